@@ -1,1 +1,1 @@
-"""Locality without fragmentation: quota in cells, allocated by buddies (HiveD; SIA §5.5)."""
+"""Cell quotas and buddy allocation: locality without fragmentation (HiveD; SIA §5.5)."""

@@ -1,8 +1,8 @@
-"""All that is known of cells, as plain values; what follows from it is worked out anew.
+"""Snapshots of cells as plain values.
 
-Kept are facts: which cells are bound to whom, and under which of the zone's own numbers; who is in
-which cells; which nodes are out. What is free follows from them, as free cells always merge as far
-as they can.
+A snapshot holds facts only: which cells are bound to which pool and under which slot, which job has
+which cells, which nodes are out. The free cells follow from these facts, because free cells always
+merge as far as they can.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from cells.layout.spec import CellsError, Spec, Top
 
 
 class Binding(NamedTuple):
-    """A cell that stands for a quota cell of a pool; pinned ones are not said.
+    """A physical cell that stands for a quota cell of a pool. Pinned cells are left out.
 
     Attributes:
         chain: Its chain.
-        pool: Whose it is; `LEAVING` if it is beyond its pool's quota.
+        pool: The pool, or `LEAVING` if the cell is beyond its pool's quota.
         cell: The cell.
         slot: Its number among the bound cells of its zone and level.
     """
@@ -33,15 +33,15 @@ class Binding(NamedTuple):
 
 
 class CellHolder(NamedTuple):
-    """A job, or a reservation, with its cells.
+    """A job or a reservation, with its cells.
 
     Attributes:
-        name: Its name.
+        name: The name of the job or reservation.
         chain: The chain of its cells.
         widths: GPUs of each member.
-        cells: In the order of the members.
-        spare: It is a spare job.
-        reserved: No job is in them.
+        cells: Its cells, in the order of the members.
+        spare: Whether this is a spare job.
+        reserved: Whether this is a reservation without a job.
     """
 
     name: str
@@ -53,7 +53,7 @@ class CellHolder(NamedTuple):
 
 
 class RemovedNode(NamedTuple):
-    """A node that was removed: its chain, its number there, and what it was called."""
+    """A removed node: its chain, its number there, and its former name."""
 
     chain: str
     number: int
@@ -62,19 +62,20 @@ class RemovedNode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CellsSnapshot:
-    """Cells at one moment.
+    """The state of all cells at one moment.
 
     Attributes:
-        spec: What a cells file would say now; no node is marked as bad. Nodes that are gone are
-            called `gone_name`.
+        spec: The current specification, without bad nodes. Removed nodes are named by `gone_name`.
         lend_rests: As in `Cells`.
-        pools: All pools that are known, in their order.
-        zones: All that ever were: so the cells of one leave it before those of another.
-        out: Nodes that are out, and why.
-        gone: Nodes that were removed.
-        bound: Bound cells, those of a zone and level in the order of their slots.
-        tenants: All that have cells.
-        rests: GPUs that rounding up leaves over, by chain, in the order in which they are lent.
+        pools: All known pools, in order.
+        zones: All pools that ever had a zone. Their order decides which zone's cells are freed
+            first.
+        out: Nodes that are out, with the reason.
+        gone: Removed nodes.
+        bound: Bound cells; those of one zone and level are in the order of their slots.
+        tenants: All jobs and reservations with cells.
+        rests: GPUs that rounding up leaves unused, as (chain, leaf), in the order in which they are
+            lent.
     """
 
     spec: Spec
@@ -88,7 +89,7 @@ class CellsSnapshot:
     rests: tuple[tuple[str, int], ...]
 
     def quotas(self) -> dict[str, dict[str, dict[str, int]]]:
-        """As `Ownership.set_quotas` takes them."""
+        """Return the quotas in the form that `Ownership.set_quotas` takes."""
         quotas: dict[str, dict[str, dict[str, int]]] = {pool: {} for pool in self.pools}
         for quota in self.spec.quotas:
             chains = quotas.setdefault(quota.pool, {})
@@ -97,24 +98,24 @@ class CellsSnapshot:
 
 
 def gone_name(chain: str, number: int) -> str:
-    """What a removed node is called in a specification: names may be used again."""
+    """Return the placeholder name of a removed node, because its real name may be used again."""
     return f"\0gone {chain} {number}"
 
 
-def all_well(spec: Spec) -> Spec:
-    """The same without bad nodes. O(nodes)."""
-    return replace(spec, tops=tuple(map(well, spec.tops)))
+def without_bad_nodes(spec: Spec) -> Spec:
+    """Return the specification with no node marked as bad. O(nodes)."""
+    return replace(spec, tops=tuple(map(without_bad, spec.tops)))
 
 
-def well(top: Top) -> Top:
-    """The same without bad nodes."""
+def without_bad(top: Top) -> Top:
+    """Return the top cell with no node marked as bad."""
     if not any(node.bad for node in top.nodes):
         return top
     return replace(top, nodes=tuple(replace(node, bad=False) for node in top.nodes))
 
 
 def renamed(spec: Spec, node: str, name: str) -> Spec:
-    """The same with another name for a node, wherever it stands. O(nodes)."""
+    """Return the specification with one node renamed in top and pinned cells. O(nodes)."""
     tops = tuple(
         replace(top, nodes=tuple(replace(n, name=name) if n.name == node else n for n in top.nodes))
         if any(n.name == node for n in top.nodes)
@@ -128,76 +129,85 @@ def renamed(spec: Spec, node: str, name: str) -> Spec:
     return replace(spec, tops=tops, pinned=pinned)
 
 
-def bound_in(chain: str, ground: ChainState) -> Iterator[Binding]:
-    """Bound cells of a chain but for pinned ones. O(n · log n)."""
-    for root in sorted(ground.roots.values(), key=lambda root: (root.slot, root.cell())):
+def bindings(chain: str, state: ChainState) -> Iterator[Binding]:
+    """Yield the bound cells of a chain except pinned ones. O(n · log n)."""
+    for root in sorted(state.roots.values(), key=lambda root: (root.slot, root.cell())):
         if root.zone.pin is None:
             yield Binding(chain, root.zone.name, root.cell(), root.slot)
 
 
-def checked(ground: ChainState, cell: Cell, job: str) -> Cell:
-    """The cell, if the chain has such a one. Raises CellsError."""
+def checked(state: ChainState, cell: Cell, job: str) -> Cell:
+    """Return the cell if the chain has it. Raises CellsError."""
     level, number = cell
-    if level not in ground.shape.levels or not 0 <= number < cells_of(ground, level):
+    if level not in state.shape.levels or not 0 <= number < cells_of(state, level):
         raise CellsError(
-            f"{job}: the chain has no cell {level}, {number}; restore another snapshot"
+            f"{job}: the chain has no cell ({level}, {number}); restore another snapshot"
         )
     return cell
 
 
-def cells_of(ground: ChainState, level: int) -> int:
-    """Cells of a level."""
-    return ground.tops * (ground.shape.size[ground.shape.top] // ground.shape.size[level])
+def cells_of(state: ChainState, level: int) -> int:
+    """Return the number of cells of a level."""
+    return state.tops * (state.shape.size[state.shape.top] // state.shape.size[level])
 
 
-def bind(ground: ChainState, bound: Binding) -> None:
-    """Bind a cell again, as those of lower slots are. O(levels · log n). Raises CellsError."""
-    zone = ground.leaving if bound.pool == LEAVING else ground.zones.get(bound.pool)
+def restore_binding(state: ChainState, bound: Binding) -> None:
+    """Bind a cell, in ascending order of slots. O(levels · log n). Raises CellsError."""
+    zone = state.leaving if bound.pool == LEAVING else state.zones.get(bound.pool)
     if zone is None:
-        raise CellsError(f"a cell is bound to {bound.pool!r}; no pool has this name")
-    level, number = checked(ground, bound.cell, bound.pool)
-    if zone is not ground.leaving and zone.bound[level] >= zone.quota[level]:
-        raise CellsError(f"{bound.pool}: more cells are bound than it owns; restore another one")
-    if ground.common.open.over(level, number) is None:
         raise CellsError(
-            f"{bound.pool}: cell {level}, {number} is bound twice; restore another one"
+            f"a cell is bound to unknown pool {bound.pool!r}; restore another snapshot"
         )
-    if not zone.highest(level) <= bound.slot < cells_of(ground, level):
+    level, number = checked(state, bound.cell, bound.pool)
+    if zone is not state.leaving and zone.bound[level] >= zone.quota[level]:
+        raise CellsError(f"{bound.pool}: more cells bound than owned; restore another snapshot")
+    if state.common.open.over(level, number) is None:
         raise CellsError(
-            f"{bound.pool}: slot {bound.slot} is taken or too high; write them in order"
+            f"{bound.pool}: cell ({level}, {number}) is bound twice; restore another snapshot"
         )
-    ground.bind(zone, bound.cell, bound.slot)
+    if not zone.highest(level) <= bound.slot < cells_of(state, level):
+        raise CellsError(
+            f"{bound.pool}: slot {bound.slot} is taken or too high; list slots in ascending order"
+        )
+    state.bind(zone, bound.cell, bound.slot)
 
 
-def give(ground: ChainState, job: str, cells: Sequence[Cell]) -> None:
-    """Give a dedicated job its cells again, before any spare one. Raises CellsError."""
+def restore_dedicated(state: ChainState, job: str, cells: Sequence[Cell]) -> None:
+    """Restore a dedicated job's cells. Call this before `restore_spare`. Raises CellsError."""
     for cell in cells:
-        root = ground.root(checked(ground, cell, job))
-        number, opened = ground.number(root, cell), root.zone.open
-        if root is ground.wild or opened.over(cell.level, number) is None:
+        root = state.root(checked(state, cell, job))
+        number, opened = state.number(root, cell), root.zone.open
+        if root is state.common_root or opened.over(cell.level, number) is None:
             level, place = cell
-            raise CellsError(f"{job}: cell {level}, {place} is another's; restore another snapshot")
+            raise CellsError(
+                f"{job}: cell ({level}, {place}) is not free; restore another snapshot"
+            )
         opened.take(cell.level, number)
-        ground.place(root, cell.level, number)
+        state.place(root, cell.level, number)
 
 
-def lend(ground: ChainState, job: str, cells: Sequence[Cell]) -> None:
-    """Give a spare job its cells again, once dedicated ones have theirs. Raises CellsError."""
+def restore_spare(state: ChainState, job: str, cells: Sequence[Cell]) -> None:
+    """Restore a spare job's cells, after all dedicated jobs have theirs. Raises CellsError."""
     for cell in cells:
-        checked(ground, cell, job)
-        if cell.level > ground.shape.node or ground.loans.at(cell):
-            raise CellsError(f"{job}: cell {cell.level}, {cell.number} is lent twice, or too large")
-        for root, part in list(ground.open_in(cell)):
-            root.zone.part()
-            root.zone.vacant.take(part.level, ground.number(root, part))
+        checked(state, cell, job)
+        if cell.level > state.shape.node or state.loans.at(cell):
+            raise CellsError(
+                f"{job}: cell ({cell.level}, {cell.number}) is lent twice or larger than a node; "
+                "restore another snapshot"
+            )
+        for root, part in list(state.open_in(cell)):
+            root.zone.split_vacant()
+            root.zone.vacant.take(part.level, state.number(root, part))
             root.zone.changes += 1
-        ground.loans.add(cell, job)
+        state.loans.add(cell, job)
 
 
-def leave_over(ground: ChainState, rest: int) -> None:
-    """Let a GPU be one that rounding up leaves over. Raises CellsError."""
-    cell = checked(ground, Cell(0, rest), "a rest")
-    shape = ground.shape
-    if not any(ground.given[k][shape.around(cell, k).number] for k in shape.levels):
-        raise CellsError(f"GPU {rest} is said to be a rest, but is nobody's; restore another one")
-    ground.rests[cell] = None
+def restore_rest(state: ChainState, rest: int) -> None:
+    """Restore a GPU that rounding up leaves unused. Raises CellsError."""
+    cell = checked(state, Cell(0, rest), "a rest")
+    shape = state.shape
+    if not any(state.given[k][shape.around(cell, k).number] for k in shape.levels):
+        raise CellsError(
+            f"leftover GPU {rest} is in no dedicated job's cell; restore another snapshot"
+        )
+    state.rests[cell] = None

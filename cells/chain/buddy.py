@@ -1,4 +1,4 @@
-"""A buddy allocator: the largest free cells, by level."""
+"""A buddy allocator that keeps the largest free cells of each level."""
 
 from __future__ import annotations
 
@@ -8,62 +8,66 @@ from typing import Generic, Protocol, TypeVar
 from cells.layout.shape import Cell, Shape
 
 SLACK = 64
-"""Entries that a heap may hold before it is built anew, however few cells are free; else twice as
-many as these. So few cost nothing, and building anew is paid for by the changes since."""
+"""Minimum heap size before stale entries are removed; above it, twice the number of free cells.
+
+Small heaps are never rebuilt, and rebuilding a large one costs O(1) amortised per change.
+"""
 
 
 class Within(Protocol):
-    """What free cells lie in."""
+    """The cell in which free cells lie."""
 
     level: int
-    """Cells are merged up to this level."""
+    """Free cells are merged up to this level."""
 
 
 Root = TypeVar("Root", bound=Within)
 
 
 class Buddy(Generic[Root]):
-    """Free cells of a zone, in its own numbers, merged as far as their roots reach.
+    """The free cells of a zone, in the zone's own numbers, merged as far as their roots reach.
 
-    Each level has its free cells in a dict, and their numbers in a heap, which may name cells too
-    that are no longer free: so the least is found, and any cell taken, in O(log n) amortised.
+    Each level has a dict of its free cells and a heap of their numbers. The heap may also contain
+    numbers that are no longer free. Finding the lowest cell and taking any cell are O(log n)
+    amortised.
 
     Attributes:
-        free: Free cells of each level, none within another, each with the root it lies in.
+        free: For each level, the free cells with the root that each lies in. No free cell lies in
+            another.
 
     Args:
-        shape: Geometry of the chain.
+        shape: The shape of the chain.
     """
 
     __slots__ = ("_fan", "_heaps", "_shape", "free")
 
     def __init__(self, shape: Shape) -> None:
-        """Start with nothing free."""
+        """Start without free cells."""
         self._shape = shape
         self._fan = shape.fan
         self.free: list[dict[int, Root]] = [{} for _ in shape.levels]
         self._heaps: list[list[int]] = [[] for _ in shape.levels]
 
     def copy(self) -> Buddy[Root]:
-        """One of its own with the same cells. O(cells)."""
+        """Return an independent copy. O(cells)."""
         other = Buddy[Root](self._shape)
         other.free = [cells.copy() for cells in self.free]
         other._heaps = [heap.copy() for heap in self._heaps]
         return other
 
     def counts(self) -> list[int]:
-        """Number of free cells of each level. O(levels)."""
+        """Return the number of free cells of each level. O(levels)."""
         return [len(cells) for cells in self.free]
 
     def first(self, level: int) -> int:
-        """The least free cell of a level that has one. O(log n) amortised."""
+        """Return the lowest free cell of a level that has one. O(log n) amortised."""
         heap, free = self._heaps[level], self.free[level]
         while heap[0] not in free:
             heappop(heap)
         return heap[0]
 
     def least(self, level: int, count: int) -> list[int]:
-        """So many free cells of a level, the least ones, in order. O(count · log n) amortised."""
+        """Return the `count` lowest free cells of a level, in order. O(count · log n) amortised."""
         free = self.free[level]
         if len(free) <= 2 * count:
             return sorted(free)[:count]
@@ -78,7 +82,7 @@ class Buddy(Generic[Root]):
         return found
 
     def over(self, level: int, number: int) -> int | None:
-        """Level of the free cell that holds a cell, or None. O(levels)."""
+        """Return the level of the free cell that contains a cell, or None. O(levels)."""
         fan, top = self._shape.fan, self._shape.top
         while number not in self.free[level]:
             if level == top:
@@ -88,15 +92,21 @@ class Buddy(Generic[Root]):
         return level
 
     def root(self, level: int, number: int) -> Root:
-        """The root of a cell that is free, or lies in a free one. O(levels)."""
+        """Return the root of a cell that is free or lies in a free one. O(levels)."""
         over = self.over(level, number)
         assert over is not None, f"{Cell(level, number)} is not free"
         return self.free[over][self._shape.around(Cell(level, number), over).number]
 
     def pop(self, above: int, level: int) -> tuple[int, Root]:
-        """Take a cell of a level from the least free one of a level above, or of its own.
+        """Take a cell of a level from the lowest free cell of the same or a higher level.
 
-        None must be free of the levels below that one. O(levels + log n) amortised.
+        Args:
+            above: The level of that free cell. No cell of the levels from `level` to below it is
+                free.
+            level: The level of the cell to take.
+
+        Returns:
+            The number of the cell and its root. O(levels + log n) amortised.
         """
         heap, free = self._heaps[above], self.free[above]
         root = free.pop(number := heappop(heap), None)
@@ -109,11 +119,11 @@ class Buddy(Generic[Root]):
             free, buddies = self.free[above], range(number + 1, number + fan)
             for buddy in buddies:
                 free[buddy] = root
-            self._heaps[above][:] = buddies  # ascending: a heap; what it named was not free
+            self._heaps[above][:] = buddies  # ascending, so a heap; its former entries were stale
         return number, root
 
     def take(self, level: int, number: int) -> None:
-        """Make a cell no longer free, splitting the one that holds it. O(levels · log n)."""
+        """Mark a cell as used, splitting the free cell that contains it. O(levels · log n)."""
         over = self.over(level, number)
         assert over is not None, f"{Cell(level, number)} is not free"
         shape = self._shape
@@ -129,11 +139,11 @@ class Buddy(Generic[Root]):
         del self.free[level][number]
 
     def put(self, level: int, number: int, root: Root) -> None:
-        """Make a cell free; merge it with its buddies within its root. O(levels · log n)."""
+        """Mark a cell as free and merge it with its buddies within its root. O(levels · log n)."""
         free, top = self.free[level], root.level
         while level < top:
             fan = self._fan[level + 1]
-            if fan == 2:  # mostly pairs
+            if fan == 2:  # fast path: most levels are pairs
                 if number ^ 1 not in free:
                     break
                 del free[number ^ 1]
@@ -149,7 +159,7 @@ class Buddy(Generic[Root]):
             self._renew(level)
 
     def close(self, level: int, number: int, top: int) -> None:
-        """Make all of a cell's buddies no longer free, up to a level; they all are. O(levels)."""
+        """Mark all buddies of a cell up to a level as used. All of them must be free. O(levels)."""
         while level < top:
             fan, free = self._fan[level + 1], self.free[level]
             for buddy in _buddies(number, fan):
@@ -158,11 +168,11 @@ class Buddy(Generic[Root]):
             number //= fan
 
     def cut(self, level: int, number: int) -> list[tuple[int, int]]:
-        """Make all of a cell no longer free.
+        """Mark everything in a cell as used.
 
         Returns:
-            Levels and numbers of what was free: the cell, or cells in it. O(levels · log n) if it
-            was free as a whole, else O(cells in it).
+            Levels and numbers of the parts that were free: the cell itself, or cells in it.
+            O(levels · log n) if the whole cell was free, else O(cells in it).
         """
         if self.free[level].pop(number, None) is not None:
             return [(level, number)]
@@ -175,7 +185,7 @@ class Buddy(Generic[Root]):
         return found
 
     def inside(self, level: int, number: int) -> list[tuple[int, int]]:
-        """Free cells inside a cell that is not free as a whole. O(cells in it)."""
+        """Return the free cells inside a cell that is not free as a whole. O(cells in it)."""
         found: list[tuple[int, int]] = []
         first, last = number, number + 1
         for below in range(level - 1, -1, -1):
@@ -186,7 +196,7 @@ class Buddy(Generic[Root]):
         return found
 
     def _renew(self, level: int) -> None:
-        """Let the heap of a level, if it is too long, name free cells alone. O(1) amortised."""
+        """Remove stale entries from the heap of a level if it is too long. O(1) amortised."""
         heap, free = self._heaps[level], self.free[level]
         if len(heap) > max(SLACK, 2 * len(free)):
             heap[:] = free
@@ -194,7 +204,7 @@ class Buddy(Generic[Root]):
 
 
 def _pop_all(free: dict[int, Root], buddies: list[int]) -> bool:
-    """Make cells no longer free if they all are."""
+    """Mark cells as used and return True if all of them are free; else change nothing."""
     for buddy in buddies:
         if buddy not in free:
             return False
@@ -204,6 +214,6 @@ def _pop_all(free: dict[int, Root], buddies: list[int]) -> bool:
 
 
 def _buddies(number: int, fan: int) -> list[int]:
-    """The other children of a cell's parent."""
+    """Return the other children of a cell's parent."""
     first = number - number % fan
     return [buddy for buddy in range(first, first + fan) if buddy != number]

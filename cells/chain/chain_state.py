@@ -1,6 +1,6 @@
-"""What is where in one chain: bound cells, dedicated and spare jobs, nodes that are out.
+"""The state of one chain: bound cells, dedicated and spare jobs, and nodes that are out.
 
-This is bookkeeping; what goes where is decided in `placing.py` and `lending.py`.
+This module only does the bookkeeping. `placing.py` and `lending.py` decide where jobs go.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from cells.chain.zones import CellZone, Root
 from cells.layout.shape import Cell, Shape
 
 LEAVING = "\0leaving"
-"""Name of the zone of bound cells that their pool no longer has quota for."""
+"""Name of the zone of bound cells for which their pool no longer has quota."""
 
 
 class ChainState:
     """The physical cells of one chain.
 
-    Cells are named by their place in the chain here, and in zones by numbers of the zone's own:
-    the root says how to get from one to the other.
+    Here a cell has its physical number in the chain. In a zone it has a number of that zone; its
+    root converts between the two.
 
     Attributes:
-        common: The zone of cells bound to nobody.
-        wild: The root of all common cells.
-        unbound: Quota cells of each level, of all pools, that no physical cell stands for.
-        roots: Bound cells.
-        given: By level and number of a cell, the bound cell that it lies in if a dedicated job has
-            it.
+        common: The zone of cells that are not bound.
+        common_root: The root of all common cells.
+        unbound: Unbound quota cells of each level, of all pools.
+        roots: Bound cells by level and number.
+        given: By level and number, the root of each cell that a dedicated job has, else None.
         loans: Cells of spare jobs.
-        rests: GPUs that rounding a dedicated job's width up leaves over, where they may be lent.
-        out: Cells kept from use on nodes that are bad, drained or removed, by node.
+        rests: GPUs that rounding up a dedicated job's width leaves unused, if they may be lent.
+        out: By node that is bad, drained or removed: its cells that are withheld from use.
     """
 
     __slots__ = (
         "common",
+        "common_root",
         "given",
         "leaving",
         "loans",
@@ -46,16 +46,15 @@ class ChainState:
         "shape",
         "tops",
         "unbound",
-        "wild",
         "zones",
     )
 
     def __init__(self, shape: Shape, tops: int) -> None:
-        """All cells are open and common."""
+        """Start with all cells open and common."""
         self.shape = shape
         self.tops = 0
         self.common = CellZone(shape, "")
-        self.wild = Root(self.common, shape.top, 0)
+        self.common_root = Root(self.common, shape.top, 0)
         self.leaving = CellZone(shape, LEAVING)
         self.zones: dict[str, CellZone] = {}
         self.pins: dict[str, CellZone] = {}
@@ -68,46 +67,49 @@ class ChainState:
         self.grow(tops)
 
     def grow(self, tops: int) -> None:
-        """Add top cells behind those there are. O(cells added)."""
+        """Append top cells. O(cells added)."""
         self.loans.grow(tops)
         for level in self.shape.levels:
             self.given[level] += [None] * (tops * self.shape.size[-1] // self.shape.size[level])
         for number in range(self.tops, self.tops + tops):
-            self._reopen(self.wild, Cell(self.shape.top, number))
+            self._reopen(self.common_root, Cell(self.shape.top, number))
         self.tops += tops
 
     def all_zones(self) -> list[CellZone]:
-        """Every zone, the common one first."""
+        """Return every zone, the common one first."""
         return [self.common, *self.zones.values(), *self.pins.values(), self.leaving]
 
     # Where a cell is.
 
     def root(self, cell: Cell) -> Root:
-        """The bound cell that it lies in, or the common one. O(levels)."""
+        """Return the root of a cell: the bound cell that contains it, or the common root.
+
+        O(levels).
+        """
         level, number = cell
         while True:
             root = self.roots.get((level, number))
             if root is not None:
                 return root
             if level == self.shape.top:
-                return self.wild
+                return self.common_root
             level += 1
             number //= self.shape.fan[level]
 
     def number(self, root: Root, cell: Cell) -> int:
-        """The number in its zone of a cell in a root."""
+        """Return a cell's number in the zone of its root."""
         return cell.number - root.shifts[cell.level]
 
     def cell(self, root: Root, level: int, number: int) -> Cell:
-        """The cell in a root that has a number in its zone."""
+        """Return the physical cell for a number in the zone of a root."""
         return Cell(level, number + root.shifts[level])
 
     def node(self, cell: Cell) -> int:
-        """Number of the node that a cell of at most its size lies on."""
+        """Return the number of the node that contains a cell no larger than a node."""
         return self.shape.around(cell, self.shape.node).number
 
     def open_in(self, cell: Cell) -> Iterator[tuple[Root, Cell]]:
-        """Largest open cells in it (or it), with their roots. O(levels) if all of it is open."""
+        """Yield the largest open cells in a cell, with roots. O(levels) if all of it is open."""
         root = self.root(cell)
         if root.zone.open.over(cell.level, self.number(root, cell)) is not None:
             yield root, cell
@@ -116,7 +118,7 @@ class ChainState:
                 yield from self.open_in(child)
 
     def cells_given(self) -> list[Cell]:
-        """Cells of dedicated jobs."""
+        """Return the cells of dedicated jobs."""
         return [
             Cell(level, number)
             for level, given in enumerate(self.given)
@@ -125,7 +127,7 @@ class ChainState:
         ]
 
     def holder(self, cell: Cell) -> Root:
-        """The bound cell that a dedicated job's cell lies in."""
+        """Return the root of a dedicated job's cell."""
         root = self.given[cell.level][cell.number]
         assert root is not None, f"{cell} is no dedicated job's"
         return root
@@ -133,7 +135,7 @@ class ChainState:
     # Quota cells.
 
     def bind(self, zone: CellZone, cell: Cell, slot: int = -1) -> Root:
-        """Let a common cell stand for one of a zone's. O(levels · log n) if it is vacant.
+        """Bind a common cell to a zone. O(levels · log n) if the cell is vacant.
 
         `slot` is as in `CellZone.enter`.
         """
@@ -142,24 +144,24 @@ class ChainState:
         zone.enter(root, slot)
         self._count(zone, level, -1)
         self.roots[cell] = root
-        self._move(cell, self.wild, root)
+        self._move(cell, self.common_root, root)
         return root
 
     def unbind(self, root: Root) -> None:
-        """Give a bound cell without dedicated jobs back to the common ones."""
-        self._move(root.cell(), root, self.wild)
+        """Return a bound cell without dedicated jobs to the common cells."""
+        self._move(root.cell(), root, self.common_root)
         del self.roots[root.level, root.number]
         self._leave(root)
 
     def _return(self, root: Root) -> None:
-        """As `unbind`, where all of it is vacant, and no longer free in its zone."""
-        self.common.open.put(root.level, root.number, self.wild)
+        """Unbind a cell that is vacant and already marked as used in its zone."""
+        self.common.open.put(root.level, root.number, self.common_root)
         self.common.changes += 1
         del self.roots[root.level, root.number]
         self._leave(root)
 
     def leave(self, root: Root) -> None:
-        """Take a bound cell from its pool; the jobs in it end there."""
+        """Take a bound cell away from its pool. The jobs in it continue until they end."""
         old = copy(root)
         self._leave(root)
         self.leaving.enter(root)
@@ -170,34 +172,34 @@ class ChainState:
         self._count(root.zone, root.level, 1)
 
     def _count(self, zone: CellZone, level: int, by: int) -> None:
-        """Of a level's quota so many more are unbound, unless more were bound than are owned."""
+        """Adjust the unbound quota of a level, unless more cells are bound than owned."""
         if zone.pin is None and zone.quota[level] >= zone.bound[level] + max(0, by):
             self.unbound[level] += by
 
     def _move(self, cell: Cell, old: Root, new: Root) -> None:
-        """Let what is free in a cell be free in another root."""
+        """Move the free parts of a cell from one root to another."""
         level, number = cell
         number -= old.shifts[level]
         mine, other = old.zone, new.zone
         mine.changes += 1
         other.changes += 1
         opened = mine.open.cut(level, number)
-        apart = mine.vacant is not mine.open or other.vacant is not other.open
-        if apart:
+        differs = mine.vacant is not mine.open or other.vacant is not other.open
+        if differs:
             vacant = opened if mine.vacant is mine.open else mine.vacant.cut(level, number)
             if vacant != opened:
-                other.part()
+                other.split_vacant()
             if other.vacant is not other.open:
                 for part, place in vacant:
                     other.vacant.put(part, place + old.shifts[part] - new.shifts[part], new)
         for part, place in opened:
             other.open.put(part, place + old.shifts[part] - new.shifts[part], new)
-        if apart:
-            mine.join()
-            other.join()
+        if differs:
+            mine.merge_vacant()
+            other.merge_vacant()
 
-    def requota(self, zone: CellZone, quota: list[int]) -> None:
-        """Give a pool other quota. O(levels)."""
+    def set_quota(self, zone: CellZone, quota: list[int]) -> None:
+        """Change a pool's quota. O(levels)."""
         for level in self.shape.levels:
             before = zone.unbound(level)
             zone.quota[level] = quota[level]
@@ -208,9 +210,9 @@ class ChainState:
     # Jobs.
 
     def place(self, root: Root, level: int, number: int) -> int:
-        """Note that a dedicated job has a cell, by its number in the zone, no longer free there.
+        """Record a dedicated job's cell by its number in the zone, and return its physical number.
 
-        Returns its number in the chain.
+        The cell must already be marked as used in the zone.
         """
         number += root.shifts[level]
         self.given[level][number] = root
@@ -219,18 +221,18 @@ class ChainState:
         return number
 
     def claim(self, root: Root, cell: Cell) -> None:
-        """Give an open cell to a dedicated job while spare ones may run in it."""
+        """Allocate an open cell to a dedicated job although spare jobs may run in it."""
         zone, number = root.zone, self.number(root, cell)
         if zone.vacant is not zone.open:
             zone.vacant.cut(cell.level, number)
         zone.open.take(cell.level, number)
-        zone.join()
+        zone.merge_vacant()
         self.place(root, cell.level, number)
 
     def free(self, cell: Cell) -> None:
-        """Take a cell from its dedicated job; unbind the bound one when that was its last.
+        """Release a dedicated job's cell, and unbind its root if this was the last cell in it.
 
-        O(levels · log n), more where a spare job is in it.
+        O(levels · log n), more if a spare job is in the cell.
         """
         level, number = cell
         root = self.given[level][number]
@@ -251,7 +253,7 @@ class ChainState:
             zone.open.put(level, number - root.shifts[level], root)
 
     def _free(self, cell: Cell, root: Root) -> None:
-        """As `free`, where there are spare jobs or nodes that are out."""
+        """Release a cell while there are spare jobs or nodes that are out."""
         if self.rests:
             for leaf in self.shape.leaves(cell):
                 self.rests.pop(Cell(0, leaf), None)
@@ -262,10 +264,10 @@ class ChainState:
             self._reopen(root, cell)
 
     def _reopen(self, root: Root, cell: Cell) -> None:
-        """Make a cell open, and vacant as far as there are no spare jobs in it."""
+        """Mark a cell as open, and as vacant where no spare job is in it."""
         zone, parts = root.zone, self.loans.parts(cell)
         if parts != [cell]:
-            zone.part()
+            zone.split_vacant()
         if zone.vacant is not zone.open:
             for part in parts:
                 zone.vacant.put(part.level, self.number(root, part), root)
@@ -273,31 +275,31 @@ class ChainState:
         zone.changes += 1
 
     def lend(self, cell: Cell, job: str) -> None:
-        """Give a vacant cell, or a rest in a dedicated one, to a spare job.
+        """Allocate a vacant cell, or a leftover GPU in a dedicated one, to a spare job.
 
-        O(levels · log n); O(cells of the zone) for the first one there.
+        O(levels · log n); O(cells of the zone) for the first spare job in a zone.
         """
         root = self.root(cell)
         number = self.number(root, cell)
         if cell not in self.rests:
-            root.zone.part()
+            root.zone.split_vacant()
             root.zone.vacant.take(cell.level, number)
             root.zone.changes += 1
         self.loans.add(cell, job)
 
     def end_loan(self, cell: Cell) -> None:
-        """Take a cell from its spare job. O(levels · log n), more where it was claimed since."""
+        """Release a spare job's cell. O(levels · log n), more if the cell was claimed since."""
         self.loans.remove(cell)
         for root, part in self.open_in(cell):
             zone = root.zone
             zone.vacant.put(part.level, self.number(root, part), root)
             zone.changes += 1
-            zone.join()
+            zone.merge_vacant()
 
     # Nodes.
 
     def take_out(self, node: int) -> None:
-        """Keep what is open on a node from use; jobs on it stay."""
+        """Withhold the open cells of a node from use. Jobs on the node stay."""
         found = list(self.open_in(Cell(self.shape.node, node)))
         self.out[node] = {cell for _, cell in found}
         for root, cell in found:
@@ -306,9 +308,9 @@ class ChainState:
                 zone.vacant.cut(cell.level, number)
             zone.open.take(cell.level, number)
             zone.changes += 1
-            zone.join()
+            zone.merge_vacant()
 
     def bring_back(self, node: int) -> None:
-        """Open what was kept from use."""
+        """Open the cells that were withheld."""
         for cell in sorted(self.out.pop(node)):
             self._reopen(self.root(cell), cell)

@@ -1,4 +1,4 @@
-"""The invariants of a chain, worked out anew from what is where."""
+"""The invariants of a chain, recomputed from its jobs, bound cells and lost nodes."""
 
 from __future__ import annotations
 
@@ -11,88 +11,88 @@ from cells.chain.zones import CellZone, Root
 from cells.layout.shape import Cell
 
 
-def check_ground(ground: ChainState) -> None:
-    """Assert that all counts and free cells are what jobs, bound cells and lost nodes make them.
+def check_chain(state: ChainState) -> None:
+    """Assert that all counts and free cells follow from jobs, bound cells and lost nodes.
 
     O(cells).
     """
-    _check_leaves(ground)
-    _check_roots(ground)
-    opened, vacant = _free_leaves(ground)
+    _check_leaves(state)
+    _check_roots(state)
+    opened, vacant = _free_leaves(state)
     bound: dict[int, list[Root]] = {}
-    for root in ground.roots.values():
+    for root in state.roots.values():
         bound.setdefault(id(root.zone), []).append(root)
-    for zone in ground.all_zones():
-        _check_free(ground, zone, zone.open, opened.get(id(zone), set()))
-        _check_free(ground, zone, zone.vacant, vacant.get(id(zone), set()))
+    for zone in state.all_zones():
+        _check_free(state, zone, zone.open, opened.get(id(zone), set()))
+        _check_free(state, zone, zone.vacant, vacant.get(id(zone), set()))
         mine = bound.get(id(zone), [])
-        for level in ground.shape.levels:
+        for level in state.shape.levels:
             slots = [root.slot for root in mine if root.level == level]
             assert zone.bound[level] == len(slots) == len(set(slots)), zone.name
-            if zone is not ground.leaving and zone.pin is None:
+            if zone is not state.leaving and zone.pin is None:
                 assert zone.bound[level] <= zone.quota[level], zone.name
-    unbound = [sum(z.unbound(k) for z in ground.zones.values()) for k in ground.shape.levels]
-    assert ground.unbound == unbound, (ground.unbound, unbound)
+    unbound = [sum(z.unbound(k) for z in state.zones.values()) for k in state.shape.levels]
+    assert state.unbound == unbound, (state.unbound, unbound)
 
 
-def _free_leaves(ground: ChainState) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
-    """Leaves that should be open, and vacant, by their zones' ids."""
-    shape = ground.shape
-    used = _leaves(ground, ground.cells_given())
-    used |= _leaves(ground, [cell for cells in ground.out.values() for cell in cells])
-    lent = _leaves(ground, ground.loans.jobs)
+def _free_leaves(state: ChainState) -> tuple[dict[int, set[int]], dict[int, set[int]]]:
+    """Return the leaves that should be open, and those that should be vacant, by zone id."""
+    shape = state.shape
+    used = _leaves(state, state.cells_given())
+    used |= _leaves(state, [cell for cells in state.out.values() for cell in cells])
+    lent = _leaves(state, state.loans.jobs)
     opened: dict[int, set[int]] = {}
     vacant: dict[int, set[int]] = {}
-    for leaf in range(ground.tops * shape.size[shape.top]):
+    for leaf in range(state.tops * shape.size[shape.top]):
         if leaf not in used:
-            zone = id(ground.root(Cell(0, leaf)).zone)
+            zone = id(state.root(Cell(0, leaf)).zone)
             opened.setdefault(zone, set()).add(leaf)
             if leaf not in lent:
                 vacant.setdefault(zone, set()).add(leaf)
     return opened, vacant
 
 
-def _leaves(ground: ChainState, cells: Iterable[Cell]) -> set[int]:
-    """Of cells none of which is within another."""
+def _leaves(state: ChainState, cells: Iterable[Cell]) -> set[int]:
+    """Return the leaves of cells, and assert that no cell lies in another."""
     found: set[int] = set()
     for cell in cells:
-        assert found.isdisjoint(ground.shape.leaves(cell)), f"{cell} is there twice"
-        found.update(ground.shape.leaves(cell))
+        assert found.isdisjoint(state.shape.leaves(cell)), f"{cell} is there twice"
+        found.update(state.shape.leaves(cell))
     return found
 
 
-def _check_leaves(ground: ChainState) -> None:
-    """No GPU is in two jobs or bound twice; counts add up."""
-    shape = ground.shape
-    given = _leaves(ground, ground.cells_given())
-    kept = [cell for cells in ground.out.values() for cell in cells]
-    assert given.isdisjoint(_leaves(ground, kept)), "a job's cell is kept from use"
-    assert given <= _leaves(ground, [root.cell() for root in ground.roots.values()])
-    spare = [[0] * len(row) for row in ground.loans.gpus]
-    for cell in ground.loans.jobs:
+def _check_leaves(state: ChainState) -> None:
+    """Assert that no GPU is in two jobs or bound twice, and that counts add up."""
+    shape = state.shape
+    given = _leaves(state, state.cells_given())
+    kept = [cell for cells in state.out.values() for cell in cells]
+    assert given.isdisjoint(_leaves(state, kept)), "a job's cell is withheld"
+    assert given <= _leaves(state, [root.cell() for root in state.roots.values()])
+    spare = [[0] * len(row) for row in state.loans.gpus]
+    for cell in state.loans.jobs:
         for level in range(cell.level, shape.top + 1):
             spare[level][shape.around(cell, level).number] += shape.size[cell.level]
-    assert spare == ground.loans.gpus
+    assert spare == state.loans.gpus
 
 
-def _check_roots(ground: ChainState) -> None:
-    """Bound cells are known by their places, and have as many jobs as they say."""
-    jobs = Counter(id(ground.holder(cell)) for cell in ground.cells_given())
-    assert all(ground.root(cell) is ground.holder(cell) for cell in ground.cells_given())
-    for cell, root in ground.roots.items():
+def _check_roots(state: ChainState) -> None:
+    """Assert that bound cells are indexed correctly and count their jobs correctly."""
+    jobs = Counter(id(state.holder(cell)) for cell in state.cells_given())
+    assert all(state.root(cell) is state.holder(cell) for cell in state.cells_given())
+    for cell, root in state.roots.items():
         assert cell == root.cell(), cell
         assert jobs[id(root)] == root.jobs, cell
         assert root.jobs or root.zone.pin is not None, f"{cell} is bound to nothing"
 
 
-def _check_free(ground: ChainState, zone: CellZone, buddy: Buddy[Root], leaves: set[int]) -> None:
-    """The free cells are these leaves, merged as far as bound cells allow."""
-    shape = ground.shape
+def _check_free(state: ChainState, zone: CellZone, buddy: Buddy[Root], leaves: set[int]) -> None:
+    """Assert that free cells cover exactly these leaves and are merged within bound cells."""
+    shape = state.shape
     found: set[int] = set()
     for level, free in enumerate(buddy.free):
         for number, root in free.items():
-            cell = ground.cell(root, level, number)
-            assert ground.root(cell) is root, cell
+            cell = state.cell(root, level, number)
+            assert state.root(cell) is root, cell
             assert found.isdisjoint(shape.leaves(cell)), f"{cell} of {zone.name!r} is free twice"
             found.update(shape.leaves(cell))
             if level < root.level:

@@ -1,4 +1,4 @@
-"""Which cells of one chain spare jobs are in."""
+"""The cells of spare jobs in one chain."""
 
 from __future__ import annotations
 
@@ -8,35 +8,36 @@ from cells.layout.shape import Cell, Shape
 
 
 class SpareCells:
-    """Cells of spare jobs; none is larger than a node.
+    """Cells of spare jobs. None is larger than a node.
 
     Attributes:
-        jobs: The cells, with their jobs.
-        gpus: GPUs of spare jobs in each cell. Not counted inside a spare job's cell.
+        jobs: The job in each cell.
+        gpus: By level and number, the GPUs of spare jobs in each cell. Cells inside a spare job's
+            cell are not counted.
 
     Args:
-        shape: Geometry of the chain.
+        shape: The shape of the chain.
     """
 
     def __init__(self, shape: Shape) -> None:
-        """Start with none, in no cells."""
+        """Start without cells."""
         self._shape = shape
         self.jobs: dict[Cell, str] = {}
         self.gpus: list[list[int]] = [[] for _ in shape.levels]
 
     def grow(self, tops: int) -> None:
-        """Add top cells behind those there are. O(cells added)."""
+        """Append top cells. O(cells added)."""
         size = self._shape.size
         for level in self._shape.levels:
             self.gpus[level] += [0] * (tops * (size[-1] // size[level]))
 
     def add(self, cell: Cell, job: str) -> None:
-        """A spare job is in a cell now. O(levels)."""
+        """Record a spare job in a cell. O(levels)."""
         self.jobs[cell] = job
         self._count(cell, self._shape.size[cell.level])
 
     def remove(self, cell: Cell) -> None:
-        """It no longer is. O(levels)."""
+        """Remove the spare job from a cell. O(levels)."""
         del self.jobs[cell]
         self._count(cell, -self._shape.size[cell.level])
 
@@ -45,7 +46,7 @@ class SpareCells:
             self.gpus[level][self._shape.around(cell, level).number] += gpus
 
     def around(self, cell: Cell) -> Cell | None:
-        """The spare job's cell that holds it, or None. O(levels)."""
+        """Return the spare job's cell that contains a cell, or None. O(levels)."""
         while cell not in self.jobs:
             if cell.level >= self._shape.node:
                 return None
@@ -53,7 +54,7 @@ class SpareCells:
         return cell
 
     def at(self, cell: Cell) -> list[Cell]:
-        """Spare jobs' cells in it or around it, in order. O(cells in it)."""
+        """Return the spare jobs' cells in or around a cell, in order. O(cells in it)."""
         around = self.around(cell)
         return [around] if around is not None else list(self._inside(cell))
 
@@ -65,12 +66,12 @@ class SpareCells:
                 yield from self._inside(child)
 
     def within(self, cell: Cell) -> int:
-        """GPUs of spare jobs in it, or in the spare job's cell around it. O(levels)."""
+        """Return the GPUs of spare jobs in a cell, or in the spare cell around it. O(levels)."""
         around = self.around(cell)
         return self._shape.size[around.level] if around else self.gpus[cell.level][cell.number]
 
     def parts(self, cell: Cell) -> list[Cell]:
-        """Largest cells in it without a spare job. O(levels) where there is none near."""
+        """Return the largest parts of a cell without spare jobs. O(levels) if its node has none."""
         near = self._shape.around(cell, max(cell.level, self._shape.node))
         if not self.gpus[near.level][near.number]:
             return [cell]

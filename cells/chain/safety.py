@@ -1,4 +1,4 @@
-"""Whether unused quota still finds its cells (HiveD's safety check)."""
+"""HiveD's safety check: whether every pool's unused quota still finds its cells."""
 
 from __future__ import annotations
 
@@ -9,9 +9,14 @@ from cells.layout.shape import Shape
 
 
 def balance(shape: Shape, counts: Sequence[int], unbound: Sequence[int]) -> list[int]:
-    """For each level: open cells left when unused quota has its own, or, below 0, cells missing.
+    """Return the open cells of each level that are left after unused quota has its own.
 
-    Spare jobs do not count: this is what would be, were they gone. O(levels).
+    A negative number counts missing cells. Spare jobs are ignored, as if they had ended. O(levels).
+
+    Args:
+        shape: The shape of the chain.
+        counts: Open common cells of each level.
+        unbound: Unbound quota cells of each level.
     """
     found = [0] * len(shape.levels)
     carry = 0
@@ -22,23 +27,23 @@ def balance(shape: Shape, counts: Sequence[int], unbound: Sequence[int]) -> list
 
 
 def missing(shape: Shape, counts: Sequence[int], unbound: Sequence[int]) -> list[int]:
-    """Quota cells of each level that find no open one. O(levels)."""
+    """Return the number of quota cells of each level without an open cell. O(levels)."""
     return [max(0, -left) for left in balance(shape, counts, unbound)]
 
 
-def splittable(ground: ChainState, level: int, counts: Sequence[int] = ()) -> list[int]:
-    """Levels of common cells that a cell of this level may be taken from. O(levels).
+def splittable(state: ChainState, level: int, counts: Sequence[int] = ()) -> list[int]:
+    """Return the levels of common cells from which a cell of `level` may be taken. O(levels).
 
-    Taking it from such a cell leaves no level with more quota cells missing than now.
+    Taking a cell from these levels leaves no level with more missing quota cells than now.
 
     Args:
-        ground: The chain.
-        level: Of the quota cell.
-        counts: Common cells that there are, by level; all open ones if not given.
+        state: The state of the chain.
+        level: The level of the quota cell.
+        counts: Common cells by level; by default all open ones.
     """
-    left = balance(ground.shape, counts or ground.common.open.counts(), ground.unbound)
+    left = balance(state.shape, counts or state.common.open.counts(), state.unbound)
     safe = [level]
-    for above in ground.shape.levels[level + 1 :]:
+    for above in state.shape.levels[level + 1 :]:
         if left[above] <= 0:
             break
         safe.append(above)

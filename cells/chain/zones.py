@@ -1,4 +1,4 @@
-"""Whose a part of a chain is: the common cells, and each pool's quota."""
+"""Zones of a chain: the common cells, each pool's bound cells, and pinned cells."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from cells.layout.shape import Cell, Shape
 
 
 class Root:
-    """A physical cell that stands for a quota cell or a pinned one; or all common cells.
+    """A physical cell bound to a quota cell or pinned; or the root of all common cells.
 
-    Cells in it are numbered anew in its zone: a pool's first quota cell of a level is always its
-    number 0, wherever it is bound. So what a pool gets does not depend on where that is.
+    A zone numbers its cells independently of where they are: a pool's first quota cell of a level
+    always has number 0. So allocations in a pool do not depend on where its cells are bound.
 
     Attributes:
-        zone: Whose it is.
-        level: Its level; free cells in it merge up to this.
-        number: Its number.
+        zone: The zone it belongs to.
+        level: Its level. Free cells in it merge up to this level.
+        number: Its physical number.
         slot: Its number among the bound cells of its zone and level.
-        shifts: What numbers of the zone lack to those of the chain, by level up to its own.
-        jobs: Cells of dedicated jobs in it.
+        shifts: For each level up to its own, the physical number minus the zone's number.
+        jobs: The number of dedicated jobs' cells in it.
     """
 
     __slots__ = ("jobs", "level", "number", "shifts", "slot", "zone")
 
     def __init__(self, zone: CellZone, level: int, number: int) -> None:
-        """Not bound yet."""
+        """Build a root that is not bound yet."""
         self.zone = zone
         self.level = level
         self.number = number
@@ -37,21 +37,21 @@ class Root:
         self.jobs = 0
 
     def cell(self) -> Cell:
-        """The physical cell."""
+        """Return the physical cell."""
         return Cell(self.level, self.number)
 
 
 class CellZone:
-    """Cells of one pool, pinned cells of one name, or those bound to nobody.
+    """Cells of one pool, pinned cells of one name, or all cells that are not bound.
 
     Attributes:
-        name: The pool; for the common cells, empty.
+        name: The pool, or "" for the common cells.
         quota: Quota cells of each level.
-        bound: Of these, how many are bound to physical cells.
-        pin: The pinned cell, if this is one; it stays bound.
+        bound: The number of quota cells of each level that are bound to physical cells.
+        pin: The pinned cell, if this zone is for one. It stays bound.
         open: Healthy cells without a dedicated job, merged. Spare jobs may run in them.
-        vacant: Those of them without a spare job, merged; the same object where all are.
-        changes: Differs whenever what the zone has, or has free, may differ.
+        vacant: Open cells without a spare job, merged. The same object as `open` if all are.
+        changes: A counter that increases whenever the cells or free cells of the zone may change.
     """
 
     __slots__ = ("_slots", "bound", "changes", "name", "open", "pin", "quota", "shape", "vacant")
@@ -71,9 +71,11 @@ class CellZone:
         self._slots: list[list[int]] = [[] for _ in shape.levels]
 
     def enter(self, root: Root, slot: int = -1) -> None:
-        """Give a root the lowest number that no other of its level has here. O(log n).
+        """Give a root the lowest free slot of its level. O(log n).
 
-        Or another, `highest` at least: then those between are free.
+        Args:
+            root: The root.
+            slot: A specific slot, at least `highest`. The slots skipped become free.
         """
         level, size = root.level, self.shape.size
         slots = self._slots[level]
@@ -81,47 +83,53 @@ class CellZone:
         if slot < 0:
             slot = heappop(slots) if slots else self.bound[level]
         else:
-            slots += range(self.highest(level), slot)  # ascending: it stays a heap
+            slots += range(self.highest(level), slot)  # ascending, so the list stays a heap
         root.slot = slot
         shift = (root.number - slot) * size[level] - level * self.shape.region  # in leaves
         root.shifts = tuple([shift // leaves for leaves in size[: level + 1]])
         self.bound[level] += 1
 
     def highest(self, level: int) -> int:
-        """The number that comes after all that roots of a level have, or had and gave back."""
+        """Return one more than the highest slot of a level ever used."""
         return self.bound[level] + len(self._slots[level])
 
     def leave(self, root: Root) -> None:
-        """Take a root's number back. O(log n)."""
+        """Free a root's slot. O(log n)."""
         self.bound[root.level] -= 1
         heappush(self._slots[root.level], root.slot)
 
-    def part(self) -> None:
-        """Keep vacant cells apart from open ones. O(cells) if they were not."""
+    def split_vacant(self) -> None:
+        """Make `vacant` a copy of `open` if they are the same object. O(cells) in that case."""
         if self.vacant is self.open:
             self.vacant = self.open.copy()
 
-    def join(self) -> None:
-        """Keep them as one where they are the same. O(levels)."""
+    def merge_vacant(self) -> None:
+        """Make `vacant` the same object as `open` again if they are equal. O(levels)."""
         if self.vacant is not self.open and self.vacant.counts() == self.open.counts():
             self.vacant = self.open
 
     def unbound(self, level: int) -> int:
-        """Quota cells of a level that no physical cell stands for."""
+        """Return the number of unbound quota cells of a level."""
         return max(0, self.quota[level] - self.bound[level])
 
     def gpus(self) -> int:
-        """GPUs of its quota, or of its pinned cell."""
+        """Return the GPUs of its quota, or of its pinned cell."""
         size = self.shape.size
         return size[self.pin.level] if self.pin else sum(map(mul, self.quota, size))
 
     def wanted(self, level: int) -> list[int]:
-        """Levels, from this one up, of unbound quota cells; the smallest first. O(levels)."""
+        """Return the levels, from `level` up, with unbound quota cells, smallest first.
+
+        O(levels).
+        """
         quota, bound = self.quota, self.bound
         return [above for above in range(level, len(quota)) if quota[above] > bound[above]]
 
     def clean(self) -> list[int]:
-        """Open cells of each level with no spare job in them. O(cells of the smaller set)."""
+        """Return the number of open cells of each level without spare jobs.
+
+        O(cells of the smaller set).
+        """
         if self.vacant is self.open:
             return self.open.counts()
         pairs = zip(self.open.free, self.vacant.free, strict=True)

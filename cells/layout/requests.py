@@ -1,4 +1,4 @@
-"""What is asked of cells, and what they answer."""
+"""Requests for cells and their results, as values."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import NamedTuple
 
 
 class Request(NamedTuple):
-    """What a job asks for; the same for all of a pool's jobs of a width.
+    """A request for cells. All jobs of a pool with the same widths share one request.
 
     Attributes:
-        pool: Whose quota it uses, or who asks for spare GPUs.
-        widths: GPUs of each member of the gang: one number for most jobs. A member no wider than a
-            node lies in one cell of the smallest type that holds it; a wider one gets whole nodes.
-        chain: Type of the chain's top cells; may be left empty where there is but one.
-        pin: Name of a pinned cell to lie in, for dedicated jobs.
-        gpus: GPUs that the gang declared in all, if it did.
+        pool: The pool whose quota a dedicated job uses, or that requests spare GPUs.
+        widths: GPUs of each member of the gang; most jobs have one member. A member no wider than a
+            node gets one cell of the smallest sufficient type. A wider member gets whole nodes.
+        chain: The type of the chain's top cells. May be empty if the cluster has one chain.
+        pin: The name of a pinned cell to use, for dedicated jobs.
+        gpus: The total GPUs that the gang declared, if it did.
     """
 
     pool: str
@@ -27,15 +27,15 @@ class Request(NamedTuple):
 
 
 OnNode = tuple[str, tuple[int, ...]]
-"""A node's name and numbers of GPUs on it."""
+"""A node's name and the numbers of GPUs on it."""
 
 
 class CellPlacement(NamedTuple):
-    """Where a job is.
+    """The nodes and GPUs of a job.
 
     Attributes:
-        nodes: Name of each node and the numbers of the job's GPUs on it, in the order of its
-            members; nodes and GPUs of one member in the order of the file.
+        nodes: The name of each node and the numbers of the job's GPUs on it, in the order of the
+            members. Nodes and GPUs of one member are in the order of the cells file.
     """
 
     nodes: tuple[OnNode, ...]
@@ -45,20 +45,20 @@ class BlockReason(Enum):
     """Why a request has to wait."""
 
     QUOTA = "quota"
-    """The pool does not have such cells unused."""
+    """The pool has no such cells unused."""
     SPARE = "spare"
-    """Spare jobs are in the way, and nothing else."""
+    """Only spare jobs are in the way."""
     SHORT = "short"
-    """Too few healthy cells are left for it, or splitting one is unsafe for other pools."""
+    """Too few healthy cells are left, or splitting one would break another pool's guarantee."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A request that has to wait; nothing was changed.
+    """The result for a request that has to wait. Nothing was changed.
 
     Attributes:
-        reason: Why.
-        spare_jobs: Those whose end it waits for, if spare jobs are the reason.
+        reason: Why the request has to wait.
+        spare_jobs: If the reason is SPARE, the spare jobs that have to end first.
     """
 
     reason: BlockReason
@@ -67,15 +67,15 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class CellShortage:
-    """Cells that healthy nodes no longer give.
+    """Cells that the healthy nodes cannot provide.
 
     Attributes:
         chain: The chain.
-        type: Type of the cells.
-        count: How many are missing, of the unused quota of these pools together; or, where broken,
-            how many cells of the one pool have a part on a node that is out, or are no longer its.
-        pools: Which pools.
-        broken: They are bound to the pool, or pinned; jobs may still run in them.
+        type: The cell type.
+        count: The number of missing cells of the unused quota of all `pools` together. If `broken`:
+            the number of the pool's bound cells that have a part on a node that is out.
+        pools: The affected pools; exactly one if `broken`.
+        broken: Whether the cells are bound to the pool or pinned. Jobs may still run in them.
     """
 
     chain: str

@@ -1,4 +1,4 @@
-"""The geometry of one chain: cells as pairs of a level and a number."""
+"""The geometry of one chain, with cells as pairs of level and number."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MAX_GPUS = 2**22
-"""GPUs of the largest cell, and of all together: far beyond any cluster known. Every level keeps a
-number for each cell, and a count with a few digits too many must not fill the memory."""
+"""Limit on GPUs of one cell and of the cluster, far beyond any known cluster.
+
+Memory grows with the number of cells of each level, so a count with extra digits must not exhaust
+it.
+"""
 
 
 class Cell(NamedTuple):
     """A cell of a chain: its level (0 is the leaf) and its number among the cells of that level.
 
-    The children of cell `(l, i)` are `(l - 1, i * f)` to `(l - 1, i * f + f - 1)`, with f the
-    fan-out of level l: no links are stored.
+    With fan-out f of level l, the children of cell `(l, i)` are `(l - 1, i * f)` to `(l - 1, i * f
+    + f - 1)`. No links are stored.
     """
 
     level: int
@@ -25,17 +28,17 @@ class Shape:
     """Names, fan-outs and sizes of the levels of a chain, the leaf first.
 
     Attributes:
-        size: Leaves (GPUs, or slices of one) of a cell of each level.
-        region: Leaves, as whole top cells, that no chain has more of.
+        size: Leaves (GPUs or slices of a GPU) in a cell of each level.
+        region: An upper bound on the leaves of a chain, rounded up to whole top cells.
 
     Args:
-        names: Type of each level.
-        counts: Children of a cell of each level; 1 for the leaf.
-        node: Level whose cells are nodes.
+        names: The cell type of each level.
+        counts: The number of children of a cell of each level; 1 for the leaf.
+        node: The level whose cells are nodes.
     """
 
     def __init__(self, names: Sequence[str], counts: Sequence[int], node: int) -> None:
-        """Work out the sizes."""
+        """Compute the sizes."""
         self.names = tuple(names)
         self.fan = tuple(counts)
         self.node = node
@@ -48,14 +51,14 @@ class Shape:
         self.region = -(-MAX_GPUS // sizes[-1]) * sizes[-1]
 
     def level_of(self, width: int) -> int:
-        """Level of the smallest cell that holds so many GPUs. O(levels).
+        """Return the level of the smallest cell with at least `width` GPUs. O(levels).
 
-        The top level if none does.
+        Returns the top level if no cell is that large.
         """
         return next((level for level in self.levels if self.size[level] >= width), self.top)
 
     def members(self, width: int) -> list[int]:
-        """Levels of the cells of one member of a gang: one cell, or whole nodes. O(cells)."""
+        """Return the levels of one member's cells: one cell, or whole nodes. O(cells)."""
         if width <= self.size[self.node]:
             return [self.level_of(width)]
         return [self.node] * -(-width // self.size[self.node])
@@ -63,12 +66,12 @@ class Shape:
     def by_member(
         self, widths: Sequence[int], cells: Sequence[Cell]
     ) -> list[tuple[int, list[Cell]]]:
-        """The cells of each member of a gang, with its width; given in the members' order."""
+        """Group a gang's cells by member, each group with the member's width, in member order."""
         rest = iter(cells)
         return [(width, [next(rest) for _ in self.members(width)]) for width in widths]
 
-    def holds(self, counts: Sequence[int], wanted: Sequence[int]) -> bool:
-        """Cells of the wanted levels fit together in so many of each level. O(levels · wanted)."""
+    def can_hold(self, counts: Sequence[int], wanted: Sequence[int]) -> bool:
+        """Return whether cells of the wanted levels fit into `counts` cells. O(levels · wanted)."""
         left = 0
         for level in reversed(self.levels):
             left += counts[level] - wanted.count(level)
@@ -78,24 +81,24 @@ class Shape:
         return True
 
     def parent(self, cell: Cell) -> Cell:
-        """The cell around it; it must not be a top cell."""
+        """Return the parent of a cell that is not a top cell."""
         return Cell(cell.level + 1, cell.number // self.fan[cell.level + 1])
 
     def children(self, cell: Cell) -> list[Cell]:
-        """The cells in it, in order; it must not be a leaf."""
+        """Return the children, in order, of a cell that is not a leaf."""
         fan = self.fan[cell.level]
         first = cell.number * fan
         return [Cell(cell.level - 1, first + k) for k in range(fan)]
 
     def around(self, cell: Cell, level: int) -> Cell:
-        """The cell of a level that it lies in, or itself."""
+        """Return the cell of a level that contains this cell, or the cell itself."""
         return Cell(level, cell.number * self.size[cell.level] // self.size[level])
 
     def first(self, cell: Cell, level: int) -> Cell:
-        """The first cell of a lower level in it, or itself."""
+        """Return the first cell of a lower level inside this cell, or the cell itself."""
         return Cell(level, cell.number * (self.size[cell.level] // self.size[level]))
 
     def leaves(self, cell: Cell) -> range:
-        """Numbers of its leaves."""
+        """Return the numbers of its leaves."""
         size = self.size[cell.level]
         return range(cell.number * size, (cell.number + 1) * size)

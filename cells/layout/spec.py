@@ -1,4 +1,4 @@
-"""What a cells file says, and whether it can be."""
+"""The contents of a cells file, and their validation."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cells.layout.shape import MAX_GPUS, Cell, Shape
 
 
 class CellsError(ValueError):
-    """What was asked of the cells cannot be: one line with the key or name, what, and the mend."""
+    """An invalid request or specification: one line with key or name, problem and fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class CellType:
-    """A type of cells: so many children of another type; a leaf (a GPU or a slice) has none."""
+    """A cell type with `count` children of another type. A leaf (a GPU or a slice) has no child."""
 
     name: str
     child: str = ""
@@ -25,7 +25,7 @@ class CellType:
 
 @dataclass(frozen=True, slots=True)
 class NodeSpec:
-    """A node of the cluster; GPU numbers are 0, 1, … in the order of its leaves if not given."""
+    """A node. If GPU numbers are not given, its leaves are numbered 0, 1, … in order."""
 
     name: str
     gpus: tuple[int, ...] = ()
@@ -42,7 +42,7 @@ class Top:
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """So many cells of a type in a chain, named by its top cells' type, that a pool owns."""
+    """Cells of one type and chain that a pool owns. The type of its top cells names the chain."""
 
     pool: str
     chain: str
@@ -52,7 +52,7 @@ class QuotaSpec:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A certain physical cell that one pool owns besides its quota: whole nodes, or GPUs of one."""
+    """A specific physical cell, whole nodes or GPUs of one, that a pool owns besides its quota."""
 
     name: str
     pool: str
@@ -63,7 +63,7 @@ class Pinned:
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """All that a cells file says."""
+    """The contents of a cells file."""
 
     types: tuple[CellType, ...]
     tops: tuple[Top, ...]
@@ -71,18 +71,18 @@ class Spec:
     pinned: tuple[Pinned, ...] = ()
 
 
-NAMED = 8
-"""Names in one message: more make no line."""
+MAX_NAMES = 8
+"""Maximum number of names in one message, so that the message stays a line."""
 
 MAX_NUMBER = 10**9 - 1
-"""Of a GPU on its node: nine digits, which places in results are read with."""
+"""Largest number of a GPU on its node. Readers of placements in results expect nine digits."""
 
 MAX_LEVELS = 16
-"""Types in a chain: real ones have six; a longer one is more likely a slip."""
+"""Maximum number of types in a chain. Real chains have up to six; more is likely a mistake."""
 
 
 def shapes(spec: Spec) -> dict[str, Shape]:
-    """The chains, by the type of their top cells. Raises CellsError."""
+    """Return the shape of each chain, by the type of its top cells. Raises CellsError."""
     types = _checked(spec.types)
     tops = dict.fromkeys(top.type for top in spec.tops)
     for i, top in enumerate(spec.tops):
@@ -92,24 +92,24 @@ def shapes(spec: Spec) -> dict[str, Shape]:
 
 
 def only_chain(kinds: Sequence[CellType]) -> Shape:
-    """The one chain that these types make. Raises CellsError."""
+    """Return the shape of the only chain that these types form. Raises CellsError."""
     types = _checked(kinds)
     children = {kind.child for kind in kinds}
     tops = [name for name in types if name not in children]
     if len(tops) != 1:
-        many = f"{', '.join(tops[:8])} are each in no other" if tops else "there are none"
-        raise CellsError(f"types: {many}; name the cells of each chain, or leave one chain")
+        many = f"several top types ({', '.join(tops[:8])})" if tops else "no top type"
+        raise CellsError(f"types: {many}; list the cells of each chain, or keep one chain")
     return _shape(types, tops[0])
 
 
 def _checked(kinds: Sequence[CellType]) -> dict[str, CellType]:
-    """The types by name, if each is well formed. Raises CellsError."""
+    """Return the types by name. Raises CellsError if one is malformed."""
     types: dict[str, CellType] = {}
     for i, kind in enumerate(kinds):
         if kind.name in types:
-            raise CellsError(f"types[{i}].name: {kind.name!r} is named twice; name it once")
+            raise CellsError(f"types[{i}].name: duplicate name {kind.name!r}; use another")
         if kind.count < 1:
-            raise CellsError(f"types[{i}].count: {kind.count} children; write 1 or more")
+            raise CellsError(f"types[{i}].count: must be at least 1 (got {kind.count})")
         if not kind.child and kind.count != 1:
             raise CellsError(f"types[{i}].count: {kind.name!r} has a count but no child; add child")
         types[kind.name] = kind
@@ -120,29 +120,33 @@ def _checked(kinds: Sequence[CellType]) -> dict[str, CellType]:
     return types
 
 
-def some(names: Collection[str]) -> str:
-    """The first few of them, and how many more there are."""
-    shown = list(names)[:NAMED]
-    return ", ".join(shown) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+def shortened(names: Collection[str]) -> str:
+    """Join the first few names, and add the number of the others."""
+    shown = list(names)[:MAX_NAMES]
+    return ", ".join(shown) + (
+        f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    )
 
 
 def _known(names: Collection[str]) -> str:
-    return f"there are {some(names)}" if names else "there are none"
+    return f"use one of {shortened(names)}" if names else "define it under types"
 
 
 def _line(types: dict[str, CellType], place: int, kind: CellType) -> list[CellType]:
-    """A type, its child, its child's child, down to the leaf."""
+    """Return a type, its child, its child's child, and so on down to the leaf."""
     line, seen = [kind], {kind.name}
     while line[-1].child:
         child = line[-1].child
         if child in seen:
-            raise CellsError(f"types[{place}].child: {child!r} would hold itself; break the circle")
+            raise CellsError(f"types[{place}].child: {child!r} contains itself; remove the cycle")
         seen.add(child)
         if child not in types:
             break
         line.append(types[child])
     if len(line) > MAX_LEVELS:
-        raise CellsError(f"types[{place}].child: {len(line)} levels; at most {MAX_LEVELS} can be")
+        raise CellsError(
+            f"types[{place}].child: {len(line)} levels exceed the limit of {MAX_LEVELS}"
+        )
     return line
 
 
@@ -151,44 +155,44 @@ def _shape(types: dict[str, CellType], top: str) -> Shape:
     gpus = prod(kind.count for kind in line if kind.child)
     if gpus > MAX_GPUS:
         raise CellsError(
-            f"types: a {top} has {gpus:,} GPUs; at most {MAX_GPUS:,} can be: see count"
+            f"types: a {top} has {gpus:,} GPUs, more than the limit of {MAX_GPUS:,}; lower a count"
         )
     nodes = [level for level, kind in enumerate(line) if kind.node]
     if len(nodes) != 1:
         found = f"{len(nodes)} types with node = true" if nodes else "no type with node = true"
-        raise CellsError(f"types: {found} in the chain of {top!r}; mark the one that is a node")
+        raise CellsError(f"types: {found} in the chain of {top!r}; set it on exactly one type")
     return Shape([k.name for k in line], [k.count if k.child else 1 for k in line], nodes[0])
 
 
 def check_nodes(spec: Spec, chains: dict[str, Shape]) -> None:
-    """Nodes are named once, and have the GPUs of their type. Raises CellsError."""
+    """Check that node names are unique and GPU counts match the node types. Raises CellsError."""
     seen: set[str] = set()
     gpus = sum(chains[top.type].size[-1] for top in spec.tops)
     if gpus > MAX_GPUS:
-        raise CellsError(f"cells: {gpus:,} GPUs in all; at most {MAX_GPUS:,} can be")
+        raise CellsError(f"cells: {gpus:,} GPUs in total exceed the limit of {MAX_GPUS:,}")
     for i, top in enumerate(spec.tops):
         check_top(f"cells[{i}]", top, chains[top.type], seen)
 
 
 def check_top(key: str, top: Top, shape: Shape, seen: set[str]) -> None:
-    """One top cell's nodes; names are added to those seen. Raises CellsError."""
+    """Check one top cell's nodes, and add their names to `seen`. Raises CellsError."""
     wanted = shape.size[shape.top] // shape.size[shape.node]
     if len(top.nodes) != wanted:
-        raise CellsError(f"{key}.nodes: {len(top.nodes)}, but a {top.type} has {wanted}")
+        raise CellsError(f"{key}.nodes: a {top.type} has {wanted} nodes (got {len(top.nodes)})")
     for node in top.nodes:
         if node.name in seen or not node.name:
-            problem = "is named twice; name it once" if node.name else "is no name; write one"
-            raise CellsError(f"{key}.nodes: {node.name!r} {problem}")
+            problem = f"duplicate node {node.name!r}; list it once" if node.name else "empty name"
+            raise CellsError(f"{key}.nodes: {problem}")
         seen.add(node.name)
         gpus = shape.size[shape.node]
         if node.gpus and len(set(node.gpus)) < len(node.gpus):
             twice = next(g for g in node.gpus if node.gpus.count(g) > 1)
-            raise CellsError(f"{key}.nodes: {node.name}: GPU {twice} twice; number it once")
+            raise CellsError(f"{key}.nodes: {node.name}: GPU {twice} is listed twice")
         if node.gpus and (len(node.gpus) != gpus or min(node.gpus) < 0):
-            raise CellsError(f"{key}.nodes: {node.name}: gpus must be {gpus} numbers from 0 on")
+            raise CellsError(f"{key}.nodes: {node.name}: gpus must be {gpus} numbers of at least 0")
         if node.gpus and max(node.gpus) > MAX_NUMBER:
             raise CellsError(
-                f"{key}.nodes: {node.name}: GPU {max(node.gpus)}; number them below 10⁹"
+                f"{key}.nodes: {node.name}: GPU numbers must be below 10⁹ (got {max(node.gpus)})"
             )
 
 
@@ -199,7 +203,14 @@ def check_fit(
     asked: Mapping[str, Sequence[int]],
     pinned: Sequence[Cell] = (),
 ) -> None:
-    """All quotas (by pool) and pinned cells of a chain find cells in it together.
+    """Check that all quotas and pinned cells of a chain fit into it together.
+
+    Args:
+        chain: The chain's name, for messages.
+        shape: Its shape.
+        tops: The number of its top cells.
+        asked: Quota cells of each level, by pool.
+        pinned: Pinned cells, and cells of removed nodes.
 
     Raises CellsError.
     """
@@ -210,19 +221,19 @@ def check_fit(
             free *= shape.fan[level + 1]
         whole = free - len(cut[level])
         if quota[level] > whole:
-            who = some([f"{pool} {row[level]}" for pool, row in asked.items() if row[level]])
+            who = shortened([f"{pool} {row[level]}" for pool, row in asked.items() if row[level]])
             raise CellsError(
-                f"quota: {quota[level]} {shape.names[level]} asked of chain {chain}, "
-                f"{max(0, whole)} can be there beside pinned cells and quota of larger types; "
+                f"quota: {quota[level]} {shape.names[level]} requested in chain {chain}, but only "
+                f"{max(0, whole)} fit next to pinned cells and quotas of larger types; "
                 f"lower a quota ({who})"
             )
         free -= quota[level] + sum(cell.level == level for cell in pinned)
 
 
 def _cut(shape: Shape, pinned: Sequence[Cell]) -> list[set[int]]:
-    """Cells of each level that hold a smaller pinned one: they are no whole cells.
+    """Return, by level, the cells that contain a pinned cell and cannot serve as whole quota cells.
 
-    A pinned cell itself is among them too, as nobody else can have it.
+    The pinned cells themselves are included, because no other pool can have them.
     """
     cut: list[set[int]] = [set() for _ in shape.levels]
     for cell in pinned:
@@ -232,7 +243,7 @@ def _cut(shape: Shape, pinned: Sequence[Cell]) -> list[set[int]]:
 
 
 def largest(shape: Shape, cells: Sequence[Cell]) -> list[Cell]:
-    """Those that lie in no other of them, each once. O(cells · levels)."""
+    """Return the cells that lie in no other of the given cells, each once. O(cells · levels)."""
     known = set(cells)
     return [
         cell

@@ -1,4 +1,4 @@
-"""Where a request goes: gangs, reserved cells, sites, shortages.
+"""Where a request is placed: gangs, reservations, sites, shortages.
 
 Imports: cells.layout, cells.chain.
 """

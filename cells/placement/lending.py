@@ -1,8 +1,8 @@
-"""Where a spare job's cells come from.
+"""Placement of spare jobs.
 
-Never in a buddy of a dedicated job's cell, nor in a pinned cell, nor in cells bound to a pool that
-holds anything back. In the smallest vacant cells, which are those beside other spare jobs: on nodes
-without dedicated jobs first, then beside them.
+A spare job never gets a buddy of a dedicated job's cell, a pinned cell, or a cell bound to a pool
+that has a reservation. It gets the smallest vacant cell, which lies next to other spare jobs. Nodes
+without dedicated jobs come first.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ from typing import NamedTuple
 from cells.chain.chain_state import ChainState
 from cells.chain.zones import CellZone
 from cells.layout.shape import Cell
-from cells.placement.gangs import in_turn
-from cells.placement.holds import ReservedGpus
+from cells.placement.gangs import widest_first
+from cells.placement.reservations import ReservedGpus
 
-LOOKED_AT = 32
-"""Vacant cells of a level of a zone that are looked at for some that may be lent: where so many are
-buddies of dedicated cells, the next larger ones do."""
+MAX_CANDIDATES = 32
+"""Maximum number of vacant cells per zone and level that are examined.
+
+If more than this many are buddies of dedicated cells, the search goes on with the next level.
+"""
 
 
 class _Option(NamedTuple):
-    """A vacant cell that may be lent; the least is the best.
+    """A vacant cell that may be lent. The lowest tuple is the best option.
 
     Attributes:
-        busy: A dedicated job is on its node.
+        busy: Whether a dedicated job runs on its node.
         cell: The cell.
-        alone: No spare job is in the open cell that it lies in.
+        alone: Whether the open cell that contains it has no spare job.
     """
 
     busy: bool
@@ -36,102 +38,106 @@ class _Option(NamedTuple):
 
 
 def lend_all(
-    ground: ChainState, widths: Sequence[int], job: str, holds: Sequence[ReservedGpus]
+    state: ChainState, widths: Sequence[int], job: str, reservations: Sequence[ReservedGpus]
 ) -> list[Cell] | None:
-    """Give a spare job vacant cells that leave all that is held back free of spare jobs.
+    """Allocate vacant cells to a spare job such that all reservations stay satisfied.
 
     Args:
-        ground: The chain.
+        state: The state of the chain.
         widths: GPUs of each member.
-        job: Who gets them.
-        holds: What is held back, window by window.
+        job: The spare job.
+        reservations: The reservations of each window.
 
     Returns:
-        The cells in the order of the members, or None with nothing changed.
-        O(pools · levels · (windows + levels)) for each cell at worst.
+        The cells in the order of the members, or None with nothing changed. At worst
+        O(pools · levels · (windows + levels)) for each cell.
     """
     found: list[tuple[int, Cell]] = []
-    for member, level in in_turn(ground.shape, widths):
-        cell = _lend_rest(ground, job, holds) if ground.rests and not level else None
-        cell = cell or _lend(ground, level, job, holds)
+    for member, level in widest_first(state.shape, widths):
+        cell = _lend_rest(state, job, reservations) if state.rests and not level else None
+        cell = cell or _lend(state, level, job, reservations)
         if cell is None:
             for _, lent in found:
-                ground.end_loan(lent)
+                state.end_loan(lent)
             return None
         found.append((member, cell))
     return [cell for _, cell in sorted(found)]
 
 
-def _lend(ground: ChainState, level: int, job: str, holds: Sequence[ReservedGpus]) -> Cell | None:
-    if not all(each.kept() for each in holds):
+def _lend(
+    state: ChainState, level: int, job: str, reservations: Sequence[ReservedGpus]
+) -> Cell | None:
+    if not all(each.satisfied() for each in reservations):
         return None
-    best = min(_options(ground, level, holds), default=None)
+    best = min(_options(state, level, reservations), default=None)
     if best is None:
         return None
-    cell = ground.shape.first(best.cell, level)
-    ground.lend(cell, job)
+    cell = state.shape.first(best.cell, level)
+    state.lend(cell, job)
     return cell
 
 
-def _options(ground: ChainState, level: int, holds: Sequence[ReservedGpus]) -> Iterator[_Option]:
-    """Vacant cells, a few of each zone and level, that one of a level may be lent from."""
-    for above in ground.shape.levels[level:]:
-        for option in _of_level(ground, ground.common, above):
-            if all(each.common_spares(level, above, alone=option.alone) for each in holds):
+def _options(
+    state: ChainState, level: int, reservations: Sequence[ReservedGpus]
+) -> Iterator[_Option]:
+    """Yield vacant cells, a few of each zone and level, from which a cell may be lent."""
+    for above in state.shape.levels[level:]:
+        for option in _of_level(state, state.common, above):
+            if all(each.can_lend_common(level, above, alone=option.alone) for each in reservations):
                 yield option
-    for zone in (*ground.zones.values(), ground.leaving):
-        if not any(each.needs(zone) for each in holds):
-            for above in ground.shape.levels[level:]:
+    for zone in (*state.zones.values(), state.leaving):
+        if not any(each.reserves(zone) for each in reservations):
+            for above in state.shape.levels[level:]:
                 if zone.vacant.free[above]:
-                    yield from _of_level(ground, zone, above)
+                    yield from _of_level(state, zone, above)
 
 
-def _of_level(ground: ChainState, zone: CellZone, level: int) -> Iterator[_Option]:
-    """Of the vacant cells of a level: one beside spare jobs and one that is not, if there are.
+def _of_level(state: ChainState, zone: CellZone, level: int) -> Iterator[_Option]:
+    """Yield up to two vacant cells of a level: one next to spare jobs, and one that is not.
 
-    On nodes without dedicated jobs, and on others.
+    These are yielded for nodes with and for nodes without dedicated jobs.
     """
-    node, opened = ground.shape.node, zone.open.free[level]
-    only = zone.vacant is zone.open or level == ground.shape.top  # all of them are alone
+    node, opened = state.shape.node, zone.open.free[level]
+    only = zone.vacant is zone.open or level == state.shape.top  # then all cells are alone
     seen: set[tuple[bool, bool]] = set()
     if level == 0 < node:
         if only:
             return
-        seen.add((True, True))  # an open leaf that is not merged has a dedicated buddy
-    looked_at = 1 if only and level >= node else LOOKED_AT
+        seen.add((True, True))  # an unmerged open leaf has a dedicated buddy
+    looked_at = 1 if only and level >= node else MAX_CANDIDATES
     for number in zone.vacant.least(level, looked_at) if zone.vacant.free[level] else ():
         over = level if number in opened else zone.open.over(level, number) or 0
         kind = (over < node, over == level)
         if kind not in seen:
-            cell = ground.cell(zone.vacant.free[level][number], level, number)
-            if over >= node or not _is_buddy(ground, cell, over):
+            cell = state.cell(zone.vacant.free[level][number], level, number)
+            if over >= node or not _is_buddy(state, cell, over):
                 seen.add(kind)
                 yield _Option(over < node, cell, over == level)
                 if only:
                     return
 
 
-def _is_buddy(ground: ChainState, cell: Cell, over: int) -> bool:
-    """The open cell of a level around a vacant one has a dedicated job's cell as its sibling."""
-    shape = ground.shape
+def _is_buddy(state: ChainState, cell: Cell, over: int) -> bool:
+    """Return whether a sibling of the open cell around a vacant cell has a dedicated job."""
+    shape = state.shape
     first = shape.around(cell, over + 1).number * shape.fan[over + 1]
-    return any(ground.given[over][first : first + shape.fan[over + 1]])
+    return any(state.given[over][first : first + shape.fan[over + 1]])
 
 
-def _lend_rest(ground: ChainState, job: str, holds: Sequence[ReservedGpus]) -> Cell | None:
-    """Give a GPU to a spare job that rounding a dedicated job's width up left over, or None.
+def _lend_rest(state: ChainState, job: str, reservations: Sequence[ReservedGpus]) -> Cell | None:
+    """Allocate to a spare job a GPU that rounding up left unused, or return None.
 
-    Not of a pool that holds anything back: when its job ends, the rest is a part of its cells.
-    O(rests · (levels + windows)).
+    GPUs of a pool with a reservation are not lent: they become part of its cells when its job ends.
+    O(leftover GPUs · (levels + windows)).
     """
-    cell = next((leaf for leaf in ground.rests if _lendable(ground, leaf, holds)), None)
+    cell = next((leaf for leaf in state.rests if _lendable(state, leaf, reservations)), None)
     if cell is not None:
-        ground.lend(cell, job)
+        state.lend(cell, job)
     return cell
 
 
-def _lendable(ground: ChainState, rest: Cell, holds: Sequence[ReservedGpus]) -> bool:
-    if ground.loans.around(rest) is not None or ground.node(rest) in ground.out:
+def _lendable(state: ChainState, rest: Cell, reservations: Sequence[ReservedGpus]) -> bool:
+    if state.loans.around(rest) is not None or state.node(rest) in state.out:
         return False
-    zone = ground.root(rest).zone
-    return not any(each.needs(zone) for each in holds)
+    zone = state.root(rest).zone
+    return not any(each.reserves(zone) for each in reservations)

@@ -1,8 +1,9 @@
-"""Where a dedicated job's cells come from.
+"""Placement of dedicated jobs.
 
-A pool's request takes the smallest sufficient of its cells: what is open in those already bound,
-before an unbound quota cell of the same level; one without spare jobs, wherever there is one. Of
-several, the first in the pool's own numbers: where its cells are bound plays no part in it.
+A request takes the smallest sufficient cell of its pool. An open part of a bound cell comes before
+an unbound quota cell of the same level, and a cell without spare jobs before one with them. Of
+several, the lowest in the pool's own numbers is taken, so the choice does not depend on where the
+pool's cells are bound.
 """
 
 from __future__ import annotations
@@ -13,78 +14,78 @@ from typing import NamedTuple
 from cells.chain.chain_state import ChainState
 from cells.chain.zones import CellZone, Root
 from cells.layout.shape import Cell
-from cells.placement.sites import beside_spare, clean, maimed, open_cells
+from cells.placement.sites import clean, damaged_site, open_cells, partly_lent_site
 
 Price = Callable[[str], float]
-"""What a GPU of a spare job costs that is in the way; infinite if it cannot be had."""
+"""The price of one GPU of a spare job that is in the way; infinite if it must not be taken."""
 
 
-def alike(job: str) -> float:  # noqa: ARG001
-    """All GPUs cost the same."""
+def equal_price(job: str) -> float:  # noqa: ARG001
+    """Return the same price for every GPU."""
     return 1.0
 
 
 class Near(NamedTuple):
-    """Where a gang's cells should lie, if that is possible.
+    """Where the cells of a gang should be, if possible.
 
     Attributes:
         own: The rack, in the zone's own numbers, if whole racks are bound to the zone.
-        rack: The rack in which a cell is best bound.
+        rack: The physical rack in which to bind a cell.
     """
 
     own: int | None = None
     rack: int | None = None
 
 
-def place(ground: ChainState, zone: CellZone, level: int, near: Near | None = None) -> int | None:
-    """Give a vacant cell to a dedicated job, binding a quota cell if need be.
+def place(state: ChainState, zone: CellZone, level: int, near: Near | None = None) -> int | None:
+    """Allocate a vacant cell to a dedicated job, binding a quota cell if necessary.
 
     Args:
-        ground: The chain.
-        zone: The pool's zone or that of its pinned cell.
-        level: Of the cell.
-        near: Where it should lie, if that is possible.
+        state: The state of the chain.
+        zone: The zone of the pool or of its pinned cell.
+        level: The level of the cell.
+        near: Where the cell should be, if possible.
 
     Returns:
-        Number of the cell; None, with nothing changed, if the pool has no open cell of the level
-        that is free of spare jobs and safe to take. O(levels · log n).
+        The number of the cell. None, with nothing changed, if the pool has no open cell of this
+        level that is free of spare jobs and safe to take. O(levels · log n).
     """
     free, above = zone.vacant.free, level
     while not free[above]:
         if zone.quota[above] > zone.bound[above]:
-            site = clean(ground, above, near and near.rack)
+            site = clean(state, above, near and near.rack)
             if site is not None:
-                ground.bind(zone, site)
+                state.bind(zone, site)
                 break
         above += 1
         if above == len(free):
-            above = _bind_in_parts(ground, zone, level)
+            above = _bind_in_parts(state, zone, level)
             if above < 0:
                 return None
             break
-    else:  # open cells of its own do, without another bound
+    else:  # a vacant cell is already bound to the zone
         if near is not None and (beside := _in_rack(zone, above, level, near)) is not None:
-            return _take_beside(ground, zone, level, beside)
+            return _take_beside(state, zone, level, beside)
     number, root = zone.vacant.pop(above, level)
     if zone.vacant is not zone.open:
         zone.open.take(level, number)
-    return ground.place(root, level, number)
+    return state.place(root, level, number)
 
 
-def _take_beside(ground: ChainState, zone: CellZone, level: int, number: int) -> int:
-    """A cell of the zone that is vacant, or lies in a vacant one."""
+def _take_beside(state: ChainState, zone: CellZone, level: int, number: int) -> int:
+    """Allocate a specific cell of the zone that is vacant or lies in a vacant one."""
     root = zone.vacant.root(level, number)
     zone.vacant.take(level, number)
     if zone.vacant is not zone.open:
         zone.open.take(level, number)
-    return ground.place(root, level, number)
+    return state.place(root, level, number)
 
 
 def _in_rack(zone: CellZone, above: int, level: int, near: Near) -> int | None:
-    """Number of the first vacant cell of a level in the zone's rack, or None.
+    """Return the number of the first vacant cell of a level in the zone's rack, or None.
 
-    Of a node any will do, as nobody asks for a larger cell; others are taken from a level above.
-    O(cells of these levels in the rack · levels).
+    For a whole node, any vacant node does, because no request needs a larger cell. Smaller cells
+    are taken from the level `above`. O(cells of these levels in the rack · levels).
     """
     shape, vacant = zone.shape, zone.vacant
     source = shape.node if level == shape.node else above
@@ -98,58 +99,58 @@ def _in_rack(zone: CellZone, above: int, level: int, near: Near) -> int | None:
     return None
 
 
-def _bind_in_parts(ground: ChainState, zone: CellZone, level: int) -> int:
-    """Bind a quota cell where spare jobs or lost nodes leave it a part of a level, or a larger one.
+def _bind_in_parts(state: ChainState, zone: CellZone, level: int) -> int:
+    """Bind a quota cell of which spare jobs or lost nodes leave a vacant part of at least `level`.
 
-    Returns the least such level; -1, with nothing changed, if there is no such quota cell.
+    Returns the lowest level of a vacant part, or -1, with nothing changed, if there is none.
     """
-    if not ground.loans.jobs and not ground.out:
+    if not state.loans.jobs and not state.out:
         return -1
     wanted = zone.wanted(level)
-    for find in (beside_spare, maimed):
+    for find in (partly_lent_site, damaged_site):
         for quota in wanted:
-            site = find(ground, quota, level)
+            site = find(state, quota, level)
             if site is not None:
-                ground.bind(zone, site)
-                return next(k for k in ground.shape.levels[level:] if zone.vacant.free[k])
+                state.bind(zone, site)
+                return next(k for k in state.shape.levels[level:] if zone.vacant.free[k])
     return -1
 
 
-def claim(ground: ChainState, zone: CellZone, level: int, price: Price) -> int | None:
-    """As `place`, but spare jobs may still run in the cell: those of the least price.
+def claim(state: ChainState, zone: CellZone, level: int, price: Price) -> int | None:
+    """Allocate a cell in which spare jobs may still run, choosing the lowest total price.
 
-    It takes no spare job from now on. O(cells of a level · spare jobs in them).
+    The cell accepts no further spare job. O(cells of a level · spare jobs in them).
     """
-    for above in ground.shape.levels[level:]:
-        held = [ground.cell(root, above, n) for n, root in zone.open.free[above].items()]
+    for above in state.shape.levels[level:]:
+        held = [state.cell(root, above, n) for n, root in zone.open.free[above].items()]
         if held:
-            return _claim(ground, held, level, price)
-        sites = open_cells(ground, above) if zone.unbound(above) else []
+            return _claim(state, held, level, price)
+        sites = open_cells(state, above) if zone.unbound(above) else []
         if sites:
-            _, cell = min(_cheapest(ground, cell, level, price) for cell in sites)
-            ground.bind(zone, ground.shape.around(cell, above))
-            return _claim(ground, [cell], level, price)
+            _, cell = min(_cheapest(state, cell, level, price) for cell in sites)
+            state.bind(zone, state.shape.around(cell, above))
+            return _claim(state, [cell], level, price)
     for quota in zone.wanted(level):
-        site = maimed(ground, quota, level, over_spare=True)
+        site = damaged_site(state, quota, level, over_spare=True)
         if site is not None:
-            root = ground.bind(zone, site)
-            parts = [ground.cell(root, *part) for part in zone.open.inside(*_of(ground, root))]
-            return _claim(ground, [part for part in parts if part.level >= level], level, price)
+            root = state.bind(zone, site)
+            parts = [state.cell(root, *part) for part in zone.open.inside(*_of(state, root))]
+            return _claim(state, [part for part in parts if part.level >= level], level, price)
     return None
 
 
-def _of(ground: ChainState, root: Root) -> tuple[int, int]:
-    return root.level, ground.number(root, root.cell())
+def _of(state: ChainState, root: Root) -> tuple[int, int]:
+    return root.level, state.number(root, root.cell())
 
 
-def _claim(ground: ChainState, cells: list[Cell], level: int, price: Price) -> int:
-    _, cell = min(_cheapest(ground, cell, level, price) for cell in cells)
-    ground.claim(ground.root(cell), cell)
+def _claim(state: ChainState, cells: list[Cell], level: int, price: Price) -> int:
+    _, cell = min(_cheapest(state, cell, level, price) for cell in cells)
+    state.claim(state.root(cell), cell)
     return cell.number
 
 
 def fits_one(zone: CellZone, level: int) -> bool:
-    """As `fits`, for one cell. O(levels)."""
+    """Do the same as `fits` for one cell. O(levels)."""
     free = zone.open.free
     while level < len(free) and not free[level] and zone.quota[level] <= zone.bound[level]:
         level += 1
@@ -157,18 +158,21 @@ def fits_one(zone: CellZone, level: int) -> bool:
 
 
 def fits(zone: CellZone, levels: list[int]) -> bool:
-    """The pool would have the cells, were all its nodes well and no spare jobs there. O(levels)."""
+    """Return whether the zone has cells of these levels, ignoring lost nodes and spare jobs.
+
+    O(levels).
+    """
     counts = [zone.unbound(k) + len(zone.open.free[k]) for k in zone.shape.levels]
-    return zone.shape.holds(counts, levels)
+    return zone.shape.can_hold(counts, levels)
 
 
-def _cheapest(ground: ChainState, cell: Cell, level: int, price: Price) -> tuple[float, Cell]:
-    """The price of what is lent in the cell of a level in this one with least, and that cell."""
+def _cheapest(state: ChainState, cell: Cell, level: int, price: Price) -> tuple[float, Cell]:
+    """Return the cell of `level` in this one whose lent GPUs cost least, with their price."""
 
     def lent(cell: Cell) -> float:
-        loans, size = ground.loans, ground.shape.size
+        loans, size = state.loans, state.shape.size
         return sum(price(loans.jobs[each]) * size[each.level] for each in loans.at(cell))
 
     while cell.level > level:
-        cell = min(ground.shape.children(cell), key=lent)
+        cell = min(state.shape.children(cell), key=lent)
     return lent(cell), cell

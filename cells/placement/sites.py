@@ -1,6 +1,6 @@
-"""Common cells that a quota cell may be bound to: safe for other pools' unused quota.
+"""Common cells to which a quota cell may be bound without harm to other pools' unused quota.
 
-Taking one leaves no level with more quota cells missing than before, were all spare jobs gone.
+Ignoring spare jobs, binding such a cell leaves no level with more missing quota cells than before.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from cells.chain.safety import missing, splittable
 from cells.layout.shape import Cell
 
 
-def clean(ground: ChainState, quota: int, rack: int | None = None) -> Cell | None:
-    """A vacant cell of the level: in a rack, or far from spare jobs, if possible.
+def clean(state: ChainState, quota: int, rack: int | None = None) -> Cell | None:
+    """Return a vacant cell of the level: in the rack, or far from spare jobs, if possible.
 
     O(levels · log n) without spare jobs.
     """
-    common, shape = ground.common, ground.shape
+    common, shape = state.common, state.shape
     if rack is None and common.vacant is common.open and common.open.free[quota]:
         return Cell(quota, common.open.first(quota))
-    found = None if rack is None else _in_rack(ground, quota, rack)
+    found = None if rack is None else _in_rack(state, quota, rack)
     if found is not None:
         return found
-    safe = splittable(ground, quota)
+    safe = splittable(state, quota)
     for level in safe:
-        number = _least_clean(ground, level)
+        number = _least_clean(state, level)
         if number is not None:
             return shape.first(Cell(level, number), quota)
-    # Cells with spare jobs in them are left to unused quota of their size (see `common_suffices`).
-    widest = max(level for level in shape.levels if ground.unbound[level])
-    holder = _from_safe(ground, safe, range(max(quota, widest), len(shape.levels)))
-    holder = holder or _from_safe(ground, safe, range(quota, widest))
+    # Cells with spare jobs are left for unused quota of their size (see `common_suffices`).
+    widest = max(level for level in shape.levels if state.unbound[level])
+    holder = _from_safe(state, safe, range(max(quota, widest), len(shape.levels)))
+    holder = holder or _from_safe(state, safe, range(quota, widest))
     return holder and shape.first(holder, quota)
 
 
-def _least_clean(ground: ChainState, level: int) -> int | None:
-    """An open cell of the level without any spare job, or None."""
-    opened, vacant = ground.common.open, ground.common.vacant
+def _least_clean(state: ChainState, level: int) -> int | None:
+    """Return the lowest open cell of the level without any spare job, or None."""
+    opened, vacant = state.common.open, state.common.vacant
     few, more = sorted((opened, vacant), key=lambda buddy: len(buddy.free[level]))
     if not few.free[level]:
         return None
@@ -47,38 +47,38 @@ def _least_clean(ground: ChainState, level: int) -> int | None:
     return min((number for number in few.free[level] if number in more.free[level]), default=None)
 
 
-def _in_rack(ground: ChainState, quota: int, rack: int) -> Cell | None:
-    """The first cell of the level in a rack that is free of spare jobs with all around it.
+def _in_rack(state: ChainState, quota: int, rack: int) -> Cell | None:
+    """Return the first cell of the level in a rack without spare jobs in or around it.
 
-    It leaves so many cells without spare jobs that unused quota needs no others: what pools hold
-    back stays there. O(cells of the level in it), more with spare jobs (see `Zone.clean`).
+    Enough cells without spare jobs remain for all unused quota, so reservations stay satisfied.
+    O(cells of the level in the rack), more with spare jobs (see `CellZone.clean`).
     """
-    shape, common = ground.shape, ground.common
+    shape, common = state.shape, state.common
     if quota > shape.node + 1:
         return None
-    safe = splittable(ground, quota, common.clean())
-    for cell in _inside(ground, Cell(shape.node + 1, rack), quota):
+    safe = splittable(state, quota, common.clean())
+    for cell in _inside(state, Cell(shape.node + 1, rack), quota):
         over = common.open.over(*cell)
         if over in safe and over == common.vacant.over(*cell):
             return cell
     return None
 
 
-def _inside(ground: ChainState, cell: Cell, level: int) -> Iterator[Cell]:
-    ratio = ground.shape.size[cell.level] // ground.shape.size[level]
+def _inside(state: ChainState, cell: Cell, level: int) -> Iterator[Cell]:
+    ratio = state.shape.size[cell.level] // state.shape.size[level]
     return (Cell(level, cell.number * ratio + k) for k in range(ratio))
 
 
-def beside_spare(ground: ChainState, quota: int, level: int) -> Cell | None:
-    """A cell of a quota's level that is in part lent, with a vacant one of a level in it."""
-    safe = splittable(ground, quota)
-    found = _from_safe(ground, safe, range(level, quota))
-    return found and ground.shape.around(found, quota)
+def partly_lent_site(state: ChainState, quota: int, level: int) -> Cell | None:
+    """Return a partly lent cell of the quota's level with a vacant part of at least `level`."""
+    safe = splittable(state, quota)
+    found = _from_safe(state, safe, range(level, quota))
+    return found and state.shape.around(found, quota)
 
 
-def _from_safe(ground: ChainState, safe: list[int], levels: range) -> Cell | None:
-    """A vacant common cell, of the least level, that lies in an open one of a safe level."""
-    common = ground.common
+def _from_safe(state: ChainState, safe: list[int], levels: range) -> Cell | None:
+    """Return a vacant common cell of the lowest level that lies in an open cell of a safe level."""
+    common = state.common
     for level in levels:
         for number in sorted(common.vacant.free[level]):
             if common.open.over(level, number) in safe:
@@ -86,40 +86,42 @@ def _from_safe(ground: ChainState, safe: list[int], levels: range) -> Cell | Non
     return None
 
 
-def open_cells(ground: ChainState, quota: int) -> list[Cell]:
-    """Open cells that one of the quota's level may be taken from; the smallest there are."""
-    for level in splittable(ground, quota):
-        if ground.common.open.free[level]:
-            return [Cell(level, number) for number in ground.common.open.free[level]]
+def open_cells(state: ChainState, quota: int) -> list[Cell]:
+    """Return the smallest open cells from which one of the quota's level may be taken."""
+    for level in splittable(state, quota):
+        if state.common.open.free[level]:
+            return [Cell(level, number) for number in state.common.open.free[level]]
     return []
 
 
-def maimed(ground: ChainState, quota: int, level: int, *, over_spare: bool = False) -> Cell | None:
-    """A cell of a quota's level above the nodes, some of which are out: with most left in it.
+def damaged_site(
+    state: ChainState, quota: int, level: int, *, over_spare: bool = False
+) -> Cell | None:
+    """Return a cell above node level with nodes out, the one with most GPUs left.
 
-    Nothing in it is bound, and it has a free cell of a level: free of spare jobs or, if so asked,
-    as if there were none. O(bound cells + nodes that are out · cells of the quota's level in it).
+    Nothing in the cell is bound, and a part of at least `level` is free: vacant, or open with
+    `over_spare`. O(bound cells + nodes that are out · cells of the quota's level in it).
     """
-    shape, common = ground.shape, ground.common
-    if quota <= shape.node or not ground.out:
+    shape, common = state.shape, state.common
+    if quota <= shape.node or not state.out:
         return None
-    around = {shape.around(Cell(shape.node, node), quota) for node in ground.out}
-    bound = {shape.around(r.cell(), quota) for r in ground.roots.values() if r.level <= quota}
+    around = {shape.around(Cell(shape.node, node), quota) for node in state.out}
+    bound = {shape.around(r.cell(), quota) for r in state.roots.values() if r.level <= quota}
     buddy = common.open if over_spare else common.vacant
     sites: list[tuple[int, Cell]] = []
     for cell in around - bound:
-        parts = buddy.inside(*cell) if ground.root(cell) is ground.wild else []
-        if any(part >= level for part, _ in parts) and _harmless(ground, cell):
+        parts = buddy.inside(*cell) if state.root(cell) is state.common_root else []
+        if any(part >= level for part, _ in parts) and _harmless(state, cell):
             sites.append((-sum(shape.size[part] for part, _ in parts), cell))
     return min(sites)[1] if sites else None
 
 
-def _harmless(ground: ChainState, cell: Cell) -> bool:
-    """No level lacks more quota cells once one is bound to this, of which parts are lost."""
-    counts, unbound = ground.common.open.counts(), ground.unbound.copy()
-    before = missing(ground.shape, counts, unbound)
-    for level, _ in ground.common.open.inside(*cell):
+def _harmless(state: ChainState, cell: Cell) -> bool:
+    """Return whether binding this damaged cell leaves no level with more missing cells."""
+    counts, unbound = state.common.open.counts(), state.unbound.copy()
+    before = missing(state.shape, counts, unbound)
+    for level, _ in state.common.open.inside(*cell):
         counts[level] -= 1
     unbound[cell.level] -= 1
-    after = missing(ground.shape, counts, unbound)
+    after = missing(state.shape, counts, unbound)
     return all(more <= fewer for more, fewer in zip(after, before, strict=True))

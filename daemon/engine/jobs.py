@@ -78,7 +78,7 @@ class Jobs:
 
     def _could(self, spec: JobSpec) -> bool:
         places = self._context.core.state.places
-        return places is None or places.could(spec.pool, spec.gpus)
+        return places is None or places.fits_quota(spec.pool, spec.gpus)
 
     def _placeable(self, spec: JobSpec) -> bool:
         """Whether it fits on all nodes of one area, were nobody else there. O(pools)."""

@@ -17,7 +17,7 @@ def shortages(spec: Spec) -> list[str]:
     quotas = cells.quotas()
     return [
         _pinned(spec, short) if short.broken else _quota(spec, short, quotas)
-        for short in cells.short()
+        for short in cells.shortages()
     ]
 
 

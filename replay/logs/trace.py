@@ -61,7 +61,7 @@ def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Tr
     kept: list[Arrival] = []
     dropped = Counter(trace.dropped)
     lacking: dict[str, None] = {}
-    could = cache(places.could) if places is not None else None  # jobs are of a few widths
+    could = cache(places.fits_quota) if places is not None else None  # jobs are of a few widths
     for arrival in trace.arrivals:
         job = arrival.job
         maxima = largest_from.get(job.pool)

@@ -153,7 +153,7 @@ class Committer:
         if stream is Stream.SPARE:
             lacks = len(state.groups) > 1
         else:
-            lacks = state.places is not None and state.places.within(job.pool.name, job.width)
+            lacks = state.places is not None and state.places.in_quota(job.pool.name, job.width)
         if lacks:
             state.placeless[job.pool] = None
 
@@ -169,14 +169,14 @@ class Committer:
         """
         job, places = proposal.job, self._state.places
         keeps = type(proposal) is ReserveCells
-        if places is None or places.keeps(job.job.id) is keeps:
+        if places is None or places.is_reserved(job.job.id) is keeps:
             raise RefusedError(job.job.id, "cells are kept for it" if keeps else "none are kept")
         if not keeps:
             places.release(job.job.id)
             self._look_again()
             return
-        places.keep(job.job.id, job.pool.name, job.job.width)
-        if not places.keeps(job.job.id):
+        places.reserve(job.job.id, job.pool.name, job.job.width)
+        if not places.is_reserved(job.job.id):
             self._note_placeless(job, Stream.DEDICATED)
 
     def preempt(self, proposal: PreemptProposal, now: float, decisions: list[Decision]) -> None:
@@ -190,7 +190,7 @@ class Committer:
         job.done = job.work(now)
         self._take_back(job)
         places = self._state.places
-        if places is not None and places.keeps(job.job.id):
+        if places is not None and places.is_reserved(job.job.id):
             places.release(job.job.id)  # it waits for them itself
         job.stream = None
         job.width = job.job.width
@@ -297,7 +297,7 @@ class Committer:
         if owned > MAX_GROUP:
             raise ValueError(f"pool {event.pool}: a sharing group owns at most {MAX_GROUP} GPUs")
         if self._state.places is not None:
-            self._state.places.requota(pool.name, event.quota, event.cells)
+            self._state.places.set_quota(pool.name, event.quota, event.cells)
             self.came_free = True
         pool.weight = weight
         self.accounts.requota(pool, event.quota)

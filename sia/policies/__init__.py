@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from cells.placement.holds import ReservedGpus
+from cells.placement.reservations import ReservedGpus
 from sia.explain.glance import glance
 from sia.explain.why import PLACES, Explanation, in_turn, on_idle
 from sia.model import FutureJob, Stream

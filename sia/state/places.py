@@ -1,41 +1,41 @@
-"""Which cells the jobs of a state are in (§5.5): all that the core asks of `cells`.
+"""The cells of the jobs of a state (§5.5): the interface between the core and `cells`.
 
-GPUs are counted by the state, as ever; a place is what a start needs besides. A spare job's loans
-say whose GPUs it uses, its place where it runs: the two need not be the same.
+The state counts GPUs in any case; with cells, a start also needs a placement. A spare job's loans
+say whose quota it uses, and its placement says where it runs. The two need not be the same pool's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from cells.asked import Allocation, ResolvedRequest
 from cells.cells import Cells
 from cells.layout.requests import Request
-from cells.placement.holds import ReservedGpus
 from cells.placement.placing import Price
+from cells.placement.reservations import ReservedGpus
+from cells.resolved import Allocation, ResolvedRequest
 from cells.snapshot import CellsSnapshot
 from sia.limits import MAX_QUOTA
 from sia.model import Nodes, Stream
 
-KEPT = "\0kept for "
-"""Begins the name under which cells are kept; no job's id has a NUL in it."""
+RESERVED = "\0kept for "
+"""Prefix of the name under which cells are reserved for a job. No job id contains a NUL."""
 
 DEDICATED = Stream.DEDICATED
-"""Looked up once: with CPython 3.11 an Enum takes ten times as long as a module."""
+"""A module constant, because Enum attribute access is ten times slower with CPython 3.11."""
 
 CellQuota = Mapping[str, Mapping[str, int]]
-"""Cells that a pool owns, by chain and type."""
+"""The cells that a pool owns: numbers by chain and type."""
 
 
 class Places:
     """The cells of one cluster, in terms of pools and jobs.
 
-    A pool owns cells of one chain, as do all pools of a sharing group. Its jobs get cells of its
-    quota; pinned ones if there are none, as nobody else can use these. Pools outside a spare job's
-    group keep all that they own, besides what a policy has anybody hold back.
+    All pools of a sharing group own cells of the same chain. A job gets cells of its pool's quota,
+    or pinned cells of the pool if the quota has none. Pools outside a spare job's group reserve all
+    that they own, in addition to a policy's reservations.
 
     Attributes:
-        free: Take back a job's cells, by its id.
+        free: Release a job's cells, by job id.
     """
 
     def __init__(
@@ -44,179 +44,199 @@ class Places:
         groups: Sequence[Mapping[str, int]],
         chains: Mapping[str, str] | None = None,
     ) -> None:
-        """Take the quota (GPUs) of each pool, by name, of each sharing group.
+        """Build the placements of a state.
 
-        A group that owns nothing any more stays in its chain: `chains` says by pool in which.
-        Raises ValueError where pools and cells contradict each other.
+        Args:
+            cells: The cells of the cluster. The caller must not change them afterwards.
+            groups: For each sharing group, the quota in GPUs of each pool, by name.
+            chains: The chain of each pool, needed for groups that no longer own cells.
+
+        Raises ValueError if the pools and the cells contradict each other.
         """
         self._cells = cells
         self.free = cells.free
-        self._give = cells.give
+        self._allocate = cells.allocate_resolved
         self._pools = {pool: group for group in groups for pool in group}
-        self._asked: dict[str, dict[int, ResolvedRequest]] = {pool: {} for pool in self._pools}
-        names = [name.removeprefix(KEPT) for name in cells.jobs() if name.startswith(KEPT)]
-        self._kept = dict.fromkeys(names)
-        owned = cells.owns()
+        self._resolved: dict[str, dict[int, ResolvedRequest]] = {pool: {} for pool in self._pools}
+        names = [name.removeprefix(RESERVED) for name in cells.jobs() if name.startswith(RESERVED)]
+        self._reserved = dict.fromkeys(names)
+        owned = cells.owned_gpus()
         for pool in owned:
             if pool not in self._pools:
-                raise ValueError(f"quota.{pool}: no pool has this name; name one that is there")
+                raise ValueError(f"quota.{pool}: unknown pool; use the name of a pool")
         for pool, group in self._pools.items():
             _refuse_other_size(pool, group[pool], owned)
         only = next(iter(cells.chains())) if len(cells.chains()) == 1 else ""
-        self._chains: dict[str, str] = {}  # empty: of a group that owns nothing
+        self._chains: dict[str, str] = {}  # "" for pools of a group that owns no cells
         for group in groups:
             known = "" if chains is None else chains.get(next(iter(group)), "")
             self._chains |= dict.fromkeys(group, _chain(group, owned) or known or only)
         self._pins = {pool: cells.pins(pool) for pool in self._pools}
-        self._requota(cells.quotas())
-        self._apart: dict[str, ReservedGpus | None] = {}
+        self._set_quotas(cells.quotas())
+        self._other_groups: dict[str, ReservedGpus | None] = {}
         for group in groups:
-            self._apart |= dict.fromkeys(group, self.holds(next(iter(group))))
+            self._other_groups |= dict.fromkeys(group, self.reservations(next(iter(group))))
 
-    def _requota(self, quotas: Mapping[str, CellQuota]) -> None:
-        """Give pools their cells; those without any are known to the cells too."""
+    def _set_quotas(self, quotas: Mapping[str, CellQuota]) -> None:
+        """Set all quotas, so that pools without cells are known as well."""
         self._cells.set_quotas({**{pool: {} for pool in self._pools}, **quotas})
 
-    def _ask(self, pool: str, width: int) -> ResolvedRequest | None:
-        """What a job asks for; None if its group has no cells."""
-        asked = self._asked[pool].get(width)
-        if asked is None and self._chains[pool]:
-            asked = self._cells.look_up(Request(pool, (width,), self._chains[pool]))
-            self._asked[pool][width] = asked
-        return asked
+    def _resolve(self, pool: str, width: int) -> ResolvedRequest | None:
+        """Return the resolved request of a job, or None if its group has no cells."""
+        resolved = self._resolved[pool].get(width)
+        if resolved is None and self._chains[pool]:
+            resolved = self._cells.resolve(Request(pool, (width,), self._chains[pool]))
+            self._resolved[pool][width] = resolved
+        return resolved
 
     def take(
-        self, job_id: str, pool: str, width: int, stream: Stream, holds: ReservedGpus | None = None
+        self,
+        job_id: str,
+        pool: str,
+        width: int,
+        stream: Stream,
+        reservations: ReservedGpus | None = None,
     ) -> Nodes | None:
-        """Give a job cells: of its pool's quota, or spare ones that leave what is held back.
+        """Allocate quota cells or spare cells to a job; spare ones respect the reservations.
 
-        Without `holds` that is all that pools of other groups own. None, with nothing changed, if
-        there are none for it now.
+        Without `reservations`, only the pools of other groups reserve all that they own. Returns
+        None, with nothing changed, if there are no cells for the job now.
         """
-        asked = self._asked[pool].get(width) or self._ask(pool, width)
-        if asked is None:
+        resolved = self._resolved[pool].get(width) or self._resolve(pool, width)
+        if resolved is None:
             return None
         if stream is DEDICATED:
-            taken = self._give(job_id, asked)
+            taken = self._allocate(job_id, resolved)
             if taken is None and self._pins[pool]:
-                taken = self._take_pinned(job_id, asked)
+                taken = self._take_pinned(job_id, resolved)
         else:
-            kept = holds or self._apart[pool]
-            taken = self._cells.lend_to(job_id, asked, () if kept is None else (kept,))
+            reserved = reservations or self._other_groups[pool]
+            taken = self._cells.lend_resolved(
+                job_id, resolved, () if reserved is None else (reserved,)
+            )
         return None if taken is None else taken.nodes
 
-    def _pinned(self, asked: ResolvedRequest) -> Iterator[Request]:
-        """The same of each pinned cell of the pool."""
-        request = asked.request
+    def _pinned(self, resolved: ResolvedRequest) -> Iterator[Request]:
+        """Yield the same request for each pinned cell of the pool."""
+        request = resolved.request
         return (request._replace(pin=pin) for pin in self._pins[request.pool])
 
-    def _take_pinned(self, job_id: str, asked: ResolvedRequest) -> Allocation | None:
-        for request in self._pinned(asked):
-            taken = self._give(job_id, self._cells.look_up(request))
+    def _take_pinned(self, job_id: str, resolved: ResolvedRequest) -> Allocation | None:
+        for request in self._pinned(resolved):
+            taken = self._allocate(job_id, self._cells.resolve(request))
             if taken is not None:
                 return taken
         return None
 
-    def keep(self, job_id: str, pool: str, width: int) -> None:
-        """Keep dedicated cells for a job that needs none now (§5.5, reservation).
+    def reserve(self, job_id: str, pool: str, width: int) -> None:
+        """Reserve dedicated cells for a job that is not started now (§5.5).
 
-        Where there is no other place, spare jobs may still be in them. If there is none at all
-        nothing is kept: `keeps` says so.
+        Spare jobs may still run in them if there are no others. If the pool has no such cells,
+        nothing is reserved; see `is_reserved`.
         """
-        asked = self._ask(pool, width)
-        if asked is not None and self._cells.claim(KEPT + job_id, asked.request) is not None:
-            self._kept[job_id] = None
+        resolved = self._resolve(pool, width)
+        if (
+            resolved is not None
+            and self._cells.claim(RESERVED + job_id, resolved.request) is not None
+        ):
+            self._reserved[job_id] = None
 
-    def keeps(self, job_id: str) -> bool:
-        """Cells are kept for a job. O(1)."""
-        return job_id in self._kept
+    def is_reserved(self, job_id: str) -> bool:
+        """Return whether cells are reserved for a job. O(1)."""
+        return job_id in self._reserved
 
-    def kept(self) -> list[str]:
-        """Jobs for which cells are kept."""
-        return list(self._kept)
+    def reserved_jobs(self) -> list[str]:
+        """Return the jobs for which cells are reserved."""
+        return list(self._reserved)
 
     def release(self, job_id: str) -> None:
-        """Keep cells for a job no longer."""
-        del self._kept[job_id]
-        self._cells.free(KEPT + job_id)
+        """Release the cells that are reserved for a job."""
+        del self._reserved[job_id]
+        self._cells.free(RESERVED + job_id)
 
-    def within(self, pool: str, width: int) -> bool:
-        """A pool's unused cells would do for a job, were no spare job and lost node in the way."""
-        asked = self._ask(pool, width)
-        return asked is not None and self._cells.has(asked)
+    def in_quota(self, pool: str, width: int) -> bool:
+        """Return whether a pool's unused cells fit a job, ignoring spare jobs and lost nodes."""
+        resolved = self._resolve(pool, width)
+        return resolved is not None and self._cells.in_quota_resolved(resolved)
 
-    def in_the_way(self, pool: str, width: int, price: Price) -> tuple[str, ...]:
-        """Spare jobs, of the least price, that a dedicated start waits for.
+    def blocking_spare_jobs(self, pool: str, width: int, price: Price) -> tuple[str, ...]:
+        """Return the spare jobs, lowest price first choice, for which a dedicated start waits.
 
-        None where it waits for something else.
+        Empty if the start waits for something else.
         """
-        asked = self._ask(pool, width)
-        blocked = None if asked is None else self._cells.blockers(asked.request, price)
+        resolved = self._resolve(pool, width)
+        blocked = None if resolved is None else self._cells.blockers(resolved.request, price)
         return () if blocked is None else blocked.spare_jobs
 
-    def could(self, pool: str, width: int) -> bool:
-        """Whether a pool's cells have room for such a job, when nothing else runs in them."""
-        asked = self._ask(pool, width)
-        if asked is None:
+    def fits_quota(self, pool: str, width: int) -> bool:
+        """Return whether a pool's cells could hold such a job on an idle cluster."""
+        resolved = self._resolve(pool, width)
+        if resolved is None:
             return False
-        return any(self._cells.could(each) for each in (asked.request, *self._pinned(asked)))
+        return any(
+            self._cells.fits_quota(each) for each in (resolved.request, *self._pinned(resolved))
+        )
 
     def gpus(self, pool: str, width: int) -> int:
-        """GPUs that a job takes: its width rounded up to cells. O(1)."""
-        asked = self._asked[pool].get(width) or self._ask(pool, width)
-        return width if asked is None else asked.gpus
+        """Return the GPUs that a job takes: its width rounded up to cells. O(1)."""
+        resolved = self._resolved[pool].get(width) or self._resolve(pool, width)
+        return width if resolved is None else resolved.gpus
 
     def narrower(self, pool: str, width: int) -> int:
-        """The greatest width that takes fewer; 0 if none does."""
+        """Return the largest width that takes fewer GPUs, or 0."""
         return self._cells.narrower(width, self._chains[pool]) if self._chains[pool] else 0
 
-    def holds(self, pool: str, *, apart: bool = False) -> ReservedGpus | None:
-        """What is held back from a pool's spare jobs in one window, with nothing set by a policy.
+    def reservations(self, pool: str, *, exclude_bound: bool = False) -> ReservedGpus | None:
+        """Return the reservations that apply to a pool's spare jobs in one window.
 
-        Pools of other groups hold all they own; see `ReservedGpus` for `apart`. None if a pool's
-        group has no cells.
+        A policy adds to them. Pools of other groups reserve all they own. `exclude_bound` is as in
+        `ReservedGpus`. Returns None if the pool's group has no cells.
         """
         chain = self._chains[pool]
         if not chain:
             return None
-        holds = self._cells.holds(chain, apart=apart)
+        reservations = self._cells.reservations(chain, exclude_bound=exclude_bound)
         for other, group in self._pools.items():
             if group is not self._pools[pool] and self._chains[other] == chain:
-                holds.set(other, MAX_QUOTA)  # however much it owns at the time
-        return holds
+                reservations.set(other, MAX_QUOTA)  # all it owns, even after its quota changes
+        return reservations
 
     def take_out(self, node: str, why: str) -> None:
-        """A node is bad, or drained: jobs on it stay, no more come. Raises ValueError."""
+        """Mark a node as bad or drained. Jobs on it stay. Raises ValueError."""
         self._cells.take_out(node, why)
 
     def bring_back(self, node: str) -> None:
-        """A node is well again. Raises ValueError."""
+        """Mark a node as healthy. Raises ValueError."""
         self._cells.bring_back(node)
 
-    def requota(self, pool: str, quota: int, cells: CellQuota) -> None:
-        """Give a pool other cells, of its group's chain. Raises ValueError and changes nothing."""
+    def set_quota(self, pool: str, quota: int, cells: CellQuota) -> None:
+        """Change a pool's cells, in its group's chain. Raises ValueError and changes nothing."""
         quotas = {**self._cells.quotas(), pool: cells}
         tried = self._cells.copy()
         tried.set_quotas(quotas)
-        owned = tried.owns()
+        owned = tried.owned_gpus()
         _refuse_other_size(pool, quota, owned)
         if any(chain != self._chains[pool] for chain in owned.get(pool, {})):
-            raise ValueError(f"quota.{pool}: a pool stays in its group's chain; keep it there")
-        self._requota(quotas)
+            raise ValueError(
+                f"quota.{pool}: the pool's cells must stay in chain {self._chains[pool]!r}"
+            )
+        self._set_quotas(quotas)
 
     def dump(self) -> CellsSnapshot:
-        """All that the cells know. Costs what `Cells.dump` does."""
+        """Return the state of the cells. Complexity as `Cells.dump`."""
         return self._cells.dump()
 
     def chains(self) -> dict[str, str]:
-        """The chain of each pool, empty if its group never owned cells; for `__init__`."""
+        """Return the chain of each pool, "" if its group never owned cells. For `__init__`."""
         return dict(self._chains)
 
     def check(self, running: Mapping[str, tuple[Stream, int]]) -> None:
-        """Assert that these jobs, of so many GPUs each, and no others have cells; O(cells)."""
+        """Assert that exactly these running jobs, with their GPUs, have cells. O(cells)."""
         self._cells.check()
         expected = {job_id: stream is Stream.SPARE for job_id, (stream, _) in running.items()}
-        assert self._cells.jobs() == expected | {KEPT + job_id: False for job_id in self._kept}
+        assert self._cells.jobs() == expected | {
+            RESERVED + job_id: False for job_id in self._reserved
+        }
         for job_id, (stream, width) in running.items():
             spare = stream is Stream.SPARE
             assert spare or self._cells.ready(job_id), f"a spare job is in the cells of {job_id}"
@@ -228,13 +248,16 @@ def _refuse_other_size(pool: str, quota: int, owned: Mapping[str, Mapping[str, i
     gpus = sum(owned.get(pool, {}).values())
     if gpus != quota:
         raise ValueError(
-            f"quota.{pool}: cells of {gpus} GPUs, but the pool's quota is {quota}; make them the "
-            "same"
+            f"quota.{pool}: its cells have {gpus} GPUs, but the pool's quota is {quota}; "
+            "make both equal"
         )
 
 
 def _chain(group: Iterable[str], owned: Mapping[str, Mapping[str, int]]) -> str:
-    """The chain that pools of a group own cells of. Raises ValueError if there are several."""
+    """Return the chain in which a group's pools own cells.
+
+    Raises ValueError if there are several.
+    """
     first: tuple[str, str] | None = None
     for pool in group:
         for chain in owned.get(pool, {}):
@@ -242,7 +265,7 @@ def _chain(group: Iterable[str], owned: Mapping[str, Mapping[str, int]]) -> str:
                 first = pool, chain
             elif chain != first[1]:
                 raise ValueError(
-                    f"quota.{pool}: cells of chain {chain}, but {first[0]}'s, in the same sharing "
-                    f"group, are of {first[1]}; give each chain pools and a group of its own"
+                    f"quota.{pool}: cells of chain {chain}, but pool {first[0]} of the same "
+                    f"sharing group has cells of {first[1]}; use one sharing group per chain"
                 )
     return first[1] if first else ""

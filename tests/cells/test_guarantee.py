@@ -27,8 +27,8 @@ class History:
     def __init__(self, seed, **options):
         self.rng = Random(seed)
         self.cells = machine(self.rng, **options)
-        self.chains = list(self.cells._ground)
-        self.holds = {chain: self.cells.holds(chain) for chain in self.chains}
+        self.chains = list(self.cells._states)
+        self.holds = {chain: self.cells.reservations(chain) for chain in self.chains}
         self.held = {}
         self.count = 0
 
@@ -49,10 +49,10 @@ class History:
     def spare(self):
         request = self.asked([(1,), (1,), (2,), (4,), (8,)])._replace(pin="")
         holds = self.holds[request.chain]
-        kept = holds.kept()
+        kept = holds.satisfied()
         lent = self.cells.lend(self.name(), request, [holds])
         assert kept or lent is None or self.cells._lend_rests
-        assert holds.kept() == kept
+        assert holds.satisfied() == kept
 
     def reservation(self):
         self.cells.reserve(self.name(), self.asked())
@@ -114,10 +114,10 @@ def test_all_merges_when_all_jobs_are_gone(seed):
     for node in history.cells.nodes():
         history.cells.bring_back(node)
     history.cells.check()
-    for ground in history.cells._ground.values():
-        assert ground.common.vacant is ground.common.open
-        assert ground.common.open.counts() == [0] * ground.shape.top + [ground.tops]
-    assert history.cells.short() == []
+    for state in history.cells._states.values():
+        assert state.common.vacant is state.common.open
+        assert state.common.open.counts() == [0] * state.shape.top + [state.tops]
+    assert history.cells.shortages() == []
 
 
 @pytest.mark.parametrize("seed", range(budget(ci=20, soak=80)))
@@ -126,10 +126,10 @@ def test_agrees_with_a_search_of_all_places(seed):
     history = History(seed, chains=1, pinned=False)
     for _ in range(60):
         history.step(**CALM, **NODES_LOST, other_quota=0.2)
-        pool, (ground,) = history.rng.choice(POOLS), history.cells._ground.values()
-        level = history.rng.randint(0, ground.shape.node)
-        blocked = history.cells.blockers(wants(pool, ground.shape.size[level]))
-        naive = Naive(ground)
+        pool, (state,) = history.rng.choice(POOLS), history.cells._states.values()
+        level = history.rng.randint(0, state.shape.node)
+        blocked = history.cells.blockers(wants(pool, state.shape.size[level]))
+        naive = Naive(state)
         assert (blocked is None) == naive.can_have(pool, level), (pool, level, blocked)
         if blocked is not None:
             in_way = blocked.reason is BlockReason.SPARE
@@ -144,18 +144,21 @@ def owned_by(cells, pool):
         for kind, count in types.items()
     )
     tops = []
-    for chain in cells._ground:
-        nodes, wide = [NodeSpec(name) for name in cells._cluster.of[chain].names], NODES[chain]
+    for chain in cells._states:
+        nodes, wide = (
+            [NodeSpec(name) for name in cells._cluster.nodes_of[chain].names],
+            NODES[chain],
+        )
         tops += [Top(chain, tuple(nodes[i : i + wide])) for i in range(0, len(nodes), wide)]
-    types = tuple(kind for chain in cells._ground for kind in LINES[chain])
+    types = tuple(kind for chain in cells._states for kind in LINES[chain])
     return Cells(Spec(types, tuple(tops), quotas))
 
 
 def own_place(cells, job):
     """Where a job is in its pool's own numbers."""
     taken = cells._jobs[job]
-    ground = taken.ground
-    return sorted((cell.level, ground.number(ground.root(cell), cell)) for cell in taken.cells)
+    state = taken.state
+    return sorted((cell.level, state.number(state.root(cell), cell)) for cell in taken.cells)
 
 
 @pytest.mark.parametrize("seed", range(budget(ci=30, soak=120)))
@@ -241,7 +244,7 @@ def test_requests_within_what_is_held_start_at_once(seed):
     history.hold()
     for _ in range(40):
         history.step(**CALM, hold=1.5, node_lost=0.3, node_back=0.3, other_quota=0.2)
-        if all(holds.kept() for holds in history.holds.values()):
+        if all(holds.satisfied() for holds in history.holds.values()):
             assert all(outcome is not None for outcome in held_requests(history))
 
 
@@ -265,16 +268,16 @@ def test_a_spare_job_never_lies_in_a_buddy_of_a_dedicated_one(seed):
         history.step(dedicated=5, spare=0, end=4, **NODES_LOST)
         job, request = history.name(), history.asked()._replace(pin="")
         if history.cells.lend(job, request) is not None:
-            ground = history.cells._ground[request.chain]
+            state = history.cells._states[request.chain]
             for cell in history.cells._jobs[job].cells:
-                assert not in_buddy(ground, cell)
+                assert not in_buddy(state, cell)
 
 
-def in_buddy(ground, cell):
+def in_buddy(state, cell):
     """A cell around it, or it, has a sibling on its node that is a dedicated job's."""
-    while cell.level < ground.shape.node:
-        parent = ground.shape.parent(cell)
-        if any(ground.given[c.level][c.number] for c in ground.shape.children(parent)):
+    while cell.level < state.shape.node:
+        parent = state.shape.parent(cell)
+        if any(state.given[c.level][c.number] for c in state.shape.children(parent)):
             return True
         cell = parent
     return False

@@ -30,7 +30,7 @@ def again(cells):
 def renewed(history, renew=again):
     """The same history with other cells, and what is held back as it was."""
     history.cells = renew(history.cells)
-    history.holds = {chain: history.cells.holds(chain) for chain in history.chains}
+    history.holds = {chain: history.cells.reservations(chain) for chain in history.chains}
     for (chain, pool), gpus in history.held.items():
         history.holds[chain].set(pool, gpus)
 
@@ -141,53 +141,59 @@ QUAD, NODE = 2, 3
 @pytest.mark.parametrize(
     ("break_it", "message"),
     [
-        (lambda k: put(k, "tenants", OWN, [k.tenants[OWN]] * 2), "'own' has cells already"),
+        (lambda k: put(k, "tenants", OWN, [k.tenants[OWN]] * 2), "'own' already has cells"),
         (
             lambda k: put(k, "tenants", OWN, [k.tenants[OWN], k.tenants[OWN]._replace(name="x")]),
-            "x: cell 2, 0 is another's",
+            "x: cell (2, 0) is not free",
         ),
         (
             lambda k: put(
                 k, "tenants", GUEST, [k.tenants[GUEST], k.tenants[GUEST]._replace(name="x")]
             ),
-            "x: cell 1, 8 is lent twice",
+            "x: cell (1, 8) is lent twice",
         ),
         (
             lambda k: put(k, "tenants", OWN, [k.tenants[OWN]._replace(cells=(Cell(QUAD, 4),))]),
-            "own: cell 2, 4 is another's",
+            "own: cell (2, 4) is not free",
         ),
         (
             lambda k: put(k, "tenants", OWN, [k.tenants[OWN]._replace(cells=(Cell(QUAD, 99),))]),
-            "own: the chain has no cell 2, 99",
+            "own: the chain has no cell (2, 99)",
         ),
         (
             lambda k: put(k, "tenants", OWN, [k.tenants[OWN]._replace(cells=(Cell(9, 0),))]),
-            "own: its cells are not those of its widths",
+            "own: cells do not match its widths",
         ),
         (
             lambda k: put(k, "tenants", OWN, [k.tenants[OWN]._replace(widths=())]),
-            "own: its cells are not those of its widths",
+            "own: cells do not match its widths",
         ),
         (
             lambda k: put(k, "tenants", OWN, [k.tenants[OWN]._replace(chain="row")]),
             "no chain 'row'",
         ),
-        (lambda k: put(k, "bound", 0, []), "own: cell 2, 0 is another's"),
-        (lambda k: put(k, "bound", 0, [k.bound[0]] * 2), "cell 3, 0 is bound twice"),
+        (lambda k: put(k, "bound", 0, []), "own: cell (2, 0) is not free"),
+        (lambda k: put(k, "bound", 0, [k.bound[0]] * 2), "cell (3, 0) is bound twice"),
         (
             lambda k: put(k, "bound", 0, [k.bound[0], k.bound[0]._replace(cell=Cell(NODE, 2))]),
             "slot 0 is taken",
         ),
         (lambda k: put(k, "bound", 0, [k.bound[0]._replace(slot=10**12)]), "or too high"),
-        (lambda k: put(k, "bound", 0, [k.bound[0]._replace(pool="x")]), "no pool has this name"),
+        (lambda k: put(k, "bound", 0, [k.bound[0]._replace(pool="x")]), "unknown pool 'x'"),
         (
             lambda k: put(k, "bound", 0, [k.bound[0]._replace(cell=Cell(QUAD, 0))]),
-            "more cells are bound than it owns",
+            "more cells bound than owned",
         ),
-        (lambda k: put(k, "rests", 0, [("rack", 30)]), "GPU 30 is said to be a rest"),
+        (
+            lambda k: put(k, "rests", 0, [("rack", 30)]),
+            "leftover GPU 30 is in no dedicated job's cell",
+        ),
         (lambda k: put(k, "out", 0, [("n8", "bad")]), "no node 'n8'"),
         (lambda k: put(k, "gone", 0, [("rack", 9, "n9")]), "chain rack has no node 9"),
-        (lambda k: replace(k, spec=replace(k.spec, tops=k.spec.tops[:1])), "node asked of chain"),
+        (
+            lambda k: replace(k, spec=replace(k.spec, tops=k.spec.tops[:1])),
+            "node requested in chain",
+        ),
     ],
 )
 def test_cells_that_contradict_themselves_are_refused(break_it, message):

@@ -33,7 +33,7 @@ def test_a_wider_job_takes_the_free_half_of_the_node():
 
 
 def test_answers_that_are_no_longer_kept_are_worked_out_again(monkeypatch):
-    monkeypatch.setattr("cells.cells.MOST_KEPT", 3)
+    monkeypatch.setattr("cells.cells.MAX_CACHED_ALLOCATIONS", 3)
     cells = cluster(quotas={"a": {"node": 2}})
     for _ in range(2):
         places = [gpus(cells.allocate(f"j{k}", wants("a", 1))) for k in range(16)]
@@ -136,8 +136,8 @@ def test_free_lists_stay_as_long_as_there_are_free_cells(stays):
         cells.allocate("goes", wants("a", 1))
         cells.free("comes")
         cells.free("goes")
-    (ground,) = cells._ground.values()
-    for zone in ground.all_zones():
+    (state,) = cells._states.values()
+    for zone in state.all_zones():
         assert max(map(len, zone.open._heaps)) < 100
 
 
@@ -149,7 +149,7 @@ def test_a_pinned_cell_is_used_only_by_its_owner():
     assert gpus(cells.allocate("theirs", wants("b", 8))) == {"n0": tuple(range(8))}
     assert cells.lend("spare", wants("b", 1)) is None
     assert why_not(cells, wants("a", 1)) == Blocked(BlockReason.QUOTA)
-    with pytest.raises(CellsError, match="pinned cell 'vip' is a's, not b's"):
+    with pytest.raises(CellsError, match="pinned cell 'vip' belongs to pool a, not b"):
         cells.allocate("thief", wants("b", 1, pin="vip"))
 
 
@@ -158,7 +158,7 @@ def test_pinned_gpus_cut_up_their_node():
     cells = cluster(racks=1, nodes=2, quotas={"b": {"node": 1, "quad": 1}}, pinned=[half])
     assert gpus(cells.allocate("b", wants("b", 8))) == {"n1": tuple(range(8))}
     assert gpus(cells.allocate("a", wants("a", 2, pin="half"))) == {"n0": (4, 5)}
-    with pytest.raises(CellsError, match="2 node asked of chain rack, 1 can be there"):
+    with pytest.raises(CellsError, match="2 node requested in chain rack, but only 1 fit"):
         cluster(racks=1, nodes=2, quotas={"b": {"node": 2}}, pinned=[half])
 
 
@@ -173,18 +173,18 @@ def test_a_bad_buddy_leads_to_splitting_elsewhere_only_while_that_is_safe():
     cells.take_out("n2")
     assert why_not(cells, wants("a", 8)) == Blocked(BlockReason.SHORT)  # the rack is b's
     assert gpus(cells.allocate("b", wants("b", 16)))
-    assert [short.pools for short in cells.short()] == [("a",)]
+    assert [short.pools for short in cells.shortages()] == [("a",)]
 
 
 def test_who_is_short_is_said_and_right_again_when_the_node_is_back():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
     cells.take_out("n0")
-    assert cells.short() == [CellShortage("rack", "node", 1, ("a", "b"))]
+    assert cells.shortages() == [CellShortage("rack", "node", 1, ("a", "b"))]
     cells.allocate("a", wants("a", 1))
-    assert cells.short() == [CellShortage("rack", "node", 1, ("b",))]
+    assert cells.shortages() == [CellShortage("rack", "node", 1, ("b",))]
     assert why_not(cells, wants("b", 1)) == Blocked(BlockReason.SHORT)
     cells.bring_back("n0")
-    assert cells.short() == []
+    assert cells.shortages() == []
     assert gpus(cells.allocate("b", wants("b", 1))) == {"n0": (0,)}
 
 
@@ -192,11 +192,11 @@ def test_a_job_on_a_bad_node_runs_on_and_its_cell_is_reported():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     cells.allocate("first", wants("a", 4))
     cells.take_out("n0", "drained")
-    assert cells.short() == [CellShortage("rack", "node", 1, ("a",), broken=True)]
+    assert cells.shortages() == [CellShortage("rack", "node", 1, ("a",), broken=True)]
     assert gpus(cells.placement("first")) == {"n0": (0, 1, 2, 3)}
     assert why_not(cells, wants("a", 4)) == Blocked(BlockReason.QUOTA)  # its cell is bound
     cells.free("first")
-    assert cells.short() == []
+    assert cells.shortages() == []
     assert gpus(cells.allocate("second", wants("a", 4))) == {"n1": (0, 1, 2, 3)}
 
 
@@ -205,13 +205,13 @@ def test_reconfiguration_under_running_jobs():
     cells.allocate("a", wants("a", 1))
     cells.lend("spare", wants("a", 8))
     cells.set_quotas({"b": {"rack": {"node": 2}}})
-    assert cells.short() == [CellShortage("rack", "node", 1, ("b",))]
-    with pytest.raises(CellsError, match="no pool 'a'; there are b"):
+    assert cells.shortages() == [CellShortage("rack", "node", 1, ("b",))]
+    with pytest.raises(CellsError, match="no pool 'a'; use one of b"):
         cells.allocate("a2", wants("a", 1))
     cells.remove("n1")
     cells.add(Top("rack", (NodeSpec("n1"), NodeSpec("n9"))))
     cells.check()
-    assert cells.short() == []
+    assert cells.shortages() == []
     assert set(gpus(cells.allocate("b", wants("b", 16)))) == {"n1", "n9"}
     cells.free("a")
     cells.free("spare")
@@ -220,14 +220,17 @@ def test_reconfiguration_under_running_jobs():
 
 def test_what_was_asked_before_finds_its_cells_on_nodes_that_came_since():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
-    asked = cells.look_up(wants("a", 8))
-    assert cells.give("one", asked).nodes[0][0] == "n0"
+    asked = cells.resolve(wants("a", 8))
+    assert cells.allocate_resolved("one", asked).nodes[0][0] == "n0"
     cells.add(Top("rack", (NodeSpec("n8"), NodeSpec("n9"))))
     cells.set_quotas({"a": {"rack": {"node": 3}}})
     cells.take_out("n1")
-    assert [cells.give(job, asked).nodes[0][0] for job in ("two", "three")] == ["n8", "n9"]
-    assert cells.give("four", asked) is None
-    assert not cells.has(asked)
+    assert [cells.allocate_resolved(job, asked).nodes[0][0] for job in ("two", "three")] == [
+        "n8",
+        "n9",
+    ]
+    assert cells.allocate_resolved("four", asked) is None
+    assert not cells.in_quota_resolved(asked)
     cells.check()
 
 
@@ -260,14 +263,14 @@ def test_a_reservation_that_is_not_free_of_spare_jobs_stops_all_lending():
 
 def test_what_a_pool_holds_back_is_not_lent():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
-    holds = cells.holds()
+    holds = cells.reservations()
     holds.set("a", 1)
     assert gpus(cells.lend("s1", wants("b", 8), [holds])) == {"n0": tuple(range(8))}
     assert cells.lend("s2", wants("b", 1), [holds]) is None
     holds.set("a", 0)
     assert gpus(cells.lend("s2", wants("b", 1), [holds])) == {"n1": (0,)}
     holds.set("a", 1)
-    assert not holds.kept()
+    assert not holds.satisfied()
 
 
 def test_a_gang_is_not_brought_together_in_a_rack_that_another_pool_holds():
@@ -282,10 +285,10 @@ def test_a_gang_is_not_brought_together_in_a_rack_that_another_pool_holds():
     assert [name for nodes in spare for name in nodes] == ["n2", "n5", "n6", "n7"]
     cells.free("s0")
     cells.free("s1")
-    holds = cells.holds()
+    holds = cells.reservations()
     holds.set("a", 16)
     holds.set("b", 24)
-    assert holds.kept()
+    assert holds.satisfied()
     assert set(gpus(cells.allocate("gang", wants("a", 16)))) == {"n2", "n5"}
     assert len(gpus(cells.allocate("held", wants("b", 24)))) == 3
     cells.check()
@@ -295,9 +298,9 @@ def test_what_is_held_back_follows_quota_that_a_lost_node_gives_back():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     cells.allocate("first", wants("a", 8))
     cells.take_out("n0")
-    holds = cells.holds()
+    holds = cells.reservations()
     holds.set("a", 1)
-    assert holds.kept()  # all that a has is in use
+    assert holds.satisfied()  # all that a has is in use
     cells.free("first")
     assert cells.lend("spare", wants("a", 1), [holds]) is None  # n1 is what a has left
 
@@ -330,14 +333,14 @@ def test_rests_are_not_lent_in_pinned_cells_on_lost_nodes_or_twice():
 def test_quota_must_fit_what_was_not_removed():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     cells.remove("n0")
-    with pytest.raises(CellsError, match="2 node asked of chain rack, 1 can be there"):
+    with pytest.raises(CellsError, match="2 node requested in chain rack, but only 1 fit"):
         cells.set_quotas({"a": {"rack": {"node": 2}}})
     assert gpus(cells.allocate("a", wants("a", 8))) == {"n1": tuple(range(8))}
 
 
 def test_an_unknown_pool_holds_nothing_back():
     with pytest.raises(CellsError, match="no pool 'x'"):
-        cluster(quotas={"a": {"node": 1}}).holds().set("x", 1)
+        cluster(quotas={"a": {"node": 1}}).reservations().set("x", 1)
 
 
 def test_chains_have_their_own_types_and_slices_may_be_the_lowest():
@@ -352,7 +355,7 @@ def test_chains_have_their_own_types_and_slices_may_be_the_lowest():
     cells = Cells(Spec(types, tops, quotas))
     assert gpus(cells.allocate("small", wants("a", 2, chain="dgx"))) == {"d0": (0, 1)}
     assert gpus(cells.allocate("big", wants("a", 4, chain="node"))) == {"v0": (8, 9, 10, 11)}
-    with pytest.raises(CellsError, match="no chain ''; name one of dgx, node"):
+    with pytest.raises(CellsError, match="no chain ''; use one of dgx, node"):
         cells.allocate("which", wants("a", 2))
 
 
@@ -370,11 +373,14 @@ def test_a_copy_goes_its_own_way():
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (wants("x", 1), "no pool 'x'; there are a"),
-        (wants("a", 1, pin="vip"), "no pinned cell 'vip'; the file names them in pinned"),
-        (wants("a", 7, 5, gpus=10), "asks for 12 GPUs, its gang declared 10; declare them all"),
-        (wants("a", 0), "asks for widths [0]; ask for 1 or more"),
-        (wants("a"), "asks for widths []; ask for 1 or more"),
+        (wants("x", 1), "no pool 'x'; use one of a"),
+        (wants("a", 1, pin="vip"), "no pinned cell 'vip'; use a name listed under pinned"),
+        (
+            wants("a", 7, 5, gpus=10),
+            "requests 12 GPUs, but its gang declared 10; declare all of them",
+        ),
+        (wants("a", 0), "requests widths [0]; each must be at least 1"),
+        (wants("a"), "requests widths []; each must be at least 1"),
     ],
 )
 def test_wrong_requests_say_what_is_wrong_and_change_nothing(request_, message):
@@ -392,7 +398,7 @@ def test_wrong_names_say_what_is_wrong():
     with pytest.raises(CellsError, match="'j' has no cells"):
         cells.free("j")
     cells.allocate("j", wants("a", 1))
-    with pytest.raises(CellsError, match="'j' has cells already; free them first"):
+    with pytest.raises(CellsError, match="'j' already has cells; free them first"):
         cells.lend("j", wants("a", 1))
 
 
@@ -400,8 +406,8 @@ def test_an_impossible_assignment_is_refused_with_the_reason():
     with pytest.raises(CellsError) as caught:
         Cells(spec(racks=2, nodes=2, quotas={"a": {"rack": 1}, "b": {"node": 3}}))
     assert str(caught.value) == (
-        "quota: 3 node asked of chain rack, 2 can be there beside pinned cells and quota of larger "
-        "types; lower a quota (b 3)"
+        "quota: 3 node requested in chain rack, but only 2 fit next to pinned cells and quotas of "
+        "larger types; lower a quota (b 3)"
     )
 
 
@@ -437,22 +443,22 @@ def test_what_a_pool_owns_and_what_it_could_ever_hold():
     cells = cluster(quotas={"a": {"node": 1, "quad": 1}, "b": {"node": 1}}, pinned=pinned)
     cells.allocate("b", wants("b", 8))
     cells.take_out("n0", "drained")
-    assert cells.owns() == {"a": {"rack": 20}, "b": {"rack": 8}}
+    assert cells.owned_gpus() == {"a": {"rack": 20}, "b": {"rack": 8}}
     assert cells.quotas() == {"a": {"rack": {"quad": 1, "node": 1}}, "b": {"rack": {"node": 1}}}
     assert cells.nodes() == {"n0": "drained", "n1": "", "n2": "", "n3": ""}
-    assert [cells.could(wants("a", *widths)) for widths in [(8, 4), (8, 5), (9,)]] == [
+    assert [cells.fits_quota(wants("a", *widths)) for widths in [(8, 4), (8, 5), (9,)]] == [
         True,
         False,
         False,
     ]
-    assert cells.could(wants("b", 8))
-    assert cells.could(wants("a", 4, 4, pin="vip"))
-    assert not cells.could(wants("a", 8, 1, pin="vip"))
+    assert cells.fits_quota(wants("b", 8))
+    assert cells.fits_quota(wants("a", 4, 4, pin="vip"))
+    assert not cells.fits_quota(wants("a", 8, 1, pin="vip"))
 
 
 def test_a_spare_job_leaves_all_of_several_windows_held():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
-    soon, later = cells.holds(), cells.holds()
+    soon, later = cells.reservations(), cells.reservations()
     soon.set("a", 1)
     later.set("b", 1)
     assert cells.lend("none", wants("b", 1), (soon,)) is not None

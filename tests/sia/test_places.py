@@ -239,9 +239,9 @@ def test_a_quota_changes_with_its_cells():
 @pytest.mark.parametrize(
     ("owned", "message"),
     [
-        (pools(a=8), "quota.b: no pool has this name"),
-        (pools(a=8, b=16), "quota.b: cells of 8 GPUs, but the pool's quota is 16"),
-        (pools(a=8, b=8, c=8), "quota.c: cells of 0 GPUs, but the pool's quota is 8"),
+        (pools(a=8), "quota.b: unknown pool"),
+        (pools(a=8, b=16), "quota.b: its cells have 8 GPUs, but the pool's quota is 16"),
+        (pools(a=8, b=8, c=8), "quota.c: its cells have 0 GPUs, but the pool's quota is 8"),
     ],
 )
 def test_cells_that_contradict_the_pools(owned, message):

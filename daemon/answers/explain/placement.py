@@ -65,7 +65,7 @@ def fragmentation_reason(core: Core, job: JobState, *, out: bool) -> list[str]:
         return []
     needs = str(job.width) if job.gpus == job.width else f"{job.width} (in cells {job.gpus})"
     spare = any(each.spare for each in pool.group.pools)
-    if not places.within(pool.name, job.width):
+    if not places.in_quota(pool.name, job.width):
         others = f"other jobs of {pool.name}"
         why = f"{others}, and nodes that are out, leave" if out else f"{others} leave"
         why += " no such cell"

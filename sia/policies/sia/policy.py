@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 from msgspec.structs import replace
 
-from cells.placement.holds import ReservedGpus
+from cells.placement.reservations import ReservedGpus
 from sia.explain.glance import glance_at_sia
 from sia.explain.why import PLACES, Explanation
 from sia.model import Stream
@@ -60,7 +60,7 @@ class Sia(Policy):
     needs = Needs(run_times=True, updates=True, loads=True)
     shares = True
     places = True
-    apart = False
+    exclude_bound = False
     """In cells, that spare jobs keep out of all cells with jobs of a pool's own."""
 
     def attach(self, state: ClusterState) -> None:
@@ -72,7 +72,10 @@ class Sia(Policy):
         if state.places is not None:
             for group, own in self._groups.items():
                 first = group.pools[0].name
-                made = (state.places.holds(first, apart=self.apart) for _ in options.windows)
+                made = (
+                    state.places.reservations(first, exclude_bound=self.exclude_bound)
+                    for _ in options.windows
+                )
                 own.holds = [holds for holds in made if holds is not None]
         self._held: dict[PoolState, list[int]] = {
             pool: [0] * len(options.windows) for pool in state.pools.values()
@@ -191,7 +194,7 @@ class Sia(Policy):
             width, done = job.job.width, False
             if turns.is_away(job):
                 yield ReserveCells(job)
-                done = places.keeps(job.job.id)
+                done = places.is_reserved(job.job.id)
             elif pool.dedicated + width <= pool.quota and width <= pool.idle:
                 yield StartProposal(job, Stream.DEDICATED, "its turn in its pool")
                 done = job.stream is not None
@@ -316,7 +319,7 @@ class Sia(Policy):
         """Queues, counts and sums agree with the state."""
         if self._turns is not None and self.state.places is not None:
             waiting = [job for pool in self.state.pools.values() for job in pool.waiting()]
-            self._turns.check(waiting, self.state.places.kept())
+            self._turns.check(waiting, self.state.places.reserved_jobs())
         for group, own in self._groups.items():
             if not any(pool in self.state.dirty for pool in group.pools):
                 heads = {p: head.width for p in group.pools if (head := p.head)}

@@ -42,7 +42,7 @@ class SiaRecall(Sia):
     """Needs jobs of which it is known what stopping them costs; with none it is SIA."""
 
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
-    apart = True  # they may stay beyond the window for which nobody needed anything there
+    exclude_bound = True  # they may stay beyond the window for which nobody needed anything there
 
     def attach(self, state: ClusterState) -> None:
         """Take in what runs and waits."""
@@ -188,7 +188,7 @@ class SiaRecall(Sia):
             job = turns.first(pool, self.state.jobs) if self._waits_in_vain(pool) else None
             if job is None or turns.is_away(job):
                 continue
-            jobs = places.in_the_way(pool.name, job.width, price)
+            jobs = places.blocking_spare_jobs(pool.name, job.width, price)
             stops: list[JobState] = []
             if jobs and all(job_id in stoppable for job_id in jobs):
                 stops = [stoppable[job_id] for job_id in jobs]

@@ -145,7 +145,7 @@ def test_quotas_in_cells_change_whole_or_not_at_all():
         (SetPool("a", quota=8), "its quota is in cells here"),
         (SetPool("a", cells={"rack": {"shelf": 1}}), "there are no cells as in"),
         (SetPool("a", cells={"rack": {"node": 1}}, quota=9), "its cells have 8 GPUs, not 9"),
-        (SetPool("a", cells={"rack": {"node": 9}}), "node asked of chain rack"),
+        (SetPool("a", cells={"rack": {"node": 9}}), "node requested in chain rack"),
         (SetPool("a", cells={"rack": {"node": 0}}), "are in use by its own jobs"),
     ]
     for asked, says in tried:

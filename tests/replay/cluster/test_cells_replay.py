@@ -210,9 +210,9 @@ node = 1
         (
             "[quota.b.node]\nnode",
             "[quota.b.node]\nquad",
-            "quota.b: cells of 4 GPUs, but the pool's",
+            "quota.b: its cells have 4 GPUs, but the pool's",
         ),
-        ("node = 2", "node = 1", "quota.a: cells of 8 GPUs, but the pool's quota is 16"),
+        ("node = 2", "node = 1", "quota.a: its cells have 8 GPUs, but the pool's quota is 16"),
         ("quota.b.", "quota.c.", "pools.csv has no pool 'c', only a, b; name one of them, or add"),
         ("quota.b.", "quota.c.", "cells.toml: quota.c: "),
         (
@@ -272,7 +272,7 @@ def test_pinned_cells_are_part_of_what_a_pool_has(tmp_path):
 @pytest.mark.parametrize(
     ("quotas", "text", "message"),
     [
-        ("a,16\nb,16\n", NAMED, "4 node asked of chain node, 3 can be there"),
+        ("a,16\nb,16\n", NAMED, "4 node requested in chain node, but only 3 fit"),
         ("a,12\nb,13\n", NAMED, "lower a quota (b 1) of the pools file, or give quota here"),
         (
             "a,8\nb,8\n",
@@ -353,12 +353,12 @@ def test_an_experiment_in_cells_draws_whole_nodes(traces, tmp_path, checker):
             ("--quota-step", "12"),
             "must be a multiple of 8, the GPUs of a node; use one, or leave it out",
         ),
-        (TYPES.replace("pair", "gpu", 1), (), "named twice"),
+        (TYPES.replace("pair", "gpu", 1), (), "duplicate name"),
         (TYPES.replace(', { name = "x" }', "") + "quota.a.node.node = 1", (), "but no cells"),
         (
             TYPES.replace("]\n", '{ name = "slice" }]\n'),
             (),
-            "types: node, slice are each in no other",
+            "types: several top types (node, slice)",
         ),
     ],
 )

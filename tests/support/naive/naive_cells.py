@@ -9,20 +9,20 @@ from cells.layout.shape import Cell
 class Naive:
     """One chain as sets of leaves, read off what jobs and bound cells there are."""
 
-    def __init__(self, ground: ChainState) -> None:
-        self.shape = ground.shape
-        self.every = range(ground.tops * ground.shape.size[-1])
-        self.lost = self._leaves([Cell(ground.shape.node, node) for node in ground.out])
-        self.given = self._leaves(ground.cells_given())
-        self.lent = self._leaves(ground.loans.jobs)
+    def __init__(self, state: ChainState) -> None:
+        self.shape = state.shape
+        self.every = range(state.tops * state.shape.size[-1])
+        self.lost = self._leaves([Cell(state.shape.node, node) for node in state.out])
+        self.given = self._leaves(state.cells_given())
+        self.lent = self._leaves(state.loans.jobs)
         self.owner = {
             leaf: root.zone.name
-            for root in ground.roots.values()
+            for root in state.roots.values()
             for leaf in self._leaves([root.cell()])
         }
         self.unbound = {
-            pool: [zone.unbound(level) for level in ground.shape.levels]
-            for pool, zone in ground.zones.items()
+            pool: [zone.unbound(level) for level in state.shape.levels]
+            for pool, zone in state.zones.items()
         }
 
     def _leaves(self, cells) -> set[int]:
