@@ -51,7 +51,7 @@ def submit(debian, *words):
 
 def test_the_guide_is_followed_to_the_first_job(debian):
     began = time.monotonic()
-    said = debian.sh(blocks("install.md", "One machine"), cwd=SOURCE)
+    said = debian.sh(blocks("start/install.md", "One machine"), cwd=SOURCE)
     print(f"from nothing to a job that ran: {time.monotonic() - began:.0f} s")  # noqa: T201  for the record, with -s
     assert re.search(r"\nj\w+ finished\n", said), said
     assert debian.sh("systemctl is-active sia").strip() == "active"
@@ -90,10 +90,10 @@ def test_it_is_there_after_a_boot(debian):
 
 def test_a_backup_that_is_restored_is_that_moment_again(debian):
     kept = submit(debian, "--hold", "--", "true")
-    said = debian.sh(blocks("upgrade.md", "Backup"))
+    said = debian.sh(blocks("operate/upgrade.md", "Backup"))
     assert "whole" in said or "records" in said, said
     later = submit(debian, "--hold", "--", "true")
-    debian.sh(blocks("upgrade.md", "Restore"))
+    debian.sh(blocks("operate/upgrade.md", "Restore"))
     assert "held" in phase(debian, kept)
     assert "there is no job" in debian.sh(f"{TOKEN} sia job {later} || true")
 
