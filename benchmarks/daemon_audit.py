@@ -19,7 +19,7 @@ from typing import Any
 from common import keep
 
 import daemon.service.service as module
-from daemon.backends.simulated import SimulatedBackend
+from daemon.backends.simulated.backend import SimulatedBackend
 from daemon.journal.journal import Journal
 from daemon.model.inputs import Submit
 from daemon.model.job import JobSpec

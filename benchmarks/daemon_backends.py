@@ -19,7 +19,7 @@ from types import SimpleNamespace
 from common import keep
 
 from daemon.backends.local.backend import LocalBackend
-from daemon.backends.simulated import SimulatedBackend
+from daemon.backends.simulated.backend import SimulatedBackend
 from daemon.model.inputs import Ended, Observation, Started
 from daemon.model.job import JobSpec
 from daemon.model.outputs import StartEffect

@@ -18,7 +18,7 @@ from typing import Any
 
 from common import keep, spread
 
-from daemon.backends.simulated import SimulatedBackend
+from daemon.backends.simulated.backend import SimulatedBackend
 from daemon.engine.engine import Engine
 from daemon.journal.journal import Journal, JournalEntry, parts_of
 from daemon.journal.recovery import recover

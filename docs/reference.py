@@ -17,8 +17,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from msgspec import NODEFAULT, Struct
 from msgspec.structs import FieldInfo, fields
 
-from daemon.config import access, mqtt, read, slurm
-from daemon.config.config import Config, LocalConfig, NodeConfig, PoolConfig, SimulatedConfig
+from daemon.config import access, mqtt, read
+from daemon.config.config import BACKENDS, Config, NodeConfig, PoolConfig, backend_section
 from daemon.config.webhook_kinds import KINDS
 from daemon.config.webhooks import _Hook
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
@@ -32,10 +32,7 @@ SECTIONS: Mapping[str, type[Struct]] = {
     "[daemon]": read._Daemon,  # noqa: SLF001  what the file may say, before it is checked
     "[[pool]]": PoolConfig,
     "[[node]]": NodeConfig,
-    '[backend] kind = "simulated"': SimulatedConfig,
-    '[backend] kind = "local"': LocalConfig,
-    '[backend] kind = "slurm"': slurm.SlurmConfig,
-    '[backend] kind = "mqtt"': mqtt.MqttBackendConfig,
+    **{f'[backend] kind = "{kind}"': backend_section(kind) for kind in plugins(BACKENDS)},
     "[mqtt]": mqtt.MqttConfig,
     "[tls]": access.TlsConfig,
     "[limits]": access.LimitsConfig,

@@ -20,9 +20,12 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from daemon.config.config import Config
+from daemon.journal.journal import Journal
 from daemon.model.book import Book, JobRecord
 from daemon.model.inputs import Command, Observation
 from daemon.model.outputs import Answer, StartEffect
+from daemon.runtime.clock import Clock
 from daemon.runtime.fence import Fence
 from daemon.runtime.health import HealthRegistry
 from sia.model import Nodes
@@ -113,6 +116,14 @@ class BackendContext(NamedTuple):
     """Jobs, pools and nodes, for reading."""
     counts: Callable[[], Mapping[str, PoolState]] = dict
     """Pools as the core counts them: what they use and lend, what is foreseen; for reading."""
+
+
+class BuildContext(NamedTuple):
+    """What the `build` of a backend's section gets; the journal is open."""
+
+    config: Config
+    clock: Clock
+    journal: Journal
 
 
 class Expected(Struct, frozen=True):

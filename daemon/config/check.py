@@ -9,11 +9,8 @@ from pathlib import Path
 
 from cells.layout.spec import Spec
 from daemon.config import database
-from daemon.config.config import Config, LocalConfig, PoolConfig
-from daemon.config.kube import KubeConfig, kube_problems
-from daemon.config.local_gpus import count_gpus
-from daemon.config.mqtt import MqttBackendConfig, mqtt_problems
-from daemon.config.slurm import SlurmConfig, slurm_problems
+from daemon.config.config import Config, PoolConfig
+from daemon.config.mqtt import mqtt_problems
 from daemon.config.tls import tls_problems
 from daemon.config.webhooks import webhook_problems
 from predictors.catalog import LEARNED, NONE, Choice, loads_class, parse, run_times_class
@@ -42,8 +39,6 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     found = [problem for check in checks for problem in check(config)]
     found += tls_problems(config.tls, config.listen)
     found += mqtt_problems(config.mqtt)
-    if config.mqtt is None and isinstance(config.backend, MqttBackendConfig):
-        found.append("mqtt: is missing, and backend mqtt lives on it; add [mqtt]")
     return [*found, *_twice("pool", pools or [pool.name for pool in config.pools])]
 
 
@@ -165,21 +160,11 @@ def _nodes(config: Config) -> Iterator[str]:
             f"node: all have {counted(there, 'GPU')} together, the pools own {owned:,}; "
             "give the pools smaller quotas or add a node"
         )
-    yield from _cluster(config)
-    if not isinstance(config.backend, LocalConfig):
-        return
-    if len(config.nodes) > 1:
-        yield "node: backend local has this machine alone; leave all but one out"
-    gpus = config.backend.gpus
-    if gpus is not None and gpus < owned:
-        yield (
-            f"backend.gpus: is {gpus}, and the pools own {owned:,}; give the pools smaller quotas"
-        )
-    if gpus is None and not config.nodes and (found := count_gpus()) < owned:
-        yield (
-            f"backend.gpus: this machine has {counted(found, 'GPU')}, and the pools own {owned:,}; "
-            "give the pools smaller quotas, or declare backend.gpus"
-        )
+    if config.backend.finds_nodes and config.nodes:
+        yield "node: this backend has the nodes of its cluster; leave [[node]] out"
+    if config.backend.finds_nodes and config.cells is not None:
+        yield "daemon.cells: this backend has no cells yet; leave them out"
+    yield from config.backend.problems(config)
 
 
 def _webhooks(config: Config) -> Iterator[str]:
@@ -200,23 +185,6 @@ def _limits(config: Config) -> Iterator[str]:
     for pool in config.pools:
         if pool.burst and not (pool.rate or limits.rate):
             yield f"pool {pool.name}: burst: is without a rate; add rate, or leave it out"
-
-
-def _cluster(config: Config) -> Iterator[str]:
-    """Backends that have nodes of their own."""
-    backend, pools = config.backend, [pool.name for pool in config.pools]
-    if isinstance(backend, SlurmConfig):
-        kind = "slurm"
-        yield from slurm_problems(backend, pools)
-    elif isinstance(backend, KubeConfig):
-        kind = "kubernetes"
-        yield from kube_problems(backend, pools)
-    else:
-        return
-    if config.nodes:
-        yield f"node: backend {kind} has the nodes of its cluster; leave [[node]] out"
-    if config.cells is not None:
-        yield f"daemon.cells: backend {kind} has no cells yet; leave them out"
 
 
 def _twice(key: str, names: Sequence[str]) -> Iterator[str]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
+import msgspec
 from msgspec import Meta, Struct
 
 from cells.layout.spec import Spec
 from daemon.config.access import JobLimit, LimitsConfig, Rate, RateLimit, TlsConfig
 from daemon.config.database import DatabaseUrl
-from daemon.config.kube import KubeConfig
-from daemon.config.mqtt import MqttBackendConfig, MqttConfig
-from daemon.config.slurm import SlurmConfig
+from daemon.config.mqtt import MqttConfig
 from daemon.config.webhooks import WebhookConfig
 from daemon.model.job import LendingMode, PoolMode
 from daemon.model.limits import KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
@@ -22,18 +22,19 @@ from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.model.setup import Budget
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Pool
+from sia.plugins import load_plugin
 
-MAX_SPEED = 1e6
-"""Times as fast as the clock on the wall: a year in half a minute."""
+BACKENDS = "sia.backends"
+"""The entry point group of backends."""
+
+USUAL_BACKEND = "simulated"
+"""The kind of backend if none is given."""
 
 PORT = 8642
 """Where the daemon listens if nothing else is said; nobody else is known to."""
 
 FIRST_NAME = "sia.toml"
 """The configuration that is read if no other is named, where there is one."""
-
-Positive = Annotated[float, Meta(gt=0, le=1e9)]
-
 
 CLUSTER = "main"
 """What a cluster is called that nobody named."""
@@ -94,25 +95,44 @@ class NodeConfig(Struct, frozen=True):
     gpus: Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
 
 
-class SimulatedConfig(Struct, frozen=True, tag_field="kind", tag="simulated"):
-    """Jobs that last as long as they say."""
+class BackendConfig(Struct, frozen=True):
+    """`[backend]`: base of the sections of all kinds of backends.
 
-    speed: Annotated[float, Meta(gt=0, le=MAX_SPEED)] = 1.0
-    """Times as fast as the clock on the wall."""
+    A backend derives its section from this and names the class under entry point `sia.backends`;
+    the name is the `kind`. The module must be quick to import, even where an optional dependency of
+    the backend is missing: `build` imports the rest.
+    """
+
+    finds_nodes: ClassVar[bool] = False
+    """Whether it asks a cluster for the nodes, so that the configuration names none."""
+
+    @property
+    def clock_speed(self) -> float:
+        """How much faster the daemon's clock goes than the clock on the wall."""
+        return 1.0
+
+    def placed(self, base: Path, state: Path) -> Self:
+        """Take relative paths as from the configuration's folder, or from the state folder."""
+        return self
+
+    def problems(self, config: Config) -> Iterator[str]:
+        """Return a line for each thing that is wrong with it: `KEY: WHAT; HOW TO FIX IT`."""
+        return iter(())
+
+    def build(self, context: Any) -> Any:
+        """Build the backend from a `BuildContext` (`daemon.backends.interface`)."""
+        raise NotImplementedError
 
 
-class LocalConfig(Struct, frozen=True, tag_field="kind", tag="local"):
-    """Processes on this machine."""
-
-    folder: str = "jobs"
-    """Where their logs and states are kept; in the state folder if it is relative."""
-    gpus: GpuCount | None = None
-    """GPUs of this machine; None detects them."""
-    kill_after: Positive = 10.0
-    """Seconds from SIGTERM to SIGKILL."""
+def backend_section(kind: str) -> type[BackendConfig]:
+    """Import the section of a kind of backend. Raises KeyError if none is installed."""
+    section: type[BackendConfig] = load_plugin(BACKENDS, kind)
+    return section
 
 
-BackendConfig = SimulatedConfig | LocalConfig | MqttBackendConfig | SlurmConfig | KubeConfig
+def _simulated() -> BackendConfig:
+    """The backend of a daemon that is told of none."""
+    return backend_section(USUAL_BACKEND)()
 
 
 class Address(NamedTuple):
@@ -184,7 +204,7 @@ class Config(Struct, frozen=True, kw_only=True):
     retention: float = KEEP_RECORDS
     """How long records older than the snapshots are kept."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    backend: BackendConfig = SimulatedConfig()
+    backend: BackendConfig = msgspec.field(default_factory=_simulated)
     pools: tuple[PoolConfig, ...] = DEFAULT_POOLS
     nodes: tuple[NodeConfig, ...] = ()
     """Where there are no cells; one node with the GPUs of all pools if none is named."""

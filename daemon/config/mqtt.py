@@ -11,8 +11,6 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from daemon.config.mqtt_limits import GONE_AFTER
-
 PLAIN_PORT, TLS_PORT = 1883, 8883
 """As registered for MQTT."""
 
@@ -101,13 +99,6 @@ class MqttConfig(Struct, frozen=True):
         if self.cert:
             context.load_cert_chain(self.cert, self.key or None)
         return context
-
-
-class MqttBackendConfig(Struct, frozen=True, tag_field="kind", tag="mqtt"):
-    """An external cluster manager on the broker of `[mqtt]`."""
-
-    gone_after: Annotated[float, Meta(ge=1, le=86400)] = GONE_AFTER
-    """Seconds without a heartbeat after which the manager counts as gone."""
 
 
 def mqtt_problems(config: MqttConfig | None) -> Iterator[str]:

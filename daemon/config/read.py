@@ -8,51 +8,42 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from cells.layout.spec import Spec
 from daemon.config.access import LimitsConfig, TlsConfig
 from daemon.config.config import (
+    BACKENDS,
     CLUSTER,
     DEFAULT_POOLS,
     FIRST_NAME,
     LOOPBACK,
+    USUAL_BACKEND,
     Address,
     BackendConfig,
     ClusterName,
     Config,
     DriftMode,
-    LocalConfig,
     NodeConfig,
     PoolConfig,
-    SimulatedConfig,
+    backend_section,
     state_folder,
 )
 from daemon.config.database import database_of
-from daemon.config.kube import KubeConfig, kube_placed
-from daemon.config.mqtt import MqttBackendConfig, MqttConfig
-from daemon.config.slurm import SlurmConfig, placed
-from daemon.config.validation import ConfigProblem, T, read, refuse_unknown
+from daemon.config.mqtt import MqttConfig
+from daemon.config.validation import ConfigProblem, T, read, refuse_unknown, shown
 from daemon.config.webhooks import read_webhooks
 from daemon.model.job import LendingMode
 from daemon.model.limits import KEEP_RECORDS, SNAPSHOT_EVERY
 from sia.console.errors import UserError
-from sia.wording import parse_seconds
+from sia.plugins import plugins
+from sia.wording import did_you_mean, parse_seconds
 
 MAX_CONFIG = 2**24
 """Bytes of a configuration: a thousand pools take 100,000."""
 
 ConfigTime = float | str
 """Seconds, or text like `5m`."""
-
-BACKENDS: dict[str, type[BackendConfig]] = {
-    "simulated": SimulatedConfig,
-    "local": LocalConfig,
-    "mqtt": MqttBackendConfig,
-    "slurm": SlurmConfig,
-    "kubernetes": KubeConfig,
-}
 
 
 class ConfigError(UserError):
@@ -147,13 +138,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
     said = read(values.get("daemon", {}), _Daemon, ("daemon",), problems) or _Daemon()
     base = path.absolute().parent
     state = base / said.state if said.state else state_folder()
-    backend = _backend(values.get("backend", {}), problems)
-    if isinstance(backend, LocalConfig):
-        backend = msgspec.structs.replace(backend, folder=str(state / backend.folder))
-    if isinstance(backend, SlurmConfig):
-        backend = placed(backend, base)
-    if isinstance(backend, KubeConfig):
-        backend = kube_placed(backend, base)
+    backend = _backend(values.get("backend", {}), problems).placed(base, state)
     pools = _tables(values, "pool", PoolConfig, problems) if "pool" in values else DEFAULT_POOLS
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
     tls = read(values.get("tls", {}), TlsConfig, ("tls",), problems) or TlsConfig()
@@ -188,14 +173,18 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
 
 
 def _backend(values: Any, problems: list[ConfigProblem]) -> BackendConfig:
-    kind = values.get("kind", "simulated") if isinstance(values, dict) else "simulated"
-    if not isinstance(kind, str) or kind not in BACKENDS:
-        mend = f"write {' or '.join(BACKENDS)}"
-        problems.append(ConfigProblem(("backend", "kind"), f"is {kind!r}", mend))
-        return SimulatedConfig()
+    """The section of the kind that is named; the usual one with its defaults if that fails."""
+    usual = backend_section(USUAL_BACKEND)
+    kind = values.get("kind", USUAL_BACKEND) if isinstance(values, dict) else USUAL_BACKEND
+    if not isinstance(kind, str) or kind not in plugins(BACKENDS):
+        known = list(plugins(BACKENDS))
+        close = did_you_mean(kind, known) if isinstance(kind, str) else ""
+        mend = f"write {', '.join(known)}{close and f'.{close}'}"
+        problems.append(ConfigProblem(("backend", "kind"), f"is {shown(kind)}", mend))
+        return usual()
     if isinstance(values, dict):
         values = {key: value for key, value in values.items() if key != "kind"}
-    return read(values, BACKENDS[kind], ("backend",), problems) or SimulatedConfig()
+    return read(values, backend_section(kind), ("backend",), problems) or usual()
 
 
 def _mqtt(

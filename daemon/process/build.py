@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.answers.estimates.estimator import EtaService
-from daemon.backends.interface import Backend
-from daemon.backends.local.backend import LocalBackend
-from daemon.backends.simulated import SimulatedBackend
-from daemon.backends.slurm.backend import SlurmBackend
-from daemon.backends.slurm.discovery import door_of, find
-from daemon.config.config import Config, LocalConfig, SimulatedConfig
+from daemon.backends.interface import Backend, BuildContext
+from daemon.config.config import Config
 from daemon.config.database import DatabaseUrl
-from daemon.config.kube import KubeConfig
-from daemon.config.mqtt import MqttBackendConfig
-from daemon.config.slurm import SlurmConfig
 from daemon.doors.views.usage import UsageHistory
 from daemon.doors.webhooks.webhooks import Hooks
 from daemon.forecasts.forecaster import ForecastService, Predictors
@@ -36,9 +28,6 @@ from sia.wording import counted
 
 if TYPE_CHECKING:
     from daemon.process.lease import PostgresLease
-
-MACHINE = "local"
-"""The name of this machine as a node, if the configuration gives it none."""
 
 
 class Daemon(NamedTuple):
@@ -71,7 +60,7 @@ def build(config: Config, watch: Observer, lease: PostgresLease | None = None) -
     journal = _journal(config, lease)
     try:
         clock = _clock(config, journal)
-        backend = _cluster(config, journal) or _backend(config, clock)
+        backend: Backend = config.backend.build(BuildContext(config, clock, journal))
         setup = setup_of(config, backend.gpus, getattr(backend, "areas", {}))
         predictors, models = Predictors(setup, config.forecast), Models(config.models)
         foresight = None
@@ -129,40 +118,10 @@ def _journal(config: Config, lease: PostgresLease | None) -> Journal:
 def _clock(config: Config, journal: Journal) -> Clock:
     """Simulated jobs may live faster than the clock on the wall."""
     anchor = journal.anchor()
-    if isinstance(config.backend, SimulatedConfig) and config.backend.speed != 1.0:
-        return FastClock(config.backend.speed, Clock().now(), anchor)
+    speed = config.backend.clock_speed
+    if speed != 1.0:
+        return FastClock(speed, Clock().now(), anchor)
     return Clock(anchor)
-
-
-def _backend(config: Config, clock: Clock) -> Backend:
-    if isinstance(config.backend, LocalConfig):
-        own = config.backend
-        node = config.nodes[0].name if config.nodes else MACHINE
-        gpus = config.nodes[0].gpus if config.nodes else own.gpus
-        return LocalBackend(Path(own.folder), gpus, own.kill_after, node)
-    if isinstance(config.backend, MqttBackendConfig):
-        from daemon.doors.mqtt.manager.backend import MqttBackend  # noqa: PLC0415  few need it
-
-        assert config.mqtt is not None, "it was checked"
-        return MqttBackend(config.mqtt, config.backend.gone_after)
-    return SimulatedBackend(clock)
-
-
-def _cluster(config: Config, journal: Journal) -> Backend | None:
-    """Slurm or Kubernetes, which is asked now what it has; None where it is another backend."""
-    pools = [pool.name for pool in config.pools]
-    if isinstance(config.backend, SlurmConfig):
-        return SlurmBackend(
-            config.backend, door_of(config.backend), find(config.backend, pools, journal)
-        )
-    if isinstance(config.backend, KubeConfig):
-        from daemon.backends.kube import discovery  # noqa: PLC0415  not everybody has its client
-        from daemon.backends.kube.backend import KubeBackend  # noqa: PLC0415  the same
-        from daemon.backends.kube.client import Kube  # noqa: PLC0415  the same
-
-        there = discovery.find(config.backend, pools, journal)
-        return KubeBackend(config.backend, Kube(config.backend), there)
-    return None
 
 
 def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str, ...]]) -> Setup:

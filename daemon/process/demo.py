@@ -13,7 +13,8 @@ from typing import NamedTuple
 import click
 from msgspec.structs import replace
 
-from daemon.config.config import Address, Config, PoolConfig, SimulatedConfig
+from daemon.backends.simulated.config import SimulatedConfig
+from daemon.config.config import Address, Config, PoolConfig
 from daemon.journal.journal import Journal, JournalEntry
 from daemon.journal.recovery import recover
 from daemon.model.book import Book, JobRecord

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config.config import LocalConfig
-from daemon.config.kube import KubeConfig
+from daemon.backends.kube.config import KubeConfig
+from daemon.backends.local.config import LocalConfig
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.config.read import read_config
-from daemon.config.slurm import SlurmConfig
 from tests.support.daemons.deployed import DEPLOY, run, sia_here
 from tests.support.files import written
 from tests.support.servers.certificates import Pair

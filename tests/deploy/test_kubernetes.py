@@ -11,7 +11,7 @@ import pytest
 import yaml
 from msgspec.structs import fields
 
-from daemon.config.kube import KubeConfig
+from daemon.backends.kube.config import KubeConfig
 from tests.support.daemons.deployed import DEPLOY, DOCS, run
 from tests.support.servers.servers import needs
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.support.plugins import package, sia_with
+from tests.support.files import written
+from tests.support.plugins import package, python_with, sia_with
 
 POLICY_AND_FORECASTS = '''
 """A policy and two predictors."""
@@ -117,3 +118,77 @@ def test_a_plugin_that_cannot_be_imported_is_named_with_its_package(tmp_path, lo
     done = sia_with(broken, "replay", *log, "--policy", "broken", "--out", tmp_path / "out")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "sia.policies: broken (others:Broken, of sia-others) cannot be imported" in done.stderr
+
+
+BACKEND = '''
+"""A backend whose jobs are timers, with a section of its own."""
+
+from daemon.config.config import BackendConfig
+
+
+class Cloud(BackendConfig, frozen=True):
+    """Jobs elsewhere."""
+
+    region: str
+    keys: str = "keys"
+
+    def placed(self, base, state):
+        return type(self)(self.region, str(base / self.keys))
+
+    def problems(self, config):
+        if self.region == "moon":
+            yield "backend.region: there is no machine on the moon; write earth"
+
+    def build(self, context):
+        from daemon.backends.simulated.backend import SimulatedBackend
+
+        print("built in", self.region, "with", self.keys)
+        return SimulatedBackend(context.clock)
+'''
+
+
+@pytest.fixture
+def cloud(tmp_path):
+    return package(tmp_path, BACKEND, backends={"cloud": "Cloud"})
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ('kind = "cloud"\nregion = "earth"', ""),
+        (
+            'kind = "cloud"\nregion = "moon"',
+            "backend.region: there is no machine on the moon",
+        ),
+        ('kind = "cloud"', "backend.region: is missing; add it"),
+        (
+            'kind = "cloud"\nregion = "a"\nregoin = 1',
+            "backend.regoin: is unknown; did you mean r",
+        ),
+        (
+            'kind = "clout"',
+            "backend.kind: is 'clout'; write cloud, kubernetes, local, mqtt, simulat",
+        ),
+        ('kind = "clout"', "Did you mean 'cloud'?"),
+    ],
+)
+def test_a_backend_of_another_package_has_a_section_that_is_checked(cloud, tmp_path, section, said):
+    config = written(tmp_path, f"[backend]\n{section}\n", "sia.toml")
+    done = sia_with(cloud, "serve", "--check", "--config", config)
+    assert done.returncode == (2 if said else 0), done.stderr
+    assert said in done.stderr
+
+
+def test_a_daemon_is_built_on_a_backend_of_another_package(cloud, tmp_path):
+    config = written(tmp_path, '[backend]\nkind = "cloud"\nregion = "earth"\n', "sia.toml")
+    program = """if True:
+        import sys
+        from pathlib import Path
+        from daemon.config.read import read_config
+        from daemon.process.build import build
+        from daemon.service.observer import Observer
+        build(read_config(Path(sys.argv[1])), Observer()).journal.close()
+    """
+    done = python_with(cloud, "-c", program, config)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"built in earth with {tmp_path / 'keys'}\n"

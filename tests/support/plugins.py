@@ -24,8 +24,13 @@ def package(folder: Path, source: str, **groups: dict[str, str]) -> Path:
 
 def sia_with(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a command in a process of its own that finds the package."""
+    return python_with(folder, "-m", "sia", *arguments)
+
+
+def python_with(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own that finds the package."""
     return subprocess.run(
-        [sys.executable, "-m", "sia", *map(str, arguments)],
+        [sys.executable, *map(str, arguments)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(folder)},

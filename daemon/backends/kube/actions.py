@@ -16,6 +16,7 @@ from daemon.backends.kube.client import (
     KubeGoneError,
     KubeRefusedError,
 )
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.kueue import deactivate
 from daemon.backends.kube.manifests import (
     is_marked,
@@ -30,7 +31,6 @@ from daemon.backends.kube.manifests import (
 from daemon.backends.kube.nodes import KubeNodeWatch
 from daemon.backends.kube.releases import ReleasedJobs
 from daemon.backends.kube.schema import DAEMON, JOB, ORDER, KubeJob, gpus_of, gpus_of_pod
-from daemon.config.kube import KubeConfig
 from daemon.model.inputs import Ended, Observation, Requeued, StartFailed
 from daemon.runtime.concurrency import parts, together
 from daemon.runtime.logs import log

@@ -15,6 +15,7 @@ from daemon.backends.kube.client import (
     KubeGoneError,
     KubeRefusedError,
 )
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.manifests import GRACE, suspend
 from daemon.backends.kube.nodes import KubeNodeWatch
 from daemon.backends.kube.releases import ReleasedJobs
@@ -31,7 +32,6 @@ from daemon.backends.kube.schema import (
     gpus_of_pod,
 )
 from daemon.backends.kube.watch import WatchCache
-from daemon.config.kube import KubeConfig
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Cancel, Command, Hold, Limited, SetPriority, Submit
 from daemon.model.job import JobPhase, JobSpec

@@ -30,6 +30,7 @@ from daemon.backends.kube.adopt import KubeAdopter
 from daemon.backends.kube.attempts import RUNS, KubeAttempt, Ref, jobs_path, name_of, plain
 from daemon.backends.kube.client import Kube
 from daemon.backends.kube.completion import CompletionCheck
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.discovery import NODES, KubeInventory
 from daemon.backends.kube.kueue import QueueLimits
 from daemon.backends.kube.lease import TIMEOUT, KubeFence
@@ -38,7 +39,6 @@ from daemon.backends.kube.pod_logs import Logs
 from daemon.backends.kube.releases import ReleasedJobs
 from daemon.backends.kube.schema import ATTEMPT, DAEMON, JOB, ORDER, KubeJob, KubeNode, gpus_of
 from daemon.backends.kube.watch import WatchCache
-from daemon.config.kube import KubeConfig
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Ended, NodeDown, Observation, Requeued, Started, Stray

@@ -17,7 +17,7 @@ from kubernetes_asyncio.config import (
 )
 from msgspec import Struct
 
-from daemon.config.kube import KubeConfig
+from daemon.backends.kube.config import KubeConfig
 from daemon.runtime.fence import Fence
 
 T = TypeVar("T")

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from daemon.backends.kube.attempts import DELETED, FORGOTTEN, KubeAttempt, Ref, end_of
 from daemon.backends.kube.client import Kube, KubeError, KubeExpiredError, KubeGoneError
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.nodes import KubeNodeWatch
 from daemon.backends.kube.schema import KubeJob, Pod
-from daemon.config.kube import KubeConfig
 from daemon.model.inputs import Ended, Lost, Observation, Requeued
 
 

@@ -10,8 +10,8 @@ from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from daemon.backends.kube.client import Kube, KubeError, KubeExpiredError, KubeRefusedError
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.schema import KubeNode
-from daemon.config.kube import KubeConfig
 from daemon.journal.journal import Journal
 from sia.console.errors import UserError
 from sia.model import Nodes

@@ -11,8 +11,8 @@ from msgspec import Raw, Struct, field, json
 from daemon.backends.interface import BackendContext
 from daemon.backends.kube.attempts import Ref, plain
 from daemon.backends.kube.client import STEPS, Kube, KubeError, KubeExpiredError, KubeRefusedError
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.schema import Meta, quantity
-from daemon.config.kube import KubeConfig
 from sia.limits import UNLIMITED
 from sia.state.state import PoolState
 

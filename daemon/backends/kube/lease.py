@@ -19,8 +19,8 @@ from daemon.backends.kube.client import (
     KubeGoneError,
     KubeRefusedError,
 )
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.schema import Meta
-from daemon.config.kube import KubeConfig
 from daemon.runtime.fence import Fence
 
 LASTS = 15

@@ -7,6 +7,7 @@ from math import ceil, gcd
 from typing import Any
 
 from daemon.backends.kube.attempts import name_of
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.schema import (
     ATTEMPT,
     DAEMON,
@@ -22,7 +23,6 @@ from daemon.backends.kube.schema import (
     KubeJob,
     PodSpec,
 )
-from daemon.config.kube import KubeConfig
 from daemon.model.job import JobSpec
 from daemon.model.outputs import StartEffect
 

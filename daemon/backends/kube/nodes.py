@@ -6,11 +6,11 @@ from collections.abc import Iterable
 
 from daemon.backends.interface import BackendContext
 from daemon.backends.kube.attempts import KubeAttempt
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.discovery import KubeInventory
 from daemon.backends.kube.manifests import is_bound
 from daemon.backends.kube.schema import KubeNode, PodSpec
 from daemon.backends.kube.watch import WatchCache
-from daemon.config.kube import KubeConfig
 from daemon.engine.nodes import BACKEND
 from daemon.model.inputs import NodeDown, NodeUp
 from sia.model import Nodes as Gpus

@@ -21,9 +21,9 @@ from daemon.backends.interface import (
 )
 from daemon.backends.local import supervisor
 from daemon.backends.local.attempt_files import AttemptFiles, all_alive
+from daemon.backends.local.gpus import count_gpus
 from daemon.backends.local.machine import settle
 from daemon.backends.local.supervisor_protocol import ended, order_of, unusable
-from daemon.config.local_gpus import count_gpus
 from daemon.model.inputs import Ended, Lost, Started, StartFailed, Stray
 from daemon.model.outputs import StartEffect
 from sia.console.errors import UserError

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from daemon.backends.attempt_names import AttemptKey, AttemptNotes
 from daemon.backends.interface import BackendContext
 from daemon.backends.slurm.attempts import SlurmAttempt, comment_of
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.backends.slurm.interface import (
     Slurm,
     SlurmError,
@@ -22,7 +23,6 @@ from daemon.backends.slurm.interface import (
 )
 from daemon.backends.slurm.ownership import JobOwnership
 from daemon.backends.slurm.schema import SlurmJob
-from daemon.config.slurm import SlurmConfig
 from daemon.model.inputs import Ended, Requeued, StartFailed
 from daemon.model.outputs import StartEffect
 from daemon.runtime.concurrency import parts, together

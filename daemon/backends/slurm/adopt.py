@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from daemon.backends.attempt_names import AttemptKey
 from daemon.backends.interface import BackendContext
 from daemon.backends.slurm.attempts import MARK, SlurmAttempt, SlurmView
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.backends.slurm.interface import Slurm, SlurmRefusedError
 from daemon.backends.slurm.schema import SlurmJob
-from daemon.config.slurm import SlurmConfig
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Cancel, Command, Limited, Release, SetPriority, Submit
 from daemon.model.job import JobPhase, JobSpec

@@ -19,13 +19,13 @@ from daemon.backends.interface import Ability, BackendContext, Expected, StopKin
 from daemon.backends.slurm.actions import SlurmActions
 from daemon.backends.slurm.adopt import SlurmAdopter
 from daemon.backends.slurm.attempts import RUNS, SlurmAttempt, SlurmView, end_of, gone
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.backends.slurm.discovery import SlurmInventory
 from daemon.backends.slurm.interface import Slurm, SlurmError, SlurmRefusedError
 from daemon.backends.slurm.nodes import SlurmNodeWatch
 from daemon.backends.slurm.ownership import JobOwnership
 from daemon.backends.slurm.partial_listing import LeastRecentlyPolled, look_at
 from daemon.backends.slurm.schema import SlurmJob
-from daemon.config.slurm import SlurmConfig
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Ended, Observation, Requeued, Started, Stray
 from daemon.model.outputs import StartEffect

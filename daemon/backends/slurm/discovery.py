@@ -11,9 +11,9 @@ from msgspec import DecodeError, Struct, json
 from msgspec.structs import replace
 
 from daemon.backends.slurm.cli import Commands
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.backends.slurm.interface import Slurm, SlurmError
 from daemon.backends.slurm.rest import Rest
-from daemon.config.slurm import SlurmConfig
 from daemon.journal.journal import Journal
 from sia.console.errors import UserError
 from sia.model import Nodes

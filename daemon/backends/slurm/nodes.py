@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from daemon.backends.interface import BackendContext
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.backends.slurm.discovery import SlurmInventory
 from daemon.backends.slurm.interface import Slurm
 from daemon.backends.slurm.schema import SlurmNode, SlurmPartition
-from daemon.config.slurm import SlurmConfig
 from daemon.engine.nodes import BACKEND
 from daemon.model.inputs import NodeDown, NodeUp
 from daemon.runtime.logs import log

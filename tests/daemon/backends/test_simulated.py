@@ -6,7 +6,7 @@ import random
 import pytest
 
 from daemon.backends.interface import Backend, Expected
-from daemon.backends.simulated import RUN_TIME, TERM, SimulatedBackend
+from daemon.backends.simulated.backend import RUN_TIME, TERM, SimulatedBackend
 from daemon.model.inputs import Ended, Lost, Started, StartFailed, Stray
 from daemon.model.job import JobSpec
 from daemon.model.outputs import StartEffect

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.config import check
-from daemon.config.config import DEFAULT_POOLS, Address, Config, LocalConfig, SimulatedConfig
+from daemon.backends.local.config import LocalConfig
+from daemon.backends.simulated.config import SimulatedConfig
+from daemon.config.config import DEFAULT_POOLS, Address, Config
 from daemon.config.database import DatabaseUrl
 from daemon.config.read import ConfigError, read_config
 from daemon.model.job import PoolMode
@@ -157,7 +158,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         ("pool = 3", "pool: is no array of tables"),
         ("pool = []", "pool: is no array of tables"),
         ("pool = [3]", "pool[0]: is 3; write keys"),
-        ("[backend]\nkind = 'cloud'", "backend.kind: is 'cloud'; write simulated or local"),
+        ("[backend]\nkind = 'cloud'", "backend.kind: is 'cloud'; write kubernetes, local, mqtt, "),
         ("[backend]\nspeed = 0", "backend.speed: is 0; write more than 0"),
         ("[backend]\nspeed = nan", "backend.speed: is nan"),
         ("[daemon]\nslack = inf", "daemon.slack: is inf"),
@@ -213,14 +214,14 @@ def test_this_machine_is_one_node(tmp_path):
 
 def test_gpus_that_this_machine_has_not_are_missed_at_once(tmp_path, monkeypatch):
     text = "[backend]\nkind = 'local'\n[[pool]]\nname = 'a'\nquota = 3\n"
-    monkeypatch.setattr(check, "count_gpus", lambda: 2)
+    monkeypatch.setattr("daemon.backends.local.config.count_gpus", lambda: 2)
     assert the_problem(tmp_path, text) == (
         "backend.gpus: this machine has 2 GPUs, and the pools own 3; give the pools smaller "
         "quotas, or declare backend.gpus"
     )
-    monkeypatch.setattr(check, "count_gpus", lambda: 3)
+    monkeypatch.setattr("daemon.backends.local.config.count_gpus", lambda: 3)
     assert config(tmp_path, text).backend.gpus is None
-    monkeypatch.setattr(check, "count_gpus", lambda: 0)
+    monkeypatch.setattr("daemon.backends.local.config.count_gpus", lambda: 0)
     node = "[[node]]\nname = 'here'\ngpus = 3\n"
     assert config(tmp_path, text + node).nodes[0].gpus == 3
 

@@ -6,8 +6,8 @@ import pytest
 
 from daemon.backends.interface import LogRequest
 from daemon.backends.kube.attempts import name_of
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.manifests import split
-from daemon.config.kube import KubeConfig
 from daemon.config.read import ConfigError, read_config
 from daemon.model.inputs import Cancel, Release
 from tests.daemon.backends.kube.test_kube import POOL, taken_over

@@ -9,7 +9,7 @@ import pytest
 from msgspec import json
 
 from daemon.backends.local.backend import LocalBackend
-from daemon.backends.simulated import SimulatedBackend
+from daemon.backends.simulated.backend import SimulatedBackend
 from daemon.forecasts.forecaster import ForecastService, Predictors
 from daemon.journal.journal import Journal
 from daemon.model.inputs import Ended, Estimated, Foreseen, Started, Submit, Tick

@@ -5,8 +5,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp.test_utils import TestClient, TestServer
 
+from daemon.backends.kube.config import KubeConfig
 from daemon.config.config import PoolConfig
-from daemon.config.kube import KubeConfig
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.model.inputs import Submit
 from daemon.process.application import make_app

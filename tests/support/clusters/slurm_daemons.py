@@ -3,8 +3,8 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.config.config import PoolConfig
-from daemon.config.slurm import SlurmConfig
 from daemon.model.inputs import Submit
 from daemon.process.build import build
 from daemon.service.observer import Observer

@@ -7,10 +7,10 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from daemon.backends.slurm.backend import SlurmBackend
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.backends.slurm.discovery import SlurmInventory
 from daemon.backends.slurm.interface import SlurmError, SlurmRefusedError
 from daemon.backends.slurm.schema import SlurmJob, SlurmNode, SlurmPartition
-from daemon.config.slurm import SlurmConfig
 from daemon.model.job import JobSpec
 from daemon.model.outputs import StartEffect
 from tests.support.daemons.daemons import house

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from daemon.config.config import Config, PoolConfig, SimulatedConfig
+from daemon.backends.simulated.config import SimulatedConfig
+from daemon.config.config import Config, PoolConfig
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.process.application import make_app
 from daemon.process.build import build

@@ -4,8 +4,8 @@ import pytest
 
 from daemon.backends.kube import lease
 from daemon.backends.kube.client import WRITE_TIMEOUT, Kube, KubeError
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.schema import KubeJob
-from daemon.config.kube import KubeConfig
 from tests.support.clusters.kube import cluster, failure, job, kubeconfig
 from tests.support.clusters.kube_daemons import client_of, serving, submit
 from tests.support.daemons.daemons import until

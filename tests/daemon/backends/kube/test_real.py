@@ -13,9 +13,9 @@ import pytest
 
 from daemon.backends.kube.attempts import jobs_path
 from daemon.backends.kube.client import Kube
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.schema import KubeJob
 from daemon.config.config import PoolConfig
-from daemon.config.kube import KubeConfig
 from daemon.process.build import build
 from daemon.service.observer import Observer
 from tests.support.clusters.kube import job as job_body

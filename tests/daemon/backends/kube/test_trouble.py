@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.backends.kube.client import Kube, KubeError
+from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.lease import KubeFence
 from daemon.backends.kube.schema import KubeJob
 from daemon.backends.kube.watch import WatchCache
-from daemon.config.kube import KubeConfig
 from daemon.runtime.fence import SoleLeader
 from sia.console.errors import UserError
 from tests.daemon.backends.kube.test_kube import ONE, POOL, taken_over

@@ -20,8 +20,8 @@ from daemon.backends.interface import Expected
 from daemon.backends.local import supervisor
 from daemon.backends.local.attempt_files import AttemptFiles, folder_name
 from daemon.backends.local.backend import LocalBackend
+from daemon.backends.local.gpus import count_gpus
 from daemon.backends.local.supervisor_protocol import order_of
-from daemon.config.local_gpus import count_gpus
 from daemon.model.inputs import Ended, Lost, Started, StartFailed, Stray
 from daemon.model.job import JobPhase, JobSpec
 from daemon.model.outputs import StartEffect

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from daemon.config.config import LocalConfig, PoolConfig
+from daemon.backends.local.config import LocalConfig
+from daemon.config.config import PoolConfig
 from daemon.doors.http.routes import logs
 from tests.daemon.cli.test_commands import Served
 from tests.support.daemons.doors import asked, door, job_in, story

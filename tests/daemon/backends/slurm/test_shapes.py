@@ -9,6 +9,7 @@ from aiohttp.test_utils import TestServer
 from daemon.backends.slurm.actions import SlurmActions
 from daemon.backends.slurm.adopt import SlurmAdopter
 from daemon.backends.slurm.attempts import SlurmAttempt, comment_of, end_of, key_of
+from daemon.backends.slurm.config import SlurmConfig, slurm_problems
 from daemon.backends.slurm.hostlist import names_of, numbers_of
 from daemon.backends.slurm.interface import SlurmError, script_of
 from daemon.backends.slurm.rest import Rest
@@ -21,7 +22,6 @@ from daemon.backends.slurm.schema import (
     node_of,
     partition_of,
 )
-from daemon.config.slurm import SlurmConfig, slurm_problems
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Cancel, Ended, Lost, StartFailed
 from daemon.model.job import JobSpec

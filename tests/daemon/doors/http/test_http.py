@@ -10,7 +10,8 @@ from aiohttp import ClientSession
 from aiohttp.test_utils import TestClient
 from structlog.testing import capture_logs
 
-from daemon.config.config import Address, LocalConfig, NodeConfig
+from daemon.backends.local.config import LocalConfig
+from daemon.config.config import Address, NodeConfig
 from daemon.doors.http import event_stream
 from daemon.doors.http.routes import jobs
 from daemon.model.access import MACHINE

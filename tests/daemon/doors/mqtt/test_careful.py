@@ -12,9 +12,10 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 from daemon.config.config import PoolConfig
-from daemon.config.mqtt import MqttBackendConfig, MqttConfig
+from daemon.config.mqtt import MqttConfig
 from daemon.doors.mqtt.connection import TOO_LARGE, Wire, WireError
 from daemon.doors.mqtt.executor import CommandHandler
+from daemon.doors.mqtt.manager.config import MqttBackendConfig
 from daemon.doors.mqtt.replies import fitting
 from daemon.doors.mqtt.requests import ParsedMessage
 from daemon.doors.mqtt.schemas import Reply

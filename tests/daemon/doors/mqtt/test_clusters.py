@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 from daemon.config.config import PoolConfig
-from daemon.config.mqtt import MqttBackendConfig
+from daemon.doors.mqtt.manager.config import MqttBackendConfig
 from daemon.model.job import JobPhase
 from tests.support.budget import budget
 from tests.support.daemons.daemons import until

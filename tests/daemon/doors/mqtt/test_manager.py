@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 from daemon.config.config import PoolConfig
-from daemon.config.mqtt import MqttBackendConfig
+from daemon.doors.mqtt.manager.config import MqttBackendConfig
 from daemon.model.inputs import Cancel, Submit
 from daemon.model.job import JobPhase, JobSpec
 from daemon.process.serve import serving

@@ -2,7 +2,8 @@
 
 import re
 
-from daemon.config.config import LocalConfig, PoolConfig
+from daemon.backends.local.config import LocalConfig
+from daemon.config.config import PoolConfig
 from daemon.doors.web.filters import moment, name, plain
 from tests.daemon.answers.test_eta import taught
 from tests.support.daemons.doors import asked, door, job_in, story

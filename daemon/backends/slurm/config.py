@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 from urllib.parse import urlsplit
 
-from msgspec import Meta, Struct
+from msgspec import Meta, field
 from msgspec.structs import replace
+
+from daemon.config.config import BackendConfig, Config
+
+if TYPE_CHECKING:
+    from daemon.backends.interface import Backend, BuildContext
 
 MAX_TEXT = 4096
 """Characters of a path or an address: Linux knows no longer path."""
@@ -18,8 +23,10 @@ ConfigText = Annotated[str, Meta(max_length=MAX_TEXT)]
 Partition = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\s,=%]+$")]
 
 
-class SlurmConfig(Struct, frozen=True, tag_field="kind", tag="slurm"):
+class SlurmConfig(BackendConfig, frozen=True):
     """Jobs of a Slurm cluster: a pool's are in a partition of it."""
+
+    finds_nodes = True
 
     rest: ConfigText = ""
     """Where slurmrestd is: `unix:/PATH`, or `http://HOST:PORT` with `jwt_file` and `user`."""
@@ -33,7 +40,7 @@ class SlurmConfig(Struct, frozen=True, tag_field="kind", tag="slurm"):
     """Whether to do without slurmrestd, by Slurm's commands as the daemon's user."""
     conf: ConfigText = ""
     """Slurm's configuration file for the commands, if it is not the usual one."""
-    partitions: dict[str, Partition] = {}
+    partitions: dict[str, Partition] = field(default_factory=dict)
     """By pool; a pool that is not here has the partition of its own name."""
     poll: Annotated[float, Meta(ge=0.05, le=60)] = 2.0
     """Seconds from one look to the next."""
@@ -47,11 +54,22 @@ class SlurmConfig(Struct, frozen=True, tag_field="kind", tag="slurm"):
         """The partition of a pool."""
         return self.partitions.get(pool, pool)
 
+    def placed(self, base: Path, state: Path) -> Self:
+        """Take files as next to the configuration if they are relative."""
+        jwt = str(base / self.jwt_file) if self.jwt_file else ""
+        return replace(self, jwt_file=jwt, folder=str(base / self.folder) if self.folder else "")
 
-def placed(config: SlurmConfig, base: Path) -> SlurmConfig:
-    """The same, its files beside the configuration where they are relative."""
-    jwt = str(base / config.jwt_file) if config.jwt_file else ""
-    return replace(config, jwt_file=jwt, folder=str(base / config.folder) if config.folder else "")
+    def problems(self, config: Config) -> Iterator[str]:
+        """Check addresses, files and partitions."""
+        return slurm_problems(self, [pool.name for pool in config.pools])
+
+    def build(self, context: BuildContext) -> Backend:
+        """Ask Slurm what it has, and build the backend."""
+        from daemon.backends.slurm.backend import SlurmBackend  # noqa: PLC0415  only the daemon
+        from daemon.backends.slurm.discovery import door_of, find  # noqa: PLC0415  the same
+
+        pools = [pool.name for pool in context.config.pools]
+        return SlurmBackend(self, door_of(self), find(self, pools, context.journal))
 
 
 def _near(url: str) -> bool:

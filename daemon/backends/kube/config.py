@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
-from msgspec import Meta, Struct
+from msgspec import Meta, field
 from msgspec.structs import replace
+
+from daemon.config.config import BackendConfig, Config
+
+if TYPE_CHECKING:
+    from daemon.backends.interface import Backend, BuildContext
 
 MAX_TEXT = 4096
 """Characters of a path: Linux knows no longer one."""
@@ -33,8 +38,10 @@ LabelValue = Annotated[str, Meta(max_length=63)]
 """What a label says."""
 
 
-class KubeConfig(Struct, frozen=True, tag_field="kind", tag="kubernetes"):
+class KubeConfig(BackendConfig, frozen=True):
     """Jobs of a Kubernetes cluster: a pool's are in a namespace, or bear a label."""
+
+    finds_nodes = True
 
     kubeconfig: ConfigText = ""
     """A file, beside the configuration if relative; without, the pod's own service account."""
@@ -46,9 +53,9 @@ class KubeConfig(Struct, frozen=True, tag_field="kind", tag="kubernetes"):
     """That Lease, needed where no PostgreSQL decides who acts."""
     namespace: Annotated[str, Meta(max_length=63)] = ""
     """That of all pools, where only the label `sia.internal/pool` says which is whose."""
-    namespaces: dict[str, LabelText] = {}
+    namespaces: dict[str, LabelText] = field(default_factory=dict)
     """By pool; a pool that is not here has the namespace of its own name."""
-    nodes: dict[str, dict[LabelName, LabelValue]] = {}
+    nodes: dict[str, dict[LabelName, LabelValue]] = field(default_factory=dict)
     """By pool, labels that its nodes bear; a pool that is not here has all nodes with GPUs."""
     gpu: LabelName = "nvidia.com/gpu"
     """The resource that pods ask for."""
@@ -64,9 +71,9 @@ class KubeConfig(Struct, frozen=True, tag_field="kind", tag="kubernetes"):
     """Seconds from one look to the next at what no watch tells: whether the pods are gone."""
     kueue: bool = False
     """Whether to stand in front of Kueue: release Jobs to it, and say what its queues lend."""
-    local_queues: dict[str, ObjectName] = {}
+    local_queues: dict[str, ObjectName] = field(default_factory=dict)
     """LocalQueues by pool, of its own name if it is not here."""
-    cluster_queues: dict[str, ObjectName] = {}
+    cluster_queues: dict[str, ObjectName] = field(default_factory=dict)
     """ClusterQueues by pool, of its own name if it is not here."""
 
     def namespace_of(self, pool: str) -> str:
@@ -81,12 +88,24 @@ class KubeConfig(Struct, frozen=True, tag_field="kind", tag="kubernetes"):
         """The LocalQueue of a pool."""
         return self.local_queues.get(pool, pool)
 
+    def placed(self, base: Path, state: Path) -> Self:
+        """Take the kubeconfig as next to the configuration if it is relative."""
+        if not self.kubeconfig:
+            return self
+        return replace(self, kubeconfig=str(base / self.kubeconfig))
 
-def kube_placed(config: KubeConfig, base: Path) -> KubeConfig:
-    """The same, its file beside the configuration where it is relative."""
-    if not config.kubeconfig:
-        return config
-    return replace(config, kubeconfig=str(base / config.kubeconfig))
+    def problems(self, config: Config) -> Iterator[str]:
+        """Check the client library, files, namespaces and queues."""
+        return kube_problems(self, [pool.name for pool in config.pools])
+
+    def build(self, context: BuildContext) -> Backend:
+        """Ask Kubernetes what it has, and build the backend."""
+        from daemon.backends.kube.backend import KubeBackend  # noqa: PLC0415  needs an extra
+        from daemon.backends.kube.client import Kube  # noqa: PLC0415  the same
+        from daemon.backends.kube.discovery import find  # noqa: PLC0415  the same
+
+        found = find(self, [pool.name for pool in context.config.pools], context.journal)
+        return KubeBackend(self, Kube(self), found)
 
 
 def kube_problems(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:

@@ -1,0 +1,4 @@
+"""Jobs that are only timers.
+
+Imports: backends.interface, model, config.
+"""

@@ -1,0 +1,33 @@
+"""`[backend] kind = "simulated"`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
+
+from daemon.config.config import BackendConfig
+
+if TYPE_CHECKING:
+    from daemon.backends.interface import Backend, BuildContext
+
+MAX_SPEED = 1e6
+"""Times as fast as the clock on the wall: a year in half a minute."""
+
+
+class SimulatedConfig(BackendConfig, frozen=True):
+    """Jobs that last as long as they say."""
+
+    speed: Annotated[float, Meta(gt=0, le=MAX_SPEED)] = 1.0
+    """Times as fast as the clock on the wall."""
+
+    @property
+    def clock_speed(self) -> float:
+        """The daemon's clock goes as fast as the jobs."""
+        return self.speed
+
+    def build(self, context: BuildContext) -> Backend:
+        """Build it on the daemon's clock."""
+        from daemon.backends.simulated.backend import SimulatedBackend  # noqa: PLC0415  clients
+
+        return SimulatedBackend(context.clock)
