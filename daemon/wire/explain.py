@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from daemon.model.job import JobPhase
-from sia.explain.why import (
+from sia.explain.obstacles import (
     Length,
     LimitObstacle,
     OrderObstacle,
@@ -64,12 +64,15 @@ class WayView(Struct):
     name: str
     open: Annotated[bool, Meta(description="Whether it could ever start in this way.")]
     obstacles: list[ObstacleView]
+    exact: Annotated[
+        bool, Meta(description="That it started in a trial without these obstacles.")
+    ] = False
 
 
 class JobWhy(Struct, omit_defaults=True):
-    """Why a job waits: `obstacles` are the fewest without which it would start at once.
+    """Why a job waits: with `exact`, it would start at once without `obstacles`.
 
-    None of them where it starts as soon as it is looked at, or where it does not wait.
+    There are none where it starts in the next pass, or where it does not wait.
     """
 
     id: str
@@ -80,8 +83,8 @@ class JobWhy(Struct, omit_defaults=True):
     exact: Annotated[
         bool,
         Meta(
-            description="That it starts once all obstacles are gone, and with any of them does "
-            "not. Otherwise they are what is known, and there may be others."
+            description="That a pass was tried on a copy without these obstacles, and the job "
+            "started. Otherwise they are what is known, and there may be others."
         ),
     ] = False
     obstacles: list[ObstacleView] = []

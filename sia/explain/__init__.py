@@ -1,4 +1,4 @@
 """Why a pending job does not start, as data.
 
-Imports: state, model.
+Imports: core, policies, state, model.
 """

@@ -1,99 +1,172 @@
-"""What a waiting job lacks at first sight: its turn, quota and idle GPUs.
+"""What a pending job lacks at first sight, read from the state: no trial, no change.
 
-`sia.why` without who would have to end, and without trials: for a view of a job that many look at.
+It is for a view that many people open. It names its place in the queue, missing quota, missing idle
+GPUs, limits and reservations, but not which jobs would have to end.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from sia.explain.why import (
+from sia.explain.obstacles import (
     Explanation,
     Length,
+    LimitObstacle,
     Obstacle,
     OrderObstacle,
     OtherPools,
     Out,
+    QuotaObstacle,
+    Reservation,
+    RoomObstacle,
     StartPath,
     Width,
-    before,
-    in_turn,
-    on_idle,
-    only,
-    quota_of,
-    turn_of,
 )
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Options
+from sia.policies import Policy
+from sia.policies.sia.reservations import reservations
 from sia.state.state import JobState, PoolState
 
 LARGEST = 3
-"""Of many pools those that are named for what is held back for them."""
+"""Pools with the largest reservations that are named: more make no line."""
 
 
-def glance(job: JobState, now: float, ahead: Sequence[JobState], *, shares: bool) -> Explanation:
-    """For who lends whatever is idle, or nothing; `ahead` are jobs of its pool that go first."""
-    said = (on_idle if shares else in_turn)(job, (), now)
-    (way,) = said.ways
-    return only(way.name, (*_turn(ahead), *way.obstacles), exact=False) if way.open else said
+def glance(policy: Policy, job: JobState) -> Explanation:
+    """What a pending job lacks under this policy. O(pending jobs of its pool + pools · windows).
+
+    Policies that go by forecasts have two ways to start a job; others have one, as they either
+    share all idle GPUs or keep to quotas.
+    """
+    ways = []
+    if policy.needs.loads or not policy.shares:
+        ways.append(_within_quota(policy, job))
+    if policy.shares:
+        ways.append(_on_spare_gpus(policy, job))
+    best = next((way for way in ways if way.open), ways[0])
+    return Explanation(best.obstacles, tuple(ways), exact=False)
 
 
-def glance_at_sia(
-    job: JobState, options: Options, held: Mapping[PoolState, Sequence[int]], now: float
-) -> Explanation:
-    """For SIA, which has `held` back so many GPUs for each pool, by window. O(pools)."""
-    turn, spare = never_in_turn(job), never_spare(job, options)
-    if turn is None:
-        quota = quota_of(job, (), now)
-        found: list[Obstacle] = [*_turn(before(job)), *([quota] if quota else [])]
-        idle = on_idle(job, (), now).obstacles if job.gpus > job.pool.group.idle else ()
-        turn = StartPath("turn", open=True, obstacles=tuple(found) or idle)
-    if spare is None:
-        lacks = on_idle(job, (), now).obstacles or _held_back(job, options, held)
-        spare = StartPath("spare", open=True, obstacles=lacks)
-    return Explanation((turn if turn.open else spare).obstacles, (turn, spare), exact=False)
+def jobs_ahead(policy: Policy, job: JobState) -> list[JobState]:
+    """Pending jobs of its pool that come before it, in order. O(n) of its pool."""
+    mine = policy.rank(job)
+    ahead = [other for other in job.pool.waiting() if policy.rank(other) < mine]
+    return sorted(ahead, key=policy.rank)
 
 
-def never_in_turn(job: JobState) -> StartPath | None:
-    """That it never starts within its pool's quota, where that is so."""
-    quota, gpus = job.pool.quota, job.gpus
-    return StartPath("turn", open=False, obstacles=(Width(gpus, quota),)) if gpus > quota else None
+def order_obstacle(ahead: Sequence[JobState]) -> OrderObstacle:
+    """The jobs ahead as an obstacle; there must be one."""
+    return OrderObstacle(len(ahead), sum(each.gpus for each in ahead), ahead[0].job.id)
 
 
-def never_spare(job: JobState, options: Options) -> StartPath | None:
-    """That SIA never starts it as a spare job, where that is so."""
-    longest = options.windows[-1]
-    if job.run_time > longest:
-        thought = None if job.run_time >= UNKNOWN_RUN_TIME else job.run_time
-        return StartPath("spare", open=False, obstacles=(Length(thought, longest),))
-    quota = job.pool.quota
-    most = max(quota, job.pool.group.quota - quota)  # its own are held back, for itself
-    if job.width <= most:
+def missing_quota(job: JobState) -> int:
+    """GPUs that its pool's quota has too few left for it; 0 or less if it has enough."""
+    return job.pool.dedicated + job.gpus - job.pool.quota
+
+
+def window_of(job: JobState, options: Options) -> int | None:
+    """The window in which the least is reserved of those that its run time fits; None if none."""
+    first = bisect_left(options.windows, job.run_time)
+    fitting = range(first, len(options.windows))
+    if not fitting:
         return None
-    return StartPath("spare", open=False, obstacles=(Width(job.width, most),))
+    reserved = [reservations(pool, options) for pool in job.pool.group.pools]
+    return min(fitting, key=lambda window: sum(gpus[window] for gpus in reserved))
 
 
-def _turn(ahead: Sequence[JobState]) -> list[OrderObstacle]:
-    return [turn_of(ahead)] if ahead else []
+def known_run_time(job: JobState) -> float | None:
+    """Its expected run time; None if nothing is known of it."""
+    return None if job.run_time >= UNKNOWN_RUN_TIME else job.run_time
 
 
-def _held_back(
-    job: JobState, options: Options, held: Mapping[PoolState, Sequence[int]]
-) -> tuple[Obstacle, ...]:
-    """Pools, and GPUs that are out, for which most is held back, in the window with the least."""
-    group = job.pool.group
-    windows = range(bisect_left(options.windows, job.run_time), len(options.windows))
-    sums = {window: sum(held[pool][window] for pool in group.pools) for window in windows}
-    window = min(windows, key=lambda each: sums[each])
-    pools = [pool for pool in group.pools if pool is not job.pool and held[pool][window]]
-    if not pools or job.width <= group.idle - group.out - sums[window]:
-        return ()
-    pools.sort(key=lambda pool: (-held[pool][window], pool.name))
-    others = OtherPools(
-        len(pools), sum(len(pool.pending) + len(pool.aside) for pool in pools),
-        sum(pool.pending_width for pool in pools), options.windows[window],
-        sum(held[pool][window] for pool in pools),
-        tuple((pool.name, held[pool][window]) for pool in pools[:LARGEST]),
-    )  # fmt: skip
-    return (others, Out(group.out)) if group.out else (others,)
+def reservation_of(
+    pool: PoolState, window: int, options: Options, now: float, *, waiting: int, load: int
+) -> Reservation:
+    """What is reserved for a pool in a window, for these causes."""
+    span = options.windows[window]
+    held = reservations(pool, options)[window]
+    return Reservation(pool.name, span, held, waiting, load, now + span)
+
+
+def other_pools(pools: Sequence[PoolState], window: int | None, options: Options) -> OtherPools:
+    """Several pools as one obstacle; without a window nothing counts as reserved."""
+    held = {pool: reservations(pool, options)[window or 0] for pool in pools}
+    if window is None:
+        held = dict.fromkeys(pools, 0)
+    order = sorted(pools, key=lambda pool: (-held[pool], pool.name))
+    return OtherPools(
+        len(pools),
+        sum(pool.length for pool in pools),
+        sum(pool.pending_width for pool in pools),
+        0.0 if window is None else options.windows[window],
+        sum(held.values()),
+        tuple((pool.name, held[pool]) for pool in order[:LARGEST] if held[pool]),
+    )
+
+
+def _within_quota(policy: Policy, job: JobState) -> StartPath:
+    pool = job.pool
+    if job.gpus > pool.quota:
+        return StartPath("turn", open=False, obstacles=(Width(job.gpus, pool.quota),))
+    found: list[Obstacle] = []
+    if ahead := jobs_ahead(policy, job):
+        found.append(order_obstacle(ahead))
+    if (short := missing_quota(job)) > 0:
+        left = max(0, pool.quota - pool.dedicated)
+        found.append(QuotaObstacle(pool.name, short, left, pool.quota, ()))
+    if not found:
+        found += _missing_idle(job)
+    return StartPath("turn", open=True, obstacles=tuple(found))
+
+
+def _on_spare_gpus(policy: Policy, job: JobState) -> StartPath:
+    pool, options = job.pool, policy.state.options
+    # Under a policy that goes by forecasts, what its own pool has left is reserved for itself.
+    own = pool.quota if not policy.needs.loads else 0
+    most = max(pool.quota, pool.group.quota - pool.quota + own)
+    if job.gpus > most:
+        return StartPath("spare", open=False, obstacles=(Width(job.gpus, most),))
+    found: list[Obstacle] = []
+    if policy.needs.loads and job.run_time > options.windows[-1]:
+        found.append(Length(known_run_time(job), options.windows[-1]))
+    elif not policy.needs.loads and (ahead := jobs_ahead(policy, job)):
+        found.append(order_obstacle(ahead))
+    lacks = _missing_idle(job) or _limits(job)
+    if not lacks and not found and policy.needs.loads:
+        lacks = _reserved(job, options, policy.state.now)
+    return StartPath("spare", open=True, obstacles=(*found, *lacks))
+
+
+def _missing_idle(job: JobState) -> list[Obstacle]:
+    idle = job.pool.group.idle
+    return [RoomObstacle(job.gpus - idle, max(0, idle), ())] if job.gpus > idle else []
+
+
+def _limits(job: JobState) -> list[Obstacle]:
+    """The limit that keeps idle GPUs from a job that has no quota left, if one does."""
+    pool, group = job.pool, job.pool.group
+    if not group.limited or job.gpus <= pool.room or missing_quota(job) <= 0:
+        return []
+    if job.gpus > group.idle - group.out:
+        return [Out(group.out)]
+    if not group.lending:
+        return [LimitObstacle("lending")]
+    if job.gpus > max(0, pool.unused) + max(0, pool.borrow_limit - pool.borrows):
+        return [LimitObstacle("borrow", pool.name, pool.borrow_limit)]
+    return [LimitObstacle("lend")]
+
+
+def _reserved(job: JobState, options: Options, now: float) -> list[Obstacle]:
+    """Reservations of other pools that leave too few idle GPUs, if they do."""
+    group, window = job.pool.group, window_of(job, options)
+    assert window is not None, "its run time fits a window"
+    held = {pool: reservations(pool, options)[window] for pool in group.pools}
+    if job.width <= group.idle - group.out - sum(held.values()):
+        return []
+    pools = [pool for pool in group.pools if pool is not job.pool and held[pool]]
+    if len(pools) == 1:
+        (pool,) = pools
+        causes = {"waiting": pool.pending_width, "load": pool.load[window]}
+        return [reservation_of(pool, window, options, now, **causes)]
+    return [other_pools(pools, window, options)] if pools else []

@@ -10,11 +10,7 @@ from collections.abc import Iterator, Sequence
 from math import inf
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
 from cells.placement.reservations import ReservedGpus
-from sia.explain.glance import glance
-from sia.explain.why import PLACES, Explanation, in_turn, on_idle
 from sia.model import FutureJob, Stream
 from sia.plugins import load_plugin, plugins
 from sia.state.state import ClusterState, JobState, PoolState
@@ -94,9 +90,6 @@ class Policy:
     """That it knows what to do where there are cells, but none for a job that quota has room for:
     within a pass, once they were not there they stay so, for this job and wider ones."""
 
-    unsaid = "who else is served first"
-    """What its `why` leaves out, in words."""
-
     state: ClusterState
 
     def attach(self, state: ClusterState) -> None:
@@ -146,19 +139,9 @@ class Policy:
         """When the policy will do something whatever else happens; infinite if it will not."""
         return inf
 
-    def why(self, job: JobState) -> Explanation:
-        """What a waiting job waits for, of what any policy could say: not all of it.
-
-        For one that shares, what is not idle; else what its pool's quota lacks. O(jobs). A policy
-        that knows what it goes by says more, and that this is exact.
-        """
-        said = on_idle if self.shares else in_turn
-        unknown = self.unsaid if self.state.places is None else PLACES
-        return replace(said(job, self.state.jobs.values(), self.state.now), unknown=unknown)
-
-    def glance(self, job: JobState) -> Explanation:
-        """What a waiting job lacks at first sight, never all of it. O(1)."""
-        return glance(job, self.state.now, (), shares=self.shares)
+    def rank(self, job: JobState) -> Any:
+        """Orders the pending jobs of one pool: the least is ahead of the others."""
+        return job.sequence
 
     def check(self) -> None:
         """Assert that the policy's own queues agree with the state."""

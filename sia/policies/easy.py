@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterable, Iterator
 from math import inf
 
 from sortedcontainers import SortedList
 
 from sia.model import Stream
-from sia.policies import Needs, Proposal, StartProposal
-from sia.policies.explain.plain_why import Plain, Queues
+from sia.policies import Needs, Policy, Proposal, StartProposal
 from sia.policies.shared.earliest import Earliest
 from sia.state.state import ClusterState, JobState, PoolState
 
 
-class Easy(Plain):
+class Easy(Policy):
     """First come, first served; others go ahead if the head, by the estimates, starts no later.
 
     The head is promised the instant at which enough will have ended. A later job may start if it
@@ -85,24 +83,6 @@ class Easy(Plain):
             if sequence is not None and (first is None or sequence < first):
                 first = sequence
         return None if first is None else pool.waits(first)
-
-    def serve(self, queues: Queues) -> Iterator[JobState]:
-        """The same, of what is left."""
-        pool, now = queues.job.pool, queues.time
-        ended = {_end(job) for job in queues.ended}
-        running = [end for end in self._running[pool] if end not in ended]
-        while (head := queues.head(pool)) is not None:
-            free = pool.quota - queues.now(pool).dedicated
-            first: JobState | None = head
-            if head.width > free:
-                promised, extra = self._promise(running, head, free, now)
-                within = (j for j in queues.line(pool) if j.width <= free)
-                fits = (j for j in within if j.width <= extra or j.run_time <= promised - now)
-                first = next(fits, None)
-            if first is None:
-                return
-            yield first
-            insort(running, (now + first.run_time, first.sequence, first.width))
 
     @staticmethod
     def _promise(

@@ -44,7 +44,6 @@ class ElasticMaxMin(Policy):
 
     needs = Needs(preemption=True)
     shares = True
-    unsaid = "who would go on with fewer GPUs for it"
 
     def attach(self, state: ClusterState) -> None:
         """Take all jobs, running ones included, into their pools' lines."""

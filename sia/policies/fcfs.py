@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sia.model import Stream
-from sia.policies import Proposal, StartProposal
-from sia.policies.explain.plain_why import Plain, Queues
-from sia.state.state import JobState
+from sia.policies import Policy, Proposal, StartProposal
 
 
-class Fcfs(Plain):
+class Fcfs(Policy):
     """The head of each queue starts when it fits in its pool's quota; until then it blocks."""
 
     places = True
@@ -22,10 +20,3 @@ class Fcfs(Plain):
                 yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
                 if head.stream is None:
                     break
-
-    def serve(self, queues: Queues) -> Iterator[JobState]:
-        """The same, of what is left."""
-        for job in queues.line(queues.job.pool):
-            if not queues.within(job):
-                return
-            yield job

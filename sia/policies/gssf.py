@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain, takewhile
 
 from sortedcontainers import SortedList
 
-from sia.policies import Needs, Proposal, anywhere, is_barred
-from sia.policies.explain.plain_why import Plain, Queues
+from sia.policies import Needs, Policy, Proposal, anywhere, is_barred
 from sia.state.state import ClusterState, GroupState, JobState
 
 
-class GlobalSsf(Plain):
+class GlobalSsf(Policy):
     """The job with least run time · width of the group starts when it fits in what is idle."""
 
     needs = Needs(run_times=True)
@@ -56,16 +54,6 @@ class GlobalSsf(Plain):
                 yield from anywhere(job, "least service of its group")
                 if job.stream is None:
                     break
-
-    def serve(self, queues: Queues) -> Iterator[JobState]:
-        """The same, of what is left."""
-        all_jobs = (self.state.jobs[rank[-1]] for rank in self._queues[queues.job.pool.group])
-        jobs = filter(queues.waits, all_jobs)
-        for job in jobs:
-            if job.width > queues.group.idle:
-                queues.blocked = takewhile(lambda j: j is not queues.job, chain([job], jobs))
-                return
-            yield job
 
     def check(self) -> None:
         """Every waiting job stands in its group's queue once."""

@@ -6,17 +6,15 @@ With locality where there are cells: they are HiveD's own (`cells`), but for pre
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heappop, heappush
 
 from sia.model import Stream
-from sia.policies import Proposal, StartProposal, is_barred, stream_of
-from sia.policies.explain.plain_why import Plain, Queues
+from sia.policies import Policy, Proposal, StartProposal, is_barred, stream_of
 from sia.policies.shared.fifo import FifoQueue
 from sia.policies.shared.lineup import Lineup
 from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
-class HiveD(Plain):
+class HiveD(Policy):
     """Heads start within their pool's quota; what is left idle goes to whoever came first and fits.
 
     The star: as opportunistic jobs are not preempted here, an owner may find its GPUs taken.
@@ -96,18 +94,6 @@ class HiveD(Plain):
         else:
             self._lineups[pool.group].drop(pool)
 
-    def serve(self, queues: Queues) -> Iterator[JobState]:
-        """The same, of what is left."""
-        heads = _Heads(queues)
-        for head in queues.heads():
-            heads.line_up(head)
-        yield from heads
-        for job in queues.in_order():
-            if job.width <= queues.group.idle:
-                yield job
-                heads.line_up(queues.head(job.pool))
-                yield from heads
-
     def check(self) -> None:
         """Every waiting job stands in its queue; every head within quota is lined up."""
         for group, queues in self._queues.items():
@@ -139,22 +125,3 @@ def _arrival(pool: PoolState) -> int:
     head = pool.head
     assert head is not None, "a pool without a head is not lined up"
     return head.sequence
-
-
-class _Heads:
-    """Heads within quota, as a pass serves them; who finds no room finds none later in it."""
-
-    def __init__(self, queues: Queues) -> None:
-        self._queues = queues
-        self._heads: list[tuple[int, str, JobState]] = []
-
-    def line_up(self, head: JobState | None) -> None:
-        if head is not None and self._queues.within(head):
-            heappush(self._heads, (head.sequence, head.pool.name, head))
-
-    def __iter__(self) -> Iterator[JobState]:
-        while self._heads:
-            head = heappop(self._heads)[2]
-            if head.width <= self._queues.group.idle:
-                yield head
-                self.line_up(self._queues.head(head.pool))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
 
-from sia.policies import Proposal, anywhere, is_barred
-from sia.policies.explain.plain_why import Plain, Queues
+from sia.policies import Policy, Proposal, anywhere, is_barred
 from sia.policies.shared.lineup import Lineup
-from sia.state.state import ClusterState, JobState, PoolState
+from sia.state.state import ClusterState, PoolState
 
 
-class MaxMin(Plain):
+class MaxMin(Policy):
     """Of the heads that fit in what is idle, that of the pool with least of its quota starts."""
 
     shares = True
@@ -51,24 +49,8 @@ class MaxMin(Plain):
         else:
             lineup.put(pool, head.width)
 
-    def serve(self, queues: Queues) -> Iterator[JobState]:
-        """The same, of what is left."""
-        heads = [_entry(queues, head) for head in queues.heads()]
-        heapify(heads)
-        while heads:
-            _, _, job = heappop(heads)
-            if job.width <= queues.group.idle:
-                yield job
-                head = queues.head(job.pool)
-                if head is not None:
-                    heappush(heads, _entry(queues, head))
-
     def check(self) -> None:
         """Every head of pools that have not changed since the last pass is lined up."""
         for group, lineup in self._lineups.items():
             if not any(pool in self.state.dirty for pool in group.pools):
                 lineup.check({p: head.width for p in group.pools if (head := p.head)})
-
-
-def _entry(queues: Queues, head: JobState) -> tuple[float, str, JobState]:
-    return queues.now(head.pool).ratio, head.pool.name, head

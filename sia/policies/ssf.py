@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from sortedcontainers import SortedList
 
 from sia.model import Stream
-from sia.policies import Needs, Proposal, StartProposal
-from sia.policies.explain.plain_why import Plain, Queues
+from sia.policies import Needs, Policy, Proposal, StartProposal
 from sia.state.state import ClusterState, JobState, PoolState
 
 
-class Ssf(Plain):
+class Ssf(Policy):
     """The job with least run time · width starts when it fits in quota; until then it blocks."""
 
     needs = Needs(run_times=True)
@@ -50,15 +49,6 @@ class Ssf(Plain):
                 yield StartProposal(job, Stream.DEDICATED, self.reason)
                 if job.stream is None:
                     break
-
-    def serve(self, queues: Queues) -> Iterator[JobState]:
-        """The same, of what is left."""
-        for rank in self._queues[queues.job.pool]:
-            job = self.state.jobs[rank[-1]]
-            if queues.waits(job):
-                if not queues.within(job):
-                    return
-                yield job
 
     def check(self) -> None:
         """Every waiting job stands in its queue once."""

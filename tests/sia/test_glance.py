@@ -1,42 +1,60 @@
-"""At first sight a job is told what it lacks, and nothing that is not so."""
+"""At first sight a job is told facts, and none that the trials contradict."""
 
 import pytest
 
-from sia.explain.why import (
+from sia.explain.explain import explain
+from sia.explain.glance import glance
+from sia.explain.obstacles import (
     Length,
     LimitObstacle,
     OrderObstacle,
     OtherPools,
     Out,
     QuotaObstacle,
+    Reservation,
     RoomObstacle,
     Width,
 )
 from sia.policies.sia.policy import Sia
-from sia.policies.sia.vc import SiaVc
-from tests.sia.test_why import random_state
-from tests.support.cores import POLICIES, photograph
+from tests.sia.test_why import ALL, random_state
+from tests.support.cores import photograph
 
 
-@pytest.mark.parametrize("policy", [p for p in POLICIES if p is not SiaVc])
-def test_what_is_seen_at_a_glance_is_so(policy):
-    seen = set()
-    for seed in range(40):
+def waiting_jobs(policy, seeds):
+    for seed in range(seeds):
         _, core = random_state(policy, seed)
-        if core is None:
-            continue
+        for job in [job for job in core.state.jobs.values() if job.stream is None] if core else ():
+            yield core, job
+
+
+@pytest.mark.parametrize("policy", ALL)
+def test_what_is_seen_at_first_sight_is_a_fact(policy):
+    seen = set()
+    for core, job in waiting_jobs(policy, 40):
         before = photograph(core)
-        for job in [job for job in core.state.jobs.values() if job.stream is None]:
-            said = core.policy.glance(job)
-            for each in [each for way in said.ways for each in way.obstacles]:
-                seen.add(type(each))
-                so(core, job, each)
-            assert not said.exact
+        said = glance(core.policy, job)
         assert photograph(core) == before
-    assert {RoomObstacle if policy.shares else QuotaObstacle, Width} <= seen
+        assert not said.exact
+        for each in [each for way in said.ways for each in way.obstacles]:
+            seen.add(type(each))
+            assert_fact(core, job, each)
+    assert {RoomObstacle if policy.shares else QuotaObstacle} <= seen
 
 
-def so(core, job, each):
+@pytest.mark.parametrize("policy", ALL)
+def test_trials_do_not_contradict_what_is_seen_at_first_sight(policy):
+    for core, job in waiting_jobs(policy, 15):
+        seen = {way.name: way for way in glance(core.policy, job).ways}
+        tried = explain(core, job)
+        assert [way.name for way in tried.ways] == [*seen]
+        for way in tried.ways:
+            assert way.open is seen[way.name].open
+            if way.exact and not way.obstacles and not policy.needs.preemption:
+                lacking = (QuotaObstacle, RoomObstacle, LimitObstacle, Out, Width)
+                assert not isinstance(seen[way.name].obstacles, lacking)
+
+
+def assert_fact(core, job, each):
     pool, group = job.pool, job.pool.group
     match each:
         case OrderObstacle():
@@ -54,6 +72,9 @@ def so(core, job, each):
             assert job.run_time > each.longest
         case Width():
             assert job.width > each.most
+        case Reservation():
+            window = core.state.options.windows.index(each.window)
+            assert each.gpus == core.policy._held[core.state.pools[each.pool]][window]
         case OtherPools():
             window = core.state.options.windows.index(each.window)
             assert each.held <= sum(core.policy._held[pool][window] for pool in group.pools)
@@ -62,12 +83,10 @@ def so(core, job, each):
             raise AssertionError(each)
 
 
-def test_for_whom_gpus_are_held_back_is_seen_at_a_glance():
+def test_reservations_of_other_pools_are_seen_at_first_sight():
     held = 0
-    for seed in range(150):
-        _, core = random_state(Sia, seed)
-        for job in core.state.jobs.values() if core else ():
-            if job.stream is None:
-                ways = core.policy.glance(job).ways
-                held += any(isinstance(each, OtherPools) for way in ways for each in way.obstacles)
+    for core, job in waiting_jobs(Sia, 150):
+        ways = glance(core.policy, job).ways
+        kinds = Reservation | OtherPools
+        held += any(isinstance(each, kinds) for way in ways for each in way.obstacles)
     assert held > 5

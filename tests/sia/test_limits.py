@@ -22,7 +22,8 @@ from sia.events import (
     LendingSwitched,
     PoolChanged,
 )
-from sia.explain.why import Out
+from sia.explain.explain import explain
+from sia.explain.obstacles import Out
 from sia.limits import MAX_WEIGHT, UNLIMITED
 from sia.model import FutureJob
 from sia.policies import ResizeProposal
@@ -278,7 +279,7 @@ def test_when_gpus_are_in_again_who_waits_for_them_starts():
     core.step(0.0, [GpusOut(0.0, "a", 3)])
     submitted = JobSubmitted(1.0, job("j").gpus(3).at(1).runs(9).job, 9.0)
     assert started(core.step(1.0, [submitted])) == []
-    (said,) = core.policy.why(core.state.jobs["j"]).obstacles
+    (said,) = explain(core, core.state.jobs["j"]).obstacles
     assert said == Out(3)
     assert started(core.step(2.0, [GpusOut(2.0, "b", 1)])) == [("j", Stream.SPARE)]
 

@@ -1,8 +1,8 @@
-"""Why a job waits, runs or is over: what the policy says, and what the daemon adds to it."""
+"""Why a job waits, runs or is over: what trials on the core say, and what the daemon adds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
@@ -21,15 +21,31 @@ from daemon.wire.explain import (
     WayView,
 )
 from sia.core.core import Core
-from sia.explain.why import EndingJob, LimitObstacle, OrderObstacle, QuotaObstacle, RoomObstacle
-from sia.explain.why import Obstacle as CoreObstacle
+from sia.explain.explain import explain as explain_start
+from sia.explain.glance import glance
+from sia.explain.obstacles import (
+    EndingJob,
+    Explanation,
+    LimitObstacle,
+    OrderObstacle,
+    QuotaObstacle,
+    RoomObstacle,
+)
+from sia.explain.obstacles import Obstacle as CoreObstacle
 from sia.state.state import JobState
 
 
-def explain(book: Book, core: Core, record: JobRecord, who: Principal) -> JobWhy:
-    """All that is known of why a job is where it is. O(jobs).
+def explain(
+    book: Book,
+    core: Core,
+    record: JobRecord,
+    who: Principal,
+    why: Callable[[Core, JobState], Explanation] = explain_start,
+) -> JobWhy:
+    """Say why a job is where it is; for a pending job by `why`.
 
-    Of pools that somebody may not see it names no single job.
+    With trials that costs passes and copies of the core. Of pools that the caller may not see no
+    single job is named.
     """
     spec = record.spec
     found = JobWhy(spec.id, spec.pool, record.phase, core.state.now, [])
@@ -40,10 +56,12 @@ def explain(book: Book, core: Core, record: JobRecord, who: Principal) -> JobWhy
         found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)
     job = waiting_in(core, record)
     if job is not None and record.phase is JobPhase.PENDING:
-        said = core.policy.why(job)
+        said = why(core, job)
         found.exact, found.position = said.exact, position_of(core, record)
         found.obstacles = _seen(said.obstacles, book, who)
-        found.ways = [WayView(w.name, w.open, _seen(w.obstacles, book, who)) for w in said.ways]
+        found.ways = [
+            WayView(w.name, w.open, _seen(w.obstacles, book, who), w.exact) for w in said.ways
+        ]
         found.words = [*needed(found, found.time), *_beside(book, core, job), *doubt(said)]
         return found
     found.obstacles = _outside(book, record)
@@ -60,7 +78,7 @@ def waits(book: Book, core: Core, record: JobRecord) -> list[str]:
     job = waiting_in(core, record)
     if job is None or record.phase is not JobPhase.PENDING:
         return _waits_outside(book, record)
-    return [*needed(core.policy.glance(job), core.state.now), *_beside(book, core, job)]
+    return [*needed(glance(core.policy, job), core.state.now), *_beside(book, core, job)]
 
 
 def position_of(core: Core, record: JobRecord) -> int | None:

@@ -8,7 +8,7 @@ from daemon.engine.guardrails import DRIFT, PERCENT
 from daemon.engine.lending_budgets import HOURS
 from daemon.model.book import JobRecord
 from daemon.wire.explain import JobWhy, ObstacleView, PoolNotLending, WayView
-from sia.explain.why import (
+from sia.explain.obstacles import (
     EndingJob,
     Explanation,
     Length,
@@ -28,92 +28,92 @@ from sia.model import Stream
 from sia.wording import counted, duration
 
 NAMED = 3
-"""Jobs that are named of those that would have to end: more make no line."""
+"""Running jobs that are named of those that would have to end: more make no line."""
 
-MENDS = {
+REMEDIES = {
     HOURS: "sia pool set {} --lend-budget-hours none",
     PERCENT: "sia pool set {} --slowed-budget-pct none",
     DRIFT: 'drift = "say" in [daemon]',
 }
-"""What ends a reason for which a pool is kept from lending, where it does not end by itself."""
+"""What lets a pool lend again, for reasons that do not end by themselves."""
 
-WAYS = {"turn": "in its turn", "spare": "on what others do not need"}
+WAYS = {"turn": "within its pool's quota", "spare": "on spare GPUs"}
 
 
 def needed(said: Explanation | JobWhy, now: float) -> list[str]:
-    """What would have to go away for it to start, a line a way; the best first."""
+    """What a pending job waits for, a line for each way to start; the best way first."""
     if said.exact and not said.obstacles:
-        return ["nothing is in its way: it starts when it is looked at next"]
+        return ["Nothing is in its way: it starts in the next scheduling pass"]
     ways: list[StartPath | WayView] = [*said.ways]
-    ways.sort(key=lambda way: (way.obstacles != said.obstacles, len(way.obstacles)))
-    lines = [_line(way, now) for way in ways if way.open and way.obstacles]
-    lines += [_never(way.name, way.obstacles[0]) for way in ways if not way.open]
+    ways.sort(key=lambda way: (way.obstacles != said.obstacles, not way.exact, len(way.obstacles)))
+    lines: list[str] = []
+    for way in (way for way in ways if way.open and way.obstacles):
+        begin = f"Or it could start {WAYS[way.name]}, waiting" if lines else "Waiting"
+        lines.append(f"{begin} for {'; and for '.join(_word(o, now) for o in way.obstacles)}")
+    lines += [_never(way.name, way.obstacles) for way in ways if not way.open]
     if not any(way.open for way in said.ways):
-        lines.append("it can never start as things are: it would take another quota, or fewer GPUs")
+        lines.append("It can never start as things are: it needs a larger quota, or fewer GPUs")
     return lines
 
 
 def doubt(said: Explanation) -> list[str]:
-    """Why what is said may not be all, or too much."""
-    if said.exact:
+    """That what is reported may not be all."""
+    if said.exact or not any(way.open for way in said.ways):
         return []
-    if not said.unknown:
-        return ["there was too much to try: some of it might stay, or there may be more to it"]
-    return [f"there may be more to it: {said.unknown} is not worked out"]
+    return ["More may be in its way: no trial has confirmed this"]
 
 
-def _never(way: str, each: ObstacleView) -> str:
+def _never(way: str, obstacles: Sequence[ObstacleView]) -> str:
     """Why a way leads nowhere."""
-    if isinstance(each, Width):
-        most = "its pool's quota is" if way == "turn" else "the most that it could be lent is"
-        needs = f"it needs {counted(each.gpus, 'GPU')}, and {most} {each.most:,}"
-        return f"{WAYS[way]} it never starts: {needs}"
-    if isinstance(each, Length) and each.run_time is not None:
-        longest = f"nobody foresees more than {duration(each.longest)}"
-        return f"nobody lends to it: it is thought to run {duration(each.run_time)}, and {longest}"
-    return "nobody lends to it, as nothing is known of how long it runs: a time_limit would say"
-
-
-def _line(way: StartPath | WayView, now: float) -> str:
-    named = "; ".join(_word(each, now) for each in way.obstacles)
-    return f"{WAYS[way.name]} it would start now, but for: {named}"
+    (width,) = (each for each in obstacles if isinstance(each, Width))
+    most = "the quota is" if way == "turn" else "the most that could be lent to it is"
+    needs = f"it needs {counted(width.gpus, 'GPU')}, and {most} {width.most:,}"
+    return f"It can never start {WAYS[way]}: {needs}"
 
 
 def _word(each: ObstacleView, now: float) -> str:
-    """An obstacle; those that close a way are said by `_never`."""
+    """An obstacle, as it follows "Waiting for"."""
     match each:
         case QuotaObstacle() | RoomObstacle():
             return _short(each, now)
-        case LimitObstacle():
-            return _limit(each)
-        case PoolNotLending():
-            return _kept(each)
+        case LimitObstacle() | PoolNotLending():
+            return _limit(each) if isinstance(each, LimitObstacle) else _not_lending(each)
         case Out():
             gpus = counted(each.gpus, "GPU")
             return f"{gpus} on nodes that are out: as many stay idle for owners (sia nodes)"
+        case Length():
+            return _length(each)
         case OrderObstacle() | Rival() | Reservation() | OtherPools():
             return _ahead(each)
     return ""
 
 
 def _short(each: QuotaObstacle | RoomObstacle, now: float) -> str:
-    """GPUs that are missing, and who would have to end where that is known."""
+    """GPUs that are missing, and the jobs that would have to end where they are known."""
     if isinstance(each, QuotaObstacle):
-        more = f"{counted(each.short, 'more GPU')} of {each.pool}'s quota"
-        there = f"it has {each.left:,} of {each.quota:,} left"
+        more, there = counted(each.short, "more GPU"), f"{each.pool} has {each.left:,}"
+        there += f" of {each.quota:,} free"
     else:
-        more, there = counted(each.short, "more idle GPU"), f"there are {each.idle:,}"
-    return f"{more}: {_jobs(each.ends, now)}" if each.ends else f"{more} ({there})"
+        more = counted(each.short, "more idle GPU")
+        there = f"its sharing group has {each.idle:,} idle"
+    return f"{more}: {there}" + (f", {_jobs(each.ends, now)}" if each.ends else "")
+
+
+def _length(each: Length) -> str:
+    limit = f"a time limit of {duration(each.longest)} or less"
+    if each.run_time is None:
+        return f"a known run time: give it {limit}"
+    return f"a shorter run time: {duration(each.run_time)} are expected; give it {limit}"
 
 
 def _ahead(each: OrderObstacle | Rival | Reservation | OtherPools) -> str:
-    """Who waits, or is foreseen, and goes first."""
+    """Jobs that are pending, or expected, and go first."""
     match each:
         case OrderObstacle():
-            return f"{counted(each.jobs, 'job')} before it ({counted(each.gpus, 'GPU')})"
+            return f"{counted(each.jobs, 'job')} ahead of it ({counted(each.gpus, 'GPU')})"
         case Rival():
-            waiting = f"{counted(each.jobs, 'job')} of {each.pool}"
-            return f"{waiting} ({counted(each.gpus, 'GPU')}), served first"
+            jobs, gpus = counted(each.jobs, "pending job"), counted(each.gpus, "GPU")
+            return f"{jobs} of pool {each.pool}, served first ({gpus})"
         case Reservation():
             return _reservation(each)
         case OtherPools():
@@ -121,68 +121,63 @@ def _ahead(each: OrderObstacle | Rival | Reservation | OtherPools) -> str:
 
 
 def _others(each: OtherPools) -> str:
+    pools = counted(each.pools, "other pool")
     if not each.held:
-        waiting = f"{counted(each.jobs, 'job')}, {counted(each.gpus, 'GPU')}"
-        return f"{counted(each.pools, 'other pool')}, served first ({waiting})"
+        pending = f"{counted(each.jobs, 'pending job')}, {counted(each.gpus, 'GPU')}"
+        return f"{pools} with jobs that are served first ({pending})"
     names = ", ".join(f"{gpus:,} for {name}" for name, gpus in each.largest if gpus)
-    return (
-        f"{counted(each.pools, 'other pool')}, served first or with GPUs held back for "
-        f"{duration(each.window)} ({each.held:,} in all; most: {names or 'none'})"
-    )
+    reserved = f"{counted(each.held, 'GPU')} reserved for {duration(each.window)}"
+    return f"{pools} with {reserved} (most: {names})"
 
 
 def _reservation(each: Reservation) -> str:
     causes = []
     if each.waiting:
-        causes.append(f"jobs for {counted(each.waiting, 'GPU')} wait there")
+        causes.append(f"its pending jobs need {counted(each.waiting, 'GPU')}")
     if each.load >= MAX_GROUP:
-        causes.append("nobody knows yet what will be needed there")
+        causes.append("no forecast of its demand is ready yet")
     elif each.load:
-        causes.append(f"{counted(each.load, 'GPU')} foreseen there")
-    if each.keeps:
-        causes.append("it lends nothing for so long")
-    held = f"{counted(each.gpus, 'GPU')}" if each.gpus else "what is to be"
-    return f"{held} held back for {each.pool} for {duration(each.window)} ({' and '.join(causes)})"
+        causes.append(f"the forecast is {counted(each.load, 'GPU')}")
+    held = f"{counted(each.gpus, 'GPU')} reserved for pool {each.pool} for {duration(each.window)}"
+    return f"{held} ({' and '.join(causes)})"
 
 
 def _limit(each: LimitObstacle) -> str:
     if each.kind == "lending":
-        return "lending, which is not on: sia lending on"
+        return "lending, which is off: sia lending on"
     if not each.pool:
-        return "what other pools may lend, by limits or as they are kept from it (sia pool list)"
+        return "other pools to lend more: limits or guard rails keep them (sia pool list)"
     option = f"sia pool set {each.pool} --{each.kind}-limit none"
-    return f"{each.pool}'s limit: it may {each.kind} {counted(each.limit, 'GPU')} ({option})"
+    return f"a limit of {each.pool}: it may {each.kind} {counted(each.limit, 'GPU')} ({option})"
 
 
-def _kept(each: PoolNotLending) -> str:
-    """Why a pool lends nothing for now, and what ends that."""
-    whys = [_with_mend(each.pool, reason, why) for reason, why in each.why.items() if why]
+def _not_lending(each: PoolNotLending) -> str:
+    """Why a pool lends nothing now, and what lets it lend again."""
+    whys = [_with_remedy(each.pool, reason, why) for reason, why in each.why.items() if why]
     if each.limit is not None:
         whys.append(_limit(LimitObstacle("lend", each.pool, each.limit)))
-    return f"{each.pool} lends nothing for now" + (f": {', and '.join(whys)}" if whys else "")
+    return f"pool {each.pool} to lend again" + (f": {', and '.join(whys)}" if whys else "")
 
 
-def _with_mend(pool: str, reason: str, why: str) -> str:
-    return f"{why} ({MENDS[reason].format(pool)})" if reason in MENDS else why
+def _with_remedy(pool: str, reason: str, why: str) -> str:
+    return f"{why} ({REMEDIES[reason].format(pool)})" if reason in REMEDIES else why
 
 
 def _jobs(ends: Sequence[EndingJob], now: float) -> str:
-    """Who would have to end, and when they are thought to."""
-    gpus = sum(each.gpus for each in ends)
+    """The jobs that would have to end, and when they are expected to."""
     named = ", ".join(_end(each, now) for each in ends[:NAMED])
     more = f" and {len(ends) - NAMED:,} more" if len(ends) > NAMED else ""
-    return f"{gpus:,} come free with the end of {named}{more}"
+    return f"{counted(sum(each.gpus for each in ends), 'GPU')} come free when {named}{more} end"
 
 
 def _end(each: EndingJob, now: float) -> str:
     if not each.job:
-        return f"{counted(each.gpus, 'GPU')} of jobs of {each.pool}"
-    name = f"job {each.job}"
+        return f"jobs of {each.pool} ({counted(each.gpus, 'GPU')})"
     if each.end is None:
-        return f"{name} (nobody knows when)"
+        return f"job {each.job} (at an unknown time)"
     if each.late:
-        return f"{name} (longer than was thought)"
-    return f"{name} (in {duration(each.end - now)}, as is thought)"
+        return f"job {each.job} (later than expected already)"
+    return f"job {each.job} (expected in {duration(each.end - now)})"
 
 
 def run_words(record: JobRecord) -> list[str]:

@@ -51,6 +51,9 @@ _prctl = getattr(ctypes.CDLL(None), "prctl", None)  # looked up here: a child lo
 DONE, FAILED = b"+", b"-"
 """What a child's words begin with."""
 
+FAILED_COPY = 255
+"""Exit status of a copy of a child that failed."""
+
 ChildTask = Callable[[], bytes]
 
 
@@ -259,6 +262,26 @@ def _fork(work: ChildTask, pipe: int, seconds: float, nice: int) -> int:
         return pid
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def in_copy(work: Callable[[], int]) -> int:
+    """Run `work` in a copy of this child process, and wait for its answer: 0 to `FAILED_COPY` - 1.
+
+    What it changes is lost with the copy. Only a child calls this: it has one thread. Raises
+    ChildFailedError.
+    """
+    parent, pid = os.getpid(), os.fork()
+    if not pid:
+        code = FAILED_COPY
+        try:
+            _go_with(parent)
+            code = work()
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if not 0 <= code < FAILED_COPY:
+        raise ChildFailedError(f"a copy of the child ended with {code}")
+    return code
 
 
 def _be_child(work: ChildTask, pipe: int, seconds: float, nice: int, parent: int) -> None:

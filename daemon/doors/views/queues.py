@@ -9,11 +9,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from daemon.answers.explain.explain import waiting_in
-from daemon.answers.explain.wording import needed
 from daemon.model.book import Book, JobRecord, job_of
 from daemon.model.job import JobPhase
 from sia.core.core import Core
-from sia.explain.why import in_turn
+from sia.explain.glance import missing_quota
 from sia.wording import counted
 
 
@@ -123,6 +122,8 @@ def shortly(core: Core, place: QueuePosition) -> str:
     if job is None:
         return f"pool {record.spec.pool} is on hold"
     if position is not None and position > 1:
-        return f"{counted(position - 1, 'job')} before it"
-    lacks = needed(in_turn(job, (), core.state.now), core.state.now)
-    return lacks[0] if lacks else "first in its queue: it starts once its GPUs are idle"
+        return f"{counted(position - 1, 'job')} ahead of it"
+    pool, short = job.pool, missing_quota(job)
+    left = f"{pool.name} has {max(0, pool.quota - pool.dedicated):,} of {pool.quota:,} free"
+    starts = "first in its queue: it starts once its GPUs are idle"
+    return f"waiting for {counted(short, 'more GPU')}: {left}" if short > 0 else starts

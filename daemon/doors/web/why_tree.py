@@ -1,4 +1,4 @@
-"""Why a job waits, in full: each way to start, and each fact of what is in it."""
+"""Why a job waits, in full: each way to start, and the facts of each obstacle."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from msgspec.structs import asdict
 from daemon.answers.explain.wording import WAYS
 from daemon.doors.web.filters import moment, name, number
 from daemon.wire.explain import JobWhy, ObstacleView
-from sia.explain.why import EndingJob
+from sia.explain.obstacles import EndingJob
 from sia.limits import MAX_GROUP
 from sia.wording import duration
 
 KINDS = {
-    "turn": "Jobs before it", "quota": "Its pool's quota", "room": "Idle GPUs",
-    "reservation": "GPUs held back", "rival": "A pool served first", "others": "Other pools",
-    "limit": "A limit on loans", "out": "Nodes that are out", "length": "How long it runs",
-    "width": "How wide it is", "kept": "A pool kept from lending",
+    "turn": "Jobs ahead of it", "quota": "Its pool's quota", "room": "Idle GPUs",
+    "reservation": "GPUs reserved", "rival": "A pool served first", "others": "Other pools",
+    "limit": "A limit on loans", "out": "Nodes that are out", "length": "Its run time",
+    "width": "GPUs it needs", "kept": "A pool that does not lend",
     "hold": "It is held", "pool_hold": "Its pool is on hold", "place": "Its GPUs",
 }  # fmt: skip
-"""What obstacles are called among people, by their tags."""
+"""Names of obstacles on the page, by their tags."""
 
-NAMES = {"load": "foreseen", "keeps": "lends nothing for so long"}
-"""What facts are called among people, where that is another word."""
+NAMES = {"load": "forecast", "waiting": "pending"}
+"""Names of facts on the page, where they differ from the key."""
 
 NUMBERS: dict[str, Callable[[float], Markup | str]] = {
     "until": moment, "window": duration, "run_time": duration, "longest": duration,
-    "load": lambda load: "nobody knows yet" if load >= MAX_GROUP else number(load),
+    "load": lambda load: "not ready yet" if load >= MAX_GROUP else number(load),
 }  # fmt: skip
-"""How numbers are shown that are no counts."""
+"""How numbers are shown that are not counts."""
 
 
 class TraceFact(NamedTuple):
-    """One thing that is so."""
+    """One fact of an obstacle."""
 
     key: str
     value: Markup | str
@@ -57,7 +57,7 @@ class PathView(NamedTuple):
 
 
 def trace(why: JobWhy) -> list[PathView]:
-    """All ways, with all that is in them; what keeps a job from all of them, if it is that."""
+    """All ways with their obstacles; an obstacle of all ways is shown alone."""
     ways = [(WAYS[way.name].capitalize(), way.open, way.obstacles) for way in why.ways]
     if not ways and why.obstacles:
         ways = [("In each way", True, why.obstacles)]
@@ -76,7 +76,7 @@ def _facts(values: dict[str, Any]) -> Iterator[TraceFact]:
 
 
 def _value(key: str, value: Any) -> Markup | str:
-    """A value as people read it: what it is hangs on its name where it is a number."""
+    """A value as people read it; how a number is shown depends on its key."""
     match value:
         case None:
             shown: Markup | str = "unknown"

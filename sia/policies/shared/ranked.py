@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 from msgspec import convert
 from sortedcontainers import SortedList
 
-from sia.explain.why import STOPS
 from sia.model import Stream
 from sia.policies import (
     Needs,
@@ -58,7 +57,10 @@ class Ranked(Policy):
 
     needs = Needs(run_times=True, preemption=True)
     shares = True
-    unsaid = STOPS
+
+    def rank(self, job: JobState) -> Any:
+        """By priority, then by the measure of a waiting job."""
+        return -job.job.priority, self.waiting_rank(job), job.sequence
 
     def waiting_rank(self, job: JobState) -> Any:
         """The measure of a job that waits; it stays as long as it waits."""

@@ -17,18 +17,14 @@ from math import ceil, inf
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
-from msgspec.structs import replace
 
 from cells.placement.reservations import ReservedGpus
-from sia.explain.glance import glance_at_sia
-from sia.explain.why import PLACES, Explanation
 from sia.model import Stream
 from sia.policies import Needs, Policy, Proposal, ReleaseCells, ReserveCells, StartProposal
-from sia.policies.explain.pass_inputs import ROUNDING, PassInputs, keeps_of
-from sia.policies.explain.sia_why import Inquiry
 from sia.policies.shared.fifo import FifoQueue
 from sia.policies.shared.lineup import Lineup
 from sia.policies.sia.cell_turns import VirtualQueue, VirtualQueueSnapshot
+from sia.policies.sia.reservations import ROUNDING, no_lending_windows
 from sia.state.places import Places
 from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
@@ -80,7 +76,7 @@ class Sia(Policy):
         self._held: dict[PoolState, list[int]] = {
             pool: [0] * len(options.windows) for pool in state.pools.values()
         }
-        self._keeps = {pool: keeps_of(pool, options) for pool in state.pools.values()}
+        self._keeps = {pool: no_lending_windows(pool, options) for pool in state.pools.values()}
         # Where a spare start may have made a job the head that fits in quota: Fig. 7 is over for
         # this pass, the next one has to look.
         self._uncovered: dict[GroupState, None] = {}
@@ -302,18 +298,6 @@ class Sia(Policy):
         own = pool.unused - self._held[pool][window]
         others = min(loans - max(0, spared), pool.borrow_limit - pool.borrows + min(0, own))
         return max(0, own) + max(0, others)
-
-    def why(self, job: JobState) -> Explanation:
-        """All that it waits for; in cells, of GPUs as they are counted. O(jobs)."""
-        state, own = self.state, self._groups[job.pool.group]
-        keeps, rank = self._keeps, self._rank
-        asked = PassInputs(job.pool.group, state.options, own.queues, own.waiting, keeps, rank)
-        found = Inquiry(asked, job, state.jobs.values(), state.now).answer()
-        return found if self._turns is None else replace(found, exact=False, unknown=PLACES)
-
-    def glance(self, job: JobState) -> Explanation:
-        """What it lacks in its turn, and for whom GPUs are held back. O(pools)."""
-        return glance_at_sia(job, self.state.options, self._held, self.state.now)
 
     def check(self) -> None:
         """Queues, counts and sums agree with the state."""

@@ -15,15 +15,12 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator
 from math import inf
 
-from msgspec.structs import replace
-
-from sia.explain.why import STOPS, Explanation
 from sia.limits import MAX_GROUP
 from sia.model import Stream
 from sia.policies import Needs, PreemptProposal, Proposal, StartProposal
-from sia.policies.explain.pass_inputs import ROUNDING
 from sia.policies.sia.cell_turns import VirtualQueue
 from sia.policies.sia.policy import Sia
+from sia.policies.sia.reservations import ROUNDING
 from sia.state.places import Places
 from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
@@ -202,12 +199,6 @@ class SiaRecall(Sia):
         """Its quota has room for its head, and something else is in the way."""
         head = pool.head
         return head is not None and pool.dedicated + head.width <= pool.quota
-
-    def why(self, job: JobState) -> Explanation:
-        """As SIA, but not who could be stopped for it: where that counts, it is not exact."""
-        stops = job.job.preemptible is not None or bool(self._stoppable[job.pool.group].jobs)
-        found = super().why(job)
-        return replace(found, exact=False, unknown=STOPS) if stops else found
 
     def check(self) -> None:
         """What may be stopped is counted, and what is reserved for good."""

@@ -41,7 +41,6 @@ class SiaVc(Policy):
 
     needs = Needs(future=True)
     shares = True
-    unsaid = "for whom of those to come GPUs are reserved"
 
     def attach(self, state: ClusterState) -> None:
         """Expect the future as an event."""

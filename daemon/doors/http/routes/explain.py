@@ -1,30 +1,51 @@
-"""`/v1/jobs/ID/why`: what a job waits for."""
+"""`/v1/jobs/ID/why`: what a job waits for, tried in a child process."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aiohttp import web
+from msgspec import json
 
-from daemon.answers.explain.explain import explain
+from daemon.answers.explain.explain import explain, waiting_in
+from daemon.answers.simulate.fork import WorkerQueue, child_worker, in_copy
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer
 from daemon.model.access import Rule
+from daemon.model.errors import UnavailableError
 from daemon.wire.explain import JobWhy
 from daemon.wire.problems import ProblemError, no_job
+from sia.core.core import Core
+from sia.events import Event
+from sia.explain.explain import explain as explain_start
+from sia.explain.explain import start_after
+from sia.explain.glance import glance
+from sia.explain.obstacles import Explanation
+from sia.model import Stream
+from sia.state.state import JobState
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
+
+WHY_SECONDS = 10.0
+"""Seconds for an answer: with 1,000 pools and 50,000 pending jobs it takes about two."""
+
+WHY_NICE = 10
+"""Added to the niceness of the child: scheduling goes first."""
+
+STREAMS: tuple[Stream | None, ...] = (None, *Stream)
+"""What a trial answers, by its exit status."""
 
 JOB = Parameter("id", str, "Of the job.", "path")
 
 
 class WhyRoutes:
-    """The handler of that."""
+    """Handles the question."""
 
     def __init__(self, service: Service) -> None:
-        """Serve this."""
-        self._service = service
+        """Answer questions about this service's jobs."""
+        self._service, self._line = service, WorkerQueue()
 
     def operations(self) -> list[Operation]:
         """The one."""
@@ -37,7 +58,7 @@ class WhyRoutes:
         ]  # fmt: skip
 
     async def why(self, request: web.Request) -> web.Response:
-        """O(jobs)."""
+        """The child makes at most `MOST_PASSES` passes beside the loop."""
         job_id, service = request.match_info["id"], self._service
         await service.settled()
         if job_id in service.book.arrays:
@@ -51,4 +72,30 @@ class WhyRoutes:
             if record is None:
                 raise no_job(job_id)
             await service.settled()
-        return answer(explain(service.book, service.engine.core, record, who_asks(request)))
+        core, who = service.engine.core, who_asks(request)
+        if waiting_in(core, record) is None:
+            return answer(explain(service.book, core, record, who))
+        try:
+            found = await child_worker(
+                lambda: json.encode(explain(service.book, core, record, who, explain_in_copies)),
+                seconds=WHY_SECONDS, nice=WHY_NICE,
+                settled=service.settled, line=self._line,
+            )  # fmt: skip
+        except UnavailableError:  # too many ask, or it took too long: what is known without trials
+            return answer(explain(service.book, core, record, who, at_first_sight))
+        return answer(json.decode(found, type=JobWhy))
+
+
+def at_first_sight(core: Core, job: JobState) -> Explanation:
+    """Why a job waits, by facts of the state alone."""
+    return glance(core.policy, job)
+
+
+def explain_in_copies(core: Core, job: JobState) -> Explanation:
+    """Why a job waits; each trial runs in a forked copy of the child that calls this."""
+
+    def try_start(core: Core, job_id: str, events: Sequence[Event]) -> Stream | None:
+        code = in_copy(lambda: STREAMS.index(start_after(core, job_id, events)))
+        return STREAMS[code]
+
+    return explain_start(core, job, try_start)

@@ -42,7 +42,7 @@ from daemon.wire.plan import (
 )
 from daemon.wire.problems import no_pool
 from daemon.wire.status import Ready
-from sia.policies.explain.pass_inputs import keeps_of, needs
+from sia.policies.sia.reservations import reservations
 from sia.state.state import GroupState, PoolState
 
 UNREADY = "commands are not taken; sia status and the log say why"
@@ -118,7 +118,7 @@ class ViewRoutes:
         foresight, retraining = self._foresight, self._retraining
         pools = []
         for name, pool in state.pools.items():
-            held = needs(pool, state.options, keeps_of(pool, state.options))
+            held = reservations(pool, state.options)
             record = [] if foresight is None else foresight.record(name)
             judged, missed = [each[0] for each in record], [each[1] for each in record]
             pools.append(PoolForecast(name, list(pool.load), held, judged, missed))
@@ -148,7 +148,7 @@ class ViewRoutes:
     def _group(self, group: GroupState, who: Principal, count: int) -> PlanGroup:
         options = self._service.engine.core.state.options
         windows = []
-        needed = [needs(pool, options, keeps_of(pool, options)) for pool in group.pools]
+        needed = [reservations(pool, options) for pool in group.pools]
         for window, *each in zip(options.windows, *needed, strict=True):
             held = sum(each)
             windows.append(PlanWindow(window, group.idle, held, max(0, group.idle - held)))

@@ -1,0 +1,297 @@
+"""Why a pending job does not start: obstacles are taken away, and one real pass is made each time.
+
+The trials run on copies of the core, with the events and the pass of `Core.step`, so the answer
+holds for every policy. First each obstacle alone is taken away, then each pair. What is reported
+are the first single obstacle, or else the first pair, without which the job starts; if there is
+none, the facts that `glance` finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, combinations
+from math import inf
+from typing import NamedTuple
+
+from sia.core.core import Core
+from sia.decisions import StartJob
+from sia.events import (
+    Event,
+    ForecastUpdated,
+    GpusOut,
+    JobCancelled,
+    JobFinished,
+    LendingSwitched,
+    PoolChanged,
+    RunTimesUpdated,
+)
+from sia.explain.glance import (
+    glance,
+    jobs_ahead,
+    known_run_time,
+    missing_quota,
+    order_obstacle,
+    other_pools,
+    reservation_of,
+    window_of,
+)
+from sia.explain.obstacles import (
+    EndingJob,
+    Explanation,
+    Length,
+    LimitObstacle,
+    Obstacle,
+    Out,
+    QuotaObstacle,
+    Rival,
+    RoomObstacle,
+    StartPath,
+)
+from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
+from sia.model import Estimate, Load, Stream
+from sia.policies.sia.reservations import reservations
+from sia.state.state import JobState, PoolState
+
+MOST_PASSES = 64
+"""Passes for one answer. A pass over 1,000 pools and 50,000 pending jobs takes some 30 ms in a
+forked copy, so an answer takes two seconds at most; all singles and the likeliest pairs fit in."""
+
+MOST_POOLS = 4
+"""Pools that are taken away one by one: those with the largest reservations, then those with the
+most GPUs pending. Of more pools all are taken away together."""
+
+TryStart = Callable[[Core, str, Sequence[Event]], Stream | None]
+"""In which stream a job starts if these events happen now; None if it does not. The core that is
+passed stays as it is."""
+
+
+class Candidate(NamedTuple):
+    """An obstacle, and the events that take it away."""
+
+    obstacle: Obstacle
+    events: Sequence[Event]
+    frees: int = 0
+    """GPUs that it makes idle."""
+
+
+def explain(core: Core, job: JobState, try_start: TryStart | None = None) -> Explanation:
+    """Say what a pending job waits for. At most `MOST_PASSES` passes and copies of the core.
+
+    `try_start` may copy the core in a cheaper way than `Core.copy`, which is O(state).
+    """
+    attempt = try_start or start_in_copy
+    sight, job_id = glance(core.policy, job), job.job.id
+    if attempt(core, job_id, ()) is not None:
+        ways = tuple(
+            StartPath(way.name, open=True, obstacles=(), exact=True)
+            for way in sight.ways
+            if way.open
+        )
+        return Explanation((), ways, exact=True)
+    names = {way.name for way in sight.ways}
+    found: dict[str, tuple[Obstacle, ...]] = {}
+    passes = 1
+    for chosen in _sets(candidates(core, job)):
+        if passes == MOST_PASSES or len(found) == len(names):
+            break
+        if not _may_start(core, job, chosen):
+            continue
+        passes += 1
+        stream = attempt(core, job_id, _events(chosen))
+        if stream is not None:
+            way = "turn" if stream is Stream.DEDICATED else "spare"
+            obstacles = tuple(each.obstacle for each in chosen)
+            found.setdefault(way if len(names) > 1 else sight.ways[0].name, obstacles)
+    ways = tuple(
+        StartPath(way.name, open=True, obstacles=found[way.name], exact=True)
+        if way.name in found
+        else way
+        for way in sight.ways
+    )
+    if not found:
+        return Explanation(sight.obstacles, ways, exact=False)
+    return Explanation(min(found.values(), key=len), ways, exact=True)
+
+
+def start_in_copy(core: Core, job_id: str, events: Sequence[Event]) -> Stream | None:
+    """In which stream a job starts in a copy of the core to which this happens. O(state)."""
+    return start_after(core.copy(), job_id, events)
+
+
+def start_after(core: Core, job_id: str, events: Sequence[Event]) -> Stream | None:
+    """In which stream a job starts in the pass after these events. It changes the core."""
+    for decision in core.step(core.state.now, events):
+        if isinstance(decision, StartJob) and decision.job_id == job_id:
+            return decision.stream
+    return None
+
+
+def candidates(core: Core, job: JobState) -> list[Candidate]:
+    """Obstacles that may be taken away, the likeliest first. O(jobs + pools · windows)."""
+    found = [*_own_pool(core, job)]
+    if core.policy.shares:
+        windows, run_times = core.state.options.windows, [*_run_time(core, job)]
+        too_long = job.run_time > windows[-1]  # then nothing else starts it on spare GPUs
+        found += chain(_idle_gpus(core, job), run_times if too_long else ())
+        found += chain(_limits(core, job), _pools(core, job), () if too_long else run_times)
+    return found
+
+
+def _sets(found: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
+    """Each candidate alone, then pairs: those of the likeliest ones first."""
+    yield from ((each,) for each in found)
+    places = sorted(combinations(range(len(found)), 2), key=sum)
+    yield from ((found[a], found[b]) for a, b in places)
+
+
+def _may_start(core: Core, job: JobState, chosen: Sequence[Candidate]) -> bool:
+    """Whether a trial is worth a pass: where no job is stopped, enough GPUs have to be idle."""
+    idle = job.pool.group.idle + sum(each.frees for each in chosen)
+    return core.policy.needs.preemption or job.width <= idle
+
+
+def _events(chosen: Iterable[Candidate]) -> list[Event]:
+    """All their events. A job that several of them end, or cancel, goes once."""
+    jobs: dict[str, Event] = {}
+    others: list[Event] = []
+    for event in chain.from_iterable(each.events for each in chosen):
+        if isinstance(event, JobFinished | JobCancelled):
+            jobs[event.job_id] = event
+        else:
+            others.append(event)
+    return [*jobs.values(), *others]
+
+
+def _own_pool(core: Core, job: JobState) -> Iterator[Candidate]:
+    """Jobs ahead of it, and its pool's quota."""
+    pool, now = job.pool, core.state.now
+    if ahead := jobs_ahead(core.policy, job):
+        yield Candidate(order_obstacle(ahead), [JobCancelled(now, each.job.id) for each in ahead])
+    short = missing_quota(job)
+    if short > 0 and job.gpus <= pool.quota:
+        own = [each for each in core.state.jobs.values()
+               if each.pool is pool and each.stream is Stream.DEDICATED]  # fmt: skip
+        ends = _first_to_end(own, short, lambda each: each.width)
+        left = max(0, pool.quota - pool.dedicated)
+        shown = tuple(_ending(each, now) for each in ends)
+        events = [JobFinished(now, each.job.id) for each in ends]
+        obstacle = QuotaObstacle(pool.name, short, left, pool.quota, shown)
+        yield Candidate(obstacle, events, sum(each.width for each in ends))
+
+
+def _idle_gpus(core: Core, job: JobState) -> Iterator[Candidate]:
+    """Too few idle GPUs in its sharing group: running jobs, guests among them."""
+    group, now = job.pool.group, core.state.now
+    short = job.gpus - group.idle
+    if short <= 0:
+        return
+    running = [each for each in core.state.jobs.values()
+               if each.stream is not None and each.pool.group is group]  # fmt: skip
+    ends = _first_to_end(running, short, lambda each: each.frees)
+    obstacle = RoomObstacle(short, max(0, group.idle), tuple(_ending(each, now) for each in ends))
+    events = [JobFinished(now, each.job.id) for each in ends]
+    yield Candidate(obstacle, events, sum(each.width for each in ends))
+
+
+def _first_to_end(
+    running: Iterable[JobState], gpus: int, frees: Callable[[JobState], int]
+) -> list[JobState]:
+    """The jobs that end first and free so many GPUs together, without any that is not needed."""
+    chosen: list[JobState] = []
+    for job in sorted(running, key=lambda each: (_expected_end(each), each.sequence)):
+        if gpus <= 0:
+            break
+        if frees(job) > 0:
+            chosen.append(job)
+            gpus -= frees(job)
+    for job in sorted(chosen, key=frees):
+        if gpus + frees(job) <= 0:
+            chosen.remove(job)
+            gpus += frees(job)
+    return chosen
+
+
+def _expected_end(job: JobState) -> float:
+    """When a running job should end, in the past if it is late; infinite if nobody knows."""
+    return inf if job.run_time >= UNKNOWN_RUN_TIME else job.end(job.run_time)
+
+
+def _ending(job: JobState, now: float) -> EndingJob:
+    end = _expected_end(job)
+    shown = None if end == inf else max(now, end)
+    return EndingJob(job.job.id, job.pool.name, job.width, shown, late=end < now)
+
+
+def _run_time(core: Core, job: JobState) -> Iterator[Candidate]:
+    """A run time that is unknown, or longer than a window, under a policy that goes by windows."""
+    if not core.policy.needs.updates:
+        return
+    now = core.state.now
+    for window in reversed(core.state.options.windows):
+        if window < job.run_time:
+            events = [RunTimesUpdated(now, [Estimate(job.job.id, window)])]
+            yield Candidate(Length(known_run_time(job), window), events)
+
+
+def _limits(core: Core, job: JobState) -> Iterator[Candidate]:
+    """Lending that is off, limits on loans, nodes that are out."""
+    pool, group, now = job.pool, job.pool.group, core.state.now
+    if not group.lending:
+        yield Candidate(LimitObstacle("lending"), [LendingSwitched(now, on=True)])
+    if group.out:
+        yield Candidate(Out(group.out), [GpusOut(now, pool.name, 0)])
+    if pool.borrow_limit < UNLIMITED:
+        events: list[Event] = [_changed(core, pool, borrow_limit=UNLIMITED)]
+        yield Candidate(LimitObstacle("borrow", pool.name, pool.borrow_limit), events)
+    limited = [each for each in group.pools if each.lend_limit < UNLIMITED and each is not pool]
+    limited.sort(key=lambda each: (each.lendable - each.unused, each.name))
+    lifted = {each: _changed(core, each, lend_limit=UNLIMITED) for each in limited}
+    for each in limited[:MOST_POOLS]:
+        yield Candidate(LimitObstacle("lend", each.name, each.lend_limit), [lifted[each]])
+    if len(limited) > 1:
+        yield Candidate(LimitObstacle("lend"), [*lifted.values()])
+
+
+def _changed(
+    core: Core, pool: PoolState, lend_limit: int | None = None, borrow_limit: int | None = None
+) -> PoolChanged:
+    """A pool with another limit, and all else as it is."""
+    places = core.state.places
+    cells = {} if places is None else places.dump().quotas()[pool.name]
+    return PoolChanged(
+        core.state.now, pool.name, pool.quota, cells, lend_limit=lend_limit,
+        borrow_limit=borrow_limit,
+    )  # fmt: skip
+
+
+def _pools(core: Core, job: JobState) -> Iterator[Candidate]:
+    """Forecasts and pending jobs of pools, its own forecast among them."""
+    options, now = core.state.options, core.state.now
+    window = window_of(job, options) if core.policy.needs.loads else None
+    held = dict.fromkeys(job.pool.group.pools, 0)
+    if window is not None:
+        held = {pool: reservations(pool, options)[window] for pool in held}
+    others = [p for p in held if p is not job.pool and (p.length or held[p])]
+    others.sort(key=lambda pool: (-held[pool], -pool.pending_width, pool.name))
+    forecasts = {pool: _no_forecast(core, pool) for pool in held}
+    queues = {pool: [JobCancelled(now, j.job.id) for j in pool.waiting()] for pool in others}
+    for pool in [*others[:MOST_POOLS], job.pool]:
+        if window is not None and held[pool] and pool.load[window]:
+            obstacle = reservation_of(pool, window, options, now, waiting=0, load=pool.load[window])
+            yield Candidate(obstacle, [forecasts[pool]])
+    for pool in others[:MOST_POOLS]:
+        gpus = pool.pending_width
+        if window is not None and held[pool] and gpus:
+            obstacle = reservation_of(pool, window, options, now, waiting=gpus, load=0)
+            yield Candidate(obstacle, queues[pool])
+        elif gpus:
+            yield Candidate(Rival(pool.name, pool.length, gpus), queues[pool])
+    if others:
+        events: list[Event] = [event for pool in others for event in queues[pool]]
+        events += (forecasts[pool] for pool in others)
+        yield Candidate(other_pools(others, window, options), events)
+
+
+def _no_forecast(core: Core, pool: PoolState) -> ForecastUpdated:
+    windows = range(len(core.state.options.windows))
+    return ForecastUpdated(core.state.now, [Load(pool.name, window, 0) for window in windows])
