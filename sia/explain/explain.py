@@ -13,6 +13,8 @@ from itertools import chain, combinations
 from math import inf
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from sia.core.core import Core
 from sia.decisions import StartJob
 from sia.events import (
@@ -45,7 +47,6 @@ from sia.explain.obstacles import (
     QuotaObstacle,
     Rival,
     RoomObstacle,
-    StartPath,
 )
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.model import Estimate, Load, Stream
@@ -55,6 +56,9 @@ from sia.state.state import JobState, PoolState
 MOST_PASSES = 64
 """Passes for one answer. A pass over 1,000 pools and 50,000 pending jobs takes some 30 ms in a
 forked copy, so an answer takes two seconds at most; all singles and the likeliest pairs fit in."""
+
+ENOUGH_PASSES = 16
+"""Passes after which no second way is looked for once one is proven: it may not exist."""
 
 MOST_POOLS = 4
 """Pools that are taken away one by one: those with the largest reservations, then those with the
@@ -80,32 +84,24 @@ def explain(core: Core, job: JobState, try_start: TryStart | None = None) -> Exp
     `try_start` may copy the core in a cheaper way than `Core.copy`, which is O(state).
     """
     attempt = try_start or start_in_copy
-    sight, job_id = glance(core.policy, job), job.job.id
-    if attempt(core, job_id, ()) is not None:
-        ways = tuple(
-            StartPath(way.name, open=True, obstacles=(), exact=True)
-            for way in sight.ways
-            if way.open
-        )
-        return Explanation((), ways, exact=True)
-    names = {way.name for way in sight.ways}
+    sight = glance(core.policy, job)
+    wanted = sum(way.open for way in sight.ways)
     found: dict[str, tuple[Obstacle, ...]] = {}
-    passes = 1
+    passes = 0
     for chosen in _sets(candidates(core, job)):
-        if passes == MOST_PASSES or len(found) == len(names):
+        if len(found) == wanted or passes == (ENOUGH_PASSES if found else MOST_PASSES):
             break
         if not _may_start(core, job, chosen):
             continue
         passes += 1
-        stream = attempt(core, job_id, _events(chosen))
+        stream = attempt(core, job.job.id, _events(chosen))
         if stream is not None:
             way = "turn" if stream is Stream.DEDICATED else "spare"
-            obstacles = tuple(each.obstacle for each in chosen)
-            found.setdefault(way if len(names) > 1 else sight.ways[0].name, obstacles)
+            found.setdefault(way, tuple(each.obstacle for each in chosen))
+            if not chosen:
+                break
     ways = tuple(
-        StartPath(way.name, open=True, obstacles=found[way.name], exact=True)
-        if way.name in found
-        else way
+        replace(way, obstacles=found[way.name], exact=True) if way.name in found else way
         for way in sight.ways
     )
     if not found:
@@ -138,7 +134,8 @@ def candidates(core: Core, job: JobState) -> list[Candidate]:
 
 
 def _sets(found: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
-    """Each candidate alone, then pairs: those of the likeliest ones first."""
+    """None of them, each one alone, then pairs: those of the likeliest ones first."""
+    yield ()
     yield from ((each,) for each in found)
     places = sorted(combinations(range(len(found)), 2), key=sum)
     yield from ((found[a], found[b]) for a, b in places)

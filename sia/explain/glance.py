@@ -36,12 +36,9 @@ LARGEST = 3
 def glance(policy: Policy, job: JobState) -> Explanation:
     """What a pending job lacks under this policy. O(pending jobs of its pool + pools · windows).
 
-    Policies that go by forecasts have two ways to start a job; others have one, as they either
-    share all idle GPUs or keep to quotas.
+    A policy that shares has two ways to start a job, others have one.
     """
-    ways = []
-    if policy.needs.loads or not policy.shares:
-        ways.append(_within_quota(policy, job))
+    ways = [_within_quota(policy, job)]
     if policy.shares:
         ways.append(_on_spare_gpus(policy, job))
     best = next((way for way in ways if way.open), ways[0])

@@ -1,6 +1,5 @@
 """`GET /v1/jobs/ID/why`: a job's obstacles, over the wire and in words."""
 
-import msgspec
 from msgspec.structs import replace
 
 from daemon.answers.explain.explain import explain
@@ -12,7 +11,7 @@ from daemon.model.job import JobPhase
 from daemon.model.limits import NO_BUDGET
 from daemon.model.setup import Budget
 from daemon.wire.explain import PoolNotLending
-from sia.explain.why import EndingJob, LimitObstacle
+from sia.explain.obstacles import EndingJob, LimitObstacle
 from sia.limits import MAX_GROUP
 from sia.model import Load
 from tests.support.daemons.daemons import setup, submit
@@ -42,11 +41,11 @@ async def test_who_waits_hears_what_for_in_data_and_in_words(folder):
         assert quota == {"type": "quota", "pool": "vision", "short": 8, "left": 0, "quota": 8}
         assert [way["name"] for way in said["ways"]] == ["turn", "spare"]
         detail = await asked(client, "GET", "/v1/jobs/third")
-        but_for = "in its turn it would start now, but for: 1 job before it (8 GPUs); "
-        assert said["words"][0].startswith(
-            but_for + "8 more GPUs of vision's quota: 8 come free with the end of job first (in "
-        )
-        assert detail["waits"][0] == but_for + "8 more GPUs of vision's quota (it has 0 of 8 left)"
+        first = "Waiting for 1 job ahead of it (8 GPUs)"
+        quota = "and for 8 more GPUs: vision has 0 of 8 free"
+        ends = ", 8 GPUs come free when job first (expected in "
+        assert said["words"][0].startswith(f"{first}; {quota}{ends}")
+        assert detail["waits"][0] == f"{first}; {quota}"
 
 
 @story
@@ -115,7 +114,7 @@ def test_of_jobs_of_other_pools_who_may_not_see_them_hears_their_gpus_in_all():
     assert [(end.job, end.gpus) for end in ends["all"]] == [("guest0", 2), ("guest1", 2)]
     assert all(end.end > 2.0 for end in ends["all"])
     assert ends["own"] == (EndingJob("", "b", 4, None),)
-    assert "4 GPUs of jobs of b" in said.words[0]
+    assert "jobs of b (4 GPUs)" in said.words[0]
     assert "guest" not in repr(said)
 
 
@@ -127,16 +126,6 @@ def test_asking_changes_nothing():
         explain(engine.book, engine.core, record, ALL)
     assert engine.dump() == before
     engine.check()
-
-
-def test_what_a_policy_does_not_work_out_is_said():
-    for policy, left_out in (("las", "who would be stopped for it"), ("mmfs", None)):
-        engine = Engine.new(msgspec.structs.replace(setup(a=4, b=4), policy=policy))
-        engine.step(1.0, [submit(name, name[0], 4, 5.0) for name in ("a1", "b1", "a2")])
-        said = explain(engine.book, engine.core, engine.book.jobs["a2"], ALL)
-        assert said.exact is (left_out is None)
-        doubt = f"there may be more to it: {left_out} is not worked out"
-        assert (doubt in said.words) is (left_out is not None)
 
 
 def kept_from_lending(policy="sia", **budget):
@@ -159,8 +148,8 @@ def test_a_pool_that_is_kept_from_lending_is_named_with_the_reason_and_what_ends
     assert kept == PoolNotLending(
         "b", {"hours": "it has lent 0.0 of 0 GPU-hours this month (UTC)"}, None
     )
-    mend = "(sia pool set b --lend-budget-hours none)"
-    assert words.endswith(f"but for: b lends nothing for now: {kept.why['hours']} {mend}")
+    remedy = "(sia pool set b --lend-budget-hours none)"
+    assert words.endswith(f"pool b to lend again: {kept.why['hours']} {remedy}")
 
     engine.step(3.0, [SetPool("b", lend_budget_hours=NO_BUDGET)])
     assert engine.book.jobs["waits"].phase is JobPhase.STARTING
@@ -171,7 +160,7 @@ def test_a_pool_that_is_kept_and_has_a_limit_is_named_for_both():
     engine.step(3.0, [ForecastHealth({"b": "7 of 20 windows missed"}), SetPool("b", lend_limit=1)])
     (kept,), words = spare_way(engine)
     assert (kept.why["drift"], kept.limit) == ("7 of 20 windows missed", 1)
-    assert 'and 7 of 20 windows missed (drift = "say" in [daemon]), and b\'s limit:' in words
+    assert 'and 7 of 20 windows missed (drift = "say" in [daemon]), and a limit of b:' in words
 
     engine.step(4.0, [ForecastHealth({}), SetPool("b", lend_budget_hours=NO_BUDGET)])
     assert spare_way(engine)[0] == [LimitObstacle("lend", "b", 1)]
@@ -181,13 +170,13 @@ def test_why_a_pool_is_kept_is_told_to_those_who_may_see_it():
     engine = kept_from_lending(lend_budget_hours=0.0)
     (kept,), words = spare_way(engine, Principal("ann", Role.VIEWER, frozenset("a")))
     assert kept == PoolNotLending("b", {"hours": ""}, None)
-    assert words.endswith("but for: b lends nothing for now")
+    assert words.endswith("waiting for pool b to lend again")
 
 
-def test_who_lends_idle_gpus_blames_no_limit_of_the_borrower_where_others_may_not_lend():
+def test_under_any_policy_that_shares_a_pool_that_does_not_lend_is_named():
     engine = kept_from_lending("gssf", lend_budget_hours=0.0)
-    (limit,), _ = spare_way(engine)
-    assert limit == LimitObstacle("lend")
+    (kept,), _ = spare_way(engine)
+    assert (type(kept), kept.pool) == (PoolNotLending, "b")
 
 
 def test_what_nobody_can_foresee_yet_is_told_without_a_number():
@@ -196,5 +185,5 @@ def test_what_nobody_can_foresee_yet_is_told_without_a_number():
     engine.step(1.0, [Foreseen([Load("b", window, MAX_GROUP) for window in windows])])
     engine.step(2.0, [submit("full", "a", 2, 90.0), submit("waits", "a", 2, 90.0)])
     _, words = spare_way(engine)
-    assert "held back for b for 1 m 40 s (nobody knows yet what will be needed there)" in words
+    assert "reserved for pool b for 1 m 40 s (no forecast of its demand is ready yet)" in words
     assert f"{MAX_GROUP:,}" not in words

@@ -26,7 +26,8 @@ from daemon.model.inputs import (
 from daemon.model.outputs import Accepted, StartEffect
 from daemon.model.setup import Budget, Node, Setup
 from sia.events import GpusOut
-from sia.explain.why import Out
+from sia.explain.explain import explain
+from sia.explain.obstacles import Out
 from sia.model import Load, Pool, Stream
 from tests.support.daemons.daemons import SMALL, setup, submit
 
@@ -65,7 +66,7 @@ def test_who_was_not_lent_them_is_told_why_and_starts_when_they_are_back():
     assert starts(do(engine, 2.0, short("guest", "vision", 8))) == ["guest"]
     assert starts(do(engine, 3.0, short("more", "vision", 1))) == []
     core = engine.core
-    said = core.policy.why(core.state.jobs[engine.book.jobs["more"].core])
+    said = explain(core, core.state.jobs[engine.book.jobs["more"].core])
     assert [way.obstacles for way in said.ways if way.name == "spare"] == [(Out(8),)]
     words = "8 GPUs on nodes that are out: as many stay idle for owners (sia nodes)"
     assert any(line.endswith(words) for line in needed(said, 3.0))

@@ -270,7 +270,7 @@ async def test_shadow_over_http_and_who_sees_of_it_what(folder):
             job = {"id": name, "pool": "vision", "gpus": gpus, "duration": seconds}
             await asked(client, "POST", "/v1/jobs", job | {"time_limit": 20 * seconds}, status=201)
         waits = (await asked(client, "GET", "/v1/jobs/short"))["waits"]
-        assert waits[-1].endswith("but for: lending, which is not on: sia lending on")
+        assert waits[-1].endswith("waiting for lending, which is off: sia lending on")
         assert (await asked(client, "GET", "/v1/lending"))["shadow"]["pending"] == 1
         await job_in(client, "short", "finished")
         said = await asked(client, "PUT", "/v1/lending", {"mode": "off"})

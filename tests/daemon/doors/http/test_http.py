@@ -146,18 +146,15 @@ async def test_a_waiting_job_says_why_and_where_it_stands(folder):
         second = await asked(client, "GET", "/v1/jobs/second")
         assert second["position"] == 1
         assert second["waits"] == [
+            "Waiting for 8 more GPUs: vision has 0 of 8 free",
             (
-                "in its turn it would start now, but for: 8 more GPUs of vision's quota "
-                "(it has 0 of 8 left)"
-            ),
-            (
-                "on what others do not need it would start now, but for: 4 more idle GPUs "
-                "(there are 4)"
+                "Or it could start on spare GPUs, waiting for 4 more idle GPUs: its sharing group "
+                "has 4 idle"
             ),
         ]
         third = await asked(client, "GET", "/v1/jobs/third")
         assert third["position"] == 2
-        assert "1 job before it (8 GPUs)" in third["waits"][0]
+        assert "1 job ahead of it (8 GPUs)" in third["waits"][0]
         await asked(client, "PATCH", "/v1/jobs/third", {"priority": 9})
         held = await asked(client, "POST", "/v1/jobs/second/hold")
         assert held["waits"] == ["it is held: sia release second"]
@@ -177,7 +174,7 @@ async def test_a_job_of_which_nothing_is_known_borrows_from_nobody(folder):
             job = {"id": job_id, "pool": "vision", "gpus": 8, "duration": 99}
             await asked(client, "POST", "/v1/jobs", job, status=201)
         waits = (await asked(client, "GET", "/v1/jobs/b"))["waits"]
-        assert waits[1].startswith("nobody lends to it")
+        assert "waiting for a known run time: give it a time limit of" in waits[1]
 
 
 @story

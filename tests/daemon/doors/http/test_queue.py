@@ -41,8 +41,8 @@ async def test_who_waits_stands_in_the_order_of_its_queue(folder):
         for each in said["jobs"]:
             alone = await asked(client, "GET", f"/v1/jobs/{each['job']['id']}")
             assert each["position"] == alone["position"]
-        assert "of vision's quota" in said["jobs"][0]["waits"]
-        assert said["jobs"][2]["waits"] == "2 jobs before it"
+        assert "more GPUs: vision has 0 of 8 free" in said["jobs"][0]["waits"]
+        assert said["jobs"][2]["waits"] == "2 jobs ahead of it"
         for wrong in ("what=all", "limit=0", "offset=-1", "page=1", "limit=1001"):
             await asked(client, "GET", f"/v1/queue?{wrong}", status=422)
 

@@ -7,7 +7,7 @@ from daemon.doors.web.pages.whatif import question
 from daemon.doors.web.why_tree import trace
 from daemon.model.job import JobPhase
 from daemon.wire.explain import JobWhy
-from sia.explain.why import Reservation
+from sia.explain.obstacles import Reservation
 from sia.limits import MAX_GROUP
 from tests.daemon.doors.web.test_jobs import rows_in, send, token_of
 from tests.daemon.doors.web.test_places import NODES
@@ -134,11 +134,11 @@ async def test_the_form_begins_with_a_job(folder):
 
 
 def test_a_trace_says_what_is_not_known_in_words():
-    held = Reservation("speech", 60.0, 4, 0, MAX_GROUP, keeps=False, until=0.0)
+    held = Reservation("speech", 60.0, 4, 0, MAX_GROUP, until=0.0)
     why = JobWhy("j", "vision", JobPhase.PENDING, 0.0, [], obstacles=[held])
     ((_, _, ((_, facts),)),) = trace(why)
-    assert ("foreseen", "nobody knows yet") in facts
-    assert ("lends nothing for so long", "no") in facts
+    assert ("forecast", "not ready yet") in facts
+    assert ("pending", "0") in facts
 
 
 @story
