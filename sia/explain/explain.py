@@ -1,15 +1,16 @@
 """Why a pending job does not start: obstacles are taken away, and one real pass is made each time.
 
 The trials run on copies of the core, with the events and the pass of `Core.step`, so the answer
-holds for every policy. First each obstacle alone is taken away, then each pair. What is reported
-are the first single obstacle, or else the first pair, without which the job starts; if there is
-none, the facts that `glance` finds.
+holds for every policy. First each obstacle alone is taken away, then pairs of them, then three and
+four of the main ones. What is reported are the first without which the job starts, or else the
+facts that `glance` finds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, combinations
+from functools import partial
+from itertools import chain, combinations, islice
 from math import inf
 from typing import NamedTuple
 
@@ -43,6 +44,8 @@ from sia.explain.obstacles import (
     Length,
     LimitObstacle,
     Obstacle,
+    OrderObstacle,
+    OtherPools,
     Out,
     QuotaObstacle,
     Rival,
@@ -55,10 +58,16 @@ from sia.state.state import JobState, PoolState
 
 MOST_PASSES = 64
 """Passes for one answer. A pass over 1,000 pools and 50,000 pending jobs takes some 30 ms in a
-forked copy, so an answer takes two seconds at most; all singles and the likeliest pairs fit in."""
+forked copy, so an answer takes two seconds at most; all sets of obstacles that are tried fit in."""
 
 ENOUGH_PASSES = 16
 """Passes after which no second way is looked for once one is proven: it may not exist."""
+
+MOST_PAIRS = 32
+"""Pairs that are tried: with all singles, and what is tried after them, within `MOST_PASSES`."""
+
+MAIN = (OrderObstacle, QuotaObstacle, RoomObstacle, OtherPools)
+"""In a crowded cluster a job deep in its queue waits for all of these at once."""
 
 MOST_POOLS = 4
 """Pools that are taken away one by one: those with the largest reservations, then those with the
@@ -87,13 +96,10 @@ def explain(core: Core, job: JobState, try_start: TryStart | None = None) -> Exp
     sight = glance(core.policy, job)
     wanted = sum(way.open for way in sight.ways)
     found: dict[str, tuple[Obstacle, ...]] = {}
-    passes = 0
-    for chosen in _sets(candidates(core, job)):
+    worth = partial(_may_start, core, job)
+    for passes, chosen in enumerate(filter(worth, _sets(candidates(core, job), worth))):
         if len(found) == wanted or passes == (ENOUGH_PASSES if found else MOST_PASSES):
             break
-        if not _may_start(core, job, chosen):
-            continue
-        passes += 1
         stream = attempt(core, job.job.id, _events(chosen))
         if stream is not None:
             way = "turn" if stream is Stream.DEDICATED else "spare"
@@ -133,12 +139,17 @@ def candidates(core: Core, job: JobState) -> list[Candidate]:
     return found
 
 
-def _sets(found: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
-    """None of them, each one alone, then pairs: those of the likeliest ones first."""
+def _sets(
+    found: Sequence[Candidate], worth: Callable[[Sequence[Candidate]], bool]
+) -> Iterator[Sequence[Candidate]]:
+    """None of them, each one alone, the likeliest pairs, then three and four of the main ones."""
     yield ()
     yield from ((each,) for each in found)
     places = sorted(combinations(range(len(found)), 2), key=sum)
-    yield from ((found[a], found[b]) for a, b in places)
+    pairs = ((found[a], found[b]) for a, b in places)
+    yield from islice(filter(worth, pairs), MOST_PAIRS)
+    main = [each for each in found if isinstance(each.obstacle, MAIN)]
+    yield from chain(combinations(main, 3), combinations(main, 4))
 
 
 def _may_start(core: Core, job: JobState, chosen: Sequence[Candidate]) -> bool:

@@ -19,6 +19,7 @@ from daemon.answers.simulate.fork import (
     ChildKilledError,
     asides,
     child_worker,
+    in_copy,
 )
 from daemon.model.errors import UnavailableError
 from daemon.model.inputs import Submit
@@ -62,6 +63,19 @@ async def test_an_error_in_the_child_is_said(folder):
     with pytest.raises(ChildFailedError, match="SystemExit"):
         await child_worker(lambda: exit(0), seconds=5)  # noqa: PLR1722  whoever ends is a defect too
     assert await child_worker(lambda: b"next", seconds=5) == b"next"
+
+
+@story
+async def test_a_child_tries_in_copies_of_itself_and_keeps_nothing_of_it(folder):
+    tried = []
+
+    def try_twice():
+        counts = [in_copy(lambda: tried.append(1) or len(tried)) for _ in range(2)]
+        return bytes([*counts, len(tried)])
+
+    assert await child_worker(try_twice, seconds=5) == bytes([1, 1, 0])
+    with pytest.raises(ChildFailedError, match="a copy of the child ended with 255"):
+        await child_worker(lambda: bytes(in_copy(lambda: 1 // 0)), seconds=5)
 
 
 @story

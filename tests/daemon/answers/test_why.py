@@ -1,9 +1,13 @@
 """`GET /v1/jobs/ID/why`: a job's obstacles, over the wire and in words."""
 
+from unittest.mock import patch
+
 from msgspec.structs import replace
 
 from daemon.answers.explain.explain import explain
+from daemon.answers.simulate.fork import ChildTimeoutError
 from daemon.config.config import NodeConfig
+from daemon.doors.http.routes import explain as route
 from daemon.engine.engine import Engine
 from daemon.model.access import Principal, Role
 from daemon.model.inputs import ForecastHealth, Foreseen, SetPool, Started
@@ -46,6 +50,22 @@ async def test_who_waits_hears_what_for_in_data_and_in_words(folder):
         ends = ", 8 GPUs come free when job first (expected in "
         assert said["words"][0].startswith(f"{first}; {quota}{ends}")
         assert detail["waits"][0] == f"{first}; {quota}"
+
+
+@story
+async def test_where_no_child_answers_in_time_the_facts_are_told(folder):
+    async def late(*_args, **_options):
+        raise ChildTimeoutError("no answer within 10 s")
+
+    async with door(folder, speed=1.0) as client:
+        for job_id in ("first", "second"):
+            await asked(client, "POST", "/v1/jobs", {"id": job_id, **LONG}, status=201)
+        with patch.object(route, "child_worker", late):
+            said = await why(client, "second")
+        assert not said.get("exact")
+        assert said["obstacles"][0]["type"] == "quota"
+        assert said["obstacles"][0]["ends"] == []
+        assert said["words"][-1] == "More may be in its way: no trial has confirmed this"
 
 
 @story
