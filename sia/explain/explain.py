@@ -58,7 +58,7 @@ from sia.state.state import JobState, PoolState
 
 MOST_PASSES = 64
 """Passes for one answer. A pass over 1,000 pools and 50,000 pending jobs takes some 30 ms in a
-forked copy, so an answer takes two seconds at most; all sets of obstacles that are tried fit in."""
+forked copy, so an answer takes some two seconds at most; all sets that are tried fit in."""
 
 ENOUGH_PASSES = 16
 """Passes after which no second way is looked for once one is proven: it may not exist."""
