@@ -36,6 +36,7 @@ from sia.explain.glance import (
     order_obstacle,
     other_pools,
     reservation_of,
+    reserved_in,
     window_of,
 )
 from sia.explain.obstacles import (
@@ -53,7 +54,6 @@ from sia.explain.obstacles import (
 )
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.model import Estimate, Load, Stream
-from sia.policies.sia.reservations import reservations
 from sia.state.state import JobState, PoolState
 
 MOST_PASSES = 64
@@ -274,30 +274,34 @@ def _changed(
 
 def _pools(core: Core, job: JobState) -> Iterator[Candidate]:
     """Forecasts and pending jobs of pools, its own forecast among them."""
-    options, now = core.state.options, core.state.now
-    window = window_of(job, options) if core.policy.needs.loads else None
-    held = dict.fromkeys(job.pool.group.pools, 0)
+    options, now, group = core.state.options, core.state.now, job.pool.group
+    held, window, span = dict.fromkeys(group.pools, 0), None, 0.0
+    if core.policy.needs.loads:
+        reserved = reserved_in(group, options)
+        window = window_of(job, options, reserved)
     if window is not None:
-        held = {pool: reservations(pool, options)[window] for pool in held}
+        held, span = {pool: reserved[pool][window] for pool in held}, options.windows[window]
     others = [p for p in held if p is not job.pool and (p.length or held[p])]
     others.sort(key=lambda pool: (-held[pool], -pool.pending_width, pool.name))
     forecasts = {pool: _no_forecast(core, pool) for pool in held}
     queues = {pool: [JobCancelled(now, j.job.id) for j in pool.waiting()] for pool in others}
     for pool in [*others[:MOST_POOLS], job.pool]:
-        if window is not None and held[pool] and pool.load[window]:
-            obstacle = reservation_of(pool, window, options, now, waiting=0, load=pool.load[window])
-            yield Candidate(obstacle, [forecasts[pool]])
+        load = 0 if window is None else pool.load[window]
+        if held[pool] and load:
+            yield Candidate(
+                reservation_of(pool, span, held[pool], now, load=load), [forecasts[pool]]
+            )
     for pool in others[:MOST_POOLS]:
         gpus = pool.pending_width
-        if window is not None and held[pool] and gpus:
-            obstacle = reservation_of(pool, window, options, now, waiting=gpus, load=0)
+        obstacle: Obstacle = Rival(pool.name, pool.length, gpus)
+        if held[pool]:
+            obstacle = reservation_of(pool, span, held[pool], now, waiting=gpus)
+        if gpus:
             yield Candidate(obstacle, queues[pool])
-        elif gpus:
-            yield Candidate(Rival(pool.name, pool.length, gpus), queues[pool])
     if others:
         events: list[Event] = [event for pool in others for event in queues[pool]]
         events += (forecasts[pool] for pool in others)
-        yield Candidate(other_pools(others, window, options), events)
+        yield Candidate(other_pools({pool: held[pool] for pool in others}, span), events)
 
 
 def _no_forecast(core: Core, pool: PoolState) -> ForecastUpdated:

@@ -7,7 +7,7 @@ GPUs, limits and reservations, but not which jobs would have to end.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from sia.explain.obstacles import (
     Explanation,
@@ -27,7 +27,10 @@ from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Options
 from sia.policies import Policy
 from sia.policies.sia.reservations import reservations
-from sia.state.state import JobState, PoolState
+from sia.state.state import GroupState, JobState, PoolState
+
+Reserved = Mapping[PoolState, Sequence[int]]
+"""GPUs that the policy reserves for each pool of a group, by window."""
 
 LARGEST = 3
 """Pools with the largest reservations that are named: more make no line."""
@@ -62,14 +65,16 @@ def missing_quota(job: JobState) -> int:
     return job.pool.dedicated + job.gpus - job.pool.quota
 
 
-def window_of(job: JobState, options: Options) -> int | None:
+def window_of(job: JobState, options: Options, reserved: Reserved) -> int | None:
     """The window in which the least is reserved of those that its run time fits; None if none."""
     first = bisect_left(options.windows, job.run_time)
-    fitting = range(first, len(options.windows))
-    if not fitting:
-        return None
-    reserved = [reservations(pool, options) for pool in job.pool.group.pools]
-    return min(fitting, key=lambda window: sum(gpus[window] for gpus in reserved))
+    sums = [sum(gpus) for gpus in zip(*reserved.values(), strict=True)]
+    return min(range(first, len(sums)), key=sums.__getitem__, default=None)
+
+
+def reserved_in(group: GroupState, options: Options) -> Reserved:
+    """What the policy reserves for each pool of a group. O(pools · windows)."""
+    return {pool: reservations(pool, options) for pool in group.pools}
 
 
 def known_run_time(job: JobState) -> float | None:
@@ -78,25 +83,20 @@ def known_run_time(job: JobState) -> float | None:
 
 
 def reservation_of(
-    pool: PoolState, window: int, options: Options, now: float, *, waiting: int, load: int
+    pool: PoolState, window: float, gpus: int, now: float, *, waiting: int = 0, load: int = 0
 ) -> Reservation:
-    """What is reserved for a pool in a window, for these causes."""
-    span = options.windows[window]
-    held = reservations(pool, options)[window]
-    return Reservation(pool.name, span, held, waiting, load, now + span)
+    """GPUs that are reserved for a pool in a window (seconds), for these causes."""
+    return Reservation(pool.name, window, gpus, waiting, load, now + window)
 
 
-def other_pools(pools: Sequence[PoolState], window: int | None, options: Options) -> OtherPools:
-    """Several pools as one obstacle; without a window nothing counts as reserved."""
-    held = {pool: reservations(pool, options)[window or 0] for pool in pools}
-    if window is None:
-        held = dict.fromkeys(pools, 0)
-    order = sorted(pools, key=lambda pool: (-held[pool], pool.name))
+def other_pools(held: Mapping[PoolState, int], window: float) -> OtherPools:
+    """Several pools as one obstacle, with the GPUs reserved for each in a window (seconds)."""
+    order = sorted(held, key=lambda pool: (-held[pool], pool.name))
     return OtherPools(
-        len(pools),
-        sum(pool.length for pool in pools),
-        sum(pool.pending_width for pool in pools),
-        0.0 if window is None else options.windows[window],
+        len(order),
+        sum(pool.length for pool in order),
+        sum(pool.pending_width for pool in order),
+        window,
         sum(held.values()),
         tuple((pool.name, held[pool]) for pool in order[:LARGEST] if held[pool]),
     )
@@ -156,14 +156,17 @@ def _limits(job: JobState) -> list[Obstacle]:
 
 def _reserved(job: JobState, options: Options, now: float) -> list[Obstacle]:
     """Reservations of other pools that leave too few idle GPUs, if they do."""
-    group, window = job.pool.group, window_of(job, options)
+    group = job.pool.group
+    reserved = reserved_in(group, options)
+    window = window_of(job, options, reserved)
     assert window is not None, "its run time fits a window"
-    held = {pool: reservations(pool, options)[window] for pool in group.pools}
+    held = {pool: gpus[window] for pool, gpus in reserved.items() if gpus[window]}
     if job.width <= group.idle - group.out - sum(held.values()):
         return []
-    pools = [pool for pool in group.pools if pool is not job.pool and held[pool]]
-    if len(pools) == 1:
-        (pool,) = pools
-        causes = {"waiting": pool.pending_width, "load": pool.load[window]}
-        return [reservation_of(pool, window, options, now, **causes)]
-    return [other_pools(pools, window, options)] if pools else []
+    held.pop(job.pool, None)
+    span = options.windows[window]
+    if len(held) == 1:
+        ((pool, gpus),) = held.items()
+        load = pool.load[window]
+        return [reservation_of(pool, span, gpus, now, waiting=pool.pending_width, load=load)]
+    return [other_pools(held, span)] if held else []
