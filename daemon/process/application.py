@@ -1,4 +1,4 @@
-"""The application: routes from the table of operations, and one door before all of them."""
+"""The HTTP application: all operations behind one middleware."""
 
 from __future__ import annotations
 
@@ -47,16 +47,16 @@ from daemon.wire.problems import ProblemError, of_http
 from sia.console.errors import UserError
 
 STEP = ":[^/]+}"
-"""What a name in a path may be: without it aiohttp leaves out those with braces."""
+"""Pattern of a path parameter: aiohttp's default does not match names with braces."""
 
 BACKLOG = 1024
-"""Connections that wait to be taken: a burst of clients, not refused."""
+"""Length of the accept queue: a burst of clients is not refused."""
 
 
 def make_app(
     daemon: Daemon, config: Config, token: str, metrics: PrometheusMetrics
 ) -> web.Application:
-    """All of `/v1` and the pages, for those who have a token."""
+    """Build the application: `/v1`, the pages, health and metrics."""
     service = daemon.service
     metrics.watch(service)
     metrics.registry.register(HookMetrics(daemon.hooks))
@@ -103,7 +103,7 @@ def _add(app: web.Application, operations: Sequence[Operation]) -> None:
 
 
 def _door(guard: AccessMiddleware, metrics: PrometheusMetrics, pages: Pages) -> Middleware:
-    """Who may come in, and what they are told if anything goes wrong."""
+    """Return the middleware that authorises requests and turns errors into problem details."""
 
     @web.middleware
     async def door(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -119,7 +119,7 @@ def _door(guard: AccessMiddleware, metrics: PrometheusMetrics, pages: Pages) -> 
             response = _unavailable(UnavailableError(503, str(error), PROBE_EVERY), request)
         except web.HTTPException as error:
             response = of_http(error)
-        except Exception:  # noqa: BLE001  a request that fails must not take others with it
+        except Exception:  # noqa: BLE001  a defect in one request must not affect others
             log().exception("request failed", method=request.method, path=request.path)
             response = _FAILED.response()
         await guard.remember(request)
@@ -136,7 +136,7 @@ def _door(guard: AccessMiddleware, metrics: PrometheusMetrics, pages: Pages) -> 
 
 
 _FAILED = ProblemError(
-    500, "internal error", "the daemon failed to answer", "look into its log, and report it"
+    500, "internal error", "the daemon failed to answer", "see the daemon's log and report it"
 )
 
 
@@ -151,7 +151,7 @@ def _unavailable(error: UnavailableError, request: web.Request) -> web.Response:
 
 
 def bind(address: Address) -> socket.socket:
-    """The address, for nobody else from now on. Raises UserError where it cannot be had."""
+    """Bind and listen on the address. Raises UserError if that fails."""
     where = f"{address.host}:{address.port}"
     try:
         kind, _, _, _, place = socket.getaddrinfo(
@@ -159,7 +159,7 @@ def bind(address: Address) -> socket.socket:
         )[0]
         bound = socket.socket(kind, socket.SOCK_STREAM)
     except OSError as error:
-        raise UserError(f"{where}: {error.strerror}; give another daemon.listen") from None
+        raise UserError(f"{where}: {error.strerror}; change daemon.listen") from None
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(place)
@@ -168,7 +168,7 @@ def bind(address: Address) -> socket.socket:
         bound.close()
         if error.errno == errno.EADDRINUSE:
             raise UserError(
-                f"{where}: is in use; end who listens there, or give another daemon.listen"
+                f"{where}: address already in use; stop the other process or change daemon.listen"
             ) from None
-        raise UserError(f"{where}: {error.strerror}; give another daemon.listen") from None
+        raise UserError(f"{where}: {error.strerror}; change daemon.listen") from None
     return bound

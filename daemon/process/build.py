@@ -1,4 +1,4 @@
-"""A daemon out of its configuration: journal, clock, backend, service."""
+"""Builds a daemon from its configuration: journal, clock, backend, service."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
 
 
 class Daemon(NamedTuple):
-    """All that serves, not begun yet."""
+    """The parts of a daemon, not started yet."""
 
     service: Service
     journal: Journal
     clock: Clock
     setup: Setup
     hooks: Hooks
-    """Whom it tells: `open` and `run` them while the service runs."""
+    """Webhooks: `open` and `run` them while the service runs."""
     admission: Admission
-    """To be asked before jobs are submitted."""
+    """Limits that are checked before jobs are submitted."""
     eta: EtaService
-    """Who estimates when jobs start and end: `run` it while the service runs."""
+    """Estimates of starts and ends: `run` it while the service runs."""
     usage: UsageHistory
-    """The last hour, for who looks on: `run` it while the service runs."""
+    """Usage over the last hour: `run` it while the service runs."""
     foresight: ForecastService | None = None
-    """What it foresees by, if by anything."""
+    """The forecasts, if the policy uses any."""
     retraining: Retraining | None = None
-    """Where models of loads are learned anew: `run` it while the service runs."""
+    """Retraining of load models: `run` it while the service runs."""
 
 
 def build(config: Config, watch: Observer, lease: PostgresLease | None = None) -> Daemon:
-    """What a configuration describes; the database is open and locked from now on.
+    """Build the daemon; its database is open and locked when this returns.
 
-    One of PostgreSQL needs the `lease`. Raises UserError where the database or the machine are not
-    as they should be.
+    PostgreSQL needs the `lease`. Raises UserError if the database or the machine does not match the
+    configuration.
     """
     journal = _journal(config, lease)
     try:
@@ -111,12 +111,12 @@ def _journal(config: Config, lease: PostgresLease | None) -> Journal:
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
-        raise UserError(f"{folder}: {error.strerror}; give another daemon.state") from None
+        raise UserError(f"{folder}: {error.strerror}; change daemon.state") from None
     return Journal(config.database, keep_records=config.retention)
 
 
 def _clock(config: Config, journal: Journal) -> Clock:
-    """Simulated jobs may live faster than the clock on the wall."""
+    """Return the clock; simulated jobs may run on a faster one."""
     anchor = journal.anchor()
     speed = config.backend.clock_speed
     if speed != 1.0:
@@ -125,12 +125,12 @@ def _clock(config: Config, journal: Journal) -> Clock:
 
 
 def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str, ...]]) -> Setup:
-    """What the engine is built of.
+    """Return the engine's setup.
 
-    `found` are the GPUs that the backend knows of, `areas` the nodes of each pool, where a start
-    has all of its own from one pool's.
+    `found` are the GPUs that the backend reports. `areas` are the nodes of each pool, for backends
+    where all GPUs of a job must belong to one pool's nodes.
 
-    Raises UserError where the pools own more than there are.
+    Raises UserError if the pools own more GPUs than there are.
     """
     nodes: tuple[Node, ...] = ()
     if config.cells is None:
@@ -141,7 +141,7 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     if nodes and there < owned:
         raise UserError(
             f"this machine has {counted(there, 'GPU')}, and the pools own {owned}; give the pools "
-            "smaller quotas, or say backend.gpus"
+            "smaller quotas or set backend.gpus"
         )
     options = Options(windows=config.windows, tick=config.tick, slack=config.slack)
     pools = tuple(pool.pool for pool in config.pools)

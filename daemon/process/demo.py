@@ -60,7 +60,7 @@ APART = MINUTE
 
 
 class DemoWeek(NamedTuple):
-    """The week of the cloud, and the time of the daemon's that was its Monday's midnight."""
+    """The demo's week of jobs; `begin` is the daemon's time at midnight of its Monday."""
 
     trace: Trace
     table: PoolTable
@@ -102,7 +102,7 @@ def _config(folder: Path, table: PoolTable) -> Config:
 
 
 def _week(whole: Trace) -> Trace:
-    """What comes from the morning on, in seconds from midnight."""
+    """Return the jobs from the first morning on, in seconds from its midnight."""
     midnight = BEFORE * DAY
     return Trace(
         [
@@ -114,7 +114,7 @@ def _week(whole: Trace) -> Trace:
 
 
 def _remember(config: Config, whole: Trace, table: PoolTable) -> None:
-    """A journal of the days before, in which each pool was alone, first come, first served."""
+    """Write a journal of the days before, in which pools did not share."""
     clock = Clock()
     known = BEFORE * DAY + MORNING * HOUR
     anchor, begin = clock.anchor(), clock.now() - known
@@ -124,7 +124,7 @@ def _remember(config: Config, whole: Trace, table: PoolTable) -> None:
         if start is not None and start + arrival.duration < known
     ]
     past.sort(key=lambda record: record.ended or 0.0)
-    assert isinstance(config.database, Path), "the demo has a file of its own"
+    assert isinstance(config.database, Path), "the demo uses a file"
     with closing(Journal(config.database)) as journal:
         recover(journal, setup_of(config, None, {}))
         journal.commit(JournalEntry(1, anchor, [Tick()], (), over=past))
@@ -161,7 +161,7 @@ def _introduce(trace: Trace, table: PoolTable, config: Config, address: Address)
 
 
 async def _feed(daemon: Daemon, lived: DemoWeek) -> None:
-    """Submit each job when its time has come."""
+    """Submit each job at its time."""
     due: list[Submit] = []
     for job, lasts in lived.trace.arrivals:
         time = lived.begin + job.submit
@@ -179,7 +179,7 @@ def _spec(job: Job, lasts: float) -> JobSpec:
 
 
 async def _tell(daemon: Daemon, lived: DemoWeek) -> None:
-    """A line an hour, and once a day who gained."""
+    """Print a line every simulated hour and a table every simulated day."""
     total = sum(pool.quota for pool in lived.table.pools)
     click.echo("  time         started  ended  running  pending  GPUs in use  lent  newest loan")
     hour = MORNING + 1
@@ -204,7 +204,7 @@ async def _tell(daemon: Daemon, lived: DemoWeek) -> None:
 
 
 async def _news(daemon: Daemon, seen: int) -> tuple[Counter[str], str, int]:
-    """How often what has happened, the newest loan in words, and up to where this is."""
+    """Return counts of notices by kind, the newest loan in words, and the last sequence number."""
     kinds: Counter[str] = Counter()
     loan = ""
     newest = daemon.service.told
@@ -221,7 +221,7 @@ async def _news(daemon: Daemon, seen: int) -> tuple[Counter[str], str, int]:
 
 
 def _lent(book: Book) -> Iterator[tuple[str, str, int]]:
-    """(Borrower, donor, GPUs) of each loan."""
+    """Yield (borrower, lender, GPUs) of each open loan."""
     for record in book.loans():
         for donor, gpus in record.loans:
             if donor != record.spec.pool:
@@ -229,10 +229,10 @@ def _lent(book: Book) -> Iterator[tuple[str, str, int]]:
 
 
 def _show_gain(book: Book, lived: DemoWeek) -> None:
-    """Each pool's waits, and what they would have been in the pool alone, first come first served.
+    """Print each pool's mean waits with sharing and alone (first come, first served).
 
-    Of jobs that have ended; alone, each would hold its GPUs as long as it did here: from the moment
-    in which its start was decided, so that what commits take of the demo's clock is in both.
+    Covers jobs that have ended. Alone, each is given the time that it held its GPUs here, from
+    the decision to start it, so that the commit time on the demo's fast clock is in both.
     """
     order = {arrival.job.id: i for i, arrival in enumerate(lived.trace.arrivals)}
     records = sorted(
@@ -270,7 +270,7 @@ def _arrival(record: JobRecord, begin: float) -> Arrival:
 
 
 def _waits(waits: list[tuple[float, float]]) -> list[str]:
-    """How many jobs, mean waits here and alone, how many began sooner and later."""
+    """Return the row of a pool: jobs, mean waits here and alone, jobs sooner and later."""
     if not waits:
         return ["0", *4 * [NONE]]
     sooner = sum(alone - here > APART for here, alone in waits)

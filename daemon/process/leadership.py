@@ -1,4 +1,4 @@
-"""A daemon on a PostgreSQL that others use too: stand-by, leader, and stand-by again."""
+"""Leadership on a shared PostgreSQL: a daemon is standby, then leader, then standby again."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from daemon.runtime.logs import log
 from sia.console.errors import UserError
 
 REST = 0.5
-"""Seconds for which one that could not lead leaves the lease to others; twice as many each time."""
+"""Seconds that a daemon that failed to lead leaves the lease to others; doubles each time."""
 
 REST_MOST = 15.0
-"""Seconds likewise, at most; who led for longer begins anew with short ones."""
+"""The most seconds of such a pause. A daemon that led for longer starts again with `REST`."""
 
 
 async def serve_in_turn(
     config: Config, url: DatabaseUrl, stop: asyncio.Event, say: Callable[[Address], None]
 ) -> None:
-    """Lead whenever it is this daemon's turn, until it is to stop; `say` where it serves.
+    """Lead whenever this daemon holds the lease, until `stop` is set.
 
-    Raises UserError where the address, the database or the machine cannot be had.
+    Calls `say` with the address each time it starts to serve. Raises UserError if the address,
+    the database or the machine is unavailable.
     """
     certificate = certificate_of(config.tls)
     bound = bind(config.listen)
@@ -58,21 +59,21 @@ async def _lead(
     say: Callable[[Address], None],
     certificate: Certificate | None,
 ) -> bool:
-    """Until the turn is over; the lease is given back where nobody has taken it.
+    """Serve until the lease ends or `stop` is set, then release the lease unless it was lost.
 
-    False where it could not lead, though nobody else has taken over.
+    Return False if this daemon failed to lead while no other had taken over.
     """
     try:
         async with serving(config, bound, turn.lease, certificate) as (daemon, address):
             say(address)
             await until(daemon, stop, turn.over)
             if turn.lease.lost:
-                log().error("another daemon has taken over; this one is a stand-by from now on")
+                log().error("another daemon has taken over; this one is now a standby")
     except (UserError, JournalError) as error:
         broken = isinstance(error, JournalError) or isinstance(error.__cause__, JournalError)
         if not (broken or turn.lease.lost):
             raise
-        log().error("cannot lead; a stand-by from now on", why=str(error))
+        log().error("cannot lead; this daemon is now a standby", why=str(error))
         return turn.lease.lost
     else:
         return True

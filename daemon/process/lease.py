@@ -1,9 +1,9 @@
-"""The lease: of several daemons on one PostgreSQL, the one that acts has it.
+"""The lease on PostgreSQL: of several daemons on one database, the holder is the leader.
 
-A row says who and until when, by the server's clock, and counts the epochs. Who has it renews it
-over a connection and a thread of its own, and believes in it for a while shorter than the row says,
-counted from before it asked. Who takes it over makes the epoch greater: what the old one sends to
-the journal later is refused there (`postgres.FENCE`).
+One row holds the epoch, the holder and the end by the server's clock. The leader renews the lease
+on its own thread and connection. It trusts the lease for `MARGIN` seconds less than the row says,
+counted from before the renewal was sent. A new leader increments the epoch; the journal then
+refuses writes of the former leader (`postgres.FENCE`).
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from daemon.model.errors import JournalError
 from daemon.runtime.clock import uptime
 
 LEASE = 6.0
-"""Seconds for which it is given: a leader that is heard of no more is replaced soon after."""
+"""Length of a lease in seconds: a leader that has failed is replaced soon after."""
 
 MARGIN = 1.0
-"""Seconds by which its holder believes it over sooner: between its last look and what it does."""
+"""Seconds by which the holder treats the lease as over early: time from its check to its action."""
 
 RENEW_EVERY = 1.5
-"""Seconds: one renewal may fail, and another one be made, within one lease."""
+"""Seconds between renewals: within one lease a renewal can fail and be repeated."""
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks of a stand-by, and two tries where the server is gone."""
+"""Seconds between two checks by a standby, and between two attempts to reach the server."""
 
 DEAF = 30.0
-"""Seconds for which a daemon that has begun to serve may do nothing at all, and keep the lease: far
-more than its longest work, and one that hangs must not keep others from leading for good."""
+"""Seconds that a serving daemon may be unresponsive before it stops renewing: far more than its
+longest work. A daemon that hangs must not keep others from leading."""
 
 BEGIN = 2 * 3600.0
-"""Seconds from its turn until it serves, likewise: a migration of an hour, and as much again."""
+"""The same limit between taking the lease and serving: twice a migration of one hour."""
 
 ANSWER_WITHIN = 2.0
-"""Seconds for an answer about the lease: longer ones leave no time for another try."""
+"""Timeout in seconds of a query about the lease: a longer one leaves no time to retry."""
 
 SETUP_LOCK = 0x51A_DAE
-"""Of two daemons that make the first tables at once, one waits for the other."""
+"""Advisory lock that serialises two daemons creating the first tables."""
 
 TABLES = (
     "CREATE SCHEMA IF NOT EXISTS {schema}",
@@ -71,28 +71,28 @@ GIVE_BACK = "UPDATE lease SET holder = '', until = clock_timestamp() WHERE epoch
 END_WRITERS = """SELECT pg_terminate_backend(pid) FROM pg_locks
     WHERE relation = 'lease'::regclass AND mode = 'RowShareLock' AND pid <> pg_backend_pid()
     AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
-"""Transactions of the journal that have not ended: a daemon that was stopped in the midst of one
-would hold up whoever takes over, for as long as it is stopped. The server lists those of all its
-databases, and one that was copied has tables of the same numbers."""
+"""Ends open transactions of the journal: a daemon stopped within one would block its successor for
+as long as it is stopped. The condition on the database is needed because `pg_locks` covers all
+databases, and a copied one has the same table numbers."""
 
 
 class Seen(NamedTuple):
-    """The lease as it stands in the row."""
+    """The lease as stored."""
 
     epoch: int
     holder: str
     place: str
     until: str
-    """By the server's clock; it is another one after each renewal."""
+    """The end by the server's clock; it changes with each renewal."""
     left: float
-    """Seconds until then; below 0, it has run out."""
+    """Seconds until the end; negative once the lease has expired."""
 
 
 class LeaseConnection:
-    """A connection about the lease. All raise JournalError."""
+    """A database connection for the lease. All methods raise JournalError."""
 
     def __init__(self, url: DatabaseUrl) -> None:
-        """Connect, and make the first tables where there are none.
+        """Connect, and create the first tables if there are none.
 
         Raises UserError for tables of a newer release.
         """
@@ -115,12 +115,12 @@ class LeaseConnection:
         check_version(str(self._url), _one(db, "SELECT version FROM about")[0])
 
     def look(self) -> Seen:
-        """Who has it."""
+        """Return the lease as stored."""
         with said(self._url):
             return Seen(*_one(self._db, LOOK))
 
     def take(self, seen: Seen, holder: str, place: str) -> int | None:
-        """Have it as the next, unless somebody renewed or took it since; the new epoch."""
+        """Take the lease unless it changed since `seen`; return the new epoch, or None."""
         values = (holder, place, LEASE, seen.epoch, seen.until)
         with said(self._url):
             try:
@@ -131,12 +131,12 @@ class LeaseConnection:
         return None if row is None else int(row[0])
 
     def renew(self, epoch: int) -> bool:
-        """Whether it is still ours, and for another while."""
+        """Extend the lease of `epoch`; return False if another daemon has taken it."""
         with said(self._url):
             return self._db.execute(RENEW, (LEASE, epoch)).rowcount == 1
 
     def give_back(self, epoch: int) -> None:
-        """Let others take it at once."""
+        """Release the lease, so that another daemon can take it at once."""
         with said(self._url):
             self._db.execute(GIVE_BACK, (epoch,))
 
@@ -152,67 +152,67 @@ def _one(db: PgConnection, ask: Any, *values: Any) -> Any:
 
 
 class PostgresLease:
-    """A lease that was taken: a `fence.Fence`, renewed until `close`.
+    """A held lease: a `fence.Fence` that renews itself until `close`.
 
     Attributes:
-        epoch: Whose turn it is.
+        epoch: The number of this lease.
         lost: Whether another daemon has taken over.
-        trouble: Why it cannot be renewed at the moment; empty if it can.
+        trouble: Why the lease cannot be renewed at the moment; empty if it can.
     """
 
     def __init__(
         self,
         url: DatabaseUrl,
-        desk: LeaseConnection,
+        connection: LeaseConnection,
         epoch: int,
         since: float,
         deposed: Callable[[], None],
     ) -> None:
-        """Taken over this desk, asked for at `since` (`clock.uptime`).
+        """Renew the lease that was requested at `since` (`clock.uptime`) on this connection.
 
-        `deposed` is called once, from another thread, where another daemon has taken over.
+        `deposed` is called once, from another thread, when another daemon has taken over.
         """
         self._url, self.epoch = url, epoch
         self.lost, self.trouble = False, ""
         self._until = since + LEASE - MARGIN
-        self._heard = since + BEGIN - DEAF  # there is a lot to do before it serves
+        self._responsive_at = since + BEGIN - DEAF  # recovery comes before serving
         self._deposed = deposed
-        self._desk: LeaseConnection | None = desk
-        self._enough = threading.Event()
+        self._connection: LeaseConnection | None = connection
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._work, name="lease", daemon=True)
         self._thread.start()
 
     def holds(self) -> bool:
-        """Whether nobody else can have it yet, by the seconds since the last renewal was sent."""
+        """Return whether no other daemon can hold the lease, judged by the last renewal sent."""
         return not self.lost and uptime() < self._until
 
     def alive(self) -> None:
-        """Whoever has it serves, and says so each second from now on."""
-        self._heard = uptime()
+        """Record that the daemon is responsive. Called every second while it serves."""
+        self._responsive_at = uptime()
 
     def close(self) -> None:
-        """Give it back, if it is ours and the server is there."""
-        self._enough.set()
+        """Stop renewing, and release the lease if it is still held and the server is reachable."""
+        self._stopped.set()
         self._thread.join()
         self._until = 0.0
-        if self._desk is not None:
+        if self._connection is not None:
             with suppress(JournalError):
-                self._desk.give_back(self.epoch)
-            self._desk.close()
+                self._connection.give_back(self.epoch)
+            self._connection.close()
 
     def _work(self) -> None:
         wait = RENEW_EVERY
-        while not self._enough.wait(wait):
+        while not self._stopped.wait(wait):
             sent = uptime()
-            if sent - self._heard > DEAF:
-                self.trouble = "the daemon does nothing any more; end it"
+            if sent - self._responsive_at > DEAF:
+                self.trouble = "the daemon does not respond; stop it"
                 continue
             try:
-                if self._desk is None:
-                    self._desk = LeaseConnection(self._url)
+                if self._connection is None:
+                    self._connection = LeaseConnection(self._url)
                     sent = uptime()
-                ours = self._desk.renew(self.epoch)
-            except Exception as error:  # noqa: BLE001  whatever it is, it is tried again
+                ours = self._connection.renew(self.epoch)
+            except Exception as error:  # noqa: BLE001  every failure is retried
                 self._drop(str(error))
                 wait = LOOK_EVERY
                 continue
@@ -224,6 +224,6 @@ class PostgresLease:
 
     def _drop(self, why: str) -> None:
         self.trouble = why
-        if self._desk is not None:
-            self._desk.close()
-            self._desk = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

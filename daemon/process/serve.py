@@ -1,4 +1,4 @@
-"""A daemon from its start to its end: address, token, service, door."""
+"""The life of a daemon: bind, recover, serve, stop."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ async def serving(
     lease: PostgresLease | None = None,
     certificate: Certificate | None = None,
 ) -> AsyncIterator[tuple[Daemon, Address]]:
-    """A daemon that serves, and where; it stops in order, and jobs go on.
+    """Serve while the context is open; yield the daemon and its address. Jobs outlive the daemon.
 
-    On the address that is `bound` already, if it is; with the `lease` of a PostgreSQL; with the
-    `certificate` that was shown before, if one was: its files may be just being changed.
+    `bound` is a socket that is bound already, `lease` the lease of a PostgreSQL. `certificate` is
+    the one in use before: its files may be changing at this moment.
 
-    Raises UserError where the address, the token file, the database or the machine cannot be had,
-    with nothing begun.
+    Raises UserError, with nothing started, if the address, the token file, the database or the
+    machine is unavailable.
     """
     async with broker(config.mqtt), _serving(config, bound, lease, certificate) as found:
         yield found
@@ -59,7 +59,7 @@ async def _serving(
     lease: PostgresLease | None,
     certificate: Certificate | None,
 ) -> AsyncIterator[tuple[Daemon, Address]]:
-    """As `serving`, where the broker is there that it is to have itself."""
+    """Serve, once an embedded broker runs; see `serving`."""
     certificate = certificate or certificate_of(config.tls)
     bound = bound or bind(config.listen)
     daemon = None
@@ -105,11 +105,11 @@ async def _serving(
 async def _beginning(
     bound: socket.socket, certificate: Certificate | None, lease: PostgresLease | None
 ) -> AsyncIterator[None]:
-    """Answer that a daemon lives which takes over: that may take long, and others look at it."""
+    """Answer requests while recovery runs: health checks must see a live process."""
     if lease is None:
         yield
         return
-    why = ProblemError(503, "starting", "this daemon begins to lead", "wait", headers=RETRY)
+    why = ProblemError(503, "starting", "this daemon is becoming the leader", "wait", headers=RETRY)
     app = waiting(lambda: why, lambda: (lease.holds(), lease.epoch))
     runner = await listen(app, bound.dup(), certificate)
     try:
@@ -119,7 +119,7 @@ async def _beginning(
 
 
 async def _let_go(daemon: Daemon) -> None:
-    """Of what a daemon that did not begin has opened: another one may, in this process too."""
+    """Close what a daemon that failed to start had opened, so that another can open it."""
     with suppress(Exception):
         await daemon.service.backend.close()
     daemon.journal.close()
@@ -132,7 +132,7 @@ def _aside(
     lease: PostgresLease | None,
     certificate: Certificate | None,
 ) -> Iterator[BackgroundTask]:
-    """What is done beside serving, of what there is."""
+    """Yield the background tasks of this configuration."""
     service = daemon.service
     parts = service.parts
     yield BackgroundTask("log", lambda: _tell(service, newest))
@@ -165,34 +165,34 @@ async def _watch(parts: HealthRegistry, lease: PostgresLease) -> None:
 
 
 async def _tell(service: Service, after: int) -> None:
-    """Log what happens from that notice on; where the journal cannot be read, later."""
+    """Log all notices after number `after`; wait while the journal cannot be read."""
     while True:
         try:
             async for notice in service.notices(after):
-                after = notice.seq  # first: one that cannot be told is left out
+                after = notice.seq  # first, so that a notice that fails is skipped
                 if (told := public_notice(notice)) is not None:
                     tell(told)
         except JournalError:
             await asyncio.sleep(PROBE_EVERY)
-        except Exception:  # noqa: BLE001  a defect: the others are told
-            log().exception("an event could not be told", seq=after)
+        except Exception:  # noqa: BLE001  a defect with one notice must not hide the others
+            log().exception("cannot log an event", seq=after)
             await asyncio.sleep(PROBE_EVERY)
         else:
             return
 
 
 def _warn(config: Config, address: Address) -> None:
-    """Say aloud what an operator may not have meant."""
+    """Warn about a configuration that an operator may not have intended."""
     if not (address.loopback or config.tls.on):
         log().warning(
-            "REACHABLE FROM OTHER MACHINES, without encryption of its own: whoever has a token can "
-            "run commands here; let the proxy in front alone through, or give tls.certificate",
+            "REACHABLE FROM OTHER MACHINES without TLS: anyone with a token can run commands here. "
+            "Allow only the proxy in front to connect, or set tls.certificate",
             listen=f"{address.host}:{address.port}",
         )
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Is set by SIGTERM and SIGINT from now on."""
+    """Return an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -201,7 +201,7 @@ def stop_on_signals() -> asyncio.Event:
 
 
 async def until(daemon: Daemon, *ends: asyncio.Event) -> None:
-    """Serve until one of these. Raises what broke the service, if it breaks before."""
+    """Wait until one of the events is set. Raises the service's exception if it fails before."""
     told = [asyncio.ensure_future(end.wait()) for end in ends]
     broken = asyncio.ensure_future(daemon.service.finished())
     await asyncio.wait((*told, broken), return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""A daemon that waits for its turn on a database that another one has: what it says meanwhile."""
+"""A standby: waits for the lease of a database that another daemon leads, and answers meanwhile."""
 
 from __future__ import annotations
 
@@ -29,72 +29,73 @@ from sia.console.errors import UserError
 
 
 class LeaseTerm(NamedTuple):
-    """The lease, and when it is over: set once another daemon has taken it."""
+    """A held lease, and an event that is set when another daemon takes it."""
 
     lease: PostgresLease
     over: asyncio.Event
 
 
 class Candidate:
-    """Looks at the lease, and takes it where nobody has it. Each call waits for the server."""
+    """Checks the lease, and takes it if it is free. Calls block on the server."""
 
     def __init__(self, url: DatabaseUrl, place: str) -> None:
-        """To be reached at `place`, for messages."""
+        """Compete for the lease; `place` is the address shown to others."""
         self.url, self._place = url, place
         self._holder = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
-        self._desk: LeaseConnection | None = None
+        self._connection: LeaseConnection | None = None
         self._since = 0.0
         self.seen: Seen | None = None
 
     def look(self, *, take: bool = True) -> tuple[LeaseConnection, int, float] | None:
-        """The desk, the epoch and when it was asked for, if it is ours now. Raises JournalError.
+        """Check the lease, and with `take` take it if it is free.
 
-        Ours it may be if we are to `take` it.
+        Return (connection, epoch, time of the request) if this daemon now holds the lease, else
+        None. Raises JournalError.
         """
         try:
-            if self._desk is None:
-                self._desk, self.seen = LeaseConnection(self.url), None
-            seen, before = self._desk.look(), self.seen
+            if self._connection is None:
+                self._connection, self.seen = LeaseConnection(self.url), None
+            seen, before = self._connection.look(), self.seen
             if before is None or before[:4] != seen[:4]:
                 self._since = uptime()
             self.seen = seen
             if not (take and self._free(seen)):
                 return None
             asked = uptime()
-            epoch = self._desk.take(seen, self._holder, self._place)
+            epoch = self._connection.take(seen, self._holder, self._place)
         except BaseException:
             self.close()
             raise
         if epoch is None:
             return None
-        desk, self._desk = self._desk, None
-        return desk, epoch, asked
+        connection, self._connection = self._connection, None
+        return connection, epoch, asked
 
     def _free(self, seen: Seen) -> bool:
-        """Given back, or run out by the server's clock and not renewed before our eyes either.
+        """Return whether the lease was released, or has expired and was not renewed while observed.
 
-        After a time without the server, who had it gets as long to come back as we did.
+        After an outage of the server its holder thus gets a whole lease to renew it.
         """
         return not seen.holder or (seen.left <= 0 and uptime() - self._since >= LEASE)
 
     def close(self) -> None:
-        """Disconnect; it connects again when it looks."""
-        if self._desk is not None:
-            self._desk.close()
-            self._desk = None
+        """Disconnect; `look` connects again."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 class Standby:
-    """Answers on the daemon's address while another daemon leads."""
+    """Answers requests on the daemon's address while another daemon leads."""
 
     def __init__(self, candidate: Candidate) -> None:
-        """Say what this one sees."""
+        """Answer by what `candidate` sees."""
         self._candidate = candidate
         self.trouble = ""
         self.rests = False
 
     def app(self) -> web.Application:
-        """It lives, and does not act; whatever else it is asked, it says who leads."""
+        """Return an application that reports liveness and otherwise names the leader."""
         return waiting(self._problem, self._leads)
 
     def _leads(self) -> tuple[bool, int]:
@@ -103,16 +104,16 @@ class Standby:
 
     def _problem(self) -> ProblemError:
         seen = self._candidate.seen
-        if self.trouble:  # it names hosts and users, and nobody is asked for a token here
-            why = "the database cannot be asked who leads"
+        if self.trouble:  # the text names hosts and users, and requests here carry no checked token
+            why = "the database that names the leader is unreachable"
             return ProblemError(503, "stand-by", why, "look into the log", headers=RETRY)
         if self.rests and not (seen and seen.holder):
-            why = "this daemon could not lead, and tries again soon; nobody leads"
+            why = "this daemon failed to lead and will try again; there is no leader"
             return ProblemError(503, "stand-by", why, "look into the log", headers=RETRY)
         if seen is None:
             return ProblemError(503, "stand-by", "starting", "wait", headers=RETRY)
         leader = seen.place if seen.holder else "nobody"
-        detail = f"this daemon is a stand-by: {leader} leads (number {seen.epoch})"
+        detail = f"this daemon is a standby; {leader} leads (epoch {seen.epoch})"
         return ProblemError(503, "stand-by", detail, f"ask {leader}", headers=RETRY)
 
 
@@ -126,11 +127,11 @@ async def stand_by(
     patient: bool = False,
     rest: float = 0.0,
 ) -> LeaseTerm | None:
-    """Wait for the turn, answering on `bound`; None once it is to stop.
+    """Wait for the lease, answering requests on `bound`; return None once `stop` is set.
 
-    For `rest` seconds, where it could not lead just now, it leaves the turn to others.
+    For the first `rest` seconds the daemon does not take the lease, after a failure to lead.
 
-    Raises UserError where the database cannot be had at the beginning, unless it is `patient`.
+    Raises UserError if the database is unreachable at the beginning, unless `patient`.
     """
     candidate = Candidate(url, _place(address, bound))
     try:
@@ -148,7 +149,7 @@ async def stand_by(
 
 
 def _place(address: Address, bound: socket.socket) -> str:
-    """Where others ask for it: who listens on all addresses is reached by the machine's name."""
+    """Return the address shown to others: the host name if the daemon listens on all addresses."""
     host, port = bound.getsockname()[:2]
     here = socket.gethostname() if ip_address(host).is_unspecified else address.host
     return address._replace(host=here, port=port).url
@@ -188,9 +189,9 @@ def _tell(said: Standby, trouble: str) -> None:
     """Log each change once."""
     if bool(trouble) is not bool(said.trouble):
         if trouble:
-            log().warning("the lease cannot be looked at", why=trouble)
+            log().warning("cannot check the lease", why=trouble)
         else:
-            log().info("the lease can be looked at again")
+            log().info("the lease can be checked again")
     said.trouble = trouble
 
 
@@ -206,8 +207,8 @@ async def _look(candidate: Candidate, *, take: bool) -> LeaseTerm | None:
     if taken is None:
         return None
     over, loop = asyncio.Event(), asyncio.get_running_loop()
-    desk, epoch, asked = taken
-    lease = PostgresLease(candidate.url, desk, epoch, asked, lambda: _wake(loop, over))
+    connection, epoch, asked = taken
+    lease = PostgresLease(candidate.url, connection, epoch, asked, lambda: _wake(loop, over))
     log().info("leading", epoch=epoch)
     return LeaseTerm(lease, over)
 

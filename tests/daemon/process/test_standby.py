@@ -121,7 +121,7 @@ def test_who_cannot_lead_leaves_the_turn_to_others_for_a_while(
 
     async def could_not(ask):
         async with asyncio.timeout(60):
-            while "could not lead" not in (await ask("/readyz"))[1]:  # noqa: ASYNC110
+            while "failed to lead" not in (await ask("/readyz"))[1]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
     async def story():
