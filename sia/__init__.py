@@ -1,7 +1,7 @@
 """The decision core: events in, decisions out.
 
-Pure: no clock, file, socket or randomness. Time comes in with the events, forecasts and run times
-come in as events too, so the same events always give the same decisions.
+Pure: no clock, file, socket or randomness. Time, forecasts and run-time estimates arrive in events,
+so the same events always give the same decisions.
 """
 
 from sia.core.core import Core

@@ -1,7 +1,7 @@
-"""What a scheduler asks of forecasts; `predictors/` derives from these and answers.
+"""The interface of forecasts, which the classes in `predictors/` implement.
 
-Whoever drives the core asks and hands the answers in as events, so that a journal of events holds
-all that was known at the time.
+The driver of the core queries forecasts and passes the answers on as events. So a journal of events
+contains all that was known at each time.
 """
 
 from __future__ import annotations
@@ -74,9 +74,10 @@ class Predictor:
 
 
 class RunTimes(Predictor):
-    """How long jobs will run (§5.2, JobDuration), in seconds.
+    """Predicts run times of jobs (§5.2, JobDuration), in seconds.
 
-    At one instant ends are told first, then arrivals are asked about, then `changes` is asked.
+    At one instant the driver first reports ends, then requests estimates of arrivals, then calls
+    `changes`.
     """
 
     @classmethod
@@ -85,25 +86,25 @@ class RunTimes(Predictor):
         return cls()
 
     def run_time(self, job: Job) -> float:
-        """The estimate at submission; SIA looks only at which window's bin it falls into."""
+        """Return the estimate at submission. SIA uses only the run-time bin into which it falls."""
         raise NotImplementedError
 
     def started(self, now: float, job: Job) -> None:
-        """Learn that a job runs from now on."""
+        """Record that a job has started."""
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
-        """Learn that a job has ended, and how long it ran."""
+        """Record that a job has ended, with its run time in seconds."""
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """Learn that a job is gone without having ended."""
+        """Record that a job was cancelled before its end."""
 
     def changes(self, now: float) -> Sequence[Estimate]:
-        """Jobs that wait and are thought of otherwise than last said."""
+        """Return pending jobs whose estimate differs from the last one returned."""
         return ()
 
 
 class Loads(Predictor):
-    """How many GPUs will be asked for by new jobs (§5.2, TotalNewLoad)."""
+    """Predicts the GPUs that new jobs will request (§5.2, TotalNewLoad)."""
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self | None:
@@ -111,20 +112,20 @@ class Loads(Predictor):
         return cls()
 
     def submitted(self, now: float, job: Job) -> None:
-        """Learn that a job arrived."""
+        """Record that a job has arrived."""
 
     def started(self, now: float, job: Job, run_time: float) -> None:
-        """Learn that a job runs from now on, and how long it is thought to."""
+        """Record that a job has started, with its run-time estimate in seconds."""
 
     def finished(self, now: float, job: Job) -> None:
-        """Learn that a job has ended."""
+        """Record that a job has ended."""
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """Learn that a job is gone without having ended."""
+        """Record that a job was cancelled before its end."""
 
     def unasked(self, now: float) -> None:
-        """Learn from a tick of the past, at which nobody asks: what would have been said counts."""
+        """Record a tick of the past without a query, for calibration."""
 
     def changes(self, now: float) -> Sequence[Load]:
-        """Forecasts that differ from what was said last; at first all pools have load 0."""
+        """Return forecasts that differ from the last ones returned. Initially every load is 0."""
         raise NotImplementedError

@@ -1,89 +1,124 @@
 """Every limit of the core, with its reason."""
 
 MAX_QUOTA = 2**20
-"""GPUs of one pool. Below it, and below `MAX_GROUP`, allocation / quota in floats orders pools
-exactly as cross-multiplied integers would: two different ratios differ by at least
-1 / (quota · quota) ≥ 2⁻⁴⁰, equal ratios round to equal floats, and a ratio of at most 2¹² is
-rounded by less than 2⁻⁴¹."""
+"""GPUs of one pool.
+
+Below this limit and `MAX_GROUP`, comparing allocation / quota as floats orders pools exactly as
+integer cross-multiplication would: two different ratios differ by at least 1 / (quota · quota) ≥
+2⁻⁴⁰, equal ratios round to equal floats, and a ratio of at most 2¹² is rounded by less than 2⁻⁴¹.
+"""
 
 MAX_GROUP = 2**26
-"""GPUs of one sharing group: see `MAX_QUOTA`; also far beyond any cluster known."""
+"""GPUs of one sharing group. See `MAX_QUOTA`; it is also far beyond any known cluster."""
 
 UNLIMITED = MAX_GROUP
-"""GPUs that a pool may lend, or borrow, if nothing is said: all that there can be."""
+"""The lend or borrow limit of a pool that sets none: the maximum possible."""
 
 MAX_WEIGHT = 1000.0
-"""Weights of pools are a thousandth to a thousand: beyond that a pool is always the first or last,
-which its quota says better."""
+"""Weights of pools are between 1/1000 and 1000.
+
+A more extreme pool would always come first or last; change its quota instead.
+"""
 
 MAX_PRIORITY = 1_000_000
-"""Priorities are between minus and plus a million: far more steps than anybody tells apart, and a
-job's place in its queue (`STRIDE`) still fits in 64 bits."""
+"""Priorities are between minus and plus one million, more steps than anyone needs.
+
+Within this range the order in a queue (`STRIDE`) fits in 64 bits.
+"""
 
 STRIDE = 2**40
-"""Places in a queue for each priority: more jobs than ever arrive, at a thousand a second for
-thirty years."""
+"""Sequence numbers per priority. At 1000 arrivals a second they last thirty years."""
 
 TICK = 300.0
-"""Seconds between decision passes while something is idle and something waits (Fig. 7)."""
+"""Seconds between decision passes while GPUs are idle and jobs are pending (Fig. 7)."""
 
 RECENT = 12
-"""Past windows that the sliding maximum remembers: an hour for 5 minutes, half a day for 1 hour,
-six days for 12 hours."""
+"""Past windows that the sliding maximum remembers: an hour of 5-minute windows, half a day of
+1-hour windows, six days of 12-hour windows."""
 
 WINDOWS = (300.0, 3600.0, 43200.0)
 """The paper's time quanta in seconds: 5 minutes, 1 hour, 12 hours (§5.4)."""
 
 MAX_WINDOWS = 16
-"""Windows a run may have: each costs one forecast and one reservation per pool."""
+"""Maximum number of windows. Each costs one forecast and one reservation per pool."""
 
 LONGEST_WINDOW = 30 * 86400.0
-"""Seconds: forecasts keep counts by tick for the longest window, and nobody foresees a month."""
+"""Seconds.
+
+Forecasts keep counts by tick for the longest window, and no forecast reaches a month.
+"""
 
 SLOWED = 1e-3
-"""Seconds by which a job must end later than in the baseline to count as slowed: less is rounding
-of float64 times."""
+"""Seconds by which a job must end later than in the baseline to count as slowed.
+
+Smaller differences are rounding of float64 times.
+"""
 
 MAX_SLOWED_PCT = 0.1
-"""Percent of jobs that may end later than without sharing where a share controller watches: the
-operator's budget, unless another one is set."""
+"""Default budget of the share controller.
+
+It is the percentage of jobs that may end later than without sharing.
+"""
 
 MAX_IDLE_WAKES = 10_000
-"""Wakes in a row, with nothing running and nothing more to come, after which a playout ends: what
-still waits after 35 days of ticks can never start, as its pool has shrunk below its width."""
+"""Consecutive wakes, with nothing running and nothing to come, after which a playout ends.
+
+A job that is still pending after 35 days of ticks can never start, because its pool has shrunk
+below its width.
+"""
 
 UNKNOWN_RUN_TIME = 1e12
-"""Seconds, the estimate for a job of which nothing is known: beyond every window, so that nobody
-lends to it, and finite, so that events are JSON."""
+"""Seconds, the estimate for a job of which nothing is known.
+
+It is beyond every window, so that the job gets no spare start, and finite, so that events can be
+JSON.
+"""
 
 NEVER = 1e18
-"""Seconds, the virtual start of a job that the baseline never starts; finite as well."""
+"""Seconds, the virtual start of a job that the baseline never starts.
+
+Finite, so that it can be JSON.
+"""
 
 LAS_THRESHOLDS = (3600.0, 36000.0)
-"""GPU-seconds: three queues, for jobs of up to one GPU-hour, up to ten, and the rest. On Philly
-seven jobs in ten never leave the first queue, and one in nine reaches the last."""
+"""GPU-seconds.
+
+They make three queues: jobs of up to one GPU-hour, up to ten, and the rest. On Philly seven of ten
+jobs never leave the first queue, and one of nine reaches the last.
+"""
 
 LAS_PROMOTE = 8.0
-"""Waits of less than eight times its run do not promote a job: a lower number turns queues into
-turns."""
+"""A job is promoted once it has waited eight times as long as it has run.
+
+A lower factor approaches round-robin.
+"""
 
 MAX_QUEUES = 16
-"""Thresholds of LAS: with more, queues are hardly told apart."""
+"""Maximum number of LAS thresholds. With more, the queues hardly differ."""
 
 LEAST_THRESHOLD = 60.0
-"""GPU-seconds of LAS's first queue: each threshold that a job crosses is a decision pass, and a job
-that is promoted crosses them again; below a minute, passes would outnumber everything else."""
+"""GPU-seconds, minimum of LAS's first threshold.
+
+Each threshold that a job crosses causes a decision pass, and a promoted job crosses them again;
+below a minute these passes would dominate.
+"""
 
 LEAST_PROMOTE = 0.1
-"""LAS's promotion: below it jobs take turns every few seconds, as above."""
+"""Minimum of LAS's promotion factor. Below it jobs would alternate every few seconds."""
 
 MAX_RESUME_COST = 86400.0
-"""Seconds: a checkpoint that takes a day to load is none."""
+"""Maximum cost of a preemption in seconds. A checkpoint that takes a day to load is useless."""
 
 RECALL = 0.1
-"""Part of a window: a spare job that loses half a minute when it is stopped counts as gone within
-five minutes, one that loses an hour within twelve hours."""
+"""Maximum cost of a preemption as a part of a window.
+
+A spare job that loses half a minute when it is stopped counts as gone within five minutes, one that
+loses an hour as gone within twelve hours.
+"""
 
 MAX_TIME = 1e15
-"""Seconds, of a time or a duration: beyond, float64 no longer tells seconds apart well enough to
-add them (at 1e15 its step is an eighth of a second)."""
+"""Maximum of a time or duration in seconds.
+
+At 1e15 adjacent float64 values are an eighth of a second apart; beyond, adding seconds becomes
+inaccurate.
+"""

@@ -1,4 +1,4 @@
-"""What a schedule was worth, against the baseline (§6.1)."""
+"""Metrics of a schedule compared with the baseline (§6.1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sia.limits import SLOWED
 
 
 class Metrics(Struct, frozen=True):
-    """Measures of a set of jobs, under the keys of `summary.json`; None where there is no job."""
+    """Metrics of a set of jobs, with the keys of `summary.json`. None if there is no job."""
 
     measured: int
     speedup_mean: float | None
@@ -30,14 +30,14 @@ class Metrics(Struct, frozen=True):
 
 
 def quantile(ordered: Sequence[float], p: float) -> float | None:
-    """Of n ascending values the one at int(n · p); None of none."""
+    """Return the value at index int(n · p) of n ascending values, or None if n is 0."""
     return ordered[min(len(ordered) - 1, int(len(ordered) * p))] if ordered else None
 
 
 def measure(jcts: Sequence[tuple[float, float]]) -> Metrics:
-    """Measure (JCT, baseline JCT) pairs, in seconds.
+    """Compute metrics of (JCT, baseline JCT) pairs in seconds.
 
-    A JCT of 0, of a job too short for its time's float, is left out.
+    A pair with a JCT of 0, of a job too short for float64 times, is skipped.
     """
     pairs = [(jct, base) for jct, base in jcts if jct > 0]
     n = len(pairs)

@@ -1,4 +1,4 @@
-"""Plugins by entry point group: commands, policies, predictors, backends, solvers."""
+"""Entry points of installed packages, by group: policies, commands, predictors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ class PluginError(Exception):
 
 @cache
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of a group by name, sorted; nothing is imported yet."""
+    """Return the entry points of a group by name, sorted, without importing them.
+
+    The result is cached, because each lookup reads a file of every installed package.
+    """
     return {point.name: point for point in sorted(_installed().select(group=group))}
 
 

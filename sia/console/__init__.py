@@ -1,4 +1,4 @@
-"""What every command line shares: errors, times, tables, and the `sia` command itself.
+"""Shared code of all command lines: errors, times, tables, and the `sia` command itself.
 
-The one folder of `sia/` that talks to a terminal; the core does not import it.
+The only folder of `sia/` that uses a terminal. The core does not import it.
 """

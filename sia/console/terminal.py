@@ -1,6 +1,6 @@
-"""Text that is safe to show on a terminal."""
+"""Text that is safe to print on a terminal."""
 
 
 def printable(text: str) -> str:
-    """Text for a terminal: what would steer it, as names in a log may, is spelled out."""
+    """Return text with control characters escaped; names in a log may contain them."""
     return text if text.isprintable() else text.encode("unicode_escape").decode()

@@ -1,4 +1,4 @@
-"""The core: apply events to the state, run one decision pass, play it forward, snapshot it.
+"""The core: applies events to the state, runs decision passes, plays forward, makes snapshots.
 
-Imports: everything in sia but the console.
+Imports: everything in sia except the console.
 """

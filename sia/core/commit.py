@@ -1,6 +1,6 @@
-"""The only writer of `ClusterState`: it applies events, and does what a policy proposes if it fits.
+"""The only writer of `ClusterState`: applies events, and checks and carries out proposals.
 
-A policy's proposal is re-checked here against the newest state, whatever the policy believes.
+Each proposal of a policy is checked against the current state before it is carried out.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from sia.state.state import ClusterState, JobState
 
 
 class RefusedError(Exception):
-    """A proposal that does not fit; nothing was changed."""
+    """A proposal that cannot be carried out. Nothing was changed."""
 
     def __init__(self, job_id: str, why: str) -> None:
-        """Say which job, and why not."""
+        """Create the error for a job, with the reason."""
         super().__init__(f"job {job_id}: {why}")
         self.job_id = job_id
         self.why = why
@@ -54,19 +54,19 @@ class RefusedError(Exception):
 
 def _check_width(job: Job, width: int) -> None:
     if not (job.min_width or 1) <= width <= (job.max_width or job.width):
-        raise RefusedError(job.id, f"it cannot run on {width} GPUs")
+        raise RefusedError(job.id, f"cannot run on {width} GPUs")
 
 
 class Committer:
-    """Applies events and proposals to one state, and tells the policy of every queue's changes.
+    """Applies events and proposals to one state, and reports every queue change to the policy.
 
     Attributes:
-        accounts: Whose GPUs the jobs use.
-        came_free: Cells did, since those that lacked some were looked at.
+        accounts: The GPUs and loans of the jobs.
+        came_free: Whether cells were freed since jobs that wait for cells were last considered.
     """
 
     def __init__(self, state: ClusterState, policy: Policy) -> None:
-        """Write `state` on behalf of `policy`."""
+        """Create the writer of `state` for `policy`."""
         self._state = state
         self._policy = policy
         self.accounts = LoanCounts()
@@ -88,11 +88,11 @@ class Committer:
         }
 
     def apply(self, events: Iterable[Event], decisions: list[Decision]) -> None:
-        """Take facts in, one by one; loans that have to move then are added to `decisions`.
+        """Apply events in order, and append the loans that must move to `decisions`.
 
-        Raises ValueError for what cannot have happened: an unknown pool or job, an id that is in
-        use, a width, quota or run time out of bounds. The facts before it are then applied, it and
-        those after it are not.
+        Raises ValueError for an event that cannot have happened: an unknown pool or job, an id in
+        use, or a width, quota or run time out of bounds. Events before it are then applied, it and
+        later ones are not.
         """
         handlers = self._handlers
         for event in events:
@@ -107,21 +107,22 @@ class Committer:
     def start(self, proposal: StartProposal, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
 
-        Where there are cells but none for it now, where it would have to borrow more than a limit
-        lets it, or leave too few idle for those that are out, nothing is changed or decided.
+        The call returns without a change or decision if no cells are available for the job now, if
+        it would exceed a borrow limit, or if it would leave too few idle GPUs for nodes that are
+        out.
 
-        O(1) and what a place costs, plus O(log pools) for each donor of a start that borrows or
-        calls loans home, and O(log preempted) for a job that was preempted.
+        O(1) plus the placement, O(log pools) for each lender whose loans change, and O(log
+        preempted) for a job that was preempted.
         """
         job, stream, reason, wanted, holds = proposal
         pool = job.pool
         width = wanted or job.width
         if job.stream is not None or self._state.jobs.get(job.job.id) is not job:
-            raise RefusedError(job.job.id, "it does not wait")
+            raise RefusedError(job.job.id, "not pending")
         if wanted:
             _check_width(job.job, wanted)
         if width > pool.idle:
-            raise RefusedError(job.job.id, f"it needs {width} GPUs, {pool.idle} are idle")
+            raise RefusedError(job.job.id, f"needs {width} GPUs, {pool.idle} idle")
         if stream is Stream.DEDICATED:
             if pool.dedicated + width > pool.quota:
                 raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
@@ -145,9 +146,10 @@ class Committer:
         self._policy.left(job)
 
     def _note_placeless(self, job: JobState, stream: Stream) -> None:
-        """Have a pool looked at when cells come free, unless it waits for its own jobs alone.
+        """Reconsider the pool when cells are freed, unless only its own jobs are in the way.
 
-        Cells of one chain are everybody's: those of another sharing group may be what is missing.
+        Pools of all sharing groups use the cells of a chain, so a job of another group may free
+        them.
         """
         state = self._state
         if stream is Stream.SPARE:
@@ -158,19 +160,20 @@ class Committer:
             state.placeless[job.pool] = None
 
     def _look_again(self) -> None:
-        """Cells have come free: have those looked at that lacked some."""
+        """Mark the pools that wait for cells as changed."""
         self._state.dirty.update(self._state.placeless)
         self._state.placeless.clear()
 
     def keep(self, proposal: ReserveCells | ReleaseCells) -> None:
-        """Keep cells for a job, or no longer, or raise `RefusedError` with nothing changed.
+        """Reserve or release cells for a job, or raise `RefusedError` with nothing changed.
 
-        Costs what a place does. Nobody is told: no job starts or stops.
+        Costs as much as a placement. There is no decision, because no job starts or stops.
         """
         job, places = proposal.job, self._state.places
         keeps = type(proposal) is ReserveCells
         if places is None or places.is_reserved(job.job.id) is keeps:
-            raise RefusedError(job.job.id, "cells are kept for it" if keeps else "none are kept")
+            problem = "cells already reserved" if keeps else "no cells reserved"
+            raise RefusedError(job.job.id, problem)
         if not keeps:
             places.release(job.job.id)
             self._look_again()
@@ -182,7 +185,7 @@ class Committer:
     def preempt(self, proposal: PreemptProposal, now: float, decisions: list[Decision]) -> None:
         """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.
 
-        O(log preempted), plus O(log pools) for each of its donors.
+        O(log preempted), plus O(log pools) for each of its lenders.
         """
         job, reason = proposal
         if job.stream is None or self._state.jobs.get(job.job.id) is not job:
@@ -191,7 +194,7 @@ class Committer:
         self._take_back(job)
         places = self._state.places
         if places is not None and places.is_reserved(job.job.id):
-            places.release(job.job.id)  # it waits for them itself
+            places.release(job.job.id)  # the job itself is pending again
         job.stream = None
         job.width = job.job.width
         job.speed = 1.0
@@ -203,15 +206,15 @@ class Committer:
     def resize(self, proposal: ResizeProposal, now: float, decisions: list[Decision]) -> None:
         """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
 
-        Where a limit keeps it from borrowing what it lacks, nothing is changed and nothing decided.
-        Costs as `start`.
+        The call returns without a change or decision if the job would exceed a borrow limit. The
+        complexity is that of `start`.
         """
         job, width, stream, reason = proposal
         pool = job.pool
         if job.stream is None or self._state.jobs.get(job.job.id) is not job:
             raise RefusedError(job.job.id, "it does not run")
         if self._state.places is not None:
-            raise RefusedError(job.job.id, "jobs in cells keep their width")
+            raise RefusedError(job.job.id, "cannot be resized in a cluster with cells")
         _check_width(job.job, width)
         if stream is job.stream and width <= job.width:
             job.done = job.work(now)
@@ -219,7 +222,7 @@ class Committer:
         else:
             there = pool.idle + job.frees
             if width > there:
-                raise RefusedError(job.job.id, f"it needs {width} GPUs, {there} would be idle")
+                raise RefusedError(job.job.id, f"needs {width} GPUs, {there} would be idle")
             own = job.width if job.stream is Stream.DEDICATED else 0
             if stream is Stream.DEDICATED:
                 if pool.dedicated - own + width > pool.quota:
@@ -234,9 +237,9 @@ class Committer:
         self.accounts.settle(decisions)
 
     def _begin(self, job: JobState, now: float) -> None:
-        """Open a segment on the GPUs that the job has been given."""
+        """Start a segment on the GPUs that the job now has."""
         job.start = now
-        if job.done:  # else there is nothing to go on with
+        if job.done:  # a job without work done has no checkpoint to load
             own = job.job.preemptible
             job.overhead = self._state.options.resume_cost if own is None else own
         job.attempt += 1
@@ -250,14 +253,14 @@ class Committer:
         job = event.job
         pool = state.pools.get(job.pool)
         if pool is None:
-            raise ValueError(f"job {job.id}: there is no pool {job.pool!r}")
+            raise ValueError(f"job {job.id}: no pool {job.pool!r}")
         if job.id in state.jobs:
-            raise ValueError(f"job {job.id} is here already")
+            raise ValueError(f"job {job.id} already exists")
         check_job(job, event.run_time)
         waiting = JobState(job, pool, event.run_time, state.arrivals + 1)
         if state.places is not None:
             waiting.gpus = state.places.gpus(pool.name, job.width)
-        self._policy.submitted(waiting)  # first, as it may refuse what it was not told of
+        self._policy.submitted(waiting)  # first, because the policy may raise
         state.arrivals += 1
         state.jobs[job.id] = waiting
         (pool.aside if job.priority else pool.pending)[waiting.sequence] = waiting
@@ -268,7 +271,7 @@ class Committer:
     def _finished(self, event: JobFinished) -> None:
         job = self._state.jobs.get(event.job_id)
         if job is None or job.stream is None:
-            raise ValueError(f"job {event.job_id} ended without running")
+            raise ValueError(f"job {event.job_id} ended but is not running")
         del self._state.jobs[event.job_id]
         self._take_back(job)
         self._state.dirty[job.pool] = None
@@ -277,7 +280,7 @@ class Committer:
     def _cancelled(self, event: JobCancelled) -> None:
         job = self._state.jobs.get(event.job_id)
         if job is None or job.stream is not None:
-            raise ValueError(f"job {event.job_id} was cancelled without waiting")
+            raise ValueError(f"job {event.job_id} was cancelled but is not pending")
         del self._state.jobs[event.job_id]
         self._leave_queue(job)
         self._policy.left(job)
@@ -286,16 +289,16 @@ class Committer:
     def _pool_changed(self, event: PoolChanged) -> None:
         pool = self._state.pools.get(event.pool)
         if pool is None:
-            raise ValueError(f"there is no pool {event.pool!r}")
+            raise ValueError(f"no pool {event.pool!r}")
         if not 0 <= event.quota <= MAX_QUOTA:
-            raise ValueError(f"pool {event.pool}: a quota is 0 to {MAX_QUOTA}")
+            raise ValueError(f"pool {event.pool}: quota must be 0 to {MAX_QUOTA}")
         lend = pool.lend_limit if event.lend_limit is None else event.lend_limit
         borrow = pool.borrow_limit if event.borrow_limit is None else event.borrow_limit
         weight = pool.weight if event.weight is None else event.weight
         check_sharing(event.pool, lend, borrow, weight)
         owned = pool.group.quota + event.quota - pool.quota
         if owned > MAX_GROUP:
-            raise ValueError(f"pool {event.pool}: a sharing group owns at most {MAX_GROUP} GPUs")
+            raise ValueError(f"pool {event.pool}: a sharing group may own at most {MAX_GROUP} GPUs")
         if self._state.places is not None:
             self._state.places.set_quota(pool.name, event.quota, event.cells)
             self.came_free = True
@@ -315,9 +318,11 @@ class Committer:
     def _gpus_out(self, event: GpusOut) -> None:
         pool = self._state.pools.get(event.pool)
         if pool is None:
-            raise ValueError(f"there is no pool {event.pool!r}")
+            raise ValueError(f"no pool {event.pool!r}")
         if self._state.places is not None or not 0 <= event.gpus <= MAX_GROUP:
-            raise ValueError(f"pool {event.pool}: without cells 0 to {MAX_GROUP} GPUs are out")
+            raise ValueError(
+                f"pool {event.pool}: GPUs out must be 0 to {MAX_GROUP}, in a cluster without cells"
+            )
         pool.group.out = event.gpus
         self.accounts.relimit(pool.group)
         self._state.dirty[pool] = None
@@ -327,20 +332,20 @@ class Committer:
 
     def _node_back(self, event: NodeBack) -> None:
         self._places().bring_back(event.node)
-        # Whoever had no place there may have one now.
+        # Any pending job may fit on the node.
         self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
 
     def _places(self) -> Places:
         places = self._state.places
         if places is None:
-            raise ValueError("there are no nodes in a cluster without cells")
+            raise ValueError("a cluster without cells has no nodes")
         return places
 
     def _forecast_updated(self, event: ForecastUpdated) -> None:
         pools, windows = self._state.pools, range(len(self._state.options.windows))
         for load in event.loads:
             if load.pool not in pools or load.window not in windows or load.gpus < 0:
-                raise ValueError(f"there is no forecast {load}")
+                raise ValueError(f"invalid forecast {load}")
         for name, window, gpus in event.loads:
             pool = pools[name]
             pool.load[window] = gpus
@@ -351,7 +356,7 @@ class Committer:
 
     def _run_times_updated(self, event: RunTimesUpdated) -> None:
         if not self._policy.needs.updates:
-            raise ValueError("this policy takes no new estimates")
+            raise ValueError("the policy does not accept updated estimates")
         jobs = self._state.jobs
         for job_id, run_time in event.estimates:
             job = jobs.get(job_id)
@@ -367,7 +372,7 @@ class Committer:
     def _priority_changed(self, event: PriorityChanged) -> None:
         job = self._state.jobs.get(event.job_id)
         if job is None or job.stream is not None:
-            raise ValueError(f"job {event.job_id}: no waiting job gets a priority by that name")
+            raise ValueError(f"job {event.job_id} got a priority but is not pending")
         check_priority(event.job_id, event.priority)
         self._leave_queue(job)
         self._policy.left(job)
@@ -377,10 +382,10 @@ class Committer:
         self._state.dirty[job.pool] = None
 
     def _time_passed(self, event: TimePassed) -> None:
-        """Only the decision pass that follows is wanted."""
+        """Do nothing: the decision pass that follows is what the event is for."""
 
     def _take_back(self, job: JobState) -> None:
-        """Take a job's GPUs, and its place, from it."""
+        """Release a job's GPUs and cells."""
         if self._state.places is not None:
             self._state.places.free(job.job.id)
             self.came_free = True
@@ -393,11 +398,11 @@ class Committer:
         self._state.waiting -= 1
 
     def _join_aside(self, job: JobState) -> None:
-        """Have a job wait in its place among those that came before and after it."""
+        """Queue a job at its place in the order of arrival and priority."""
         job.pool.aside[job.sequence] = job
         job.pool.pending_width += job.gpus
         self._state.waiting += 1
 
     def check(self) -> None:
-        """Assert that loans stand where they should; O(pools)."""
+        """Assert that loans are consistent. O(pools)."""
         self.accounts.check(self._state.groups)

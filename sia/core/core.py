@@ -1,4 +1,4 @@
-"""`Core.step`: one instant in, its decisions out."""
+"""The decision core: `Core.step` takes the events of one instant and returns the decisions."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from sia.state.state import ClusterState
 
 
 class Core:
-    """One cluster under one policy. The drivers (replay, daemon) call `step` and nothing else.
+    """One cluster under one policy. The drivers (replay, daemon) call only `step`.
 
     Attributes:
-        state: What it knows.
-        policy: Who proposes.
+        state: The pools, groups and jobs.
+        policy: The policy, which makes proposals.
         committer: The only writer of the state.
-        wake: When it last asked to be called (seconds); minus infinity if that time has come.
+        wake: When it last asked to be called (seconds), minus infinity once that time has come.
     """
 
     def __init__(
@@ -31,12 +31,13 @@ class Core:
         options: Options | None = None,
         cells: Cells | None = None,
     ) -> None:
-        """Build an empty cluster, of `cells` if they are given.
+        """Build a cluster without jobs, with `cells` if given.
 
-        Raises ValueError as `ClusterState` does, and for a policy that knows no cells.
+        Raises ValueError as `ClusterState` does, and for cells with a policy that does not support
+        them.
         """
         if cells is not None and not policy.places:
-            raise ValueError(f"{type(policy).__name__} knows no cells")
+            raise ValueError(f"policy {type(policy).__name__} does not support cells")
         self.state = ClusterState(pools, options or Options(), cells)
         self.policy = policy
         policy.attach(self.state)
@@ -44,17 +45,21 @@ class Core:
         self.wake = float("-inf")
 
     def step(self, now: float, events: Sequence[Event]) -> list[Decision]:
-        """Apply all events of this instant, then decide once.
+        """Apply all events of this instant, then make one decision pass.
 
-        Raises ValueError when time runs backwards, with nothing changed, or when an event cannot
-        have happened: see `Committer.apply`.
+        Args:
+            now: The time in seconds. It must not be before the time of the last step.
+            events: The events, in any order; they are applied in the order of `events.RANK`.
+
+        Raises ValueError if time runs backwards, with nothing changed, or for an event that cannot
+        have happened; see `Committer.apply`.
         """
         state = self.state
         if not now >= state.now:
             raise ValueError(f"time runs backwards: {now} after {state.now}")
         state.now = now
         if now >= self.wake:
-            self.wake = float("-inf")  # it has come, and may be wished for again
+            self.wake = float("-inf")  # the time has come; the policy may ask for it again
         decisions: list[Decision] = []
         if len(events) > 1:
             events = sorted(events, key=lambda event: RANK[type(event)])
@@ -73,7 +78,7 @@ class Core:
                     self.committer.resize(proposal, now, decisions)  # type: ignore[arg-type]
         except RefusedError as refused:
             decisions.append(ProposalRefused(refused.job_id, refused.why))
-            # The policy was cut short: have it look at everything again, soon.
+            # The pass was cut short: mark all pools as changed and wake at the next tick.
             state.dirty.update(dict.fromkeys(state.pools.values()))
             self._ask((now // state.options.tick + 1.0) * state.options.tick, decisions)
             return decisions
@@ -81,18 +86,18 @@ class Core:
         return decisions
 
     def _ask(self, time: float, decisions: list[Decision]) -> None:
-        """Wish to be woken, unless that is what was wished last."""
-        assert time >= self.state.now, f"{time} is no time to be woken at after {self.state.now}"
+        """Ask to be woken at a time, unless the last wake asked for is the same."""
+        assert time >= self.state.now, f"wake at {time} is before {self.state.now}"
         if time != self.wake:
             self.wake = time
             decisions.append(WakeAt(time))
 
     def copy(self) -> Core:
-        """A core in the same state that shares nothing with this one: for "what if". O(state)."""
+        """Return an independent core in the same state, for what-if questions. O(state)."""
         return deepcopy(self)
 
     def check(self) -> None:
-        """Assert every invariant of the state, of the loans and of the policy's own queues."""
+        """Assert every invariant of the state, the loans and the policy's queues."""
         self.state.check()
         self.committer.check()
         self.policy.check()

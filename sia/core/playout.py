@@ -1,4 +1,4 @@
-"""The core run forward in virtual time: replays, virtual clocks, what-if questions."""
+"""Running the core forward in virtual time: replays, virtual clocks, what-if questions."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from sia.model import Job
 
 
 class Arrival(NamedTuple):
-    """A job that will be submitted at `job.submit`, and how long it will in truth run (seconds)."""
+    """A job that is submitted at `job.submit`, and its real run time in seconds."""
 
     job: Job
     duration: float
 
 
 Followers = Callable[[float, str], Sequence[Arrival]]
-"""Told that a job ended at a time, answers with jobs that are submitted, then or later, for it."""
+"""Called with time and id of each job that ends; returns jobs to submit then or later."""
 
 
 Fact = (
     PoolChanged | LendingSwitched | GpusOut | NodeOut | NodeBack | PriorityChanged | FutureRevealed
 )  # fmt: skip
-"""What may happen besides submissions and ends."""
+"""Events besides submissions and ends of jobs."""
 
 
 NOTHING: Mapping[str, float] = {}
 
 
 class Instant(NamedTuple):
-    """What happened at one moment, and what was decided."""
+    """The events and decisions of one moment."""
 
     now: float
     events: Sequence[Event]
@@ -68,13 +68,20 @@ def play(
     durations: Mapping[str, float] = NOTHING,
     followers: Followers | None = None,
 ) -> Iterator[Instant]:
-    """Play until every job has ended or nothing can happen any more; one step an instant.
+    """Yield one step per instant until every job has ended or nothing more can happen.
 
-    `arrivals` and the other `facts` are in order of time; `running` are the (end, job id) of jobs
-    that the core already runs, none of them past; `durations` says how long those run that wait in
-    it, and is asked when they start. Without `run_times` jobs come with the estimate 0, without
-    `loads` nothing is foreseen, without `followers` no job depends on another's end (an open loop).
     Jobs that can never start stay in the core's queues.
+
+    Args:
+        core: The core, which is changed.
+        arrivals: Jobs to submit, in order of time.
+        run_times: Predictor of run times. Without one every estimate is 0.
+        loads: Predictor of loads. Without one every forecast is 0.
+        facts: Other events, in order of time.
+        running: End and id of each job that runs in the core already; no end is past.
+        durations: Real run times of jobs pending in the core, by id, read when they start.
+        followers: Submits jobs in response to ends (a closed loop). Without it no job depends on
+            another job's end.
     """
     world = _World(core, arrivals, run_times, loads, facts, running, durations, followers)
     next_time, happen, step = world.next_time, world.happen, core.step
@@ -83,7 +90,7 @@ def play(
         events = happen(now)
         decisions = step(now, events)
         yield Instant(now, events, decisions)
-        moved: dict[str, None] = {}  # jobs that run anew, each once
+        moved: dict[str, None] = {}  # jobs that were started or resized
         for decision in decisions:
             kind = type(decision)
             if kind is StartJob:
@@ -106,7 +113,7 @@ def play(
 
 
 class _World:
-    """What will happen in virtual time: arrivals and facts in their order, ends from a heap."""
+    """The future in virtual time: arrivals and other events in order, and ends in a heap."""
 
     def __init__(
         self,
@@ -120,7 +127,7 @@ class _World:
         followers: Followers | None,
     ) -> None:
         self.wake = core.wake if core.wake > -inf else inf
-        self.stopped = False  # an attempt was, before its end: ends have to be looked at twice
+        self.stopped = False  # whether an attempt was stopped early, so ends may be stale
         self._jobs = core.state.jobs
         self._updates = run_times if core.policy.needs.updates else None
         self._arrivals, self._facts = arrivals, facts
@@ -132,7 +139,7 @@ class _World:
         self._waiting = durations
         self._following: list[tuple[float, int, Arrival]] = []  # submission, order
         self._follow_ups = 0
-        # End, order of the start, job, attempt: the end of an earlier attempt is void.
+        # End, order of the start, job, attempt. Ends of earlier attempts are stale.
         self._ends: list[tuple[float, int, str, int]] = []
         self._starts = 0
         for i, (end, job_id) in enumerate(running, -len(running)):
@@ -143,7 +150,7 @@ class _World:
 
     @property
     def over(self) -> bool:
-        """Nothing runs, and nothing more will happen."""
+        """Whether nothing runs and nothing is to come."""
         return (
             not self._ends
             and not self._following
@@ -152,7 +159,7 @@ class _World:
         )
 
     def next_time(self) -> float:
-        """When the next thing happens; infinite if nothing does."""
+        """Return when the next event happens, or infinity."""
         now = min(self._submits[self._next_arrival], self._fact_times[self._next_fact], self.wake)
         if self._following and self._following[0][0] < now:
             now = self._following[0][0]
@@ -164,12 +171,12 @@ class _World:
         return now
 
     def _holds(self, end: tuple[float, int, str, int]) -> bool:
-        """Whether the attempt that was to end then still runs."""
+        """Return whether the attempt with this end is still running."""
         job = self._jobs.get(end[2])
         return job is not None and job.attempt == end[3] and job.stream is not None
 
     def run(self, now: float, job_id: str) -> None:
-        """Have a job that was started or resized end when its work is done."""
+        """Schedule the end of a job that was started or resized."""
         job = self._jobs[job_id]
         if job.stream is not None:  # it may have been preempted in the same pass
             if job.attempt == 1:
@@ -185,7 +192,7 @@ class _World:
             heappush(self._ends, (end, self._starts, job_id, job.attempt))
 
     def happen(self, now: float) -> list[Event]:
-        """All that happens at this moment, ends first; predictors hear of it and are asked."""
+        """Return the events of this moment, ends first. Predictors are informed and queried."""
         events: list[Event] = []
         ends = self._ends
         while ends and ends[0][0] <= now:

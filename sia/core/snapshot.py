@@ -1,10 +1,9 @@
-"""A core as plain values, and a core made of them again.
+"""Snapshots of a core as plain values.
 
-`dump` says all that a core knows, `restore` makes one that decides from then on exactly what the
-other one does, whatever happens, at any moment between two steps. Kept are facts: what pools own,
-what jobs do and on whose GPUs, in the order in which loans were made; what the next pass has to
-look at; which cells are whose; and what the policy remembers that no state shows
-(`Policy.memory`). Sums, queues and indexes are worked out anew.
+`dump` returns the whole state of a core between two steps. `restore` builds a core that makes
+exactly the same decisions from then on. A snapshot holds facts: quotas, jobs and their loans in the
+order in which they were made, pools to consider in the next pass, cells, and what the policy
+remembers (`Policy.memory`). Sums, queues and indexes are recomputed.
 """
 
 from __future__ import annotations
@@ -26,54 +25,54 @@ from sia.state.places import Places
 from sia.state.state import ClusterState, JobState, PoolState
 
 VERSION = 2
-"""Of the format: another number for every change that older code would misread."""
+"""Version of the format. Increase it for each change that older code would misread."""
 
 
 class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """A job; all but the first three is of one that runs, or has run. As in `JobState`."""
+    """A job, as in `JobState`. Fields after `arrival` are set for jobs that run or have run."""
 
     job: Job
     run_time: float
     arrival: int
     stream: Stream | None = None
     width: int = 0
-    """GPUs that it runs on, where they are not the job's own number."""
+    """GPUs that it runs on, if not its own width."""
     attempt: int = 0
     start: float = 0.0
     done: float = 0.0
     overhead: float = 0.0
     speed: float = 1.0
     loans: tuple[tuple[str, int], ...] = ()
-    """(pool, GPUs): who lends them to it, oldest first."""
+    """(pool, GPUs) of each lender, oldest first."""
 
 
 class PoolSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
-    """A pool with the quota, limits and weight of the moment."""
+    """A pool with its current quota, limits and weight."""
 
     pool: Pool
     load: tuple[int, ...]
     """TotalNewLoad of each window."""
     lent_to: tuple[str, ...]
-    """Jobs on GPUs of its quota, its own spare ones included; the oldest loan first."""
+    """Jobs on GPUs of its quota, its own spare jobs included; oldest loan first."""
 
 
 class PlacesSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
-    """The cells of a cluster that has some."""
+    """The cells of a cluster that has cells."""
 
     cells: CellsSnapshot
     chains: dict[str, str]
-    """Of each pool; empty where its group never owned cells."""
+    """The chain of each pool, "" if its group never owned cells."""
     came_free: bool
     placeless: tuple[str, ...]
-    """Pools with jobs for which others' cells were missing."""
+    """Pools with jobs that wait for cells which jobs of other pools may free."""
 
 
 class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
-    """A core at one moment between two steps. Times are seconds; None is minus infinity."""
+    """A core between two steps. Times are in seconds; None is minus infinity."""
 
     version: int
     policy: str
-    """The policy's class."""
+    """The name of the policy's class."""
     options: Options
     now: float | None
     wake: float | None
@@ -85,12 +84,14 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     dirty: tuple[str, ...]
     """Pools that changed since the last pass."""
     overdrawn: tuple[str, ...]
-    """The first pool of each group that lends GPUs it has lost."""
+    """The first pool of each group with a pool that lends GPUs it lost."""
     memory: Any = None
     cells: PlacesSnapshot | None = None
     out: dict[str, int] | UnsetType = UNSET
-    """GPUs that are out where there are no cells, by the first pool of each group that has some;
-    not written where none has."""
+    """GPUs that are out in a cluster without cells, by the first pool of each affected group.
+
+    Left out if there are none.
+    """
 
 
 class _Version(Struct):
@@ -98,12 +99,12 @@ class _Version(Struct):
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """As JSON: the same bytes for the same snapshot. O(n)."""
+    """Return the snapshot as JSON, with the same bytes for equal snapshots. O(n)."""
     return json.encode(snapshot, order="deterministic")
 
 
 def decode(data: bytes) -> Snapshot:
-    """From JSON. Raises ValueError for another version and for what is no snapshot. O(n)."""
+    """Parse JSON. Raises ValueError for another version or an invalid snapshot. O(n)."""
     _check_version(json.decode(data, type=_Version).version)
     return json.decode(data, type=Snapshot)
 
@@ -111,13 +112,13 @@ def decode(data: bytes) -> Snapshot:
 def _check_version(version: int) -> None:
     if version != VERSION:
         raise ValueError(
-            f"a snapshot of version {version}; this one reads {VERSION}: restore it with the "
-            "release that wrote it"
+            f"snapshot version {version} is not supported (expected {VERSION}); restore it with "
+            "the release that wrote it"
         )
 
 
 def dump(core: Core) -> Snapshot:
-    """All that a core knows; it shares nothing with the core. O(jobs + pools + cells)."""
+    """Return a snapshot that shares nothing with the core. O(jobs + pools + cells)."""
     state = core.state
     return Snapshot(
         version=VERSION,
@@ -189,19 +190,20 @@ def _cells_record(core: Core, places: Places) -> PlacesSnapshot:
 
 
 def restore(snapshot: Snapshot, policy: Policy) -> Core:
-    """A core that goes on where the one stood that was dumped. O(n · log n) in jobs, pools, cells.
+    """Build a core that continues from a snapshot. O(n · log n) in jobs, pools and cells.
 
     Args:
-        snapshot: Of `dump`.
-        policy: A new one, of the class that the snapshot names.
+        snapshot: A result of `dump`.
+        policy: A new policy of the class that the snapshot names.
 
     Raises:
-        ValueError: It is of another version or policy, or contradicts itself; there is no core
-            then.
+        ValueError: The snapshot has another version or policy, or contradicts itself.
     """
     _check_version(snapshot.version)
     if snapshot.policy != type(policy).__name__:
-        raise ValueError(f"a snapshot of {snapshot.policy}, not of {type(policy).__name__}")
+        raise ValueError(
+            f"the snapshot is of policy {snapshot.policy}, not {type(policy).__name__}"
+        )
     try:
         core = Core([record.pool for record in snapshot.pools], policy, snapshot.options)
         _fill(core, snapshot)
@@ -214,7 +216,7 @@ def restore(snapshot: Snapshot, policy: Policy) -> Core:
 def _fill(core: Core, snapshot: Snapshot) -> None:
     state, accounts = core.state, core.committer.accounts
     if not all(t is None or -inf < t < inf for t in (snapshot.now, snapshot.wake)):
-        raise ValueError("the time, and when it wakes, are finite")
+        raise ValueError("now and wake must be finite")
     state.now = -inf if snapshot.now is None else snapshot.now
     core.wake = -inf if snapshot.wake is None else snapshot.wake
     if snapshot.cells is not None:
@@ -224,7 +226,7 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
         _lend(state, record)
     out = {} if snapshot.out is UNSET else snapshot.out
     if out and (snapshot.cells is not None or min(out.values()) < 0):
-        raise ValueError("without cells 0 or more GPUs are out")
+        raise ValueError("GPUs out must be at least 0, in a cluster without cells")
     for group in state.groups_of(out):
         group.out = out[group.first]
     for group in state.groups:
@@ -240,7 +242,7 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
 def _place(core: Core, record: PlacesSnapshot) -> None:
     state = core.state
     if not core.policy.places:
-        raise ValueError(f"{type(core.policy).__name__} knows no cells")
+        raise ValueError(f"policy {type(core.policy).__name__} does not support cells")
     quotas = [{pool.name: pool.quota for pool in group.pools} for group in state.groups]
     state.places = Places(Cells.restore(record.cells), quotas, record.chains)
     state.placeless = state.pools_of(record.placeless)
@@ -248,18 +250,18 @@ def _place(core: Core, record: PlacesSnapshot) -> None:
 
 
 def _submit(state: ClusterState, snapshot: Snapshot) -> None:
-    """Have all jobs wait or run again."""
+    """Restore all jobs, pending and running."""
     jobs, pools, places = state.jobs, state.pools, state.places
     before = 0
     if not 0 <= snapshot.arrivals < STRIDE:
-        raise ValueError(f"{snapshot.arrivals} jobs cannot have arrived")
+        raise ValueError(f"arrivals must be 0 to {STRIDE - 1} (got {snapshot.arrivals})")
     for record in snapshot.jobs:
         job, arrival = record.job, record.arrival
         pool = pools.get(job.pool)
         if pool is None:
-            raise ValueError(f"job {job.id}: there is no pool {job.pool!r}")
+            raise ValueError(f"job {job.id}: no pool {job.pool!r}")
         if job.id in jobs or not before < arrival <= snapshot.arrivals:
-            raise ValueError(f"job {job.id} is there twice, or not in order of arrival")
+            raise ValueError(f"job {job.id} is listed twice or not in order of arrival")
         check_job(job, record.run_time)
         before = arrival
         made = jobs[job.id] = JobState(job, pool, record.run_time, arrival)
@@ -275,21 +277,23 @@ def _submit(state: ClusterState, snapshot: Snapshot) -> None:
 
 
 def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
-    """Have a job where it is in its run, and count its GPUs."""
+    """Restore the progress and the GPUs of a job."""
     times = record.start, record.done, record.overhead, record.speed
     if not all(-inf < time < inf for time in times) or record.start > state.now:
-        raise ValueError(f"job {job.job.id}: its times {times} are none, or are to come")
+        raise ValueError(f"job {job.job.id}: times {times} are not finite or in the future")
     if not 0 <= record.width <= MAX_QUOTA or record.attempt < 1 or record.overhead < 0:
-        raise ValueError(f"job {job.job.id}: its width, attempts or overhead cannot be")
+        raise ValueError(f"job {job.job.id}: width, attempt or overhead is out of bounds")
     job.stream, job.width = record.stream, record.width or job.width
     job.attempt, job.start = record.attempt, record.start
     job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
     for donor, gpus in record.loans:
         if donor not in state.pools or gpus < 1 or state.pools[donor] in job.loans:
-            raise ValueError(f"job {job.job.id}: {gpus} GPUs are lent by {donor!r}, or twice")
+            raise ValueError(
+                f"job {job.job.id}: invalid or duplicate loan of {gpus} GPUs by {donor!r}"
+            )
         job.loans[state.pools[donor]] = gpus
     if sum(job.loans.values()) != (job.width if job.stream is Stream.SPARE else 0):
-        raise ValueError(f"job {job.job.id}: its loans do not add up to its GPUs")
+        raise ValueError(f"job {job.job.id}: loans do not add up to its GPUs")
     if job.stream is Stream.DEDICATED:
         job.pool.dedicated += job.width
     elif job.stream is Stream.SPARE:
@@ -297,15 +301,15 @@ def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
 
 
 def _lend(state: ClusterState, record: PoolSnapshot) -> None:
-    """Have a pool lend again, and foresee what it does."""
+    """Restore the loans and forecasts of a pool."""
     pool = state.pools[record.pool.name]
     if len(record.load) != len(state.options.windows) or min(record.load, default=0) < 0:
-        raise ValueError(f"pool {pool.name}: a load of 0 or more is foreseen in each window")
+        raise ValueError(f"pool {pool.name}: load must have one value of at least 0 per window")
     pool.load = [*record.load]
     for job_id in record.lent_to:
         job = state.jobs.get(job_id)
         if job is None or job_id in pool.lent_to or pool not in job.loans:
-            raise ValueError(f"pool {pool.name}: it lends job {job_id} nothing, or twice")
+            raise ValueError(f"pool {pool.name}: no loan or a duplicate loan to job {job_id}")
         pool.lent_to[job_id] = job
         pool.lent += job.loans[pool]
         pool.lent_own += job.loans[pool] if job.pool is pool else 0

@@ -1,7 +1,8 @@
-"""The policies, one file each, and what they have in common.
+"""The policies, one file each, and their common interface.
 
-A policy proposes; `sia.commit` re-checks and does it. It hears of each job that joins or leaves a
-queue, reads the state, and yields proposals; after each yield the state shows the change.
+A policy makes proposals; `sia.core.commit` checks them and carries them out. A policy is told of
+each job that joins or leaves a queue, reads the state, and yields proposals. After each yield the
+state reflects the change.
 """
 
 from __future__ import annotations
@@ -17,22 +18,25 @@ from sia.state.state import ClusterState, JobState, PoolState
 
 
 class Needs(NamedTuple):
-    """What a policy must be given to decide, and be able to do."""
+    """What a policy must be given in order to decide, and what drivers must support."""
 
     run_times: bool = False
     updates: bool = False
-    """That estimates of waiting jobs may change: such a job leaves its queue and joins it again."""
+    """Whether estimates of pending jobs may change.
+
+    Such a job leaves its queue and joins it again.
+    """
     loads: bool = False
     future: bool = False
     preemption: bool = False
-    """That jobs may be stopped, go on later, or change their width: they run in segments."""
+    """Whether jobs may be stopped and resumed, or resized, so that they run in segments."""
 
 
 class StartProposal(NamedTuple):
-    """The proposal to start a waiting job now, on its own number of GPUs if `width` is 0.
+    """Start a pending job now, on its own width if `width` is 0.
 
-    The job may still wait after it: in a cluster with cells, where there were none for it; as a
-    spare one, where limits do not let its pool borrow what it lacks (`PoolState.room`).
+    The job may stay pending: in a cluster with cells, if none are available for it; as a spare
+    start, if limits do not let its pool borrow enough (`PoolState.room`).
     """
 
     job: JobState
@@ -40,35 +44,35 @@ class StartProposal(NamedTuple):
     reason: str
     width: int = 0
     holds: ReservedGpus | None = None
-    """In cells: what a spare start must leave free."""
+    """In a cluster with cells: the reservations that a spare start must respect."""
 
 
 class ReserveCells(NamedTuple):
-    """The proposal to keep cells of its pool for a job that has run elsewhere (§5.5, reservation).
+    """Reserve cells of its pool for a job that started in spare cells (§5.5).
 
-    In a cluster with cells they may not be there: nothing is kept then.
+    If the pool has no such cells now, nothing is reserved.
     """
 
     job: JobState
 
 
 class ReleaseCells(NamedTuple):
-    """The proposal to keep cells for a job no longer."""
+    """Release the cells reserved for a job."""
 
     job: JobState
 
 
 class PreemptProposal(NamedTuple):
-    """The proposal to stop a running job, which then waits again with the work it has done."""
+    """Stop a running job, which becomes pending again and keeps the work it has done."""
 
     job: JobState
     reason: str
 
 
 class ResizeProposal(NamedTuple):
-    """The proposal to go on with a running job on another number of GPUs.
+    """Continue a running job on another number of GPUs.
 
-    A spare job may keep its width after it: limits let its pool borrow no more.
+    A spare job may keep its width if limits do not let its pool borrow more.
     """
 
     job: JobState
@@ -78,65 +82,68 @@ class ResizeProposal(NamedTuple):
 
 
 Proposal = StartProposal | ReserveCells | ReleaseCells | PreemptProposal | ResizeProposal | float
-"""A change, or a time (seconds) at which to be asked again even if nothing happens."""
+"""A change, or a time in seconds at which to be called again even without an event."""
 
 
 class Policy:
-    """Base of all policies: no queues of its own, no proposals."""
+    """Base class of all policies, with no queues and no proposals."""
 
     needs = Needs()
     shares = False
     places = False
-    """That it knows what to do where there are cells, but none for a job that quota has room for:
-    within a pass, once they were not there they stay so, for this job and wider ones."""
+    """Whether the policy supports clusters with cells, in which a job within quota may find no
+    cells. Within a pass, cells that a job did not find stay unavailable to it and to wider jobs."""
 
     state: ClusterState
 
     def attach(self, state: ClusterState) -> None:
-        """Take the state to read from, and index what waits in it already."""
+        """Take the state to read from, and index its pending jobs."""
         self.state = state
         for waiting in sorted(state.jobs.values(), key=lambda job: job.sequence):
             if waiting.stream is None:
                 self.submitted(waiting)
-        state.dirty.update(dict.fromkeys(state.pools.values()))  # all is news to this policy
+        state.dirty.update(
+            dict.fromkeys(state.pools.values())
+        )  # a new policy has considered none of them
 
     def submitted(self, job: JobState) -> None:
-        """A job joined its pool's queue: it is new, was preempted, or is another one there.
+        """Add a job that joined its pool's queue: a new one, a preempted one, or a changed one.
 
-        That is, it has another estimate or priority; it had left, and is still in `state.jobs`.
+        A job whose estimate or priority changes first leaves the queue while still in `state.jobs`.
         """
 
     def left(self, job: JobState) -> None:
-        """A job left its queue: it was started, cancelled, or gets another estimate or priority."""
+        """Remove a job that left its queue: started, cancelled, or about to change."""
 
     def finished(self, job: JobState) -> None:
-        """A running job ended; its `stream` is still the one that it ran in."""
+        """Remove a running job that ended; its `stream` is still set."""
 
     def revealed(self, jobs: Sequence[FutureJob]) -> None:
-        """The future is known from now on."""
+        """Take the future jobs, for policies that need them."""
 
     def memory(self) -> Any:
-        """All that it knows and no state shows, as plain values; None where that is nothing.
+        """Return everything the policy remembers and the state does not show, or None.
 
-        Numbers, texts, lists, and dicts by text: JSON gives them back as they were. Pools and jobs
-        by name, groups by `GroupState.first`. It changes nothing.
+        The value consists of numbers, strings, lists, and dicts by string, so that JSON preserves
+        it. Pools and jobs are given by name, groups by `GroupState.first`. The call changes
+        nothing.
         """
         return None
 
     def resume(self, state: ClusterState, memory: Any) -> None:
-        """Attach to a state that was restored, and remember.
+        """Attach to a restored state and take the memory.
 
-        From now on it proposes what the policy would have that said `memory`. `state.dirty` is set
-        after this. Raises ValueError for a memory that contradicts the state.
+        From then on the policy proposes the same as the policy that returned `memory`. The caller
+        sets `state.dirty` afterwards. Raises ValueError if the memory contradicts the state.
         """
         self.attach(state)
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Yield what to start now, one by one; the state changes between two yields."""
+        """Yield proposals one by one; the state changes between two yields."""
         yield from ()
 
     def due(self) -> float:
-        """When the policy will do something whatever else happens; infinite if it will not."""
+        """Return when the policy will act without an event, or infinity."""
         return inf
 
     def rank(self, job: JobState) -> Any:
@@ -148,21 +155,22 @@ class Policy:
 
 
 def stream_of(pool: PoolState, width: int) -> Stream:
-    """The stream of a start by a policy that shares without telling two streams apart."""
+    """Return the stream of a start by a policy that does not distinguish the two streams."""
     return Stream.DEDICATED if pool.dedicated + width <= pool.quota else Stream.SPARE
 
 
 def is_barred(job: JobState) -> bool:
-    """A limit on lending or borrowing keeps a waiting job from starting, were all else well. O(1).
+    """Return whether limits on lending or borrowing alone keep a pending job from starting. O(1).
 
-    Within a pass, while no job is stopped, it stays so, for this job and wider ones of its pool.
+    Within a pass in which no job is stopped, the answer stays True for this job and wider ones of
+    its pool.
     """
     pool, width = job.pool, job.width
     return pool.group.limited and width > pool.room and pool.dedicated + width > pool.quota
 
 
 def anywhere(job: JobState, reason: str) -> Iterator[StartProposal]:
-    """A start by such a policy: in cells, on spare ones if the pool's own are not there."""
+    """Yield a start in the pool's own cells and, if they are unavailable, in spare cells."""
     first = stream_of(job.pool, job.width)
     yield StartProposal(job, first, reason)
     if job.stream is None and first is Stream.DEDICATED:
@@ -170,11 +178,11 @@ def anywhere(job: JobState, reason: str) -> Iterator[StartProposal]:
 
 
 def names() -> list[str]:
-    """All policies that are installed, sorted."""
+    """Return the names of all installed policies, sorted."""
     return list(plugins("sia.policies"))
 
 
 def load(name: str) -> type[Policy]:
-    """The policy of that name. Raises KeyError if none is installed under it."""
+    """Return the policy class of this name. Raises KeyError if none is installed."""
     policy: type[Policy] = load_plugin("sia.policies", name)
     return policy

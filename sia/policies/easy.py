@@ -1,4 +1,4 @@
-"""EASY backfill in each pool, no sharing."""
+"""EASY backfilling in each pool, without sharing."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from sia.state.state import ClusterState, JobState, PoolState
 
 
 class Easy(Policy):
-    """First come, first served; others go ahead if the head, by the estimates, starts no later.
+    """First come, first served; later jobs may start if they do not delay the head.
 
-    The head is promised the instant at which enough will have ended. A later job may start if it
-    will be gone by then, or if it runs on GPUs that the head leaves over.
+    By the run-time estimates, the head is promised the time at which enough running jobs will have
+    ended. A later job may start if it ends by then, or if it fits in the GPUs that the head leaves
+    over.
     """
 
     needs = Needs(run_times=True)
 
     def attach(self, state: ClusterState) -> None:
-        """Keep each pool's queues, and what runs of it by when it should end."""
+        """Index each pool's pending jobs, and its running jobs by estimated end."""
         self._queues: dict[PoolState, dict[tuple[int, int], Earliest]] = {
             pool: {}
             for pool in state.pools.values()  # by width and priority
@@ -37,12 +38,12 @@ class Easy(Policy):
                 self._running[job.pool].add(_end(job))
 
     def submitted(self, job: JobState) -> None:
-        """O(log n) in the pool's queue."""
+        """Add a job to the pool's queue. O(log n)."""
         queue = self._queues[job.pool].setdefault((job.width, job.job.priority), Earliest())
         queue.add(job.sequence, job.run_time)
 
     def left(self, job: JobState) -> None:
-        """O(log n) in the pool's queue."""
+        """Remove a job from the pool's queue. O(log n)."""
         queues, kind = self._queues[job.pool], (job.width, job.job.priority)
         queues[kind].remove(job.sequence)
         if not queues[kind]:
@@ -51,11 +52,11 @@ class Easy(Policy):
             self._running[job.pool].add(_end(job))
 
     def finished(self, job: JobState) -> None:
-        """O(log n) in what runs of the pool."""
+        """Remove a running job. O(log n)."""
         self._running[job.pool].remove(_end(job))
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Start heads, then whoever does not delay the next one, in order of arrival."""
+        """Start heads, then the first jobs that do not delay the next head."""
         for pool in self.state.dirty:
             while (head := pool.head) is not None:
                 free = pool.quota - pool.dedicated
@@ -65,10 +66,12 @@ class Easy(Policy):
                 job = self._backfill(pool, head, free, now)
                 if job is None:
                     break
-                yield StartProposal(job, Stream.DEDICATED, "does not delay the head of its pool")
+                yield StartProposal(
+                    job, Stream.DEDICATED, "backfilled, does not delay the head of its pool"
+                )
 
     def _backfill(self, pool: PoolState, head: JobState, free: int, now: float) -> JobState | None:
-        """The first job that may go before the head.
+        """Return the first job that may start before the head, or None.
 
         O(different widths and priorities · log n + head's width).
         """
@@ -88,8 +91,8 @@ class Easy(Policy):
     def _promise(
         running: Iterable[tuple[float, int, int]], head: JobState, free: int, now: float
     ) -> tuple[float, int]:
-        """When the head can start if all run as estimated, and the GPUs it then leaves over."""
-        promised = inf  # if it never can, it holds nobody up
+        """Return the head's estimated start, and the GPUs that it then leaves over."""
+        promised = inf  # a head that can never start blocks no job
         for end, _, width in running:
             if end > promised:
                 break
@@ -99,7 +102,7 @@ class Easy(Policy):
         return promised, free - head.width
 
     def check(self) -> None:
-        """Queues and ends are those of the state."""
+        """Assert that queues and estimated ends match the state."""
         for pool, queues in self._queues.items():
             assert sum(map(len, queues.values())) == len(pool.waiting()), pool.name
             for queue in queues.values():

@@ -1,11 +1,13 @@
-"""Elastic max-min: GPUs are dealt evenly between pools and between jobs, anew at every change.
+"""Elastic max-min: GPUs are divided evenly between pools and between jobs at every change.
 
-Pools get GPUs one by one, each to the pool with the least allocation / quota whose jobs can use one
-more. Inside a pool jobs are admitted in order of arrival as long as their least widths fit in its
-share; what is left goes one by one to the admitted job with the fewest GPUs that can use one more.
-Limits on loans cut what pools get beyond their quotas.
-A job that says nothing runs on 1 GPU up to its width; one whose pool's share no longer has room for
-its least width is preempted. How fast a job runs on its GPUs is its demand (linear by default).
+Pools get GPUs one at a time, each to the pool with the lowest allocation / quota whose jobs can use
+one more. Within a pool, jobs are admitted in order of arrival while their minimum widths fit in the
+pool's share. The rest goes one at a time to the admitted job with the fewest GPUs that can use one
+more. Limits on loans reduce what pools get beyond their quotas.
+
+A job without limits of its own runs on 1 GPU up to its width. A job whose minimum width no longer
+fits in its pool's share is preempted. Its speed on a number of GPUs is its demand (linear by
+default).
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class _Memory(Struct):
-    """Of a pool's line; `news` are sequence numbers."""
+    """The line of a pool; `news` are sequence numbers."""
 
     pool: str
     share: int
@@ -46,7 +48,7 @@ class ElasticMaxMin(Policy):
     shares = True
 
     def attach(self, state: ClusterState) -> None:
-        """Take all jobs, running ones included, into their pools' lines."""
+        """Add all jobs, running ones included, to their pools' lines."""
         self._lines = {pool: _Line() for pool in state.pools.values()}
         for job in sorted(state.jobs.values(), key=lambda job: job.sequence):
             if job.stream is not None:
@@ -54,38 +56,38 @@ class ElasticMaxMin(Policy):
         super().attach(state)
 
     def memory(self) -> Any:
-        """How far each pool's line was admitted when widths were last dealt, and whose are due."""
+        """Return how many jobs of each pool were admitted last, and which are due for a change."""
         return to_builtins([line.memory(pool.name) for pool, line in self._lines.items()])
 
     def resume(self, state: ClusterState, memory: Any) -> None:
-        """Admit as many again."""
+        """Admit the same jobs again."""
         self.attach(state)
         kept = convert(memory, list[_Memory])
         if [line.pool for line in kept] != [*state.pools]:
-            raise ValueError("elastic max-min remembers the lines of other pools")
+            raise ValueError("the memory of elastic max-min is of other pools")
         for line, own in zip(self._lines.values(), kept, strict=True):
             line.resume(own)
 
     def submitted(self, job: JobState) -> None:
-        """O(log n); one that was preempted is in its line already."""
+        """Add a job to its pool's line, unless it is there already. O(log n)."""
         self._lines[job.pool].join(job)
 
     def left(self, job: JobState) -> None:
-        """O(log n); one that was started stays in its line."""
+        """Remove a job from its pool's line, unless it was started. O(log n)."""
         if job.stream is None:
             self._lines[job.pool].leave(job)
 
     def finished(self, job: JobState) -> None:
-        """O(log n)."""
+        """Remove a job from its pool's line. O(log n)."""
         self._lines[job.pool].leave(job)
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Take GPUs from who has more than its share, then give them to who has less."""
+        """Take GPUs from jobs above their share, then give GPUs to jobs below it."""
         for group in self.state.dirty_groups():
             wanted = self._deal(group)
             for job, width in wanted:
                 if not width:
-                    yield PreemptProposal(job, "the share of its pool has shrunk")
+                    yield PreemptProposal(job, "the share of its pool shrank")
                 elif job.stream is not None and width < job.width:
                     yield self._resize(job, width)
             for job, width in wanted:
@@ -93,7 +95,7 @@ class ElasticMaxMin(Policy):
                     yield from self._widen(job, width)
 
     def _deal(self, group: GroupState) -> list[tuple[JobState, int]]:
-        """Who is to run on other widths from now on, and on which; 0 is to wait."""
+        """Return the jobs that must change their width, with the new width; 0 is pending."""
         shares = deal(group, {p: self._lines[p].demand for p in group.pools})
         if group.limited:
             _cut(shares)
@@ -105,29 +107,29 @@ class ElasticMaxMin(Policy):
         return wanted
 
     def _widen(self, job: JobState, width: int) -> Iterator[Proposal]:
-        """Start a job, or give it more GPUs, if they are there."""
+        """Start or widen a job if the GPUs are idle."""
         if width <= job.pool.idle + job.frees:
             if job.stream is not None:
                 yield self._resize(job, width)
             else:
                 stream = stream_of(job.pool, width)
                 own = 0 if width == job.job.width else width
-                yield StartProposal(job, stream, "its share of all GPUs", own)
+                yield StartProposal(job, stream, "its share of the group's GPUs", own)
         if job.stream is None or job.width != width:
-            # A pool that shrank keeps what it gave up, or limits let its own borrow no more.
+            # The pool's reduced quota absorbed the GPUs, or limits allow no further borrowing.
             self._lines[job.pool].owe()
 
     def _resize(self, job: JobState, width: int) -> ResizeProposal:
         stream = stream_of(job.pool, width)
-        if job.stream is Stream.DEDICATED:  # a pool that shrank may have more than its quota
+        if job.stream is Stream.DEDICATED:  # after a reduction the pool may use more than its quota
             within = job.pool.dedicated - job.width + width <= job.pool.quota
             stream = Stream.DEDICATED if within or width < job.width else Stream.SPARE
         elif width < job.width and width > job.pool.idle + job.frees:
-            stream = Stream.SPARE  # keeps some of what it has: nothing is idle to move to
-        return ResizeProposal(job, width, stream, "its share of all GPUs")
+            stream = Stream.SPARE  # it keeps part of its loans, because nothing is idle
+        return ResizeProposal(job, width, stream, "its share of the group's GPUs")
 
     def check(self) -> None:
-        """Every job stands in its pool's line."""
+        """Assert that every job is in its pool's line."""
         jobs: dict[PoolState, list[JobState]] = {pool: [] for pool in self._lines}
         for job in self.state.jobs.values():
             jobs[job.pool].append(job)
@@ -136,13 +138,13 @@ class ElasticMaxMin(Policy):
 
 
 def deal(group: GroupState, demand: dict[PoolState, int]) -> dict[PoolState, int]:
-    """GPUs of each pool: the next one always goes to the least allocation / quota, ties by name.
+    """Return the share of each pool: each GPU goes to the lowest allocation / quota, ties by name.
 
-    O(pools · log pools). A pool without quota is served when nobody else wants more.
+    A pool without quota gets GPUs only when no other pool can use more. O(pools · log pools).
     """
     left = group.quota
     shares = dict.fromkeys(group.pools, 0)
-    # Who wants least of its quota is satisfied first.
+    # Pools that want the smallest part of their quota are satisfied first.
     owners = [pool for pool in group.pools if pool.quota and demand[pool]]
     owners.sort(key=lambda pool: demand[pool] / pool.quota)
     quota = sum(pool.quota for pool in owners)
@@ -162,7 +164,7 @@ def deal(group: GroupState, demand: dict[PoolState, int]) -> dict[PoolState, int
 
 
 def _cut(shares: dict[PoolState, int]) -> None:
-    """Take from pools what limits do not let them borrow; it stays idle. O(pools · log pools)."""
+    """Reduce shares to what limits allow to borrow; the rest stays idle. O(pools · log pools)."""
     lent = sum(
         min(pool.lend_limit, max(0, pool.quota - gpus)) * pool.group.lending
         for pool, gpus in shares.items()
@@ -174,7 +176,7 @@ def _cut(shares: dict[PoolState, int]) -> None:
 
 
 def _deal_rest(pools: list[PoolState], gpus: int, quota: int, shares: dict[PoolState, int]) -> None:
-    """All of these pools want more than their part of `gpus`, by quota; fractions in turn."""
+    """Divide `gpus` by quota between pools that all want more, then the remainder one by one."""
     for pool in pools:
         shares[pool] = gpus * pool.quota // quota
     left = gpus - sum(shares[pool] for pool in pools)
@@ -184,16 +186,18 @@ def _deal_rest(pools: list[PoolState], gpus: int, quota: int, shares: dict[PoolS
 
 
 class _Line:
-    """A pool's jobs in order of arrival: first those that are admitted, then the others."""
+    """A pool's jobs in order of arrival: first the admitted ones, then the others."""
 
     def __init__(self) -> None:
         self.demand = 0  # GPUs that all jobs together could use
         self.share = 0
         self._admitted: SortedDict[int, JobState] = SortedDict()
         self._others: SortedDict[int, JobState] = SortedDict()
-        self._least = 0  # of the admitted
+        self._least = 0  # sum of the minimum widths of the admitted jobs
         self._flexible: SortedDict[int, JobState] = SortedDict()  # admitted, can change width
-        self._kinds: Counter[tuple[int, int]] = Counter()  # least and most of the admitted
+        self._kinds: Counter[tuple[int, int]] = (
+            Counter()
+        )  # (minimum, maximum) width of the admitted
         self._news: dict[int, JobState] = {}  # admitted or dismissed since widths were last dealt
 
     def join(self, job: JobState) -> None:
@@ -202,7 +206,7 @@ class _Line:
         self.demand += _most(job)
         self._others[job.sequence] = job
         while self._admitted and self._admitted.peekitem(-1)[0] > job.sequence:
-            self._dismiss(self._admitted.peekitem(-1)[1])  # it may have to make room for this one
+            self._dismiss(self._admitted.peekitem(-1)[1])  # `deal` admits again in order
 
     def leave(self, job: JobState) -> None:
         self.demand -= _most(job)
@@ -217,17 +221,17 @@ class _Line:
     def resume(self, memory: _Memory) -> None:
         jobs = dict(self._others)
         if not 0 <= memory.admitted <= len(jobs) or not jobs.keys() >= set(memory.news):
-            raise ValueError(f"{memory.pool}: not so many jobs, or not these, are in its line")
+            raise ValueError(f"pool {memory.pool}: the memory names jobs that it does not have")
         for job in [*jobs.values()][: memory.admitted]:
             self._admit(job)
         self.share = memory.share
         self._news = {sequence: jobs[sequence] for sequence in memory.news}
 
     def owe(self) -> None:
-        self.share = -1  # deal again, whatever happens next
+        self.share = -1  # forces a new division at the next pass
 
     def deal(self, share: int) -> list[tuple[JobState, int]]:
-        """Who is to run on other widths from now on, and on which; 0 is to wait."""
+        """Return the jobs that must change their width, with the new width; 0 is pending."""
         self.share = share
         while self._admitted and self._least > share:
             self._dismiss(self._admitted.peekitem(-1)[1])
@@ -236,7 +240,7 @@ class _Line:
             if self._least + _least(job) > share:
                 break
             self._admit(job)
-        # Who is not where it should be; a pass may be cut short, so all of them are news again.
+        # Keep jobs that are not yet in their new state: a pass may have been cut short.
         self._news = {
             sequence: job
             for sequence, job in self._news.items()
@@ -250,7 +254,10 @@ class _Line:
         return changes + self._dealt(share)
 
     def _dealt(self, gpus: int) -> list[tuple[JobState, int]]:
-        """The flexible jobs whose width changes: all have `level`, and the first ones one more."""
+        """Return the flexible jobs whose width changes, with the new width.
+
+        All get the common level within their limits, and the first ones one GPU more.
+        """
         level = self._level(gpus)
         extra = gpus - sum(n * _clamp(level, kind) for kind, n in self._kinds.items())
         changes = []
@@ -265,7 +272,7 @@ class _Line:
         return changes
 
     def _level(self, gpus: int) -> int:
-        """The highest width that all admitted jobs can have, within their own limits."""
+        """Return the highest common width of all admitted jobs, within their own limits."""
         low, high = 0, max((most for _, most in self._kinds), default=0)
         while low < high:
             level = (low + high + 1) // 2

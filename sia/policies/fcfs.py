@@ -1,4 +1,4 @@
-"""First come, first served in each pool, no sharing: the baseline (§4.1)."""
+"""First come, first served in each pool, without sharing: the baseline (§4.1)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from sia.policies import Policy, Proposal, StartProposal
 
 
 class Fcfs(Policy):
-    """The head of each queue starts when it fits in its pool's quota; until then it blocks."""
+    """Starts the head of each queue once it fits in its pool's quota.
+
+    Until then it blocks the queue.
+    """
 
     places = True
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Start heads of the pools that changed. O(1) a start."""
+        """Start heads of the pools that changed. O(1) for each start."""
         for pool in self.state.dirty:
             while (head := pool.head) is not None and pool.dedicated + head.width <= pool.quota:
                 yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")

@@ -1,4 +1,4 @@
-"""Shortest service first over all pools of a group, as if it were one pool (§4.1)."""
+"""Shortest service first over all pools of a group, as if they were one pool (§4.1)."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from sia.state.state import ClusterState, GroupState, JobState
 
 
 class GlobalSsf(Policy):
-    """The job with least run time · width of the group starts when it fits in what is idle."""
+    """Starts the job of the group with the least run time · width once it fits in the idle GPUs."""
 
     needs = Needs(run_times=True)
     shares = True
     places = True
 
     def attach(self, state: ClusterState) -> None:
-        """Keep each group's queue by priority, then by service; ties go to who came first."""
+        """Sort each group's queue by rank."""
         self._queues: dict[GroupState, SortedList[tuple[int, float, int, str]]] = {
             group: SortedList() for group in state.groups
         }
         super().attach(state)
 
     def rank(self, job: JobState) -> tuple[int, float, int, str]:
-        """By priority, then by service; ties go to who came first."""
+        """Return the order of a job: priority, service, sequence."""
         return -job.job.priority, job.run_time * job.job.width, job.sequence, job.job.id
 
     def submitted(self, job: JobState) -> None:
-        """O(log n) in the group's queue."""
+        """Add a job to the group's queue. O(log n)."""
         self._queues[job.pool.group].add(self.rank(job))
 
     def left(self, job: JobState) -> None:
-        """O(log n) in the group's queue."""
+        """Remove a job from the group's queue. O(log n)."""
         self._queues[job.pool.group].remove(self.rank(job))
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Start the least service of the groups that changed; while it does not fit, it blocks.
+        """Start the jobs with the least service in the groups that changed.
 
-        But for those that only a limit on loans keeps back: the others go on.
+        A job that does not fit blocks the others, except one that only a limit on loans keeps back.
         """
         for group in self.state.dirty_groups():
             queue = self._queues[group]
@@ -56,7 +56,7 @@ class GlobalSsf(Policy):
                     break
 
     def check(self) -> None:
-        """Every waiting job stands in its group's queue once."""
+        """Assert that every pending job is in its group's queue once."""
         for group, queue in self._queues.items():
             waiting = [job for pool in group.pools for job in pool.waiting()]
             assert list(queue) == sorted(map(self.rank, waiting)), group.name

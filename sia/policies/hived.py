@@ -1,6 +1,6 @@
-"""HiveD*: own quota first, then whatever is idle, run to completion (§6.1).
+"""HiveD*: dedicated starts first, then starts on any idle GPUs, run to completion (§6.1).
 
-With locality where there are cells: they are HiveD's own (`cells`), but for preemption.
+In a cluster with cells, cells are allocated as by HiveD (`cells`), but jobs are not preempted.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class HiveD(Policy):
-    """Heads start within their pool's quota; what is left idle goes to whoever came first and fits.
+    """Starts heads within quota, then the first pending jobs that fit in the idle GPUs.
 
-    The star: as opportunistic jobs are not preempted here, an owner may find its GPUs taken.
+    The star marks a difference to HiveD: opportunistic jobs are not preempted, so an owner may find
+    its GPUs in use.
     """
 
     shares = True
     places = True
 
     def attach(self, state: ClusterState) -> None:
-        """Line up heads within quota; keep each group's jobs by width, in order."""
+        """Line up heads within quota, and index each group's jobs by width."""
         self._lineups = {group: Lineup(group) for group in state.groups}
         self._queues: dict[GroupState, dict[int, FifoQueue]] = {group: {} for group in state.groups}
         super().attach(state)
@@ -32,7 +33,7 @@ class HiveD(Policy):
             self._line_up(pool)
 
     def submitted(self, job: JobState) -> None:
-        """O(1)."""
+        """Add a job to its group's queue. O(1)."""
         queues = self._queues[job.pool.group]
         queue = queues.get(job.width)
         if queue is None:
@@ -40,26 +41,26 @@ class HiveD(Policy):
         queue.add(job)
 
     def left(self, job: JobState) -> None:
-        """O(1)."""
+        """Remove a job from its group's queue. O(1)."""
         queues = self._queues[job.pool.group]
         del queues[job.width].jobs[job.sequence]
         if not queues[job.width].jobs:
             del queues[job.width]
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Heads within quota first, then anybody, in the groups that changed."""
+        """Start heads within quota, then other jobs, in the groups that changed."""
         for pool in self.state.dirty:
             self._line_up(pool)
         for group in self.state.dirty_groups():
             yield from self._serve(group)
 
     def _serve(self, group: GroupState) -> Iterator[Proposal]:
-        """O(pools lined up) for a head, O(different widths) for anybody else.
+        """Start jobs of one group. O(pools) for a head, O(different widths) for another job.
 
-        In a group with limits on loans that is O(those whom they keep back).
+        In a group with limits on loans, another job costs O(jobs that the limits keep back).
         """
-        placeless: dict[PoolState, JobState] = {}  # heads for which there are no cells
-        room = group.idle  # wider jobs find no spare cells
+        placeless: dict[PoolState, JobState] = {}  # heads that found no cells
+        room = group.idle  # jobs wider than this find no spare cells
         while True:
             first = self._lineups[group].first(by=_arrival, besides=placeless)
             if first is not None:
@@ -79,7 +80,7 @@ class HiveD(Policy):
             job = min(firsts, key=_sequence)
             places = self.state.places
             stream = Stream.SPARE if places else stream_of(job.pool, job.width)
-            yield StartProposal(job, stream, "fits in what is idle")
+            yield StartProposal(job, stream, "fits in the idle GPUs")
             if places is not None and job.stream is None:
                 room = places.narrower(job.pool.name, job.width)
                 continue
@@ -95,7 +96,7 @@ class HiveD(Policy):
             self._lineups[pool.group].drop(pool)
 
     def check(self) -> None:
-        """Every waiting job stands in its queue; every head within quota is lined up."""
+        """Assert that every pending job is queued, and every head within quota is lined up."""
         for group, queues in self._queues.items():
             queued = sorted(s for queue in queues.values() for s in queue.jobs)
             waiting = [job for pool in group.pools for job in pool.waiting()]
@@ -107,7 +108,7 @@ class HiveD(Policy):
 
 
 def _unbarred(queues: list[FifoQueue]) -> list[JobState]:
-    """The first of each that limits on loans let start."""
+    """Return the first job of each queue that limits on loans let start."""
     firsts = []
     for queue in queues:
         jobs = (queue.jobs[sequence] for sequence in sorted(queue.jobs))

@@ -1,9 +1,9 @@
 """Tiresias' discretised 2D-LAS: least attained service first, in queues, with preemption.
 
-Service is GPU-seconds of work. A job enters the first queue, and the next one when it has attained
-that queue's threshold; inside a queue, first in, first out. Who waits `las_promote` times as long
-as it has run goes back to the first queue, and its service counts from 0 again. No run time is
-known.
+Service is measured in GPU-seconds of work. A job enters the first queue, and moves to the next one
+when its service reaches the queue's threshold. Within a queue, jobs are ordered first in, first
+out. A job that has been pending `las_promote` times as long as it has run returns to the first
+queue, and its service counts from 0 again. No run-time estimates are needed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sia.state.state import ClusterState, JobState
 
 @dataclass(slots=True)
 class _Life:
-    """Where a job stands: its queue, since when, and its work (seconds) when it was promoted."""
+    """A job's queue, since when, and its work in seconds when it was last promoted."""
 
     queue: int
     entered: float
@@ -32,7 +32,7 @@ class _Life:
 
 
 class _Memory(Struct):
-    """Lives in the order of arrival: queue, entered, promoted with."""
+    """Lives in order of arrival: (queue, entered, promoted_with)."""
 
     lives: list[tuple[int, float, float]]
     timers: list[tuple[float, int, int, str]]
@@ -40,12 +40,12 @@ class _Memory(Struct):
 
 
 class Las(Ranked):
-    """By queue, then by when a job entered it."""
+    """Ranks jobs by queue, then by the time at which they entered it."""
 
     needs = Needs(preemption=True)
 
     def attach(self, state: ClusterState) -> None:
-        """Begin every job's life anew."""
+        """Place every job in the queue that matches its work so far."""
         self._thresholds = state.options.las_thresholds
         self._lives: dict[str, _Life] = {}
         self._timers: list[tuple[float, int, int, str]] = []  # when, sequence, attempt, job
@@ -59,16 +59,16 @@ class Las(Ranked):
         super().attach(state)
 
     def memory(self) -> Any:
-        """Where each job stands, which cannot be told from what it has done, and who is due."""
+        """Return the queue of each job, which its work alone does not determine, and the timers."""
         lives = (self._lives[job_id] for job_id in self.state.jobs)
         rows = [(life.queue, life.entered, life.promoted_with) for life in lives]
         return to_builtins(_Memory(rows, self._timers, super().memory()))
 
     def resume(self, state: ClusterState, memory: Any) -> None:
-        """Go on with every job's life."""
+        """Restore the queue of each job and the timers."""
         kept = convert(memory, _Memory)
         if any(not 0 <= row[0] <= len(state.options.las_thresholds) for row in kept.lives):
-            raise ValueError("a job stands in a queue that LAS does not have")
+            raise ValueError("a job is in a queue that LAS does not have")
         self._thresholds = state.options.las_thresholds
         lives = zip(state.jobs, kept.lives, strict=True)
         self._lives = {job_id: _Life(*row) for job_id, row in lives}
@@ -79,51 +79,51 @@ class Las(Ranked):
         self._reranked = state.groups_of(kept.reranked)
 
     def waiting_rank(self, job: JobState) -> Any:
-        """Queue, and when it entered it."""
+        """Return the queue and when the job entered it."""
         life = self._lives[job.job.id]
         return life.queue, life.entered
 
     def running_key(self, job: JobState) -> Any:
-        """The same."""
+        """Return the same as `waiting_rank`."""
         return self.waiting_rank(job)
 
     def running_rank(self, key: Any, width: int, now: float) -> Any:
-        """The same."""
+        """Return the key, which does not change with time."""
         return key
 
     def submitted(self, job: JobState) -> None:
-        """O(log n)."""
+        """Queue a job; a preempted one gets a promotion timer. O(log n)."""
         life = self._lives.get(job.job.id)
         if life is None:
             self._lives[job.job.id] = _Life(0, self.state.now, 0.0)
-        elif life.queue and job.job.id in self._entries:  # it was preempted just now
+        elif life.queue and job.job.id in self._entries:  # it was just preempted
             ran = job.done - life.promoted_with
             due = self.state.now + self.state.options.las_promote * ran
             heappush(self._timers, (due, job.sequence, -job.attempt, job.job.id))
         super().submitted(job)
 
     def left(self, job: JobState) -> None:
-        """O(log n)."""
+        """Remove a job from its queue; a started one gets a demotion timer. O(log n)."""
         super().left(job)
         if job.stream is not None:
             self._expect_demotion(job)
-        elif job.job.id not in self.state.jobs:  # or else it has another priority
+        elif job.job.id not in self.state.jobs:  # cancelled; otherwise its priority changes
             del self._lives[job.job.id]
 
     def finished(self, job: JobState) -> None:
-        """O(log n)."""
+        """Remove a job. O(log n)."""
         super().finished(job)
         del self._lives[job.job.id]
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Demote and promote who is due, then decide."""
+        """Demote and promote the jobs that are due, then decide."""
         timers = self._timers
         while timers and timers[0][0] <= now:
             self._due(heappop(timers))
         yield from super().propose(now)
 
     def wake(self, now: float) -> float:
-        """When the next job is due to change its queue, if anybody waits for that."""
+        """Return when the next job changes its queue, if a job is pending."""
         timers = self._timers
         while timers and not self._holds(timers[0]):
             heappop(timers)
@@ -131,7 +131,7 @@ class Las(Ranked):
         return min(due, super().wake(now))
 
     def _due(self, timer: tuple[float, int, int, str]) -> None:
-        """Move a job to another queue; it entered it when that was due."""
+        """Move a job to its next queue, entered when the timer was due."""
         if not self._holds(timer):
             return
         when, _, _, job_id = timer
@@ -145,7 +145,7 @@ class Las(Ranked):
         self.rerank(job)
 
     def _holds(self, timer: tuple[float, int, int, str]) -> bool:
-        """Whether the job still runs (attempt above 0), or still waits (below), as it did then."""
+        """Return whether a timer is current: same attempt, negative for a pending job."""
         job = self.state.jobs.get(timer[3])
         return job is not None and timer[2] == (-job.attempt if job.stream is None else job.attempt)
 

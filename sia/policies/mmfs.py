@@ -1,4 +1,4 @@
-"""Max-min fair sharing between the pools that have something waiting, run to completion (§4.1)."""
+"""Max-min fair sharing between pools with pending jobs, run to completion (§4.1)."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from sia.state.state import ClusterState, PoolState
 
 
 class MaxMin(Policy):
-    """Of the heads that fit in what is idle, that of the pool with least of its quota starts."""
+    """Starts the fitting head of the pool with the lowest allocation / quota."""
 
     shares = True
     places = True
 
     def attach(self, state: ClusterState) -> None:
-        """Line up the heads of each group."""
+        """Add the heads of each group to its line-up."""
         self._lineups = {group: Lineup(group) for group in state.groups}
         super().attach(state)
         for pool in state.pools.values():
             self._line_up(pool)
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Serve the groups that changed until no head fits."""
+        """Start heads in the groups that changed until none fits."""
         for pool in self.state.dirty:
             self._line_up(pool)
         for group in self.state.dirty_groups():
             lineup = self._lineups[group]
-            barred: set[PoolState] = set()  # no cells for its head, or no loan
+            barred: set[PoolState] = set()  # pools whose head found no cells or no loan
             if group.limited:
                 heads = [(pool, pool.head) for pool in group.pools]
                 barred.update(pool for pool, head in heads if head and is_barred(head))
             while (first := lineup.first(besides=barred)) is not None:
                 head = first.head
                 assert head is not None, "a pool without a head is not lined up"
-                yield from anywhere(head, "least allocation of its group")
+                yield from anywhere(head, "lowest allocation / quota of its group")
                 if head.stream is None:
                     barred.add(first)
                 else:
@@ -50,7 +50,7 @@ class MaxMin(Policy):
             lineup.put(pool, head.width)
 
     def check(self) -> None:
-        """Every head of pools that have not changed since the last pass is lined up."""
+        """Assert that the heads of unchanged groups are lined up."""
         for group, lineup in self._lineups.items():
             if not any(pool in self.state.dirty for pool in group.pools):
                 lineup.check({p: head.width for p in group.pools if (head := p.head)})

@@ -1,4 +1,4 @@
-"""Shortest job first in each pool, no sharing (§6.1, Baselines)."""
+"""Shortest job first in each pool, without sharing (§6.1, Baselines)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from sia.state.state import JobState
 
 
 class Sjf(Ssf):
-    """The job with least run time, however wide, starts when it fits in quota; it blocks."""
+    """Starts the job with the least run time, whatever its width, once it fits in quota."""
 
-    reason = "least run time of its pool, within quota"
+    reason = "shortest job of its pool, within quota"
 
     def rank(self, job: JobState) -> tuple[int, float, int, str]:
-        """By priority, then by run time; ties go to who came first."""
+        """Return the order of a job: priority, run time, sequence."""
         return -job.job.priority, job.run_time, job.sequence, job.job.id

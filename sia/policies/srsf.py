@@ -9,12 +9,12 @@ from sia.state.state import JobState
 
 
 class Srsf(Srtf):
-    """By remaining seconds · GPUs."""
+    """Ranks jobs by remaining seconds · GPUs."""
 
     def waiting_rank(self, job: JobState) -> Any:
-        """GPU-seconds, if it started now."""
+        """Return the remaining GPU-seconds if the job started now."""
         return super().waiting_rank(job) * job.width
 
     def running_rank(self, key: Any, width: int, now: float) -> Any:
-        """GPU-seconds until it should have ended."""
+        """Return the GPU-seconds until the estimated end."""
         return (key - now) * width

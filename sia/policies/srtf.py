@@ -9,17 +9,17 @@ from sia.state.state import JobState
 
 
 class Srtf(Ranked):
-    """By the seconds that a job still has to run, those of going on after a preemption included."""
+    """Ranks jobs by their remaining run time in seconds, including the cost of resuming."""
 
     def waiting_rank(self, job: JobState) -> Any:
-        """Seconds, if it started now."""
+        """Return the remaining seconds if the job started now."""
         again = self.state.options.resume_cost if job.done else 0.0
         return max(0.0, job.run_time - job.done) + again
 
     def running_key(self, job: JobState) -> Any:
-        """When it should end."""
+        """Return the estimated end."""
         return job.end(job.run_time)
 
     def running_rank(self, key: Any, width: int, now: float) -> Any:
-        """Seconds until it should have ended."""
+        """Return the seconds until the estimated end."""
         return key - now

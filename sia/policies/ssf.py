@@ -1,4 +1,4 @@
-"""Shortest service first in each pool, no sharing (§4.1)."""
+"""Shortest service first in each pool, without sharing (§4.1)."""
 
 from __future__ import annotations
 
@@ -12,34 +12,37 @@ from sia.state.state import ClusterState, JobState, PoolState
 
 
 class Ssf(Policy):
-    """The job with least run time · width starts when it fits in quota; until then it blocks."""
+    """Starts the job with the least run time · width once it fits in quota.
+
+    Until then it blocks.
+    """
 
     needs = Needs(run_times=True)
     places = True
     reason = "least service of its pool, within quota"
 
     def attach(self, state: ClusterState) -> None:
-        """Keep each pool's queue in order of rank."""
+        """Sort each pool's queue by rank."""
         self._queues: dict[PoolState, SortedList[tuple[int, float, int, str]]] = {
             pool: SortedList() for pool in state.pools.values()
         }
         super().attach(state)
 
     def rank(self, job: JobState) -> tuple[int, float, int, str]:
-        """By priority, then by service; ties go to who came first."""
+        """Return the order of a job: priority, service, sequence."""
         service = job.run_time * job.job.width
         return -job.job.priority, service, job.sequence, job.job.id
 
     def submitted(self, job: JobState) -> None:
-        """O(log n) in the pool's queue."""
+        """Add a job to the pool's queue. O(log n)."""
         self._queues[job.pool].add(self.rank(job))
 
     def left(self, job: JobState) -> None:
-        """O(log n) in the pool's queue."""
+        """Remove a job from the pool's queue. O(log n)."""
         self._queues[job.pool].remove(self.rank(job))
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Start the least service of the pools that changed."""
+        """Start the jobs with the least service in the pools that changed."""
         for pool in self.state.dirty:
             queue = self._queues[pool]
             while queue:
@@ -51,6 +54,6 @@ class Ssf(Policy):
                     break
 
     def check(self) -> None:
-        """Every waiting job stands in its queue once."""
+        """Assert that every pending job is in its queue once."""
         for pool, queue in self._queues.items():
             assert list(queue) == sorted(map(self.rank, pool.waiting())), pool.name

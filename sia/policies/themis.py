@@ -1,8 +1,8 @@
-"""Themis*: finish-time fair over all pools of a group, run to completion (§6.1, Baselines).
+"""Themis*: finish-time fairness over all pools of a group, run to completion (§6.1, Baselines).
 
-How unfair a schedule is to a job is its time to completion over what that would be in its own pool
-alone (the baseline, by the estimates). Whoever would be treated worst goes first; who does not fit
-is passed over.
+The unfairness of a schedule to a job is its completion time divided by the one it would have in its
+own pool alone (the baseline, by the estimates). The job with the highest ratio starts first. Jobs
+that do not fit are skipped.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from sia.policies import Needs, Policy, Proposal, StartProposal, is_barred, stre
 from sia.state.state import ClusterState, JobState, PoolState
 
 MOMENT = 1e-6
-"""Seconds, the least that a job may take alone, so that one estimated at 0 has a fairness too."""
+"""Minimum completion time in seconds, so that the ratio is defined for an estimate of 0."""
 
 
 class _Claim(NamedTuple):
-    """A waiting job that, started at `now`, would take (now − `minus`) / `alone` times as long."""
+    """A pending job whose ratio, if started at `now`, is (now − `minus`) / `alone`."""
 
     minus: float
     sequence: int
@@ -33,7 +33,7 @@ class _Claim(NamedTuple):
 
 
 class _Clock(Struct):
-    """Of a pool as if it were alone; `ends` are when which GPUs come free."""
+    """The memory of a pool's baseline; `ends` are (time, GPUs) of its running jobs."""
 
     pool: str
     now: float | None
@@ -41,20 +41,20 @@ class _Clock(Struct):
 
 
 class _Memory(Struct):
-    """`alone` are seconds, of the jobs that wait, in order of arrival."""
+    """`alone` has the baseline completion times in seconds of pending jobs, in order of arrival."""
 
     clocks: list[_Clock]
     alone: list[float]
 
 
 class Themis(Policy):
-    """A start costs O(different widths · doublings of `alone`), and the claims that come close."""
+    """A start costs O(different widths · doublings of `alone`) plus the claims that come close."""
 
     needs = Needs(run_times=True)
     shares = True
 
     def attach(self, state: ClusterState) -> None:
-        """Run a clock of first come, first served beside each pool."""
+        """Run a baseline schedule for each pool."""
         self._begin(state)
         super().attach(state)
 
@@ -65,30 +65,30 @@ class Themis(Policy):
         self._own: dict[str, _Claim] = {}
 
     def memory(self) -> Any:
-        """What the clocks show, and what they said to those who wait."""
+        """Return the baseline schedules, and the completion times they gave to pending jobs."""
         clocks = [alone.memory() for alone in self._alone.values()]
         jobs = self.state.jobs.values()
         alone = [self._own[job.job.id].alone for job in jobs if job.stream is None]
         return to_builtins(_Memory(clocks, alone))
 
     def resume(self, state: ClusterState, memory: Any) -> None:
-        """Let the clocks run on. O(n · log n)."""
+        """Restore the baseline schedules. O(n · log n)."""
         kept = convert(memory, _Memory)
         if [clock.pool for clock in kept.clocks] != [*state.pools]:
-            raise ValueError("Themis remembers the clocks of other pools")
+            raise ValueError("the memory of Themis is of other pools")
         self._begin(state)
         for alone, clock in zip(self._alone.values(), kept.clocks, strict=True):
             alone.resume(clock)
         waiting = [job for job in state.jobs.values() if job.stream is None]
         for job, seconds in zip(waiting, kept.alone, strict=True):
             if not MOMENT <= seconds < inf:
-                raise ValueError(f"{job.job.id}: takes {seconds} seconds alone")
+                raise ValueError(f"{job.job.id}: invalid baseline completion time {seconds}")
             self._claim(job, seconds)
 
     def submitted(self, job: JobState) -> None:
-        """O(log n), and in what runs in the pool's own clock amortised."""
+        """Add a claim. O(log n) amortised."""
         known = self._own.get(job.job.id)
-        if known is not None:  # it has another priority now
+        if known is not None:  # its priority changed
             self._claim(job, known.alone)
             return
         submit, run_time = job.job.submit, job.run_time
@@ -101,20 +101,22 @@ class Themis(Policy):
         self._claims[job.pool.group].add(claim)
 
     def left(self, job: JobState) -> None:
-        """O(log n)."""
+        """Remove a claim. O(log n)."""
         self._claims[job.pool.group].remove(self._own[job.job.id])
         if job.stream is not None or job.job.id not in self.state.jobs:
             del self._own[job.job.id]
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Start whoever is treated worst of those that fit, in the groups that changed."""
+        """Start the fitting jobs with the highest ratio, in the groups that changed."""
         for group in self.state.dirty_groups():
             while (job := self._claims[group].worst(now, group.idle)) is not None:
                 stream = stream_of(job.pool, job.width)
-                yield StartProposal(job, stream, "would be the furthest behind its own pool alone")
+                yield StartProposal(
+                    job, stream, "highest completion time relative to its pool alone"
+                )
 
     def check(self) -> None:
-        """Every waiting job has a claim."""
+        """Assert that every pending job has a claim."""
         for group, claims in self._claims.items():
             waiting = [job for pool in group.pools for job in pool.waiting()]
             assert sorted(claims.sequences()) == sorted(j.sequence for j in waiting), group.name
@@ -122,11 +124,11 @@ class Themis(Policy):
 
 
 class _Claims:
-    """Claims of a group by priority, width and the power of two that `alone` lies below.
+    """Claims of a group by priority, width and the power of two just above `alone`.
 
-    Who is worst changes as time goes by. But of claims whose `alone` is within a factor of two,
-    none that came much later can be; so each bin, kept by `minus`, is read from its beginning only
-    as far as its claims can still be the worst.
+    The order of claims changes with time. But among claims whose `alone` is within a factor of two,
+    a much later one cannot have the highest ratio. So each bin, sorted by `minus`, is read from its
+    start only while its claims can still be the highest.
     """
 
     def __init__(self) -> None:
@@ -145,10 +147,7 @@ class _Claims:
             del self._bins[key]
 
     def worst(self, now: float, idle: int) -> JobState | None:
-        """Of the jobs that fit, whoever would take longest compared with its pool alone.
-
-        Of those of the highest priority there is.
-        """
+        """Return the fitting job with the highest ratio, among those of the highest priority."""
         fitting = [(key, claims) for key, claims in self._bins.items() if key[1] <= idle]
         for priority in sorted({key[0] for key, _ in fitting}, reverse=True):
             bins = [(key[2], claims) for key, claims in fitting if key[0] == priority]
@@ -185,7 +184,7 @@ def _bin(claim: _Claim) -> tuple[int, int, int]:
 
 
 class _Alone:
-    """First come, first served in one pool, as if it were alone: says when each job would start."""
+    """The baseline schedule of one pool, first come, first served."""
 
     def __init__(self, pool: PoolState) -> None:
         self._pool = pool
@@ -203,7 +202,7 @@ class _Alone:
         self._used = sum(width for _, width in self._ends)
 
     def start(self, submit: float, width: int, run_time: float) -> float:
-        """When a job that comes after all others would start."""
+        """Return when a job that comes after all others would start."""
         self._clock = max(self._clock, submit)
         ends, quota = self._ends, self._pool.quota
         while ends and (ends[0][0] <= self._clock or self._used + width > quota):

@@ -1,4 +1,4 @@
-"""Who lends next: the pool of a group with most GPUs that it may lend."""
+"""The order of lenders in a sharing group: the pool that may lend most comes first."""
 
 from __future__ import annotations
 
@@ -8,37 +8,40 @@ from sia.state.state import GroupState, PoolState
 
 
 class LenderOrder:
-    """The pools of a group by unused GPUs within their limit, most first, ties by name.
+    """The pools of a group by unused GPUs within their lend limit, most first, ties by name.
 
-    A heap with an entry for each change; entries that no longer hold are dropped when they are met.
-    O(log pools) a change and a question, amortised.
+    This is a heap with an entry for each change. Stale entries are removed when they reach the top.
+    O(log pools) amortised for each change and query.
     """
 
     def __init__(self, group: GroupState) -> None:
         """Order the pools as they are now."""
         self._pools = group.pools
-        self._places = {pool: i for i, pool in enumerate(group.pools)}  # the order of their names
+        self._places = {pool: i for i, pool in enumerate(group.pools)}  # pools are sorted by name
         self._heap: list[tuple[int, int]] = []
         self._rebuild()
 
     def beside(self, pools: list[PoolState]) -> LenderOrder:
-        """The same of pools in the same places, some of which may be `replaced`. O(pools)."""
+        """Return a copy for pools in the same order, some of which may be `replaced`. O(pools)."""
         made = object.__new__(LenderOrder)
         made._pools, made._places, made._heap = pools, self._places.copy(), self._heap[:]
         return made
 
     def replaced(self, pool: PoolState, by: PoolState) -> None:
-        """Another object stands in the place of a pool. O(1)."""
+        """Register another object for a pool. O(1)."""
         self._places[by] = self._places[pool]
 
     def changed(self, pool: PoolState) -> None:
-        """Take in that what a pool may lend has changed."""
+        """Record that the GPUs that a pool may lend have changed."""
         heappush(self._heap, (-pool.offers, self._places[pool]))
         if len(self._heap) > 2 * len(self._pools) + 64:
             self._rebuild()
 
     def most(self, besides: PoolState) -> PoolState:
-        """The other pool that offers most; there must be one with something unused."""
+        """Return the pool, other than `besides`, that may lend most.
+
+        Some pool must have unused GPUs.
+        """
         heap, aside = self._heap, []
         while True:
             minus, place = heap[0]
@@ -54,7 +57,7 @@ class LenderOrder:
         return pool
 
     def check(self) -> None:
-        """Assert that every pool stands in the heap with what it offers."""
+        """Assert that the heap has a current entry for every pool."""
         entries = set(self._heap)
         for i, pool in enumerate(self._pools):
             assert (-pool.offers, i) in entries, pool.name

@@ -1,8 +1,8 @@
-"""Whose GPUs a job uses: quotas, and loans between pools. A part of the only writer of `State`.
+"""The GPUs that jobs use: quotas, and loans between pools. Part of the only writer of the state.
 
-Limits on lending and borrowing are for new loans. An owner's job is never slowed by sharing: where
-it needs GPUs that its pool has lent, and only pools at their limit have others for the guest, the
-limit yields.
+Limits on lending and borrowing apply to new loans. Sharing must never slow a job of the owner: if a
+pool needs GPUs that it has lent, and only pools at their limit could take over the loan, the limit
+is exceeded.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from sia.state.state import GroupState, JobState, PoolState
 
 
 class LoanCounts:
-    """Counts of GPUs by pool; a spare start borrows from pools of its group."""
+    """Counts GPUs by pool. A spare start borrows from the pools of its sharing group."""
 
     def __init__(self) -> None:
-        """Start with nobody lending."""
-        self.overdrawn: dict[GroupState, None] = {}  # groups that lend GPUs they lost
-        self.unsettled = False  # since then: a fact that cannot be may have come between
-        self.over: dict[PoolState, None] = {}  # beyond a limit, as it yielded or was lowered
+        """Start without loans."""
+        self.overdrawn: dict[GroupState, None] = {}  # groups with pools that lend GPUs they lost
+        self.unsettled = False  # `overdrawn` has changed since the last `settle`
+        self.over: dict[PoolState, None] = {}  # pools beyond a limit
         self._donors: dict[GroupState, LenderOrder] = {}
 
     def take(
         self, job: JobState, width: int, stream: Stream, decisions: list[Decision]
     ) -> tuple[tuple[str, int], ...]:
-        """Give a job GPUs that are there and may be lent to it; the loans of a spare one."""
+        """Allocate idle GPUs that the job may use, and return the loans of a spare job."""
         pool = job.pool
         job.width = width
         job.stream = stream
@@ -43,7 +43,7 @@ class LoanCounts:
         return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
 
     def shrink(self, job: JobState, width: int) -> tuple[tuple[str, int], ...]:
-        """Have a job keep only so many of its GPUs: fits even where pools have lost some."""
+        """Reduce a job to `width` GPUs and return its loans. Works even if pools have lost GPUs."""
         pool, fewer = job.pool, job.width - width
         job.width = width
         if job.stream is Stream.DEDICATED:
@@ -60,7 +60,7 @@ class LoanCounts:
         return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
 
     def give_back(self, job: JobState) -> None:
-        """Take a job's GPUs from it."""
+        """Release all GPUs of a job."""
         pool = job.pool
         if job.stream is Stream.DEDICATED:
             pool.dedicated -= job.width
@@ -75,7 +75,10 @@ class LoanCounts:
         job.loans.clear()
 
     def room_for(self, job: JobState) -> int:
-        """`PoolState.room` for a running job that gives its GPUs back first. O(its donors)."""
+        """Return `PoolState.room` for a running job if it released its GPUs first.
+
+        O(its lenders).
+        """
         pool, group = job.pool, job.pool.group
         if not group.limited:
             return group.idle + job.frees
@@ -92,7 +95,7 @@ class LoanCounts:
         )
 
     def requota(self, pool: PoolState, quota: int) -> None:
-        """Give a pool another quota; what it lends beyond that is moved by `settle`."""
+        """Change a pool's quota. `settle` later moves the loans that exceed it."""
         pool.group.quota += quota - pool.quota
         pool.quota = quota
         pool.entitled = quota * pool.weight
@@ -102,13 +105,13 @@ class LoanCounts:
             self.unsettled = True
 
     def relimit(self, group: GroupState) -> None:
-        """Take in other limits of a group's pools; loans beyond them stay. O(pools)."""
+        """Apply changed limits of a group's pools. Existing loans beyond them stay. O(pools)."""
         group.relimit()
         self._donors.pop(group, None)
         self.over.update((pool, None) for pool in group.pools if pool.over)
 
     def settle(self, decisions: list[Decision]) -> None:
-        """Where pools have lost GPUs that they lend: move those loans to whoever has some idle."""
+        """Move loans of pools that lost lent GPUs to pools with idle ones."""
         for group in list(self.overdrawn):
             others = sum(pool.unused for pool in group.pools if pool.unused > 0)
             for pool in group.pools:
@@ -121,7 +124,7 @@ class LoanCounts:
         self.unsettled = False
 
     def _recount(self, pool: PoolState) -> None:
-        """Bring a pool's unused GPUs, and the sums they are part of, up to date."""
+        """Update a pool's unused GPUs and the sums that contain them."""
         unused = pool.quota - pool.dedicated
         unused = (max(0, unused)) - pool.lent
         group = pool.group
@@ -133,7 +136,7 @@ class LoanCounts:
             self._donors[group].changed(pool)
 
     def _reoffer(self, pool: PoolState) -> None:
-        """Bring what a pool may lend up to date."""
+        """Update what a pool may lend."""
         lendable = pool.could_lend
         pool.group.lendable += lendable - pool.lendable
         pool.lendable = lendable
@@ -141,7 +144,7 @@ class LoanCounts:
             del self.over[pool]
 
     def _borrow(self, job: JobState) -> None:
-        """Lend a job its width: its own pool's unused GPUs first, then those who have most."""
+        """Lend a job its width, from its own pool's unused GPUs first, then from others."""
         missing = job.width
         own = min(missing, job.pool.unused)
         if own > 0:
@@ -150,15 +153,16 @@ class LoanCounts:
         while missing:
             donor = self._donors_of(job.pool.group).most(besides=job.pool)
             gpus = min(missing, donor.offers)
-            assert gpus > 0, f"{donor.group.name} has less idle than it says"
+            assert gpus > 0, f"{donor.group.name} has fewer idle GPUs than counted"
             self._lend(donor, job, gpus)
             missing -= gpus
 
     def _call_home(self, pool: PoolState, missing: int, decisions: list[Decision]) -> None:
-        """Have others lend what `pool` lent, until `missing` more GPUs of it are unused.
+        """Move loans from `pool` to other lenders until `missing` more of its GPUs are unused.
 
-        The others must have as many. The newest loans move first: the oldest are the likeliest to
-        end by themselves. Who is below its limit lends first; if there is none a limit yields.
+        The other pools must have that many idle GPUs. The newest loans move first, because the
+        oldest are likely to end soonest. Pools below their lend limit take over first; if none is,
+        a limit is exceeded.
         """
         donors = self._donors_of(pool.group)
         while missing:
@@ -175,7 +179,10 @@ class LoanCounts:
             missing -= gpus
 
     def _donors_of(self, group: GroupState) -> LenderOrder:
-        """Kept from the first loan on, so that who never lends does not pay for it."""
+        """Return the lender order of a group. It is created with the group's first loan.
+
+        Groups that never lend thus pay nothing for it.
+        """
         donors = self._donors.get(group)
         if donors is None:
             donors = self._donors[group] = LenderOrder(group)
@@ -196,7 +203,7 @@ class LoanCounts:
         self._recount(donor)
 
     def check(self, groups: Iterable[GroupState]) -> None:
-        """Assert that donors stand where they should, and that loans were moved. O(pools)."""
+        """Assert that lender orders are up to date and overdrawn loans were moved. O(pools)."""
         for group in groups:
             if any(pool.unused < 0 for pool in group.pools):
                 assert group in self.overdrawn, group.name
@@ -207,10 +214,10 @@ class LoanCounts:
 
 
 def _yielding(pool: PoolState, job: JobState) -> tuple[PoolState, int]:
-    """Who lends a job, instead of `pool`, more than a limit lets it, and how many GPUs. O(pools).
+    """Return the pool that takes over a loan beyond its limit, and how many GPUs. O(pools).
 
-    Its own pool, which lends it nothing then, goes first; where nobody lends at all at the time,
-    those below their own limit.
+    The job's own pool comes first, because it then lends to itself. If lending is off, pools below
+    their own limit are used.
     """
 
     def room(other: PoolState) -> tuple[int, int]:

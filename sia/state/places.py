@@ -217,9 +217,7 @@ class Places:
         owned = tried.owned_gpus()
         _refuse_other_size(pool, quota, owned)
         if any(chain != self._chains[pool] for chain in owned.get(pool, {})):
-            raise ValueError(
-                f"quota.{pool}: the pool's cells must stay in chain {self._chains[pool]!r}"
-            )
+            raise ValueError(f"quota.{pool}: the pool's cells must stay in its group's chain")
         self._set_quotas(quotas)
 
     def dump(self) -> CellsSnapshot:

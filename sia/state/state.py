@@ -1,7 +1,7 @@
-"""What the core knows: pools, sharing groups and jobs.
+"""The state of the core: pools, sharing groups and jobs.
 
-Policies read all of it and write none of it; `sia.commit` is the only writer. Each class asserts
-its own invariants in `check()`.
+Policies read the state; only `sia.core.commit` writes it. Each class asserts its own invariants in
+`check()`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sia.state.places import Places
 
 
 class JobState:
-    """A job that waits (`stream` is None) or runs.
+    """A pending (`stream` is None) or running job.
 
-    Work is counted in seconds of a run at the job's own width.
+    Work is measured in seconds of a run at the job's own width.
     """
 
     __slots__ = (
@@ -42,43 +42,53 @@ class JobState:
     )
 
     def __init__(self, job: Job, pool: PoolState, run_time: float, arrival: int) -> None:
-        """Take `run_time` as an estimate in seconds; `arrival` numbers those who arrived."""
+        """Create a pending job.
+
+        Args:
+            job: The job.
+            pool: Its pool.
+            run_time: The estimate of its run time in seconds.
+            arrival: The number of jobs that had arrived, this one included.
+        """
         self.job = job
         self.pool = pool
-        self.width = job.width  # GPUs that it runs on; its own number while it waits
-        self.gpus = job.width  # its own number, rounded up to cells where there are some
+        self.width = job.width  # GPUs that it runs on; its own width while pending
+        self.gpus = job.width  # its own width, rounded up to cells if there are cells
         self.run_time = run_time
-        self.sequence = arrival  # who is before whom in a queue: least first
+        self.sequence = arrival  # order in the queue, lowest first
         if job.priority:
             self.sequence -= job.priority * STRIDE
         self.stream: Stream | None = None
-        self.start = 0.0  # of the segment that runs, or ran last
+        self.start = 0.0  # of the current or latest segment
         self.loans: dict[PoolState, int] = {}
-        self.attempt = 0  # segments so far
-        self.done = 0.0  # work of the segments before the one that runs
-        self.overhead = 0.0  # seconds at the start of this segment in which no work is done
-        self.speed = 1.0  # work a second
+        self.attempt = 0  # number of segments so far
+        self.done = 0.0  # work of earlier segments
+        self.overhead = 0.0  # seconds at the start of this segment without work
+        self.speed = 1.0  # work per second
 
     @property
     def arrival(self) -> int:
-        """How many had arrived when it had."""
+        """The job's number in the order of arrival, from 1."""
         return self.sequence + self.job.priority * STRIDE
 
     def rank(self, priority: int) -> None:
-        """Give it another priority while it is in no queue."""
+        """Change the priority of a job that is in no queue."""
         arrival = self.arrival
         self.job = replace(self.job, priority=priority)
         self.sequence = arrival - priority * STRIDE
 
     def work(self, now: float) -> float:
-        """Work done until now, in seconds at its own width."""
+        """Return the work done until `now`, in seconds at its own width."""
         if self.stream is None:
             return self.done
         return self.done + max(0.0, now - self.start - self.overhead) * self.speed
 
     @property
     def frees(self) -> int:
-        """GPUs that are idle once it stops: not all of its own where its pool has shrunk."""
+        """GPUs that become idle when it stops.
+
+        This is less than its width if its pool's quota has shrunk below what its jobs use.
+        """
         if self.stream is None:
             return 0
         if self.stream is Stream.SPARE:
@@ -86,15 +96,15 @@ class JobState:
         return max(0, self.width - max(0, self.pool.dedicated - self.pool.quota))
 
     def end(self, run_time: float) -> float:
-        """When its segment ends, if it has so much work in all and nothing comes between."""
+        """Return when its segment ends, given its total work and no interruption."""
         return self.start + (self.overhead + max(0.0, run_time - self.done) / self.speed)
 
 
 class PoolState:
-    """A pool: its queue, what runs of it, what it lends. All counts are GPUs.
+    """A pool: its queue, its running jobs and its loans. All counts are GPUs.
 
-    Jobs with a priority and those that were preempted wait beside the others: a queue that only
-    grows at its end costs half as much.
+    Jobs with a priority, and jobs that were preempted, have a sorted queue of their own. A queue
+    that grows only at its end costs half as much.
     """
 
     __slots__ = (
@@ -119,29 +129,29 @@ class PoolState:
     )
 
     def __init__(self, pool: Pool, group: GroupState, windows: int) -> None:
-        """Start with all of `pool.quota` unused and no load foreseen in any window."""
+        """Start with the whole quota unused and a forecast load of 0 in each window."""
         self.name = pool.name
         self.group = group
         self.quota = pool.quota
         self.dedicated = 0  # GPUs of its running dedicated jobs
-        self.spare = 0  # GPUs of its running spare jobs, wherever they are
-        self.lent = 0  # GPUs of its quota that spare jobs use, its own ones included
-        self.lent_own = 0  # of these, what its own ones use
+        self.spare = 0  # GPUs of its running spare jobs, on any pool's quota
+        self.lent = 0  # GPUs of its quota that spare jobs use, its own spare jobs included
+        self.lent_own = 0  # the part of `lent` that its own spare jobs use
         self.lent_to: dict[str, JobState] = {}
         self.unused = pool.quota
-        self.lendable = 0  # of its unused GPUs, where its group is limited
+        self.lendable = 0  # `could_lend` if its group is limited, else 0
         self.lend_limit = UNLIMITED if pool.lend_limit is None else pool.lend_limit
         self.borrow_limit = UNLIMITED if pool.borrow_limit is None else pool.borrow_limit
         self.weight = pool.weight
         self.entitled = pool.quota * pool.weight
         self.pending: OrderedDict[int, JobState] = OrderedDict()  # by sequence
-        self.aside: SortedDict[int, JobState] = SortedDict()  # those out of turn, by sequence
-        self.pending_width = 0  # of both; widths are rounded up to cells, where there are some
+        self.aside: SortedDict[int, JobState] = SortedDict()  # out of arrival order
+        self.pending_width = 0  # of both queues, rounded up to cells if there are cells
         self.load = [0] * windows  # TotalNewLoad of each window
 
     @property
     def head(self) -> JobState | None:
-        """Of the jobs that wait, the one that came first; of the highest priority there is."""
+        """The first pending job: the earliest of the highest priority, or None."""
         first = next(iter(self.pending.values()), None)
         if self.aside:
             aside: JobState = self.aside.peekitem(0)[1]
@@ -150,28 +160,28 @@ class PoolState:
         return first
 
     def waits(self, sequence: int) -> JobState:
-        """The waiting job of that sequence number. O(1)."""
+        """Return the pending job with a sequence number. O(1)."""
         job = self.pending.get(sequence)
         return self.aside[sequence] if job is None else job
 
     def waiting(self) -> list[JobState]:
-        """All that wait, in order. O(n)."""
+        """Return all pending jobs in order. O(n), O(n · log n) with out-of-order jobs."""
         both = [*self.pending.values(), *self.aside.values()]
         return sorted(both, key=lambda job: job.sequence) if self.aside else both
 
     @property
     def length(self) -> int:
-        """Jobs that wait. O(1)."""
+        """The number of pending jobs. O(1)."""
         return len(self.pending) + len(self.aside)
 
     @property
     def ratio(self) -> float:
-        """CurrentAllocation / Quota: who is visited first (§5.3). Exact: `limits.MAX_QUOTA`."""
+        """CurrentAllocation / Quota (§5.3), weighted. Exact; see `limits.MAX_QUOTA`."""
         return (self.dedicated + self.spare) / self.entitled if self.quota else float("inf")
 
     @property
     def idle(self) -> int:
-        """GPUs that a job of this pool could start on now, its own unused ones and others'."""
+        """Idle GPUs of the sharing group, which a job of this pool could use."""
         return self.group.idle
 
     @property
@@ -186,17 +196,20 @@ class PoolState:
 
     @property
     def could_lend(self) -> int:
-        """GPUs that its limit lets it lend to other pools now."""
+        """GPUs that its lend limit lets it lend to other pools now."""
         return max(0, min(self.unused, self.lend_limit - self.lends)) if self.group.lending else 0
 
     @property
     def offers(self) -> int:
-        """The same, where limits may be none; then it may be below 0, as `unused`."""
+        """GPUs that it may lend now: `could_lend` in a limited group, else `unused`.
+
+        In a group without limits the value may be negative.
+        """
         return self.lendable if self.group.limited else self.unused
 
     @property
     def room(self) -> int:
-        """The widest spare job of this pool that idle GPUs and limits have room for. O(1)."""
+        """The width of the widest spare job of this pool that idle GPUs and limits allow. O(1)."""
         group = self.group
         if not group.limited:
             return group.idle
@@ -206,11 +219,14 @@ class PoolState:
 
     @property
     def over(self) -> bool:
-        """It lends or borrows more than its limit: one has yielded, or was lowered."""
+        """Whether it lends or borrows more than its limit.
+
+        A limit is exceeded when it was lowered, or when a loan had to move to a pool at its limit.
+        """
         return self.lends > self.lend_limit or self.borrows > self.borrow_limit
 
     def check(self) -> None:
-        """Assert that queue, allocations and loans fit together."""
+        """Assert that queues, allocations and loans are consistent."""
         assert 0 <= self.quota <= MAX_QUOTA, self.name
         assert min(self.dedicated, self.spare, self.lent) >= 0, self.name
         waiting = self.waiting()
@@ -229,7 +245,7 @@ class PoolState:
 
 
 class GroupState:
-    """Pools that may lend to each other: GPUs of one kind in one place (§2)."""
+    """A sharing group: pools that may lend to each other (§2). One GPU type, one location."""
 
     __slots__ = ("idle", "lendable", "lending", "limited", "name", "out", "pools", "quota")
 
@@ -237,32 +253,35 @@ class GroupState:
         """Start without pools."""
         self.name = name
         self.pools: list[PoolState] = []
-        self.idle = 0  # sum of what the pools do not use
+        self.idle = 0  # sum of the pools' unused GPUs
         self.quota = 0  # sum of the quotas
-        self.out = 0  # of the quotas, on nodes that are out: spare jobs leave as many idle
-        self.lending = True  # or else no loan is made
-        self.limited = False  # one of its pools has a limit, it does not lend, or some are out
-        self.lendable = 0  # sum of what the pools could lend, where it is limited
+        self.out = 0  # GPUs on nodes that are out: spare starts leave this many idle
+        self.lending = True  # whether loans are made
+        self.limited = False  # whether a pool has a limit, lending is off, or GPUs are out
+        self.lendable = 0  # sum of the pools' `lendable`
 
     @property
     def first(self) -> str:
-        """Its first pool's name, by which snapshots know it: two groups may have one name."""
+        """The name of its first pool, which identifies it in snapshots.
+
+        Group names need not be unique.
+        """
         return self.pools[0].name
 
     def is_limited(self) -> bool:
-        """Whether it should be `limited`. O(pools)."""
+        """Return whether `limited` should be set. O(pools)."""
         limits = (min(pool.lend_limit, pool.borrow_limit) for pool in self.pools)
         return self.out > 0 or not self.lending or min(limits) < UNLIMITED
 
     def relimit(self) -> None:
-        """Take in other limits. O(pools)."""
+        """Recompute the sums after a change of limits. O(pools)."""
         self.limited = self.is_limited()
         for pool in self.pools:
             pool.lendable = pool.could_lend if self.limited else 0
         self.lendable = sum(pool.lendable for pool in self.pools)
 
     def check(self) -> None:
-        """Assert that the sums are those of the pools."""
+        """Assert that the sums match the pools."""
         assert self.idle == sum(p.unused for p in self.pools), self.name
         assert self.quota == sum(p.quota for p in self.pools) <= MAX_GROUP, self.name
         assert self.out >= 0, self.name
@@ -273,7 +292,7 @@ class GroupState:
         quota = sum(max(p.quota, p.dedicated) for p in self.pools)
         overdrawn = any(p.unused < 0 for p in self.pools)
         running = sum(p.dedicated + p.spare for p in self.pools)
-        assert overdrawn or running <= quota, f"{self.name}: {running} GPUs run, {quota} are there"
+        assert overdrawn or running <= quota, f"{self.name}: {running} of {quota} GPUs in use"
         assert sum(p.lent for p in self.pools) == sum(p.spare for p in self.pools), self.name
 
 
@@ -281,9 +300,10 @@ class ClusterState:
     """All pools, groups and jobs of a cluster at one moment."""
 
     def __init__(self, pools: Iterable[Pool], options: Options, cells: Cells | None = None) -> None:
-        """Build an empty cluster.
+        """Build a cluster without jobs.
 
-        Raises ValueError on pools of one name, sizes over limits, or cells that contradict them.
+        Raises ValueError for duplicate pool names, values beyond their limits, or cells that
+        contradict the pools.
         """
         self.options = options
         self.now = float("-inf")
@@ -293,13 +313,14 @@ class ClusterState:
         self.waiting = 0
         self.arrivals = 0
         self.dirty: dict[PoolState, None] = {}  # pools that changed since the last pass
-        self.placeless: dict[PoolState, None] = {}  # with jobs for which others' cells were missing
+        # Pools with jobs that wait for cells which jobs of other pools may free.
+        self.placeless: dict[PoolState, None] = {}
         shared: dict[str, GroupState] = {}
-        for pool in sorted(pools, key=lambda p: p.name):  # ties between pools go by name
+        for pool in sorted(pools, key=lambda p: p.name):  # pools tie by name
             if pool.name in self.pools:
-                raise ValueError(f"pool {pool.name!r} stands twice")
+                raise ValueError(f"duplicate pool {pool.name!r}")
             if not 0 <= pool.quota <= MAX_QUOTA:
-                raise ValueError(f"pool {pool.name!r}: a quota is 0 to {MAX_QUOTA}")
+                raise ValueError(f"pool {pool.name!r}: quota must be 0 to {MAX_QUOTA}")
             check_sharing(pool.name, pool.lend_limit or 0, pool.borrow_limit or 0, pool.weight)
             group = shared.get(pool.group) if pool.share else GroupState(f"{pool.name} alone")
             if group is None:
@@ -313,36 +334,39 @@ class ClusterState:
         for group in self.groups:
             group.relimit()
         if any(group.quota > MAX_GROUP for group in self.groups):
-            raise ValueError(f"a sharing group owns at most {MAX_GROUP} GPUs")
+            raise ValueError(f"a sharing group may own at most {MAX_GROUP} GPUs")
         quotas = [{pool.name: pool.quota for pool in group.pools} for group in self.groups]
         self.places = None if cells is None else Places(cells, quotas)
 
     def pools_of(self, names: Iterable[str]) -> dict[PoolState, None]:
-        """The pools of these names, in their order. Raises ValueError for one that is not there."""
+        """Return the pools with these names, in order. Raises ValueError for an unknown name."""
         found: dict[PoolState, None] = {}
         for name in names:
             if name not in self.pools:
-                raise ValueError(f"there is no pool {name!r}")
+                raise ValueError(f"no pool {name!r}")
             found[self.pools[name]] = None
         return found
 
     def groups_of(self, names: Iterable[str]) -> dict[GroupState, None]:
-        """The groups of the pools of these names, in their order. Raises as `pools_of`."""
+        """Return the groups of the pools with these names, in order.
+
+        Raises ValueError as `pools_of`.
+        """
         return dict.fromkeys(pool.group for pool in self.pools_of(names))
 
     def dirty_groups(self) -> list[GroupState]:
-        """Groups of the pools that changed since the last pass, in the order of the changes."""
+        """Return the groups of the pools in `dirty`, in order of their first change."""
         return list(dict.fromkeys(pool.group for pool in self.dirty))
 
     def check(self) -> None:
-        """Assert every invariant of the cluster; O(jobs + pools)."""
+        """Assert every invariant of the cluster. O(jobs + pools)."""
         for pool in self.pools.values():
             pool.check()
         for group in self.groups:
             group.check()
         waiting = [w for p in self.pools.values() for w in p.waiting()]
-        assert len(waiting) == self.waiting, "waiting jobs"
-        assert all(self.jobs.get(w.job.id) is w for w in waiting), "a waiting job is not known"
+        assert len(waiting) == self.waiting, "number of pending jobs"
+        assert all(self.jobs.get(w.job.id) is w for w in waiting), "a pending job is unknown"
         dedicated = dict.fromkeys(self.pools.values(), 0)
         spare = dict.fromkeys(self.pools.values(), 0)
         for state in self.jobs.values():

@@ -1,4 +1,4 @@
-"""Each pool as if it were alone: first come, first served, in virtual time.
+"""Virtual clocks: each pool's baseline schedule in virtual time.
 
 Imports: model.
 """

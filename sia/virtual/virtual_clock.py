@@ -1,8 +1,8 @@
-"""A pool as if it shared nothing: first come, first served in its own quota (§4.1, §5.1).
+"""The virtual clock of a pool: its schedule without sharing, first come, first served (§4.1, §5.1).
 
-A `VirtualClock` hears what really happens to the jobs of one pool, and says when each would have
-started alone. How long a job runs is not known before it has run: where what comes next alone hangs
-on that, virtual time stands still until it is known.
+A `VirtualClock` is told what really happens to the jobs of one pool, and computes when each would
+have started in the baseline. A job's run time is known only after it has run. Where the next
+virtual event depends on an unknown run time, virtual time stops until it is known.
 """
 
 from __future__ import annotations
@@ -18,41 +18,43 @@ from sia.model import Job
 from sia.virtual.virtual_job import JobComparison, VirtualJob
 
 LEAVE, QUOTA, JOIN, RANK, GONE, LOOK = range(6)
-"""What comes in virtual time: a job ends; the quota is another; a job waits, waits elsewhere in
-its queue, is withdrawn; the first of the queue is to be looked at."""
+"""Kinds of virtual events: a job ends; the quota changes; a job joins the queue, changes its place
+in it, is withdrawn; the head of the queue must be checked again."""
 
 
 BOUND_EVERY = 1000
-"""Facts from one look at what is too much to the next, and entries of jobs that are gone which a
-heap may have whatever it holds: both take their time."""
+"""Number of facts between two runs of `bound`, and of stale heap entries that are always accepted.
+
+Both save time.
+"""
 
 
 class VirtualClock(Struct, forbid_unknown_fields=True):
-    """When each job of a pool starts if the pool shares nothing, as the policy `fcfs` would.
+    """Computes when each job of a pool would start without sharing, as the policy `fcfs` would.
 
-    By priority, then first come, first served; whoever is first and does not fit has all others
-    wait. A job runs as long as it really does. One that is withdrawn leaves at that time virtually
-    too, whether it waits or runs there. One wider than the quota waits in front of the others as
-    long as it is really there; if it ran to its end elsewhere, it is left out from then on.
+    Jobs start by priority, then first come, first served; a head that does not fit blocks the
+    others. A job has its real run time. A withdrawn job leaves the virtual schedule at the same
+    time, pending or running. A job wider than the quota blocks the queue as long as it really
+    exists; once it has ended elsewhere, the clock drops it.
 
-    It is a plain value, which JSON carries: the same bytes for the same story. Unknown jobs are
-    left out. All that happens at one time is to be told before `advance` goes beyond that time.
-    An event costs O(log n).
+    The clock is a plain value with a JSON form: equal histories give equal bytes. Unknown jobs are
+    ignored. Report everything that happened at a time before `advance` passes that time. Each
+    report costs O(log n).
 
     Attributes:
-        quota: At the virtual time (GPUs).
-        told: The latest that was told.
-        used: GPUs that run virtually.
-        time: Of the last instant that is known.
-        twins: Jobs that wait or run, virtually or really, by id.
-        coming: A heap of (time, number, kind, job, value): what is known to come.
-        queue: A heap of (sequence, job); those that have left or moved stay until they are first.
-        due: A heap of (began, job), of jobs that run virtually and not really, and of others.
-        behind: A heap of (began - started, job) of jobs that really started later, and of others.
-        ready: Verdicts that nobody has taken.
-        over: Jobs that are really over and wait virtually.
-        bounded: How many facts there had been when it was last looked at what is too much.
-        freed: (began, job) of jobs for which others were to wait too long, and of some before.
+        quota: The quota at the virtual time (GPUs).
+        told: The latest quota reported.
+        used: GPUs in use in the virtual schedule.
+        time: The latest instant up to which the schedule is known.
+        twins: Jobs that are pending or running, virtually or really, by id.
+        coming: A heap of known future virtual events: (time, number, kind, job, value).
+        queue: A heap of (sequence, job). Stale entries are removed when they reach the top.
+        due: A heap of (began, job) of jobs that run virtually but not really, and stale entries.
+        behind: A heap of (began - started, job) of jobs that really started later, and stale ones.
+        ready: Comparisons that have not been taken yet.
+        over: The number of jobs that really ended and are virtually pending.
+        bounded: The value of `facts` at the last run of `bound`.
+        freed: (began, job) of jobs whose virtual GPUs `bound` released, and stale entries.
     """
 
     quota: int
@@ -73,33 +75,33 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     @classmethod
     def of(cls, quota: int) -> Self:
-        """A clock of an empty pool."""
+        """Return the clock of a pool without jobs."""
         return cls(quota, quota)
 
     def adopt(self, job_id: str, width: int, since: float) -> None:
-        """It has run from before the clock on, and would alone: nothing is said of it."""
+        """Add a job that was running before the clock started; it gets no comparison."""
         self.twins[job_id] = VirtualJob(width, 0, since, judged=False, began=since, started=since)
         self.used += width
 
     def submitted(self, now: float, job: Job, *, judged: bool = True) -> None:
-        """It waits from now on; nothing is said of it unless it is to be `judged`."""
+        """Add a pending job. It gets a comparison only if `judged`."""
         self.arrivals += 1
         self.twins[job.id] = VirtualJob(job.width, self.arrivals, now, judged)
         self._note(now, JOIN, job.id, self.arrivals - job.priority * STRIDE)
 
     def ranked(self, now: float, job_id: str, priority: int) -> None:
-        """It waits with another priority from now on."""
+        """Change the priority of a pending job."""
         twin = self.twins.get(job_id)
         if twin is not None:
             self._note(now, RANK, job_id, twin.arrival - priority * STRIDE)
 
     def requota(self, now: float, quota: int) -> None:
-        """The pool owns so many GPUs from now on; what runs goes on."""
+        """Change the pool's quota. Running jobs continue."""
         self.told = quota
         self._note(now, QUOTA, "", quota)
 
     def started(self, now: float, job_id: str) -> None:
-        """It really runs from now on."""
+        """Record that a job really started."""
         twin = self.twins.get(job_id)
         if twin is not None:
             twin.started = now
@@ -107,7 +109,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
                 self._meet(job_id, twin, twin.began, now)
 
     def finished(self, now: float, job_id: str) -> None:
-        """It is really over."""
+        """Record that a job really ended."""
         twin = self.twins.get(job_id)
         if twin is None:
             return
@@ -121,17 +123,17 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             self._note(now, LOOK, "", 0)
 
     def withdrawn(self, now: float, job_id: str) -> None:
-        """It waits no more, and its virtual self is gone with it."""
+        """Record that a pending job was withdrawn. It leaves the virtual schedule too."""
         twin = self.twins.get(job_id)
         if twin is not None:
             twin.withdrawn = True
             self._note(now, GONE, job_id, 0)
 
     def advance(self, now: float) -> None:
-        """Have virtual time pass, up to `now` and without it, as far as is known what happens.
+        """Advance virtual time up to, but not including, `now`, as far as the schedule is known.
 
-        While nobody waits virtually, it passes even where it is not known who has left: whoever
-        comes and fits would fit without them as well.
+        While no job is virtually pending, time also passes unknown ends: a new job that fits would
+        fit without the running jobs as well.
         """
         coming = self.coming
         while coming and coming[0][0] < now:
@@ -146,15 +148,17 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             self._begin(when)
 
     def bound(self, now: float, jobs: int, facts: int) -> None:
-        """Forget what is beyond so many `over` and so many facts that are `coming`, now and then.
+        """Limit memory: keep at most `jobs` jobs in `over` and about `facts` entries in `coming`.
 
-        Of jobs that are over and wait virtually, those submitted last are forgotten: who comes
-        first is not touched by whoever comes later. Of them nothing will be known. Where virtual
-        time stands still, those for which it waits give their virtual GPUs back; when they would
-        have started is known. Others of the pool start too early then, if anything, as long as no
-        priority or quota changes their order: one that started too early is in the way of a more
-        urgent one that comes later, and has what a smaller quota no longer gives, so that such jobs
-        may also start too late. O(1), and O(n log n) once in `BOUND_EVERY` facts.
+        Of the jobs that ended and are virtually pending, those submitted last are dropped, because
+        later jobs do not affect earlier ones; their comparison is unknown. If virtual time is
+        stopped, the jobs that it waits for release their virtual GPUs; their virtual start is
+        known. Other jobs of the pool then start too early, if anything, as long as priorities and
+        quotas do not change their order. A job that started too early can delay a more urgent later
+        one, or occupy GPUs that a reduced quota no longer has, so that such jobs may also start too
+        late.
+
+        O(1), and O(n log n) once in `BOUND_EVERY` facts.
         """
         if self.facts < self.bounded + BOUND_EVERY:
             return
@@ -168,7 +172,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         self._tidy()
 
     def _forget(self, count: int) -> None:
-        """Of so many that are over and wait virtually nothing will be known."""
+        """Drop the last `count` jobs that ended and are virtually pending."""
         twins = self.twins
         last = [job_id for job_id in reversed(twins) if twins[job_id].waits_over][:count]
         for job_id in reversed(last):
@@ -180,7 +184,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         heapify(self.coming)
 
     def _awaited(self, now: float) -> str:
-        """The job for which virtual time waits, if it does. After `advance`."""
+        """Return the job that stops virtual time, or "". Call after `advance`."""
         due, lag = self._first_due(), self._lag()
         if self.coming[0][0] >= now or min(due, now + lag) >= now:
             return ""
@@ -188,13 +192,13 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     def _free(self, job_id: str) -> None:
         twin = self.twins[job_id]
-        assert twin.began is not None, f"{job_id} holds nobody up"
+        assert twin.began is not None, f"{job_id} has not started virtually"
         twin.freed = True
         self.used -= twin.width
         self.freed.append((twin.began, job_id))
 
     def _tidy(self) -> None:
-        """Drop what is left of jobs that are gone, where it is more than of those that are not."""
+        """Remove stale entries from heaps in which they outnumber the current ones."""
         twins, most = self.twins, 2 * len(self.twins) + BOUND_EVERY
         if len(self.queue) > most:
             places = {(twin.sequence, i) for i, twin in twins.items() if twin.began is None}
@@ -204,16 +208,16 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
                 heap[:] = sorted(entry for entry in heap if entry[1] in twins)
 
     def take(self) -> list[JobComparison]:
-        """The verdicts since it was last asked, in the order in which they became known."""
+        """Return the comparisons since the last call, in the order in which they became known."""
         found, self.ready = self.ready, []
         return found
 
     def late(self, now: float) -> bool:
-        """Whether a job waits that would run by now. After `advance`."""
+        """Return whether a pending job would already run in the baseline. Call after `advance`."""
         return self._first_due() + SLOWED < now
 
     def quiet(self) -> float:
-        """Until when nothing comes to be known by itself; infinite if nothing does."""
+        """Return the next time at which something becomes known without a report, or infinity."""
         if not self.coming:
             return inf
         when = self.coming[0][0]
@@ -226,11 +230,11 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         heappush(self.coming, (when, self.facts, kind, job_id, value))
 
     def _known(self, now: float) -> float:
-        """Before when nothing can happen that is not known."""
+        """Return the time before which every virtual event is known."""
         return min(now + self._lag(), self._first_due())
 
     def _first_due(self) -> float:
-        """Since when a job runs virtually of which nobody knows when it will start."""
+        """Return the earliest virtual start of a job that has not really started, or infinity."""
         due = self.due
         while due:
             twin = self.twins.get(due[0][1])
@@ -240,7 +244,10 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         return inf
 
     def _lag(self) -> float:
-        """How far behind its real self a virtual job is whose end is not known; at most 0."""
+        """Return the largest lead of a virtual start over the real start, as seconds ≤ 0.
+
+        Only jobs whose end is unknown count.
+        """
         behind = self.behind
         while behind:
             twin = self.twins.get(behind[0][1])
@@ -256,7 +263,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         if kind == LOOK:
             return
         twin = self.twins.get(job_id)
-        if twin is None:  # it was put elsewhere in its queue where virtually it is over
+        if twin is None:  # its priority changed after its virtual end
             assert kind == RANK, f"{job_id} is gone twice"
         elif kind == LEAVE:
             self.used -= twin.width
@@ -268,7 +275,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             heappush(self.queue, (value, job_id))
 
     def _go(self, when: float, job_id: str, twin: VirtualJob) -> None:
-        """A job that never really ran is gone."""
+        """Remove a job that was withdrawn without having run."""
         del self.twins[job_id]
         if twin.began is not None:
             if not twin.freed:
@@ -277,7 +284,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
                 self._say(job_id, twin, when)
 
     def _begin(self, when: float) -> None:
-        """Start the jobs that come next and fit."""
+        """Start pending jobs as long as the head fits."""
         while self._waits():
             job_id = self.queue[0][1]
             twin = self.twins[job_id]
@@ -288,7 +295,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             heappop(self.queue)
 
     def _waits(self) -> bool:
-        """Whether a job waits virtually, who is then the first of the queue."""
+        """Return whether a job is virtually pending; it is then at the top of the queue."""
         queue = self.queue
         while queue:
             sequence, job_id = queue[0]
@@ -299,7 +306,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         return False
 
     def _never(self, when: float, job_id: str, twin: VirtualJob) -> bool:
-        """Whether a job has ended really, and would not even have begun in what its pool owns."""
+        """Return whether the head has really ended and is wider than the quota; if so, drop it."""
         ended = twin.ended
         if ended is None or ended > when or twin.width <= max(self.quota, self.told):
             return False
@@ -320,19 +327,19 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             heappush(self.due, (when, job_id))
 
     def _meet(self, job_id: str, twin: VirtualJob, began: float, started: float) -> None:
-        """Both it and its virtual self have started."""
+        """Compare a job that has started both really and virtually."""
         if twin.ended is None and began < started and not twin.freed:
             heappush(self.behind, (began - started, job_id))
         if twin.judged:
             self._judge(job_id, began, started)
 
     def _judge(self, job_id: str, began: float, started: float) -> None:
-        """For whoever wants to know that before the job's end."""
+        """Do nothing. A subclass can use this to learn of a delay before the job ends."""
 
     def _end(
         self, job_id: str, twin: VirtualJob, began: float, started: float, ended: float
     ) -> None:
-        """Its virtual self ends when as much time has passed since its own start."""
+        """Schedule the virtual end: the real run time after the virtual start."""
         if twin.freed:
             del self.twins[job_id]
         else:
@@ -348,21 +355,21 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             )
 
     def recount(self) -> None:
-        """Work out what snapshots of older releases do not say. O(jobs)."""
+        """Recompute fields that snapshots of older releases lack. O(jobs)."""
         self.over = sum(twin.waits_over for twin in self.twins.values())
 
     def check(self) -> None:
-        """Assert that every job is where it should be; O(n)."""
+        """Assert that every job is where it should be. O(n)."""
         twins = self.twins
         began = {job_id: twin for job_id, twin in twins.items() if twin.began is not None}
         holds = sum(twin.width for twin in began.values() if not twin.freed)
-        assert self.used == holds, "GPUs are lost"
-        assert self.over == sum(twin.waits_over for twin in twins.values()), "not so many are over"
+        assert self.used == holds, "GPUs in use"
+        assert self.over == sum(twin.waits_over for twin in twins.values()), "number of ended jobs"
         told = {job_id for _, _, kind, job_id, _ in self.coming if kind == JOIN}
         queued = {i for sequence, i in self.queue if i in twins and twins[i].sequence == sequence}
-        assert twins.keys() - began.keys() <= queued | told, "a job waits nowhere"
+        assert twins.keys() - began.keys() <= queued | told, "a pending job is in no queue"
         due = {i for i, t in began.items() if t.started is None and not (t.withdrawn or t.freed)}
-        assert due <= {job_id for _, job_id in self.due}, "what is due is another"
+        assert due <= {job_id for _, job_id in self.due}, "a job is missing in due"
         over = {i for i, twin in began.items() if twin.ended is not None or twin.withdrawn}
         leaves = {job_id for _, _, kind, job_id, _ in self.coming if kind in (LEAVE, GONE)}
         assert over <= leaves, "a job never leaves"

@@ -1,4 +1,4 @@
-"""A job beside itself as it would be if its pool shared nothing, and what comes of both."""
+"""A job in the virtual schedule, and the comparison of its real and virtual runs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from msgspec import Struct
 
 
 class JobComparison(NamedTuple):
-    """What became of a job, and what would have, alone. Times are seconds.
+    """The real and the virtual course of a job. Times are in seconds.
 
-    `began` is None where it would never have started: wider than its pool's quota; or where that
-    will not be known (see `VirtualClock.bound`). `started` is None of a job that was withdrawn
-    while it waited, though alone it would have run.
+    `began` is the virtual start. It is None if the job would never have started because it is wider
+    than its pool's quota, or if the virtual start is not known (see `VirtualClock.bound`; `known`
+    is then False). `started` is the real start, None if the job was withdrawn while pending
+    although it would have run in the baseline.
     """
 
     job_id: str
@@ -26,32 +27,35 @@ class JobComparison(NamedTuple):
 
     @property
     def later(self) -> float:
-        """Seconds by which it started later than alone; below 0, sooner; minus infinity, at all."""
+        """Seconds by which it started later than in the baseline.
+
+        Negative if it started sooner, minus infinity if it would never have started.
+        """
         if self.began is None:
             return -inf
         return (self.ended if self.started is None else self.started) - self.began
 
 
 class VirtualJob(Struct, array_like=True, gc=False):
-    """A job beside itself as it would be alone. Times are seconds."""
+    """A job with its virtual and real times in seconds."""
 
     width: int
     arrival: int
     submit: float
     judged: bool
-    """Whether a verdict is wanted: not of what was there before the clock."""
+    """Whether a comparison is wanted. False for jobs from before the clock started."""
     sequence: int = 0
-    """Its place in the virtual queue, least first."""
+    """Its place in the virtual queue, lowest first."""
     began: float | None = None
-    """Virtually."""
+    """The virtual start."""
     started: float | None = None
-    """Really, as what follows."""
+    """The real start. The following fields are real as well."""
     ended: float | None = None
     withdrawn: bool = False
     freed: bool = False
-    """Its virtual GPUs were taken from it: others are not to wait for its end any more."""
+    """Whether `VirtualClock.bound` released its virtual GPUs. Others no longer wait for its end."""
 
     @property
     def waits_over(self) -> bool:
-        """Whether it is really over, and has not had its turn virtually."""
+        """Whether it has really ended and is virtually pending."""
         return self.ended is not None and self.began is None

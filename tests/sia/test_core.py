@@ -35,7 +35,7 @@ def test_a_job_does_not_start_twice():
     before = photograph(core)
     for stream in Stream:
         core.policy.cues.append(StartProposal(running, stream, "again"))
-        assert refusals(core.step(0.0, [])) == [ProposalRefused("j", "it does not wait")]
+        assert refusals(core.step(0.0, [])) == [ProposalRefused("j", "not pending")]
         assert photograph(core) == before
         core.check()
 
@@ -45,7 +45,7 @@ def test_a_job_that_was_never_submitted_does_not_start():
     stranger = JobState(job("stranger").runs(9).job, core.state.pools["a"], 9.0, arrival=1)
     before = photograph(core)
     core.policy.cues.append(StartProposal(stranger, Stream.DEDICATED, "unheard of"))
-    assert refusals(core.step(0.0, [])) == [ProposalRefused("stranger", "it does not wait")]
+    assert refusals(core.step(0.0, [])) == [ProposalRefused("stranger", "not pending")]
     assert photograph(core) == before
     core.check()
 
@@ -55,7 +55,7 @@ def test_a_job_wider_than_what_is_idle_does_not_start(start):
     core = on_cue(job("runs").gpus(3).runs(9), job("wide").gpus(4).runs(9), a=4, b=2)
     start_spare(core, "runs")
     before = photograph(core)
-    assert refusals(start(core, "wide")) == [ProposalRefused("wide", "it needs 4 GPUs, 3 are idle")]
+    assert refusals(start(core, "wide")) == [ProposalRefused("wide", "needs 4 GPUs, 3 idle")]
     assert photograph(core) == before
 
 
@@ -143,7 +143,7 @@ def test_an_estimate_that_cannot_be_is_an_error_and_changes_nothing(impossible):
 def test_a_policy_that_does_not_ask_for_new_estimates_gets_none():
     core = Core(pools(a=1), Fcfs(), SMALL)
     core.step(0.0, [JobSubmitted(0.0, job("waits").gpus(2).runs(9).job, 9.0)])
-    with pytest.raises(ValueError, match="takes no new estimates"):
+    with pytest.raises(ValueError, match="does not accept updated estimates"):
         core.step(1.0, [RunTimesUpdated(1.0, [Estimate("waits", 90.0)])])
 
 
@@ -180,10 +180,10 @@ def test_a_future_job_of_an_unknown_pool_is_an_error_and_changes_nothing():
 @pytest.mark.parametrize(
     ("owned", "complaint"),
     [
-        ([Pool("a", 1), Pool("a", 2)], "stands twice"),
-        ([Pool("a", -1)], "a quota is"),
-        ([Pool("a", MAX_QUOTA + 1)], "a quota is"),
-        ([Pool(f"p{i}", MAX_QUOTA) for i in range(65)], "a sharing group owns at most"),
+        ([Pool("a", 1), Pool("a", 2)], "duplicate pool"),
+        ([Pool("a", -1)], "quota must be"),
+        ([Pool("a", MAX_QUOTA + 1)], "quota must be"),
+        ([Pool(f"p{i}", MAX_QUOTA) for i in range(65)], "a sharing group may own at most"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_an_error(owned, complaint):

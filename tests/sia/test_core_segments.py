@@ -86,17 +86,17 @@ def test_a_wider_job_borrows_what_its_pool_has_not():
     [
         (lambda j: PreemptProposal(j["waits"], "x"), "it does not run"),
         (lambda j: ResizeProposal(j["waits"], 1, Stream.DEDICATED, "x"), "it does not run"),
-        (lambda j: ResizeProposal(j["runs"], 3, Stream.DEDICATED, "x"), "it cannot run on 3 GPUs"),
-        (lambda j: ResizeProposal(j["runs"], 0, Stream.DEDICATED, "x"), "it cannot run on 0 GPUs"),
-        (lambda j: StartProposal(j["waits"], Stream.DEDICATED, "x", 2), "it cannot run on 2 GPUs"),
+        (lambda j: ResizeProposal(j["runs"], 3, Stream.DEDICATED, "x"), "cannot run on 3 GPUs"),
+        (lambda j: ResizeProposal(j["runs"], 0, Stream.DEDICATED, "x"), "cannot run on 0 GPUs"),
+        (lambda j: StartProposal(j["waits"], Stream.DEDICATED, "x", 2), "cannot run on 2 GPUs"),
         (
             lambda j: StartProposal(j["waits"], Stream.DEDICATED, "x", -1),
-            "it cannot run on -1 GPUs",
+            "cannot run on -1 GPUs",
         ),
-        (lambda j: ResizeProposal(j["elastic"], 7, Stream.SPARE, "x"), "it cannot run on 7 GPUs"),
+        (lambda j: ResizeProposal(j["elastic"], 7, Stream.SPARE, "x"), "cannot run on 7 GPUs"),
         (
             lambda j: ResizeProposal(j["elastic"], 5, Stream.SPARE, "x"),
-            "it needs 5 GPUs, 4 would be idle",
+            "needs 5 GPUs, 4 would be idle",
         ),
         (
             lambda j: ResizeProposal(j["elastic"], 3, Stream.DEDICATED, "x"),

@@ -180,12 +180,12 @@ def test_a_change_that_says_nothing_of_limits_leaves_them():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"lend_limit": -1}, "a limit on lending or borrowing"),
-        ({"borrow_limit": -1}, "a limit on lending or borrowing"),
-        ({"lend_limit": UNLIMITED + 1}, "a limit on lending or borrowing"),
-        ({"weight": 0.0}, "a weight is"),
-        ({"weight": 2 * MAX_WEIGHT}, "a weight is"),
-        ({"weight": float("nan")}, "a weight is"),
+        ({"lend_limit": -1}, "lend and borrow limits must be"),
+        ({"borrow_limit": -1}, "lend and borrow limits must be"),
+        ({"lend_limit": UNLIMITED + 1}, "lend and borrow limits must be"),
+        ({"weight": 0.0}, "weight must be"),
+        ({"weight": 2 * MAX_WEIGHT}, "weight must be"),
+        ({"weight": float("nan")}, "weight must be"),
     ],
 )
 def test_limits_that_cannot_be_are_an_error_and_change_nothing(changed, message):

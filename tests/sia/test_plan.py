@@ -91,7 +91,7 @@ def test_reservations_add_up_where_they_overlap_and_end_before_their_end():
 def test_a_reservation_of_nothing_is_an_error(gpus, start, end):
     plan = ReservationProfile()
     plan.reserve(1, 0.0, 3.0)
-    with pytest.raises(ValueError, match="a reservation of"):
+    with pytest.raises(ValueError, match="empty reservation of"):
         plan.reserve(gpus, start, end)
     plan.check()
     assert plan.max_reservation(0.0, 3.0) == 1

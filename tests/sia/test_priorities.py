@@ -94,10 +94,10 @@ def test_a_job_whose_priority_changes_joins_those_of_it_in_its_old_place():
 @pytest.mark.parametrize(
     ("job_id", "priority", "message"),
     [
-        ("nobody", 1, "no waiting job"),
-        ("runs", 1, "no waiting job"),
-        ("waits", MAX_PRIORITY + 1, "a priority is"),
-        ("waits", -MAX_PRIORITY - 1, "a priority is"),
+        ("nobody", 1, "is not pending"),
+        ("runs", 1, "is not pending"),
+        ("waits", MAX_PRIORITY + 1, "priority must be"),
+        ("waits", -MAX_PRIORITY - 1, "priority must be"),
     ],
 )
 def test_a_priority_that_cannot_be_is_an_error_and_changes_nothing(job_id, priority, message):
@@ -106,7 +106,7 @@ def test_a_priority_that_cannot_be_is_an_error_and_changes_nothing(job_id, prior
     before = photograph(core)
     with pytest.raises(ValueError, match=message):
         core.step(core.state.now, [PriorityChanged(0.0, job_id, priority)])
-    with pytest.raises(ValueError, match="a priority is"):
+    with pytest.raises(ValueError, match="priority must be"):
         core.step(0.0, [submitted(0.0, urgent(job("new").runs(1), MAX_PRIORITY + 1))])
     assert photograph(core) == before
     core.check()

@@ -1,4 +1,4 @@
-"""What several policies share: queues, rankings, searches.
+"""Data structures that several policies use: queues, rankings, searches.
 
 Imports: sia.policies, state.
 """

@@ -1,4 +1,4 @@
-"""The first of many items, in order of arrival, whose value is small enough."""
+"""Finds the first of many items, in order of arrival, whose value is at most a limit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from math import inf
 from sys import float_info
 
 MOST = float_info.max
-"""Values are finite."""
+"""The largest value of an item; infinity marks empty leaves."""
 
 SMALLEST = 8
 """Leaves of an empty tree."""
@@ -15,8 +15,8 @@ SMALLEST = 8
 class Earliest:
     """Items in order of their sequence numbers, each with a value.
 
-    A binary tree over the items, each node with the least value below it. O(log n) to add, remove
-    and find; leaves of removed items are given up when the tree is full.
+    A binary tree over the items in which each node has the lowest value below it. O(log n) to add,
+    remove and find. Leaves of removed items are reclaimed when the tree is full.
     """
 
     def __init__(self) -> None:
@@ -27,11 +27,11 @@ class Earliest:
         self._leaves: dict[int, int] = {}
 
     def __len__(self) -> int:
-        """How many items there are."""
+        """Return the number of items."""
         return len(self._leaves)
 
     def add(self, sequence: int, value: float) -> None:
-        """Add an item. O(n) if it is not after all that were ever added."""
+        """Add an item. O(n) if its sequence number is not the highest so far."""
         if self._order and sequence <= self._order[-1]:
             self._rebuild(dict(sorted([*self._items().items(), (sequence, value)])))
             return
@@ -42,13 +42,13 @@ class Earliest:
         self._put(len(self._order) - 1, value)
 
     def remove(self, sequence: int) -> None:
-        """Take an item out; it must be in."""
+        """Remove an item, which must be present."""
         self._put(self._leaves.pop(sequence), inf)
 
     def first(self, limit: float) -> int | None:
-        """The first item with a value of at most `limit`."""
+        """Return the first item with a value of at most `limit`, or None."""
         least = self._least
-        limit = min(limit, MOST)  # leaves that hold nothing are infinite
+        limit = min(limit, MOST)  # empty leaves are infinite
         if least[1] > limit:
             return None
         node = 1
@@ -64,13 +64,13 @@ class Earliest:
         while node > 1:
             node //= 2
             left, right = least[2 * node], least[2 * node + 1]
-            least[node] = left if left < right else right  # noqa: FURB136  a third of its time
+            least[node] = left if left < right else right  # noqa: FURB136  min() takes three times as long
 
     def _items(self) -> dict[int, float]:
         return {s: self._least[leaf + self._size] for s, leaf in self._leaves.items()}
 
     def _rebuild(self, items: dict[int, float]) -> None:
-        """Have these in this order, and room for as many again."""
+        """Rebuild the tree with these items in order, and room for as many more."""
         while self._size < 2 * len(items):
             self._size *= 2
         while SMALLEST < self._size >= 4 * len(items):
@@ -83,7 +83,7 @@ class Earliest:
             self._least[node] = min(self._least[2 * node], self._least[2 * node + 1])
 
     def check(self) -> None:
-        """Assert that every node has the least of its leaves, and that order is kept."""
+        """Assert that every node has the lowest value of its leaves and items are in order."""
         assert self._order == sorted(self._order)
         for sequence, leaf in self._leaves.items():
             assert self._order[leaf] == sequence

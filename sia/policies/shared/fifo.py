@@ -1,4 +1,4 @@
-"""Waiting jobs of one kind, in order."""
+"""A queue of pending jobs in order of their sequence numbers."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from sia.state.state import JobState
 
 
 class FifoQueue:
-    """Jobs by their sequence numbers.
+    """Jobs by sequence number.
 
-    They mostly join in that order, but for those whose estimate or priority changes: a heap costs
-    nothing then. Who has left is dropped from it when it comes first.
+    Most jobs join in order; only a changed estimate or priority breaks it. A heap is then as cheap
+    as a list. Jobs that left are removed from the heap when they reach its top.
 
     Attributes:
-        jobs: By sequence number, in no order.
+        jobs: The jobs by sequence number, unordered.
     """
 
     __slots__ = ("_order", "jobs")
 
     def __init__(self) -> None:
-        """Start with nobody."""
+        """Start empty."""
         self.jobs: dict[int, JobState] = {}
         self._order: list[int] = []
 
     def add(self, job: JobState) -> None:
-        """A job joins. O(1) for the last, O(log n) amortised for another."""
+        """Add a job. O(1) for the last in order, O(log n) amortised for others."""
         self.jobs[job.sequence] = job
         heappush(self._order, job.sequence)
-        if len(self._order) > 2 * len(self.jobs) + 16:  # many left behind the first, or came twice
+        if len(self._order) > 2 * len(self.jobs) + 16:  # too many stale entries
             self._order = sorted(self.jobs)
 
     def first(self) -> int:
-        """The least sequence number; there must be one. O(log n) amortised."""
+        """Return the lowest sequence number. The queue must not be empty. O(log n) amortised."""
         order, jobs = self._order, self.jobs
         while order[0] not in jobs:
             heappop(order)

@@ -1,4 +1,4 @@
-"""The heads of a group's queues, visited by CurrentAllocation / Quota (§5.3)."""
+"""The heads of a group's queues, ordered by CurrentAllocation / Quota (§5.3)."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ def _ratio(pool: PoolState) -> tuple[float, str]:
 
 
 class Lineup:
-    """Pools with a head that may start, and which of them is next.
+    """The pools of a group whose head may start.
 
-    A pass in which nothing fits costs O(different widths), however many pools are lined up.
+    A pass in which no head fits costs O(different widths), however many pools there are.
     """
 
     def __init__(self, group: GroupState) -> None:
-        """Start with no pool lined up."""
+        """Start without pools."""
         self._group = group
         self._heads: dict[PoolState, int] = {}  # the width of each head
         self._widths: dict[int, int] = {}  # heads of each width
 
     def put(self, pool: PoolState, width: int) -> None:
-        """Line a pool up with a head of this width, in place of any earlier one. O(1)."""
+        """Add a pool whose head has this width, or update the width. O(1)."""
         if self._heads.get(pool) == width:
             return
         self.drop(pool)
@@ -34,7 +34,7 @@ class Lineup:
         self._widths[width] = self._widths.get(width, 0) + 1
 
     def drop(self, pool: PoolState) -> None:
-        """Take a pool out, if it is in. O(1)."""
+        """Remove a pool if present. O(1)."""
         width = self._heads.pop(pool, None)
         if width is not None:
             self._widths[width] -= 1
@@ -47,20 +47,24 @@ class Lineup:
         besides: Container[PoolState] = (),
         more: int = 0,
     ) -> PoolState | None:
-        """The least `by`, a ratio with ties by name, of the pools whose head fits in what is idle.
+        """Return the pool that comes first among those whose head fits in the idle GPUs, or None.
 
-        Not one of `besides`, which were found to have no room in this pass. `more` GPUs could be
-        made idle. O(pools lined up) if there is one.
+        O(pools) if there is one.
+
+        Args:
+            by: The order of the pools; by default allocation / quota, ties by name.
+            besides: Pools to skip, because their head could not start earlier in this pass.
+            more: GPUs that could be made idle in addition.
         """
         idle = self._group.idle + more
         if not self._widths or min(self._widths) > idle:
             return None
         fitting = [pool for pool, width in self._heads.items() if width <= idle]
-        if besides:  # only in cells, or where jobs are stopped for others
+        if besides:  # only with cells or preemption
             fitting = [pool for pool in fitting if pool not in besides]
         return min(fitting, key=by, default=None)
 
     def check(self, expected: dict[PoolState, int]) -> None:
-        """Assert that these heads, and no others, are lined up."""
+        """Assert that exactly these heads are present."""
         assert self._heads == expected, self._group.name
         assert self._widths == Counter(expected.values()), self._group.name

@@ -1,14 +1,14 @@
-"""Preempt and resume by rank: what SRTF, SRSF and LAS have in common.
+"""Preemptive scheduling by rank, the common part of SRTF, SRSF and LAS.
 
-All GPUs of a group are one (§4.1, gSSF). At every instant the jobs of a group, those that run and
-those that wait, are gone through by rank, and each gang that fits in what is left runs. Done anew
-that is linear in all jobs. Here it starts from what runs, and relies on this: between two changes
-no running job falls behind one that waits. Then a waiting job can only start if what is idle and
-what runs behind it together have room for it, and of all that wait with one width only the first
-can.
+The GPUs of a group are treated as one pool (§4.1, gSSF). At every instant the running and pending
+jobs of a group are visited by rank, and each job that fits in the remaining GPUs runs. A full
+recomputation would be linear in all jobs. This module starts from the running jobs and relies on
+one property: between two changes no running job falls behind a pending one. Then a pending job can
+start only if it fits in the idle GPUs plus those of running jobs behind it, and among pending jobs
+of one width only the first can start.
 
-A priority comes before a rank. Whom limits on loans keep from starting is passed over: nobody is
-stopped for it.
+Priorities come before ranks. Jobs that limits on loans keep from starting are skipped; no job is
+stopped for them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sia.policies import (
 from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 Rank = tuple[int, Any, int]
-"""Least goes first: minus the priority, the policy's own measure, then the order of arrival."""
+"""(minus priority, the policy's own measure, order of arrival); the lowest goes first."""
 
 
 class _Entry(NamedTuple):
@@ -45,7 +45,7 @@ class _Entry(NamedTuple):
 
 
 class _Group:
-    """Jobs of a sharing group by width, each list in order of rank."""
+    """The jobs of a sharing group by width, each list in order of rank."""
 
     def __init__(self) -> None:
         self.waiting: dict[int, SortedList[_Entry]] = {}
@@ -53,7 +53,7 @@ class _Group:
 
 
 class Ranked(Policy):
-    """Subclasses say how jobs rank; this decides who runs, who stops and who starts."""
+    """Decides which jobs run, stop and start. Subclasses define the rank."""
 
     needs = Needs(run_times=True, preemption=True)
     shares = True
@@ -63,56 +63,56 @@ class Ranked(Policy):
         return -job.job.priority, self.waiting_rank(job), job.sequence
 
     def waiting_rank(self, job: JobState) -> Any:
-        """The measure of a job that waits; it stays as long as it waits."""
+        """Return the measure of a pending job. It must not change while the job is pending."""
         raise NotImplementedError
 
     def running_key(self, job: JobState) -> Any:
-        """What orders the running jobs of one width, as long as they run."""
+        """Return a key that orders running jobs of one width and does not change while they run."""
         raise NotImplementedError
 
     def running_rank(self, key: Any, width: int, now: float) -> Any:
-        """The measure, at this moment, of a running job of that key and width."""
+        """Return the current measure of a running job with this key and width."""
         raise NotImplementedError
 
     def attach(self, state: ClusterState) -> None:
-        """Index what waits and what runs."""
+        """Index pending and running jobs."""
         self._groups = {group: _Group() for group in state.groups}
         self._reranked: dict[GroupState, None] = {}
-        self._entries: dict[str, _Entry] = {}  # where each job stands, waiting or running
+        self._entries: dict[str, _Entry] = {}  # the entry of each job, pending or running
         super().attach(state)
         for job in state.jobs.values():
             if job.stream is not None:
                 self._put(self._groups[job.pool.group].running, job, self.running_key(job))
 
     def memory(self) -> Any:
-        """Groups in which somebody found no room."""
+        """Return the groups in which a job to start found no room."""
         return [group.first for group in self._reranked]
 
     def resume(self, state: ClusterState, memory: Any) -> None:
-        """Look at these groups again."""
+        """Consider the remembered groups again."""
         self.attach(state)
         self._reranked = state.groups_of(convert(memory, list[str]))
 
     def submitted(self, job: JobState) -> None:
-        """O(log n). A job that was preempted stops running first."""
+        """Queue a job; a preempted one first leaves the running jobs. O(log n)."""
         group = self._groups[job.pool.group]
         if job.job.id in self._entries:
             self._take(group.running, job)
         self._put(group.waiting, job, self.waiting_rank(job))
 
     def left(self, job: JobState) -> None:
-        """O(log n). A job that was started runs from now on."""
+        """Remove a job from its queue; a started one joins the running jobs. O(log n)."""
         group = self._groups[job.pool.group]
         self._take(group.waiting, job)
         if job.stream is not None:
             self._put(group.running, job, self.running_key(job))
 
     def finished(self, job: JobState) -> None:
-        """O(log n)."""
+        """Remove a running job. O(log n)."""
         self._take(self._groups[job.pool.group].running, job)
 
     def rerank(self, job: JobState) -> None:
-        """Put a job where it stands now that its key or rank has changed. O(log n)."""
+        """Move a job to its new place after its key or rank changed. O(log n)."""
         group = self._groups[job.pool.group]
         if job.stream is None:
             self._take(group.waiting, job)
@@ -123,32 +123,32 @@ class Ranked(Policy):
         self._reranked[job.pool.group] = None
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Stop those that others come before, then start these, in the groups that changed."""
+        """Stop jobs and start jobs of a higher rank, in the groups that changed."""
         groups = dict.fromkeys([*self._reranked, *self.state.dirty_groups()])
         self._reranked.clear()
         for group in groups:
             starts, stops = self._decide(group, now)
             for job in stops:
-                yield PreemptProposal(job, "others come before it")
+                yield PreemptProposal(job, "jobs of a higher rank need its GPUs")
             for job in starts:
                 if job.width <= job.pool.idle:
                     yield StartProposal(
-                        job, stream_of(job.pool, job.width), "comes before all that wait"
+                        job, stream_of(job.pool, job.width), "highest rank of its group"
                     )
                 if job.stream is None:
-                    # A pool that shrank keeps what was given up in it, or others have taken what
-                    # it might borrow: look again soon.
+                    # The pool's quota shrank and absorbed the freed GPUs, or other pools took what
+                    # this one could borrow. Try again at the next tick.
                     self._reranked[group] = None
         if (wake := self.wake(now)) < inf:
             yield wake
 
     def wake(self, now: float) -> float:
-        """When to be asked again even if nothing happens, later than `now`; infinite for never."""
+        """Return when to be called again even without an event, later than `now`, or infinity."""
         tick = self.state.options.tick
         return (now // tick + 1.0) * tick if self._reranked else inf
 
     def _decide(self, group: GroupState, now: float) -> tuple[list[JobState], list[JobState]]:
-        """Who is to start, and who is to stop for it, each in order of rank."""
+        """Return the jobs to start and the jobs to stop for them, each in order of rank."""
         own, jobs = self._groups[group], self.state.jobs
         passed = {
             entry.job_id
@@ -162,7 +162,9 @@ class Ranked(Policy):
         free = group.idle
         starts: list[JobState] = []
         stops: list[JobState] = []
-        aside: list[tuple[Rank, int, str]] = []  # a heap of those of the tail that may yet go on
+        aside: list[
+            tuple[Rank, int, str]
+        ] = []  # heap of jobs taken from the tail that may still continue
         while True:
             width, first = _best(firsts, tail, free)
             if aside and (first is None or aside[0][0] < first.rank):
@@ -198,7 +200,7 @@ class Ranked(Policy):
             del lists[job.width]
 
     def check(self) -> None:
-        """Every job stands where it should."""
+        """Assert that every job is indexed once."""
         expected: dict[tuple[GroupState, bool], list[int]] = {}
         for job in self.state.jobs.values():
             place = job.pool.group, job.stream is not None
@@ -210,7 +212,7 @@ class Ranked(Policy):
 
 
 class _Queue:
-    """Waiting jobs of one width, and how many of them a pass has chosen or passed over already."""
+    """Pending jobs of one width, and the position up to which a pass has handled them."""
 
     __slots__ = ("_entries", "_passed", "_place", "job_id", "rank")
 
@@ -218,7 +220,7 @@ class _Queue:
         self._entries, self._passed, self._place = entries, passed, -1
 
     def advance(self) -> bool:
-        """Go on to the next one, if there is one."""
+        """Move to the next job. Returns False if there is none."""
         while (place := self._place + 1) < len(self._entries):
             self._place = place
             minus, key, sequence, self.job_id = self._entries[place]
@@ -229,7 +231,10 @@ class _Queue:
 
 
 def _best(queues: dict[int, _Queue], tail: _Tail, free: int) -> tuple[int, _Queue | None]:
-    """The width and queue of the least rank that has room. O(different widths · width)."""
+    """Return width and queue of the first job by rank that has room.
+
+    O(different widths · width).
+    """
     best, found = None, 0
     for width, queue in queues.items():
         better = best is None or queue.rank < best.rank
@@ -239,17 +244,19 @@ def _best(queues: dict[int, _Queue], tail: _Tail, free: int) -> tuple[int, _Queu
 
 
 class _Tail:
-    """The running jobs of a group from the highest rank down, as far as a pass asks."""
+    """The running jobs of a group from the last rank up, computed as far as a pass needs."""
 
     def __init__(self, policy: Ranked, running: dict[int, SortedList[_Entry]], now: float) -> None:
         self._policy, self._running, self._now = policy, running, now
-        self._last: dict[int, tuple[Rank, int]] | None = None  # by width: its last rank, and place
-        self._order: list[tuple[Rank, int, str]] = []  # rank, GPUs that are then idle, job
-        self._over: dict[PoolState, int] = {}  # GPUs that pools which shrank keep
+        self._last: dict[int, tuple[Rank, int]] | None = (
+            None  # by width: the last rank and its position
+        )
+        self._order: list[tuple[Rank, int, str]] = []  # rank, GPUs freed, job
+        self._over: dict[PoolState, int] = {}  # GPUs that pools with a reduced quota absorb
         self._popped = 0
 
     def frees(self, gpus: int, rank: Rank) -> bool:
-        """Whether jobs behind `rank` hold so many GPUs. O(gpus)."""
+        """Return whether jobs behind `rank` use at least this many GPUs. O(gpus)."""
         place = self._popped
         while gpus > 0:
             if place == len(self._order) and not self._extend():
@@ -262,7 +269,7 @@ class _Tail:
         return True
 
     def pop(self) -> tuple[Rank, int, str]:
-        """The job of the highest rank that is left; `frees` must have met it."""
+        """Return the last remaining job by rank. `frees` must have visited it."""
         self._popped += 1
         return self._order[self._popped - 1]
 
@@ -282,7 +289,7 @@ class _Tail:
         return True
 
     def _frees(self, job: JobState) -> int:
-        """GPUs that are idle once it has stopped, and those of the tail before it."""
+        """Return the GPUs that become idle when this job stops after those popped before it."""
         pool = job.pool
         if pool.dedicated <= pool.quota or job.stream is not Stream.DEDICATED:
             return job.width

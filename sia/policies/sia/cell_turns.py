@@ -1,9 +1,10 @@
-"""Whose turn it is in each pool, as if the pool were alone (§5.1's virtual start, in cells).
+"""The baseline order of each pool in a cluster with cells (the virtual start of §5.1).
 
-First come, first served in cells is not monotone: where a job is gone from a queue, the next ones
-start sooner and in other places, cells fall into other pieces, and a job further back may start
-later. So a job that started elsewhere keeps its turn. When that comes, cells of its pool are kept
-for it, empty, for as long as it ran: all else in the pool happens when and where it would alone.
+In cells, first come, first served is not monotone. If a job disappears from a queue, later jobs
+start sooner and in other places, cells split differently, and a job further back may start later.
+So a job that started in spare cells keeps its place in the queue. When it reaches the head, cells
+of its pool are reserved for it, empty, for as long as it ran. Everything else in the pool then
+happens when and where it would without sharing.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from sia.state.state import ClusterState, JobState, PoolState
 
 
 class StartedElsewhere(Struct):
-    """A job that started elsewhere.
+    """A job that started in spare cells.
 
-    `since` is when cells began to be kept for it, `ran` are the seconds that it ran if it has
-    ended; then nobody else knows the `job` any more.
+    `since` is when cells were reserved for it. `ran` is its run time in seconds, once it has ended;
+    only then `job` is set, because the state no longer knows it.
     """
 
     job_id: str
@@ -35,30 +36,33 @@ class StartedElsewhere(Struct):
 
 
 class VirtualQueueSnapshot(Struct):
-    """The queues by pool, with who was withdrawn, as (job, its sequence); and who is away."""
+    """Queues by pool as (job, sequence), and the jobs that started in spare cells.
+
+    The queues may contain withdrawn jobs.
+    """
 
     queues: dict[str, list[tuple[str, int]]]
     away: list[StartedElsewhere]
 
 
 class VirtualQueue:
-    """The queues of all pools; jobs that started elsewhere stay in them until their turn.
+    """The baseline queues of all pools. Jobs that started in spare cells stay in them.
 
-    A job is away from its start in spare cells until its turn is over.
+    A job is *away* from its start in spare cells until its reservation in its own pool ends.
     """
 
     def __init__(self) -> None:
-        """Start with no job."""
+        """Start without jobs."""
         self._queues: dict[PoolState, deque[str]] = {}
         self._queued: dict[str, int] = {}  # sequence
         self._away: dict[str, JobState] = {}
-        self._ran: dict[str, float] = {}  # seconds, of those away that ended
-        self._since: dict[str, tuple[float, JobState]] = {}  # when cells began to be kept for whom
-        self._ends: list[tuple[float, str]] = []  # when they are no longer, if that is known
+        self._ran: dict[str, float] = {}  # run times in seconds of away jobs that ended
+        self._since: dict[str, tuple[float, JobState]] = {}  # starts of reservations
+        self._ends: list[tuple[float, str]] = []  # heap of known ends of reservations
         self._ahead: dict[PoolState, int] = {}
 
     def memory(self) -> VirtualQueueSnapshot:
-        """All of it. O(jobs)."""
+        """Return the whole state. O(jobs)."""
         queued = self._queued
         queues = {p.name: [(i, queued[i]) for i in queue] for p, queue in self._queues.items()}
         return VirtualQueueSnapshot(queues, [self._remember(job) for job in self._away.values()])
@@ -69,7 +73,7 @@ class VirtualQueue:
         return StartedElsewhere(job_id, since and since[0], ran, None if ran is None else job.job)
 
     def resume(self, memory: VirtualQueueSnapshot, state: ClusterState) -> None:
-        """Take in what was remembered, while new. Raises ValueError. O(jobs · log n)."""
+        """Restore the state into a new object. Raises ValueError. O(jobs · log n)."""
         queues = zip(state.pools_of(memory.queues), memory.queues.values(), strict=True)
         self._queues = {pool: deque(job_id for job_id, _ in queue) for pool, queue in queues}
         self._queued = dict(place for queue in memory.queues.values() for place in queue)
@@ -86,20 +90,19 @@ class VirtualQueue:
             self._foresee(job_id)
 
     def ahead(self, pool: PoolState) -> int:
-        """GPUs of a pool's jobs that started elsewhere and whose turn is still to come. O(1)."""
+        """Return the GPUs of a pool's queued jobs that started in spare cells. O(1)."""
         return self._ahead.get(pool, 0)
 
     def submitted(self, job: JobState) -> None:
-        """A job joined its queue; one that was stopped elsewhere has its old place.
+        """Queue a job; one that was preempted in spare cells keeps its place.
 
-        O(1), and O(its queue) if it is out of turn.
-
-        Raises ValueError, with nothing changed, for the id of one that ended before its turn.
+        O(1), and O(its queue) for a job out of order. Raises ValueError, with nothing changed, for
+        the id of a queued job that has already ended in spare cells.
         """
         job_id = job.job.id
         if job_id in self._ran:
             raise ValueError(
-                f"job {job_id}: one of this id ended before its turn, which is to come"
+                f"job {job_id}: a job with this id ended early and is still in the virtual queue"
             )
         away = self._away.pop(job_id, None)
         self._since.pop(job_id, None)
@@ -110,15 +113,19 @@ class VirtualQueue:
                 self._ahead[job.pool] -= job.gpus
             if before == job.sequence:
                 return
-            queue.remove(job_id)  # it has another priority now
+            queue.remove(job_id)  # its priority changed
         self._queued[job_id] = job.sequence
         queue.insert(self._place(job, queue, taken=before is None and job.attempt > 0), job_id)
 
     def _place(self, job: JobState, queue: deque[str], *, taken: bool) -> int:
-        """Where a job belongs; one whose turn had come, before all others of its priority."""
+        """Return the index of a job in the queue.
+
+        A job that was preempted after it had reached the head goes before all others of its
+        priority.
+        """
         queued = self._queued
         if taken:
-            first = -job.job.priority * STRIDE  # before it are those of a higher one
+            first = -job.job.priority * STRIDE  # lowest sequence of this priority
             return next((i for i, each in enumerate(queue) if queued[each] > first), len(queue))
         place = len(queue)
         while place and queued[queue[place - 1]] > job.sequence:
@@ -126,19 +133,19 @@ class VirtualQueue:
         return place
 
     def started(self, job: JobState) -> None:
-        """A job runs in spare cells from now on. O(1)."""
+        """Record that a job started in spare cells. O(1)."""
         self._away[job.job.id] = job
         if job.job.id in self._queued:
             self._ahead[job.pool] = self._ahead.get(job.pool, 0) + job.gpus
 
     def finished(self, job: JobState, now: float) -> None:
-        """A job ended. O(log n)."""
+        """Record that a job ended. O(log n)."""
         if job.stream is Stream.SPARE and job.job.id in self._away:
             self._ran[job.job.id] = job.work(now)
             self._foresee(job.job.id)
 
     def first(self, pool: PoolState, jobs: Mapping[str, JobState]) -> JobState | None:
-        """The job whose turn it is, away or among those that wait. O(1) amortised."""
+        """Return the head of the pool's queue, away or pending, or None. O(1) amortised."""
         queue = self._queues.get(pool)
         while queue:
             job = self._away.get(queue[0]) or jobs.get(queue[0])
@@ -148,11 +155,14 @@ class VirtualQueue:
         return None
 
     def is_away(self, job: JobState) -> bool:
-        """It started elsewhere. O(1)."""
+        """Return whether a job started in spare cells and its reservation has not ended. O(1)."""
         return job.job.id in self._away
 
     def taken(self, job: JobState, now: float) -> None:
-        """The first of its pool has had its turn: it runs, or cells are kept for it. O(log n)."""
+        """Remove the head of a pool's queue: it was started, or cells were reserved for it.
+
+        O(log n).
+        """
         job_id = self._queues[job.pool].popleft()
         del self._queued[job_id]
         if job_id in self._away:
@@ -161,7 +171,7 @@ class VirtualQueue:
             self._foresee(job_id)
 
     def over(self, now: float) -> JobState | None:
-        """One for which cells need no longer be kept; each is said once. O(log n)."""
+        """Return a job whose reservation has ended, each once, or None. O(log n)."""
         if not self._ends or self._ends[0][0] > now:
             return None
         _, job_id = heappop(self._ends)
@@ -170,7 +180,7 @@ class VirtualQueue:
 
     @property
     def next_end(self) -> float:
-        """When there will be one; infinite as long as nobody knows."""
+        """The next known end of a reservation, or infinity."""
         return self._ends[0][0] if self._ends else inf
 
     def _foresee(self, job_id: str) -> None:
@@ -178,7 +188,7 @@ class VirtualQueue:
             heappush(self._ends, (self._since[job_id][0] + self._ran[job_id], job_id))
 
     def check(self, waiting: Iterable[JobState], kept: Iterable[str]) -> None:
-        """Assert that all that wait are queued once, and that cells are kept for whom they should.
+        """Assert that pending jobs are queued once and the right jobs have reservations.
 
         O(jobs).
         """
@@ -191,14 +201,14 @@ class VirtualQueue:
 
 
 def _found(away: StartedElsewhere, state: ClusterState) -> JobState:
-    """A job that runs elsewhere, or what is still asked of one that has. Raises ValueError."""
+    """Return the running state of an away job, or one rebuilt from memory. Raises ValueError."""
     if away.job is None:
         job = state.jobs.get(away.job_id)
         if job is None or job.stream is not Stream.SPARE or away.ran is not None:
-            raise ValueError(f"job {away.job_id} is away, but does not run elsewhere")
+            raise ValueError(f"job {away.job_id} is away but does not run in spare cells")
         return job
     if away.ran is None or away.job.id != away.job_id or away.job_id in state.jobs:
-        raise ValueError(f"job {away.job_id} has run elsewhere, but is not over")
+        raise ValueError(f"job {away.job_id} ran in spare cells but has not ended")
     (pool,) = state.pools_of([away.job.pool])
     job = JobState(away.job, pool, 0.0, 0)
     if state.places is not None:

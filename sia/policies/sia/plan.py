@@ -6,32 +6,29 @@ from sortedcontainers import SortedList
 
 
 class ReservationProfile:
-    """How many GPUs are promised at each moment, from a given one on.
-
-    Kept as the changes of that number, by time; times are seconds.
-    """
+    """The number of reserved GPUs over time, stored as changes by time in seconds."""
 
     def __init__(self) -> None:
-        """Start with nothing reserved."""
+        """Start without reservations."""
         self._changes: dict[float, int] = {}
         self._times: SortedList[float] = SortedList()
-        self._unsorted: list[float] = []  # times of changes since it was last asked
+        self._unsorted: list[float] = []  # times of changes since the last query
 
     def reserve(self, gpus: int, start: float, end: float) -> None:
-        """Mark GPUs as busy for [start, end). O(1); sorting is left to the next question.
+        """Reserve GPUs for [start, end). O(1); sorting is deferred to the next query.
 
-        By its end rather than by its duration, so that a reservation ends at the very float at
-        which the job behind it does.
+        The end is given instead of a duration, so that the reservation ends at exactly the same
+        float as its job. Raises ValueError for an empty reservation.
         """
         if not start < end or gpus <= 0:
-            raise ValueError(f"a reservation of {gpus} GPUs from {start} to {end}")
+            raise ValueError(f"empty reservation of {gpus} GPUs from {start} to {end}")
         self._change(start, gpus)
         self._change(end, -gpus)
 
     def max_reservation(self, start: float, end: float) -> int:
-        """The most GPUs reserved at once in [start, end). O(changes before the end).
+        """Return the maximum of reserved GPUs in [start, end).
 
-        And O(log n) for each change since it was last asked.
+        O(changes before the end), plus O(log n) for each change since the last query.
         """
         if self._unsorted:
             self._times.update(self._unsorted)
@@ -47,7 +44,7 @@ class ReservationProfile:
         return max(most, level)
 
     def clear(self) -> None:
-        """Release every reservation."""
+        """Remove all reservations."""
         self._changes.clear()
         self._times.clear()
         self._unsorted.clear()
@@ -61,7 +58,7 @@ class ReservationProfile:
             self._changes[time] = before + gpus
 
     def check(self) -> None:
-        """Assert that the number never falls below zero, and that it ends at zero."""
+        """Assert that the number is never negative and ends at zero."""
         assert sorted([*self._times, *self._unsorted]) == sorted(self._changes)
         level = 0
         for time in sorted(self._changes):

@@ -1,12 +1,12 @@
 """SIA with coarse forecasts (§5.3, Figs. 7 and 8).
 
-Figure 8 clears and re-makes all reservations before each spare start. All of them begin now and
-last as long as the window, so MaxReservation(now, window) is their sum: it is kept up to date for
-each group and window, and only pools that changed are looked at again.
+Figure 8 clears and rebuilds all reservations before each spare start. All of them begin now and
+last for the window, so MaxReservation(now, window) is their sum. This module maintains the sum for
+each group and window, and updates only pools that changed.
 
-Where there are cells, the same numbers, of widths rounded up to cells, are also held back as cells
-(`cells.holds`): allocating dedicated cells to no job, as §5.5 has it. Spare starts fail while
-something that is held back is not there. In their own cells jobs start in turn (`sia.turns`).
+In a cluster with cells, the same numbers, with widths rounded up to cells, are also reserved as
+cells (`cells.placement.reservations`), as §5.5 describes. Spare starts fail while a reservation is
+not satisfied. Dedicated starts follow the baseline order (`sia.policies.sia.cell_turns`).
 """
 
 from __future__ import annotations
@@ -30,40 +30,42 @@ from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class _Group:
-    """What is reserved in a sharing group for each window, and which widths wait in each bin."""
+    """A sharing group's reserved GPUs by window, and its pending jobs by run-time bin and width."""
 
     def __init__(self, group: GroupState, windows: int) -> None:
-        self.lineup = Lineup(group)  # pools whose head is within quota
+        self.lineup = Lineup(group)  # pools whose head fits in quota
         self.reserved = [0] * windows
-        self.widths: list[dict[int, int]] = [{} for _ in range(windows)]  # width: jobs waiting
+        self.widths: list[dict[int, int]] = [{} for _ in range(windows)]  # width: pending jobs
         self.queues: dict[PoolState, list[dict[int, FifoQueue]]] = {
             pool: [{} for _ in range(windows)] for pool in group.pools
         }  # by bin and width
-        self.waiting: dict[PoolState, int] = {}  # jobs in these queues, of pools that have some
-        self.holds: list[ReservedGpus] = []  # of each window, where there are cells
+        self.waiting: dict[PoolState, int] = {}  # number of jobs in these queues, if any
+        self.holds: list[ReservedGpus] = []  # by window, in a cluster with cells
 
 
 class _Memory(Struct):
-    """Groups that the next pass looks at; in cells, whose turn it is."""
+    """Groups to consider in the next pass; in a cluster with cells, the baseline order."""
 
     uncovered: list[str]
     turns: VirtualQueueSnapshot | None = None
 
 
 class Sia(Policy):
-    """Dedicated starts in order within quota, then spare starts on what nobody will need."""
+    """Dedicated starts in order within quota, then spare starts on GPUs not needed by others."""
 
     needs = Needs(run_times=True, updates=True, loads=True)
     shares = True
     places = True
     exclude_bound = False
-    """In cells, that spare jobs keep out of all cells with jobs of a pool's own."""
+    """In a cluster with cells: whether spare jobs stay out of all cells bound to a pool."""
 
     def attach(self, state: ClusterState) -> None:
-        """Index waiting jobs by group, pool, duration bin and width."""
+        """Index pending jobs by group, pool, run-time bin and width."""
         options = state.options
         self._windows = options.windows
-        self._labels = [f"fits the {w:g} s for which nobody needs them" for w in options.windows]
+        self._labels = [
+            f"ends within {w:g} s, in which no pool needs the GPUs" for w in options.windows
+        ]
         self._groups = {group: _Group(group, len(options.windows)) for group in state.groups}
         if state.places is not None:
             for group, own in self._groups.items():
@@ -77,25 +79,25 @@ class Sia(Policy):
             pool: [0] * len(options.windows) for pool in state.pools.values()
         }
         self._keeps = {pool: no_lending_windows(pool, options) for pool in state.pools.values()}
-        # Where a spare start may have made a job the head that fits in quota: Fig. 7 is over for
-        # this pass, the next one has to look.
+        # Groups in which a spare start may have made a fitting job the head. Fig. 7 is over for
+        # this pass, so the next pass must consider them.
         self._uncovered: dict[GroupState, None] = {}
         self._turns = None if state.places is None else VirtualQueue()
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
 
     def memory(self) -> Any:
-        """What a pass left for the next one, and whose turn it is."""
+        """Return the groups left for the next pass, and the baseline order."""
         turns = None if self._turns is None else self._turns.memory()
         return to_builtins(_Memory([group.first for group in self._uncovered], turns))
 
     def resume(self, state: ClusterState, memory: Any) -> None:
-        """Reserve again what was; O(pools · windows) besides what attaching costs."""
+        """Restore all reservations. O(pools · windows) in addition to `attach`."""
         self.attach(state)
         kept = convert(memory, _Memory)
         self._uncovered = state.groups_of(kept.uncovered)
         if (self._turns is None) is not (kept.turns is None):
-            raise ValueError("turns are of cells: one is there without the other")
+            raise ValueError("the memory has a virtual queue if and only if the cluster has cells")
         if kept.turns is not None:
             self._turns = VirtualQueue()
             self._turns.resume(kept.turns, state)
@@ -103,11 +105,11 @@ class Sia(Policy):
             self._reserve(pool)
 
     def bin(self, job: JobState) -> int:
-        """The first window within which a job would be gone; their number if it is none."""
+        """Return the first window within which a job would end, or the number of windows."""
         return bisect_left(self._windows, job.run_time)
 
     def submitted(self, job: JobState) -> None:
-        """O(1). Jobs of the last bin, longer than every window, only start in order."""
+        """Queue a job. O(1). Jobs longer than every window get only dedicated starts."""
         if self._turns is not None:
             self._turns.submitted(job)
         window = self.bin(job)
@@ -122,7 +124,7 @@ class Sia(Policy):
             group.widths[window][job.width] = group.widths[window].get(job.width, 0) + 1
 
     def left(self, job: JobState) -> None:
-        """O(1)."""
+        """Remove a job from its queue. O(1)."""
         if self._turns is not None and job.stream is Stream.SPARE:
             self._turns.started(job)
         window = self.bin(job)
@@ -141,16 +143,16 @@ class Sia(Policy):
                 del group.widths[window][job.width]
 
     def finished(self, job: JobState) -> None:
-        """O(log n) in cells."""
+        """Update the baseline order. O(log n) in a cluster with cells."""
         if self._turns is not None:
             self._turns.finished(job, self.state.now)
 
     def due(self) -> float:
-        """When cells are next kept no longer."""
+        """Return when the next reservation of cells ends."""
         return inf if self._turns is None else self._turns.next_end
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """AllocateDedicatedResources and AllocateSpareResources, in the groups that changed."""
+        """AllocateDedicatedResources and AllocateSpareResources in the groups that changed."""
         state = self.state
         while self._turns is not None and (over := self._turns.over(now)) is not None:
             yield ReleaseCells(over)
@@ -168,7 +170,7 @@ class Sia(Policy):
             yield wake
 
     def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
-        """AllocateDedicatedResources; in cells, whose turn it is."""
+        """AllocateDedicatedResources; in a cluster with cells, in the baseline order."""
         if self._turns is not None:
             for pool in group.pools:
                 if pool in self.state.dirty:
@@ -184,15 +186,15 @@ class Sia(Policy):
     def _take_turns(
         self, pool: PoolState, turns: VirtualQueue, places: Places | None
     ) -> Iterator[Proposal]:
-        """Start the first of a pool, or keep cells for it where it started elsewhere; and so on."""
-        assert places is not None, "turns are of cells"
+        """Start the heads of a pool, or reserve cells for heads that started in spare cells."""
+        assert places is not None, "the virtual queue exists only with cells"
         while (job := turns.first(pool, self.state.jobs)) is not None:
             width, done = job.job.width, False
             if turns.is_away(job):
                 yield ReserveCells(job)
                 done = places.is_reserved(job.job.id)
             elif pool.dedicated + width <= pool.quota and width <= pool.idle:
-                yield StartProposal(job, Stream.DEDICATED, "its turn in its pool")
+                yield StartProposal(job, Stream.DEDICATED, "next in its pool's order")
                 done = job.stream is not None
             if not done:
                 return
@@ -202,15 +204,15 @@ class Sia(Policy):
     def _start_spare(self, group: GroupState) -> Iterator[Proposal]:
         """AllocateSpareResources, within the limits on loans."""
         own = self._groups[group]
-        narrowest = 0  # of all jobs that would be gone within the window
+        narrowest = 0  # least width of all jobs that would end within the window
         for window, widths in enumerate(own.widths):
             if widths:
                 narrowest = min(narrowest, *widths) if narrowest else min(widths)
-            room = group.idle  # wider jobs find no spare cells
+            room = group.idle  # jobs wider than this find no spare cells
             while 0 < narrowest <= (usable := min(self._usable(group, window), room)):
                 job = self._next_spare(group, window, usable)
                 if job is None:
-                    break  # limits on loans keep all of them back
+                    break  # limits on loans allow none of them
                 holds = self._window_holds(group, window)
                 yield StartProposal(job, Stream.SPARE, self._labels[window], holds=holds)
                 if job.stream is None:
@@ -222,16 +224,16 @@ class Sia(Policy):
                 narrowest = min((min(w) for w in own.widths[: window + 1] if w), default=0)
 
     def _usable(self, group: GroupState, window: int) -> int:
-        """GPUs that are idle and nobody will need within a window."""
+        """Return the idle GPUs that are not reserved within a window."""
         return group.idle - group.out - self._groups[group].reserved[window]
 
     def _window_holds(self, group: GroupState, window: int) -> ReservedGpus | None:
-        """What a spare start must leave, where there are cells."""
+        """Return the reservations that a spare start must respect, in a cluster with cells."""
         holds = self._groups[group].holds
         return holds[window] if holds else None
 
     def _reserve(self, pool: PoolState) -> None:
-        """ReserveResourcesForFuture, for every window, and whether the head may start."""
+        """ReserveResourcesForFuture for every window; also update whether the head may start."""
         own = self._groups[pool.group]
         unused_quota = pool.quota - pool.dedicated
         head = pool.head
@@ -243,7 +245,7 @@ class Sia(Policy):
         held, reserved = self._held[pool], own.reserved
         waiting = pool.pending_width
         if self._turns is not None:
-            waiting += self._turns.ahead(pool)  # for whom cells will be kept
+            waiting += self._turns.ahead(pool)  # cells will be reserved for these jobs
         slack = self.state.options.slack
         for window, load in enumerate(pool.load):
             need = waiting + load
@@ -258,15 +260,15 @@ class Sia(Policy):
                     self._hold(own.holds[window], pool, window)
 
     def _hold(self, holds: ReservedGpus, pool: PoolState, window: int) -> None:
-        """Hold back as cells what is reserved for a pool."""
+        """Reserve the same number for a pool as cells."""
         holds.set(pool.name, self._held[pool][window])
 
     def _next_spare(self, group: GroupState, window: int, gpus: int) -> JobState | None:
-        """The next pool's first job in its order that is short and narrow enough."""
+        """Return the first job, short and narrow enough, of the pool that comes first."""
         own = self._groups[group]
         best: JobState | None = None
         order: tuple[int, float, str] | None = None
-        loans = 0  # nor is anything, where lending is off: not looked at each time
+        loans = 0  # 0 if lending is off; skipped for speed
         if group.limited and group.lending:
             loans = sum(self._spared(pool, window) for pool in group.pools)
         for pool in own.waiting:
@@ -286,21 +288,22 @@ class Sia(Policy):
         return best
 
     def _spared(self, pool: PoolState, window: int) -> int:
-        """What a pool may lend besides what is held back for it.
+        """Return what a pool may lend in addition to its own reservation.
 
-        Below 0 it uses what is held back, or has lent it: others will have to lend as much.
+        A negative value means that it uses or has lent reserved GPUs; others must lend that many
+        more.
         """
         return min(pool.unused - self._held[pool][window], pool.lendable)
 
     def _room(self, pool: PoolState, window: int, loans: int) -> int:
-        """GPUs for a spare job of a pool: its own, and what limits let it have of all `loans`."""
+        """Return the GPUs for a spare job of a pool: its own, and what it may borrow of `loans`."""
         spared = self._spared(pool, window)
         own = pool.unused - self._held[pool][window]
         others = min(loans - max(0, spared), pool.borrow_limit - pool.borrows + min(0, own))
         return max(0, own) + max(0, others)
 
     def check(self) -> None:
-        """Queues, counts and sums agree with the state."""
+        """Assert that queues, counts and sums agree with the state."""
         if self._turns is not None and self.state.places is not None:
             waiting = [job for pool in self.state.pools.values() for job in pool.waiting()]
             self._turns.check(waiting, self.state.places.reserved_jobs())

@@ -1,11 +1,11 @@
-"""SIA with partial preemption (§5.5): a spare job that may be stopped is, when an owner needs it.
+"""SIA with partial preemption (§5.5): preemptible spare jobs are stopped when an owner needs GPUs.
 
-A job that loses c seconds when it is stopped is as good as gone within every window of which c is
-no greater part than `Options.recall`. So it may start as if it were that short, and while it runs
-as a spare job, that much less is held back for these windows. If heads find their quota in use, as
-many such jobs are stopped as they need, the cheapest first; their work is kept, but for c.
+A job that loses c seconds when it is stopped counts as gone within every window of which c is at
+most the part `Options.recall`. So it may start as if it were that short. While it runs as a spare
+job, correspondingly fewer GPUs are reserved for these windows. If heads find their quota in use, as
+many such jobs are stopped as the heads need, the cheapest first. Their work is kept except for c.
 
-In cells as much is held back as ever: GPUs that could be had back do not lie together.
+In a cluster with cells, reservations are not reduced, because recalled GPUs would not lie together.
 """
 
 from __future__ import annotations
@@ -26,23 +26,26 @@ from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class _Stoppable:
-    """Spare jobs of a group that may be stopped, and their GPUs."""
+    """The preemptible spare jobs of a group, and their GPUs."""
 
     def __init__(self, windows: int) -> None:
         self.jobs: dict[str, JobState] = {}
         self.gpus = 0
-        self.within = [0] * windows  # GPUs that could be had back within each window
-        self.locked = [0] * windows  # reserved for pools that lend nothing
+        self.within = [0] * windows  # GPUs that can be recalled within each window
+        self.locked = [0] * windows  # GPUs reserved for pools that must not lend
 
 
 class SiaRecall(Sia):
-    """Needs jobs of which it is known what stopping them costs; with none it is SIA."""
+    """SIA that recalls GPUs from jobs with a known cost of preemption.
+
+    Without such jobs it is SIA.
+    """
 
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
-    exclude_bound = True  # they may stay beyond the window for which nobody needed anything there
+    exclude_bound = True  # recallable jobs may run beyond the window of their start
 
     def attach(self, state: ClusterState) -> None:
-        """Take in what runs and waits."""
+        """Index running and pending jobs."""
         windows = len(state.options.windows)
         self._stoppable = {group: _Stoppable(windows) for group in state.groups}
         self._locked = {pool: [0] * windows for pool in state.pools.values()}
@@ -51,7 +54,7 @@ class SiaRecall(Sia):
             self._note(job)
 
     def bin(self, job: JobState) -> int:
-        """As in SIA, of what is left of it; or by when it could be stopped."""
+        """Return the first window within which the job would end or could be stopped."""
         left = job.run_time
         if job.done:
             left = max(0.0, left - job.done) + (job.job.preemptible or 0.0)
@@ -64,17 +67,17 @@ class SiaRecall(Sia):
         return bisect_left(self.state.options.windows, cost / recall * (1.0 - ROUNDING))
 
     def submitted(self, job: JobState) -> None:
-        """O(windows). It may have been stopped."""
+        """Queue a job, which may have been stopped. O(windows)."""
         self._forget(job)
         super().submitted(job)
 
     def left(self, job: JobState) -> None:
-        """O(windows)."""
+        """Remove a job from its queue. O(windows)."""
         super().left(job)
         self._note(job)
 
     def finished(self, job: JobState) -> None:
-        """O(windows), and O(log n) in cells."""
+        """Remove a job. O(windows), plus O(log n) in a cluster with cells."""
         super().finished(job)
         self._forget(job)
 
@@ -94,17 +97,22 @@ class SiaRecall(Sia):
             own.within[window] += gpus
 
     def _reserve(self, pool: PoolState) -> None:
-        """As in SIA; what pools hold back that must not lend is not to be made up for."""
+        """Reserve as SIA does.
+
+        Reservations of pools that must not lend cannot be covered by recall.
+        """
         super()._reserve(pool)
         locked, sums = self._locked[pool], self._stoppable[pool.group].locked
         for window, held in enumerate(self._held[pool]):
-            shut = window in self._keeps[pool] or pool.load[window] >= MAX_GROUP  # by the guard
+            shut = (
+                window in self._keeps[pool] or pool.load[window] >= MAX_GROUP
+            )  # the guard stops lending
             gpus = held if shut else 0
             sums[window] += gpus - locked[window]
             locked[window] = gpus
 
     def _usable(self, group: GroupState, window: int) -> int:
-        """What is idle, but for what is reserved and could not be had back in time."""
+        """Return the idle GPUs, less reserved ones that could not be recalled in time."""
         usable = super()._usable(group, window)
         if self._turns is not None:
             return usable
@@ -112,7 +120,7 @@ class SiaRecall(Sia):
         return min(group.idle - group.out - own.locked[window], usable + own.within[window])
 
     def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
-        """As in SIA; then those for which others have to be stopped."""
+        """Start heads as SIA does, then those for which other jobs must be stopped."""
         yield from super()._start_heads(group)
         if self._turns is not None:
             yield from self._recall_in_turn(group, self._turns, self.state.places)
@@ -126,7 +134,7 @@ class SiaRecall(Sia):
                 self._reserve(head.pool)
 
     def _heads_to_help(self, group: GroupState) -> list[JobState]:
-        """Heads in order of allocation that stopping others makes room for, all together."""
+        """Return heads, in order of allocation, that all fit after stopping other jobs."""
         lineup, most = self._groups[group].lineup, self._stoppable[group].gpus
         heads: list[JobState] = []
         seen: set[PoolState] = set()
@@ -141,7 +149,7 @@ class SiaRecall(Sia):
         return heads
 
     def _stopped_for(self, group: GroupState, heads: Iterable[JobState]) -> list[JobState]:
-        """Who may be stopped for some heads: nobody of their own pools who came before them."""
+        """Return jobs that may be stopped for some heads: none that came before its pool's head."""
         since = {head.pool: head.sequence for head in heads}
         jobs = self._stoppable[group].jobs.values()
         return [job for job in jobs if since.get(job.pool, job.sequence) <= job.sequence]
@@ -149,19 +157,19 @@ class SiaRecall(Sia):
     def _stop(self, jobs: Iterable[JobState], heads: list[JobState]) -> Iterator[Proposal]:
         names = ", ".join(head.pool.name for head in heads)
         for job in jobs:
-            yield PreemptProposal(job, f"its GPUs are needed in {names}")
+            yield PreemptProposal(job, f"needed by {names}")
             self._reserve(job.pool)
             self._uncovered[job.pool.group] = None
 
     def _cheapest(self, jobs: Iterable[JobState], missing: int) -> list[JobState]:
-        """Of these, as many GPUs as are missing, by what stopping them costs in all."""
+        """Return the jobs with the lowest cost of preemption that have the missing GPUs."""
         chosen: list[JobState] = []
         for job in sorted(jobs, key=_price_of):
             if missing <= 0:
                 break
             chosen.append(job)
             missing -= job.width
-        for job in chosen[:]:  # a wide one may have made narrow ones before it needless
+        for job in chosen[:]:  # a wide job may make narrow ones before it unnecessary
             if missing + job.width <= 0:
                 chosen.remove(job)
                 missing += job.width
@@ -170,16 +178,17 @@ class SiaRecall(Sia):
     def _recall_in_turn(
         self, group: GroupState, turns: VirtualQueue, places: Places | None
     ) -> Iterator[Proposal]:
-        """In cells: stop the cheapest in the way of one whose turn it is, if all of them may be.
+        """In a cluster with cells, stop the cheapest jobs that block a pool's head.
 
-        Of other sharing groups, too: theirs may be cells that its pool would have had.
+        Only if all blocking jobs are preemptible. They may be of other sharing groups, whose jobs
+        use the same chain.
         """
-        assert places is not None, "turns are of cells"
+        assert places is not None, "the virtual queue exists only with cells"
         stoppable = ChainMap(*(own.jobs for own in self._stoppable.values()))
 
         def price(job_id: str) -> float:
             cost = stoppable[job_id].job.preemptible if job_id in stoppable else None
-            return inf if cost is None else 1.0 + cost  # the fewest GPUs of those that lose nothing
+            return inf if cost is None else 1.0 + cost  # 1.0, so that fewer GPUs win at cost 0
 
         for pool in group.pools if stoppable else ():
             job = turns.first(pool, self.state.jobs) if self._waits_in_vain(pool) else None
@@ -189,19 +198,19 @@ class SiaRecall(Sia):
             stops: list[JobState] = []
             if jobs and all(job_id in stoppable for job_id in jobs):
                 stops = [stoppable[job_id] for job_id in jobs]
-            elif not jobs and job.width > group.idle:  # they are in cells that nobody owns
+            elif not jobs and job.width > group.idle:  # the blocking jobs are in unowned cells
                 stops = self._cheapest(self._stopped_for(group, [job]), job.width - group.idle)
             yield from self._stop(stops, [job])
             for changed in dict.fromkeys([pool, *(stopped.pool for stopped in stops)]):
                 yield from self._take_turns(changed, turns, places)
 
     def _waits_in_vain(self, pool: PoolState) -> bool:
-        """Its quota has room for its head, and something else is in the way."""
+        """Return whether the head fits in its pool's quota but something else blocks it."""
         head = pool.head
         return head is not None and pool.dedicated + head.width <= pool.quota
 
     def check(self) -> None:
-        """What may be stopped is counted, and what is reserved for good."""
+        """Assert that the counts of preemptible jobs and fixed reservations are right."""
         super().check()
         jobs: dict[GroupState, list[JobState]] = {group: [] for group in self._stoppable}
         for job in self.state.jobs.values():
@@ -219,9 +228,9 @@ class SiaRecall(Sia):
 
 
 def _price_of(job: JobState) -> tuple[bool, float, int, int]:
-    """Last those that their own pools would start again at once, then what stopping them costs.
+    """Return the order of preemption: cost, then width, then latest first.
 
-    Of those alike the narrowest, then who came last.
+    Jobs that their own pool would restart at once come last.
     """
     pool, head = job.pool, job.pool.head
     returns = pool.dedicated + job.width <= pool.quota

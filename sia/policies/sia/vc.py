@@ -1,8 +1,9 @@
-"""SIA-VC: virtual clocks and a reservation for each job, all jobs known in advance (§5.1, Fig. 6).
+"""SIA-VC: virtual clocks and a reservation for each job, knowing the future (§5.1, Fig. 6).
 
-A job's virtual start time is its start in the no-sharing baseline and is never computed anew. Jobs
-are visited in that order: who can start without touching an earlier one's reservation does, the
-others reserve. A start never helps a job before it, so one sweep does what Fig. 6 restarts for.
+The virtual start time of a job is its start in the no-sharing baseline; it is never recomputed.
+Jobs are visited in this order. A job that can start without using an earlier job's reservation
+starts; the others reserve. A start never helps an earlier job, so one sweep replaces the restarts
+of Fig. 6.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from sia.policies.sia.plan import ReservationProfile
 from sia.state.state import ClusterState, GroupState, JobState
 
 _Place = tuple[float, int, str]
-"""Virtual start, a number that tells apart those that tie, job."""
+"""(virtual start, tie-breaker, job id)."""
 
 
 class _Memory(Struct):
-    """Of jobs that have not ended: pool, width, run time, virtual start; nothing else is asked of.
+    """Pool, width, run time and virtual start of jobs that have not ended.
 
-    Places, by pools of their groups, of those that have not started; `left` have, or were
-    withdrawn, since the last sweep.
+    `places` are those of jobs that have not started, by the first pool of their group. `left` are
+    jobs that started or were withdrawn since the last sweep.
     """
 
     future: dict[str, tuple[str, int, float, float]]
@@ -37,13 +38,13 @@ class _Memory(Struct):
 
 
 class SiaVc(Policy):
-    """Every pass looks at each job that waits or comes before the last one that waits."""
+    """A pass visits every job that is pending or comes before the last pending one."""
 
     needs = Needs(future=True)
     shares = True
 
     def attach(self, state: ClusterState) -> None:
-        """Expect the future as an event."""
+        """Attach; the future jobs arrive in an event."""
         self._begin(state)
         super().attach(state)
 
@@ -54,15 +55,15 @@ class SiaVc(Policy):
         }
         self._places: dict[str, _Place] = {}
         self._waiting: dict[GroupState, dict[str, JobState]] = {g: {} for g in state.groups}
-        # The width of each running job, and when it will end.
+        # Width and end of each running job.
         self._running: dict[GroupState, dict[str, tuple[int, float]]] = {
             group: {} for group in state.groups
         }
-        self._due: SortedList[float] = SortedList()  # virtual starts of all that wait
+        self._due: SortedList[float] = SortedList()  # virtual starts of all pending jobs
         self._left: dict[GroupState, dict[str, None]] = {group: {} for group in state.groups}
 
     def memory(self) -> Any:
-        """All that was revealed of jobs that have not ended."""
+        """Return what was revealed of jobs that have not ended."""
         places = {group.first: [*places] for group, places in self._unstarted.items()}
         left = {group.first: [*jobs] for group, jobs in self._left.items()}
         future = {
@@ -72,7 +73,7 @@ class SiaVc(Policy):
         return to_builtins(_Memory(future, places, left))
 
     def resume(self, state: ClusterState, memory: Any) -> None:
-        """Know the future again. O(n · log n)."""
+        """Restore the known future. O(n · log n)."""
         kept = convert(memory, _Memory)
         self._begin(state)
         for job_id, (pool, width, run_time, virtual_start) in kept.future.items():
@@ -91,13 +92,13 @@ class SiaVc(Policy):
                 self._run(job)
 
     def revealed(self, jobs: Sequence[FutureJob]) -> None:
-        """Order all jobs by virtual start time; ties go to who comes first.
+        """Order all jobs by virtual start time; ties in the order given.
 
         Raises ValueError for a job of an unknown pool.
         """
         unknown = [f.job for f in jobs if f.job.pool not in self.state.pools]
         if unknown:
-            raise ValueError(f"job {unknown[0].id}: there is no pool {unknown[0].pool!r}")
+            raise ValueError(f"job {unknown[0].id}: no pool {unknown[0].pool!r}")
         for future in jobs:
             place = (future.virtual_start, len(self._places), future.job.id)
             self._future[future.job.id] = future
@@ -105,15 +106,18 @@ class SiaVc(Policy):
             self._unstarted[self.state.pools[future.job.pool].group].add(place)
 
     def submitted(self, job: JobState) -> None:
-        """O(log n). Raises ValueError for a job that was not foreseen."""
+        """Add a pending job. O(log n). Raises ValueError for a job that was not revealed."""
         if job.job.id not in self._places:
-            raise ValueError(f"job {job.job.id}: SIA-VC was not told of it in advance")
-        self._left[job.pool.group].pop(job.job.id, None)  # it has another priority, which is late
+            raise ValueError(f"job {job.job.id}: not among the future jobs that SIA-VC was given")
+        self._left[job.pool.group].pop(job.job.id, None)  # its priority changed
         self._waiting[job.pool.group][job.job.id] = job
         self._due.add(self._future[job.job.id].virtual_start)
 
     def left(self, job: JobState) -> None:
-        """O(log n); its place is given up at the next pass, as a sweep may be under way."""
+        """Record that a job left its queue. O(log n).
+
+        Its place is removed before the next sweep, because a sweep may be in progress.
+        """
         self._left[job.pool.group][job.job.id] = None
         del self._waiting[job.pool.group][job.job.id]
         self._due.remove(self._future[job.job.id].virtual_start)
@@ -125,12 +129,12 @@ class SiaVc(Policy):
         self._running[job.pool.group][job.job.id] = job.width, end
 
     def finished(self, job: JobState) -> None:
-        """O(1)."""
+        """Remove a job. O(1)."""
         del self._running[job.pool.group][job.job.id]
         del self._future[job.job.id]
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Sweep the groups in which somebody waits; ask to be woken at the next virtual start."""
+        """Sweep the groups with pending jobs, and ask to be woken at the next virtual start."""
         for group, left in self._left.items():
             for job_id in left:
                 self._unstarted[group].remove(self._places.pop(job_id))
@@ -143,7 +147,7 @@ class SiaVc(Policy):
             yield self._due[following]
 
     def _sweep(self, group: GroupState, now: float) -> Iterator[Proposal]:
-        """One pass of Fig. 6, as far as the last job that fits in what is idle."""
+        """Make one pass of Fig. 6, up to the last job that fits in the idle GPUs."""
         fitting = {i: j for i, j in self._waiting[group].items() if j.width <= group.idle}
         if not fitting:
             return
@@ -157,14 +161,14 @@ class SiaVc(Policy):
             fits = waiting is not None and view.fits(width, future.run_time, group.idle)
             if waiting is not None and fits:
                 stream = self._stream(waiting, virtual_start, now)
-                yield StartProposal(waiting, stream, "delays no reservation before")
+                yield StartProposal(waiting, stream, "delays no earlier reservation")
             if waiting is not None and waiting.stream is not None:
                 busy.append((width, _end(now, future.run_time)))
                 fitting = {i: j for i, j in fitting.items() if j.width <= group.idle}
             else:
                 if (
                     waiting is not None and not fits
-                ):  # nor do those fit that are as wide and as long
+                ):  # then jobs at least as wide and long do not fit either
                     fitting = {
                         i: j
                         for i, j in fitting.items()
@@ -178,20 +182,21 @@ class SiaVc(Policy):
                 return
 
     def _stream(self, job: JobState, virtual_start: float, now: float) -> Stream:
-        """Where limits may keep spare jobs back, quota is for those whose virtual start has come.
+        """Return the stream of a start.
 
-        These then always find it.
+        If limits may restrict spare starts, only jobs whose virtual start has come use quota, so
+        that they always find it.
         """
         if job.pool.group.limited and virtual_start > now:
             return Stream.SPARE
         return stream_of(job.pool, job.width)
 
     def _horizon(self, now: float, jobs: Iterable[str]) -> float:
-        """When the last of these jobs would end, if all started now."""
+        """Return when the last of these jobs would end if all started now."""
         return now + max((self._future[job_id].run_time for job_id in jobs), default=0.0)
 
     def check(self) -> None:
-        """Every waiting job has its place."""
+        """Assert that every pending job has a place."""
         waiting = sum(len(jobs) for jobs in self._waiting.values())
         assert waiting == self.state.waiting == len(self._due)
         for group, places in self._unstarted.items():
@@ -200,36 +205,36 @@ class SiaVc(Policy):
 
 
 def _end(start: float, run_time: float) -> float:
-    """When a run ends; one too short for the clock's float still holds its GPUs for a moment."""
+    """Return the end of a run, at least one float step after its start."""
     return max(start + run_time, nextafter(start, inf))
 
 
 class _View:
-    """The plan of one pass, filled only when it is asked, and what it has refused before.
+    """The plan of one sweep, filled only when queried, and the queries it has rejected.
 
-    What runs only gives GPUs back: what is idle beyond all reservations together stays idle.
-    Reservations only grow during a pass: what did not fit once rules out all that is as wide and as
-    long.
+    Running jobs only release GPUs, so GPUs that are idle beyond the sum of all reservations stay
+    idle. Reservations only grow during a sweep, so a job that did not fit rules out all jobs at
+    least as wide and as long.
     """
 
     def __init__(self, now: float, capacity: int, busy: list[tuple[int, float]]) -> None:
-        """Take `busy`, (width, end) of what runs, to which the sweep adds what it starts."""
+        """Take `busy`, (width, end) of running jobs. The sweep appends the jobs it starts."""
         self._now = now
         self._capacity = capacity
         self._busy = busy
-        self._planned = 0  # of busy, the first so many are in the plan
+        self._planned = 0  # number of entries of `busy` that are in the plan
         self._plan = ReservationProfile()
-        self._reserved = 0  # GPUs of all reservations, were they all at once
+        self._reserved = 0  # sum of the GPUs of all reservations
         self._pending: list[tuple[int, float, float]] = []
-        self._refused: dict[int, float] = {}  # width: least run time that did not fit
+        self._refused: dict[int, float] = {}  # width: shortest run time that did not fit
 
     def reserve(self, width: int, start: float, end: float) -> None:
-        """Promise GPUs for [start, end)."""
+        """Reserve GPUs for [start, end)."""
         self._reserved += width
         self._pending.append((width, start, end))
 
     def fits(self, width: int, run_time: float, idle: int) -> bool:
-        """Whether so many of the idle GPUs are promised to nobody for as long."""
+        """Return whether `width` idle GPUs are not reserved for `run_time` seconds from now."""
         if width + self._reserved <= idle:
             return True
         if width > idle:
@@ -237,7 +242,7 @@ class _View:
         if any(width >= w and run_time >= t for w, t in self._refused.items()):
             return False
         now, busy = self._now, self._busy
-        # An end at this instant is still to be told.
+        # An end at this instant has not been reported yet.
         self._pending += [(gpus, now, end) for gpus, end in busy[self._planned :] if end > now]
         self._planned = len(busy)
         until = _end(now, run_time)

@@ -115,7 +115,7 @@ def test_a_guest_of_other_pools_is_told_whose_gpus_it_has():
     engine.step(2.0, [Started("guest", 1), Started("more", 1)])
     said = explain(engine.book, engine.core, engine.book.jobs["more"], ALL)
     assert said.loans == {"b": 2}
-    assert said.words == ["it runs on spare GPUs: fits the 5 s for which nobody needs them",
+    assert said.words == ["it runs on spare GPUs: ends within 5 s, in which no pool needs the GPUs",
                           "its GPUs are 2 of b"]  # fmt: skip
 
 
