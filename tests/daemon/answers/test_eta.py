@@ -170,7 +170,7 @@ async def test_estimates_are_held_to_what_happened(folder):
             return await asyncio.to_thread(CliRunner().invoke, estimates, arguments, env=env)
 
         nowhere = await shown("--pool", "nowhere")
-        assert (nowhere.exit_code, "no pool 'nowhere'" in nowhere.output) == (1, True)
+        assert (nowhere.exit_code, "there is no pool 'nowhere'" in nowhere.output) == (1, True)
         (of,) = {row["p50_judged"] for row in ends if row["count"]}
         assert f" % of {of}" in (await shown("--pool", "vision")).output
         async with client.get("/metrics") as response:
