@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import msgspec
 from aiohttp import web
 
 from daemon.doors.http.authorization import WHO
+from daemon.doors.http.operations import Operation
 from daemon.doors.http.sessions import UI, Sessions
 from daemon.doors.web.filters import environment
 from daemon.doors.web.static import Assets
@@ -41,20 +42,7 @@ class MenuEntry(NamedTuple):
 
     path: str
     title: str
-    rule: Rule = Rule.VIEW
-
-
-MENU = (
-    MenuEntry(f"{UI}/", "Overview"),
-    MenuEntry(f"{UI}/queue", "Queue"),
-    MenuEntry(f"{UI}/jobs", "Jobs"),
-    MenuEntry(f"{UI}/plan", "Plan"),
-    MenuEntry(f"{UI}/nodes", "Nodes"),
-    MenuEntry(f"{UI}/loans", "Loans"),
-    MenuEntry(f"{UI}/whatif", "What if"),
-    MenuEntry(f"{UI}/settings", "Settings"),
-    MenuEntry(f"{UI}/audit", "Audit", Rule.OPERATE),
-)
+    rule: Rule
 
 
 class Pages:
@@ -62,9 +50,11 @@ class Pages:
 
     Attributes:
         api: What pages ask; set before the first request.
+        menu: The pages that the menu names, in its order; set before the first request.
     """
 
     api: Api
+    menu: Sequence[MenuEntry] = ()
 
     def __init__(self, service: Service, sessions: Sessions, cluster: str) -> None:
         """Of this daemon, for browsers with these sessions."""
@@ -83,7 +73,7 @@ class Pages:
             "form": self._sessions.form(request),
             "here": request.path,
             "lending": self._service.book.mode.value,
-            "menu": [entry for entry in MENU if allows(who, entry.rule)],
+            "menu": [entry for entry in self.menu if allows(who, entry.rule)],
             "now": self._service.clock.now(),
             "serving": how.serving,
             "who": who,
@@ -116,6 +106,21 @@ class Pages:
         page = await self.page(request, template, status=problem.status, problem=problem, to=to)
         page.headers.update((name, headers[name]) for name in KEPT if name in headers)
         return page
+
+
+class PageSet:
+    """Base of the pages about one subject; `pages/table.py` lists all classes derived from it."""
+
+    menu: ClassVar[Sequence[tuple[str, str]]] = ()
+    """Paths and their titles in the menu; a page that is not here is reached by links."""
+
+    def __init__(self, pages: Pages) -> None:
+        """Render with these."""
+        self._pages = pages
+
+    def operations(self) -> list[Operation]:
+        """Return the operations: what is served at which path, and who may use it."""
+        raise NotImplementedError
 
 
 KEPT = ("WWW-Authenticate", "Retry-After", "Allow")

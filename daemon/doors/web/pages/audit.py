@@ -9,7 +9,7 @@ from aiohttp import web
 
 from daemon.doors.http.operations import Operation, query_of
 from daemon.doors.http.sessions import UI
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
 from daemon.journal.audit import AuditRecord
 from daemon.model.access import Rule
@@ -18,12 +18,10 @@ from daemon.wire.access import Audit, AuditView
 _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
-class AuditPages:
+class AuditPages(PageSet):
     """The one."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
+    menu = ((f"{UI}/audit", "Audit"),)
 
     def operations(self) -> list[Operation]:
         """The one."""

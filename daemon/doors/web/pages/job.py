@@ -13,7 +13,7 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.sessions import UI
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, addresses, cut
 from daemon.doors.web.sign_in import see
 from daemon.doors.web.why_tree import trace
@@ -52,12 +52,8 @@ class JobMilestone(NamedTuple):
     """Nine times in ten before."""
 
 
-class JobPages:
+class JobPages(PageSet):
     """One job, or an array, and what may be done to it."""
-
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
 
     def operations(self) -> list[Operation]:
         """All of them."""

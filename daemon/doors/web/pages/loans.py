@@ -8,7 +8,7 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.routes.accounts import MONTH, PAGES
 from daemon.doors.http.sessions import UI
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pages.pool import NAME
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, cut
 from daemon.model.access import Rule
@@ -20,12 +20,10 @@ OPEN = (Parameter("pool", Label, "Only what it lends or borrows.", default=""), 
 BEFORE = tuple(parameter for parameter in PAGES if parameter.name == "before")
 
 
-class LoanPages:
+class LoanPages(PageSet):
     """Loans, now and before."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
+    menu = ((f"{UI}/loans", "Loans"),)
 
     def operations(self) -> list[Operation]:
         """All of them."""

@@ -16,7 +16,7 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.sessions import UI
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, addresses, cut
 from daemon.doors.web.sign_in import is_ours, see
 from daemon.model.access import Rule, allows
@@ -66,12 +66,10 @@ class Vacancy(NamedTuple):
         return sum(piece.sum for piece in self.pieces)
 
 
-class NodePages:
+class NodePages(PageSet):
     """The one, and what is done from it."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
+    menu = ((HERE, "Nodes"),)
 
     def operations(self) -> list[Operation]:
         """All of them."""

@@ -11,7 +11,7 @@ from msgspec import Meta
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.sessions import UI
 from daemon.doors.web.chart import chart_of
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, addresses, cut
 from daemon.model.access import Rule
 from daemon.wire.jobs import PoolView
@@ -27,12 +27,10 @@ QUERY = (
 )
 
 
-class OverviewPages:
+class OverviewPages(PageSet):
     """The page that one begins with."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
+    menu = ((f"{UI}/", "Overview"),)
 
     def operations(self) -> list[Operation]:
         """The one."""

@@ -11,7 +11,7 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.sessions import UI
 from daemon.doors.web.gantt import Bar, TimeAxis, of_job, reserved
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
 from daemon.model.access import Rule
 from daemon.wire.jobs import Label
@@ -33,12 +33,10 @@ QUERY = (
 PlanRow = tuple[Queued, Sequence[Bar]]
 
 
-class PlanPages:
+class PlanPages(PageSet):
     """The one."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
+    menu = ((f"{UI}/plan", "Plan"),)
 
     def operations(self) -> list[Operation]:
         """The one."""

@@ -10,7 +10,7 @@ from aiohttp import web
 from daemon.doors.http.operations import Operation, Parameter
 from daemon.doors.http.sessions import UI
 from daemon.doors.web.chart import chart_of
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.model.access import Rule
 from daemon.wire.plan import PoolForecast
 
@@ -20,12 +20,8 @@ LATEST = 10
 """Loans of the ledger that the page shows."""
 
 
-class PoolPages:
+class PoolPages(PageSet):
     """One pool."""
-
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
 
     def operations(self) -> list[Operation]:
         """The one."""

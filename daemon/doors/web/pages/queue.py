@@ -7,7 +7,7 @@ from aiohttp import web
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.routes.queue import What
 from daemon.doors.http.sessions import UI
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
 from daemon.model.access import Rule
 from daemon.model.job import JobPhase
@@ -29,12 +29,10 @@ ALL = (
 )
 
 
-class QueuePages:
+class QueuePages(PageSet):
     """Lists of jobs."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
+    menu = ((f"{UI}/queue", "Queue"), (f"{UI}/jobs", "Jobs"))
 
     def operations(self) -> list[Operation]:
         """Both."""

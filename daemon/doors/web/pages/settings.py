@@ -8,7 +8,7 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.sessions import UI
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, addresses, cut
 from daemon.doors.web.sign_in import see
 from daemon.model.access import OPERATOR_NAME, Rule, allows
@@ -21,12 +21,10 @@ HERE = f"{UI}/settings"
 NAME = Parameter("name", str, "Of the token.", "path")
 
 
-class SettingsPages:
+class SettingsPages(PageSet):
     """What an operator switches here; the daemon's file has the rest."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
+    menu = ((HERE, "Settings"),)
 
     def operations(self) -> list[Operation]:
         """All of them."""

@@ -6,7 +6,7 @@ from daemon.doors.http.authentication import TokenAuth
 from daemon.doors.http.event_stream import SSE, EventRoutes
 from daemon.doors.http.operations import Operation
 from daemon.doors.http.sessions import UI
-from daemon.doors.web.page import Pages
+from daemon.doors.web.page import MenuEntry, Pages, PageSet
 from daemon.doors.web.pages.audit import AuditPages
 from daemon.doors.web.pages.job import JobPages
 from daemon.doors.web.pages.loans import LoanPages
@@ -20,25 +20,21 @@ from daemon.doors.web.pages.whatif import WhatIfPages
 from daemon.doors.web.sign_in import SignPages
 from daemon.model.access import Rule
 
+PAGES: tuple[type[PageSet], ...] = (
+    OverviewPages, QueuePages, PlanPages, NodePages, LoanPages, WhatIfPages, SettingsPages,
+    AuditPages, PoolPages, JobPages,
+)  # fmt: skip
+"""All pages, in the order of the menu."""
+
 
 def operations_of(pages: Pages, gate: TokenAuth, events: EventRoutes) -> list[Operation]:
-    """Their operations. They stand beside the API's, and not in its document."""
-    parts = (
-        SignPages(pages, gate),
-        OverviewPages(pages),
-        PoolPages(pages),
-        QueuePages(pages),
-        JobPages(pages),
-        PlanPages(pages),
-        NodePages(pages),
-        LoanPages(pages),
-        WhatIfPages(pages),
-        AuditPages(pages),
-        SettingsPages(pages),
-        pages.assets,
-    )
+    """Return the operations of all pages, and set the menu. The API's document has none of them."""
+    sets = [kind(pages) for kind in PAGES]
+    shown = [operation for each in sets for operation in each.operations()]
+    rules = {operation.path: operation.rule for operation in shown if operation.method == "GET"}
+    pages.menu = [MenuEntry(path, title, rules[path]) for each in sets for path, title in each.menu]
     live = Operation(
         "GET", f"{UI}/events", Rule.VIEW, events.events,
         "What happens, for pages: they look again when anything does.", {200: SSE}, stream=True,
     )  # fmt: skip
-    return [live, *(operation for part in parts for operation in part.operations())]
+    return [live, *SignPages(pages, gate).operations(), *shown, *pages.assets.operations()]

@@ -10,7 +10,7 @@ from aiohttp import web
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.sessions import UI
-from daemon.doors.web.page import HTML, Pages
+from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import ROWS
 from daemon.model.access import Rule
 from daemon.wire.jobs import Label, ProblemDetails
@@ -76,12 +76,10 @@ FIELDS = (
 GROUPS = {"submit": "A new job", "jobs": "A job, otherwise", "pools": "A pool, otherwise"}
 
 
-class WhatIfPages:
+class WhatIfPages(PageSet):
     """The form, and what comes of it."""
 
-    def __init__(self, pages: Pages) -> None:
-        """Made by these."""
-        self._pages = pages
+    menu = ((HERE, "What if"),)
 
     def operations(self) -> list[Operation]:
         """Both."""

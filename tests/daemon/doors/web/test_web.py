@@ -14,9 +14,12 @@ from yarl import URL
 from daemon.config.access import TlsConfig
 from daemon.config.config import PoolConfig
 from daemon.doors.http.csrf import MAX_FORM
-from daemon.doors.http.sessions import LASTS, MOST, Session, Sessions
-from daemon.doors.web.page import HEADERS
+from daemon.doors.http.operations import Operation
+from daemon.doors.http.sessions import LASTS, MOST, UI, Session, Sessions
+from daemon.doors.web.page import HEADERS, HTML, PageSet
 from daemon.doors.web.pages.pool import windows_of
+from daemon.doors.web.pages.table import PAGES
+from daemon.model.access import Rule
 from daemon.wire.plan import PoolForecast
 from tests.support.daemons.doors import TOKEN, asked, door, story
 from tests.support.servers.browsers import PAGE, browser, parsed, seal_in, seen, sent
@@ -472,3 +475,28 @@ async def test_who_lends_nothing_is_seen_at_a_glance(folder):
                 assert ("lends nothing" in await response.text()) is seen
             said = (await asked(client, "GET", "/v1/status"))["kept"]
             assert said == ({"vision": ["hours"]} if seen else {})
+
+
+@story
+async def test_a_page_in_the_table_is_in_the_menu_of_those_who_may_see_it(folder):
+    class Weather(PageSet):
+        menu = ((f"{UI}/weather", "Weather"),)
+
+        def operations(self):
+            rule, page = Rule.OPERATE, self.weather
+            return [Operation("GET", f"{UI}/weather", rule, page, "Sun.", {200: HTML})]
+
+        async def weather(self, request):
+            return await self._pages.page(request, "base.html")
+
+    with patch("daemon.doors.web.pages.table.PAGES", (*PAGES, Weather)):
+        async with door(folder) as client:
+            viewer = await token_of(client, role="viewer")
+            async with browser(client) as operator, browser(client, viewer) as visitor:
+                page = await seen(operator, "/ui/weather")
+                assert '<a href="/ui/weather" aria-current="page">Weather</a>' in page
+                assert ">Audit</a>" in page
+                page = await seen(visitor, "/ui/")
+                assert ">Settings</a>" in page
+                assert ">Weather</a>" not in page
+                assert ">Audit</a>" not in page
