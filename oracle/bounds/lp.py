@@ -14,7 +14,7 @@ from oracle.problem.all_starts import fits, starts_of
 from oracle.problem.forms import Form
 from oracle.problem.problem import Problem
 from oracle.solver.program import TOLERANCE
-from oracle.solver.pulp import has_highs
+from oracle.solver.solvers import has_highs
 
 EXACT = 1e-7
 """Part of the cost by which the LP and its bound may differ."""

@@ -19,7 +19,7 @@ from oracle.bounds.prices import accumulated, costs_of, priced_bound
 from oracle.errors import NoScheduleError
 from oracle.problem.forms import Form, ProgramModel, SlotRange
 from oracle.problem.problem import Problem, Task
-from oracle.solver.pulp import solve
+from oracle.solver.solvers import solve
 
 FIRST = 20
 """Slots of a first horizon: few jobs wait longer in the best schedules of the paper's workloads."""

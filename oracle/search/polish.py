@@ -16,7 +16,7 @@ from typing import NamedTuple
 from oracle.problem.coarse import in_order, together
 from oracle.problem.forms import Form, ProgramModel, SlotRange
 from oracle.problem.problem import Problem, Task
-from oracle.solver.pulp import solve
+from oracle.solver.solvers import solve
 
 JOBS = 100
 """Jobs that start anew, at first: more where that is solved at once, fewer where it is not."""

@@ -32,7 +32,7 @@ from oracle.search.polish import PART, Polish, hinted
 from oracle.search.scheduling_rounds import SchedulingRounds
 from oracle.search.search import Search, from_parts
 from oracle.solver.program import TOLERANCE
-from oracle.solver.pulp import has_highs, solve
+from oracle.solver.solvers import has_highs, solve
 
 if TYPE_CHECKING:
     from oracle.bounds.tree import Tree

@@ -14,7 +14,15 @@ import pulp
 
 from oracle.arrays import Counts, Floats
 from oracle.errors import SolverError
-from oracle.solver.program import Milp, OnIncumbent, Solved, SolverCallback
+from oracle.solver.in_pulp import in_pulp
+from oracle.solver.program import (
+    Milp,
+    OnIncumbent,
+    Solved,
+    Solver,
+    SolverCallback,
+    SolverRequest,
+)
 
 # an LP that is interrupted leaves threads of HiGHS behind, which abort the process at its end
 atexit.register(highspy.Highs.resetGlobalScheduler, True)  # noqa: FBT003  highspy's
@@ -94,26 +102,27 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
             answer.user_interrupt = True
 
 
-def solve_with_highs(
-    problem: Any,
-    milp: Milp,
-    *,
-    relaxed: bool,
-    interior: bool,
-    seconds: float,
-    start: Sequence[float] | None,
-    gap: float,
-    tell: SolverCallback | None,
-    took: OnIncumbent | None,
-) -> Solved:
-    """As `solver.solve`; the variables of the program are HiGHS's columns, in their order."""
+class HighsSolver(Solver):
+    """HiGHS in this process."""
+
+    rank = 0
+
+    @classmethod
+    def solve(cls, milp: Milp, request: SolverRequest) -> Solved:
+        """Solve a program; its variables are HiGHS's columns, in their order."""
+        return _solve_with_highs(milp, request)
+
+
+def _solve_with_highs(milp: Milp, request: SolverRequest) -> Solved:
+    relaxed, interior, seconds = request.relaxed, request.interior, request.seconds
+    problem, _ = in_pulp(milp, relaxed=relaxed)
     solver = _Highs(
-        mip=not relaxed, msg=False, gapRel=gap, threads=1,
+        mip=not relaxed, msg=False, gapRel=request.gap, threads=1,
         timeLimit=None if seconds == inf else max(0.01, seconds),
         **(INTERIOR if relaxed and interior else {} if relaxed else BRANCHING),
     )  # fmt: skip
-    solver.start, solver.offset = (None if relaxed else start), milp.offset
-    solver.tell, solver.took = tell, took
+    solver.start, solver.offset = (None if relaxed else request.start), milp.offset
+    solver.tell, solver.took = request.tell, request.took
     solver.createAndConfigureSolver(problem)
     solver.buildSolverModel(problem)
     solver.callSolver(problem)

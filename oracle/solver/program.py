@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 TOLERANCE = 1e-6
 """Of solvers, for rows and whole numbers, and in proportion for what they say of a bound."""
@@ -27,6 +27,45 @@ class Solved(NamedTuple):
     bound: float
     duals: list[float] | None = None
     """Of an LP that HiGHS solved, by row: what the cost grows by with the row's bound."""
+
+
+class SolverRequest(NamedTuple):
+    """What a solver is to do with a program.
+
+    Attributes:
+        relaxed: Solve the LP: all variables may be fractions.
+        interior: Solve an LP by interior points if the solver can.
+        seconds: Time limit.
+        start: A first solution, for a program with whole numbers.
+        gap: Relative gap between cost and bound at which to stop.
+        tell: Called now and then with the progress.
+        took: Called with each better solution.
+    """
+
+    relaxed: bool = False
+    interior: bool = False
+    seconds: float = inf
+    start: Sequence[float] | None = None
+    gap: float = 0.0
+    tell: SolverCallback | None = None
+    took: OnIncumbent | None = None
+
+
+class Solver:
+    """Base of the solvers; each is a class under entry point `sia.solvers`, and has no state."""
+
+    rank: ClassVar[int] = 100
+    """The installed solver with the lowest rank is used."""
+
+    @classmethod
+    def available(cls) -> bool:
+        """Return whether it can be used here."""
+        return True
+
+    @classmethod
+    def solve(cls, milp: Milp, request: SolverRequest) -> Solved:
+        """Solve a program that has variables. Raises SolverError if the solver dies."""
+        raise NotImplementedError
 
 
 class Constraint(NamedTuple):

@@ -15,7 +15,7 @@ from oracle.problem.all_starts import starts_of
 from oracle.problem.forms import CONSTANT, FORMS, ProgramModel
 from oracle.problem.problem import Problem, Task
 from oracle.solver.program import Constraint
-from oracle.solver.pulp import solve
+from oracle.solver.solvers import solve
 from tests.support.budget import budget
 from tests.support.naive import naive_oracle
 

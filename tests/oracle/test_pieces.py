@@ -16,7 +16,7 @@ from oracle.problem.coarse import together
 from oracle.problem.forms import FORMS, ProgramModel
 from oracle.problem.problem import Problem, Task
 from oracle.solver.program import Milp
-from oracle.solver.pulp import solve
+from oracle.solver.solvers import solve
 from tests.oracle.test_cuts import begun_of, made_up, schedules, torn, worth
 from tests.oracle.test_solve import never
 from tests.support.budget import budget

@@ -25,7 +25,7 @@ from oracle.search.incumbent import Incumbent
 from oracle.search.polish import Polish
 from oracle.search.search import Search
 from oracle.search.solve import Solving
-from oracle.solver import pulp
+from oracle.solver import solvers
 from oracle.solver.program import Solved
 from replay.logs.trace import PoolTable, Trace
 from replay.run.output import write_pools, write_trace
@@ -40,6 +40,7 @@ from tests.support.budget import budget
 from tests.support.builders import crowded
 from tests.support.files import written
 from tests.support.naive import naive_oracle
+from tests.support.plugins import package, python_with
 from tests.support.shell import sia
 
 SLOT = 300.0
@@ -95,7 +96,7 @@ def test_a_short_horizon_only_lowers_the_bound():
         problem, bounds = as_problem(jobs, quotas, 0.0), []
         fitted(problem, FORMS["step"], inf, [0] * len(jobs), bounds.append, never)
         assert max(bounds) <= least + CLOSE, seed
-        full = pulp.solve(ProgramModel(problem, FORMS["step"]).milp, relaxed=True).bound
+        full = solvers.solve(ProgramModel(problem, FORMS["step"]).milp, relaxed=True).bound
         tight += max(bounds) == pytest.approx(full, abs=1e-3)
     assert tight > 0.6 * seeds
 
@@ -240,7 +241,7 @@ def test_a_cutoff_before_its_submission_is_refused():
 
 
 def test_without_a_solver_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(pulp, "solvers", list)
+    monkeypatch.setattr(solvers, "solvers", list)
     with pytest.raises(SolverError, match="pip install highspy"):
         solving(as_problem(*tiny(1)))
 
@@ -383,25 +384,25 @@ def test_no_time_at_all_still_gives_what_is_known():
 
 
 def test_cbc_agrees_with_highs():
-    if "PULP_CBC_CMD" not in pulp.solvers():
+    if "cbc" not in solvers.solvers():
         pytest.skip("PuLP 4 brings no CBC")
     for seed in range(12):
         milp = ProgramModel(as_problem(*tiny(seed)), FORMS["step"]).milp
-        ours, theirs = pulp.solve(milp), pulp.solve(milp, solver="PULP_CBC_CMD")
+        ours, theirs = solvers.solve(milp), solvers.solve(milp, solver="cbc")
         assert ours.status == theirs.status, seed
         assert ours.cost == pytest.approx(theirs.cost, abs=CLOSE), seed
 
 
 def test_cbc_that_is_stopped_early_hands_back_no_part_of_a_schedule():
-    if "PULP_CBC_CMD" not in pulp.solvers():
+    if "cbc" not in solvers.solvers():
         pytest.skip("PuLP 4 brings no CBC")
     problem, _ = hard()
     cells = [cells_of(task, 60) for task in problem.tasks]
     model = ProgramModel(problem, FORMS["step"], cells)
     for seconds in (0.05, 0.5, 2.0):
-        found = pulp.solve(model.milp, seconds=seconds, solver="PULP_CBC_CMD")
+        found = solvers.solve(model.milp, seconds=seconds, solver="cbc")
         assert found.values is None or all(min(v, 1 - v) < CLOSE for v in found.values)
-    assert pulp.solve(model.milp, seconds=0.05, solver="PULP_CBC_CMD").values is None
+    assert solvers.solve(model.milp, seconds=0.05, solver="cbc").values is None
 
 
 def test_the_story_of_a_job_that_need_not_wait(tmp_path, checker):
@@ -448,3 +449,31 @@ def test_cutoffs_of_another_schedule(tmp_path):
     ran = sia("oracle", "solve", *files_of(tmp_path), *given)
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1)
     assert "cutoffs.csv: row 2" in ran.stderr
+
+
+def test_a_solver_of_another_package_is_used_if_it_ranks_first_or_is_asked_for(tmp_path):
+    source = """if True:
+        from oracle.solver.program import Solved, Solver
+
+        class Oracle(Solver):
+            rank = -1
+
+            @classmethod
+            def solve(cls, milp, request):
+                return Solved("optimal", [0.0] * len(milp.costs), 7.0, 7.0)
+
+        class Absent(Oracle):
+            @classmethod
+            def available(cls):
+                return False
+    """
+    folder = package(tmp_path, source, solvers={"delphi": "Oracle", "absent": "Absent"})
+    program = """if True:
+        from oracle.solver.program import Milp
+        from oracle.solver.solvers import has_highs, solve, solvers
+        one = Milp()
+        one.binaries([5.0])
+        print(solvers()[:2], has_highs(), solve(one).cost, solve(one, solver="highs").cost)
+    """
+    done = python_with(folder, "-c", program)
+    assert (done.stderr, done.stdout) == ("", "['delphi', 'highs'] False 7.0 0.0\n")
