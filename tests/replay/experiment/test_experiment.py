@@ -334,12 +334,12 @@ def started(log, out, *arguments, runs):
     return running
 
 
-MANY = ("--runs", 12)
+MANY = ("--runs", 6)
 
 
 @pytest.fixture(scope="module")
 def many(log, tmp_path_factory):
-    """What an undisturbed experiment of 24 runs leaves."""
+    """What an undisturbed experiment of 12 runs leaves."""
     out = tmp_path_factory.mktemp("many") / "out"
     done(log, out, *MANY)
     return digests(out)
@@ -348,15 +348,15 @@ def many(log, tmp_path_factory):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_an_experiment_killed_again_and_again_ends_with_the_same_bytes(jobs, log, many, tmp_path):
     out = tmp_path / "out"
-    for runs in (2, 8):
+    for runs in (2, 5):
         running = started(log, out, *MANY, "--jobs", jobs, runs=runs)
         os.killpg(running.pid, signal.SIGKILL)
         running.communicate()
-        assert runs <= len(finished(out)) < 24
+        assert runs <= len(finished(out)) < 12
     kept = {path.name: path.stat().st_mtime_ns for path in finished(out)}
     # as if killed while it wrote
-    (out / "runs" / ".023-partial").mkdir(exist_ok=True)
-    (out / "runs" / ".023-partial" / "run.json").write_text('{"run": 3')
+    (out / "runs" / ".011-partial").mkdir(exist_ok=True)
+    (out / "runs" / ".011-partial" / "run.json").write_text('{"run": 3')
     (out / ".results-partial").mkdir()
     (out / ".settings.json-partial").write_text("{")
     assert "runs were done before" in done(log, out, *MANY, "--jobs", jobs).stderr
@@ -377,7 +377,7 @@ def test_an_interrupted_experiment_says_how_to_go_on(number, whole_group, log, m
     assert running.returncode == 130
     count = len(finished(out))
     assert said.splitlines()[-1] == (
-        f"sia: interrupted; {count} of 24 runs are done, repeat the command to continue"
+        f"sia: interrupted; {count} of 12 runs are done, repeat the command to continue"
     )
     assert "Traceback" not in said
     wait_for(lambda: not any(map(alive, workers)))
@@ -600,10 +600,10 @@ def test_a_damaged_run_is_named(log, reference, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 96 kB: enough for some runs, not for all."""
+    """A file system of 48 kB: enough for some runs, not for all."""
     place = tmp_path / "disk"
     place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(place)]
+    mount = ["mount", "-t", "tmpfs", "-o", "size=48k", "tmpfs", str(place)]
     if (
         not shutil.which("mount")
         or subprocess.run(mount, capture_output=True, check=False).returncode
@@ -626,7 +626,7 @@ def test_a_full_disk_is_one_line_and_the_experiment_goes_on_when_there_is_space(
         "to continue"
     )
     kept = len(finished(out))
-    assert 0 < kept < 24
+    assert 0 < kept < 12
     assert not list(out.rglob(".*"))
     subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     done(log, out, *MANY)

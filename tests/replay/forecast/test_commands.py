@@ -164,7 +164,7 @@ def test_a_model_of_other_days_gives_way_in_its_own_place(model, tmp_path):
     judge = ("forecast", "evaluate", "--trace", log, "--model", old, "--only", "arrivals")
     early = sia(*judge, "--since", "10d", "--out", tmp_path / "out")
     assert early.returncode == 2, "what it learned from is recognised"
-    since = re.search(r"use --since (\d+)s or later", early.stderr)[1]
+    since = re.search(r"use --since (\d+s) or later", early.stderr)[1]
     assert sia(*judge, "--since", since, "--out", tmp_path / "out").returncode == 0
 
 

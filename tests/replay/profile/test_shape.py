@@ -16,6 +16,7 @@ from replay.profile.profile import HOUR, in_short, shape_of, soon_after_an_end
 from sia.console.errors import UserError
 from sia.events import PoolChanged
 from sia.model import Pool
+from tests.support.budget import SOAK
 from tests.support.builders import job
 from tests.support.shell import sia
 
@@ -264,6 +265,7 @@ def test_a_folder_without_minutes_is_refused(tmp_path):
 # Real ones
 
 
+@pytest.mark.skipif(not SOAK, reason="a whole log: make soak")
 def test_helios_earth(traces):
     folder = traces / "helios_earth_minutes"
     facts = shape_of_minutes(folder)

@@ -382,9 +382,9 @@ def test_a_replay_says_where_a_model_was_taught(files, tmp_path):
     known = ("--policy", "sia", *model, "--no-report", "--out", tmp_path)
     done = sia("replay", *ours, *known)
     assert done.returncode == 0, done.stderr
-    note = next(line for line in done.stdout.splitlines() if "the model has learned" in line)
+    note = next(line for line in done.stdout.splitlines() if "the model was trained" in line)
     done = sia("replay", *ours, *known, *note.rpartition("with ")[2].split())
-    assert "the model has learned" not in done.stdout
+    assert "the model was trained" not in done.stdout
 
 
 @pytest.mark.parametrize(
