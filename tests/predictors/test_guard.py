@@ -106,7 +106,7 @@ def clocked(policy, seed):
 
 @pytest.mark.parametrize("policy", [MaxMin, Sia])
 def test_once_all_is_over_the_clocks_know_the_baseline_and_who_was_slowed(policy, monkeypatch):
-    monkeypatch.setattr(predictors.guard, "KEPT", 1.0)
+    monkeypatch.setattr(predictors.loads.guard, "KEPT", 1.0)
     slowed = lates = 0
     for seed in range(ROUNDS):
         clocks, starts, baseline = clocked(policy, seed)
@@ -452,7 +452,7 @@ def test_a_job_that_waits_behind_others_of_its_pool_is_not_late():
 
 
 def test_a_pool_over_its_budget_keeps_its_gpus_until_enough_others_were_in_time(monkeypatch):
-    monkeypatch.setattr(predictors.guard, "KEPT", 1.0)
+    monkeypatch.setattr(predictors.loads.guard, "KEPT", 1.0)
     guard, watched, well = open_guard(max_slowed_pct=10.0)
     start(guard, 5.0, *submit(guard, 1.0, job("slowed")))
     finish(guard, 6.0, job("slowed").at(1.0).runs(0).job)
