@@ -1,11 +1,12 @@
 """What the docs show is what the code does."""
 
 import itertools
+import re
 import sys
 
 import pytest
 
-from tests.support.paths import DOCS
+from tests.support.paths import DOCS, ROOT
 
 
 @pytest.fixture
@@ -44,3 +45,10 @@ def test_the_picture_shows_each_job_on_as_many_gpus_as_it_has(drawn):
         for row in range(4):
             spans = sorted((bar.start, bar.end) for bar in bars if bar.row == row)
             assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
+
+
+def test_the_files_that_contributors_are_sent_to_exist():
+    words = re.findall(r"`([^`\s]+)`", (ROOT / "CONTRIBUTING.md").read_text())
+    paths = {word for word in words if "/" in word and "NAME" not in word}
+    assert len(paths) > 20
+    assert not [path for path in paths if not (ROOT / path).exists()]

@@ -460,7 +460,9 @@ def one_line(done):
 def test_a_port_that_is_taken(served, tmp_path):
     other = tmp_path / "sia.toml"
     other.write_text(served.config.read_text())
-    assert "address already in use; stop the other process" in one_line(run("serve", "--config", other))
+    assert "address already in use; stop the other process" in one_line(
+        run("serve", "--config", other)
+    )
     assert not (tmp_path / "state").exists()
 
 
