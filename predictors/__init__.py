@@ -1,1 +1,4 @@
-"""Forecasts that the core can be given. They get objects, never files; see `sia.forecasts`."""
+"""Forecasts for the core.
+
+They receive values, never files; see `sia.forecasts` for the interface.
+"""

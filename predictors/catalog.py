@@ -33,10 +33,10 @@ FORM = "POLICY@FORECAST[:QUANTILE]+DURATIONS[:QUANTILE][+guard[:PERCENT]]"
 
 
 class Choice(NamedTuple):
-    """A policy, and what it is to foresee arrivals and run times by.
+    """A policy with its predictors of load and run time.
 
-    Quantiles are None where nothing is said of them; `guard` is the percentage of jobs that may be
-    slowed where a share controller watches the forecast (`predictors.guard`), otherwise None.
+    Quantiles are None if the label sets none. `guard` is the percentage of jobs that may be slowed
+    if a share controller watches the forecast (`predictors.loads.guard`), else None.
     """
 
     policy: str
@@ -80,9 +80,9 @@ def _class(group: str, name: str) -> type[Predictor]:
 
 
 def parse(label: str, default: Choice) -> Choice:
-    """What a label stands for; what it does not say is as in `default`.
+    """Parse a label; parts that it omits are taken from `default`.
 
-    Raises KeyError for what there is not, with a message.
+    Raises KeyError with a message for an unknown name or an invalid label.
     """
     policy, at, senses = label.partition("@")
     chosen = default._replace(policy=policy)
@@ -94,9 +94,9 @@ def parse(label: str, default: Choice) -> Choice:
     _refuse_unknown(RUN_TIMES, chosen.durations)
     needs = load(policy).needs
     if at and not (needs.loads or needs.run_times):
-        raise KeyError(f"{label!r}: {policy} foresees nothing by these; leave out {at}{senses}")
+        raise KeyError(f"{label!r}: {policy} uses no forecasts; leave out {at}{senses}")
     if at and chosen.guard is not None and (not needs.loads or chosen.forecast == NONE):
-        raise KeyError(f"{label!r}: there is no forecast of loads to guard; leave out +{GUARD}")
+        raise KeyError(f"{label!r}: no load forecast to guard; leave out +{GUARD}")
     return chosen
 
 
@@ -128,7 +128,7 @@ def _senses(label: str, policy: str, parts: list[str]) -> Choice:
     if len(parts) == 3:
         name, colon, percent = parts[2].partition(":")
         if name != GUARD:
-            raise KeyError(f"{label!r}: only {GUARD} can come third, not {name!r}")
+            raise KeyError(f"{label!r}: the third part must be {GUARD} (got {name!r})")
         guard = _number(label, percent, 100.0) if colon else MAX_SLOWED_PCT
     return Choice(policy, forecast, durations, load_quantile, run_time_quantile, guard)
 
@@ -140,7 +140,7 @@ def _quantile(label: str, part: str, group: str) -> tuple[str, float | None]:
         return name, None
     if not _class(group, name).takes_quantile:
         able = ", ".join(with_quantile(group))
-        raise KeyError(f"{label!r}: {name} has no quantile; {able} have")
+        raise KeyError(f"{label!r}: {name} takes no quantile; only {able} do")
     return name, _number(label, quantile, 1.0)
 
 
@@ -150,12 +150,12 @@ def _number(label: str, text: str, most: float) -> float:
     except ValueError:
         number = -1.0
     if not 0 < number < most:
-        raise KeyError(f"{label!r}: write a number between 0 and {most:g}, not {text!r}")
+        raise KeyError(f"{label!r}: must be between 0 and {most:g} (got {text!r})")
     return number
 
 
 def learns(choice: Choice) -> bool:
-    """Whether what a choice foresees depends on what was before."""
+    """Return whether the predictions depend on earlier jobs."""
     needs = load(choice.policy).needs
     return (needs.loads and loads_class(choice.forecast).learns) or (
         needs.run_times and run_times_class(choice.durations).learns
@@ -169,11 +169,11 @@ def replay_only(choice: Choice) -> bool:
 
 
 def run_times_by(choice: Choice, context: PredictorContext) -> RunTimes:
-    """Build the run-time predictor that is chosen."""
+    """Build the chosen run-time predictor."""
     context = context._replace(quantile=choice.run_time_quantile)
     return run_times_class(choice.durations).build(context)
 
 
 def loads_by(choice: Choice, context: PredictorContext) -> Loads | None:
-    """Build the load forecast that is chosen; None for the choice to predict nothing."""
+    """Build the chosen load forecast, or None for `none`."""
     return loads_class(choice.forecast).build(context._replace(quantile=choice.load_quantile))

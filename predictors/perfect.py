@@ -1,4 +1,4 @@
-"""The future as it will be: the most that any forecast can give (§6.3)."""
+"""Perfect forecasts, read from the log: the upper bound of any forecast (§6.3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sia.model import Job, Load
 
 
 class PerfectRunTimes(RunTimes):
-    """Every run time in advance."""
+    """Returns the real run time of every job."""
 
     summary = "each job's run time was read from the log itself"
     needs_log = True
@@ -19,22 +19,22 @@ class PerfectRunTimes(RunTimes):
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one that knows the log."""
+        """Build a predictor that knows the log."""
         return cls({job.id: duration for job, duration in context.log})
 
     def __init__(self, durations: dict[str, float]) -> None:
-        """Take seconds by job id."""
+        """Take run times in seconds by job id."""
         self._durations = durations
 
     def run_time(self, job: Job) -> float:
-        """The true duration."""
+        """Return the real run time."""
         return self._durations[job.id]
 
 
 class PerfectLoads(Loads):
-    """Every arrival in advance: GPUs asked for in (now, now + window], for each pool and window.
+    """Returns the GPUs requested in (now, now + window] for each pool and window.
 
-    O(windows) an arrival, whatever the number of pools and of calls.
+    O(windows) for each arrival, independent of the numbers of pools and calls.
     """
 
     summary = "the load of the next windows was read from the log itself"
@@ -44,19 +44,19 @@ class PerfectLoads(Loads):
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one that knows the log."""
+        """Build a predictor that knows the log."""
         return cls([job for job, _ in context.log], context.windows)
 
     def __init__(self, jobs: Sequence[Job], windows: Sequence[float]) -> None:
-        """Take all jobs to come, in order of submission; windows are seconds."""
+        """Take all future jobs in order of submission, and the windows in seconds."""
         self._jobs = jobs
         self._windows = windows
-        self._seen = [0] * len(windows)  # jobs before this one are in the window or past it
-        self._passed = 0  # jobs before this one have arrived
+        self._seen = [0] * len(windows)  # index of the first job beyond each window
+        self._passed = 0  # index of the first job that has not arrived
         self._loads = {job.pool: [0] * len(windows) for job in jobs}
 
     def changes(self, now: float) -> list[Load]:
-        """Loads of the pools whose arrivals entered or left a window since the last call."""
+        """Return the loads of pools whose arrivals entered or left a window since the last call."""
         jobs, loads, end = self._jobs, self._loads, len(self._jobs)
         before: dict[tuple[str, int], int] = {}
         for window, length in enumerate(self._windows):

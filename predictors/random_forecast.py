@@ -1,7 +1,7 @@
-"""Forecasts drawn by lot: the ablations of Fig. 15a.
+"""Random forecasts: the ablations of Fig. 15a.
 
-Draws depend on the seed and on what is asked, not on who asked before: adding a pool or a question
-changes no other answer.
+Draws depend on the seed and the question, not on earlier calls. Adding a pool or a query does not
+change other results.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from sia.model import Job, Load
 
 
 def draw(*question: object) -> int:
-    """A 64-bit number that looks random, always the same for the same question."""
+    """Return a pseudo-random 64-bit number that depends only on the arguments."""
     text = "\x1f".join(map(repr, question)).encode()
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big")
 
 
 class RandomLoads(Loads):
-    """WillJobsArrive by the flip of a coin for each pool and window, anew at every tick.
+    """WillJobsArrive by a coin flip for each pool and window at every tick.
 
-    When it says yes, TotalNewLoad is the sliding maximum, otherwise 0.
+    If jobs arrive, TotalNewLoad is the sliding maximum, otherwise 0.
     """
 
     summary = "a coin decides whether load arrives"
@@ -33,13 +33,13 @@ class RandomLoads(Loads):
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one that has seen nothing yet."""
+        """Build a predictor without history."""
         seed, recent = context.seed, context.recent
         return cls(context.pools, context.windows, context.start, seed, recent)
 
     @classmethod
     def describe(cls, quantile: float | None, recent: int) -> str:
-        """Say how many windows it remembers."""
+        """Describe the predictor, with the number of windows that it remembers."""
         return f"{cls.summary}, {recent} windows back"
 
     def __init__(
@@ -50,18 +50,21 @@ class RandomLoads(Loads):
         seed: int,
         recent: int = RECENT,
     ) -> None:
-        """Begin to observe at `start` (seconds); windows are seconds."""
+        """Start to observe at `start` (seconds). Windows are in seconds."""
         self._sliding = SlidingMaximum(pools, windows, start, recent)
         self._said = {(pool, window): 0 for pool in pools for window in range(len(windows))}
         self._seed = seed
         self._tick = float("-inf")
 
     def submitted(self, now: float, job: Job) -> None:
-        """Feed the sliding maximum."""
+        """Record an arrival in the sliding maximum."""
         self._sliding.submitted(now, job)
 
     def changes(self, now: float) -> list[Load]:
-        """All loads that the newest tick changed; O(pools · windows) a tick, O(1) between two."""
+        """Return the loads that the newest tick changed.
+
+        O(pools · windows) for a new tick, else O(1).
+        """
         if now // TICK == self._tick:
             return []
         self._tick = now // TICK
@@ -77,7 +80,7 @@ class RandomLoads(Loads):
 
 
 class RandomRunTimes(RunTimes):
-    """The upper end of a duration bin drawn by lot; the last bin's is twice the longest window."""
+    """A random run-time bin for each job. The last bin ends at twice the longest window."""
 
     summary = "a duration bin was drawn for each job"
     replay_only = True
@@ -85,14 +88,14 @@ class RandomRunTimes(RunTimes):
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one with the seed of the replay."""
+        """Build a predictor with the seed of the replay."""
         return cls(context.windows, context.seed)
 
     def __init__(self, windows: Sequence[float], seed: int) -> None:
-        """Windows are seconds."""
+        """Take the windows in seconds and the seed."""
         self._ends = [*windows, 2 * windows[-1]]
         self._seed = seed
 
     def run_time(self, job: Job) -> float:
-        """The same answer for the same job."""
+        """Return the upper end of the job's bin, always the same for a job."""
         return self._ends[draw(self._seed, "run time", job.id) % len(self._ends)]

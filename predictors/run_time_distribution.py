@@ -1,7 +1,7 @@
-"""How long jobs last in all, as whole distributions, of those that have lasted for a while too.
+"""Distributions of run times, also of jobs that have already run for a while.
 
-The life tables of `predictors.survival`, on ages so close together that what lies between two is
-read off in proportion. A job that has run for an hour lasts as those do that got as far.
+Uses the life tables of `predictors.run_times.survival`, at ages close enough to interpolate between
+them. A job that has run for an hour is compared with jobs that ran for at least an hour.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
 FIRST = 15.0
-"""Seconds: the first age of the tables. Nobody plans by less."""
+"""The first age of the tables in seconds. Shorter run times do not matter for planning."""
 
 STEP = 1.5
-"""Each age is so many times the one before: a run time read off between two is off by a fifth."""
+"""Ratio of successive ages. Interpolated run times are within a fifth of the exact ones."""
 
 LAST = 60 * 86400.0
-"""Seconds: beyond this age jobs are taken to last as those that nothing is known of."""
+"""The last age in seconds. Beyond it, jobs behave like jobs of which nothing is known."""
 
 HARDLY = 1e-9
-"""The least chance of going on: of a table in which nobody did, the logarithm is still a number."""
+"""Minimum chance of continuing, to keep the logarithm finite in tables where no job continued."""
 
 _BITS = 2**20
-"""Numbers drawn by lot are cut into parts of so many values."""
+"""Random numbers are split into parts with this many values."""
 
 
 def ages() -> tuple[float, ...]:
-    """The ages of the tables, in seconds, ascending."""
+    """Return the ages of the tables in seconds, ascending."""
     found = [FIRST]
     while found[-1] < LAST:
         found.append(found[-1] * STEP)
@@ -41,26 +41,26 @@ def ages() -> tuple[float, ...]:
 
 AGES = ages()
 
-_LOGS = [0.0, *map(log, AGES)]  # of 1 second, and of the ages
+_LOGS = [0.0, *map(log, AGES)]  # logarithms of 1 second and of the ages
 
 
 class HazardCurve:
-    """The chance of lasting beyond each age, as its logarithm, negated: it only grows."""
+    """The negative logarithm of the chance to last beyond each age. It is ascending."""
 
     __slots__ = ("known", "risk")
 
     def __init__(self, hazards: Sequence[float], known: int) -> None:
-        """Of the chances to last beyond each age of those who got as far."""
+        """Build the curve from the chances to last beyond each age, given that a job reached it."""
         self.known = known
         self.risk = [0.0]
         for hazard in hazards:
             self.risk.append(self.risk[-1] - log(max(hazard, HARDLY)))
 
     def quantile(self, chance: float, age: float = 0.0) -> float:
-        """Seconds that a job lasts in all, which has lasted for `age`, with that chance at most.
+        """Return the quantile `chance` of the total run time of a job that has run for `age`.
 
-        Chances are at least 0 and below 1. Beyond the last age, each time as long again is half
-        as likely: of what nobody has seen, nobody knows the scale.
+        Times are in seconds; `chance` is at least 0 and below 1. Beyond the last age, lasting twice
+        as long is half as likely, because without observations no time scale is preferred.
         """
         at = log(max(age, 1.0))
         risk = self._risk(at) - log(1.0 - chance)
@@ -75,11 +75,11 @@ class HazardCurve:
         return max(seconds, age)
 
     def _beyond(self, at: float) -> float:
-        """What the risk of an age beyond the last one counts too much."""
+        """Return the excess of the logarithm of an age over that of the last age."""
         return max(0.0, at - _LOGS[-1])
 
     def _risk(self, at: float) -> float:
-        """The risk until an age, given by its logarithm."""
+        """Return the risk up to an age that is given by its logarithm."""
         if at >= _LOGS[-1]:
             return self.risk[-1] + at - _LOGS[-1]
         i = bisect_left(_LOGS, at)
@@ -90,58 +90,58 @@ class HazardCurve:
 
 
 class RunTimeDistributions(SurvivalRunTimes):
-    """Hears of jobs as any predictor of run times; is asked for distributions and drawn from."""
+    """A run-time predictor that returns distributions and draws samples from them."""
 
     def __init__(self) -> None:
-        """Start with no history."""
-        super().__init__(AGES, unseen=1.0 / STEP)  # each time as long again is half as likely
+        """Start without history."""
+        super().__init__(AGES, unseen=1.0 / STEP)  # lasting twice as long is half as likely
         self._curves: dict[_Group, HazardCurve] = {}
-        self._lots: dict[str, str] = {}  # of jobs alive: the first job of the batch
-        self._batches: dict[_Group, tuple[_Group, str]] = {}  # of a kind: the newest, its first job
+        self._lots: dict[str, str] = {}  # job alive: first job of its batch
+        self._batches: dict[_Group, tuple[_Group, str]] = {}  # kind: newest batch and its first job
 
     def submitted(self, job: Job) -> None:
-        """Learn that a job arrived. O(ages)."""
+        """Record that a job has arrived. O(ages)."""
         self.run_time(job)
 
     def run_time(self, job: Job) -> float:
-        """As `SurvivalRunTimes` says it, of which nothing is used here."""
+        """Record a job and return its estimate, which this class does not use."""
         said = super().run_time(job)
         batch = self._waiting[job.id][0]
         kind = batch.wider
-        assert kind is not None, "a batch is of a kind"
+        assert kind is not None, "every batch has a kind"
         known = self._batches.get(kind)
         if known is None or known[0] is not batch:
             if len(self._batches) >= 2 * MOST_GROUPS:
-                self._batches.clear()  # those of the batches that go on are drawn by themselves
+                self._batches.clear()  # later jobs of these batches start new ones
             known = self._batches[kind] = batch, job.id
         self._lots[job.id] = known[1]
         return said
 
     def expect(self, job: Job) -> None:
-        """A job that may come, or has come unheard, lasts as those of its batch. O(ages)."""
+        """Add a job that may come, or whose submission was not reported, to its batch. O(ages)."""
         if job.id not in self._waiting and job.id not in self._running:
             self.run_time(job)
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
-        """Learn how long it lasted."""
+        """Record that a job has ended, with its run time in seconds."""
         self._lots.pop(job.id, None)
         super().finished(now, job, run_time)
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """Learn that it is gone; what it has outlasted counts."""
+        """Record that a job was cancelled. The ages that it reached count."""
         self._lots.pop(job.id, None)
         super().withdrawn(now, job)
 
     def knows(self) -> bool:
-        """Whether enough jobs were seen for anything to be said."""
+        """Return whether enough jobs were seen for a prediction."""
         return self._all.reached[0] >= LEAST
 
     def advance(self, now: float) -> None:
-        """Count those who have come to an age until now."""
+        """Count the jobs that have reached further ages by now."""
         self._cross(now)
 
     def curve(self, job: Job) -> HazardCurve:
-        """How long such a job lasts: by its batch, if it is alive. O(ages) if anything changed."""
+        """Return the curve of a job, by its batch if it is alive. O(ages) after a change."""
         group = self._alike(job)
         curve = self._curves.get(group)
         if curve is None or curve.known != self._known:
@@ -165,10 +165,10 @@ class RunTimeDistributions(SurvivalRunTimes):
         return found
 
     def chances(self, job: Job, count: int) -> list[float]:
-        """So many numbers between 0 and 1, one of each `count`-th part, in an order drawn by lot.
+        """Return one number between 0 and 1 from each `count`-th part, in pseudo-random order.
 
-        Always the same for the same job, and nearly the same for those of its batch, which last
-        alike. `count` is a prime number.
+        The result depends only on the job, and is almost the same for jobs of a batch, whose run
+        times are correlated. `count` must be prime.
         """
         lot = draw("lasting", self._lots.get(job.id, job.id))
         own = draw("lasts", job.id) % _BITS / _BITS

@@ -1,9 +1,9 @@
-"""What arrivals are foreseen from (§5.4.1, Table 9), kept up to date for all pools at once.
+"""Features for predicting arrivals (§5.4.1, Table 9), maintained for all pools at once.
 
-Time goes by in ticks. What happens in (tick - 1, tick] is counted into that tick, and a feature is
-the difference of two counts, or the state at a tick: a question costs the same whatever happened.
-What happens at a tick's instant after it was asked about, like a start decided on then, counts into
-the next one.
+Time advances in ticks. Events in (tick - 1, tick] count into that tick. A feature is a difference
+of two counts, or a state at a tick, so a query costs the same however many events there were.
+Events at a tick's instant that follow the query, such as a start decided on then, count into the
+next tick.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ FeatureCounts = NDArray[np.int32]
 HOUR, DAY, WEEK = 3600.0, 86400.0, 604800.0
 
 REACHES = (1, 10, 100)
-"""Windows that Table 9 looks back on at once."""
+"""Numbers of windows over which Table 9 looks back."""
 
 SHORT = (1, 3, 12)
-"""Ticks looked back on whatever the window: 5 minutes, a quarter of an hour, an hour."""
+"""Ticks of look-back independent of the window: 5 minutes, 15 minutes, an hour."""
 
 HALF_LIVES = (900.0, 3600.0, 14400.0, DAY, WEEK)
-"""Seconds after which an arrival counts half in a rate: from a burst's length to a week."""
+"""Half-lives of arrival rates in seconds, from the length of a burst to a week."""
 
 PAUSES = 128
-"""Times without arrivals remembered of each pool: some days of a busy one, months of a quiet one,
-and few enough to compare all of them at every tick."""
+"""Number of pauses without arrivals remembered for each pool: days of a busy pool, months of a
+quiet one, and few enough to compare all of them at every tick."""
 
-# Rows of a pool's state. The first `REMEMBERED` are kept for every tick, the others as of now.
+# Rows of a pool's state. The first `REMEMBERED` are stored for every tick, the others only now.
 ARRIVED, FINISHED, ASKED, BUSY, STARTED, STARTED_GPUS, FINISHED_GPUS, LAST, LAST_END = range(9)
 REMEMBERED = 4
 RATES = 9
@@ -46,7 +46,7 @@ DUE = GPU_RATES + len(HALF_LIVES)
 
 
 class _Span(NamedTuple):
-    """What a count grew by between two times, both in seconds back from now."""
+    """The growth of a count between two times, given as seconds before now."""
 
     name: str
     row: int
@@ -55,7 +55,7 @@ class _Span(NamedTuple):
 
 
 def _table_9(k: float) -> list[_Span]:
-    """What a window of k seconds looks back on, in Table 9; every span ends by now."""
+    """Return the spans of Table 9 for a window of k seconds; every span ends by now."""
     periodic = [
         _Span(f"new in (-{x}{unit}, -{x}{unit}+k]", ARRIVED, x * p, max(0.0, x * p - k))
         for unit, p in (("h", HOUR), ("d", DAY))
@@ -70,7 +70,7 @@ FUTURE = ("will finish in [0, k]", "will finish after k")
 
 
 def _more(k: float, tick: float) -> list[_Span]:
-    """Spans of our own."""
+    """Return spans in addition to Table 9."""
     return [
         *(_Span(f"new in [-{x}k, 0]", ARRIVED, x * k) for x in (3, 30)),
         *(_Span(f"GPUs in [-{x}k, 0]", ASKED, x * k) for x in REACHES),
@@ -108,23 +108,23 @@ GROUPS = {
     "future completions": 14,
     "more": len(NAMES),
 }
-"""Sets of features, nested as in Table 23: by the name of what each adds to the one before, the
-number of `NAMES` it has. The last is our own, the others make up Table 9."""
+"""Nested sets of features as in Table 23: the name of the set, and how many of `NAMES` it includes.
+The last set is our own; the others form Table 9."""
 
 _SPANS = [*range(len(_FIRST)), *range(len(_FIRST) + 2, len(_FIRST) + 2 + len(_OWN))]
-"""Where the spans are among `NAMES`."""
+"""Indexes of the spans in `NAMES`."""
 
 
 class Features:
     """The features of every pool and window at a tick: O(pools · windows · features).
 
-    It remembers 16 bytes for each pool and tick, as far back as 100 of the longest windows.
+    Memory: 16 bytes for each pool and tick, for 100 times the longest window.
     """
 
     def __init__(
         self, pools: Sequence[str], windows: Sequence[float], start: float, tick: float = TICK
     ) -> None:
-        """Begin to observe at `start`. It, the windows and the tick are in seconds."""
+        """Start to observe at `start`. Start, windows and tick are in seconds."""
         self._pool = {pool: i for i, pool in enumerate(pools)}
         self._tick = tick
         self._lengths = np.array([ceil(window / tick) for window in windows])
@@ -137,11 +137,11 @@ class Features:
         self._fade = np.tile([0.5 ** (tick / life) for life in HALF_LIVES], 2)
         self._pauses = np.zeros((len(pools), PAUSES), np.int32)
         self._paused = np.zeros(len(pools), np.int64)
-        self._ends: dict[str, float] = {}  # the tick by which each running job is thought to end
+        self._ends: dict[str, float] = {}  # tick of each running job's estimated end
         self._due: list[tuple[float, int, int, int]] = []  # tick, window, pool, change
 
     def _plan(self, windows: Sequence[float]) -> None:
-        """Say in ticks what each span looks back on: (windows, spans)."""
+        """Compute the spans in ticks: (windows, spans)."""
         spans = [_table_9(k) + _more(k, self._tick) for k in windows]
         self._rows = np.array([span.row for span in spans[0]])
         self._since = np.array([[ceil(span.since / self._tick) for span in row] for row in spans])
@@ -156,7 +156,7 @@ class Features:
         of[GPU_RATES:DUE] += job.width
 
     def started(self, now: float, job: Job, run_time: float) -> None:
-        """Count a start; the job is thought to run so many seconds from now on."""
+        """Count a start, with the run-time estimate in seconds."""
         of = self._state_of(now, job)
         of[STARTED] += 1
         of[STARTED_GPUS] += job.width
@@ -172,22 +172,22 @@ class Features:
         self._expect(self._ends.pop(job.id, inf), self._pool[job.pool], -1)
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """Count a job that is gone, running or not, as an end: its user may submit the next."""
+        """Count a cancelled job as an end, because its user may submit the next one."""
         if job.id not in self._ends:
             self.started(now, job, UNKNOWN_RUN_TIME)
         self.finished(now, job)
 
     def _state_of(self, now: float, job: Job) -> NDArray[np.float64]:
-        """A pool's state, open for what happens now."""
+        """Return a pool's state, open for events at this time."""
         self._open_tick(ceil(now / self._tick))
         state: NDArray[np.float64] = self._state[self._pool[job.pool]]
         return state
 
     def _expect(self, end: float, pool: int, change: int) -> None:
-        """Count a job among those about to end, from when its end is within a window.
+        """Count a job as ending soon, once its estimated end is within a window.
 
-        A job that outlives its estimate stays among them. What an end takes back is what the start
-        has added or will add.
+        A job that outlives its estimate stays counted. An end subtracts exactly what its start has
+        added or will add.
         """
         for window, length in enumerate(self._lengths):
             if end - length <= self._open:
@@ -196,7 +196,7 @@ class Features:
                 heappush(self._due, (end - int(length), window, pool, change))
 
     def _open_tick(self, tick: int) -> None:
-        """Close all ticks before this one."""
+        """Close all earlier ticks."""
         if tick - self._open > len(self._past):
             self._close()
             self._past[:] = self._state[:, :REMEMBERED].T
@@ -222,21 +222,21 @@ class Features:
             state[pool, DUE + window] += change
 
     def _note_pauses(self, arrived: NDArray[np.int64]) -> None:
-        """Remember how many ticks went by between the last two with arrivals."""
+        """Record the ticks between the last two arrivals."""
         again = arrived[self._state[arrived, LAST] >= self._first]
         pause = self._open - self._state[again, LAST]
         self._pauses[again, self._paused[again] % PAUSES] = np.minimum(pause, 2**30)
         self._paused[again] += 1
 
     def at(self, now: float) -> FeatureArray:
-        """Features at the newest tick up to `now`: (pools, windows, `NAMES`).
+        """Return the features at the newest tick up to `now`: (pools, windows, `NAMES`).
 
-        What was told of later instants does not go in, so that a late question gets the answer of
-        that tick. Ticks before the one that was last told of can no longer be asked about.
+        Later events are not included, so that a late query returns the values of that tick. Ticks
+        before the latest event cannot be queried.
         """
         tick = int(now // self._tick)
         self._open_tick(tick + 1)
-        assert self._open == tick + 1, "asked about a tick long past"
+        assert self._open == tick + 1, "query for a past tick"
         out = np.empty((len(self._pool), len(self._lengths), len(NAMES)), np.float32)
         out[:, :, _SPANS] = self._grown(tick).transpose(2, 0, 1)
         due, future = self._closed[:, DUE:], len(_FIRST)
@@ -248,7 +248,7 @@ class Features:
         return out
 
     def _grown(self, tick: int) -> FeatureCounts:
-        """What the counts grew by: (windows, spans, pools)."""
+        """Return the growth of the counts: (windows, spans, pools)."""
         begin = self._first - 1
         since, until = (np.maximum(tick - back, begin) for back in (self._since, self._until))
         size = len(self._past)
@@ -258,9 +258,9 @@ class Features:
         return grown
 
     def _ended(self, tick: int) -> FeatureArray:
-        """Of the pauses longer than this one so far, the share that ended within each window.
+        """Return the share of longer pauses that ended within each window: (pools, windows).
 
-        One of each kind is added as half a pause: 0.5 where nothing is known. (pools, windows)
+        Half a pause of each kind is added, which gives 0.5 without data.
         """
         age = (tick - self._closed[:, LAST])[:, None]
         longer = (self._pauses > age).sum(axis=1)[:, None]
@@ -271,7 +271,7 @@ class Features:
         return share
 
     def _now(self, tick: int) -> NDArray[np.float64]:
-        """The features of `NOW`: (names, pools)."""
+        """Return the features of `NOW`: (names, pools)."""
         s = self._closed.T
         everywhere = [*s[RATES:GPU_RATES].sum(axis=1), tick - s[LAST].max(initial=self._first - 1)]
         return np.stack([

@@ -1,7 +1,7 @@
-"""WillJobsArrive and quantiles of load learned from what was observed (§5.4.1).
+"""Training of WillJobsArrive and of load quantiles from observations (§5.4.1).
 
-Time is never shuffled: the newest part of the training span is held out, the threshold chosen and
-the scores taken there, and then all of the span is learned from.
+Time is never shuffled. The newest part of the training span is held out to choose the threshold and
+compute scores. Then the model is trained on the whole span.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from predictors.learning.model import (
 )
 
 HELD_OUT = 0.2
-"""Share of the training span, its newest, that the threshold is chosen on: three weeks of Philly's
-fifteen, so that no single week decides."""
+"""The newest share of the training span, on which the threshold is chosen: three of Philly's
+fifteen weeks, so that no single week decides."""
 
 PLATEAU = 0.99
-"""The threshold is in the middle of those whose F is so close to the best: the best itself jumps
-about from week to week."""
+"""The threshold is the middle of those whose F score is within this factor of the best. The best
+threshold itself varies strongly from week to week."""
 
 OVERLAP = 6
-"""Rows a window that are learned from. Rows a tick apart see nearly the same window, and trees take
-them for confirmation of each other."""
+"""Training rows per window length. Rows a tick apart cover almost the same window, and trees would
+treat them as independent confirmation."""
 
 MAX_ROWS = 100_000
-"""Rows learned from for one window: some seconds of work; half as many again gave no better F."""
+"""Maximum training rows for one window. They take some seconds; 50 % more did not improve F."""
 
 MAX_LOAD_ROWS = 30_000
-"""The same for quantiles of load, of which there are eight to learn."""
+"""Maximum training rows for load quantiles, of which there are eight."""
 
 TREES: dict[str, Any] = {
     "tree_method": "hist",
@@ -53,8 +53,8 @@ TREES: dict[str, Any] = {
     "colsample_bynode": 0.1,
     "reg_lambda": 10,
 }
-"""Small trees, each from a part of the rows and features: deeper ones learn single weeks by heart.
-One thread: several wait for each other where cores are shared, and do not add up the same twice."""
+"""Small trees, each trained on part of the rows and features; deeper ones overfit single weeks. One
+thread, because several block each other on shared cores and sum in varying order."""
 
 ARRIVAL_TREES: dict[str, Any] = {**TREES, "objective": "binary:logistic", "base_score": 0.5}
 LOAD_TREES: dict[str, Any] = {
@@ -70,10 +70,11 @@ LOAD_ROUNDS = 60
 
 
 class TrainingRows(NamedTuple):
-    """What was observed at each tick, and what came after it.
+    """Observations at each tick, and the arrivals that followed.
 
-    `times` are seconds (ticks), `features` (ticks, pools, windows, `NAMES`), `jobs` and `gpus` what
-    arrived in (t, t + window] (ticks, pools, windows). Nothing is known of arrivals after `end`.
+    `times` are seconds (ticks). `features` have shape (ticks, pools, windows, `NAMES`). `jobs` and
+    `gpus` are the arrivals in (t, t + window], with shape (ticks, pools, windows). Arrivals after
+    `end` are unknown.
     """
 
     times: NDArray[np.float64]
@@ -86,39 +87,39 @@ class TrainingRows(NamedTuple):
 
     @property
     def step(self) -> float:
-        """Seconds from one row to the next, on average: of large logs not every tick is there."""
+        """Mean seconds between rows. For large logs some ticks are left out."""
         count = len(self.times)
         return self.tick if count < 2 else float(self.times[-1] - self.times[0]) / (count - 1)
 
     def ticks(self, window: int, since: float, until: float) -> NDArray[np.int64]:
-        """Ticks from `since` on whose window is over by `until`."""
+        """Return the ticks from `since` on whose window is over by `until`."""
         over = self.times + self.windows[window] <= min(until, self.end)
         return np.flatnonzero((self.times >= since) & over)
 
     def inputs(self, ticks: NDArray[np.int64], window: int) -> FeatureArray:
-        """Features at these ticks for one window: (ticks · pools, features)."""
+        """Return the features at these ticks for one window: (ticks · pools, features)."""
         return self.features[ticks, :, window].reshape(-1, self.features.shape[3])
 
     def some(self, ticks: NDArray[np.int64], window: int) -> NDArray[np.bool_]:
-        """Whether any job arrived: (ticks · pools)."""
+        """Return whether any job arrived: (ticks · pools)."""
         return (self.jobs[ticks, :, window] > 0).ravel()
 
     def load(self, ticks: NDArray[np.int64], window: int) -> NDArray[np.int64]:
-        """GPUs that arrived: (ticks · pools)."""
+        """Return the GPUs that arrived: (ticks · pools)."""
         return self.gpus[ticks, :, window].ravel()
 
 
 class TooShortError(Exception):
-    """A span has nothing to learn from for this window (seconds), or nothing to hold out."""
+    """The span is too short to train for a window (seconds) or to hold out rows."""
 
     def __init__(self, window: float) -> None:
-        """Name the window."""
+        """Take the window in seconds."""
         super().__init__(window)
         self.window = window
 
 
 class JudgedForecast(NamedTuple):
-    """What a model said of one window (seconds) and what came; `covered` as in `WindowModel`."""
+    """Scores of a model for one window (seconds); `covered` is as in `WindowModel`."""
 
     window: float
     scores: Scores
@@ -127,9 +128,9 @@ class JudgedForecast(NamedTuple):
 
 
 def train(rows: TrainingRows, *, until: float, trace_sha256: str, since: float = -np.inf) -> Model:
-    """Learn from the rows of [since, until], of which nothing later is seen.
+    """Train a model on the rows in [since, until]. Later rows are not used.
 
-    Raises TooShortError where a window does not fit into the span several times.
+    Raises TooShortError if a window does not fit into the span several times.
     """
     windows = range(len(rows.windows))
     learned = [_train_window(rows, window, since, until) for window in windows]
@@ -161,9 +162,9 @@ def _train_window(
 def learn_arrivals(
     rows: TrainingRows, window: int, since: float, until: float, features: int | None = None
 ) -> tuple[bytes, float, Scores]:
-    """Trees for WillJobsArrive from [since, until], their threshold, and the scores held out.
+    """Train WillJobsArrive on [since, until]; return trees, threshold and held-out scores.
 
-    They learn from the first `features` of `NAMES`, or all. Raises TooShortError.
+    Uses the first `features` of `NAMES`, or all. Raises TooShortError.
     """
     earlier, held = _split(rows, window, since, until)
     chances = booster(_fit_arrivals(rows, window, earlier, features)).inplace_predict(
@@ -188,7 +189,7 @@ def _learn_loads(
 def _split(
     rows: TrainingRows, window: int, since: float, until: float
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The earlier ticks, whose windows are over before the newest begin, and the newest."""
+    """Return the earlier and the held-out ticks. Windows of the former end before the latter."""
     begin = max(since, float(rows.times[0]))
     held_from = until - HELD_OUT * (until - begin)
     earlier, held = rows.ticks(window, since, held_from), rows.ticks(window, held_from, until)
@@ -221,16 +222,16 @@ def _fit(inputs: FeatureArray, labels: NDArray[Any], trees: dict[str, Any], roun
 def _thinned(
     rows: TrainingRows, window: int, ticks: NDArray[np.int64], most: int
 ) -> NDArray[np.int64]:
-    """Ticks far enough from each other, and few enough."""
+    """Return a subset of ticks that are far enough apart, and not too many."""
     apart = int(rows.windows[window] / OVERLAP / rows.step)
     too_many = -(-len(ticks) * rows.jobs.shape[1] // most)
     return ticks[:: max(1, apart, too_many)]
 
 
 def best_threshold(chances: FeatureArray, true: NDArray[np.bool_]) -> float:
-    """The chance from which on to say yes, for the best F: the middle of those nearly as good.
+    """Return the probability threshold with the best F score: the middle of the plateau.
 
-    0, always yes, where all or nothing was true: nothing is known then of when to say no.
+    Returns 0, which always predicts arrivals, if all or no rows are positive.
     """
     if true.all() or not true.any():
         return 0.0
@@ -238,13 +239,13 @@ def best_threshold(chances: FeatureArray, true: NDArray[np.bool_]) -> float:
     falling = chances[order]
     hits = np.cumsum(true[order])
     f = 2 * hits / (np.arange(1, len(hits) + 1) + hits[-1])
-    f[:-1][falling[:-1] == falling[1:]] = 0.0  # a threshold takes in all of the same chance
+    f[:-1][falling[:-1] == falling[1:]] = 0.0  # equal chances are on the same side of any threshold
     good = falling[f >= PLATEAU * f.max()]
     return float((good[0] + good[-1]) / 2)
 
 
 def score(said: NDArray[np.bool_], true: NDArray[np.bool_]) -> Scores:
-    """Precision, recall and F of the class 'some job arrives'; 0 where there is none."""
+    """Return precision, recall and F of the class 'some job arrives', or 0 if it is empty."""
     hits, positives = int((said & true).sum()), int(true.sum())
     return Scores(
         precision=hits / max(1, int(said.sum())),
@@ -258,7 +259,7 @@ def score(said: NDArray[np.bool_], true: NDArray[np.bool_]) -> Scores:
 def judge(
     model: Model, rows: TrainingRows, since: float, until: float = np.inf
 ) -> list[JudgedForecast]:
-    """What a model says in [since, until], by window; windows that bring no row are left out."""
+    """Return the scores of a model in [since, until] for each window that has rows."""
     judged = []
     for window, seconds in enumerate(rows.windows):
         ticks = rows.ticks(window, since, until)
@@ -273,12 +274,12 @@ def judge(
 
 
 def coverage(gpus: NDArray[np.int64], true: NDArray[np.int64]) -> tuple[float, ...]:
-    """The share of the rows in which no more came than each stated quantile."""
+    """Return the share of rows that did not exceed each quantile."""
     return tuple(float(share) for share in (true[:, None] <= gpus).mean(axis=0))
 
 
 def pinball(gpus: NDArray[np.int64], true: NDArray[np.int64]) -> float:
-    """The mean loss of the stated quantiles of log(1 + GPUs) (rows, quantiles): less is better."""
+    """Return the mean pinball loss of quantiles of log(1 + GPUs): (rows, quantiles)."""
     missed = np.log1p(true)[:, None] - np.log1p(gpus)
     levels = np.array(QUANTILES)
     return float(np.maximum(levels * missed, (levels - 1) * missed).mean())
@@ -291,6 +292,6 @@ def _versions() -> dict[str, str]:
 
 
 def persistence(rows: TrainingRows, ticks: NDArray[np.int64], window: int) -> NDArray[np.bool_]:
-    """The least a forecast must beat: what arrived in the last window arrives in the next."""
+    """Return a baseline forecast: jobs arrive in the next window if they did in the last one."""
     at = NAMES.index("new in [-1k, 0]")
     return rows.inputs(ticks, window)[:, at] > 0

@@ -1,4 +1,4 @@
-"""Forecasts of load: how many GPUs a pool's new jobs will need within a window.
+"""Forecasts of load: the GPUs that a pool's new jobs will need within a window.
 
 Imports: sia, predictors.learning.
 """

@@ -1,15 +1,15 @@
-"""The share controller: lends less where forecasts were wrong or the promise is at risk (§5.3).
+"""The share controller, which reduces lending when forecasts or promises fail (§5.3).
 
-It stands between a forecast and the scheduler. What a pool may not lend is said to be needed: a
-load beyond every quota. Three things make a pool keep its GPUs:
+It wraps a forecast. A pool that must not lend gets a forecast load above every quota. There are
+three reasons:
 
-- a forecast that fell short: that window of the pool stays shut for as long again, as errors come
-  in clusters (§5.4.1);
-- a job that should run by now and does not: no pool of its group lends while it waits;
-- more slowed jobs than the budget allows, of the pool's recent ones.
+- The forecast was too low. The pool then does not lend in that window for as long again, because
+  errors come in clusters (§5.4.1).
+- A job that should be running is pending. No pool of its group lends meanwhile.
+- More of the pool's recent jobs were slowed than the budget allows.
 
-What should run by now is known from each pool's virtual clock: first come, first served in its own
-quota, with the run times that turned out.
+Each pool's virtual clock determines which jobs should be running: first come, first served within
+the pool's quota, with real run times.
 """
 
 from __future__ import annotations
@@ -29,30 +29,30 @@ from sia.model import Job, Load, Pool
 from sia.virtual.virtual_clock import VirtualClock
 
 KEPT = 0.5 ** (1 / 10_000)
-"""What is left of a job's weight in the budget at each later one of its pool: with a budget of one
-in a thousand, fewer than ten thousand jobs would not show whether it is kept."""
+"""Factor on the weight of a pool's earlier jobs in the budget with each new one. With a budget of
+one in a thousand, fewer than ten thousand jobs would not show whether it is met."""
 
 
 class PoolClock(VirtualClock):
-    """A pool's clock that counts who was slowed; a job wider than the quota is left out."""
+    """A virtual clock that counts slowed jobs. It ignores jobs wider than the quota."""
 
     started_jobs: float = 0.0
-    """Both really and virtually; older ones fade."""
+    """Jobs that started really and virtually, with decaying weights."""
     slowed_jobs: float = 0.0
-    """Of those, the ones that started later than virtually."""
+    """The jobs among them that really started later than virtually."""
 
     def submitted(self, now: float, job: Job, *, judged: bool = True) -> None:
-        """It waits from now on."""
+        """Add a pending job."""
         if job.width <= self.told:
             VirtualClock.submitted(self, now, job, judged=judged)
 
     def advance(self, now: float) -> None:
-        """Let virtual time pass, `now` included: all of it has been told."""
+        """Advance virtual time to `now` inclusive; everything up to `now` has been reported."""
         VirtualClock.advance(self, nextafter(now, inf))
         self.ready.clear()
 
     def quiet_until(self, now: float) -> float:
-        """Until when nothing changes by itself. After `advance`."""
+        """Return when the state may change without a report. Call after `advance`."""
         if self.late(now):
             return inf
         return min(self._first_due() + SLOWED, self.quiet())
@@ -63,11 +63,11 @@ class PoolClock(VirtualClock):
 
 
 class GuardedLoads(Loads):
-    """A forecast under watch: what it says, or more than any quota where a pool must not lend.
+    """A forecast that states more than any quota for pools that must not lend.
 
-    It is not told of quotas that change. A clock goes on with the first quota: where a pool has
-    shrunk it finds jobs late that the pool alone would not have started either, and lends less than
-    it might; where a pool has grown it misses some that are late; `ShortfallCounts` counts them.
+    It is not told of changed quotas; a clock keeps the first quota. If a pool shrinks, its clock
+    finds jobs late that would not have started alone either, and the pool lends less than it could.
+    If a pool grows, its clock misses late jobs; `ShortfallCounts` still counts them.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class GuardedLoads(Loads):
         start: float,
         max_slowed_pct: float = MAX_SLOWED_PCT,
     ) -> None:
-        """Watch `loads` from `start` (seconds) on; windows are seconds.
+        """Watch `loads` from `start` on (seconds). Windows are in seconds.
 
-        Raises ValueError for a budget that is no percentage.
+        Raises ValueError unless 0 ≤ max_slowed_pct ≤ 100.
         """
         if not 0 <= max_slowed_pct <= 100:
-            raise ValueError(f"a percentage is between 0 and 100, not {max_slowed_pct}")
+            raise ValueError(f"percentage must be between 0 and 100 (got {max_slowed_pct})")
         self._loads = loads
         self._budget = max_slowed_pct / 100
         self._names = [pool.name for pool in pools]
@@ -92,9 +92,9 @@ class GuardedLoads(Loads):
         numbers = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         self._groups = np.array([numbers[group] for group in groups], np.intp)
         self._clocks = [PoolClock.of(pool.quota) for pool in pools]
-        self._look = np.full(len(pools), -inf)  # when to look at each clock again
+        self._look = np.full(len(pools), -inf)  # when to update each clock
         self._late = np.zeros(len(pools), bool)
-        self._spent = np.zeros(len(pools), bool)  # budgets
+        self._spent = np.zeros(len(pools), bool)  # whether the budget is spent
         self._misses = ShortfallCounts(self._names, windows, start)
         shape = len(pools), len(windows)
         self._foretold = np.zeros(shape, np.int64)
@@ -102,34 +102,34 @@ class GuardedLoads(Loads):
         self._shut = np.zeros(shape, bool)
 
     def submitted(self, now: float, job: Job) -> None:
-        """Tell the forecast, the pool's clock and the record of misses."""
+        """Record an arrival."""
         self._loads.submitted(now, job)
         self._clock(job).submitted(now, job)
         self._misses.add(now, job)
 
     def started(self, now: float, job: Job, run_time: float) -> None:
-        """Tell the forecast and the pool's clock."""
+        """Record a start, with the run-time estimate in seconds."""
         self._loads.started(now, job, run_time)
         self._clock(job).started(now, job.id)
 
     def finished(self, now: float, job: Job) -> None:
-        """Tell all three."""
+        """Record an end."""
         self._loads.finished(now, job)
         self._clock(job).finished(now, job.id)
         self._misses.remove(job)
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """Tell all three."""
+        """Record that a job was cancelled."""
         self._loads.withdrawn(now, job)
         self._clock(job).withdrawn(now, job.id)
         self._misses.remove(job)
 
     def unasked(self, now: float) -> None:
-        """Tell the forecast; nobody was promised anything."""
+        """Record a tick without a query, for the forecast only."""
         self._loads.unasked(now)
 
     def changes(self, now: float) -> list[Load]:
-        """What is said otherwise. O(pools · windows), in numpy."""
+        """Return the changed loads. O(pools · windows), in numpy."""
         changed = self._loads.changes(now)
         for pool, window, gpus in changed:
             self._foretold[self._rows[pool], window] = gpus
@@ -142,13 +142,13 @@ class GuardedLoads(Loads):
         return differences(self._names, said, loads)
 
     def _clock(self, job: Job) -> PoolClock:
-        """The clock of a job's pool, which is then looked at again."""
+        """Return the clock of a job's pool, and mark it for an update."""
         row = self._rows[job.pool]
         self._look[row] = -inf
         return self._clocks[row]
 
     def _keep(self, now: float) -> NDArray[np.bool_]:
-        """Pools that lend nothing at the moment."""
+        """Return the pools that must not lend at the moment."""
         for row in np.flatnonzero(self._look <= now).tolist():
             clock = self._clocks[row]
             clock.advance(now)
@@ -161,41 +161,44 @@ class GuardedLoads(Loads):
         return kept
 
     def check(self) -> None:
-        """Assert that the clocks are right."""
+        """Assert the invariants of the clocks."""
         for clock in self._clocks:
             clock.check()
 
 
 class ShortfallCounts:
-    """Where a forecast fell short of what came, by pool and window.
+    """Detects forecasts that were too low, by pool and window.
 
-    What is foretold is held against the peak until the window from then on is over. Windows begin
-    where it is first asked about in each quarter of their length (`peaks.apart`).
+    A forecast is compared with the peak of its window once the window is over. At most one window
+    begins in each quarter of the window length (`peaks.apart`).
     """
 
     def __init__(self, pools: Sequence[str], windows: Sequence[float], start: float) -> None:
-        """Begin to observe at `start` (seconds); windows are seconds."""
+        """Start to observe at `start` (seconds). Windows are in seconds."""
         self._windows = windows
         self._ticks = [ceil(window / TICK) for window in windows]
         self._peaks = Peaks(pools, max(self._ticks) + 1)
-        self._tick = floor(start / TICK) - 1  # the last in which it was asked about
-        self._slots = [-inf] * len(windows)  # when one was last opened: ticks // ticks apart
+        self._tick = floor(start / TICK) - 1  # the tick of the last query
+        self._slots = [-inf] * len(windows)  # the last slot in which a window began
         self._until = np.full((len(pools), len(windows)), -inf)  # seconds
         self._foretold: list[deque[tuple[float, int, NDArray[np.int64]]]] = [
             deque() for _ in windows
-        ]  # when, the mark, GPUs (pools)
+        ]  # time, mark, GPUs (pools)
 
     def add(self, now: float, job: Job) -> None:
-        """A job came."""
+        """Record an arrival."""
         self._judge(now)
         self._peaks.add(job)
 
     def remove(self, job: Job) -> None:
-        """A job is gone, which changes no peak."""
+        """Record that a job is gone, which changes no peak."""
         self._peaks.remove(job)
 
     def shut(self, now: float, foretold: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which windows of which pools (pools, windows); `foretold` is what is foretold now."""
+        """Return which windows of which pools must not be used for lending: (pools, windows).
+
+        `foretold` are the current forecasts in GPUs: (pools, windows).
+        """
         self._judge(now)
         tick = floor(now / TICK)
         if tick > self._tick:
@@ -203,14 +206,14 @@ class ShortfallCounts:
             mark = self._peaks.mark()
             for window, ticks in enumerate(self._ticks):
                 slot = tick // apart(ticks)
-                if slot > self._slots[window]:  # not at each tick is anything asked
+                if slot > self._slots[window]:  # there may be ticks without a query
                     self._slots[window] = slot
                     self._foretold[window].append((now, mark, foretold[:, window].copy()))
         shut: NDArray[np.bool_] = self._until > now
         return shut
 
     def _judge(self, now: float) -> None:
-        """Look at the windows that are over."""
+        """Compare the windows that are over."""
         for window, length in enumerate(self._windows):
             asked = self._foretold[window]
             while asked and asked[0][0] + length < now:

@@ -1,4 +1,4 @@
-"""TotalNewLoad from a learned model (§5.4): what may arrive, where anything will."""
+"""TotalNewLoad from a learned model (§5.4)."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from sia.limits import MAX_GROUP, RECENT
 from sia.model import Job, Load
 
 RATE = 0.02
-"""Places among the learned quantiles that a tick without a hit moves a calibration by. Ten times
-less takes weeks to notice that a log has changed; ten times more swings with every burst."""
+"""Step of the calibration at a tick without coverage, in indexes of `QUANTILES`. A tenth of it
+takes weeks to adapt to a changed log; ten times as much follows every burst."""
 
 ASKED = NAMES.index("GPUs in [-1k, 0]")
 
 
 class LoadCalibration:
-    """A stated quantile of the loads of one window, over all pools, held to what it states.
+    """Calibrates a quantile of the loads of one window, over all pools.
 
-    It is read off between two of the learned quantiles. Once a window is over, the place moves down
-    if more was covered than stated, and up if less (Gibbs and Candès 2021). O(pools) a tick.
+    The value is interpolated between learned quantiles. When a window is over, the index moves down
+    if the coverage was above the quantile, and up if below (Gibbs and Candès 2021). O(pools) for
+    each tick.
     """
 
     def __init__(self, learned: WindowModel, quantile: float, ticks: int) -> None:
-        """Begin where the days held out say, for a window of so many ticks.
+        """Start at the index given by the held-out days, for a window of `ticks` ticks.
 
-        Raises ValueError for a quantile beyond those learned.
+        Raises ValueError for a quantile above the learned ones.
         """
         self._at = place(quantile, learned.covered)
         self._quantile = quantile
@@ -45,11 +46,13 @@ class LoadCalibration:
     def state(
         self, tick: int, quantiles: NDArray[np.int64], arrived: NDArray[Any]
     ) -> NDArray[np.int64]:
-        """GPUs that at most arrive from this tick on: (pools).
+        """Return the calibrated quantile of arriving GPUs from this tick on: (pools).
 
-        `quantiles` (pools, `QUANTILES`) are the learned ones, `arrived` (pools) the GPUs that
-        arrived in the window that ends now. Ticks ascend; where some are left out, what came is
-        held against what was stated last before its window began.
+        Args:
+            tick: The tick. Ticks ascend; some may be left out. A load is compared with the last
+                value stated before its window began.
+            quantiles: The learned quantiles in GPUs: (pools, `QUANTILES`).
+            arrived: GPUs that arrived in the window that ends now: (pools).
         """
         over = None
         while self._open and self._open[0][0] <= tick - self._ticks:
@@ -63,20 +66,20 @@ class LoadCalibration:
 
 
 class LearnedLoads(Loads):
-    """The sliding maximum where a model says that jobs will arrive, otherwise 0.
+    """The sliding maximum if the model predicts arrivals, otherwise 0.
 
-    Or, with `load_quantile`, the GPUs that at most arrive with this chance. Either is said anew at
-    every tick and at no other time: O(pools · windows · features) a tick, O(windows) an event.
-    Until a window has gone by, anything may arrive in it.
+    With `load_quantile`, a calibrated quantile of the GPUs that arrive. Forecasts change only at
+    ticks: O(pools · windows · features) for each tick, O(windows) for each event. Until a window's
+    length has passed, its forecast is above any quota.
     """
 
-    summary = "a model says where anything arrives, the highest load of late how much"
+    summary = "a model predicts whether jobs arrive, the highest recent load how many GPUs"
     takes_quantile = True
     needs_model = True
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one that has seen nothing yet, from a model of the same windows."""
+        """Build a predictor without history from a model of the same windows."""
         model, recent, quantile = context.model, context.recent, context.quantile
         assert isinstance(model, Model), "needs_model"
         return cls(context.pools, context.windows, context.start, model, recent, quantile)
@@ -88,9 +91,9 @@ class LearnedLoads(Loads):
 
     @classmethod
     def describe(cls, quantile: float | None, recent: int) -> str:
-        """Say what the model states: whether jobs arrive, or how many GPUs."""
+        """Describe what the model predicts: whether jobs arrive, or how many GPUs."""
         if quantile is not None:
-            return "a model says how many GPUs arrive at most"
+            return "a model predicts the maximum of arriving GPUs"
         return f"{cls.summary}, {recent} windows back"
 
     def __init__(
@@ -102,20 +105,19 @@ class LearnedLoads(Loads):
         recent: int = RECENT,
         load_quantile: float | None = None,
     ) -> None:
-        """Begin to observe at `start` (seconds).
+        """Start to observe at `start` (seconds).
 
-        Raises ValueError where the model is of other windows or features, or was taught no such
-        quantile.
+        Raises ValueError if the model has other windows or features, or no such quantile.
         """
         if tuple(windows) != model.manifest.windows:
-            raise ValueError(f"the model is of windows {model.manifest.windows}, not {windows}")
+            raise ValueError(f"the model has windows {model.manifest.windows}, not {windows}")
         self._pools = pools
         self._windows = windows
         self._start = start
         self._tick_length = model.manifest.tick
         self._features = Features(pools, windows, start, self._tick_length)
         if model.manifest.features != NAMES:
-            raise ValueError("the model is of other features")
+            raise ValueError("the model has other features; train it with this version")
         self._model = model
         self._calibrations = [
             LoadCalibration(learned, load_quantile, ceil(window / self._tick_length))
@@ -129,41 +131,41 @@ class LearnedLoads(Loads):
         self._tick = float("-inf")
 
     def submitted(self, now: float, job: Job) -> None:
-        """Learn that a job arrived."""
+        """Record an arrival."""
         self._features.submitted(now, job)
         if self._sliding is not None:
             self._sliding.submitted(now, job)
 
     def started(self, now: float, job: Job, run_time: float) -> None:
-        """Learn that a job runs from now on, and how long it is thought to."""
+        """Record a start, with the run-time estimate in seconds."""
         self._features.started(now, job, run_time)
 
     def finished(self, now: float, job: Job) -> None:
-        """Learn that a job has ended."""
+        """Record an end."""
         self._features.finished(now, job)
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """Learn that a job is gone without having ended."""
+        """Record that a job was cancelled."""
         self._features.withdrawn(now, job)
 
     def unasked(self, now: float) -> None:
-        """Calibrate, as what would have been said at this tick is held against what comes."""
+        """Calibrate with the forecast that would have been made at this tick."""
         if self._calibrations:
             self._loads(now)
 
     def changes(self, now: float) -> list[Load]:
-        """All loads that the newest tick changed."""
+        """Return the loads that the newest tick changed."""
         if now // self._tick_length == self._tick:
             return []
         self._tick = now // self._tick_length
         if self._sliding is not None:
-            self._sliding.changes(now)  # what it would say is forgotten, and its memory freed
+            self._sliding.changes(now)  # discards its forecasts and frees memory
         loads = self._loads(now)
         said, self._said = self._said, loads
         return differences(self._pools, said, loads)
 
     def _loads(self, now: float) -> NDArray[np.int64]:
-        """GPUs thought to arrive: (pools, windows)."""
+        """Return the forecasts in GPUs: (pools, windows)."""
         features = self._features.at(now)
         loads = np.full(self._said.shape, MAX_GROUP, np.int64)
         for window, length in enumerate(self._windows):
@@ -173,7 +175,7 @@ class LearnedLoads(Loads):
         return loads
 
     def _load(self, now: float, features: FeatureArray, window: int) -> NDArray[np.int64]:
-        """GPUs thought to arrive within a window: (pools)."""
+        """Return the forecasts in GPUs for one window: (pools)."""
         if self._sliding is None:
             quantiles = self._model.quantiles(features, window)
             tick = int(now // self._tick_length)

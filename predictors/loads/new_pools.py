@@ -1,4 +1,4 @@
-"""Loads of pools that were not there for long: what nobody has seen is no reason to lend."""
+"""Forecasts for pools that are new: a pool does not lend before its load is known."""
 
 from __future__ import annotations
 
@@ -11,56 +11,59 @@ from sia.limits import MAX_GROUP, TICK
 from sia.model import Job, Load
 
 WINDOWS_SEEN = 19
-"""Windows of a length that a pool is seen for before anything is said of the next one: of as many
-the highest is the quantile 0.95 of what comes (`predictors.peaks`)."""
+"""Number of windows of each length for which a pool is observed before its first forecast. The
+highest of 19 values is the 0.95 quantile of the next one (`predictors.loads.peaks`)."""
 
 
 def judged_after(window: float) -> float:
-    """Seconds that a pool is seen for before windows of this length (seconds) are judged."""
+    """Return the seconds for which a pool is observed before windows of a length are forecast."""
     ticks = ceil(window / TICK)
     return TICK * (ticks + WINDOWS_SEEN * apart(ticks))
 
 
 class NewPoolLoads(Loads):
-    """Another forecast, beyond any quota for pools that have not been seen for long enough.
+    """Wraps a forecast, and states a load above any quota for pools that are too new.
 
-    A forecast of one past for all pools takes the time before one of them came for a time in which
-    nothing was asked of it.
+    A forecast that has one history for all pools would take the time before a pool existed as time
+    without load.
     """
 
     def __init__(self, loads: Loads, since: Mapping[str, float], windows: Sequence[float]) -> None:
-        """Pools are seen `since` then (seconds, by name); windows are seconds."""
+        """Take the second `since` when each pool exists. Windows are in seconds."""
         self._loads = loads
         young = (
             (begin + judged_after(length), pool, window)
             for pool, begin in since.items()
             for window, length in enumerate(windows)
         )
-        self._young = sorted(young, reverse=True)  # the next to be judged last
-        self._kept: dict[tuple[str, int], int] | None = None  # what was said of those meanwhile
+        self._young = sorted(young, reverse=True)  # the next one last, for pop()
+        self._kept: dict[tuple[str, int], int] | None = None  # their latest loads
 
     def submitted(self, now: float, job: Job) -> None:
-        """As the other."""
+        """Record an arrival."""
         self._loads.submitted(now, job)
 
     def started(self, now: float, job: Job, run_time: float) -> None:
-        """As the other."""
+        """Record a start, with the run-time estimate in seconds."""
         self._loads.started(now, job, run_time)
 
     def finished(self, now: float, job: Job) -> None:
-        """As the other."""
+        """Record an end."""
         self._loads.finished(now, job)
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """As the other."""
+        """Record that a job was cancelled."""
         self._loads.withdrawn(now, job)
 
     def unasked(self, now: float) -> None:
-        """As the other."""
+        """Record a tick without a query."""
         self._loads.unasked(now)
 
     def changes(self, now: float) -> Sequence[Load]:
-        """As the other for pools that were seen for long enough. O(1) beside it, but at first."""
+        """Return the changed loads.
+
+        O(1) in addition to the wrapped forecast after the first call.
+        """
         said = self._loads.changes(now)
         found = []
         if self._kept is None:
@@ -78,7 +81,7 @@ class NewPoolLoads(Loads):
         return found
 
     def _judge(self, now: float) -> list[tuple[str, int]]:
-        """Who has been seen for long enough by now, each once."""
+        """Return the (pool, window) pairs that have been observed long enough by now, each once."""
         judged = []
         while self._young and self._young[-1][0] <= now:
             judged.append(self._young.pop()[1:])

@@ -1,9 +1,9 @@
-"""Load as a calibrated quantile: how many GPUs new jobs may come to hold at once (§5.2, §5.4).
+"""Load as a calibrated quantile of the peak of GPUs that new jobs hold at once (§5.2, §5.4).
 
-TotalNewLoad adds up all that arrives in a window, though a job that ends makes room for the next. A
-lender needs back no more than its new jobs are in the system with at the same time: the peak. In
-windows of hours that is far less, and holding it back keeps every promise that the sum would keep:
-a pool whose new jobs fit beside those it has never queues any.
+TotalNewLoad adds up all arrivals in a window, although a job that ends makes room for the next. A
+lender needs back no more GPUs than its new jobs hold at the same time: the peak. In windows of
+hours the peak is much lower, and reserving it gives the same guarantee as reserving the sum: if a
+pool's new jobs always fit next to its old ones, none of them has to queue.
 """
 
 from __future__ import annotations
@@ -22,58 +22,58 @@ from sia.model import Job, Load
 from sia.wording import as_typed
 
 QUANTILE = 0.95
-"""The share of windows that should bring no more than what is said. On Philly 0.98 gains less, 0.9
-and 0.8 slow ten times as many jobs (docs/forecasts.md)."""
+"""The share of windows whose peak should not exceed the forecast. On Philly, 0.98 gains less; 0.9
+and 0.8 slow ten times as many jobs (docs/understand/forecasts.md)."""
 
 MEMORY = 14 * 86400.0
-"""Seconds looked back on: two weeks show each weekday twice."""
+"""Look-back in seconds: two weeks contain each weekday twice."""
 
 APART = 4
-"""Windows begin at least a quarter of their length apart: those between say nearly the same."""
+"""Windows begin at least this part of their length apart; those in between are almost equal."""
 
 FARTHEST = 24
-"""Ticks between two windows at most (two hours), or a day would hardly be seen."""
+"""Maximum ticks between the starts of two windows (two hours), so that a day has enough windows."""
 
 REFRESH = 12
-"""Ticks between two looks at a pool's past: an hour changes little of two weeks."""
+"""Ticks between two updates of a pool: within an hour, two weeks of history change little."""
 
 
 def apart(ticks: int) -> int:
-    """Ticks from one window of so many ticks to the next that is looked at."""
+    """Return the ticks between the starts of two windows of this length."""
     return min(max(1, ticks // APART), FARTHEST)
 
 
 def remembered(ticks: int) -> int:
-    """Windows of so many ticks that are looked back on."""
+    """Return the number of windows of this length that are remembered."""
     return int(MEMORY / TICK / apart(ticks))
 
 
 def highest(windows: Sequence[float]) -> float:
-    """The highest quantile that windows of all these lengths (seconds) can come to state.
+    """Return the highest quantile that can be stated for windows of all these lengths (seconds).
 
-    Of n windows the highest peak is the quantile n / (n + 1): see `_Past.quantile`.
+    The highest peak of n windows is the quantile n / (n + 1); see `_Past.quantile`.
     """
     fewest = min(remembered(ceil(window / TICK)) for window in windows)
     return fewest / (fewest + 1)
 
 
 class Peaks:
-    """The most GPUs that the jobs of each pool held at once that came after each recent mark.
+    """The peak, for each pool and recent mark, of the GPUs of jobs that came after the mark.
 
-    Jobs count from their arrival to their end. An event costs O(marks kept), in numpy.
+    Jobs count from arrival to end. An event costs O(marks kept), in numpy.
     """
 
     def __init__(self, pools: Sequence[str], kept: int) -> None:
-        """Keep so many marks, the newest; there is none at first."""
+        """Keep the newest `kept` marks. Initially there is none."""
         self.newest = -1
         self._kept = kept
         self._rows = {pool: row for row, pool in enumerate(pools)}
         self._held = np.zeros((len(pools), kept), np.int64)
         self._peak = np.zeros((len(pools), kept), np.int64)
-        self._came: dict[str, int] = {}  # job: the last mark before it
+        self._came: dict[str, int] = {}  # job: the newest mark at its arrival
 
     def mark(self) -> int:
-        """Set a mark: its number, from 0 on."""
+        """Set a mark and return its number, from 0 on."""
         self.newest += 1
         slot = self.newest % self._kept
         self._held[:, slot] = 0
@@ -81,11 +81,11 @@ class Peaks:
         return self.newest
 
     def since(self, mark: int) -> NDArray[np.int64]:
-        """The peak of those who came after a mark that is kept: GPUs (pools)."""
+        """Return the peaks since a mark that is kept: GPUs (pools)."""
         return self._peak[:, mark % self._kept]
 
     def add(self, job: Job) -> None:
-        """A job came, after the newest mark."""
+        """Add a job that came after the newest mark."""
         row = self._rows[job.pool]
         held = self._held[row]
         held += job.width
@@ -93,9 +93,9 @@ class Peaks:
         self._came[job.id] = self.newest
 
     def remove(self, job: Job) -> None:
-        """A job is gone; one that was never added is not missed."""
+        """Remove a job. Unknown jobs are ignored."""
         came = self._came.pop(job.id, -1)
-        before = came - max(self.newest - self._kept, -1)  # marks still kept that it came after
+        before = came - max(self.newest - self._kept, -1)  # number of kept marks before its arrival
         if before > 0:
             held = self._held[self._rows[job.pool]]
             end = came % self._kept + 1
@@ -105,10 +105,10 @@ class Peaks:
 
 
 class PeakLoads(Loads):
-    """A quantile of the peaks that recent windows of the same length brought.
+    """A quantile of the peaks in recent windows of the same length.
 
-    What it says is beyond any quota until enough windows have gone by for that quantile. A tick
-    costs O(pools · windows), and O(windows it remembers) for each twelfth of the pools.
+    The forecast is above any quota until there are enough windows for the quantile. A tick costs
+    O(pools · windows), plus O(windows remembered) for each twelfth of the pools.
     """
 
     summary = "the most GPUs that new jobs held at once in recent windows"
@@ -117,13 +117,13 @@ class PeakLoads(Loads):
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one that has seen nothing yet."""
+        """Build a predictor without history."""
         quantile = context.quantile or QUANTILE
         return cls(context.pools, context.windows, context.start, quantile)
 
     @classmethod
     def quantile_limit(cls, windows: Sequence[float]) -> QuantileLimit:
-        """Return the highest quantile that the memory is long enough for."""
+        """Return the highest quantile for which the memory is long enough."""
         why = f"{as_typed(MEMORY)} hold few windows of {as_typed(windows[-1])}"
         return QuantileLimit(floor(1000 * highest(windows)) / 1000, why)
 
@@ -134,40 +134,42 @@ class PeakLoads(Loads):
         start: float,
         quantile: float = QUANTILE,
     ) -> None:
-        """Begin to observe at `start` (seconds); windows are seconds.
+        """Start to observe at `start` (seconds). Windows are in seconds.
 
-        Raises ValueError for a quantile that is not between 0 and 1, or higher than the `highest`.
+        Raises ValueError unless 0 < quantile < 1 and quantile ≤ `highest(windows)`.
         """
         if not 0 < quantile < 1:
-            raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
+            raise ValueError(f"quantile must be between 0 and 1 (got {quantile})")
         if quantile > highest(windows):
-            raise ValueError(f"the quantile {quantile} is above {highest(windows)}, the highest")
+            raise ValueError(f"quantile must be at most {highest(windows)} (got {quantile})")
         self._pools = pools
         self._quantile = quantile
         lengths = [ceil(window / TICK) for window in windows]
         self._first = ceil(start / TICK)  # the tick of the first mark
         self._peaks = Peaks(pools, max(lengths) + 1)
         self._past = [_Past(len(pools), ticks) for ticks in lengths]
-        self._forgotten = max(lengths) + FARTHEST + ceil(MEMORY / TICK)  # after so many ticks
+        self._forgotten = (
+            max(lengths) + FARTHEST + ceil(MEMORY / TICK)
+        )  # ticks after which nothing is remembered
         self._said = np.zeros((len(pools), len(windows)), np.int64)
         self._asked: int | None = None  # the tick of the last answer
 
     def submitted(self, now: float, job: Job) -> None:
-        """Count it from now on."""
+        """Add a job."""
         self._advance(now)
         self._peaks.add(job)
 
     def finished(self, now: float, job: Job) -> None:
-        """Count it no longer."""
+        """Remove a job."""
         self._advance(now)
         self._peaks.remove(job)
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """Count it no longer."""
+        """Remove a job."""
         self.finished(now, job)
 
     def changes(self, now: float) -> list[Load]:
-        """What is thought otherwise since the last tick."""
+        """Return the loads that changed since the last tick."""
         self._advance(now)
         tick = floor(now / TICK)
         if tick == self._asked:
@@ -181,16 +183,16 @@ class PeakLoads(Loads):
         return differences(self._pools, said, loads)
 
     def _due(self, tick: int) -> list[slice]:
-        """The pools to look at: at first all, then each once in `REFRESH` ticks."""
+        """Return the pools to update: at first all, then each once in `REFRESH` ticks."""
         if self._asked is None or tick - self._asked >= REFRESH:
             return [slice(None)]
         return [slice(turn % REFRESH, None, REFRESH) for turn in range(self._asked + 1, tick + 1)]
 
     def _advance(self, now: float) -> None:
-        """Mark all ticks before now, and remember the windows that end there."""
+        """Set marks for all ticks before now, and record the windows that end there."""
         peaks = self._peaks
         missing = ceil(now / TICK) - 1 - self._first - peaks.newest
-        if missing > self._forgotten:  # a silence after which nothing else is remembered
+        if missing > self._forgotten:  # skip most ticks of a long pause
             self._first += missing - self._forgotten
             missing = self._forgotten
         for _ in range(missing):
@@ -215,9 +217,10 @@ class _Past:
         self._seen += 1
 
     def quantile(self, quantile: float, rows: slice) -> NDArray[np.int32] | int:
-        """What so many of the windows to come stay below, if they are like these: (rows).
+        """Return the value that a share `quantile` of future windows will not exceed: (rows).
 
-        One place higher than the same share of the past, as the window to come is one more.
+        The rank is one higher than for the same share of the past, because the next window is one
+        more. Returns `MAX_GROUP` if there are too few windows.
         """
         seen = min(self._seen, self._peaks.shape[1])
         place = ceil((seen + 1) * quantile) - 1

@@ -1,4 +1,4 @@
-"""Loads in cells: what a forecast hears of a job is the GPUs that it takes (SIA §5.5)."""
+"""Forecasts in a cluster with cells: widths are rounded up to cells (SIA §5.5)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sia.model import Job, Load
 
 
 def rounded(job: Job, gpus: Callable[[str, int], int]) -> Job:
-    """The same job as wide as the cells that it takes; `gpus` is asked with pool and width."""
+    """Return the job with its width rounded up to cells; `gpus` maps pool and width to GPUs."""
     width = gpus(job.pool, job.width)
     if width == job.width:
         return job
@@ -19,33 +19,33 @@ def rounded(job: Job, gpus: Callable[[str, int], int]) -> Job:
 
 
 class RoundedLoads(Loads):
-    """Another forecast, which is told of jobs as wide as the cells that they take."""
+    """Wraps a forecast, and reports jobs to it with widths rounded up to cells."""
 
     def __init__(self, loads: Loads, gpus: Callable[[str, int], int]) -> None:
-        """Ask `gpus`, with pool and width, for what a job takes."""
+        """Take `gpus`, which maps pool and width to the GPUs that a job takes."""
         self._loads = loads
         self._gpus = gpus
 
     def submitted(self, now: float, job: Job) -> None:
-        """As the other."""
+        """Record an arrival."""
         self._loads.submitted(now, rounded(job, self._gpus))
 
     def started(self, now: float, job: Job, run_time: float) -> None:
-        """As the other."""
+        """Record a start, with the run-time estimate in seconds."""
         self._loads.started(now, rounded(job, self._gpus), run_time)
 
     def finished(self, now: float, job: Job) -> None:
-        """As the other."""
+        """Record an end."""
         self._loads.finished(now, rounded(job, self._gpus))
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """As the other."""
+        """Record that a job was cancelled."""
         self._loads.withdrawn(now, rounded(job, self._gpus))
 
     def unasked(self, now: float) -> None:
-        """As the other."""
+        """Record a tick without a query."""
         self._loads.unasked(now)
 
     def changes(self, now: float) -> Sequence[Load]:
-        """As the other."""
+        """Return the changed loads."""
         return self._loads.changes(now)

@@ -1,4 +1,4 @@
-"""What a forecast says otherwise than it did."""
+"""Differences between two forecasts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from sia.model import Load
 def differences(
     pools: Sequence[str], said: NDArray[np.int64], loads: NDArray[np.int64]
 ) -> list[Load]:
-    """The loads that are no longer what was said, by pool and window.
+    """Return the loads that changed, by pool and window.
 
-    Both are GPUs (pools, windows), `said` those of the last answer. O(pools · windows), in numpy.
+    Both arrays are GPUs (pools, windows); `said` are those last returned. O(pools · windows), in
+    numpy.
     """
     rows, windows = np.nonzero(loads != said)
     gpus = loads[rows, windows]

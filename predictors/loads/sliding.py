@@ -1,4 +1,4 @@
-"""NewLoadEstimate (§5.4): the most that arrived in any recent window of the same length."""
+"""NewLoadEstimate (§5.4): the highest load of any recent window of the same length."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sia.model import Job, Load
 
 
 class _Peak:
-    """The most GPUs asked for within `window` seconds, over the last `recent` windows.
+    """The maximum of GPUs requested within `window` seconds, over the last `recent` windows.
 
-    That sum only grows at arrivals, so its values just after arrivals hold its maximum; those that
-    a later and larger one outlives are dropped. O(1) an arrival, amortised.
+    The sum grows only at arrivals, so its values just after arrivals contain its maximum. A value
+    is dropped when a later one is at least as large. O(1) amortised for each arrival.
     """
 
     __slots__ = ("_arrived", "_peaks", "_span", "_total", "_window")
@@ -29,7 +29,7 @@ class _Peak:
         self._peaks: deque[tuple[float, int]] = deque()
 
     def add(self, now: float, gpus: int) -> float:
-        """Count an arrival; returns when its peak will be forgotten."""
+        """Count an arrival, and return when its value will be forgotten."""
         arrived, peaks = self._arrived, self._peaks
         while arrived and arrived[0][0] <= now - self._window:
             self._total -= arrived.popleft()[1]
@@ -48,52 +48,52 @@ class _Peak:
 
 
 class SlidingMaximum(Loads):
-    """TotalNewLoad as the sliding maximum alone: something is always thought to arrive.
+    """TotalNewLoad as the sliding maximum, as if jobs always arrive.
 
-    A window that is longer than what was observed so far is thought to bring more than any quota:
-    a cold start lends nothing it cannot judge.
+    A window longer than the observed time has a forecast above any quota, so that nothing is lent
+    without evidence.
     """
 
     summary = "the highest load seen in recent windows"
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one that has seen nothing yet."""
+        """Build a predictor without history."""
         return cls(context.pools, context.windows, context.start, context.recent)
 
     @classmethod
     def describe(cls, quantile: float | None, recent: int) -> str:
-        """Say how many windows it remembers."""
+        """Describe the predictor, with the number of windows that it remembers."""
         return f"{cls.summary}, {recent} windows back"
 
     def __init__(
         self, pools: Sequence[str], windows: Sequence[float], start: float, recent: int = RECENT
     ) -> None:
-        """Begin to observe at `start` (seconds); windows are seconds."""
+        """Start to observe at `start` (seconds). Windows are in seconds."""
         self._windows = windows
         self._peaks = {pool: [_Peak(w, recent) for w in windows] for pool in pools}
         self._said = {pool: [0] * len(windows) for pool in pools}
         self._start = start
-        self._due: list[tuple[float, str, int]] = []  # when a value may fall by itself
+        self._due: list[tuple[float, str, int]] = []  # when a value may decrease without an event
         for pool in pools:
             for window, length in enumerate(windows):
                 self._due += [(start, pool, window), (start + length, pool, window)]
         heapify(self._due)
 
     def submitted(self, now: float, job: Job) -> None:
-        """O(windows · log n)."""
+        """Record an arrival. O(windows · log n)."""
         for window, peak in enumerate(self._peaks[job.pool]):
             heappush(self._due, (peak.add(now, job.width), job.pool, window))
             heappush(self._due, (now, job.pool, window))
 
     def estimate(self, now: float, pool: str, window: int) -> int:
-        """GPUs that may arrive in `pool` within this window."""
+        """Return the GPUs that may arrive in a pool within a window."""
         if now < self._start + self._windows[window]:
             return MAX_GROUP
         return self._peaks[pool][window].value(now)
 
     def changes(self, now: float) -> list[Load]:
-        """Loads that rose or fell since the last call."""
+        """Return the loads that changed since the last call."""
         touched: dict[tuple[str, int], None] = {}
         while self._due and self._due[0][0] <= now:
             _, pool, window = heappop(self._due)

@@ -1,4 +1,4 @@
-"""Forecasts of run times.
+"""Predictors of run times.
 
 Imports: sia.
 """

@@ -1,6 +1,6 @@
-"""What past run times say of the next one: the estimators of JamaisVu, §3.3, and one more.
+"""Estimators of the next run time: those of JamaisVu (§3.3) and one more.
 
-Run times are seconds, above 0.
+Run times are in seconds and above 0.
 """
 
 from __future__ import annotations
@@ -14,28 +14,27 @@ ALPHA = 0.5
 """Weight of the newest run time in `rolling` (§3.3)."""
 
 RECENT = 20
-"""Run times that `recent` averages (§3.3)."""
+"""Number of run times that `recent` averages (§3.3)."""
 
 MOST_RUNS = 2**16
-"""Run times behind a median; beyond, every other one of their order is dropped, which leaves the
-median where it is."""
+"""Maximum number of run times for the median. Beyond it, every other one in sorted order is
+dropped, which leaves the median unchanged."""
 
 DECAY = 0.92
-"""Weight in `densest` of a run time, of that of the next one: Helios' and KTH's users would rather
-have 0.8, Google's 0.95; each loses a job or two in a hundred by it at most."""
+"""Weight of a run time in `densest` relative to the next one. The best value for the users of
+Helios and KTH is 0.8, for Google's 0.95; the difference is at most one or two jobs in a hundred."""
 
 REACH = 1.2 * float(np.log(2))
-"""How far from a run time `densest` still counts it, in the logarithm: a bit over a factor of two,
-as what is at the edge hardly counts."""
+"""Distance in logarithms up to which `densest` counts a run time. Slightly above a factor of two,
+because run times near the edge hardly count."""
 
 KEPT = 50
-"""Newest run times that `densest` looks at. With 30 it is worse on Google's log, with 100 no
-better."""
+"""Number of newest run times that `densest` uses. 30 is worse on Google's log, 100 no better."""
 
 WEIGHTS = DECAY ** np.arange(KEPT - 1, -1, -1.0)
 
 ESTIMATORS = ("average", "median", "rolling", "recent")
-"""The paper's, in the order in which `RunTimeEstimators` gives them."""
+"""The paper's estimators, in the order in which `RunTimeEstimators` returns them."""
 
 DENSEST = "densest"
 
@@ -43,13 +42,13 @@ DENSEST = "densest"
 class RunTimeEstimators:
     """The paper's four estimates of a growing list of run times.
 
-    The median lies between two heaps: `_low` has the lower half, negated.
+    The median lies between two heaps; `_low` has the lower half, negated.
     """
 
     __slots__ = ("_count", "_high", "_low", "_recent", "_rolling", "_total")
 
     def __init__(self) -> None:
-        """Start with no run times."""
+        """Start without run times."""
         self._count = 0
         self._total = self._rolling = 0.0
         self._low: list[float] = []
@@ -58,11 +57,11 @@ class RunTimeEstimators:
 
     @property
     def average(self) -> float:
-        """Of all run times."""
+        """The mean of all run times."""
         return self._total / self._count
 
     def add(self, run_time: float) -> tuple[float, ...]:
-        """Take a run time; returns the estimates. O(log n), amortised."""
+        """Add a run time and return the estimates. O(log n) amortised."""
         self._count += 1
         self._total += run_time
         alpha = ALPHA if self._count > 1 else 1.0
@@ -89,10 +88,11 @@ class RunTimeEstimators:
 
 
 def densest(runs: Sequence[float]) -> float:
-    """The run time near which most of at most `KEPT` others are, the oldest first, newer ones more.
+    """Return the value near which most of the newest run times lie, with newer ones weighted more.
 
-    It is what most likely is within a factor of two of the next: of two kinds of jobs that take
-    turns an average or a median lies between, near neither. O(n²) in numpy for n run times.
+    It maximises the chance to be within a factor of two of the next run time. If two kinds of jobs
+    alternate, an average or median lies between them, near neither. O(n²) in numpy for n ≤ `KEPT`
+    run times, oldest first.
     """
     if len(runs) == 1:
         return runs[0]

@@ -1,4 +1,4 @@
-"""JobDuration (§5.4.2) from ended jobs: of the same name, else user, else pool and width."""
+"""JobDuration (§5.4.2) from ended jobs of the same name, else user, else pool and width."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
 RECENT = 50
-"""Ended jobs remembered of each kind: enough for a 90th percentile, few enough to follow change."""
+"""Number of ended jobs remembered of each kind: enough for a 90th percentile, few enough to follow
+changes."""
 
 ENOUGH = 5
-"""Ended jobs without which a kind says nothing: with fewer, one odd run decides."""
+"""Minimum number of ended jobs of a kind. With fewer, one outlier decides."""
 
 QUANTILE = 0.9
-"""The estimate's place among them. Too short an estimate can slow a lender, too long a one only
-misses a chance, so it is on the high side."""
+"""Quantile of the estimate. It is high, because an estimate that is too short can slow a lender,
+while one that is too long only misses a chance to borrow."""
 
 
 class _Recent:
-    """The last `RECENT` run times of one kind of job, also sorted. O(`RECENT`) at worst, in C."""
+    """The last `RECENT` run times of one kind of job, by age and sorted. O(`RECENT`) at worst."""
 
     __slots__ = ("_by_age", "_by_length")
 
@@ -43,7 +44,7 @@ class _Recent:
 
 
 class HistoryRunTimes(RunTimes):
-    """A high quantile of how long the last similar jobs ran; without any, the longest bin."""
+    """A high quantile of the run times of the last similar jobs."""
 
     summary = "guessed from earlier jobs of the same name, or user, pool and width"
     takes_quantile = True
@@ -51,18 +52,18 @@ class HistoryRunTimes(RunTimes):
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one that has seen nothing yet."""
+        """Build a predictor without history."""
         return cls(context.quantile or QUANTILE)
 
     def __init__(self, quantile: float = QUANTILE) -> None:
-        """Start with no history. Raises ValueError for a quantile that is not between 0 and 1."""
+        """Start without history. Raises ValueError unless 0 < quantile < 1."""
         if not 0 < quantile < 1:
-            raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
+            raise ValueError(f"quantile must be between 0 and 1 (got {quantile})")
         self._quantile = quantile
         self._kinds: dict[tuple[str | int, ...], _Recent] = {}
 
     def run_time(self, job: Job) -> float:
-        """Seconds; `UNKNOWN_RUN_TIME`, to which nobody lends, while nothing similar has ended."""
+        """Return the estimate in seconds, `UNKNOWN_RUN_TIME` if too few similar jobs have ended."""
         for kind in _kinds(job):
             recent = self._kinds.get(kind)
             if recent is not None and (estimate := recent.estimate(self._quantile)) is not None:
@@ -70,7 +71,7 @@ class HistoryRunTimes(RunTimes):
         return UNKNOWN_RUN_TIME
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
-        """Remember the run for every kind the job is of."""
+        """Record the run time for every kind of the job."""
         for kind in _kinds(job):
             recent = self._kinds.get(kind)
             if recent is None:
@@ -79,7 +80,7 @@ class HistoryRunTimes(RunTimes):
 
 
 def _kinds(job: Job) -> list[tuple[str | int, ...]]:
-    """What a job may be compared by, most telling first."""
+    """Return the kinds of a job, most specific first."""
     kinds: list[tuple[str | int, ...]] = []
     if job.name:
         kinds.append(("name", job.name))

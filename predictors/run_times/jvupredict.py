@@ -1,8 +1,8 @@
-"""JVuPredict: run times from jobs that had something in common (JamaisVu, §3).
+"""JVuPredict: run times from jobs with common features (JamaisVu, §3).
 
-Each ended job is remembered under every *feature value* it had: its name, its user and so on, each
-also together with its width. Of each feature value's run times several *estimators* are kept. A
-prediction is what one estimator says of one feature value's past: a pair.
+Each ended job is remembered under each of its *feature values*: its name, its user and so on, each
+also combined with its width. For each feature value several *estimators* of run times are
+maintained. A prediction is the estimate of one estimator for one feature value: a pair.
 """
 
 from __future__ import annotations
@@ -20,72 +20,73 @@ from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
 Selection = Literal["nearest", "nrmse"]
-"""How the pair that predicts is chosen; see `JVuPredict`."""
+"""How the predicting pair is chosen; see `JVuPredict`."""
 
 FeatureValue = tuple[str, str, int]
 """Feature, its value, and the width or 0."""
 
 ALL: FeatureValue = ("all", "", 0)
-"""What every job is of."""
+"""The feature value of every job."""
 
 WIDTH = ", width"
-"""At the end of a feature's name: together with the width."""
+"""Suffix of a feature's name if it is combined with the width."""
 
 FILTER = 3
-"""Run times of which the median filter takes the middle one (§3.4): one outlier is gone."""
+"""Run times of which the median filter takes the middle one (§3.4), to remove single outliers."""
 
 LEAST = 1e-3
-"""Seconds: shorter run times are taken as so long, as ratios to nothing say nothing."""
+"""Minimum run time in seconds, so that ratios are defined."""
 
 JUDGED = 1
-"""Past predictions of a pair without which `nrmse` does not choose it. More are worse: on Google's
-log with 1 it is off by more than a factor of two on 12 % of the jobs, with 20 on 20 %."""
+"""Minimum number of past predictions of a pair for `nrmse` to choose it. Higher values are worse:
+on Google's log, with 1, 12 % of the jobs are off by more than a factor of two; with 20, 20 % are.
+"""
 
 ENOUGH = 10
-"""Errors of a feature value without which quantiles are read off a wider one's; where not even all
-jobs have so many, nothing is foretold."""
+"""Minimum number of errors of a feature value for quantiles; with fewer a wider feature value is
+used. If even all jobs have fewer, there is no prediction."""
 
 MOST_VALUES = 200_000
-"""Feature values kept, the least recently used dropped; the jobs that finished in Google's month
-have 36,521. One takes 1.3 KB after its first job and 4.5 KB after fifty."""
+"""Maximum number of feature values; the least recently used are dropped. The finished jobs of
+Google's month have 36,521. One takes 1.3 KB after its first job and 4.5 KB after fifty."""
 
 MOST_STATED = 100_000
-"""Jobs asked about that have not ended: some never do and nobody tells, so that the oldest are
-forgotten, and nothing is learned of what was said of them."""
+"""Maximum number of jobs with predictions that have not ended. Some ends are never reported, so the
+oldest are dropped and nothing is learned from their predictions."""
 
 LETTERS = 3
-"""Letters that must be left of a name for it to mean anything: `job#` may, `n#` does not."""
+"""Minimum number of letters of a logical name to be meaningful: `job#` is, `n#` is not."""
 
 NUMBERED = re.compile(
     r"(?<![0-9A-Za-z])(?=[A-Fa-f]*[0-9])[0-9A-Fa-f]{6,}(?![0-9A-Za-z])|[0-9]+", re.ASCII
 )
-"""Parts of a name that count or are hashes: digits, and long hexadecimal words that have one."""
+"""Parts of a name that are counters or hashes: digits, and long hexadecimal words with a digit."""
 
 
 class Prediction(NamedTuple):
-    """What one pair says of a job."""
+    """The prediction of one pair for a job."""
 
     run_time: float
     """Seconds."""
     feature: str
     estimator: str
     nrmse: float
-    """RMSE of the pair's past predictions / average run time; infinite while it has none."""
+    """RMSE of the pair's past predictions / average run time; infinite without any."""
 
 
 def logical_name(name: str) -> str:
-    """A name without its counts and hashes: `train-0815` is `train-#`.
+    """Return a name without counters and hashes: `train-#` for `train-0815`.
 
-    Empty where that is the name itself, or too little to mean anything.
+    Returns "" if nothing is removed or too little remains.
     """
     logical = NUMBERED.sub("#", name)
     return logical if logical != name and sum(map(str.isalpha, logical)) >= LETTERS else ""
 
 
 def values_of(job: Job) -> list[FeatureValue]:
-    """The feature values of a job, most telling first (§3.2); `ALL` is the last.
+    """Return the feature values of a job, most specific first (§3.2); `ALL` is the last.
 
-    Widths are whole numbers, to which the paper rounds resources above 1.
+    Widths are integers, to which the paper rounds resources above 1.
     """
     told = (
         ("name", job.name),
@@ -101,12 +102,12 @@ def values_of(job: Job) -> list[FeatureValue]:
 
 
 def _how_wrong(pair: Prediction) -> tuple[float, bool]:
-    """Of equally wrong pairs the one without the width is meant: all jobs may be equally wide."""
+    """Return the sort key of a pair: its error, then whether it is combined with the width."""
     return pair.nrmse, pair.feature.endswith(WIDTH)
 
 
 class _Pair:
-    """What an estimator says of one feature value, and how wrong it was."""
+    """The latest estimate of a pair, and its past errors."""
 
     __slots__ = ("_judged", "_squares", "said")
 
@@ -116,7 +117,7 @@ class _Pair:
         self._judged = 0
 
     def judge(self, run_time: float) -> None:
-        """Compare what was said last with what came."""
+        """Record the error of the latest estimate."""
         if self.said is not None:
             self._judged += 1
             self._squares += (self.said - run_time) ** 2
@@ -126,20 +127,20 @@ class _Pair:
 
 
 class _Past:
-    """What is remembered of the jobs of one feature value."""
+    """The history of the jobs with one feature value."""
 
     __slots__ = ("_densest", "_filtered", "_pairs", "_plain", "_runs", "errors")
 
     def __init__(self, *, median_filter: bool) -> None:
-        self.errors: list[float] = []  # actual / predicted run times of such jobs
+        self.errors: list[float] = []  # real / predicted run times
         self._runs: list[float] = []
         self._plain = RunTimeEstimators()
         self._filtered = RunTimeEstimators() if median_filter else None
         self._pairs = [_Pair() for _ in ESTIMATORS * (1 + median_filter)]
-        self._densest = _Pair()  # says something only when asked: it costs more than all others
+        self._densest = _Pair()  # computed on demand, because it is the most expensive
 
     def add(self, run_time: float) -> None:
-        """Judge what was said by a run time, then learn from it. O(log n), amortised."""
+        """Record the errors of the latest estimates, then add the run time. O(log n) amortised."""
         append(self._runs, run_time)
         estimates = self._plain.add(run_time)
         if self._filtered is not None:
@@ -152,7 +153,7 @@ class _Past:
         self._densest.said = None
 
     def pairs(self, feature: str) -> Iterator[Prediction]:
-        """What the paper's estimators say, with the median filter's behind them."""
+        """Yield the predictions of the paper's estimators, then those with the median filter."""
         for i, pair in enumerate(self._pairs):
             estimator = ESTIMATORS[i % len(ESTIMATORS)]
             if i >= len(ESTIMATORS):
@@ -160,7 +161,7 @@ class _Past:
             yield self._prediction(pair, feature, estimator)
 
     def densest(self, feature: str) -> Prediction:
-        """What `densest` says."""
+        """Return the prediction of `densest`."""
         if self._densest.said is None:
             self._densest.said = densest(self._runs)
         return self._prediction(self._densest, feature, DENSEST)
@@ -171,14 +172,14 @@ class _Past:
 
 
 def append(newest: list[float], value: float) -> None:
-    """Add to the newest `KEPT`."""
+    """Append to a list of the newest `KEPT` values."""
     newest.append(value)
     if len(newest) > KEPT:
         del newest[0]
 
 
 class _Stated:
-    """What was said of a job that has not ended."""
+    """The prediction for a job that has not ended."""
 
     __slots__ = ("quantiles", "run_time")
 
@@ -188,19 +189,19 @@ class _Stated:
 
 
 class JVuPredict(RunTimes):
-    """Run times from the past of jobs alike in something (JamaisVu, §3), and their quantiles.
+    """Run times and their quantiles from jobs with common features (JamaisVu, §3).
 
-    `choice` says which pair predicts. `nrmse` is the paper's: the one with the lowest RMSE of its
-    past predictions by the average run time. `nearest` is `densest` of the most telling feature
-    value that has a past: no way of choosing by past errors was better on any log tried.
+    `choice` selects the predicting pair. `nrmse` is the paper's choice: the lowest RMSE of past
+    predictions divided by the average run time. `nearest` is `densest` of the most specific feature
+    value with a history. On no log tried was a choice by past errors better.
     """
 
-    summary = "by the most telling thing that ended jobs have in common with it"
+    summary = "estimated from ended jobs with the most specific feature in common"
     takes_quantile = True
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one that has seen nothing yet."""
+        """Build a predictor without history."""
         return cls(quantile=context.quantile)
 
     def __init__(
@@ -210,13 +211,13 @@ class JVuPredict(RunTimes):
         median_filter: bool = False,
         choice: Selection = "nearest",
     ) -> None:
-        """Start with no past. With a `quantile`, `run_time` is that one.
+        """Start without history. With a `quantile`, `run_time` returns this quantile.
 
-        The median filter (§3.4) gives `nrmse` four more estimators to choose from. Raises
-        ValueError for a quantile that is not between 0 and 1.
+        The median filter (§3.4) adds four estimators for `nrmse`. Raises ValueError unless 0 <
+        quantile < 1.
         """
         if quantile is not None and not 0 < quantile < 1:
-            raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
+            raise ValueError(f"quantile must be between 0 and 1 (got {quantile})")
         self._quantile = quantile
         self._median_filter = median_filter
         self._choice = choice
@@ -225,17 +226,17 @@ class JVuPredict(RunTimes):
         self._conformal = Conformal()
 
     def run_time(self, job: Job) -> float:
-        """Seconds; `UNKNOWN_RUN_TIME` while nothing at all is known."""
+        """Return the estimate in seconds, `UNKNOWN_RUN_TIME` without any history."""
         if self._quantile is not None:
             return self.quantiles(job, [self._quantile])[0]
         stated = self._state(job)
         return UNKNOWN_RUN_TIME if stated is None else stated.run_time
 
     def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float]:
-        """Seconds that the job will not run longer than, with each of these probabilities.
+        """Return the run times in seconds that the job does not exceed with these probabilities.
 
-        They are the prediction times what such jobs ran longer than predicted, moved so that they
-        have been true of late in the job's pool. `UNKNOWN_RUN_TIME` while there are too few errors.
+        They are the prediction times quantiles of past real / predicted ratios, calibrated in the
+        job's pool. `UNKNOWN_RUN_TIME` while there are too few errors.
         """
         stated = self._state(job)
         errors = self._errors(job)
@@ -250,7 +251,7 @@ class JVuPredict(RunTimes):
         return [stated.quantiles[probability] for probability in probabilities]
 
     def predict(self, job: Job) -> Prediction | None:
-        """What is predicted and by which pair; None while nothing at all is known."""
+        """Return the prediction and its pair, or None without any history."""
         if self._choice == "nrmse":
             pairs = self.candidates(job)
             own = [pair for pair in pairs if pair.feature != ALL[0]]
@@ -261,7 +262,7 @@ class JVuPredict(RunTimes):
         return None
 
     def candidates(self, job: Job) -> list[Prediction]:
-        """What each of the paper's pairs says, most telling feature first."""
+        """Return the predictions of the paper's pairs, most specific feature first."""
         return [
             pair
             for value in values_of(job)
@@ -270,7 +271,7 @@ class JVuPredict(RunTimes):
         ]
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
-        """Learn how long it ran, and how wrong was what had been said of it. O(log n)."""
+        """Record the run time, and the error of the job's prediction. O(log n)."""
         run_time = max(run_time, LEAST)
         stated = self._stated.pop(job.id, None)
         for value in values_of(job):
@@ -284,11 +285,11 @@ class JVuPredict(RunTimes):
                 self._conformal.update(probability, covered=covered, key=job.pool)
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """Nothing is learned from it."""
+        """Discard the job's prediction."""
         self._stated.pop(job.id, None)
 
     def _past(self, value: FeatureValue) -> _Past:
-        """What is known of a feature value, from now on if nothing is."""
+        """Return the history of a feature value, created if missing."""
         past = self._pasts.get(value)
         if past is not None:
             self._pasts.move_to_end(value)
@@ -299,7 +300,7 @@ class JVuPredict(RunTimes):
         return past
 
     def _state(self, job: Job) -> _Stated | None:
-        """Predict, and remember it until the job ends."""
+        """Predict, and remember the prediction until the job ends."""
         predicted = self.predict(job)
         if predicted is None:
             return None
@@ -312,7 +313,7 @@ class JVuPredict(RunTimes):
         return stated
 
     def _errors(self, job: Job) -> list[float]:
-        """Those of the most telling feature value that has `ENOUGH`, ascending; else none."""
+        """Return errors, ascending, of the most specific feature value with `ENOUGH` of them."""
         for value in values_of(job):
             past = self._pasts.get(value)
             if past is not None and len(past.errors) >= ENOUGH:

@@ -1,12 +1,12 @@
-"""JobDuration (§5.4.2) with what still runs as evidence, and doubt where there is little of it.
+"""JobDuration (§5.4.2) by survival analysis, with running jobs as evidence.
 
-Each group of jobs counts, for each window, how many got as far and how many lasted longer, once so
-much time has gone by since their start: a life table, in which jobs that still run count for the
-windows they have outlasted. That one ended after seconds is told at the end of the window and not
-before, or the first of a batch to fail would speak for those that run on. A group that has seen
-little believes the wider group it is part of: all jobs, the pool, the pool and width, the user, the
-name (the paper's experiment tag), the batch. Jobs that wait are thought of anew as others end or
-run on.
+Each group of similar jobs has a life table. It counts, for each window, how many jobs ran up to it
+and how many ran longer, once that time has passed since their start. Running jobs count for the
+windows they have outlasted. An early end counts at the end of its window and not before; otherwise
+the first jobs of a batch to fail would bias the estimate. A group with little evidence is shrunk
+towards the wider group that contains it: all jobs, the pool, the pool and width, the user, the name
+(the paper's experiment tag), the batch. Estimates of pending jobs are updated as others end or
+continue.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
 
 QUANTILE = 0.88
-"""The share of jobs that should be over by the end of the window they are said to fit. On pieces of
-Philly's days 14 to 62 all of 0.85 to 0.9 slow next to nobody (docs/forecasts.md)."""
+"""The share of jobs that should have ended by the end of their estimated window. On pieces of
+Philly's days 14 to 62, 0.85 to 0.9 slow almost no job (docs/understand/forecasts.md)."""
 
 PRIOR = 4.0
-"""Jobs of its own without which a group believes the wider one more than itself, and all jobs
-together that none ever ends."""
+"""Weight of the wider group, in jobs. For the group of all jobs it is the weight of the assumption
+that no job ends."""
 
 LEAST = 10.0
-"""Jobs that must have been seen at all: of fewer nobody can say what one in ten does."""
+"""Minimum number of jobs seen before any estimate. With fewer, a share of one in ten is unknown."""
 
 KEPT = 0.5 ** (1 / 150)
-"""What is left of a job's weight in a group at each later one: after 150 of them a half, so that
-one in ten is still told from one in twenty, and what was long ago is forgotten."""
+"""Factor on the weight of a group's earlier jobs with each new one. The weight halves after 150
+jobs: enough to distinguish one in ten from one in twenty, and to forget old behaviour."""
 
 BATCH = 300.0
-"""Seconds after a job within which the next one alike is of the same batch: on Philly the run times
-of such jobs go together (their logarithms correlate by 0.7 to 0.85 within a minute)."""
+"""Maximum seconds between similar jobs of one batch. On Philly their run times are correlated (0.7
+to 0.85 in logarithms within a minute)."""
 
 MOST_GROUPS = 2**16
-"""Groups, of which those used last are kept: so many at least, and twice as many at most (270 MB
-with nine windows, the newest batch of each among them). All of Philly makes 238; a log whose jobs
-all have names of their own makes no end of them."""
+"""Minimum number of recently used groups that are kept; at most twice as many are (270 MB with nine
+windows, including the newest batch of each). Philly has 238 groups; a log with unique job names
+would grow without limit."""
 
 _Kind = tuple[str | int, ...]
 
 
 class _Group:
-    """Jobs that are alike: for each window, how many got so far, and how many lasted longer."""
+    """Similar jobs: for each window, how many reached it and how many lasted longer."""
 
     __slots__ = ("_hazards", "_known", "_unseen", "batch", "lasted", "latest", "reached", "wider")
 
@@ -58,8 +58,8 @@ class _Group:
         self.lasted = [0.0] * windows
         self._known = -1
         self._hazards: list[float] = []
-        self.batch: _Group | None = None  # its newest jobs, if they came shortly after each other
-        self.latest = -inf  # when the last of them was submitted
+        self.batch: _Group | None = None  # its newest batch
+        self.latest = -inf  # submission of the latest job
 
     def add(self, window: int, *, lasted: bool) -> None:
         group: _Group | None = self
@@ -69,9 +69,9 @@ class _Group:
             group = group.wider
 
     def hazards(self, known: int) -> list[float]:
-        """The chances of those who got as far to last beyond each window; `unseen` while none has.
+        """Return the chance to last beyond each window, given that a job reached it.
 
-        `known` is how often anything was added to any group: until then they are what they were.
+        `known` counts additions to any group; the result is cached until it changes.
         """
         if self._known != known:
             self._known = known
@@ -90,60 +90,67 @@ class _Group:
         return self._hazards
 
     def _prior(self, reached: float) -> float:
-        """`unseen` where none got as far, and 1 where many have, of which some would have ended."""
+        """Return the prior chance of the group of all jobs.
+
+        It is `unseen` without evidence and tends to 1, because with much evidence ends would have
+        been seen.
+        """
         return 1.0 - (1.0 - self._unseen) * PRIOR / (PRIOR + reached)
 
 
 class _Run:
-    """A job that was started."""
+    """A running job."""
 
     __slots__ = ("ended", "gone", "group", "start")
 
     def __init__(self, start: float, group: _Group) -> None:
         self.start = start
         self.group = group
-        self.ended: float | None = None  # after so many seconds
-        self.gone = False  # nothing is learned from it any more
+        self.ended: float | None = None  # run time in seconds
+        self.gone = False  # it was cancelled and no longer counts
 
 
 class SurvivalRunTimes(RunTimes):
-    """The first window that jobs alike seldom outlast; beyond all of them if there is none."""
+    """Estimates the first window that similar jobs rarely outlast.
 
-    summary = "the first window that jobs alike seldom outlast, of ended and running ones"
+    Without such a window the estimate is `UNKNOWN_RUN_TIME`.
+    """
+
+    summary = "the first window that similar jobs, ended and running, rarely outlast"
     takes_quantile = True
     usual_quantile = QUANTILE
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build one that has seen nothing yet."""
+        """Build a predictor without history."""
         return cls(context.windows, context.quantile or QUANTILE)
 
     def __init__(
         self, windows: Sequence[float], quantile: float = QUANTILE, unseen: float = 1.0
     ) -> None:
-        """Windows are seconds, ascending. Raises ValueError for a quantile not between 0 and 1.
+        """Take windows in seconds, ascending. Raises ValueError unless 0 < quantile < 1.
 
-        `unseen` is the chance to last beyond a window of which nothing was seen.
+        `unseen` is the chance to last beyond a window without evidence.
         """
         if not 0 < quantile < 1:
-            raise ValueError(f"a quantile is between 0 and 1, not {quantile}")
+            raise ValueError(f"quantile must be between 0 and 1 (got {quantile})")
         self._windows = windows
         self._quantile = quantile
         self._all = _Group(len(windows), None, unseen)
-        self._groups: dict[_Kind, _Group] = {}  # used since the last time there were too many
-        self._older: dict[_Kind, _Group] = {}  # used before
-        self._known = 0  # how often anything was added to a group
-        self._waiting: dict[str, tuple[_Group, float]] = {}  # job: group, what was said
-        self._said: dict[_Group, dict[float, dict[str, None]]] = {}  # the same the other way round
+        self._groups: dict[_Kind, _Group] = {}  # used since the last rotation
+        self._older: dict[_Kind, _Group] = {}  # used before the last rotation
+        self._known = 0  # number of additions to any group
+        self._waiting: dict[str, tuple[_Group, float]] = {}  # pending job: group, estimate
+        self._said: dict[_Group, dict[float, dict[str, None]]] = {}  # group: estimate: jobs
         self._running: dict[str, _Run] = {}
-        # Jobs that have outlasted no window, one, ...: in the order of their starts.
+        # Running jobs by the number of windows they have outlasted, in order of their starts.
         self._young: list[deque[_Run]] = [deque() for _ in windows]
-        self._crossed = inf  # until when none of them comes to the end of a window
-        self._looked = -inf  # the tick at which all that wait were last looked at
+        self._crossed = inf  # no job reaches the end of a window before this time
+        self._looked = -inf  # the last tick at which estimates of pending jobs were updated
 
     def run_time(self, job: Job) -> float:
-        """The end of a window in seconds, or `UNKNOWN_RUN_TIME`."""
-        self._cross(job.submit)  # not everyone asks for changes
+        """Return the end of a window in seconds, or `UNKNOWN_RUN_TIME`."""
+        self._cross(job.submit)  # a caller need not call `changes`
         group = self._group(job)
         said = self._fit(group)
         self._waiting[job.id] = group, said
@@ -151,18 +158,18 @@ class SurvivalRunTimes(RunTimes):
         return said
 
     def started(self, now: float, job: Job) -> None:
-        """It waits no longer, and comes to the end of the first window in a while."""
+        """Record that a job has started; it will reach the end of the first window later."""
         run = self._running[job.id] = _Run(now, self._leave_queue(job))
         self._young[0].append(run)
         self._crossed = min(self._crossed, now + self._windows[0])
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
-        """It counts as one that lasted no longer at the end of the window that it ended in."""
+        """Record an end. It counts once the window in which the job ended is over."""
         run = self._running.pop(job.id, None)
         if run is not None:
             run.ended = run_time
             return
-        group = self._leave_queue(job)  # of its start nobody was told
+        group = self._leave_queue(job)  # its start was not reported
         for window, length in enumerate(self._windows):
             lasted = run_time > length
             self._add(group, window, lasted=lasted)
@@ -170,7 +177,7 @@ class SurvivalRunTimes(RunTimes):
                 return
 
     def withdrawn(self, now: float, job: Job) -> None:
-        """What it has outlasted until now counts, and nothing more is learned from it."""
+        """Record that a job was cancelled. The windows that it has outlasted count."""
         self._cross(now)
         run = self._running.pop(job.id, None)
         if run is not None:
@@ -179,9 +186,9 @@ class SurvivalRunTimes(RunTimes):
             self._leave_queue(job)
 
     def changes(self, now: float) -> list[Estimate]:
-        """At a tick: jobs that wait and, by what has come to light, fit another window.
+        """Return, at a tick, pending jobs whose estimate has changed.
 
-        O(batches that have jobs waiting · windows), and what is changed.
+        O(batches with pending jobs · windows), plus the changes.
         """
         self._cross(now)
         if now // TICK == self._looked:
@@ -198,7 +205,7 @@ class SurvivalRunTimes(RunTimes):
         return changed
 
     def _cross(self, now: float) -> None:
-        """Count those for whom the end of a window has come, whether they run on or not."""
+        """Count jobs that have reached the end of a window, whether they still run or not."""
         if now <= self._crossed:
             return
         self._crossed = inf
@@ -221,7 +228,7 @@ class SurvivalRunTimes(RunTimes):
         group.add(window, lasted=lasted)
 
     def _leave_queue(self, job: Job) -> _Group:
-        """Its group."""
+        """Remove a job from the pending ones and return its group."""
         if job.id not in self._waiting:
             return self._group(job)
         group, said = self._waiting.pop(job.id)
@@ -234,7 +241,7 @@ class SurvivalRunTimes(RunTimes):
         return group
 
     def _fit(self, group: _Group) -> float:
-        """The first window that such jobs seldom outlast."""
+        """Return the first window that jobs of a group rarely outlast."""
         if self._all.reached[0] < LEAST:
             return UNKNOWN_RUN_TIME
         chance = 1.0
@@ -245,9 +252,9 @@ class SurvivalRunTimes(RunTimes):
         return UNKNOWN_RUN_TIME
 
     def _group(self, job: Job) -> _Group:
-        """The batch of a job; jobs that wait or run go on in theirs if its group is dropped.
+        """Return the batch of a job. Pending and running jobs keep a batch whose group is dropped.
 
-        A wider group is used whenever a narrower one is, so it is not dropped before it.
+        A wider group is used whenever a narrower one is, so it is not dropped first.
         """
         group = self._all
         for kind in _kinds(job):
@@ -265,7 +272,7 @@ class SurvivalRunTimes(RunTimes):
 
 
 def _kinds(job: Job) -> list[_Kind]:
-    """What a job may be compared by, least telling first."""
+    """Return the groups of a job, widest first."""
     size = (job.width - 1).bit_length()  # 1, 2, 3 to 4, 5 to 8 GPUs, ...
     kinds: list[_Kind] = [(job.pool,), (job.pool, size)]
     if job.user:

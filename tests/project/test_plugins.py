@@ -94,7 +94,7 @@ def test_a_policy_and_predictors_of_another_package_replay_a_log(others, log, tm
         ("shy@haf+told", "no forecast 'haf'; for a model write learned and give --forecast"),
         ("shy@haf+told", "write half, none, peaks, perfect, random, sliding-max. Did you mean 'h"),
         ("shy@half+tol", "there is history, jvupredict, perfect, random, survival, told. Did you"),
-        ("shy@half+told:0.9", "told has no quantile; history, jvupredict, survival have"),
+        ("shy@half+told:0.9", "told takes no quantile; only history, jvupredict, survival do"),
         ("shy@half:0.8+told", "too high for half, because half is less than that; use at most "),
     ],
 )  # fmt: skip

@@ -465,22 +465,20 @@ def test_reports_say_by_what_each_policy_foresees():
               "sia@sliding-max+survival+guard", "from elsewhere"]  # fmt: skip
     found = senses(settings, labels)
     peaks = "peaks: the most GPUs that new jobs held at once in recent windows"
-    model = "learned: a model says"
+    model = "learned: a model predicts"
     sliding, recent = "sliding-max: the highest load seen in recent windows", "7 windows back"
-    much = "the highest load of late how much"
+    much = "the highest recent load how many GPUs"
     often = "meant to hold {} times in 100"
-    jvupredict = "jvupredict: by the most telling thing that ended jobs have in common with it"
+    jvupredict = "jvupredict: estimated from ended jobs with the most specific feature in common"
     history = "history: guessed from earlier jobs of the same name, or user, pool and width"
-    survival = (
-        "survival: the first window that jobs alike seldom outlast, of ended and running ones"
-    )
+    survival = "survival: the first window that similar jobs, ended and running, rarely outlast"
     guard = "lends less where more than {} % of a pool's jobs were slowed"
     loads = [words for title, words in found if title == "Load forecast"]
     run_times = [words for title, words in found if title == "Run times"]
     assert loads == [
         f"{peaks}, meant to hold 95 times in 100 (sia, {PEAKS})",
-        f"{model} how many GPUs arrive at most, {often.format(90)} (sia@learned:0.9+history:0.8)",
-        f"{model} where anything arrives, {much}, {recent} (sia@learned+random)",
+        f"{model} the maximum of arriving GPUs, {often.format(90)} (sia@learned:0.9+history:0.8)",
+        f"{model} whether jobs arrive, {much}, {recent} (sia@learned+random)",
         f"{sliding}, {recent} (sia@sliding-max+survival+guard)",
     ]
     assert run_times == [
