@@ -1,10 +1,10 @@
-"""The engine's part for guard rails: pools whose budget is spent or whose forecasts drift lend not.
+"""Guard rails: pools whose budget is spent or whose forecasts drift stop lending.
 
-A budget is GPU-hours lent in a calendar month (UTC), or the percentage of a pool's jobs that may
-begin later than in the pool alone: of all that its account knows, or, where that is more already,
-since the budget was set. It is spent where one more job would be too many, but for a first one:
-`ON_CREDIT`. Who is late is known from the accounts' clocks; jobs that are late and still wait, or
-run, count at once, before a verdict.
+A budget bounds GPU-hours lent in a calendar month (UTC), or the percentage of a pool's jobs that
+may start later than without sharing. The percentage is of the jobs in the pool's account; of those
+since the budget was set, if it was already exceeded then. It is spent if one more slow job would
+exceed it, except for the first one: see `ON_CREDIT`. The accounts' virtual clocks tell which jobs
+are late. Jobs that are late and still pending or running count at once, before they have a verdict.
 """
 
 from __future__ import annotations
@@ -27,41 +27,42 @@ from sia.limits import SLOWED
 from sia.wording import counted, duration
 
 PERCENT, LATE, DRIFT = "slowed", "late", "drift"
-"""Why a pool lends nothing, besides `HOURS`."""
+"""Kinds of reason why a pool must not lend, besides `HOURS`."""
 
 ON_CREDIT = 1
-"""Slowed jobs that a pool may have before there are as many jobs as these are a share of: were
-there none, 0.1 % would lend nothing up to the pool's 1,000th job, however well all goes."""
+"""Slow jobs that a pool may have although it has fewer jobs than the budget allows one for.
+Without it, a pool with a budget of 0.1 % would lend nothing up to its 1,000th job."""
 
 LATE_REST = 3600.0
-"""Seconds for which a group lends nothing after the last job in it was late: errors come in
-clusters (§5.4.1), and in a full pool all wait for one. Without, 600 of Helios's jobs were late by
-one that borrowed again within minutes (docs/guardrails.md); ten minutes and a day do as well."""
+"""Seconds for which a group lends nothing after its last late job: forecast errors come in
+clusters (§5.4.1), and in a full pool everyone waits for one job. Without it, one job that
+borrowed again within minutes made 600 of Helios's jobs late (docs/understand/guardrails.md). Ten
+minutes and a day work as well."""
 
 GroupKey = tuple[str, str]
-"""Pools that lend to each other."""
+"""Key of a sharing group: pools that lend to each other."""
 
 
 class GuardRails(StepObserver):
-    """Looks before each decision who may lend, and tells the core and people where that changes.
+    """Decides before each pass of the core which pools may lend, and reports changes.
 
-    Of pools that nothing has happened to it asks nothing: not how many have a budget counts, but
-    how many lend more or less, had a job begin or end, or are kept from lending.
+    The cost depends on the pools that lend more or less, have a job that started or ended, or may
+    not lend, and not on the number of pools with a budget.
     """
 
     def __init__(self, context: StepContext, accounts: Accounts) -> None:
-        """Work at this context. O(pools), and O(jobs) where any has a budget of hours."""
+        """Work on this context. O(pools); O(jobs) if a pool has a budget of GPU-hours."""
         self._context, self._book, self._accounts = context, context.book, accounts
         self._hours = LendingBudgets(context)
         self._place = {name: i for i, name in enumerate(context.book.pools)}
-        self._following: dict[str, float] = {}  # when a job that waits will be late, by pool
-        self._late: dict[str, str] = {}  # pools with a job that waits and is late, in words
-        self._minded: set[GroupKey] = set()  # groups that rest after such a job
-        self._may = True  # whether any pool has a budget, or had one
+        self._following: dict[str, float] = {}  # when a pending job will be late, by pool
+        self._late: dict[str, str] = {}  # pools with a late pending job: the text
+        self._pausing_groups: set[GroupKey] = set()  # they pause after a late job
+        self._any_budget = True  # whether any pool has, or had, a budget
         self._resting: set[str] = set()
-        self._rests_until = inf  # the first of them
+        self._rests_until = inf  # when the first of them may lend again
         now = context.core.state.now
-        self._begin_by = now if now > -inf and any(map(_has_budget, self._pools)) else inf
+        self._first_look = now if now > -inf and any(map(_has_budget, self._pools)) else inf
 
     @property
     def _pools(self) -> Iterable[PoolRecord]:
@@ -69,17 +70,17 @@ class GuardRails(StepObserver):
 
     @property
     def due(self) -> float:
-        """When it wants to look again at the latest."""
+        """When a pool may have to stop lending, or may lend again, if nothing else happens."""
         following = min(self._following.values(), default=inf)
-        return min(self._begin_by, following, self._rests_until, self._hours.due)
+        return min(self._first_look, following, self._rests_until, self._hours.due)
 
     @property
     def any_budget(self) -> bool:
-        """Whether any pool has a budget, or may have one again once an override ends. O(pools)."""
+        """Whether a pool has a budget, or may get one back when an override ends. O(pools)."""
         return any(_has_budget(pool) or pool.override is not None for pool in self._pools)
 
     def set_forecast_health(self, news: ForecastHealth) -> Answer:
-        """From now on forecasts are not well in these pools, and in no others."""
+        """Set the pools whose forecasts are unreliable; those of all others are reliable."""
         self._context.recheck_pools = True
         changed = False
         for pool in self._pools:
@@ -89,52 +90,56 @@ class GuardRails(StepObserver):
         return Accepted(new=changed)
 
     def begin_step(self) -> None:
-        """Before anything happens."""
+        """Begin a step."""
         self._hours.begin_step()
 
     def end_step(self) -> None:
-        """After the step's decisions."""
+        """Count the loans that the step opened and closed."""
         self._hours.end_step()
 
     def check(self) -> None:
-        """Assert that it counts what the core does. O(pools)."""
+        """Assert that the loans counted are those of the core. O(pools)."""
         self._hours.check()
 
     def before_pass(self) -> None:
-        """Say who lends nothing from now on, or again. O(pools of which anything is otherwise)."""
+        """Set which pools may lend. O(pools of which anything has changed)."""
         context, book = self._context, self._book
-        self._begin_by = inf
-        if not (context.recheck_pools or self._may):
+        self._first_look = inf
+        if not (context.recheck_pools or self._any_budget):
             return
         accounts = self._accounts
         accounts.settle()  # so that the last step's outcome counts
         moved, accounts.moved = accounts.moved, set()
         everywhere = context.recheck_pools
-        looked = self._hours.look(everywhere=everywhere)
+        checked = self._hours.check_budgets(everywhere=everywhere)
         soon = context.now + 2 * SLOWED
         moved.update(name for name, time in self._following.items() if time <= soon)
         for name in book.pools if everywhere else moved & book.pools.keys():
-            self._look_at(book.pools[name])
+            self._check_pool(book.pools[name])
         if everywhere:
-            self._minded = {_group(p) for p in self._pools if p.slowed_budget_pct is not None}
-            self._may = any(_has_budget(pool) or pool.spent is not None for pool in self._pools)
-        names = {*book.pools} if everywhere else looked | moved & book.pools.keys()
-        self._settle(names)
+            self._pausing_groups = {
+                _group(p) for p in self._pools if p.slowed_budget_pct is not None
+            }
+            self._any_budget = any(
+                _has_budget(pool) or pool.spent is not None for pool in self._pools
+            )
+        names = {*book.pools} if everywhere else checked | moved & book.pools.keys()
+        self._update(names)
         context.recheck_pools = False
 
-    def _look_at(self, pool: PoolRecord) -> None:
-        """Who of a pool is late, and whether that is too much."""
+    def _check_pool(self, pool: PoolRecord) -> None:
+        """Check a pool's budget of slow jobs, and note whether a pending job of it is late."""
         self._late.pop(pool.name, None)
         if pool.slowed_budget_pct is None:
             self._following.pop(pool.name, None)
             _put(pool, PERCENT, "")
             return
-        why = self._look_at_slowed(pool, pool.slowed_budget_pct, self._context.now)
+        why = self._check_slowed(pool, pool.slowed_budget_pct, self._context.now)
         if why is not None:
             self._late[pool.name] = why
 
-    def _settle(self, names: set[str]) -> None:
-        """Have groups rest, and tell of pools, in their order."""
+    def _update(self, names: set[str]) -> None:
+        """Suspend and resume lending in these pools and in groups with a late job."""
         book, now = self._book, self._context.now
         late: dict[GroupKey, str] = {}
         for name in sorted(self._late, key=self._place.__getitem__):
@@ -145,14 +150,14 @@ class GuardRails(StepObserver):
             names |= self._resting
         for name in sorted(names, key=self._place.__getitem__):
             pool = book.pools[name]
-            if late or pool.kept or pool.told or pool.rests_until:  # most have nothing to do
-                self._rest(pool, late.get(_group(pool), ""), now)
-                self._tell(pool)
+            if late or pool.kept or pool.told or pool.rests_until:  # few have any
+                self._pause(pool, late.get(_group(pool), ""), now)
+                self._announce(pool)
         rests = [book.pools[name].rests_until for name in self._resting]
         self._rests_until = min(rests, default=inf)
 
-    def _look_at_slowed(self, pool: PoolRecord, budget: float, now: float) -> str | None:
-        """Who of it is late and waits, in words, if one does."""
+    def _check_slowed(self, pool: PoolRecord, budget: float, now: float) -> str | None:
+        """Check the budget of slow jobs. Returns a text if a pending job of the pool is late."""
         account = self._book.accounts.get(pool.name)
         if account is None:
             return None
@@ -167,17 +172,17 @@ class GuardRails(StepObserver):
         if budget:
             allowed = max(allowed, 100 * ON_CREDIT)
         if (slowed + 1) * 100 > allowed:
-            why = f"{_share(pool, slowed, jobs)}: one more would be more than {budget:g} %"
+            why = f"{_share(slowed, jobs)}; one more would exceed {budget:g} %"
             _put(pool, PERCENT, pool.kept.get(PERCENT) or why)
         else:
             _put(pool, PERCENT, "")
-        return _late_words(pool, waits) if waits else None
+        return _late_reason(pool, waits) if waits else None
 
-    def _rest(self, pool: PoolRecord, why: str, now: float) -> None:
-        """Keep a pool while somebody of its group is late, as `why` says, and for a while after."""
+    def _pause(self, pool: PoolRecord, why: str, now: float) -> None:
+        """Suspend a pool while a job of its group is late (`why`), and for `LATE_REST` after."""
         if why:
             pool.rests_until = now + LATE_REST
-        if _group(pool) not in self._minded or pool.rests_until <= now:
+        if _group(pool) not in self._pausing_groups or pool.rests_until <= now:
             pool.rests_until = 0.0
             _put(pool, LATE, "")
             self._resting.discard(pool.name)
@@ -185,8 +190,8 @@ class GuardRails(StepObserver):
             _put(pool, LATE, pool.kept.get(LATE) or why)
             self._resting.add(pool.name)
 
-    def _tell(self, pool: PoolRecord) -> None:
-        """Have the core and people know where a pool's reasons are others than they were."""
+    def _announce(self, pool: PoolRecord) -> None:
+        """Tell the core, and report, if a pool's reasons have changed."""
         kept, told = pool.kept, pool.told
         if kept.keys() == told.keys():
             return
@@ -201,71 +206,79 @@ class GuardRails(StepObserver):
         for key in (HOURS, PERCENT, LATE, DRIFT):
             if (key in kept) is not (key in told):
                 kind = "lending_kept" if key in kept else "lending_resumed"
-                why = kept.get(key) or self._again(pool, key)
+                why = kept.get(key) or self._resume_reason(pool, key)
                 context.notify(kind, pool=pool.name, reason=key, why=why, lends=not kept)
 
     def reasons(self, pool: PoolRecord, now: float) -> dict[str, str]:
-        """Why a pool lends nothing, by kind, in words of this moment, and until when.
+        """Return why a pool must not lend and until when, by kind of reason, as of `now`.
 
-        `pool.kept` has the words with which it began. O(what is late, and the pool's loans).
+        `pool.kept` has the texts from when each reason began. O(late jobs, and the pool's loans).
         """
         self._accounts.settle()
-        return {kind: self._word(pool, kind, now) or why for kind, why in pool.kept.items()}
+        return {kind: self._reason(pool, kind, now) or why for kind, why in pool.kept.items()}
 
-    def _word(self, pool: PoolRecord, kind: str, now: float) -> str:
-        """Nothing where no more is known than what was said first."""
+    def _reason(self, pool: PoolRecord, kind: str, now: float) -> str:
+        """Return the current text of a reason; empty if the one in `pool.kept` is still current."""
         if kind == HOURS:
-            said = self._hours.words(pool, now)
+            said = self._hours.describe_pool(pool, now)
             return said and f"{said}; the next month begins at {moment(month_of(now)[1])}"
         if kind == PERCENT:
-            return self._percent_words(pool, now)
-        return self._rest_words(pool, now) if kind == LATE else ""
+            return self._percent_reason(pool, now)
+        return self._pause_reason(pool, now) if kind == LATE else ""
 
-    def _percent_words(self, pool: PoolRecord, now: float) -> str:
+    def _percent_reason(self, pool: PoolRecord, now: float) -> str:
         account, budget = self._book.accounts.get(pool.name), pool.slowed_budget_pct
         if account is None or pool.marks is None or budget is None:
             return ""
         late = _slowed(pool.marks, account, now)
-        said = _share(pool, late.slowed, late.jobs)
+        said = _share(late.slowed, late.jobs)
         if not budget:
-            return f"{said}, and none may: at 0 % it never lends"
+            return f"{said}; a budget of 0 % allows none, so the pool never lends"
         more = ceil((late.slowed + 1) * 100 / budget) - 1 - late.jobs
         if more <= 0:
-            return f"{said}: it lends again with the next decision"
-        again = f"it lends again after {more:,} more of which none does"
-        return f"{said}: one more would be more than {budget:g} %; {again}"
+            return f"{said}; lending resumes with the next scheduling pass"
+        again = f"lending resumes after {counted(more, 'more job')} without a slow one"
+        return f"{said}; one more would exceed {budget:g} %; {again}"
 
-    def _rest_words(self, pool: PoolRecord, now: float) -> str:
+    def _pause_reason(self, pool: PoolRecord, now: float) -> str:
         for other in self._pools:
             account = self._book.accounts.get(other.name)
-            minds = _minds(other) and _group(other) == _group(pool)
+            minds = _limits_slowed(other) and _group(other) == _group(pool)
             waits = late_of(account.clock, now).waiting if minds and account is not None else 0
             if waits:
-                return _late_words(other, waits)
+                return _late_reason(other, waits)
         if not pool.rests_until:
             return ""
-        return f"no job of its group is late any more: it lends again at {moment(pool.rests_until)}"
+        return f"no job of its group is late now; lending resumes at {moment(pool.rests_until)}"
 
-    def _again(self, pool: PoolRecord, kind: str) -> str:
-        """Why that keeps a pool from lending no more."""
+    def _resume_reason(self, pool: PoolRecord, kind: str) -> str:
+        """Return why a reason no longer holds."""
         now, account = self._context.now, self._book.accounts.get(pool.name)
         if kind == DRIFT:
-            return "its forecasts are wrong too often no more"
+            return "its forecasts are reliable again"
         if kind == LATE:
-            if any(_group(p) == _group(pool) for p in self._pools if _minds(p)):
+            if any(_group(p) == _group(pool) for p in self._pools if _limits_slowed(p)):
                 return f"no job of its group was late for {duration(LATE_REST)}"
-            return "no pool of its group has such a budget any more"
+            return "no pool of its group has a budget of slow jobs now"
         if kind == HOURS and pool.lend_budget_hours is not None:
-            return self._hours.words(pool, now)
-        if kind == PERCENT and _minds(pool) and pool.marks is not None and account is not None:
+            return self._hours.describe_pool(pool, now)
+        if (
+            kind == PERCENT
+            and _limits_slowed(pool)
+            and pool.marks is not None
+            and account is not None
+        ):
             late = _slowed(pool.marks, account, now)
-            said = _share(pool, late.slowed, late.jobs)
-            return f"{said}: with one more no more than {pool.slowed_budget_pct:g} %"
-        return "it has no such budget any more"
+            said = _share(late.slowed, late.jobs)
+            return f"{said}; one more would not exceed {pool.slowed_budget_pct:g} %"
+        return "the budget was removed"
 
 
 class _Slowed(NamedTuple):
-    """Jobs of a pool since its marks, with those that are late now; the next one will be late."""
+    """Slow jobs and all jobs of a pool since its marks, late ones included.
+
+    `waits` counts late pending jobs; `following` is when the next job will be late (seconds).
+    """
 
     slowed: int
     jobs: int
@@ -280,18 +293,18 @@ def _slowed(marks: tuple[int, int], account: Account, now: float) -> _Slowed:
     return _Slowed(slowed, jobs, waits, following)
 
 
-def _share(pool: PoolRecord, slowed: int, jobs: int) -> str:
-    return f"{slowed:,} of its {counted(jobs, 'job')} began later than in {pool.name} alone"
+def _share(slowed: int, jobs: int) -> str:
+    return f"{slowed:,} of its {counted(jobs, 'job')} started later than without sharing"
 
 
-def _late_words(pool: PoolRecord, waits: int) -> str:
+def _late_reason(pool: PoolRecord, waits: int) -> str:
     return (
-        f"{counted(waits, 'job')} of {pool.name} would run by now in {pool.name} alone: "
-        f"nothing is lent until {duration(LATE_REST)} after the last of these"
+        f"{counted(waits, 'pending job')} of {pool.name} would already run without sharing; "
+        f"lending resumes {duration(LATE_REST)} after the last of them has started"
     )
 
 
-def _minds(pool: PoolRecord) -> bool:
+def _limits_slowed(pool: PoolRecord) -> bool:
     return pool.slowed_budget_pct is not None
 
 
@@ -307,5 +320,5 @@ def _put(pool: PoolRecord, reason: str, why: str) -> None:
 
 
 def _group(pool: PoolRecord) -> GroupKey:
-    """Whom it lends with."""
+    """Return the key of a pool's sharing group."""
     return pool.group, "" if pool.share else pool.name

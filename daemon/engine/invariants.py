@@ -1,4 +1,4 @@
-"""Whether the daemon's book and the core say the same."""
+"""Checks that the book and the core agree."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sia.core.core import Core
 
 
 def check_book(book: Book, core: Core) -> None:
-    """Assert that each job is in the core where it should be, and nowhere else. O(n)."""
+    """Assert that each job is in the core exactly when it should be. O(n)."""
     known = dict(core.state.jobs)
     waiting = {job_id for pool in book.pools.values() for job_id in pool.waiting}
     for job_id, record in book.jobs.items():
@@ -29,18 +29,18 @@ def check_book(book: Book, core: Core) -> None:
         seatless = record.phase is JobPhase.STARTING and not record.placed
         assert (job_id in book.seatless) is seatless, job_id
     shown = [record.spec.id for record in book.newest()]
-    assert shown == [*reversed(book.jobs), *reversed(book.ended)], "lines of other jobs"
-    assert not known, f"jobs that only the core knows: {list(known)[:5]}"
+    assert shown == [*reversed(book.jobs), *reversed(book.ended)], "the index of jobs"
+    assert not known, f"jobs that only the core has: {list(known)[:5]}"
     _check_pools(book, core)
 
 
 def _check_pools(book: Book, core: Core) -> None:
-    """Assert that pools are the same, and windows of nodes that are there."""
-    assert book.pools.keys() == core.state.pools.keys(), "other pools"
+    """Assert that the pools agree and that the nodes of maintenance windows exist."""
+    assert book.pools.keys() == core.state.pools.keys(), "pools differ"
     for name, pool in book.pools.items():
         state = core.state.pools[name]
-        said = (pool.quota, *core_limits(pool), pool.weight)
-        assert said == (state.quota, state.lend_limit, state.borrow_limit, state.weight), name
+        expected = (pool.quota, *core_limits(pool), pool.weight)
+        assert expected == (state.quota, state.lend_limit, state.borrow_limit, state.weight), name
         assert state.group.name == (pool.group if pool.share else f"{name} alone"), name
     for window in book.windows.values():
         assert window.node in book.nodes, window

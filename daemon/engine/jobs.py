@@ -1,4 +1,4 @@
-"""The engine's part for jobs that wait: they are submitted, held, put in front, withdrawn."""
+"""Pending jobs: submission, hold, priority, cancellation."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from sia.model import Estimate, Job
 
 
 class Jobs:
-    """Takes jobs in, and moves them between the core's queues and outside."""
+    """Accepts jobs, and moves them in and out of the core's queues."""
 
     def __init__(self, context: StepContext) -> None:
-        """Work at this context."""
+        """Work on this context."""
         self._context = context
         self._book = context.book
 
     def submit(self, asked: Submit) -> Answer:
-        """Take a job in, unless it is there already. O(1)."""
+        """Accept a job, unless it exists already. O(1)."""
         spec, book = asked.spec, self._book
         known = book.job(spec.id)
         if known is not None:
@@ -34,7 +34,7 @@ class Jobs:
         wrong = self._wrong(spec)
         if wrong is not None:
             return wrong
-        run_time = _believed(asked.run_time, spec, spec.time_limit)
+        run_time = _estimate_of(asked.run_time, spec, spec.time_limit)
         record = JobRecord(
             spec, self._context.now, run_time, priority=spec.priority, by=asked.actor
         )
@@ -49,67 +49,78 @@ class Jobs:
         return Accepted()
 
     def _wrong(self, spec: JobSpec) -> Refused | None:
-        """Why this job cannot be taken, if so."""
+        """Return why a job cannot be accepted; None if it can."""
         book = self._book
         pool = book.pools.get(spec.pool)
         if pool is None:
             return _unfit(f"there is no pool {spec.pool!r}", name_a_pool(spec.pool, book.pools))
         if pool.state is PoolMode.DRAIN:
             return Refused(
-                409, "pool drains", f"pool {pool.name} takes no more jobs", "ask its owner"
+                409,
+                "pool is draining",
+                f"pool {pool.name} accepts no jobs while it drains",
+                "use another pool, or set its state to open",
             )
         if not 1 <= spec.gpus <= pool.quota:
             return _unfit(
-                f"{spec.gpus} GPUs never fit in pool {pool.name}, which has {pool.quota}",
-                f"ask for 1 to {pool.quota} GPUs, or have the pool's quota raised",
+                f"{spec.gpus} GPUs exceed the quota of pool {pool.name}: {pool.quota}",
+                f"request 1 to {pool.quota} GPUs, or ask an operator to raise the quota",
             )
-        if not self._placeable(spec):
+        if not self._fits_in_area(spec):
             return _unfit(
-                f"{spec.gpus} GPUs are in no one part of the cluster that pool {pool.name} may use"
-                + ("" if spec.nodes is None else f", on {spec.nodes} nodes alike"),
-                "ask for fewer, or for more jobs instead of a wide one",
+                f"no area that pool {pool.name} may use has {spec.gpus} GPUs"
+                + (
+                    "" if spec.nodes is None else f", the same number on each of {spec.nodes} nodes"
+                ),
+                "request fewer GPUs, or split the job",
             )
-        if not self._could(spec):
+        if not self._fits_in_cells(spec):
             return _unfit(
-                f"{spec.gpus} GPUs fit in no cells of pool {pool.name}",
-                f"ask for fewer, or have its cells changed; see: sia pool show {pool.name}",
+                f"no cell of pool {pool.name} has {spec.gpus} GPUs",
+                f"request fewer GPUs, or change its cells; see: sia pool show {pool.name}",
             )
         return _wrong_id(spec.id) or _wrong_times(spec) or self._wrong_array(spec)
 
-    def _could(self, spec: JobSpec) -> bool:
+    def _fits_in_cells(self, spec: JobSpec) -> bool:
         places = self._context.core.state.places
         return places is None or places.fits_quota(spec.pool, spec.gpus)
 
-    def _placeable(self, spec: JobSpec) -> bool:
-        """Whether it fits on all nodes of one area, were nobody else there. O(pools)."""
+    def _fits_in_area(self, spec: JobSpec) -> bool:
+        """Return whether the job would fit in one area if no other job ran. O(pools)."""
         areas, book = self._context.placement, self._book
         if areas is None or not (book.setup.areas or spec.nodes):
             return True
         own = book.pools[spec.pool]
         alike = (p.name for p in book.pools.values() if (p.share, p.group) == (True, own.group))
-        return any(areas.holds(spec, name) for name in (own.name, *(alike if own.share else ())))
+        return any(
+            areas.could_hold(spec, name) for name in (own.name, *(alike if own.share else ()))
+        )
 
     def _wrong_array(self, spec: JobSpec) -> Refused | None:
         book = self._book
         if spec.array is None:
             if spec.id in book.arrays:
-                return Refused(409, "id is taken", f"{spec.id!r} is an array", "take another id")
+                return Refused(
+                    409, "id is taken", f"an array has the id {spec.id!r}", "choose another id"
+                )
             return None
         index, size = spec.array
         name = array_of(spec)
         if not 0 <= index < size or spec.id != f"{name}.{index}" or not name:
-            return _unfit(f"{spec.id!r} is not job {index} of an array", "submit it as an array")
+            return _unfit(
+                f"{spec.id!r} is not the id of job {index} of an array", "submit the whole array"
+            )
         alike, seen = replace(spec, id=name, array=(0, size)), self._context.arrays
         if name not in seen or seen[name][0] != alike:
-            seen[name] = alike, self._wrong_whole(name, alike, size)
+            seen[name] = alike, self._wrong_siblings(name, alike, size)
         return seen[name][1]
 
-    def _wrong_whole(self, name: str, alike: JobSpec, size: int) -> Refused | None:
-        """Why none of an array's jobs can be taken, if one of them cannot. O(size)."""
+    def _wrong_siblings(self, name: str, alike: JobSpec, size: int) -> Refused | None:
+        """Return why no job of an array can be accepted because one of them cannot. O(size)."""
         book = self._book
         if book.job(name) is not None or book.arrays.get(name, (size, 0))[0] != size:
             return Refused(
-                409, "id is taken", f"{name!r} is a job, or another array", "take another id"
+                409, "id is taken", f"another job or array has the id {name!r}", "choose another id"
             )
         for i in range(size):
             known = book.job(f"{name}.{i}")
@@ -120,7 +131,7 @@ class Jobs:
         return _wrong_id(f"{name}.{size - 1}")
 
     def join(self, record: JobRecord) -> None:
-        """Have a job wait: in the core, or outside of it while its pool is on hold. O(1)."""
+        """Queue a job: in the core, or outside of it while its pool is on hold. O(1)."""
         record.phase = JobPhase.PENDING
         pool = self._book.pools[record.spec.pool]
         if pool.state is PoolMode.HOLD:
@@ -129,7 +140,7 @@ class Jobs:
             self._enter(record)
 
     def _enter(self, record: JobRecord) -> None:
-        """Into the core, under an id that was never there before."""
+        """Submit a job to the core, under an id that it has never had before."""
         spec = record.spec
         record.core = f"{spec.id}{STAY}{record.stays}" if record.stays else spec.id
         if record.stays or self._context.now > record.submitted:
@@ -139,39 +150,39 @@ class Jobs:
         self._context.events.append(JobSubmitted(self._context.now, job, record.run_time))
 
     def leave(self, record: JobRecord) -> None:
-        """Have a job wait no longer. O(1)."""
+        """Take a pending job out of its queue. O(1)."""
         if record.core:
             self._context.events.append(JobCancelled(self._context.now, record.core))
             record.core = ""
         else:
             self._book.pools[record.spec.pool].waiting.pop(record.spec.id, None)
 
-    def all_out(self, pool: PoolRecord) -> None:
-        """Have all jobs of a pool wait outside the core, in their order. O(n)."""
+    def move_out(self, pool: PoolRecord) -> None:
+        """Move all pending jobs of a pool out of the core, in order. O(n)."""
         core = self._context.core.state
         ids = [job.job.id for job in core.pools[pool.name].waiting()]
         ids += [e.job.id for e in self._context.events if type(e) is JobSubmitted]
         for core_id in ids:
-            record = self._waits(core_id)
+            record = self._pending(core_id)
             if record is not None and record.spec.pool == pool.name:
                 self.leave(record)
                 pool.waiting[record.spec.id] = None
 
-    def _waits(self, core_id: str) -> JobRecord | None:
-        """The job that waits in the core under this id."""
+    def _pending(self, core_id: str) -> JobRecord | None:
+        """Return the pending job that has this id in the core; None if there is none."""
         record = self._book.jobs.get(job_of(core_id))
         if record is None or record.phase is not JobPhase.PENDING or record.core != core_id:
             return None
         return record
 
-    def all_in(self, pool: PoolRecord) -> None:
-        """Have all jobs that wait outside the core wait in it, in their order. O(n)."""
+    def move_in(self, pool: PoolRecord) -> None:
+        """Move all pending jobs of a pool into the core, in order. O(n)."""
         for job_id in pool.waiting:
             self._enter(self._book.jobs[job_id])
         pool.waiting = {}
 
     def cancel(self, asked: Cancel) -> Answer:
-        """Withdraw a job or an array, or end what runs of it. O(size)."""
+        """Cancel pending jobs and end running ones, of a job or array. O(size)."""
         return self._each(asked.job, lambda record: self._cancel(record, asked.actor))
 
     def _cancel(self, record: JobRecord, actor: str) -> Answer:
@@ -182,7 +193,7 @@ class Jobs:
                 return _SAME
             self.stop(record, "cancelled")
             return Accepted()
-        if record.phase is JobPhase.STARTING:  # the backend has not heard of it
+        if record.phase is JobPhase.STARTING:  # the backend has no order for it
             self._context.release_gpus(record)
         elif record.phase is JobPhase.PENDING:
             self.leave(record)
@@ -190,13 +201,13 @@ class Jobs:
         return Accepted()
 
     def stop(self, record: JobRecord, why: str) -> None:
-        """Have the backend end a job."""
+        """Order the backend to end a job."""
         record.phase, record.stop = JobPhase.ENDING, why
         self._context.effects.append(StopEffect(record.spec.id, record.attempt, "end"))
         self._context.notify("ending", job=record.spec.id, pool=record.spec.pool, why=why)
 
     def finish(self, record: JobRecord, phase: JobPhase, why: str) -> None:
-        """A job is over."""
+        """Record that a job has ended."""
         context, spec = self._context, record.spec
         record.phase, record.why, record.ended = phase, why, context.now
         self._book.end(record)
@@ -208,21 +219,21 @@ class Jobs:
         )  # fmt: skip
 
     def hold(self, asked: Hold) -> Answer:
-        """Have a waiting job, or those of an array, wait until released. O(size)."""
+        """Hold a pending job, or those of an array. O(size)."""
         return self._each(asked.job, self._hold)
 
     def _hold(self, record: JobRecord) -> Answer:
         if record.phase is JobPhase.HELD:
             return _SAME
         if record.phase is not JobPhase.PENDING:
-            return _waits_not(record)
+            return _not_pending(record)
         self.leave(record)
         record.phase = JobPhase.HELD
         self._context.notify("held", job=record.spec.id, pool=record.spec.pool)
         return Accepted()
 
     def release(self, asked: Release) -> Answer:
-        """Have a held job, or those of an array, wait to be started again. O(size)."""
+        """Release a held job, or those of an array. O(size)."""
         return self._each(asked.job, self._release)
 
     def _release(self, record: JobRecord) -> Answer:
@@ -233,14 +244,14 @@ class Jobs:
         return Accepted()
 
     def set_priority(self, asked: SetPriority) -> Answer:
-        """Put a waiting job, or those of an array, elsewhere in its queue. O(size)."""
+        """Change the priority of a pending job, or those of an array. O(size)."""
         return _wrong_priority(asked.priority) or self._each(
             asked.job, lambda record: self._set_priority(record, asked.priority)
         )
 
     def _set_priority(self, record: JobRecord, priority: int) -> Answer:
         if record.phase not in (JobPhase.PENDING, JobPhase.HELD):
-            return _waits_not(record)
+            return _not_pending(record)
         if record.priority == priority:
             return _SAME
         record.priority = priority
@@ -252,7 +263,7 @@ class Jobs:
         return Accepted()
 
     def _each(self, job_id: str, do: Callable[[JobRecord], Answer]) -> Answer:
-        """The job of that name, or all of an array: refused if each is."""
+        """Do it for a job, or each job of an array; refused only if it is for all."""
         answers = [do(record) for record in self._book.named(job_id)]
         if not answers:
             return unknown_job(job_id)
@@ -260,20 +271,20 @@ class Jobs:
         return next((a for a in done if a.new), done[0]) if done else answers[0]
 
     def estimate(self, news: Estimated) -> Answer:
-        """Waiting jobs are thought to run for another time; others are left out."""
-        told = []
+        """Set run time estimates of pending jobs; other jobs are ignored."""
+        estimates = []
         for core_id, run_time in news.estimates:
-            record = self._waits(core_id)
+            record = self._pending(core_id)
             if record is not None:
-                record.run_time = _believed(run_time, record.spec, record.bound)
-                told.append(Estimate(core_id, record.run_time))
-        self._think(told)
+                record.run_time = _estimate_of(run_time, record.spec, record.bound)
+                estimates.append(Estimate(core_id, record.run_time))
+        self._update_estimates(estimates)
         return Accepted()
 
-    def bound_moved(self, record: JobRecord, before: float | None) -> None:
-        """A job that waits has another limit: it is thought to run no longer than that.
+    def limit_changed(self, record: JobRecord, before: float | None) -> None:
+        """Adjust a pending job's estimate to its new time limit.
 
-        Where it was thought to run up to the limit `before`, up to the new one.
+        An estimate that was cut at the limit `before` becomes the new limit.
         """
         limit = record.bound
         if record.phase not in (JobPhase.PENDING, JobPhase.HELD) or limit is None:
@@ -281,18 +292,18 @@ class Jobs:
         capped = before is not None and record.run_time >= before
         record.run_time = limit if capped else min(record.run_time, limit)
         if record.core:
-            self._think([Estimate(record.core, record.run_time)])
+            self._update_estimates([Estimate(record.core, record.run_time)])
 
-    def _think(self, told: list[Estimate]) -> None:
-        if told and self._context.core.policy.needs.updates:
-            self._context.events.append(RunTimesUpdated(self._context.now, told))
+    def _update_estimates(self, estimates: list[Estimate]) -> None:
+        if estimates and self._context.core.policy.needs.updates:
+            self._context.events.append(RunTimesUpdated(self._context.now, estimates))
 
 
 _SAME = Accepted(new=False)
 
 
 def core_job(record: JobRecord, now: float) -> Job:
-    """A job as the core knows it."""
+    """Return a job as the core represents it."""
     spec = record.spec
     return Job(
         record.core, spec.pool, now, spec.gpus, spec.user, spec.kind,
@@ -300,13 +311,10 @@ def core_job(record: JobRecord, now: float) -> Job:
     )  # fmt: skip
 
 
-def _believed(foreseen: float, spec: JobSpec, limit: float | None) -> float:
-    """How long a job is thought to run: what its owner says counts where nothing is foreseen.
-
-    No job runs beyond its limit.
-    """
-    foreseen = foreseen or spec.run_time or UNKNOWN_RUN_TIME
-    return foreseen if limit is None else min(foreseen, limit)
+def _estimate_of(forecast: float, spec: JobSpec, limit: float | None) -> float:
+    """Return the run time estimate: the forecast, else the owner's, at most the time limit."""
+    estimate = forecast or spec.run_time or UNKNOWN_RUN_TIME
+    return estimate if limit is None else min(estimate, limit)
 
 
 def answer_to_resubmit(known: JobRecord, spec: JobSpec) -> Answer:
@@ -329,7 +337,7 @@ def id_taken(job_id: str) -> Refused:
         409,
         "id is taken",
         f"another job has the id {job_id!r}",
-        "take another id, or submit exactly the same",
+        "choose another id, or resubmit the job unchanged",
     )
 
 
@@ -337,13 +345,13 @@ def _wrong_id(text: str) -> Refused | None:
     if 0 < len(text) <= MAX_ID and text.isprintable():
         return None
     return _unfit(
-        f"the id {text[: MAX_ID + 1]!r} is none",
-        f"write 1 to {MAX_ID} characters without control characters",
+        f"{text[: MAX_ID + 1]!r} is not a valid id",
+        f"use 1 to {MAX_ID} printable characters",
     )
 
 
 def _wrong_times(spec: JobSpec) -> Refused | None:
-    """Bounds of what the wire may carry all the same."""
+    """Check the bounds of times, which the wire format does not restrict."""
     bounds = {
         "time_limit": (spec.time_limit, MAX_TIME_LIMIT),
         "warn": (spec.warn, MAX_TIME_LIMIT),
@@ -353,35 +361,37 @@ def _wrong_times(spec: JobSpec) -> Refused | None:
     }
     for name, (value, most) in bounds.items():
         if value is not None and not 0 <= value <= most:
-            return _unfit(f"{name} is {value}", f"write 0 to {most:g} seconds")
+            return _unfit(f"{name} must be 0 to {most:g} seconds (got {value:g})", f"change {name}")
     return _wrong_priority(spec.priority)
 
 
 def _wrong_priority(priority: int) -> Refused | None:
     if abs(priority) <= MAX_PRIORITY:
         return None
-    return _unfit(f"the priority {priority}", f"write -{MAX_PRIORITY} to {MAX_PRIORITY}")
+    return _unfit(
+        f"priority must be -{MAX_PRIORITY} to {MAX_PRIORITY} (got {priority})", "change priority"
+    )
 
 
-def _unfit(detail: str, mend: str) -> Refused:
-    return Refused(422, "cannot be", detail, mend)
+def _unfit(detail: str, fix: str) -> Refused:
+    return Refused(422, "invalid", detail, fix)
 
 
 def _has_ended(record: JobRecord) -> Refused:
     return Refused(
         409,
-        "job is over",
+        "job has ended",
         f"job {record.spec.id} is {record.phase.value}",
-        "only a job that waits or runs can be changed",
+        "only pending and running jobs can be changed",
     )
 
 
-def _waits_not(record: JobRecord) -> Refused:
+def _not_pending(record: JobRecord) -> Refused:
     if record.phase in OVER:
         return _has_ended(record)
     return Refused(
         409,
-        "job does not wait",
+        "job is not pending",
         f"job {record.spec.id} is {record.phase.value}",
-        "only a job that waits can be held or put in front; cancel it instead",
+        "only pending jobs can be held or reordered; cancel the job instead",
     )

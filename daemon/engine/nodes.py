@@ -1,4 +1,4 @@
-"""The engine's part for nodes: they are drained, maintained, and take jobs again."""
+"""Nodes: drain, undrain, maintenance, and what the backend reports."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from daemon.model.timers import Timer
 from sia.events import NodeBack, NodeOut
 
 OVER, BEGIN = "maintenance 1 ends", "maintenance 2 begins"
-"""Kinds of timers: of two windows end to end the first is over before the second begins."""
+"""Kinds of timers. They sort so that of two adjacent windows the first ends before the second
+begins."""
 
 OPERATOR, CONFIG, BACKEND = "operator", "config", "backend"
-"""Who takes nodes out, besides maintenance."""
+"""Sources of reasons why a node is out, besides maintenance windows."""
 
 
 class NodeStates:
-    """A node is out as long as anybody has a reason for it."""
+    """Tracks the reasons why nodes are out; a node is out while it has one."""
 
     def __init__(self, context: StepContext) -> None:
-        """Work at this context."""
+        """Work on this context."""
         self._context = context
         self._book = context.book
 
     def drain(self, asked: Drain) -> Answer:
-        """Place nothing more on a node. O(its cells)."""
+        """Drain a node: no more jobs start on it. O(its cells)."""
         node = self._book.nodes.get(asked.node)
         if node is None:
             return self._unknown(asked.node)
@@ -36,10 +37,10 @@ class NodeStates:
         return Accepted()
 
     def resume(self, asked: Resume) -> Answer:
-        """Place jobs on a node again, unless it is being maintained. O(its cells).
+        """Undrain a node, unless it is in maintenance. O(its cells).
 
-        Who drained a node that the cells file calls bad gives it back as bad; to resume that one
-        is to say that it is well again.
+        A node that the cells file marks as bad stays bad after its drain is ended; undraining it
+        once more says that it works again.
         """
         node = self._book.nodes.get(asked.node)
         if node is None:
@@ -50,22 +51,22 @@ class NodeStates:
         if busy:
             return Refused(
                 409,
-                "node is maintained",
+                "node is in maintenance",
                 f"node {node.name} is out for {', '.join(busy)}",
-                "cancel the maintenance, or wait until it is over",
+                "cancel the maintenance, or wait until it ends",
             )
         if OPERATOR not in node.reasons and BACKEND in node.reasons:
             return Refused(
                 409,
                 "node is down",
-                f"node {node.name} is out by its own cluster: {node.reasons[BACKEND]}",
-                "have it take jobs there; it then does here too",
+                f"the backend reports node {node.name} as out: {node.reasons[BACKEND]}",
+                "return the node to service in the backend",
             )
         self._bring_back(node, OPERATOR if OPERATOR in node.reasons else CONFIG)
         return Accepted()
 
     def down(self, seen: NodeDown) -> Answer:
-        """A node is out for the backend. O(its cells)."""
+        """Record that the backend reports a node as out. O(its cells)."""
         node = self._book.nodes.get(seen.node)
         if node is None:
             return self._unknown(seen.node)
@@ -75,7 +76,7 @@ class NodeStates:
         return Accepted()
 
     def up(self, seen: NodeUp) -> Answer:
-        """A node is not out for the backend any more. O(its cells)."""
+        """Record that the backend reports a node as in. O(its cells)."""
         node = self._book.nodes.get(seen.node)
         if node is None:
             return self._unknown(seen.node)
@@ -85,7 +86,7 @@ class NodeStates:
         return Accepted()
 
     def maintain(self, asked: Maintain) -> Answer:
-        """A node will be out for a while. O(log n)."""
+        """Plan a maintenance window. O(log n)."""
         windows = self._book.windows
         wanted = MaintenanceWindow(asked.id, asked.node, asked.start, asked.end, asked.why)
         known = windows.get(asked.id)
@@ -97,17 +98,17 @@ class NodeStates:
         if not asked.start < asked.end or asked.end <= self._context.now:
             return Refused(
                 422,
-                "cannot be",
+                "invalid",
                 f"maintenance {asked.id} would end "
-                + ("before it begins" if asked.end > self._context.now else "before now"),
-                "name a start, and an end after it that is to come",
+                + ("before it begins" if asked.end > self._context.now else "in the past"),
+                "give an end in the future and after the start",
             )
         if len(windows) >= MAX_MAINTENANCE:
             return Refused(
                 409,
-                "too many",
-                f"there are {MAX_MAINTENANCE} maintenance windows",
-                "cancel some that are not needed",
+                "too many maintenance windows",
+                f"there are already {MAX_MAINTENANCE} maintenance windows",
+                "cancel windows that are not needed",
             )
         windows[asked.id] = wanted
         self.set_timers(wanted)
@@ -116,23 +117,26 @@ class NodeStates:
         return Accepted()
 
     def set_timers(self, window: MaintenanceWindow) -> None:
-        """Look at a window again when it begins and ends. O(log n)."""
+        """Set the timers of a window's begin and end. O(log n)."""
         if not window.begun:
             self._context.timers.set(Timer(window.start, BEGIN, window.id))
         self._context.timers.set(Timer(window.end, OVER, window.id))
 
     def cancel(self, asked: CancelMaintenance) -> Answer:
-        """A node is not out for that, or no longer. O(its cells)."""
+        """Cancel or end a maintenance window. O(its cells)."""
         window = self._book.windows.get(asked.id)
         if window is None:
             return Refused(
-                404, "no such maintenance", f"there is no {asked.id!r}", "see: sia maintenance list"
+                404,
+                "no such maintenance",
+                f"there is no maintenance {asked.id!r}",
+                "see: sia maintenance list",
             )
         self._end(window)
         return Accepted()
 
     def due(self, timer: Timer) -> None:
-        """A window begins or ends, if it is still there."""
+        """Begin or end a window, if it still exists."""
         window = self._book.windows.get(timer.name)
         if window is None or timer.time != (window.end if timer.kind == OVER else window.start):
             return
@@ -146,16 +150,15 @@ class NodeStates:
             window.id, window.node, window.start, window.end, window.why, begun=True
         )
         self._book.windows[window.id] = begun
-        node = self._book.nodes.get(window.node)
-        if node is not None:  # older snapshots have windows of nodes that are gone
-            self._take_out(node, _name(window), window.why or "maintenance")
+        node = self._book.nodes[window.node]
+        self._take_out(node, _name(window), window.why or "maintenance")
 
     def _end(self, window: MaintenanceWindow) -> None:
         del self._book.windows[window.id]
         for kind in (BEGIN, OVER):
             self._context.timers.drop(kind, window.id)
-        node = self._book.nodes.get(window.node)
-        if node is not None and _name(window) in node.reasons:
+        node = self._book.nodes[window.node]
+        if _name(window) in node.reasons:
             self._bring_back(node, _name(window))
 
     def _take_out(self, node: NodeRecord, who: str, why: str) -> None:
@@ -165,7 +168,7 @@ class NodeStates:
             return
         context = self._context
         if context.core.state.places is not None:
-            self._turn(node.name)
+            self._separate(node.name)
             context.events.append(NodeOut(context.now, node.name, why))
         elif context.placement is not None:
             context.placement.out(node.name)
@@ -178,23 +181,26 @@ class NodeStates:
             return
         context = self._context
         if context.core.state.places is not None:
-            self._turn(node.name)
+            self._separate(node.name)
             context.events.append(NodeBack(context.now, node.name))
         elif context.placement is not None:
             context.placement.back(node.name)
             context.changed_nodes[node.name] = None
         context.notify("node_back", node=node.name)
 
-    def _turn(self, node: str) -> None:
-        """Have the core hear of what was before: at one instant, nodes come back after they go."""
+    def _separate(self, node: str) -> None:
+        """Flush if an event of this node is pending.
+
+        At one instant the core applies returns after losses, whatever their order.
+        """
         for event in self._context.events:
             if isinstance(event, NodeOut | NodeBack) and event.node == node:
                 self._context.flush()
                 return
 
     def _unknown(self, node: str) -> Refused:
-        names = ", ".join(list(self._book.nodes)[:8]) or "none: declare [[node]] or cells"
-        return Refused(404, "no such node", f"there is no node {node!r}", f"there is {names}")
+        names = ", ".join(list(self._book.nodes)[:8]) or "none; declare [[node]] or cells"
+        return Refused(404, "no such node", f"there is no node {node!r}", f"nodes: {names}")
 
 
 def _name(window: MaintenanceWindow) -> str:
@@ -203,5 +209,5 @@ def _name(window: MaintenanceWindow) -> str:
 
 def _taken(window_id: str) -> Refused:
     return Refused(
-        409, "id is taken", f"another maintenance has the id {window_id!r}", "take another id"
+        409, "id is taken", f"another maintenance has the id {window_id!r}", "choose another id"
     )

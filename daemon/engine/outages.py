@@ -1,7 +1,8 @@
-"""The engine's part for GPUs that quotas count and that are on nodes that are out, without cells.
+"""GPUs of quotas that are on nodes that are out, for daemons without cells.
 
-What may be lent comes from quotas, not from nodes. So the core is told what is out, and leaves as
-many idle (`GpusOut`): else a guest would be on the GPUs that are left when their owner comes.
+What may be lent follows from quotas, not from nodes. So the core is told how many GPUs are out
+(`GpusOut`) and keeps as many idle: otherwise a guest would be on the GPUs that are left when their
+owner needs them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from sia.events import GpusOut
 
 
 class OutageChange(NamedTuple):
-    """Something that is to happen at a time: a node goes or comes back, or a quota is another."""
+    """A planned change at a time: a node goes out or comes back, or a quota changes."""
 
     time: float
     node: str = ""
@@ -25,38 +26,39 @@ class OutageChange(NamedTuple):
 
 
 class AreaGroup:
-    """Nodes that are an area, or several with nodes in common, and the pools that have no others.
+    """Nodes of one or several areas, and the pools that can use no other nodes.
 
     Attributes:
-        owned: GPUs of these pools: their quotas, and what runs beyond a quota that was lowered.
+        owned: GPUs of these pools: their quotas, or their running jobs after a quota was lowered.
         inside: GPUs of nodes that are in.
-        out: Those of nodes that are out.
+        out: GPUs of nodes that are out.
     """
 
     def __init__(self, pools: Iterable[str], nodes: Iterable[str]) -> None:
-        """By names; nothing is counted yet."""
+        """Create it from names, with all counts 0."""
         self.pools, self.nodes = frozenset(pools), frozenset(nodes)
         self.owned = self.inside = self.out = 0
 
     @property
     def short(self) -> int:
-        """GPUs that are owned, and out."""
+        """GPUs that the pools own and that are out."""
         return min(self.out, max(0, self.owned - self.inside))
 
     def turn(self, gpus: int, *, out: bool) -> None:
-        """A node with so many GPUs goes, or comes back."""
+        """Count a node that goes out or comes back."""
         self.out += gpus if out else -gpus
         self.inside -= gpus if out else -gpus
 
 
 class AreaSet:
-    """Areas that are linked by nodes in common: what is out of them no others make up for.
+    """Areas that share nodes with each other, directly or indirectly.
 
-    The whole may have enough where one of its areas has not: the worst of them counts.
+    GPUs that are out of them cannot be replaced from elsewhere. The whole may have enough GPUs when
+    one of its areas has not, so the worst part counts.
     """
 
     def __init__(self, parts: Iterable[AreaGroup]) -> None:
-        """The whole, and each area."""
+        """Create it from the whole and each of its areas."""
         self.parts = tuple(parts)
 
     @property
@@ -65,8 +67,8 @@ class AreaSet:
         return max(part.short for part in self.parts)
 
 
-def lots_of(book: Book) -> list[AreaSet]:
-    """All pools and nodes; one lot where there are no areas. O(areas² + nodes of areas)."""
+def area_sets_of(book: Book) -> list[AreaSet]:
+    """Group all pools and nodes; one set if there are no areas. O(areas² + nodes of areas)."""
     areas = book.setup.areas
     if not areas:
         return [AreaSet([AreaGroup(book.pools, book.nodes)])]
@@ -92,30 +94,30 @@ def lots_of(book: Book) -> list[AreaSet]:
 
 
 class OutageCount:
-    """What is out, by parts; kept up to date."""
+    """Counts GPUs that are out, by area."""
 
     def __init__(self, book: Book) -> None:
-        """Of the present. O(pools + nodes of areas)."""
-        self.lots = lots_of(book)
+        """Count the present state. O(pools + nodes of areas)."""
+        self.sets = area_sets_of(book)
         self._gpus = {name: len(node.gpus) for name, node in book.nodes.items()}
         self._of_node: dict[str, list[AreaGroup]] = {name: [] for name in book.nodes}
         self._of_pool: dict[str, list[AreaGroup]] = {name: [] for name in book.pools}
-        self._lot_of: dict[str, AreaSet] = {}
-        for lot in self.lots:
+        self._set_of: dict[str, AreaSet] = {}
+        for lot in self.sets:
             for part in lot.parts:
                 for name in part.nodes:
                     self._of_node[name].append(part)
                     part.inside += self._gpus[name]
                 for name in part.pools:
                     self._of_pool[name].append(part)
-                    self._lot_of[name] = lot
+                    self._set_of[name] = lot
         self._out: set[str] = set()
         self._owned = dict.fromkeys(book.pools, 0)
         for name, node in book.nodes.items():
             self.turn(name, out=bool(node.reasons))
 
     def turn(self, node: str, *, out: bool) -> None:
-        """A node is out, or in. O(areas that have it)."""
+        """Count a node as out or in. O(its areas)."""
         if (node in self._out) is out:
             return
         self._out ^= {node}
@@ -123,7 +125,7 @@ class OutageCount:
             part.turn(self._gpus[node], out=out)
 
     def own(self, pool: str, gpus: int) -> None:
-        """A pool has so many. O(areas that have its own)."""
+        """Count a pool's GPUs. O(its areas)."""
         more = gpus - self._owned[pool]
         if more:
             self._owned[pool] = gpus
@@ -131,31 +133,33 @@ class OutageCount:
                 part.owned += more
 
     def short(self, pools: Iterable[str]) -> int:
-        """GPUs that are out of those that a sharing group uses. O(pools)."""
-        return sum(lot.short for lot in dict.fromkeys(self._lot_of[name] for name in pools))
+        """Return the GPUs out of those that a sharing group uses. O(pools)."""
+        return sum(lot.short for lot in dict.fromkeys(self._set_of[name] for name in pools))
 
 
 class Outages(StepObserver):
-    """Tells the core what is out."""
+    """Tells the core how many GPUs of each sharing group are out."""
 
     def __init__(self, context: StepContext) -> None:
-        """Work at this context."""
+        """Work on this context."""
         self._context = context
         self._count = OutageCount(context.book) if context.placement is not None else None
-        self._over = False  # some pool runs more than its quota: looked at until it does not
+        self._overcommitted = False  # whether a pool runs more than its quota
 
     def before_pass(self) -> None:
-        """Tell the core where it is other than it knows.
+        """Tell the core where the number has changed.
 
-        Nothing where no node and no quota has changed; O(nodes that did) and O(pools) else.
+        O(1) if no node and no quota has changed; else O(nodes that have + pools).
         """
         context, count = self._context, self._count
-        if count is None or not (context.changed_nodes or context.quotas_changed or self._over):
+        if count is None or not (
+            context.changed_nodes or context.quotas_changed or self._overcommitted
+        ):
             return
         for node in context.changed_nodes:
             count.turn(node, out=bool(context.book.nodes[node].reasons))
-        if context.quotas_changed or self._over:
-            self._over = self._own(count)
+        if context.quotas_changed or self._overcommitted:
+            self._overcommitted = self._own(count)
         context.changed_nodes, context.quotas_changed = {}, False
         context.events += (
             GpusOut(context.now, group.first, gpus)
@@ -164,9 +168,9 @@ class Outages(StepObserver):
         )
 
     def ahead(self, edges: Iterable[OutageChange]) -> Iterator[GpusOut]:
-        """What the core would be told of things to come, in order of time.
+        """Yield the events that planned changes will cause, in order of time.
 
-        O(pools + nodes of areas), and O(pools) for each. Quotas are as they are but for these.
+        Other quotas stay as they are. O(pools + nodes of areas), and O(pools) for each change.
         """
         if self._count is None:
             return
@@ -185,7 +189,7 @@ class Outages(StepObserver):
             known = shorts
 
     def _own(self, count: OutageCount) -> bool:
-        """Count quotas anew; whether some pool runs more than its own."""
+        """Count quotas again; return whether a pool runs more than its quota."""
         over = False
         pools = self._context.core.state.pools
         for name, record in self._context.book.pools.items():
@@ -195,19 +199,21 @@ class Outages(StepObserver):
         return over
 
     def _shorts(self, count: OutageCount) -> list[int]:
-        """Of each sharing group."""
-        if not any(lot.short for lot in count.lots):
+        """Return the GPUs out, by sharing group."""
+        if not any(lot.short for lot in count.sets):
             return [0] * len(self._context.core.state.groups)
         groups = self._context.core.state.groups
         return [count.short(pool.name for pool in group.pools) for group in groups]
 
     def check(self) -> None:
-        """Assert that what is counted is so, and that the core knows it. O(pools + nodes)."""
+        """Assert that the counts are right and that the core has them. O(pools + nodes)."""
         context, count = self._context, self._count
-        if count is None or context.changed_nodes or context.quotas_changed or self._over:
+        if count is None or context.changed_nodes or context.quotas_changed or self._overcommitted:
             return
         anew = OutageCount(context.book)
         self._own(anew)
         assert self._shorts(anew) == self._shorts(count), "GPUs that are out"
         groups = context.core.state.groups
-        assert self._shorts(count) == [group.out for group in groups], "GPUs that are known as out"
+        assert self._shorts(count) == [group.out for group in groups], (
+            "GPUs that the core counts as out"
+        )

@@ -1,7 +1,7 @@
-"""Which GPUs are in use, by number: what the core only counts.
+"""Which GPUs are in use, by node and index; the core only counts them.
 
-Without cells the engine gives jobs their numbers here; with cells the core names them. Either way
-a job gets GPUs only once whoever had them is gone.
+Without cells the engine assigns GPUs here; with cells the core does. A job gets GPUs only once
+their previous job is gone.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from sia.model import Nodes
 
 
 class Placement:
-    """The GPUs of nodes, lowest numbers first, on the node with fewest free ones that will do.
+    """Free GPUs by node: best fit, lowest index first.
 
     Attributes:
-        there: GPUs of nodes that are not out.
+        there: GPUs of nodes that are in.
         spare: Those of them that are free.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        """All are free, and no node is out."""
+        """Start with all GPUs free and no node out."""
         self._free: dict[str, SortedList[int]] = {n.name: SortedList(n.gpus) for n in nodes}
         self._gpus = {name: len(free) for name, free in self._free.items()}
         self._names = list(self._free)
@@ -37,21 +37,21 @@ class Placement:
             self._put(name)
 
     def out(self, node: str) -> None:
-        """Give nobody GPUs of a node. O(log nodes)."""
+        """Stop assigning GPUs of a node. O(log nodes)."""
         if node not in self._out:
             self._pick(node)
             self._out[node] = None
             self.there -= self._gpus[node]
 
     def back(self, node: str) -> None:
-        """Give GPUs of a node again. O(log nodes)."""
+        """Assign GPUs of a node again. O(log nodes)."""
         if node in self._out:
             del self._out[node]
             self._put(node)
             self.there += self._gpus[node]
 
     def _put(self, node: str) -> None:
-        """Have a node found by its free GPUs, if it is not out."""
+        """List a node by its free GPUs, unless it is out."""
         free = len(self._free[node])
         if free and node not in self._out:
             if free not in self._with:
@@ -60,7 +60,7 @@ class Placement:
             self.spare += free
 
     def _pick(self, node: str) -> None:
-        """Have it not found."""
+        """Remove a node from the list."""
         free = len(self._free[node])
         if free and node not in self._out:
             nodes = self._with[free]
@@ -71,56 +71,59 @@ class Placement:
 
     @property
     def nodes(self) -> list[str]:
-        """All of them."""
+        """Names of the nodes."""
         return self._names
 
-    def could(self, gpus: int, nodes: int | None = None) -> bool:
-        """Whether so many would be found, were all free that are not out. O(nodes)."""
+    def fits_when_empty(self, gpus: int, nodes: int | None = None) -> bool:
+        """Return whether a request would fit if all GPUs of nodes that are in were free.
+
+        O(nodes).
+        """
         if nodes is None:
             return gpus <= self.there
         sizes = (size for name, size in self._gpus.items() if name not in self._out)
         return gpus % nodes == 0 and sum(size >= gpus // nodes for size in sizes) >= nodes
 
     def find(self, gpus: int, nodes: int | None = None) -> Nodes | None:
-        """GPUs for a job, on one node if any has as many; None if there are too few.
+        """Find free GPUs, on one node if possible; None if there are too few.
 
-        With `nodes`, on so many, the same number on each. O(log nodes), and O(those it is on)
-        where it is on several.
+        With `nodes`, the same number on each of that many nodes. O(log nodes), and O(its nodes)
+        where the job is on several.
         """
         if gpus > self.spare:
             return None
         if nodes is not None:
-            return self._find_alike(gpus, nodes)
+            return self._find_even(gpus, nodes)
         fits = next(self._with.irange(gpus), None)
         if fits is not None:
-            return (self._some(self._with[fits][0], gpus),)
+            return (self._take_first(self._with[fits][0], gpus),)
         found = []
         for many in reversed(self._with):
             for node in self._with[many]:
-                found.append(self._some(node, min(many, gpus)))
+                found.append(self._take_first(node, min(many, gpus)))
                 gpus -= many
                 if gpus <= 0:
                     return tuple(found)
-        raise AssertionError("fewer GPUs are free than were counted")
+        raise AssertionError("fewer GPUs are free than `spare` says")
 
-    def _find_alike(self, gpus: int, nodes: int) -> Nodes | None:
+    def _find_even(self, gpus: int, nodes: int) -> Nodes | None:
         each, rest = divmod(gpus, nodes)
         if rest or not each:
             return None
         found: list[tuple[str, tuple[int, ...]]] = []
         for many in self._with.irange(each):
             for node in self._with[many]:
-                found.append(self._some(node, each))
+                found.append(self._take_first(node, each))
                 if len(found) == nodes:
                     return tuple(found)
         return None
 
-    def _some(self, node: int, gpus: int) -> tuple[str, tuple[int, ...]]:
+    def _take_first(self, node: int, gpus: int) -> tuple[str, tuple[int, ...]]:
         name = self._names[node]
         return name, tuple(self._free[name][:gpus])
 
     def take(self, nodes: Nodes) -> None:
-        """These are in use from now on. O(log nodes) each."""
+        """Mark GPUs as used. O(log nodes) each."""
         for name, gpus in nodes:
             self._pick(name)
             free = self._free[name]
@@ -129,18 +132,18 @@ class Placement:
             self._put(name)
 
     def free(self, nodes: Nodes) -> None:
-        """These are not any more. O(log nodes) each."""
+        """Mark GPUs as free. O(log nodes) each."""
         for name, gpus in nodes:
             self._pick(name)
             self._free[name].update(gpus)
             self._put(name)
 
     def check(self, gpus: Mapping[str, tuple[int, ...]], used: Iterable[Nodes]) -> None:
-        """Assert that these are in use, each once, and all others free. O(GPUs)."""
+        """Assert that exactly these GPUs are in use, each once. O(GPUs)."""
         left = {name: set(numbers) for name, numbers in gpus.items()}
         for nodes in used:
             for name, numbers in nodes:
-                assert left[name] >= set(numbers), f"{name}: {numbers} are given twice"
+                assert left[name] >= set(numbers), f"{name}: {numbers} are in use twice"
                 left[name] -= set(numbers)
         assert left == {name: set(free) for name, free in self._free.items()}, "GPUs in use"
         inside = {name: len(free) for name, free in left.items() if name not in self._out}
@@ -151,10 +154,14 @@ class Placement:
 
 
 class AreaPlacement:
-    """Seats by area; areas with the same nodes are one."""
+    """Free GPUs by area; areas with the same nodes are one.
+
+    An area is the set of nodes that a pool's jobs may use together, such as a partition. Areas may
+    share nodes. Without areas all nodes are one area.
+    """
 
     def __init__(self, nodes: Iterable[Node], areas: Mapping[str, Iterable[str]]) -> None:
-        """All are free, and no node is out. Names of nodes that are not there are left out."""
+        """Start with all GPUs free and no node out. Unknown names of nodes are ignored."""
         nodes = list(nodes)
         there = {node.name: node for node in nodes}
         parts: dict[tuple[str, ...], Placement] = {}
@@ -168,68 +175,68 @@ class AreaPlacement:
         self._alone = not areas
         self._parts = list(dict.fromkeys((self._all, *parts.values())))
         self._with: dict[str, list[Placement]] = {name: [] for name in there}
-        for known, seats in ((tuple(there), self._all), *parts.items()):
+        for known, part in ((tuple(there), self._all), *parts.items()):
             for node in known:
-                if seats not in self._with[node]:
-                    self._with[node].append(seats)
+                if part not in self._with[node]:
+                    self._with[node].append(part)
         self._size = {node.name: len(node.gpus) for node in nodes}
 
     @property
     def spare(self) -> int:
-        """GPUs that are free, on nodes that are not out."""
+        """Free GPUs on nodes that are in."""
         return self._all.spare
 
     def out(self, node: str) -> None:
-        """Give nobody GPUs of a node. O(areas that have it · log nodes)."""
-        for seats in self._with[node]:
-            seats.out(node)
+        """Stop assigning GPUs of a node. O(its areas · log nodes)."""
+        for part in self._with[node]:
+            part.out(node)
 
     def back(self, node: str) -> None:
-        """Give GPUs of a node again. O(areas that have it · log nodes)."""
-        for seats in self._with[node]:
-            seats.back(node)
+        """Assign GPUs of a node again. O(its areas · log nodes)."""
+        for part in self._with[node]:
+            part.back(node)
 
     def take(self, nodes: Nodes) -> None:
-        """These are in use from now on. O(areas that have them · log nodes) each."""
+        """Mark GPUs as used. O(their areas · log nodes) each."""
         for node in nodes:
-            for seats in self._with[node[0]]:
-                seats.take((node,))
+            for part in self._with[node[0]]:
+                part.take((node,))
 
     def free(self, nodes: Nodes) -> None:
-        """These are not any more. O(areas that have them · log nodes) each."""
+        """Mark GPUs as free. O(their areas · log nodes) each."""
         for node in nodes:
-            for seats in self._with[node[0]]:
-                seats.free((node,))
+            for part in self._with[node[0]]:
+                part.free((node,))
 
     def find(
-        self, spec: JobSpec, names: Iterable[str], kept: Iterable[str] = ()
+        self, spec: JobSpec, names: Iterable[str], blocked: Iterable[str] = ()
     ) -> tuple[str, Nodes] | None:
-        """GPUs for a job, all in the first of these areas that has them, and whose it is.
+        """Find GPUs for a job, all in the first of these areas that has enough.
 
-        None if there are too few. Those that are `kept` are for others. O(areas · log nodes), and
-        O(those it is on) where it is on several.
+        Returns the area and the GPUs; None if no area has enough. Nodes of `blocked` areas are not
+        used. O(areas · log nodes), and O(its nodes) where the job is on several.
         """
-        others = [self._of(name) for name in kept]
-        for name, seats in self._in_turn(names):
-            if not any(self._meet(seats, other) for other in others):
-                nodes = seats.find(spec.gpus, spec.nodes)
+        others = [self._of(name) for name in blocked]
+        for name, part in self._in_turn(names):
+            if not any(self._overlap(part, other) for other in others):
+                nodes = part.find(spec.gpus, spec.nodes)
                 if nodes is not None:
                     return name, nodes
         return None
 
-    def block_for(self, spec: JobSpec, names: Iterable[str], kept: set[str]) -> bool:
-        """Keep for a job what comes free in the first of these areas that is large enough for it.
+    def block_for(self, spec: JobSpec, names: Iterable[str], blocked: set[str]) -> bool:
+        """Block, for a job, the first of these areas that is large enough for it.
 
-        Returns whether that is all GPUs that there are.
+        Adds the area to `blocked`, and returns whether the area is the whole cluster.
         """
-        for name, seats in self._in_turn(names):
-            if seats.could(spec.gpus, spec.nodes):
-                kept.add(name)
-                return seats is self._all
+        for name, part in self._in_turn(names):
+            if part.fits_when_empty(spec.gpus, spec.nodes):
+                blocked.add(name)
+                return part is self._all
         return False
 
-    def holds(self, spec: JobSpec, name: str) -> bool:
-        """Whether an area could ever hold a job, were all its nodes in and free. O(nodes)."""
+    def could_hold(self, spec: JobSpec, name: str) -> bool:
+        """Return whether a job would fit in an area if all nodes were in and free. O(nodes)."""
         sizes = [self._size[node] for node in self._of(name).nodes]
         if spec.nodes is None:
             return sum(sizes) >= spec.gpus
@@ -237,29 +244,29 @@ class AreaPlacement:
         return not rest and sum(size >= each for size in sizes) >= spec.nodes
 
     def _in_turn(self, names: Iterable[str]) -> Iterator[tuple[str, Placement]]:
-        """Each of these areas once."""
+        """Yield each of these areas once."""
         if self._alone:
             yield "", self._all
             return
         seen: list[Placement] = []
         for name in names:
-            seats = self._of(name)
-            if seats not in seen:
-                seen.append(seats)
-                yield name, seats
+            part = self._of(name)
+            if part not in seen:
+                seen.append(part)
+                yield name, part
 
     def _of(self, name: str) -> Placement:
         return self._area.get(name, self._all)
 
     @staticmethod
-    def _meet(one: Placement, other: Placement) -> bool:
-        """Whether two have nodes in common."""
+    def _overlap(one: Placement, other: Placement) -> bool:
+        """Return whether two areas have nodes in common."""
         return one is other or not set(one.nodes).isdisjoint(other.nodes)
 
     def check(self, gpus: Mapping[str, tuple[int, ...]], used: Iterable[Nodes]) -> None:
-        """Assert that these are in use, each once, and all others free. O(areas · GPUs)."""
+        """Assert that exactly these GPUs are in use, each once. O(areas · GPUs)."""
         used = list(used)
-        for seats in self._parts:
-            mine = set(seats.nodes)
+        for part in self._parts:
+            mine = set(part.nodes)
             inside = [tuple(node for node in nodes if node[0] in mine) for nodes in used]
-            seats.check({name: gpus[name] for name in gpus if name in mine}, inside)
+            part.check({name: gpus[name] for name in gpus if name in mine}, inside)

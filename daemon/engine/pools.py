@@ -1,4 +1,4 @@
-"""The engine's part for pools: they are changed while all goes on, for good or for a while."""
+"""Pools: changes of quota, limits, state and budgets, for good or for a while; the lending mode."""
 
 from __future__ import annotations
 
@@ -23,29 +23,30 @@ from sia.limits import MAX_GROUP, MAX_QUOTA, TICK, UNLIMITED
 from sia.wording import duration
 
 OVERRIDE = "override"
-"""Kind of timer."""
+"""Kind of timer: the end of an override."""
 
 LIMITS = ("lend_limit", "borrow_limit")
 
 BUDGETS = ("lend_budget_hours", "slowed_budget_pct")
 
 FIELDS = ("quota", "cells", "state", *LIMITS, "weight", *BUDGETS)
-"""What may be changed of a pool."""
+"""Fields of a pool that a command may change."""
 
 
 class Pools:
-    """Changes pools and remembers what they go back to."""
+    """Changes pools, and restores their values when an override ends."""
 
     def __init__(self, context: StepContext, jobs: Jobs, shadow: ShadowLending) -> None:
-        """Work at this context, beside those who know of waiting jobs."""
+        """Work on this context; `jobs` handles pending jobs, `shadow` shadow lending."""
         self._context = context
         self._book = context.book
         self._jobs, self._shadow = jobs, shadow
 
     def set_pool(self, asked: SetPool) -> Answer:
-        """Change a pool, or nothing at all. O(1), and O(n) where its jobs leave or join the core.
+        """Change a pool completely or not at all.
 
-        In cells it costs what finding cells for all quotas does.
+        O(1); O(n) if its jobs leave or enter the core. With cells, the cost is that of finding
+        cells for all quotas.
         """
         pool = self._book.pools.get(asked.pool)
         if pool is None:
@@ -54,15 +55,15 @@ class Pools:
         wrong = self._wrong(pool, asked, wanted)
         if wrong is not None:
             return wrong
-        changed = {f: v for f, v in wanted.items() if v != _value(pool, f)}
-        before = {f: _value(pool, f) for f in changed}
+        changed = {f: v for f, v in wanted.items() if v != _to_command(pool, f)}
+        before = {f: _to_command(pool, f) for f in changed}
         wrong = self._apply(pool, changed)
         if wrong is not None:
             return wrong
         self._remember(pool, asked, wanted, before)
         if changed or asked.until is not None:
             pool.version += 1
-            self._told(pool, changed, asked.until, asked.actor)
+            self._report(pool, changed, asked.until, asked.actor)
         return Accepted(bool(changed) or asked.until is not None, pool.version)
 
     def _wrong(self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object]) -> Refused | None:
@@ -71,18 +72,18 @@ class Pools:
                 409,
                 "pool has changed",
                 f"pool {pool.name} is at version {pool.version}, not {asked.version}",
-                "look at it again, then change it",
+                "read the pool again, then repeat the change",
             )
         if asked.until is not None:
             if not asked.until > self._context.now:
-                return _unfit(pool, "the override ends before it begins", "name a time to come")
+                return _unfit(pool, "the override ends in the past", "give a time in the future")
             if pool.override is not None:
                 return Refused(
                     409,
-                    "has an override",
-                    f"pool {pool.name} is overridden for another "
+                    "pool has an override",
+                    f"the override of pool {pool.name} lasts another "
                     f"{duration(pool.override.until - self._context.now)}",
-                    "set it without an end, or wait until then",
+                    "change the pool without an end, or wait until the override ends",
                 )
         return self._wrong_cells(pool, asked, wanted) or self._wrong_numbers(pool, wanted)
 
@@ -92,13 +93,17 @@ class Pools:
         spec = self._book.setup.cells
         if asked.cells is None:
             if spec is not None and asked.quota not in (None, pool.quota):
-                return _unfit(pool, "its quota is in cells here", "give its cells, by chain")
+                return _unfit(
+                    pool,
+                    "the quota follows from its cells",
+                    "change its cells instead of its quota",
+                )
             return None
         if spec is None:
-            return _unfit(pool, "there are no cells here", "change its quota in GPUs")
+            return _unfit(pool, "the daemon has no cells", "change the quota in GPUs")
         gpus = _gpus_of(spec, pool.name, asked.cells)
         if gpus is None:
-            return _unfit(pool, f"there are no cells as in {asked.cells}", "see: sia nodes")
+            return _unfit(pool, f"no such chain or cell type: {asked.cells}", "see: sia nodes")
         if asked.quota not in (None, gpus):
             return _unfit(pool, f"its cells have {gpus} GPUs, not {asked.quota}", "leave quota out")
         wanted["quota"] = gpus
@@ -108,15 +113,17 @@ class Pools:
         for field, most in (("quota", MAX_QUOTA), *dict.fromkeys(LIMITS, UNLIMITED).items()):
             value = wanted.get(field, 0)
             if not 0 <= value <= most:  # type: ignore[operator]
-                return _unfit(pool, f"{field} is {value}", f"write 0 to {most}")
+                return _unfit(pool, f"{field} must be 0 to {most} (got {value})", f"change {field}")
         for name, highest in zip(BUDGETS, (MAX_BUDGET, 100.0), strict=True):
             budget = wanted.get(name, 0.0)
             if budget != NO_BUDGET and not 0 <= budget <= highest:  # type: ignore[operator]
-                return _unfit(pool, f"{name} is {budget}", f"write 0 to {highest:g}")
+                return _unfit(
+                    pool, f"{name} must be 0 to {highest:g} (got {budget})", f"change {name}"
+                )
         weight = wanted.get("weight", 1.0)
         if not 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT:  # type: ignore[operator]
             bounds = f"{1 / MAX_WEIGHT:g} to {MAX_WEIGHT:g}"
-            return _unfit(pool, f"weight is {weight}", f"write {bounds}")
+            return _unfit(pool, f"weight must be {bounds} (got {weight})", "change weight")
         quota: int = wanted.get("quota", pool.quota)  # type: ignore[assignment]
         return None if quota == pool.quota else self._wrong_quota(pool, quota)
 
@@ -126,27 +133,29 @@ class Pools:
             return Refused(
                 409,
                 "quota is in use",
-                f"{known.dedicated} GPUs of pool {pool.name} are in use by its own jobs, "
-                f"which a quota of {quota} would be below",
-                "wait until they end, or cancel some; its state hold keeps others from starting",
+                f"dedicated jobs of pool {pool.name} use {known.dedicated} GPUs, "
+                f"more than a quota of {quota}",
+                "wait until jobs end, or cancel some; state hold keeps others from starting",
             )
         others = [other for other in self._book.pools.values() if other is not pool]
         own = known.group.pools
         group = sum(o.quota for o in others if self._context.core.state.pools[o.name] in own)
         if group + quota > MAX_GROUP:
-            return _unfit(pool, f"its group would own {group + quota} GPUs", f"up to {MAX_GROUP}")
+            return _unfit(
+                pool, f"its group would own {group + quota} GPUs", f"keep it to {MAX_GROUP}"
+            )
         there = sum(len(node.gpus) for node in self._book.nodes.values())
         owned = sum(other.quota for other in others) + quota
         if quota > pool.quota and self._context.placement is not None and owned > there:
             return _unfit(
                 pool,
-                f"all pools would own {owned} GPUs, and there are {there}",
+                f"all pools together would own {owned} GPUs of {there}",
                 "lower another pool's quota first",
             )
         return None
 
     def _apply(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
-        """Do it, or say why the cells do not allow it, with nothing changed."""
+        """Apply a change; refuse it with nothing changed if the cells do not allow it."""
         self._context.recheck_pools = True
         self._context.quotas_changed |= "quota" in changed
         if any(field not in ("state", *BUDGETS) for field in changed):
@@ -155,7 +164,7 @@ class Pools:
                 return wrong
         for field, value in changed.items():
             if field != "state":
-                setattr(pool, field, _given(value))
+                setattr(pool, field, _to_record(value))
             if field == "slowed_budget_pct":
                 pool.marks = None
             if field == "lend_budget_hours" and pool.spent is not None:
@@ -176,26 +185,26 @@ class Pools:
         if context.core.state.places is None:
             context.events.append(event)
             return None
-        context.flush()  # so that a refusal leaves nothing else undone
+        context.flush()  # so that a refusal affects no other event
         context.events.append(event)
         try:
             context.flush()
         except ValueError as error:
             context.events.clear()
-            return _unfit(pool, str(error), "give it other cells")
+            return _unfit(pool, str(error), "choose other cells")
         return None
 
     def _switch(self, pool: PoolRecord, state: PoolMode) -> None:
         before, pool.state = pool.state, state
         if state is PoolMode.HOLD:
-            self._jobs.all_out(pool)
+            self._jobs.move_out(pool)
         elif before is PoolMode.HOLD:
-            self._jobs.all_in(pool)
+            self._jobs.move_in(pool)
 
     def _remember(
         self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object], before: dict[str, object]
     ) -> None:
-        """What the pool goes back to: not what is set for good meanwhile."""
+        """Store what an override's end restores; a permanent change meanwhile stays."""
         if asked.until is not None:
             pool.override = Override(asked.until, **before)  # type: ignore[arg-type]
         elif pool.override is not None:
@@ -205,52 +214,52 @@ class Pools:
         self.set_timer(pool)
 
     def set_timer(self, pool: PoolRecord) -> None:
-        """Look at a pool again when its override ends. O(log n)."""
+        """Set the timer of a pool's override. O(log n)."""
         if pool.override is not None:
             self._context.timers.set(Timer(pool.override.until, OVERRIDE, pool.name))
         else:
             self._context.timers.drop(OVERRIDE, pool.name)
 
     def due(self, timer: Timer) -> None:
-        """A pool goes back to what it was before its override, if it is over."""
+        """End a pool's override."""
         pool = self._book.pools[timer.name]
-        over = pool.override
-        if over is None or over.until != timer.time:
+        override = pool.override
+        if override is None or override.until != timer.time:
             return
-        back = {f: v for f in FIELDS if (v := getattr(over, f)) is not None}
-        changed = {f: v for f, v in back.items() if v != _value(pool, f)}
-        wrong = self._wrong_back(pool, changed) or self._apply(pool, changed)
-        if wrong is not None:  # others have its GPUs meanwhile: tried again later
-            pool.override = Override(max(over.until, self._context.now) + TICK, **back)
+        back = {f: v for f in FIELDS if (v := getattr(override, f)) is not None}
+        changed = {f: v for f, v in back.items() if v != _to_command(pool, f)}
+        wrong = self._wrong_restore(pool, changed) or self._apply(pool, changed)
+        if wrong is not None:  # other pools have its GPUs now: try again later
+            pool.override = Override(max(override.until, self._context.now) + TICK, **back)
             self._context.notify("refused", pool=pool.name, why=wrong.detail)
             self.set_timer(pool)
             return
         pool.override = None
         pool.version += 1
-        self._told(pool, changed, None, "")
+        self._report(pool, changed, None, "")
 
-    def _wrong_back(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
-        """Why a pool cannot have its quota back, if so; it may always get smaller."""
+    def _wrong_restore(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
+        """Return why a pool cannot have its old quota back; a smaller one always fits."""
         quota: int = changed.get("quota", pool.quota)  # type: ignore[assignment]
         return self._wrong_quota(pool, quota) if quota > pool.quota else None
 
-    def _told(
+    def _report(
         self, pool: PoolRecord, changed: Mapping[str, object], until: float | None, actor: str
     ) -> None:
         data: dict[str, Any] = {
-            f: v.value if isinstance(v, PoolMode) else _given(v) for f, v in changed.items()
+            f: v.value if isinstance(v, PoolMode) else _to_record(v) for f, v in changed.items()
         }
         if until is not None:
             data["until"] = until
         self._context.notify("pool_changed", pool=pool.name, version=pool.version, by=actor, **data)
 
     def set_lending(self, asked: Lending) -> Answer:
-        """Have no new loans made, or have them made again. O(1), and O(n) for a shadow."""
+        """Set the lending mode. O(1); O(n) for shadow mode."""
         mode = LendingMode.SHADOW if asked.shadow else LendingMode.OFF
         return self.switch(LendingMode.ON if asked.on else mode, asked.actor)
 
     def switch(self, mode: LendingMode, by: str) -> Answer:
-        """Have the switch stand so."""
+        """Set the lending mode."""
         book, now, on = self._book, self._context.now, mode is LendingMode.ON
         if mode is book.mode:
             return Accepted(new=False)
@@ -266,21 +275,21 @@ class Pools:
         return Accepted()
 
 
-def _value(pool: PoolRecord, field: str) -> object:
-    """What a pool's field is; a limit that it does not have is one beyond all others."""
+def _to_command(pool: PoolRecord, field: str) -> object:
+    """Return the value of a pool's field as a command gives it: a number for no limit."""
     value = getattr(pool, field)
     if value is None:
         return NO_BUDGET if field in BUDGETS else UNLIMITED
     return value
 
 
-def _given(value: object) -> object:
-    """The other way round: None for no limit and no budget."""
+def _to_record(value: object) -> object:
+    """Return a command's value as a pool's field has it: None for no limit or budget."""
     return None if value in (UNLIMITED, NO_BUDGET) else value
 
 
 def _gpus_of(spec: Spec, pool: str, cells: Mapping[str, Mapping[str, int]]) -> int | None:
-    """GPUs of these cells and of a pool's pinned ones; None if there are no such cells."""
+    """Return the GPUs of these cells and of a pool's pinned ones; None if a type is unknown."""
     size = {
         (chain, kind): shape.size[level]
         for chain, shape in shapes(spec).items()
@@ -294,5 +303,5 @@ def _gpus_of(spec: Spec, pool: str, cells: Mapping[str, Mapping[str, int]]) -> i
     return pinned + sum(size[chain, kind] * count for chain, kind, count in asked)
 
 
-def _unfit(pool: PoolRecord, detail: str, mend: str) -> Refused:
-    return Refused(422, "cannot be", f"pool {pool.name}: {detail}", mend)
+def _unfit(pool: PoolRecord, detail: str, fix: str) -> Refused:
+    return Refused(422, "invalid", f"pool {pool.name}: {detail}", fix)

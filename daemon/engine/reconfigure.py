@@ -1,4 +1,4 @@
-"""An engine whose operator has changed the configuration while it was away."""
+"""Changes of the configuration between two runs of the daemon."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from daemon.model.job import PoolMode
 from daemon.model.outputs import Refused
 from daemon.model.setup import Setup
 from sia.core.core import Core
-from sia.core.snapshot import PoolSnapshot as KeptPool
+from sia.core.snapshot import PoolSnapshot as SnapshotPool
 from sia.core.snapshot import dump, restore
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP
@@ -20,90 +20,93 @@ from sia.model import Pool
 from sia.policies import load
 
 OTHER_CELLS = (
-    "give the cells file and the pools as they were, and change quotas while the daemon runs "
-    "(sia pool set --cells); or name another database in daemon.database, for other cells"
+    "restore the cells file and the pools, and change quotas while the daemon runs "
+    "(sia pool set --cells); or set daemon.database to a new database"
 )
-"""The mend where cells or their pools change: jobs have places in them."""
+"""Fix for a change of cells or of their pools, in which jobs have places."""
 
 NUMBERS = ("quota", "lend_limit", "borrow_limit", "weight")
-"""What a configuration says of a pool that commands may change too."""
+"""Fields of a pool that both the configuration and commands can change."""
 
 
 def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book, Core] | Refused:
-    """The same jobs under other settings, or why that cannot be. O(n log n).
+    """Return the book and core under a new configuration, or why it is not possible. O(n log n).
 
-    What has been changed by commands stays so unless the configuration says something new of it;
-    new numbers are still to be told: `changes`. The loads (GPUs) of a new pool, or of all where
-    policy or options are others, are `unseen`.
+    Changes by commands stay unless the configuration changes the same field; `changes` yields the
+    events for these fields. `unseen` is the load (GPUs) of new pools, or of all pools if the policy
+    or its options have changed.
     """
     for wrong in _problems(book, setup):
         return Refused(409, "configuration", *wrong)
-    kept = dump(core)
-    known = {record.pool.name: record for record in kept.pools}
+    snapshot = dump(core)
+    known = {record.pool.name: record for record in snapshot.pools}
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
     loads = (unseen,) * len(setup.options.windows)
-    pools = [_kept_pool(p, known.get(p.name), loads, same=same) for p in setup.pools]
-    memory = kept.memory
+    pools = [_pool_snapshot(p, known.get(p.name), loads, same=same) for p in setup.pools]
+    memory = snapshot.memory
     if not same or _regrouped(book.setup, setup):
         memory = Core(setup.pools, load(setup.policy)(), setup.options).policy.memory()
-    kept = replace(
-        kept,
+    snapshot = replace(
+        snapshot,
         policy=load(setup.policy).__name__,
         options=setup.options,
         pools=tuple(pools),
         dirty=tuple(p.name for p in setup.pools),
         memory=memory,
-        out=UNSET,  # nodes, quotas and groups may be others: it is counted anew
+        out=UNSET,  # nodes, quotas and groups may have changed: it is counted again
     )
     try:
-        core = restore(kept, load(setup.policy)())
+        core = restore(snapshot, load(setup.policy)())
     except ValueError as error:
-        return Refused(409, "configuration", str(error), "start with the settings as they were")
+        return Refused(409, "configuration", str(error), "restore the old settings")
     nodes = _nodes(book, setup)
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
     return replace(book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows), core
 
 
-def _kept_pool(
-    pool: Pool, before: KeptPool | None, loads: tuple[int, ...], *, same: bool
-) -> KeptPool:
+def _pool_snapshot(
+    pool: Pool, before: SnapshotPool | None, loads: tuple[int, ...], *, same: bool
+) -> SnapshotPool:
     if before is None:
-        return KeptPool(pool, loads, ())
+        return SnapshotPool(pool, loads, ())
     grouped = replace(before.pool, group=pool.group, share=pool.share)
     return replace(before, pool=grouped, load=before.load if same else loads)
 
 
 def _regrouped(before: Setup, after: Setup) -> bool:
-    """Whether a pool is in another sharing group."""
+    """Return whether a pool has moved to another sharing group."""
     old = {pool.name: pool for pool in before.pools}
     return any(_group(old.get(pool.name, pool)) != _group(pool) for pool in after.pools)
 
 
 def _problems(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
-    """What is wrong with it, and the mend."""
+    """Yield each problem of the new configuration, with its fix."""
     old = {pool.name: pool for pool in book.setup.pools}
     new = {pool.name: pool for pool in setup.pools}
     busy = dict.fromkeys(job.spec.pool for job in book.jobs.values())
     for name, pool in old.items():
         if name not in new and name in busy:
-            yield f"pool {name} is gone, and has jobs", "drain it, and take it out when it is empty"
+            yield f"pool {name} is gone but has jobs", "drain it, and remove it when it is empty"
         elif name in new and book.jobs and _group(pool) != _group(new[name]):
-            yield f"pool {name} is in another sharing group", "change groups when no job is there"
+            yield f"pool {name} has another sharing group", "change groups while there are no jobs"
     if (setup.cells, setup.lend_rests) != (book.setup.cells, book.setup.lend_rests):
-        yield "daemon.cells: other cells than those that the database began with", OTHER_CELLS
+        yield "daemon.cells: the cells differ from those in the database", OTHER_CELLS
     if setup.cells is not None and list(old) != list(new):
-        yield "pool: pools come or go, and there are cells", OTHER_CELLS
+        yield "pool: pools cannot be added or removed with cells", OTHER_CELLS
     there = {(node.name, gpu) for node in setup.nodes for gpu in node.gpus}
     for job in book.jobs.values():
         used = {(name, gpu) for name, gpus in job.nodes for gpu in gpus}
         if setup.cells is None and used - there and job.core:
-            yield f"job {job.spec.id} is on GPUs that are gone", "name its node until it has ended"
+            yield (
+                f"job {job.spec.id} uses GPUs that are gone",
+                "keep its node until the job has ended",
+            )
             break
-    yield from _too_much(book, setup)
+    yield from _quota_problems(book, setup)
 
 
-def _too_much(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
-    """Quotas may have been changed by commands before: together all may be more than there is."""
+def _quota_problems(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
+    """Check the sums of quotas, which commands may have changed before."""
     old = {pool.name: pool.quota for pool in book.setup.pools}
     owned: dict[tuple[str, str], int] = {}
     for pool in setup.pools:
@@ -111,11 +114,11 @@ def _too_much(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
         group = pool.group, "" if pool.share else pool.name
         owned[group] = owned.get(group, 0) + quota
     total, there = sum(owned.values()), sum(len(node.gpus) for node in setup.nodes)
-    mend = "start with the settings as they were, and lower quotas by command first"
+    fix = "restore the old settings, and lower quotas with sia pool set first"
     if setup.nodes and total > there:
-        yield f"the pools would own {total} GPUs, and there are {there}", mend
+        yield f"the pools would own {total} GPUs of {there}", fix
     if max(owned.values(), default=0) > MAX_GROUP:
-        yield f"a sharing group would own more than {MAX_GROUP} GPUs", mend
+        yield f"a sharing group would own more than {MAX_GROUP} GPUs", fix
 
 
 def _group(pool: Pool) -> tuple[str, bool]:
@@ -149,7 +152,7 @@ def _nodes(book: Book, setup: Setup) -> dict[str, NodeRecord]:
 
 
 def changes(book: Book, before: Setup, now: float) -> list[PoolChanged]:
-    """What the configuration says anew of pools; it ends an override."""
+    """Apply the configuration's changes of pools, which end overrides; return the core's events."""
     old = {pool.name: pool for pool in before.pools}
     found = []
     for pool in book.setup.pools:

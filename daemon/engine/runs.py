@@ -1,4 +1,4 @@
-"""The engine's part for jobs on GPUs: they are started, seen to run, warned, ended, lost."""
+"""Jobs on GPUs: start, warning, end, loss, requeue."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from daemon.model.timers import Timer
 from sia.decisions import Decision, MoveLoan, ProposalRefused, StartJob
 
 WARN, LIMIT = "limit 1 warn", "limit 2 end"
-"""Kinds of timers: a job that is to be warned at the moment of its end is warned first."""
+"""Kinds of timers. They sort so that a job whose warning is due at its end is warned first."""
 
 TOO_LONG = "time limit"
-"""Why a job is ended that has run for as long as it may."""
+"""Reason for ending a job that has reached its time limit."""
 
 PASSED_OVER = 3600.0
-"""Seconds for which others are placed before a job whose GPUs are not there: after that those that
-come free are kept for it, so that it starts, however many small ones come."""
+"""Seconds for which other jobs may pass a started job whose GPUs are not free. After that, GPUs
+that come free are blocked for it, so that small jobs cannot starve it."""
 
 
 class Runs:
-    """Turns the core's starts into the backend's, and what the backend sees into facts."""
+    """Turns the core's decisions into orders for the backend, and its observations into events."""
 
     def __init__(self, context: StepContext, jobs: Jobs) -> None:
-        """Work at this context, beside those who know of waiting jobs."""
+        """Work on this context; `jobs` handles pending jobs."""
         self._context = context
         self._book = context.book
         self._jobs = jobs
         context.carry_out = self.carry_out
 
     def carry_out(self, decisions: Sequence[Decision]) -> None:
-        """Carry out what the core has decided. O(decisions)."""
+        """Carry out the core's decisions. O(decisions)."""
         for decision in decisions:
             kind = type(decision)
             if kind is StartJob:
@@ -80,21 +80,21 @@ class Runs:
         )  # fmt: skip
 
     def place_pending(self) -> None:
-        """Have those start whose GPUs are free, in the order in which that was decided.
+        """Order the start of jobs whose GPUs are free, in the order of the core's decisions.
 
-        The core counts on nodes that are out, so that jobs may have to wait here. Others pass them
-        for a while, and for as long as all GPUs that are there would not do. O(started), and, where
-        GPUs are free, O(those that wait for some): no more than there are GPUs on nodes that are
-        out.
+        The core counts on nodes that are out, so a started job may have to wait here. Others may
+        pass it for a while, or as long as all GPUs of the nodes that are in would not suffice for
+        it. O(starts), and, if GPUs are free, O(jobs that wait for some), of which there are at most
+        as many as GPUs out.
         """
         placement = self._context.placement
         if placement is not None and not placement.spare:
             return
-        kept: set[str] = set()
+        blocked: set[str] = set()
         for job_id in list(self._book.seatless):
             record = self._book.jobs[job_id]
-            if not self._find(record, kept):
-                if self._waits_no_longer(record, kept):
+            if not self._place(record, blocked):
+                if self._block_area(record, blocked):
                     return
                 continue
             del self._book.seatless[job_id]
@@ -103,19 +103,19 @@ class Runs:
                 StartEffect(job_id, record.attempt, record.spec, record.nodes, record.area)
             )
 
-    def _waits_no_longer(self, record: JobRecord, kept: set[str]) -> bool:
-        """Whether nobody else is to be placed; `kept` becomes the areas that are this job's."""
+    def _block_area(self, record: JobRecord, blocked: set[str]) -> bool:
+        """Block an area for a job that has waited long; return whether it is the whole cluster."""
         placement = self._context.placement
         late = self._context.now - (record.decided or 0.0) >= PASSED_OVER
         if not late or placement is None:
             return False
-        return placement.block_for(record.spec, self._areas(record), kept)
+        return placement.block_for(record.spec, self._areas(record), blocked)
 
-    def _find(self, record: JobRecord, kept: set[str]) -> bool:
+    def _place(self, record: JobRecord, blocked: set[str]) -> bool:
         placement = self._context.placement
         if placement is None:
             return True
-        found = placement.find(record.spec, self._areas(record), kept)
+        found = placement.find(record.spec, self._areas(record), blocked)
         if found is None:
             return False
         record.area, record.nodes = found
@@ -123,9 +123,9 @@ class Runs:
         return True
 
     def _areas(self, record: JobRecord) -> Iterator[str]:
-        """Pools in whose area a job may be, the best first: lenders, its own, others it lends with.
+        """Yield the pools whose areas a job may use, best first: its lenders, its own, its group.
 
-        A dedicated job has no lenders. Others' nodes do for it where guests are on its own.
+        A dedicated job has no lenders. It uses other pools' nodes where guests are on its own.
         """
         book = self._book
         own = book.pools[record.spec.pool]
@@ -137,10 +137,10 @@ class Runs:
                 if pool.share and pool.group == own.group:
                     yield pool.name
 
-    def _mine(
+    def _on_gpus(
         self, seen: Started | Ended | StartFailed | Lost | Stray | Requeued
     ) -> JobRecord | Answer:
-        """The job that this is said of, if it holds GPUs in this attempt."""
+        """Return the job on GPUs that an observation is about, or the answer if there is none."""
         record = self._book.jobs.get(seen.job)
         if record is None:
             return unknown_job(seen.job)
@@ -150,13 +150,13 @@ class Runs:
                 "not this attempt",
                 f"job {seen.job} is {record.phase.value} in attempt {record.attempt}, "
                 f"not in {seen.attempt}",
-                "nothing is to be done",
+                "ignore it",
             )
         return record
 
     def started(self, seen: Started) -> Answer:
-        """A job runs. O(log n)."""
-        record = self._mine(seen)
+        """Record that a job runs. O(log n)."""
+        record = self._on_gpus(seen)
         if not isinstance(record, JobRecord):
             return record
         if record.started is not None:
@@ -172,7 +172,7 @@ class Runs:
         return Accepted()
 
     def set_timers(self, record: JobRecord) -> None:
-        """Look at a job again when it is to be warned or ended. O(log n)."""
+        """Set the timers of a job's warning and end. O(log n)."""
         limit, start = record.time_limit, record.started
         if limit is None or start is None or record.phase is not JobPhase.RUNNING:
             return
@@ -183,7 +183,7 @@ class Runs:
         self._context.timers.set(Timer(start + limit, LIMIT, job_id, attempt))
 
     def due(self, timer: Timer) -> None:
-        """A job comes near its limit, or to it, if it still runs."""
+        """Warn or end a job at its time limit, if it still runs."""
         record = self._book.jobs.get(timer.name)
         if (
             record is None
@@ -198,20 +198,20 @@ class Runs:
         self._context.effects.append(StopEffect(timer.name, timer.attempt, "warn"))
         self._context.notify("warned", job=timer.name, pool=record.spec.pool)
 
-    def _leave(self, record: JobRecord) -> None:
-        """A job is on its GPUs no more, and nothing is due for it."""
+    def _free_gpus(self, record: JobRecord) -> None:
+        """Free a job's GPUs and cancel its timers."""
         self._context.release_gpus(record)
         for kind in (WARN, LIMIT):
             self._context.timers.drop(kind, record.spec.id)
 
     def ended(self, seen: Ended) -> Answer:
-        """A job is gone from its GPUs. O(1)."""
-        record = self._mine(seen)
+        """Record that a job has ended. O(1)."""
+        record = self._on_gpus(seen)
         if not isinstance(record, JobRecord):
             return record
         record.code, record.signal = seen.code, seen.signal
         if record.stop == TOO_LONG and seen.by_itself:
-            record.stop = ""  # it kept to its limit, which passed before its end was heard of
+            record.stop = ""  # it ended in time; the limit passed before the daemon saw the end
         if record.stop == "cancelled":
             phase, why = JobPhase.CANCELLED, record.stop
         elif record.stop:
@@ -221,53 +221,53 @@ class Runs:
         else:
             phase = JobPhase.FINISHED if seen.code == 0 else JobPhase.FAILED
             why = seen.why
-        self._leave(record)
+        self._free_gpus(record)
         self._jobs.finish(record, phase, why)
         return Accepted()
 
     def start_failed(self, seen: StartFailed) -> Answer:
-        """A job did not come to run: it is queued again, or has failed. O(1)."""
+        """Requeue or fail a job that could not be started. O(1)."""
         return self._gone(seen, JobPhase.FAILED)
 
     def lost(self, seen: Lost) -> Answer:
-        """A job is gone, nobody knows how: it is queued again, or lost. O(1)."""
+        """Requeue or give up a job that has disappeared. O(1)."""
         return self._gone(seen, JobPhase.LOST)
 
     def _gone(self, seen: StartFailed | Lost, phase: JobPhase) -> Answer:
-        record = self._mine(seen)
+        record = self._on_gpus(seen)
         if not isinstance(record, JobRecord):
             return record
-        if self._leaves_for_good(record):
+        if self._finish_if_stopping(record):
             return Accepted()
         if record.spec.requeue and record.attempt < MAX_STARTS:
-            self._queue_again(record, seen.why)
+            self._requeue(record, seen.why)
             self._jobs.join(record)
         else:
             self._jobs.finish(record, phase, seen.why)
         return Accepted()
 
-    def _leaves_for_good(self, record: JobRecord) -> bool:
-        """Take it off its GPUs; what was to end does not begin again, however it came off them."""
-        self._leave(record)
+    def _finish_if_stopping(self, record: JobRecord) -> bool:
+        """Free a job's GPUs, and finish the job if it has an order to end: return whether."""
+        self._free_gpus(record)
         if not record.stop:
             return False
         phase = JobPhase.CANCELLED if record.stop == "cancelled" else JobPhase.FAILED
         self._jobs.finish(record, phase, record.stop)
         return True
 
-    def _queue_again(self, record: JobRecord, why: str) -> None:
+    def _requeue(self, record: JobRecord, why: str) -> None:
         self._context.notify("requeued", job=record.spec.id, pool=record.spec.pool, why=why)
         record.placed, record.decided, record.started = False, None, None
         record.stream, record.reason, record.nodes, record.area = None, "", (), ""
 
     def requeued(self, seen: Requeued) -> Answer:
-        """A job waits again by the backend's will, or is held there. O(1)."""
-        record = self._mine(seen)
+        """Requeue or hold a job that the backend took off its GPUs. O(1)."""
+        record = self._on_gpus(seen)
         if not isinstance(record, JobRecord):
             return record
-        if self._leaves_for_good(record):
+        if self._finish_if_stopping(record):
             return Accepted()
-        self._queue_again(record, seen.why)
+        self._requeue(record, seen.why)
         if seen.hold:
             record.phase = JobPhase.HELD
             self._context.notify("held", job=seen.job, pool=record.spec.pool)
@@ -276,7 +276,7 @@ class Runs:
         return Accepted()
 
     def limited(self, seen: Limited) -> Answer:
-        """A job has another time limit. O(log n)."""
+        """Set a job's time limit. O(log n)."""
         record = self._book.jobs.get(seen.job)
         if record is None:
             return unknown_job(seen.job)
@@ -291,13 +291,13 @@ class Runs:
         self.set_timers(record)
         self._context.notify("limited", job=seen.job, pool=record.spec.pool, limit=seen.limit)
         if seen.believed:
-            self._jobs.bound_moved(record, before)
+            self._jobs.limit_changed(record, before)
         return Accepted()
 
     def stray(self, seen: Stray) -> Answer:
-        """Something runs that should not: what is known to be over is ended, others let be."""
+        """End an unexpected run if its attempt is known to have ended; otherwise only report it."""
         record = self._book.job(seen.job)
-        if isinstance(self._mine(seen), JobRecord):
+        if isinstance(self._on_gpus(seen), JobRecord):
             return self.started(Started(seen.job, seen.attempt))
         self._context.notify("stray", job=seen.job, attempt=seen.attempt)
         if record is not None and seen.attempt <= record.attempt:

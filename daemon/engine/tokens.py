@@ -1,4 +1,4 @@
-"""The engine's part for tokens: who may come in, by digests alone."""
+"""Tokens: the engine stores their digests, names, roles and pools, never the tokens."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from daemon.model.outputs import Accepted, Answer, Refused, name_a_pool
 
 
 class Tokens:
-    """Issues and revokes them."""
+    """Issues and revokes tokens."""
 
     def __init__(self, context: StepContext) -> None:
-        """Work at this context."""
+        """Work on this context."""
         self._context = context
         self._book = context.book
 
     def issue(self, asked: IssueToken) -> Answer:
-        """Let whoever has it in from now on. O(tokens)."""
-        self._forget()
+        """Issue a token. O(tokens)."""
+        self._remove_expired()
         wrong = self._wrong(asked)
         if wrong is not None:
             return wrong
         before = self._book.token(asked.name)
-        if before is not None:  # it has expired, as `_wrong` has seen
+        if before is not None:  # `_wrong` has checked that it has expired
             del self._book.tokens[before.digest]
         self._book.tokens[asked.digest] = TokenRecord(
             asked.name, asked.role, asked.digest, self._context.now, asked.pools, asked.expires,
@@ -40,7 +40,7 @@ class Tokens:
         return Accepted()
 
     def _wrong(self, asked: IssueToken) -> Refused | None:
-        """Why there cannot be such a token, if so."""
+        """Return why this token cannot be issued; None if it can."""
         book, now = self._book, self._context.now
         scope = wrong_scope(asked.role, asked.pools)
         if scope is not None:
@@ -49,25 +49,25 @@ class Tokens:
         if gone is not None:
             return _unfit(f"there is no pool {gone!r}", name_a_pool(gone, book.pools))
         if asked.expires is not None and asked.expires <= now:
-            return _unfit("it expires before it is issued", "name a time to come")
+            return _unfit("the token expires before it is issued", "give a time in the future")
         known = book.token(asked.name)
         taken = known is not None and not known.over(now)
         if asked.name in RESERVED or taken or asked.digest in book.tokens:
-            why = f"there is a token {asked.name!r} already"
-            return Refused(409, "name is taken", why, "take another name, or revoke that one")
+            why = f"there is already a token {asked.name!r}"
+            return Refused(409, "name is taken", why, "choose another name, or revoke that token")
         if len(book.tokens) >= MAX_TOKENS:
-            why = f"there are {MAX_TOKENS} tokens already"
-            return Refused(409, "too many tokens", why, "revoke those that nobody needs")
+            why = f"there are already {MAX_TOKENS} tokens"
+            return Refused(409, "too many tokens", why, "revoke tokens that are not needed")
         return None
 
-    def _forget(self) -> None:
-        """Those that expired long ago are not even listed any more."""
+    def _remove_expired(self) -> None:
+        """Remove tokens that expired more than `TOKEN_REMEMBERED` ago."""
         tokens, oldest = self._book.tokens, self._context.now - TOKEN_REMEMBERED
         for digest in [digest for digest, token in tokens.items() if token.over(oldest)]:
             del tokens[digest]
 
     def revoke(self, asked: RevokeToken) -> Answer:
-        """Let nobody in by it any more. O(tokens)."""
+        """Revoke a token. O(tokens)."""
         known = self._book.token(asked.name)
         if known is None:
             return _unknown(asked.name)
@@ -76,7 +76,7 @@ class Tokens:
         return Accepted()
 
     def sign_out(self, asked: SignOut) -> Answer:
-        """Have all sessions that began by it be over; the token itself counts on. O(tokens)."""
+        """End all browser sessions of a token, which stays valid. O(tokens)."""
         book = self._book
         known = book.token(asked.name)
         if known is not None:
@@ -93,5 +93,5 @@ def _unknown(name: str) -> Refused:
     return Refused(404, "no such token", f"there is no token {name!r}", "see: sia token list")
 
 
-def _unfit(why: str, mend: str) -> Refused:
-    return Refused(422, "cannot be", why, mend)
+def _unfit(why: str, fix: str) -> Refused:
+    return Refused(422, "invalid", why, fix)

@@ -1,6 +1,6 @@
-"""Who of a pool is late by now: would run, or would have begun sooner, were the pool alone.
+"""Late jobs of a pool: jobs that would already run, or would have started earlier, without sharing.
 
-A verdict comes once a job is over; guard rails and accounts want to know before.
+An account has a verdict on a job only once the job has ended; guard rails need to know before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sia.virtual.virtual_clock import VirtualClock
 
 
 class Late(NamedTuple):
-    """Jobs of a pool that are late and not over; `following` is when the next one will be (s)."""
+    """Late jobs that have not ended, and when the next job will be late (seconds)."""
 
     waiting: int
     running: int
@@ -21,7 +21,7 @@ class Late(NamedTuple):
 
 
 def late_of(clock: VirtualClock, now: float) -> Late:
-    """Who is late by what a pool's clock knows now. O(jobs that are late, and some that were)."""
+    """Count the late jobs that a pool's virtual clock knows now. O(jobs that are or were late)."""
     waits, runs, following = set(), set(), inf
     for began, job_id in (*clock.due, *clock.freed):
         twin = clock.twins.get(job_id)

@@ -1,4 +1,4 @@
-"""The engine's part for the ledger: who lends whose job how many GPUs, and what it came to."""
+"""The ledger of loans: who lends how many GPUs to whose job, and the GPU-hours of closed loans."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from daemon.model.book import Book
 
 
 class LoanBook:
-    """Keeps the book's loans under way, and rows of those that are over.
+    """Keeps the book's open loans, and adds a row for each loan that closes.
 
     Attributes:
-        now: The time of what is being told.
+        now: Time of the event that is being processed, in seconds since the epoch.
     """
 
     def __init__(self, book: Book) -> None:
-        """Keep this book's."""
+        """Keep the loans of this book."""
         self._book = book
         self.now = -inf
 
-    def lend(self, job_id: str, borrower: str, lender: str, gpus: int) -> None:
-        """From now on a pool lends a job so many GPUs; what a pool's own jobs use is no loan."""
+    def open(self, job_id: str, borrower: str, lender: str, gpus: int) -> None:
+        """Open a loan; GPUs of a job's own pool are none."""
         if lender != borrower and gpus > 0:
             self._book.lent.setdefault(job_id, {})[lender] = Loan(borrower, gpus, self.now)
 
-    def take_back(self, job_id: str, lender: str) -> int:
-        """A pool lends a job no more what it has lent it up to now: so many GPUs."""
+    def close(self, job_id: str, lender: str) -> int:
+        """Close a pool's loan to a job. Returns its GPUs, 0 if there was none."""
         book = self._book
         loans = book.lent.get(job_id, {})
         loan = loans.pop(lender, None)
@@ -44,9 +44,9 @@ class LoanBook:
             book.accounts[loan.borrower].borrowed += row.seconds
         return loan.gpus
 
-    def close(self, borrowers: Collection[str]) -> None:
-        """Nothing is lent to these pools' jobs from now on. O(loans under way)."""
+    def close_all(self, borrowers: Collection[str]) -> None:
+        """Close all loans to jobs of these pools. O(open loans)."""
         for job_id, loans in [*self._book.lent.items()]:
             for lender, loan in [*loans.items()]:
                 if loan.borrower in borrowers:
-                    self.take_back(job_id, lender)
+                    self.close(job_id, lender)

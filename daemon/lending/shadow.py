@@ -1,10 +1,10 @@
-"""`lending shadow`: a second core, which lends, beside the one that does not; nobody acts on it.
+"""Shadow lending: a second core lends while the real one does not, and nobody acts on it.
 
-It hears the same facts as the real core, but for ends: a job ends in it when as much time has gone
-by since its start there as it took in truth. That is known at once where the job runs in truth as
-well and began no later; where it still waits in truth, it ends when it was thought to, and what it
-borrowed is put right once it is over in truth. What it would have borrowed is summed up then, by
-who lends and who borrows. The real core is only read: it decides as with lending off.
+The shadow core gets the real core's events, except for ends. A job ends in the shadow core when it
+has run there for its real run time. That is known if the job really started no later; otherwise the
+estimate is used until the job has really ended, and its borrowed GPU-hours are corrected then. The
+sums by lender and borrower count only jobs that have really ended. The real core is only read: it
+decides as with lending off.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ from sia.events import (
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 
 ALIKE = (PoolChanged, GpusOut, NodeOut, NodeBack, ForecastUpdated, JobSubmitted)
-"""Facts that are the same in both."""
+"""Events that both cores get unchanged."""
 
 
 TOLD_WITHIN = 60.0
-"""Seconds after which an end there is looked at, and as many more until people hear what came of
-it, where no step of the real core comes before: each step is a commit, and what an end there brings
-about is worked out for its own time in any case."""
+"""Seconds until an end in the shadow core is processed, and again until its notices are sent, if
+the real core needs no step before. Each step is a commit, and an end is processed as of its own
+time in any case."""
 
 
 class ShadowCore:
-    """The second core and what it is for; `kept` is all that is to be remembered of it besides."""
+    """Runs the shadow core. `kept` is all of its state besides the core."""
 
     def __init__(self, kept: ShadowState, core: Core) -> None:
-        """Go on with these."""
+        """Continue from this state and core."""
         self.kept, self.core = kept, core
         self._recorded: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
         self._ends: list[tuple[float, str]] = []
         for core_id, twin in kept.twins.items():
-            self._expect(core_id, twin, twin.began)
+            self._schedule_end(core_id, twin, twin.began)
         heapify(self._ends)
 
     @classmethod
     def begin(cls, kept: ShadowState, real: Core, now: float) -> ShadowCore:
-        """Begin with a copy of the real core that lends from now on. O(n log n)."""
+        """Start from a copy of the real core, with lending on. O(n log n)."""
         kept.since = kept.since or now
         kept.unknown += sum(bool(twin.spent or twin.loans) for twin in kept.twins.values())
         kept.twins = {
@@ -73,34 +73,31 @@ class ShadowCore:
         return made
 
     def dump(self) -> Snapshot:
-        """The second core, as plain values."""
+        """Return the shadow core as plain values."""
         return dump(self.core)
 
     @property
     def due(self) -> float:
-        """When it wants to be asked at the latest; infinite if never."""
+        """When the engine has to make a step for it; infinite if never."""
         wake = self.core.wake
         told = self.kept.told[0].at + 2 * TOLD_WITHIN if self.kept.told else inf
         return min(told, self._next_end() + TOLD_WITHIN, wake if wake > -inf else inf)
 
     def _next_end(self) -> float:
-        """When a job ends there next; infinite if that is not known of any."""
+        """When the next job ends in the shadow core; infinite if none is known to."""
         ends = self._ends
-        while ends and not self._ends_then(ends[0][1]):
+        while ends and not self._has_own_end(ends[0][1]):
             heappop(ends)
         return ends[0][0] if ends else inf
 
     def record(self, now: float, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
-        """Hear what the real core was told and decided, if anything: time has passed. O(1).
-
-        It is looked at after the step: nobody is to wait for that.
-        """
+        """Queue the real core's events and decisions of a time; `settle` processes them. O(1)."""
         self._recorded.append((now, events, decisions))
 
     def settle(self) -> None:
-        """Look at what has been heard; at once or later comes to the same. As steps of a core.
+        """Process the queue. The result does not depend on when. Costs steps of a core.
 
-        Raises ValueError where a fact does not fit the second core, which is of no use then.
+        Raises ValueError if an event does not fit the shadow core, which must be restarted then.
         """
         heard, self._recorded = self._recorded, []
         for now, events, decisions in heard:
@@ -111,25 +108,25 @@ class ShadowCore:
         new = {event.job.id: event.job.pool for event in events if type(event) is JobSubmitted}
         for decision in decisions:
             if type(decision) is StartJob:
-                self._began_really(now, decision.job_id, new)
+                self._really_started(now, decision.job_id, new)
         self._step(now, self._facts(now, events, new))
 
     def _catch_up(self, now: float) -> None:
-        """Have what ended there before now have ended then: of that the real core knows nothing."""
+        """Process the ends in the shadow core before this time, each at its own time."""
         while (end := self._next_end()) < now:
             self._step(end, [])
 
     def _facts(self, now: float, events: Iterable[Event], new: Mapping[str, str]) -> list[Event]:
-        """What the second core is to hear of it."""
+        """Translate the real core's events for the shadow core."""
         jobs = self.core.state.jobs
         facts: list[Event] = []
         for event in events:
             if isinstance(event, ALIKE):
                 facts.append(event)
             elif type(event) is JobFinished:
-                facts += self._ended_really(now, event.job_id)
+                facts += self._really_ended(now, event.job_id)
             elif type(event) is JobCancelled:
-                facts += self._withdrawn(now, event, fresh=event.job_id in new)
+                facts += self._really_cancelled(now, event, fresh=event.job_id in new)
             elif type(event) is PriorityChanged:
                 job = jobs.get(event.job_id)
                 if event.job_id in new or (job is not None and job.stream is None):
@@ -144,7 +141,7 @@ class ShadowCore:
                     facts.append(RunTimesUpdated(event.time, there))
         return facts
 
-    def _began_really(self, now: float, core_id: str, new: Mapping[str, str]) -> None:
+    def _really_started(self, now: float, core_id: str, new: Mapping[str, str]) -> None:
         twin = self._twin(core_id, new.get(core_id, ""))
         twin.real = now
         if twin.began is not None:
@@ -164,21 +161,21 @@ class ShadowCore:
             twin = self.kept.twins[core_id] = ShadowJob(pool)
         return twin
 
-    def _ended_really(self, now: float, core_id: str) -> list[Event]:
+    def _really_ended(self, now: float, core_id: str) -> list[Event]:
         twin = self.kept.twins.get(core_id)
         if twin is None or twin.real is None:
             return []
         twin.ran = now - twin.real
         if twin.over is not None:
-            self._settle(core_id, twin)
+            self._sum_up(core_id, twin)
         elif twin.began is not None and twin.began + twin.ran <= now:
-            return [self._over(now, core_id, twin)]
+            return [self._end_job(now, core_id, twin)]
         elif twin.began is not None:
             heappush(self._ends, (twin.began + twin.ran, core_id))
         return []
 
-    def _withdrawn(self, now: float, event: JobCancelled, *, fresh: bool) -> list[Event]:
-        """A job is gone that waited in truth."""
+    def _really_cancelled(self, now: float, event: JobCancelled, *, fresh: bool) -> list[Event]:
+        """A pending job has left the real core."""
         job = self.core.state.jobs.get(event.job_id)
         if fresh or (job is not None and job.stream is None):
             return [event]
@@ -187,48 +184,51 @@ class ShadowCore:
             return []
         found: list[Event] = []
         if twin.over is None:
-            found.append(self._over(now, event.job_id, twin))
+            found.append(self._end_job(now, event.job_id, twin))
         self.kept.unknown += bool(twin.spent)
         self.kept.twins.pop(event.job_id, None)
         return found
 
-    def _expect(self, core_id: str, twin: ShadowJob, began: float | None) -> None:
-        """Have a job end in time, where that is known or has to be guessed."""
-        if began is None or not self._ends_then(core_id):
+    def _schedule_end(self, core_id: str, twin: ShadowJob, began: float | None) -> None:
+        """Schedule a job's end in the shadow core, by its run time or an estimate of it."""
+        if began is None or not self._has_own_end(core_id):
             return
         if twin.ran is not None:
             self._ends.append((began + twin.ran, core_id))
         elif (run_time := self.core.state.jobs[core_id].run_time) < UNKNOWN_RUN_TIME:
             self._ends.append((began + run_time, core_id))
 
-    def _ends_then(self, core_id: str) -> bool:
-        """Whether a job ends there at a time that is known, or guessed: else when it does in truth.
+    def _has_own_end(self, core_id: str) -> bool:
+        """Return whether a job's end in the shadow core has a time of its own.
 
-        It may have begun in truth since that was last asked, in a later step of the same time.
+        If not, the job ends when it really ends. The answer may change when the job really starts.
         """
         twin = self.kept.twins.get(core_id)
         if twin is None or twin.began is None or twin.over is not None:
             return False
         return twin.ran is not None or twin.real is None or twin.real > twin.began
 
-    def _over(self, now: float, core_id: str, twin: ShadowJob) -> JobFinished:
-        """A job ends in the second core."""
-        self._spend(now, twin)
+    def _end_job(self, now: float, core_id: str, twin: ShadowJob) -> JobFinished:
+        """End a job in the shadow core."""
+        self._count_loans(now, twin)
         twin.over, twin.loans = now, {}
         if twin.ran is not None:
-            self._settle(core_id, twin)
+            self._sum_up(core_id, twin)
         return JobFinished(now, core_id)
 
-    def _spend(self, now: float, twin: ShadowJob) -> None:
+    def _count_loans(self, now: float, twin: ShadowJob) -> None:
         for lender, gpus in twin.loans.items():
             twin.spent[lender] = twin.spent.get(lender, 0.0) + gpus * (now - twin.since)
         twin.since = now
 
-    def _settle(self, core_id: str, twin: ShadowJob) -> None:
-        """It is over in both: what it borrowed counts for as long as it ran in truth."""
-        assert twin.began is not None, "it is over there"
-        assert twin.over is not None, "it is over there"
-        assert twin.ran is not None, "it is over in truth"
+    def _sum_up(self, core_id: str, twin: ShadowJob) -> None:
+        """Sum up a job that has ended in both cores.
+
+        What it borrowed is scaled to its real run time.
+        """
+        assert twin.began is not None, "it has ended in the shadow core"
+        assert twin.over is not None, "it has ended in the shadow core"
+        assert twin.ran is not None, "it has really ended"
         ran = twin.over - twin.began
         for lender, seconds in twin.spent.items():
             sums = self.kept.lent.setdefault(lender, {})
@@ -237,13 +237,13 @@ class ShadowCore:
         del self.kept.twins[core_id]
 
     def _step(self, now: float, facts: list[Event]) -> None:
-        """Ends that have come, the facts, and what the second core decides."""
+        """Make one step of the shadow core: due ends, these events, and the core's decisions."""
         gone = {event.job_id for event in facts if type(event) is JobFinished}
         while self._ends and self._ends[0][0] <= now:
             core_id = heappop(self._ends)[1]
-            if core_id not in gone and self._ends_then(core_id):
+            if core_id not in gone and self._has_own_end(core_id):
                 gone.add(core_id)
-                facts.append(self._over(now, core_id, self.kept.twins[core_id]))
+                facts.append(self._end_job(now, core_id, self.kept.twins[core_id]))
         core = self.core
         if now >= core.wake > -inf:
             facts.append(TimePassed(now))
@@ -269,7 +269,7 @@ class ShadowCore:
             for lender, gpus in twin.loans.items():
                 self.kept.told.append(ShadowLoan(core_id, lender, gpus, twin.pool, now))
         before = len(self._ends)
-        self._expect(core_id, twin, now)
+        self._schedule_end(core_id, twin, now)
         if len(self._ends) > before:
             heappush(self._ends, self._ends.pop())
 
@@ -277,11 +277,11 @@ class ShadowCore:
         twin = self.kept.twins.get(move.job_id)
         if twin is None:
             return
-        self._spend(now, twin)
+        self._count_loans(now, twin)
         had = twin.loans.get(move.previous, 0)
         if move.previous != twin.pool:
             if had < move.gpus:
-                return  # a loan from before all this
+                return  # a loan from before shadow mode
             twin.loans[move.previous] = had - move.gpus
             if not twin.loans[move.previous]:
                 del twin.loans[move.previous]
@@ -289,7 +289,7 @@ class ShadowCore:
             twin.loans[move.donor] = twin.loans.get(move.donor, 0) + move.gpus
 
     def check(self) -> None:
-        """Assert that the second core and what is remembered of it agree. O(n)."""
+        """Assert that the shadow core and `kept` agree. O(n)."""
         self.core.check()
         jobs = self.core.state.jobs
         for core_id, twin in self.kept.twins.items():
@@ -298,5 +298,5 @@ class ShadowCore:
 
 
 def load_like(core: Core) -> Any:
-    """A policy of the same kind, with nothing indexed yet."""
+    """Return a new policy of the same kind, without state."""
     return type(core.policy)()

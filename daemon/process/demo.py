@@ -183,7 +183,7 @@ async def _tell(daemon: Daemon, lived: DemoWeek) -> None:
     total = sum(pool.quota for pool in lived.table.pools)
     click.echo("  time         started  ended  running  pending  GPUs in use  lent  newest loan")
     hour = MORNING + 1
-    seen = daemon.service.told
+    seen = daemon.service.last_notice
     while True:
         await daemon.clock.sleep_until(lived.begin + hour * HOUR)
         if daemon.clock.now() < lived.begin + hour * HOUR:
@@ -207,7 +207,7 @@ async def _news(daemon: Daemon, seen: int) -> tuple[Counter[str], str, int]:
     """Return counts of notices by kind, the newest loan in words, and the last sequence number."""
     kinds: Counter[str] = Counter()
     loan = ""
-    newest = daemon.service.told
+    newest = daemon.service.last_notice
     if newest > seen:
         async for notice in daemon.service.notices(seen):
             told = public_notice(notice)

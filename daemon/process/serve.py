@@ -71,7 +71,7 @@ async def _serving(
         async with _beginning(bound, certificate, lease):
             daemon = await asyncio.to_thread(build, config, metrics, lease)
             await daemon.service.start()
-        newest = daemon.service.told
+        newest = daemon.service.last_notice
     except BaseException:
         bound.close()
         if daemon is not None:

@@ -1,6 +1,6 @@
-"""How many jobs are taken: so many a second, and so many that wait, of each pool and each token.
+"""Admission control: limits on submissions a second and on pending jobs, by pool and by token.
 
-What is refused is to be sent again later. A job that is known already is no new one, and passes.
+A refused submission may be sent again later. A resubmission of a known job passes.
 """
 
 from __future__ import annotations
@@ -22,38 +22,39 @@ if TYPE_CHECKING:
 WAITS = (JobPhase.HELD, JobPhase.PENDING)
 
 COUNT_EVERY = 1.0
-"""Seconds between two counts of all jobs that wait: with 150,000 it takes some ten milliseconds."""
+"""Seconds between two counts of all pending jobs: with 150,000 jobs a count takes some ten
+milliseconds."""
 
 COUNT_ANYWAY = 10.0
-"""Seconds after which they are counted although there seems to be room: jobs wait again, or come
-by other doors."""
+"""Seconds after which pending jobs are counted even if there seems to be room: jobs are
+requeued, or submitted in the backend."""
 
-ON_THEIR_WAY = 5.0
-"""Seconds after which a job that was let in and is in no book will not be: it was refused."""
+ADMITTED_FOR = 5.0
+"""Seconds after which an admitted job that is not in the book counts as refused by the engine."""
 
-MOST_ON_THEIR_WAY = 20_000
-"""Jobs that were let in since all were counted: more are worth another count."""
+MOST_ADMITTED = 20_000
+"""Jobs admitted since the last count; more than this are worth another count."""
 
 AGAIN = 5.0
-"""Seconds after which to ask again where too many wait: nobody knows when one will start."""
+"""Seconds after which to retry when too many jobs are pending: nobody knows when one will start."""
 
 LimitKey = tuple[str, str]
-"""`pool` or `token`, and its name."""
+"""(`pool` or `token`, name)."""
 
 LookupEvicted = Callable[[Sequence[str]], Awaitable[Mapping[str, "JobRecord"]]]
-"""Which of these jobs have ended, however long ago."""
+"""Returns the ended jobs among these ids, from the journal."""
 
 
 class JobCount(NamedTuple):
-    """A job, or an array of so many."""
+    """A job or array, its pool and its number of jobs."""
 
     id: str
     pool: str
     jobs: int
 
 
-class _Way(NamedTuple):
-    """Jobs that were let in: by whom, and when."""
+class _Admitted(NamedTuple):
+    """Admitted jobs that are not in the book yet."""
 
     since: float
     keys: tuple[LimitKey, ...]
@@ -61,7 +62,7 @@ class _Way(NamedTuple):
 
 
 class Admission:
-    """Who asks here before jobs are submitted keeps to the limits."""
+    """Decides whether jobs may be submitted now."""
 
     def __init__(
         self,
@@ -71,20 +72,20 @@ class Admission:
         past: LookupEvicted,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """By these limits; `pools` have others than most."""
+        """Use these limits; `pools` has limits of single pools."""
         self._limits, self._pools = limits, pools
         self._book, self._past, self._clock = book, past, clock
         self._buckets: dict[LimitKey, TokenBucket] = {}
-        self._counts: Counter[LimitKey] = Counter()  # as many as wait, or more
-        self._ways: dict[str, _Way] = {}
+        self._counts: Counter[LimitKey] = Counter()  # upper bounds of the pending jobs
+        self._admitted: dict[str, _Admitted] = {}
         self._counted = float("-inf")
         self._number = 0
         self._open = {limits.pool, limits.token, *pools.values()} == {RateLimit()}
 
     async def refusals(self, who: str, asks: Sequence[JobCount]) -> list[Refused | None]:
-        """For each, in order, why it is not taken now; None where it may be submitted.
+        """Return, for each submission, why it is refused now; None if it is admitted.
 
-        Raises JournalError where it cannot be seen whether a job is known.
+        Raises JournalError if the journal cannot be asked whether a job is known.
         """
         if self._open:
             return [None] * len(asks)
@@ -103,12 +104,12 @@ class Admission:
         return found
 
     def refusal(self, pool: str, jobs: int, who: str = "", job_id: str = "") -> Refused | None:
-        """Why so many jobs are not taken now; None where they may be, and then they count.
+        """Return why these new jobs are refused now; None if they are admitted, which counts them.
 
-        They are not known yet: see `refusals`. O(1), and once a second O(jobs alive).
+        `refusals` handles known jobs. O(1), and once a second O(jobs in memory).
         """
         if self._open or pool not in self._book().pools:
-            return None  # the engine knows better why not
+            return None  # the engine refuses a pool that does not exist
         limits = dict(self._limits_of(pool, who))
         for key, limit in limits.items():
             if limit.max_waiting is None:
@@ -123,7 +124,7 @@ class Admission:
             return _fast(late, limits[late], waits[late])
         for key in waits:
             self._buckets[key].take(jobs)
-        self._let_in(tuple(k for k, lim in limits.items() if lim.max_waiting), jobs, job_id)
+        self._admit(tuple(k for k, lim in limits.items() if lim.max_waiting), jobs, job_id)
         return None
 
     def _limits_of(self, pool: str, who: str) -> Iterator[tuple[LimitKey, RateLimit]]:
@@ -134,9 +135,9 @@ class Admission:
     def _bucket(self, key: LimitKey, limit: RateLimit) -> TokenBucket:
         bucket = self._buckets.get(key)
         if bucket is None:
-            assert limit.rate is not None, "whoever has no rate needs no bucket"
+            assert limit.rate is not None, "only a rate needs a bucket"
             if len(self._buckets) > 2 * MAX_TOKENS:
-                self._buckets.clear()  # tokens came and went: all begin anew
+                self._buckets.clear()  # many are of revoked tokens: start all again
             bucket = self._buckets[key] = TokenBucket(limit.rate, limit.at_once, self._clock)
         return bucket
 
@@ -146,18 +147,18 @@ class Admission:
             self._count()
         return self._counts[key] + jobs <= most
 
-    def _let_in(self, keys: tuple[LimitKey, ...], jobs: int, job_id: str) -> None:
+    def _admit(self, keys: tuple[LimitKey, ...], jobs: int, job_id: str) -> None:
         if not keys:
             return
         for key in keys:
             self._counts[key] += jobs
         self._number += 1
-        self._ways[job_id or f" {self._number}"] = _Way(self._clock(), keys, jobs)
-        if len(self._ways) > MOST_ON_THEIR_WAY:
+        self._admitted[job_id or f" {self._number}"] = _Admitted(self._clock(), keys, jobs)
+        if len(self._admitted) > MOST_ADMITTED:
             self._count()
 
     def _count(self) -> None:
-        """Count what waits, and what is still on its way, unless that was done just now."""
+        """Count pending and admitted jobs, at most once a second."""
         now = self._clock()
         if now - self._counted < COUNT_EVERY:
             return
@@ -167,12 +168,12 @@ class Admission:
             if record.phase in WAITS:
                 counts["pool", record.spec.pool] += 1
                 counts["token", record.by] += 1
-        self._ways = {
+        self._admitted = {
             job_id: way
-            for job_id, way in self._ways.items()
-            if way.since > now - ON_THEIR_WAY and not self._book().knows(job_id)
+            for job_id, way in self._admitted.items()
+            if way.since > now - ADMITTED_FOR and not self._book().knows(job_id)
         }
-        for way in self._ways.values():
+        for way in self._admitted.values():
             for key in way.keys:
                 counts[key] += way.jobs
         self._counts = counts
@@ -180,19 +181,19 @@ class Admission:
 
 def _full(key: LimitKey, most: int) -> Refused:
     what, name = key
-    why = f"{what} {name} has {most:,} jobs that wait, or would have more"
-    return Refused(429, "too many jobs wait", why, "send it again when some have started", AGAIN)
+    why = f"{what} {name} may have {most:,} pending jobs"
+    return Refused(429, "too many pending jobs", why, "retry when some have started", AGAIN)
 
 
 def _wide(key: LimitKey, most: int, jobs: int) -> Refused:
     what, name = key
-    why = f"an array of {jobs:,} jobs, and {most:,} of {what} {name} may wait"
-    return Refused(422, "cannot be", why, "submit it in parts")
+    why = f"the array has {jobs:,} jobs, and {what} {name} may have {most:,} pending jobs"
+    return Refused(422, "invalid", why, "submit it as several arrays")
 
 
 def _fast(key: LimitKey, limit: RateLimit, wait: float) -> Refused:
     what, name = key
-    why = f"more than {limit.rate:g} jobs a second come from {what} {name}"
+    why = f"{what} {name} submits more than {limit.rate:g} jobs a second"
     if what == "pool":
-        why = f"more than {limit.rate:g} jobs a second come for pool {name}"
-    return Refused(429, "too many jobs", why, f"send it again in {wait:.1f} s", wait)
+        why = f"pool {name} gets more than {limit.rate:g} jobs a second"
+    return Refused(429, "too many jobs", why, f"retry in {wait:.1f} s", wait)

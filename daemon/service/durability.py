@@ -1,4 +1,4 @@
-"""Whether what the engine says is durable: it is a step ahead while that is written."""
+"""Durability: while a step is written, the engine is one step ahead of the journal."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from daemon.model.limits import PROBE_EVERY
 
 
 class DurabilityBarrier:
-    """Readers wait here until the engine is where the journal is."""
+    """Blocks readers until every step that the engine has made is durable."""
 
     def __init__(self) -> None:
-        """It is."""
-        self._reached = asyncio.Event()
-        self._reached.set()
+        """Start with no step pending."""
+        self._durable = asyncio.Event()
+        self._durable.set()
         self._why = ""
 
-    def ahead(self) -> None:
-        """A step is made that is not durable yet."""
-        self._reached.clear()
+    def step_pending(self) -> None:
+        """A step is being written."""
+        self._durable.clear()
 
-    def reached(self) -> None:
-        """It is durable, or undone."""
+    def step_durable(self) -> None:
+        """The step is durable, or the engine has gone back."""
         self._why = ""
-        self._reached.set()
+        self._durable.set()
 
-    def unknown(self, why: str) -> None:
-        """If a step is not durable, nobody knows for now what is."""
+    def step_in_doubt(self, why: str) -> None:
+        """Fail readers that wait for a step of which nobody knows whether it is durable."""
         self._why = why
-        if not self._reached.is_set():
-            self._reached.set()  # whoever waits looks again
-            self._reached.clear()
+        if not self._durable.is_set():
+            self._durable.set()  # wake the readers, which then raise
+            self._durable.clear()
 
     async def wait(self) -> None:
-        """Return where all is durable, at once if it is. Raises UnavailableError if unknown."""
-        while not self._reached.is_set():
+        """Return once every step is durable. Raises UnavailableError if that is unknown."""
+        while not self._durable.is_set():
             if self._why:
                 raise UnavailableError(503, self._why, PROBE_EVERY)
-            await self._reached.wait()
+            await self._durable.wait()

@@ -1,4 +1,4 @@
-"""The service's hands: what the backend is told, in order, and told again where it must be."""
+"""Effects: the service's orders to the backend, in order, with retries."""
 
 from __future__ import annotations
 
@@ -14,55 +14,65 @@ from daemon.model.outputs import Effect, StartEffect
 from daemon.runtime.fence import Fence
 from daemon.runtime.logs import log
 
-NEVER = "it was never started"
+NEVER_STARTED = "never started"
 
 
 class EffectRunner:
-    """Does effects one after the other, beside the steps: a slow backend holds up no commit."""
+    """Applies effects to the backend in order.
+
+    It works on a task of its own, so that a slow backend delays no commit.
+    """
 
     def __init__(
         self, backend: Backend, fence: Fence, observe: Callable[[Observation], None]
     ) -> None:
-        """Act as long as the fence holds; say what the backend cannot do as if it had seen it."""
+        """Act while the fence holds. Report failed starts through `observe`, like observations."""
         self._backend, self._fence = backend, fence
         self._observe = observe
         self._queue: asyncio.Queue[Effect] = asyncio.Queue()
         self._worker: asyncio.Task[None] | None = None
-        self._late: dict[tuple[str, int], bool] = {}
-        """Starts that are put off; False where they are ended before they come up again."""
+        self._delayed: dict[tuple[str, int], bool] = {}
+        """Starts that will be retried; False for a job that was ended before its retry."""
 
     def do(self, effects: Sequence[Effect]) -> None:
-        """Have these done, after those before."""
+        """Queue these effects."""
         for effect in effects:
             self._queue.put_nowait(effect)
 
     async def reconcile(self, engine: Engine) -> None:
-        """Compare what should run with what does, and do what was left undone; then begin."""
-        there = [job for job in engine.book.jobs.values() if job.placed and job.phase in ON_GPUS]
+        """Reconcile the book with the backend, then begin to apply effects."""
+        on_gpus = [job for job in engine.book.jobs.values() if job.placed and job.phase in ON_GPUS]
         expected = [
             Expected(
                 StartEffect(job.spec.id, job.attempt, job.spec, job.nodes, job.area), job.started
             )
-            for job in there
+            for job in on_gpus
         ]
         unseen = await self._backend.reconcile(expected)
-        self._do_again(unseen, engine)
+        self._repair(unseen, engine)
         self._worker = asyncio.create_task(self._work())
 
-    def _do_again(self, unseen: Sequence[StartEffect], engine: Engine) -> None:
-        """Start what the backend never saw and end what is to end; what is both is over."""
-        over = {
+    def _repair(self, unseen: Sequence[StartEffect], engine: Engine) -> None:
+        """Order what an earlier daemon left undone.
+
+        Jobs that the backend has never seen are started, and jobs with an order to end are ended. A
+        job that is both has ended.
+        """
+        ended = {
             order.job for order in unseen if engine.book.jobs[order.job].phase is JobPhase.ENDING
         }
         for order in unseen:
-            if order.job in over:
-                self._observe(Ended(order.job, order.attempt, why=NEVER))
+            if order.job in ended:
+                self._observe(Ended(order.job, order.attempt, why=NEVER_STARTED))
             else:
                 self.do([order])
-        self.do([effect for effect in engine.ending_jobs() if effect.job not in over])
+        self.do([effect for effect in engine.ending_jobs() if effect.job not in ended])
 
     async def close(self) -> None:
-        """Do what waits, and stop; where another daemon may act, that is its matter."""
+        """Apply the queued effects, and stop.
+
+        If another daemon may be the leader, the queued effects are left to it.
+        """
         if self._worker is None:
             return
         if self._fence.holds():
@@ -72,7 +82,7 @@ class EffectRunner:
     async def _work(self) -> None:
         while True:
             effect = await self._queue.get()
-            while not self._fence.holds():  # noqa: ASYNC110  time tells, and no event
+            while not self._fence.holds():  # noqa: ASYNC110  no event says when the fence holds
                 await asyncio.sleep(PROBE_EVERY)
             try:
                 await self._do(effect)
@@ -82,29 +92,32 @@ class EffectRunner:
     async def _do(self, effect: Effect) -> None:
         key = effect.job, effect.attempt
         if isinstance(effect, StartEffect):
-            if not self._late.pop(key, True):
+            if not self._delayed.pop(key, True):
                 return
-        elif self._late.get(key):
+        elif self._delayed.get(key):
             if effect.kind == "end":
-                self._late[key] = False
-                self._observe(Ended(*key, why=NEVER))
+                self._delayed[key] = False
+                self._observe(Ended(*key, why=NEVER_STARTED))
             return
         try:
             if isinstance(effect, StartEffect):
                 await self._backend.start(effect)
             else:
                 await self._backend.stop(effect.job, effect.attempt, effect.kind)
-        except Exception as error:  # noqa: BLE001  whatever a backend raises, the others go on
+        except Exception as error:  # noqa: BLE001  one failed effect must not stop the others
             self._failed(effect, error)
 
     def _failed(self, effect: Effect, error: Exception) -> None:
-        """What is short for a moment is no fault of a job's: it is started a bit later."""
+        """Handle a failed effect.
+
+        A start that lacked a resource is retried; any other failed start fails the attempt.
+        """
         short = isinstance(error, OSError) and error.errno in SHORT
         if isinstance(effect, StartEffect) and not short:
-            why = str(error).encode(errors="backslashreplace").decode()  # it may name a file
+            why = str(error).encode(errors="backslashreplace").decode()  # may hold a file name
             self._observe(StartFailed(effect.job, effect.attempt, why))
             return
         if isinstance(effect, StartEffect):
-            self._late[effect.job, effect.attempt] = True
-            log().warning("a start is put off", job=effect.job, why=str(error))
+            self._delayed[effect.job, effect.attempt] = True
+            log().warning("a start is delayed", job=effect.job, why=str(error))
         asyncio.get_running_loop().call_later(EFFECT_AGAIN, self._queue.put_nowait, effect)

@@ -1,4 +1,4 @@
-"""Notices for those who follow: the past from the journal, then what comes."""
+"""The event stream: past notices from the journal, then new ones as they become durable."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from daemon.model.outputs import Notice
 
 
 class NoticeStream:
-    """The newest notices, and who waits for more.
+    """Keeps the latest notices in memory and wakes the followers.
 
     Attributes:
-        newest: The number of the newest; 0 before the first.
+        newest: Sequence number of the latest durable notice; 0 before the first.
     """
 
-    def __init__(self, keeper: JournalWriter, newest: int) -> None:
-        """Go on after the `newest` one that the journal has."""
-        self._keeper = keeper
+    def __init__(self, writer: JournalWriter, newest: int) -> None:
+        """Continue after the latest notice in the journal."""
+        self._writer = writer
         self._recent: deque[Notice] = deque(maxlen=NOTICES_LIVE)
         self.newest = newest
         self._more = asyncio.Event()
         self._closed = False
 
     def publish(self, notices: Sequence[Notice]) -> None:
-        """These are durable from now on."""
+        """Publish notices that have become durable."""
         if notices:
             self._recent.extend(notices)
             self.newest = notices[-1].seq
@@ -40,19 +40,19 @@ class NoticeStream:
         self._more = asyncio.Event()
 
     def close(self) -> None:
-        """There will be no more."""
+        """End the stream for all followers."""
         self._closed = True
         self._wake()
 
     async def follow(self, after: int) -> AsyncIterator[Notice]:
-        """All after one, without end until the service stops."""
+        """Yield all notices after one, until the service stops."""
         while page := await self.page(after):
             for notice in page:
                 yield notice
                 after = notice.seq
 
     async def page(self, after: int) -> Sequence[Notice]:
-        """Some of those that come next, at once if there are any; none once the service stops."""
+        """Return the next notices after one, waiting for the first; none once the service stops."""
         while not self._closed:
             if page := await self._page(after):
                 return page
@@ -61,12 +61,12 @@ class NoticeStream:
         return ()
 
     async def _page(self, after: int) -> Sequence[Notice]:
-        """Some of those that come next; none if there are none yet."""
+        """Return the next notices after one; none if there are none yet."""
         if after >= self.newest:
             return ()
         first = self._recent[0].seq if self._recent else self.newest + 1
         if after + 1 >= first:
             skipped = bisect_right(self._recent, after, key=lambda notice: notice.seq)
             return list(islice(self._recent, skipped, skipped + NOTICES_PAGE))
-        journal = self._keeper.journal
-        return await self._keeper.run(lambda: journal.notices(after, NOTICES_PAGE))
+        journal = self._writer.journal
+        return await self._writer.run(lambda: journal.notices(after, NOTICES_PAGE))

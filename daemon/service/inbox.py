@@ -1,4 +1,4 @@
-"""What waits for the next step: commands, whose clients wait too, and what the backend saw."""
+"""Inputs that wait for the next step: commands, whose clients wait too, and observations."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from daemon.model.limits import MAX_ASKED, MAX_BATCH, MAX_INBOX
 from daemon.model.outputs import Answer, Refused
 
 NOT_NOW = (429, 503)
-"""Statuses of commands that were not done, and that may be sent again."""
+"""HTTP statuses of commands that were not carried out and may be sent again."""
 
 
 def not_now(error: UnavailableError) -> Refused:
-    """The answer to one of several commands, where others of them were done."""
-    mend = f"send it again in {max(1, round(error.retry_after))} s, under the same id"
+    """Return the answer to a command that was not carried out, unlike others of its request."""
+    fix = f"retry in {max(1, round(error.retry_after))} s with the same id"
     title = "too many requests" if error.status == 429 else "unavailable"
-    return Refused(error.status, title, error.shown(whole=False), mend, error.retry_after)
+    return Refused(error.status, title, error.shown(whole=False), fix, error.retry_after)
 
 
 class PendingCommands:
-    """Commands that one client waits for.
+    """The commands of one request.
 
     Attributes:
-        origin: The address that they come from, if any.
-        known: Answers, by place, of commands that need no step.
+        origin: The client's address, if known.
+        known: Answers of commands that need no step, by position.
     """
 
     def __init__(self, commands: Sequence[Command], origin: str = "") -> None:
-        """To be answered together."""
+        """Create a request, to be answered as a whole."""
         self.commands, self.origin = commands, origin
         self.known: Mapping[int, Answer] = {}
         self.answers: asyncio.Future[list[Answer]] = asyncio.get_running_loop().create_future()
 
     @property
     def todo(self) -> list[Command]:
-        """Those that a step is for."""
+        """The commands that need a step."""
         return [each for i, each in enumerate(self.commands) if i not in self.known]
 
     def answer(self, answers: Iterator[Answer]) -> None:
-        """Answer all, with as many of these as a step was for."""
+        """Answer the request; `answers` yields those of the commands that needed a step."""
         known = self.known
         found = [known[i] if i in known else next(answers) for i in range(len(self.commands))]
         if not self.answers.done():
             self.answers.set_result(found)
 
     def refuse(self, error: UnavailableError) -> None:
-        """Have the client come again."""
+        """Fail the request; the client may retry."""
         if not self.answers.done():
             self.answers.set_exception(error)
 
 
 class StepInputs:
-    """What one step takes of it, observations first."""
+    """The inputs of one step, observations first."""
 
     def __init__(self, asked: list[PendingCommands], seen: list[Observation]) -> None:
-        """These, in order."""
+        """Create it from requests and observations, in order."""
         self.asked, self.seen = asked, seen
 
     def __len__(self) -> int:
@@ -66,41 +66,41 @@ class StepInputs:
 
     @property
     def inputs(self) -> list[Observation | Command]:
-        """All that a step is for."""
+        """The inputs that need a step."""
         return [*self.seen, *(command for each in self.asked for command in each.todo)]
 
     @property
     def commands(self) -> list[tuple[str, list[Command]]]:
-        """Of each client where it asks from, and its commands that a step is for."""
+        """For each request, its origin and the commands that need a step."""
         return [(each.origin, each.todo) for each in self.asked]
 
     def answer(self, answers: Sequence[Answer]) -> None:
-        """Answer all clients; the answers end with those to their commands."""
+        """Answer all requests; the last of `answers` are those of their commands."""
         todo = sum(len(each.todo) for each in self.asked)
         left = iter(answers[len(answers) - todo :])
         for each in self.asked:
             each.answer(left)
 
     def refuse(self, error: UnavailableError) -> None:
-        """Have all clients come again."""
+        """Fail all requests; the clients may retry."""
         for each in self.asked:
             each.refuse(error)
 
     def alone(self) -> list[StepInputs]:
-        """Each observation and each client by itself."""
+        """Return one batch for each observation and each request."""
         seen = [StepInputs([], [each]) for each in self.seen]
         return seen + [StepInputs([each], []) for each in self.asked]
 
 
 class Inbox:
-    """Everything that waits.
+    """All inputs that wait for a step.
 
     Attributes:
-        news: Set whenever something comes.
+        news: Set whenever an input arrives.
     """
 
     def __init__(self) -> None:
-        """Nothing waits."""
+        """Create an empty inbox."""
         self.news = asyncio.Event()
         self._seen: deque[Observation] = deque()
         self._asked: deque[PendingCommands] = deque()
@@ -114,18 +114,18 @@ class Inbox:
         return bool(self._seen or self._asked)
 
     def observe(self, seen: Observation) -> None:
-        """Take what a backend saw."""
+        """Add an observation."""
         if not self._shut:
             self._seen.append(seen)
             self.news.set()
 
     def shut(self) -> None:
-        """Take no more of what is seen: the next daemon is told of it when it looks."""
+        """Ignore further observations: the next daemon gets them when it reconciles."""
         self._shut = True
         self.news.set()
 
     def put_back(self, seen: Iterable[Observation]) -> None:
-        """What was taken is to be taken again, before all else."""
+        """Put observations back, to be taken first."""
         self._seen.extendleft(reversed(list(seen)))
 
     def ask(
@@ -145,10 +145,10 @@ class Inbox:
         return [each.answers for each in asked]
 
     def take(self) -> StepInputs:
-        """What comes next, but no more than one step should have.
+        """Take the inputs of the next step, at most `MAX_BATCH`.
 
-        Neither waits for the other: where both wait, half is for what was seen, and the client
-        who is next is always taken.
+        When both wait, half is for observations, and the next request is taken whatever its size:
+        neither starves.
         """
         batch = StepInputs([], [])
         most = MAX_BATCH // 2 if self._asked else MAX_BATCH
@@ -162,7 +162,7 @@ class Inbox:
         return batch
 
     def refuse_all(self, error: UnavailableError) -> None:
-        """Have all clients that wait come again."""
+        """Fail all requests that wait; the clients may retry."""
         StepInputs(list(self._asked), []).refuse(error)
         self._asked.clear()
         self._commands = 0

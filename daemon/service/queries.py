@@ -1,4 +1,4 @@
-"""What the service tells whoever looks: the book, history, notices, the audit."""
+"""Read access to the service's state: the book, history, notices, the audit."""
 
 from __future__ import annotations
 
@@ -18,66 +18,66 @@ T = TypeVar("T")
 
 
 class Reader:
-    """A part of the service.
+    """The reading half of the service.
 
     Attributes:
-        engine: For reading; another one after the journal failed.
+        engine: Read only. The service replaces it after a journal failure.
     """
 
     engine: Engine
-    _keeper: JournalWriter
-    _live: NoticeStream
-    _settled: DurabilityBarrier
+    _writer: JournalWriter
+    _event_feed: NoticeStream
+    _durability: DurabilityBarrier
 
     @property
     def book(self) -> Book:
-        """Jobs, pools, nodes and maintenance, for reading on the loop's thread."""
+        """Jobs, pools, nodes and maintenance windows. Read only, on the event loop's thread."""
         return self.engine.book
 
     @property
-    def told(self) -> int:
-        """The number of the newest notice that is durable; 0 before the first."""
-        return self._live.newest
+    def last_notice(self) -> int:
+        """Sequence number of the latest durable notice; 0 before the first."""
+        return self._event_feed.newest
 
     async def past_job(self, job_id: str) -> JobRecord | None:
-        """A job that ended too long ago for the book."""
-        return await self._keeper.job(job_id)
+        """Return an ended job that was evicted from memory; None if there is none."""
+        return await self._writer.job(job_id)
 
     async def past_jobs(
         self, before: int, limit: int, pools: Collection[str] | None = None
     ) -> list[tuple[int, JobRecord]]:
-        """Jobs that have ended, newest first: see `Journal.history`."""
-        return await self._keeper.history(before, limit, pools)
+        """Return ended jobs, newest first: see `Journal.history`."""
+        return await self._writer.history(before, limit, pools)
 
     async def jobs_past(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
-        """Those of these jobs that have ended, however long ago."""
-        return await self._keeper.jobs(job_ids)
+        """Return the ended jobs among these ids, however long ago they ended."""
+        return await self._writer.jobs(job_ids)
 
     @property
     def trail(self) -> AuditHead:
-        """Where the audit ends."""
-        return self._keeper.trail
+        """The end of the audit's hash chain."""
+        return self._writer.trail
 
     async def audit(self, after: int, limit: int) -> list[AuditRow]:
-        """The audit's rows after one, in order: see `Journal.audit`."""
-        return await self._keeper.run(lambda: self._keeper.journal.audit(after, limit))
+        """Return the audit's rows after one, in order: see `Journal.audit`."""
+        return await self._writer.run(lambda: self._writer.journal.audit(after, limit))
 
     async def journal(self, read: Callable[[Journal], T]) -> T:
-        """What is read of the journal, on its thread."""
-        return await self._keeper.run(lambda: read(self._keeper.journal))
+        """Return the result of reading the journal, on its thread."""
+        return await self._writer.run(lambda: read(self._writer.journal))
 
     async def settled(self) -> None:
-        """Wait until all that `book` and `engine` say is durable; at once if it is.
+        """Wait until everything in `book` and `engine` is durable.
 
-        To be read before anything else is awaited. Raises UnavailableError while the journal
-        cannot even be read.
+        Read them before awaiting anything else. Raises UnavailableError while the journal cannot
+        even be read.
         """
-        await self._settled.wait()
+        await self._durability.wait()
 
     def notices(self, after: int) -> AsyncIterator[Notice]:
-        """All notices after one, those to come too: none is left out, none comes twice."""
-        return self._live.follow(after)
+        """Yield all notices after one, past and future, without gaps or duplicates."""
+        return self._event_feed.follow(after)
 
     async def page(self, after: int) -> Sequence[Notice]:
-        """Some of the notices that come next after one; waits for the first, none at the end."""
-        return await self._live.page(after)
+        """Return the next notices after one, waiting for the first; none once the service stops."""
+        return await self._event_feed.page(after)

@@ -1,7 +1,8 @@
-"""The service: whatever comes from outside becomes a step, is made durable, and then takes effect.
+"""The service: collects inputs, makes a step of them, commits it, then lets it take effect.
 
-One task takes all that waits, has the engine take one step, and writes it; only then it answers
-clients, tells those who follow, and acts on the backend. While it writes, the next inputs gather.
+One task takes the inputs that wait, makes one step of the engine and writes it to the journal. Only
+when the step is durable does the service answer clients, publish notices and act on the backend.
+While a step is written, the next inputs gather.
 """
 
 from __future__ import annotations
@@ -43,21 +44,23 @@ from sia.console.errors import UserError
 __all__ = ["Service", "ServiceStatus", "UnavailableError"]
 
 
-UNSURE = "another daemon may have taken over; ask that one, or wait"
-"""Why commands are not taken where the fence does not hold."""
+UNSURE = "another daemon may be the leader; ask that one, or wait"
+"""Reason for refusing commands while the fence does not hold."""
 
 
 class Service(Reader):
-    """The daemon's heart. All of it lives on one event loop; the journal has a thread of its own.
+    """Runs the engine: turns inputs into steps, and steps into effects.
+
+    The service lives on one event loop; the journal has a thread of its own.
 
     Attributes:
-        backend: For reading what jobs wrote.
-        clock: The daemon's.
-        fence: Whether this daemon is the one that acts.
-        parts: How its parts are.
-        notes: What they keep.
-        letters: What could not be delivered to webhooks.
-        watch: Who hears how it works.
+        backend: The backend, for reading logs of jobs.
+        clock: The daemon's clock.
+        fence: Whether this daemon is the leader.
+        parts: The health of the daemon's components.
+        notes: Values that components store in the journal.
+        letters: Notices that could not be delivered to webhooks.
+        watch: Receives reports about the service's work.
     """
 
     def __init__(
@@ -72,62 +75,65 @@ class Service(Reader):
         fence: Fence | None = None,
         snapshot_every: int = SNAPSHOT_EVERY,
     ) -> None:
-        """Nothing happens before `start`; a snapshot follows so many inputs."""
-        self._setup, self._keeper, self.clock = setup, JournalWriter(journal), clock
+        """Create the service; `start` starts it.
+
+        A snapshot is taken every `snapshot_every` inputs.
+        """
+        self._setup, self._writer, self.clock = setup, JournalWriter(journal), clock
         self.watch = SafeObserver(watch or Observer())
         self.fence = fence or SoleLeader(journal.epoch)
         self.parts = HealthRegistry(clock.now)
-        self.notes, self.letters = NoteStore(self._keeper), DeadLetters(self._keeper)
-        self._hands = EffectRunner(backend, self.fence, self.observe)
+        self.notes, self.letters = NoteStore(self._writer), DeadLetters(self._writer)
+        self._effects = EffectRunner(backend, self.fence, self.observe)
         self.backend = backend
         self._inbox = Inbox()
-        self._hand = StepInputs([], [])  # what was taken last
+        self._batch = StepInputs([], [])  # the inputs of the current step
         self._snapshots = Snapshots(snapshot_every)
         self._foresight = foresight
         if foresight is not None:
             foresight.wake = self._inbox.news.set
             foresight.failed = self.watch.blind
         self._stopping = False
-        self._settled, self._garbage = DurabilityBarrier(), GcScheduler()
+        self._durability, self._garbage = DurabilityBarrier(), GcScheduler()
         self._status = ServiceStatus(serving=False, reason="starting", since=clock.now())
 
     @property
     def ready(self) -> bool:
-        """Whether commands are taken."""
+        """Whether the service accepts commands."""
         return self._status.serving and self.fence.holds()
 
     def status(self) -> ServiceStatus:
-        """How the service is. O(1)."""
+        """Return the service's status. O(1)."""
         status = self._status._replace(waiting=len(self._inbox))
         if status.serving and not self.fence.holds():
             return status._replace(serving=False, reason=UNSURE)
         return status
 
     async def start(self) -> None:
-        """Go on where the journal ends, find the jobs that run, and serve.
+        """Recover from the journal, reconcile the backend, and serve.
 
-        Raises UserError where the journal cannot be read or the backend cannot work.
+        Raises UserError if the journal cannot be read or the backend cannot work.
         """
         try:
-            self.engine = await self._keeper.recover(self._setup)
+            self.engine = await self._writer.recover(self._setup)
             unseen = 0 if self._foresight is None else self._foresight.predictors.unseen
-            await self._keeper.configure(self.engine, self._setup, self.clock, unseen)
+            await self._writer.configure(self.engine, self._setup, self.clock, unseen)
         except JournalError as error:
             raise UserError(str(error)) from error
         self._garbage.freeze()
-        self._live = NoticeStream(self._keeper, self.engine.book.notices)
-        await self.backend.open(self._house())
-        await self._hands.reconcile(self.engine)
-        self._foresee_anew()
+        self._event_feed = NoticeStream(self._writer, self.engine.book.notices)
+        await self.backend.open(self._backend_context())
+        await self._effects.reconcile(self.engine)
+        self._restart_forecasts()
         self._serve("")
         self._runner = asyncio.create_task(self._run())
 
     async def finished(self) -> None:
-        """Wait until it has stopped. Raises what made it stop, if that was a defect."""
+        """Wait until the service has stopped. Raises the exception of a defect that stopped it."""
         await asyncio.shield(self._runner)
 
     async def stop(self) -> None:
-        """Write what waits and a snapshot, and let go; jobs go on running."""
+        """Commit what waits, write a snapshot and stop; jobs go on running."""
         self._stopping = True
         self._inbox.shut()
         try:
@@ -135,28 +141,28 @@ class Service(Reader):
         finally:
             if self._foresight is not None:
                 self._foresight.forget()
-            await self._hands.close()
+            await self._effects.close()
             await self.backend.close()
-            self._live.close()
-            self._keeper.close()
+            self._event_feed.close()
+            self._writer.close()
 
-    def _house(self) -> BackendContext:
-        """What the backend may use."""
+    def _backend_context(self) -> BackendContext:
+        """Return what the backend may use of the service."""
         read = lambda: self.book, lambda: self.engine.core.state.pools
         return BackendContext(self.observe, self.fence, self.notes, self.submit, self.parts, *read)
 
     def observe(self, seen: Observation) -> None:
-        """Take what a backend saw."""
+        """Queue an observation of the backend for the next step."""
         self._inbox.observe(seen)
 
     async def submit(self, commands: Sequence[Command], origin: str = "") -> list[Answer]:
-        """Have these done, in order; returns once that is durable. `origin` is whence they come.
+        """Carry out commands in order; return their answers once they are durable.
 
-        Many commands take several steps. Where some of these steps become durable and others do
-        not, the commands of the others are refused with a status of `NOT_NOW`.
+        `origin` is the client's address. Many commands take several steps. If only some of these
+        steps become durable, the commands of the others are refused with a status of `NOT_NOW`.
 
-        Raises UnavailableError while the journal cannot be written, and when too many wait; nothing
-        is done then, but for what it says is in doubt (`IN_DOUBT`).
+        Raises UnavailableError while the journal cannot be written, and if too many commands wait.
+        Nothing was done then, unless the message ends with `IN_DOUBT`.
         """
         if not commands:
             return []
@@ -182,19 +188,19 @@ class Service(Reader):
         try:
             while not self._stopping or (self.ready and self._inbox):
                 await self._wait()
-                await self._once()
+                await self._work()
             if self.ready:
                 await self._save_all()
         finally:
             self._serve("stopped")
-            self._settled.unknown("stopped")
-            self._hand.refuse(UnavailableError(503, f"stopped; {IN_DOUBT}", PROBE_EVERY))
+            self._durability.step_in_doubt("stopped")
+            self._batch.refuse(UnavailableError(503, f"stopped; {IN_DOUBT}", PROBE_EVERY))
             self._inbox.refuse_all(UnavailableError(503, "stopped", PROBE_EVERY))
 
     async def _wait(self) -> None:
-        """Until something has come, or is due."""
-        if self._inbox or self._stopping or self._snapshots or self._curious:
-            await asyncio.sleep(0)  # others want the loop too
+        """Wait for an input or a due time."""
+        if self._inbox or self._stopping or self._snapshots or self._forecasts_due:
+            await asyncio.sleep(0)  # let other tasks run
             return
         news, timer = self._inbox.news, None
         news.clear()
@@ -207,115 +213,118 @@ class Service(Reader):
             timer.cancel()
 
     @property
-    def _curious(self) -> bool:
-        """Whether something else may be foreseen than was, or by others."""
+    def _forecasts_due(self) -> bool:
+        """Whether the forecasts may have changed."""
         foresight = self._foresight
         return foresight is not None and (
             foresight.wants or foresight.curious or self.clock.now() >= foresight.due
         )
 
-    async def _once(self) -> None:
-        """One turn, if there is anything to do."""
+    async def _work(self) -> None:
+        """Make a step or write a part of a snapshot, if there is anything to do."""
         if self._foresight is not None and self._foresight.wants:
             self._foresight.begin_anew(self.engine, self.clock.now(), self.past_jobs)
-        batch = self._hand = self._inbox.take()
-        if batch or self._curious or self.clock.now() >= self.engine.due:
-            await self._turn(batch)
+        batch = self._batch = self._inbox.take()
+        if batch or self._forecasts_due or self.clock.now() >= self.engine.due:
+            await self._step(batch)
         elif self._snapshots:
             await self._save_part()
 
-    async def _turn(self, batch: StepInputs) -> None:
-        """One step, durable, and then in effect; none if nothing has come of it."""
+    async def _step(self, batch: StepInputs) -> None:
+        """Make a step, commit it and let it take effect; no step if there is no input."""
         try:
-            await self._know(batch)
+            await self._answer_evicted(batch)
             began, anchor = perf_counter(), self.clock.anchor()
             inputs = self._inputs(batch, anchor.now)
             if not inputs:
                 batch.answer([])
                 return
-            self._settled.ahead()
+            self._durability.step_pending()
             step = self.engine.step(anchor.now, inputs)
         except JournalError as error:
-            await self._cannot_read(batch, str(error))
+            await self._read_failed(batch, str(error))
             return
-        except Exception as error:  # noqa: BLE001  a defect: of one client, if it can be helped
+        except Exception as error:  # noqa: BLE001  a defect should fail one client only
             await self._isolate(batch, error)
             return
         self.watch.stepped(perf_counter() - began, inputs, step)
         await self._commit(batch, step, anchor, inputs)
 
-    async def _know(self, batch: StepInputs) -> None:
-        """Answer what is asked of jobs that only the journal knows."""
+    async def _answer_evicted(self, batch: StepInputs) -> None:
+        """Answer commands for jobs that only the journal has."""
         ids = evicted_ids(batch.asked, self.engine.book)
         if ids:
-            answer(batch.asked, await self._keeper.jobs(ids))
+            answer(batch.asked, await self._writer.jobs(ids))
 
     def _inputs(self, batch: StepInputs, now: float) -> list[Input]:
-        """What a step is made of; nothing where none is due."""
+        """Return the inputs of the next step; none if no step is due."""
         inputs: list[Input] = [*batch.inputs] or ([Tick()] if self.engine.due <= now else [])
         if self._foresight is not None:
             inputs = self._foresight.before(now, inputs, self.engine.book)
         return inputs
 
     async def _isolate(self, batch: StepInputs, error: Exception) -> None:
-        """A step went wrong by a defect of ours: take it apart, and leave out what breaks it."""
+        """Handle a defect that broke a step.
+
+        The inputs are retried one by one, and the input that breaks its step is dropped.
+        """
         alone = batch.alone()
         if not alone:
             raise error
-        if not await self._go_back():
-            self._put_off(batch, self._status.reason)
+        if not await self._recover():
+            self._put_back(batch, self._status.reason)
             return
         if len(alone) > 1:
             for each in alone:
                 if self.ready:
-                    await self._turn(each)
+                    await self._step(each)
                 else:
-                    self._put_off(each, self.status().reason)
+                    self._put_back(each, self.status().reason)
             return
         self.watch.broke(repr(error), batch.inputs)
         why = f"a defect of the daemon: {error!r}"
-        wrong = Refused(500, "defect", why, "report it; nothing was done")
+        wrong = Refused(500, "defect", why, "report the defect; nothing was done")
         batch.answer([wrong] * len(batch))
 
     async def _commit(
         self, batch: StepInputs, step: Step, anchor: Anchor, inputs: Sequence[Input]
     ) -> None:
         began, part = perf_counter(), self._snapshots.next
-        seq = self._keeper.last + 1
+        seq = self._writer.last + 1
         records = records_of(batch.commands, step.answers, step.traces)
-        audit = self._keeper.trail.rows(anchor.now, records)
+        audit = self._writer.trail.rows(anchor.now, records)
         entry = JournalEntry.of(seq, anchor, inputs, step, audit)
         try:
-            await self._keeper.commit(entry, part)
+            await self._writer.commit(entry, part)
         except JournalError as error:
-            await self._fail(batch, step, entry, str(error))
+            await self._commit_failed(batch, step, entry, str(error))
             return
-        except Exception as error:  # noqa: BLE001  it is no JSON, or a job is over twice: a defect
+        except Exception as error:  # noqa: BLE001  a defect, such as a value that is no JSON
             self._snapshots.drop()
             await self._isolate(batch, error)
             return
         if part is not None:
             self._snapshots.written()
         self.watch.committed(perf_counter() - began, len(inputs))
-        self._done(batch, step, entry)
+        self._take_effect(batch, step, entry)
         if self._snapshots.due:
             await self._snapshots.take(seq, self.engine)
-            self._garbage.freeze()  # jobs that came since, too: they go when nobody refers to them
+            self._garbage.freeze()  # include the jobs submitted since
 
-    def _done(self, batch: StepInputs, step: Step, entry: JournalEntry) -> None:
-        """A step is durable: answer, tell, act."""
+    def _take_effect(self, batch: StepInputs, step: Step, entry: JournalEntry) -> None:
+        """Let a durable step take effect: answer clients, publish notices, act on the backend."""
         self._status = self._status._replace(last_commit=entry.anchor.now, steps=entry.seq)
-        self._settled.reached()
+        self._durability.step_durable()
         batch.answer(step.answers)
-        self._live.publish(step.notices)
-        self._hands.do(step.effects)
+        self._event_feed.publish(step.notices)
+        self._effects.do(step.effects)
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
         self._snapshots.stepped(len(entry.inputs))
         self.engine.do_idle_work()
 
-    def _foresee_anew(self) -> None:
-        """Have the predictors hear what the journal says, and nothing else."""
+    def _restart_forecasts(self) -> None:
+        """Start the predictors again from the journal's state."""
         if self._foresight is None:
             self._inbox.put_back(unwatched(self.engine.book))
         else:
@@ -323,8 +332,8 @@ class Service(Reader):
             self._foresight.begin_anew(self.engine, self.clock.now(), self.past_jobs)
 
     async def _save_all(self) -> None:
-        """A snapshot of the end, so that the next start repeats nothing."""
-        await self._snapshots.take(self._keeper.last, self.engine)
+        """Write a last snapshot, so that the next start replays nothing."""
+        await self._snapshots.take(self._writer.last, self.engine)
         while self._snapshots:
             await self._save_part()
 
@@ -332,84 +341,87 @@ class Service(Reader):
         part = self._snapshots.next
         assert part is not None, "nothing is left to be written"
         try:
-            await self._keeper.save(part)
+            await self._writer.save(part)
         except JournalError:
             self._snapshots.drop()
         else:
             self._snapshots.written()
 
-    async def _fail(self, batch: StepInputs, step: Step, entry: JournalEntry, why: str) -> None:
-        """A step may not be durable: it has not happened, unless the reopened journal has it."""
+    async def _commit_failed(
+        self, batch: StepInputs, step: Step, entry: JournalEntry, why: str
+    ) -> None:
+        """Handle a failed commit: the step counts only if the reopened journal has it."""
         self._serve(why)
         self.watch.failed(why)
         self._snapshots.drop()
         self._inbox.refuse_all(UnavailableError(503, why, PROBE_EVERY))
-        if not await self._reopens(batch, why):
+        if not await self._reopen(batch, why):
             return
-        if self._keeper.last == entry.seq:
-            self._done(batch, step, entry)
+        if self._writer.last == entry.seq:
+            self._take_effect(batch, step, entry)
         else:
-            self._put_off(batch, why)
-            await self._go_back()
-        await self._until_it_writes()
+            self._put_back(batch, why)
+            await self._recover()
+        await self._until_writable()
 
-    async def _reopens(self, batch: StepInputs, why: str) -> bool:
-        """Whether it is known what is durable; it is not where we are to stop before.
+    async def _reopen(self, batch: StepInputs, why: str) -> bool:
+        """Reopen the journal; return False if the service stops before that succeeds.
 
-        Clients do not wait for it: they are told at once that nobody knows.
+        Clients do not wait for it: their requests fail at once with an unknown outcome.
         """
-        while not await self._keeper.reopens():
+        while not await self._writer.reopens():
             batch.refuse(UnavailableError(503, f"{why}; {IN_DOUBT}", PROBE_EVERY))
-            self._settled.unknown(why)
+            self._durability.step_in_doubt(why)
             if self._stopping:
                 return False
             await asyncio.sleep(PROBE_EVERY)
         return True
 
-    def _put_off(self, batch: StepInputs, why: str) -> None:
-        """Nothing was made of it: clients come again, and what was seen is taken again."""
+    def _put_back(self, batch: StepInputs, why: str) -> None:
+        """Fail the requests of a batch that made no step, and put its observations back."""
         batch.refuse(UnavailableError(503, why, PROBE_EVERY))
         self._inbox.put_back(batch.seen)
 
-    async def _cannot_read(self, batch: StepInputs, why: str) -> None:
-        """Nothing was done: what is to be done is for later."""
+    async def _read_failed(self, batch: StepInputs, why: str) -> None:
+        """Handle a journal that cannot be read: nothing was done, and the batch is put back."""
         self._serve(why)
         self.watch.failed(why)
-        self._put_off(batch, why)
-        await self._keeper.reopens()
-        await self._until_it_writes()
+        self._put_back(batch, why)
+        await self._writer.reopens()
+        await self._until_writable()
 
-    async def _go_back(self) -> bool:
-        """Have the engine be what the journal says again; not where we are to stop before.
+    async def _recover(self) -> bool:
+        """Recover the engine from the journal.
 
-        There are no more turns then: nobody knows what the engine is.
+        Returns False if the service stops before that succeeds. No more steps are made then, as the
+        engine's state is unknown.
         """
         while True:
             try:
-                self.engine = await self._keeper.recover(self._setup)
+                self.engine = await self._writer.recover(self._setup)
             except JournalError as error:
                 self._serve(str(error))
-                self._settled.unknown(str(error))
+                self._durability.step_in_doubt(str(error))
             else:
                 self._garbage.freeze()
-                self._settled.reached()
-                self._foresee_anew()
+                self._durability.step_durable()
+                self._restart_forecasts()
                 return True
             if self._stopping:
                 return False
             await asyncio.sleep(PROBE_EVERY)
-            await self._keeper.reopens()
+            await self._writer.reopens()
 
-    async def _until_it_writes(self) -> None:
-        """Take no commands until the journal can be written again."""
+    async def _until_writable(self) -> None:
+        """Wait until the journal can be written again; commands are refused until then."""
         while not self._stopping:
-            self._serve(await self._keeper.trouble())
+            self._serve(await self._writer.trouble())
             if self.ready:
                 return
             await asyncio.sleep(PROBE_EVERY)
 
     def _serve(self, reason: str) -> None:
-        """Take commands from now on, or none for a reason."""
+        """Accept commands from now on, or refuse them for a reason."""
         if not self._stopping and reason != "stopped":
             why, _, mend = reason.rpartition("; ")
             self.parts.say("database", why or mend, mend if why else "")

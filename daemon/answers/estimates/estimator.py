@@ -87,7 +87,7 @@ class EtaService:
         self.ready, self.outlook = False, None
         self.kept = await kept_by(service)
         await service.settled()
-        after, now = service.told, service.clock.now()
+        after, now = service.last_notice, service.clock.now()
         alive = heard.events(service.book.jobs.values())
         ended = await ended_between(service.past_jobs, now - SPAN, now)
         given = await self.kept.since(now - SPAN)
@@ -106,7 +106,7 @@ class EtaService:
             if record is not None:
                 new += self._new(notice, record)
             worked += perf_counter() - began
-            if not notice.seq % AT_ONCE or notice.seq >= self._service.told:
+            if not notice.seq % AT_ONCE or notice.seq >= self._service.last_notice:
                 await self._keep(new)
                 new = []
                 await asyncio.sleep(worked * (1.0 / SHARE - 1.0))

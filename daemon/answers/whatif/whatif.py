@@ -151,10 +151,10 @@ def _job(book: Book, now: float, asked: JobWhatIf, guess: GuessRunTime) -> list[
         if not book.named(asked.job):
             return unknown_job(asked.job)
         why = f"{asked.job!r} is an array, whose jobs are others one by one"
-        return Refused(422, "cannot be", why, f"ask of {asked.job}.0, or cancel and submit it")
+        return Refused(422, "invalid", why, f"ask of {asked.job}.0, or cancel and submit it")
     if record.phase not in WAITS:
         why = f"job {asked.job} is {record.phase.value}"
-        return Refused(409, "job does not wait", why, "only a job that waits can be another one")
+        return Refused(409, "job is not pending", why, "only a job that waits can be another one")
     return [Cancel(asked.job), _anew(record, asked, now, guess)]
 
 

@@ -74,14 +74,14 @@ class EventRoutes:
         if SSE not in request.headers.get("Accept", ""):
             who = who_asks(request)
             return answer(await self._page(who, after or 0, asked["limit"]))
-        return await self._stream(request, self._service.told if after is None else after)
+        return await self._stream(request, self._service.last_notice if after is None else after)
 
     def _follow(self, after: int) -> AsyncGenerator[Notice]:
         return cast("AsyncGenerator[Notice]", self._service.notices(after))
 
     async def _page(self, who: Principal, after: int, limit: int) -> EventPage:
         events: list[EventView] = []
-        wanted = min(self._service.told, after + limit)
+        wanted = min(self._service.last_notice, after + limit)
         if wanted > after:
             async with aclosing(self._follow(after)) as notices:
                 async for notice in notices:

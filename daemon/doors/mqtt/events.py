@@ -56,7 +56,7 @@ class Events:
         while True:
             try:
                 found = (await self._service.notes.read(self._key)).get(self._key)
-                self._done = self._service.told if found is None else int(found)
+                self._done = self._service.last_notice if found is None else int(found)
                 await self._note()
             except JournalError:
                 await asyncio.sleep(PROBE_EVERY)

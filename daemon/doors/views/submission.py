@@ -19,7 +19,7 @@ def nothing_to_run(spec: JobSpec, can: Collection[Ability]) -> Refused | None:
     detail = "a job without a command, and this daemon runs commands"
     return Refused(
         422,
-        "cannot be",
+        "invalid",
         detail,
         "give it a command: after --, or as a list of words",
     )

@@ -29,7 +29,7 @@ class Hooks:
         """
         self._service, self._ledger = service, CursorStore(service.notes)
         means = WebhookContext(
-            service.page, lambda: service.told, self._ledger, service.letters, service.parts,
+            service.page, lambda: service.last_notice, self._ledger, service.letters, service.parts,
             service.fence, service.clock.now,
         )  # fmt: skip
         self._hooks: dict[str, WebhookSender] = {}

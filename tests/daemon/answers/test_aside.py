@@ -246,7 +246,7 @@ async def test_many_questions_while_steps_go_on(folder):
 
         def look():
             service.engine.check()
-            return b"%d %d" % (len(service.book.jobs), service.told)
+            return b"%d %d" % (len(service.book.jobs), service.last_notice)
 
         async def ask():
             return await child_worker(look, seconds=10, settled=service.settled)

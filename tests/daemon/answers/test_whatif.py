@@ -513,7 +513,7 @@ async def test_jobs_of_other_pools_are_as_if_not_there(folder):
         # Everybody sees a pool's numbers; in words that refuse there is nothing else.
         said = await ask({"pools": [{"pool": "speech", "quota": 1}]}, 409)
         assert said["detail"] == (
-            "4 GPUs of pool speech are in use by its own jobs, which a quota of 1 would be below"
+            "dedicated jobs of pool speech use 4 GPUs, more than a quota of 1"
         )
         assert (await asked(client, "GET", "/v1/pools/speech", headers=mine))["dedicated"] == 4
         said = await asked(

@@ -267,7 +267,7 @@ def test_a_batch_from_a_file_says_what_was_refused(served, tmp_path):
     done = served("submit", "--file", file)
     assert done.returncode == 1
     assert done.stdout == "b1\n"
-    assert done.stderr.startswith("b2: 99 GPUs never fit in pool vision")
+    assert done.stderr.startswith("b2: 99 GPUs exceed the quota of pool vision")
     file.write_text(json.dumps([job | {"id": f"l{job['id']}"} for job in jobs]))
     assert served("submit", "--file", file).stdout == "lb1\n", "a list is a batch"
 
@@ -334,7 +334,7 @@ def test_nodes_and_maintenance(served):
     assert served("maintenance", "cancel", "m").stdout == "m: cancelled\n"
     again = served("maintenance", "cancel", "m")
     assert (again.returncode, again.stderr) == (
-        1, "sia: there is no 'm'; see: sia maintenance list\n"
+        1, "sia: there is no maintenance 'm'; see: sia maintenance list\n"
     )  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def test_a_pool_goes_once_it_is_empty():
     before = engine.dump()
     answer = configured(engine, setup([4], b=2)).answers[0]
     assert answer.status == 409
-    assert answer.detail == "pool a is gone, and has jobs"
+    assert answer.detail == "pool a is gone but has jobs"
     assert engine.dump() == before
     empty = Engine.new(setup([4], a=2, b=2))
     configured(empty, setup([4], b=2))
@@ -74,10 +74,10 @@ def test_a_pool_goes_once_it_is_empty():
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (setup([1], a=2, b=2), "job runs is on GPUs that are gone"),
+        (setup([1], a=2, b=2), "job runs uses GPUs that are gone"),
         (
             replace(setup([4]), pools=(Pool("a", 2, "other"), Pool("b", 2))),
-            "pool a is in another sharing group",
+            "pool a has another sharing group",
         ),
     ],
 )
@@ -169,7 +169,7 @@ def test_a_pool_changes_its_group_while_no_job_is_there(policy):
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        (setup([4], a=2, b=2), "the pools would own 6 GPUs, and there are 4"),
+        (setup([4], a=2, b=2), "the pools would own 6 GPUs of 4"),
         (setup(a=2, b=MAX_GROUP), f"a sharing group would own more than {MAX_GROUP} GPUs"),
     ],
 )
@@ -192,7 +192,7 @@ def test_it_is_in_the_journal(tmp_path):
         journal = Journal(path)
         assert recover(journal, setup(a=2)).dump() == engine.dump()
         journal.close()
-        with pytest.raises(UserError, match="pool a is gone, and has jobs; drain it"):
+        with pytest.raises(UserError, match="pool a is gone but has jobs; drain it"):
             async with serving(path, setup(b=1), backend):
                 pass
 

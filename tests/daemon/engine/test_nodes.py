@@ -142,11 +142,11 @@ def test_quotas_in_cells_change_whole_or_not_at_all():
     do(engine, 1.0, submit("one", gpus=8))
     before = engine.dump()
     tried = [
-        (SetPool("a", quota=8), "its quota is in cells here"),
-        (SetPool("a", cells={"rack": {"shelf": 1}}), "there are no cells as in"),
+        (SetPool("a", quota=8), "the quota follows from its cells"),
+        (SetPool("a", cells={"rack": {"shelf": 1}}), "no such chain or cell type"),
         (SetPool("a", cells={"rack": {"node": 1}}, quota=9), "its cells have 8 GPUs, not 9"),
         (SetPool("a", cells={"rack": {"node": 9}}), "node requested in chain rack"),
-        (SetPool("a", cells={"rack": {"node": 0}}), "are in use by its own jobs"),
+        (SetPool("a", cells={"rack": {"node": 0}}), "dedicated jobs of pool a use"),
     ]
     for asked, says in tried:
         answer = engine.step(1.0, [asked]).answers[0]
@@ -180,7 +180,7 @@ def test_an_override_waits_where_others_have_its_gpus_meanwhile():
     do(engine, 0.0, SetPool("a", quota=0, until=100.0), SetPool("b", quota=16))
     step = do(engine, 1e6, Tick())
     assert [(n.kind, n.data["why"]) for n in step.notices] == [
-        ("refused", "pool a: all pools would own 24 GPUs, and there are 16")
+        ("refused", "pool a: all pools together would own 24 GPUs of 16")
     ]
     assert engine.due == 1e6 + TICK
     do(engine, 1e6 + 1.0, SetPool("b", quota=8))
@@ -201,4 +201,4 @@ def test_a_pool_of_other_cells_is_another_database():
     engine = in_cells()
     other = Setup((Pool("a", 16), Pool("b", 8)), options=SMALL)
     answer = engine.step(1.0, [Configured(other)]).answers[0]
-    assert "name another database" in answer.mend
+    assert "a new database" in answer.mend

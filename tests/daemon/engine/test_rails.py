@@ -72,7 +72,7 @@ def test_a_pool_lends_no_more_hours_than_its_budget_until_the_month_is_over():
     assert started["after"] == july
     assert kept(life, "lending_resumed") == [(july, "b", "hours")]
     (told,) = [n for n in life.notices if n.kind == "lending_kept"]
-    assert told.data["why"] == "it has lent 1.0 of 1 GPU-hours this month (UTC)"
+    assert told.data["why"] == "lent 1.0 of 1 GPU-hours this month (UTC)"
 
 
 @given(st.integers(0, 4_000_000_000))
@@ -191,8 +191,8 @@ def test_a_group_with_a_late_job_lends_nothing_while_it_waits_and_for_a_while_af
     assert starts(life)["again"] == 1100.0 + LATE_REST
     began = [n for n in life.notices if n.kind == "lending_kept"]
     (told,) = {n.data["why"] for n in began if n.data["reason"] == "late"}
-    words = "1 job of b would run by now in b alone: nothing is lent until"
-    assert told == f"{words} 1 h after the last of these"
+    words = "1 pending job of b would already run without sharing; lending resumes"
+    assert told == f"{words} 1 h after the last of them has started"
 
 
 def test_a_pool_lends_until_one_more_slowed_job_would_be_too_many():
@@ -318,25 +318,25 @@ def why_of(life, pool, now):
 
 def test_why_a_pool_lends_nothing_is_said_in_words_of_the_moment_and_until_when():
     life = late_story(until=1099.0, slowed_budget_pct=25.0)
-    waits = "1 job of b would run by now in b alone: nothing is lent until 1 h after the last"
-    assert why_of(life, "a", 1099.0)["late"] == f"{waits} of these"
+    waits = "1 pending job of b would already run without sharing; lending resumes 1 h after"
+    assert why_of(life, "a", 1099.0)["late"] == f"{waits} the last of them has started"
     life = late_story(until=1150.0, slowed_budget_pct=25.0)
-    again = "it lends again at 1970-01-01 01:18 UTC"
-    assert why_of(life, "a", 1150.0) == {"late": f"no job of its group is late any more: {again}"}
-    assert life.engine.book.pools["a"].kept["late"] == f"{waits} of these"
+    again = "lending resumes at 1970-01-01 01:18 UTC"
+    assert why_of(life, "a", 1150.0) == {"late": f"no job of its group is late now; {again}"}
+    assert life.engine.book.pools["a"].kept["late"] == f"{waits} the last of them has started"
     assert why_of(life, "b", 1150.0)["slowed"] == (
-        "1 of its 5 jobs began later than in b alone: one more would be more than 25 %; "
-        "it lends again after 2 more of which none does"
+        "1 of its 5 jobs started later than without sharing; one more would exceed 25 %; "
+        "lending resumes after 2 more jobs without a slow one"
     )
     none = life_of(budgeted(slowed_budget_pct=0.0), {})
     none.step(1000.0, [])
-    assert why_of(none, "b", 1000.0)["slowed"].endswith(", and none may: at 0 % it never lends")
+    assert why_of(none, "b", 1000.0)["slowed"].endswith("; a budget of 0 % allows none, so the pool never lends")
 
 
 def test_as_many_jobs_later_as_is_said_it_lends_again():
     life = late_story(until=1150.0, slowed_budget_pct=25.0)
     for i, more in enumerate((2, 1)):
-        assert f"after {more} more of which" in why_of(life, "b", 1200.0 + 10 * i)["slowed"]
+        assert f"after {more} more job" in why_of(life, "b", 1200.0 + 10 * i)["slowed"]
         life.step(1200.0 + 10 * i, [submit(f"more{i}", "b", 1, 1.0)])
         life.step(1205.0 + 10 * i, [Ended(f"more{i}", 1, 0)])
     life.step(1215.0 + BOOK_WITHIN, [])
@@ -350,7 +350,7 @@ def test_hours_are_said_up_to_the_moment_in_which_it_is_asked():
     life.run(story, until=JUNE + 1801.0)
     for hours in (1, 3):
         assert why_of(life, "b", JUNE + hours * 3600.0)["hours"] == (
-            f"it has lent {2 * hours}.0 of 1 GPU-hours this month (UTC); "
+            f"lent {2 * hours}.0 of 1 GPU-hours this month (UTC); "
             "the next month begins at 2026-07-01 00:00 UTC"
         )
 
@@ -364,11 +364,11 @@ def test_who_lends_again_says_why():
     }
     assert said["a", "late"] == "no job of its group was late for 1 h"
     assert said["b", "slowed"] == (
-        "1 of its 7 jobs began later than in b alone: with one more no more than 25 %"
+        "1 of its 7 jobs started later than without sharing; one more would not exceed 25 %"
     )
     life = late_story(until=1150.0, slowed_budget_pct=25.0)
     life.step(1151.0, [SetPool("b", slowed_budget_pct=NO_BUDGET)])
     gone = {n.data["why"] for n in life.notices if n.kind == "lending_resumed"}
     assert gone == {
-        "no pool of its group has such a budget any more", "it has no such budget any more"
+        "no pool of its group has a budget of slow jobs now", "the budget was removed"
     }  # fmt: skip

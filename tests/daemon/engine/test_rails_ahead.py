@@ -49,8 +49,7 @@ def test_what_is_thought_to_be_left_of_loans_counts_as_lent():
     assert told(life, "lending_kept") == [(JUNE, "lending_kept")]
     (kept,) = [n for n in life.notices if n.kind == "lending_kept"]
     assert kept.data["why"] == (
-        "it has lent 0.0 of 1 GPU-hours this month (UTC), "
-        "and what it lends now is thought to come to 1.1 more"
+        "lent 0.0 of 1 GPU-hours this month (UTC); open loans are expected to add 1.1"
     )
     assert life.engine.book.accounts["b"].lent <= 4000.0  # not 6,000
     assert started(life)["third"] == JULY
@@ -149,7 +148,7 @@ def test_no_more_looks_are_planned_than_there_are_pools(hours):
     """However many loans begin and end; a look at another time is in place of the one before."""
     life = live(lending(hours=1e5), [], {}, JUNE)
     life.step(JUNE + 0.5, [SetPool("b", lend_budget_hours=float(hours))])
-    planned = life.engine._rails._hours._looks
+    planned = life.engine._rails._hours._timers
     for i in range(200):
         known = (5.0,) if i % 2 else ()
         life.engine.step(JUNE + 2.0 * i + 1, [submit(f"g{i}", "a", 1, *known)])

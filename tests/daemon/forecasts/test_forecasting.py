@@ -360,7 +360,7 @@ def test_a_past_that_cannot_be_read_is_read_again_later(tmp_path, monkeypatch):
             raise JournalError("disk I/O error")
 
         with monkeypatch.context() as broken:
-            broken.setattr(service._keeper.journal, "history", fails)
+            broken.setattr(service._writer.journal, "history", fails)
             await service.start()
             await foresight.heard()
             assert not foresight.ready
@@ -432,7 +432,7 @@ def test_a_model_taken_while_a_step_is_written_hears_of_it_once(tmp_path, monkey
     async def story(service, foresight):
         await service.start()
         await foresight.heard()
-        journal, loop, begun = service._keeper.journal, asyncio.get_running_loop(), Event()
+        journal, loop, begun = service._writer.journal, asyncio.get_running_loop(), Event()
         commit = journal.commit
 
         def slowly(entry, part=None):

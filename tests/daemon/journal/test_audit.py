@@ -351,7 +351,7 @@ def test_on_postgresql_it_is_the_same(postgres, tmp_path):
 
 def failing(service, *, durable):
     """The next commit says that it failed."""
-    journal = service._keeper.journal
+    journal = service._writer.journal
     commit = journal.commit
 
     def fails(entry, part):

@@ -87,7 +87,7 @@ def test_who_looks_does_not_wait_for_a_snapshot_and_the_next_step_does(tmp_path)
                 go_on.set()
                 assert await four == [Accepted()]
                 await until(lambda: not service._snapshots)
-                kept = await service._keeper.run(lambda: service._keeper.journal.snapshot(seq))
+                kept = await service._writer.run(lambda: service._writer.journal.snapshot(seq))
                 assert kept == of_then
 
     asyncio.run(asyncio.wait_for(story(), 30))

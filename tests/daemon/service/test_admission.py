@@ -11,7 +11,7 @@ from daemon.config.config import PoolConfig
 from daemon.model.book import Book, JobRecord, PoolRecord
 from daemon.model.job import JobPhase, JobSpec
 from daemon.runtime.rate_limit import TokenBucket
-from daemon.service.admission import COUNT_EVERY, ON_THEIR_WAY, Admission, JobCount
+from daemon.service.admission import ADMITTED_FOR, COUNT_EVERY, Admission, JobCount
 from tests.support.daemons.daemons import setup
 from tests.support.daemons.doors import asked, door, story
 
@@ -43,9 +43,9 @@ class World:
 def test_an_array_for_which_there_is_never_room_is_not_told_to_come_again():
     world = World(max_waiting=50, token_max_waiting=40)
     said = world.admission.refusal("a", 60)
-    assert (said.status, said.retry_after, said.mend) == (422, 0.0, "submit it in parts")
+    assert (said.status, said.retry_after, said.mend) == (422, 0.0, "submit it as several arrays")
     assert world.admission.refusal("a", 45) is None
-    assert "of token ann" in world.admission.refusal("b", 45, "ann").detail
+    assert "token ann may have 40" in world.admission.refusal("b", 45, "ann").detail
 
 
 def test_without_limits_everything_passes():
@@ -58,8 +58,8 @@ def test_so_many_a_second_after_a_burst_of_each_pool_by_itself():
     said = [world.admission.refusal("a", 1) for _ in range(4)]
     assert said[:3] == [None] * 3
     assert (said[3].status, said[3].title, said[3].retry_after) == (429, "too many jobs", 0.5)
-    assert "2 jobs a second come for pool a" in said[3].detail
-    assert said[3].mend == "send it again in 0.5 s"
+    assert "pool a gets more than 2 jobs a second" in said[3].detail
+    assert said[3].mend == "retry in 0.5 s"
     assert world.admission.refusal("b", 1) is None
     world.now = 0.5
     assert world.admission.refusal("a", 1) is None
@@ -70,7 +70,7 @@ def test_tokens_have_limits_of_their_own_over_all_pools():
     world = World(token_rate=1.0, token_burst=2)
     assert world.admission.refusal("a", 1, "ann") is None
     assert world.admission.refusal("b", 1, "ann") is None
-    assert "from token ann" in world.admission.refusal("a", 1, "ann").detail
+    assert "token ann submits" in world.admission.refusal("a", 1, "ann").detail
     assert world.admission.refusal("a", 1, "bob") is None
 
 
@@ -105,12 +105,12 @@ def test_no_more_wait_than_may():
     world.waits("runs", phase=JobPhase.RUNNING)
     world.waits("other", pool="b")
     said = world.asks(("x", "a", 1), ("y", "a", 1), ("z", "b", 2), ("array", "b", 2))
-    assert said == [None, "too many jobs wait", None, "too many jobs wait"]
+    assert said == [None, "too many pending jobs", None, "too many pending jobs"]
     for job_id in ("x",):
         world.waits(job_id)
-    assert world.asks(("y", "a", 1)) == ["too many jobs wait"]
+    assert world.asks(("y", "a", 1)) == ["too many pending jobs"]
     world.book.jobs["w0"].phase = JobPhase.RUNNING
-    assert world.asks(("y", "a", 1)) == ["too many jobs wait"]  # all were counted just now
+    assert world.asks(("y", "a", 1)) == ["too many pending jobs"]  # all were counted just now
     world.now += COUNT_EVERY
     assert world.asks(("y", "a", 1)) == [None]
 
@@ -119,7 +119,7 @@ def test_what_a_token_has_waiting_counts_in_all_pools():
     world = World(token_max_waiting=2)
     world.waits("w0", "a", by="ann", phase=JobPhase.HELD)
     world.waits("w1", "b", by="bob")
-    assert world.asks(("x", "b", 1), ("y", "a", 1), who="ann") == [None, "too many jobs wait"]
+    assert world.asks(("x", "b", 1), ("y", "a", 1), who="ann") == [None, "too many pending jobs"]
     assert world.asks(("z", "a", 1), who="bob") == [None]
 
 
@@ -127,8 +127,8 @@ def test_what_was_let_in_and_refused_by_others_counts_for_a_while_only():
     world = World(max_waiting=1)
     assert world.asks(("x", "a", 1)) == [None]
     world.now = COUNT_EVERY
-    assert world.asks(("y", "a", 1)) == ["too many jobs wait"]  # x may be on its way
-    world.now = ON_THEIR_WAY
+    assert world.asks(("y", "a", 1)) == ["too many pending jobs"]  # x may be on its way
+    world.now = ADMITTED_FOR
     assert world.asks(("y", "a", 1)) == [None]
 
 
@@ -136,7 +136,7 @@ def test_what_is_known_is_no_new_job():
     world = World(past=["old", "olds.0"], rate=1.0, burst=1, max_waiting=1)
     world.waits("x")
     assert world.asks(("x", "a", 1), ("old", "a", 1), ("olds", "a", 7), ("new", "a", 1)) == [
-        None, None, None, "too many jobs wait",
+        None, None, None, "too many pending jobs",
     ]  # fmt: skip
 
 

@@ -32,7 +32,7 @@ def test_a_job_that_is_over_is_not_said_to_wait():
     answers(engine, 0.0, submit("j"))
     answers(engine, 1.0, Started("j", 1))
     held = answers(engine, 2.0, Hold("j"))[0]
-    assert held.mend == "only a job that waits can be held or put in front; cancel it instead"
+    assert held.mend == "only pending jobs can be held or reordered; cancel the job instead"
     answers(engine, 3.0, Ended("j", 1, code=0))
     for wish in (Hold("j"), SetPriority("j", 3)):
         over = answers(engine, 4.0, wish)[0]
@@ -44,9 +44,9 @@ def test_times_are_said_in_words():
     engine = Engine.new(setup([2], a=2))
     answers(engine, 100.0, SetPool("a", quota=1, until=3700.0))
     again = answers(engine, 100.0, SetPool("a", quota=2, until=5000.0))[0]
-    assert again.detail == "pool a is overridden for another 1 h"
+    assert again.detail == "the override of pool a lasts another 1 h"
     late = answers(engine, 101.0, Maintain("w", "n0", 10.0, 50.0))[0]
-    assert late.detail == "maintenance w would end before now"
+    assert late.detail == "maintenance w would end in the past"
     turned = answers(engine, 102.0, Maintain("w", "n0", 900.0, 800.0))[0]
     assert turned.detail == "maintenance w would end before it begins"
 
@@ -65,8 +65,8 @@ def test_a_width_that_no_cells_have_is_said_to_be_that():
     engine = in_cells(node=1, quad=1)
     refusal = answers(engine, 0.0, submit("wide", gpus=9))[0]
     assert isinstance(refusal, Refused)
-    assert refusal.detail == "9 GPUs fit in no cells of pool a"
-    assert "ask for 1 to" not in refusal.mend
+    assert refusal.detail == "no cell of pool a has 9 GPUs"
+    assert "request 1 to" not in refusal.mend
 
 
 def test_nobody_is_warned_before_half_of_the_time_is_over():

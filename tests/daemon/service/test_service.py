@@ -128,7 +128,7 @@ def test_commands_together_are_one_step_and_each_is_answered(tmp_path):
 @contextmanager
 def busy(service):
     """Observations come without end, and the disk takes a while."""
-    journal = service._keeper.journal
+    journal = service._writer.journal
     commit = journal.commit
 
     def slowly(entry, part=None):
@@ -194,9 +194,9 @@ def test_what_was_cancelled_before_the_backend_heard_of_it_never_runs(tmp_path):
         assert await service.submit([submit("x")]) == [Accepted()]
         assert await service.submit([Cancel("x")]) == [Accepted()]
         service._runner.cancel()
-        service._hands._worker.cancel()
+        service._effects._worker.cancel()
         await asyncio.sleep(0.01)
-        service._keeper.close()
+        service._writer.close()
         again = FakeBackend()
         async with serving(tmp_path / "db", setup(a=4), again) as service:
             await until(lambda: phase(service, "x") is JobPhase.CANCELLED)
@@ -342,15 +342,15 @@ def test_a_commit_that_fails_but_is_durable_has_happened(tmp_path, monkeypatch):
 
     async def story():
         async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
-            commit = service._keeper.journal.commit
+            commit = service._writer.journal.commit
 
             def fails(entry, part):
                 commit(entry, part)
-                service._keeper.journal.last -= 1
-                service._keeper.journal.commit = commit
+                service._writer.journal.last -= 1
+                service._writer.journal.commit = commit
                 raise JournalError("a sync failed")
 
-            service._keeper.journal.commit = fails
+            service._writer.journal.commit = fails
             assert await service.submit([submit("one")]) == [Accepted()]
             await until(lambda: phase(service, "one") is JobPhase.RUNNING)
             await until(lambda: service.ready)
@@ -373,7 +373,7 @@ def test_a_step_in_doubt_counts_once_the_journal_says_so(tmp_path, monkeypatch):
 
             follower = asyncio.create_task(follow())
             await service.submit([submit("before")])
-            break_down(service._keeper.journal, tries=3)
+            break_down(service._writer.journal, tries=3)
             with pytest.raises(UnavailableError, match="the outcome is not known yet"):
                 await service.submit([submit("one")])
             with pytest.raises(UnavailableError):
@@ -383,7 +383,7 @@ def test_a_step_in_doubt_counts_once_the_journal_says_so(tmp_path, monkeypatch):
             assert backend.told == [("start", "before", 1), ("start", "one", 1)]
             assert await service.submit([submit("one")]) == [Accepted(new=False)]
             await service.submit([submit("later", hold=True)])
-            await until(lambda: heard and heard[-1] == service.told)
+            await until(lambda: heard and heard[-1] == service.last_notice)
         await follower
         assert heard == list(range(1, len(heard) + 1))
 
@@ -424,7 +424,7 @@ def test_who_leaves_in_doubt_says_so_and_the_next_one_knows(tmp_path, monkeypatc
         path = tmp_path / "db"
         async with serving(path, setup(a=4), backend) as service:
             await service.submit([submit("before")])
-            break_down(service._keeper.journal, tries=10**6)
+            break_down(service._writer.journal, tries=10**6)
             with pytest.raises(UnavailableError, match="not known"):
                 await service.submit([submit("one")])
         assert backend.told == [("start", "before", 1)]
@@ -526,7 +526,7 @@ def test_where_the_journal_cannot_be_read_clients_come_again(tmp_path, monkeypat
             for i in range(3):
                 await service.submit([submit(f"{i}", hold=True), Cancel(f"{i}")])
             with monkeypatch.context() as broken:
-                broken.setattr(service._keeper.journal, "jobs", fails)
+                broken.setattr(service._writer.journal, "jobs", fails)
                 with pytest.raises(UnavailableError, match="disk I/O error"):
                     await asyncio.wait_for(service.submit([submit("0", hold=True)]), 5.0)
             await until(lambda: service.ready)
@@ -542,7 +542,7 @@ def test_a_defect_that_ends_the_service_leaves_no_client_waiting(tmp_path):
     async def story():
         service = Service(setup(a=4), FakeBackend(), Journal(tmp_path / "db"), StillClock())
         await service.start()
-        service._settled.reached = defect
+        service._durability.step_durable = defect
         with pytest.raises(UnavailableError, match="not known"):
             await asyncio.wait_for(service.submit([submit("x")]), 5.0)
         with pytest.raises(LookupError):
@@ -613,7 +613,7 @@ def test_a_defect_while_it_stops_is_left_out_of_the_journal(tmp_path, monkeypatc
 
             monkeypatch.setattr("daemon.engine.jobs.Jobs._wrong", wrong)
             if not readable:
-                monkeypatch.setattr(service._keeper, "recover", unreadable)
+                monkeypatch.setattr(service._writer, "recover", unreadable)
             asked = [
                 asyncio.create_task(service.submit([submit(name)]))
                 for name in ("good", "evil", "better")
@@ -661,7 +661,7 @@ def test_what_stays_in_memory_for_good_is_of_use(tmp_path):
         async with serving(tmp_path / "db", setup(a=4), FakeBackend(), snapshot_every=2) as service:
             knot = weakref.ref(Knot())
             await service.submit([submit("x", hold=True), submit("y", hold=True)])
-            await until(lambda: len(service._keeper.journal.snapshots()) == 2)
+            await until(lambda: len(service._writer.journal.snapshots()) == 2)
             assert knot() is None
 
     asyncio.run(story())
@@ -721,7 +721,7 @@ def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypat
             answers = first, second
             assert service.book.job("0") is None, "it is not forgotten in that step"
             assert answers[0] == Accepted(new=False)
-            assert (answers[1].status, answers[1].title) == (409, "job is over")
+            assert (answers[1].status, answers[1].title) == (409, "job has ended")
             await asyncio.sleep(0.01)
             assert backend.told.count(("start", "0", 1)) == 1
 

@@ -157,7 +157,7 @@ async def happens(service, count, pool="vision", prefix="job"):
 
 async def told_all(daemon, *receivers, seconds=10.0):
     """Until they have all that has happened."""
-    wanted = daemon.service.told
+    wanted = daemon.service.last_notice
     for each in receivers:
         await until(lambda each=each: each.numbers and each.numbers[-1] >= wanted, seconds)
 

@@ -89,7 +89,7 @@ class TokenRoutes:
         if name == OPERATOR_NAME:
             detail = "the machine's own token is in the file daemon.token_file"
             raise refusal(
-                Refused(409, "cannot be", detail, "remove the file and start the daemon again")
+                Refused(409, "conflict", detail, "remove the file and start the daemon again")
             )
         await self._do(request, RevokeToken(name, who_asks(request).name))
         return web.Response(status=204)

@@ -103,6 +103,6 @@ class WhatIfRoutes:
             past = await self._service.past_job(job_id)
             if past is not None and sees(past.spec.pool):
                 detail = f"job {job_id} is {past.phase.value}"
-                raise ProblemError(409, "job is over", detail, "ask of one that waits or runs")
+                raise ProblemError(409, "job has ended", detail, "ask of one that waits or runs")
         if pool is None or not sees(pool):
             raise no_job(job_id)

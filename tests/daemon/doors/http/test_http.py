@@ -629,7 +629,7 @@ async def test_the_log_level_is_changed_while_it_runs(folder):
 def test_nobody_sees_what_is_not_durable(tmp_path, written):
     async def tell():
         async with door(tmp_path, speed=1.0) as client:
-            keeper, writes, go_on = client.service._keeper, asyncio.Event(), asyncio.Event()
+            keeper, writes, go_on = client.service._writer, asyncio.Event(), asyncio.Event()
             commit = keeper.commit
 
             async def slow(*entry):
@@ -665,7 +665,7 @@ def test_nobody_sees_what_is_not_durable(tmp_path, written):
 @story
 async def test_what_the_journal_no_longer_tells_nobody_is_told(folder):
     async with door(folder, speed=1.0) as client:
-        keeper = client.service._keeper
+        keeper = client.service._writer
 
         async def broken(*_):
             raise JournalError("the disk is gone")

@@ -149,7 +149,7 @@ async def quiet(one):
 async def test_the_broker_keeps_a_message_until_it_is_durable(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, ME) as one:
         assert await answered(one, {"id": "before", "gpus": 1, "duration": 1}) == 201
-        break_down(service._keeper.journal)
+        break_down(service._writer.journal)
         await one.say(f"{POOL}/submit", {"id": "a", "gpus": 1, "duration": 1})
         await until(lambda: not service.ready)
         async with thief(broker) as heard:

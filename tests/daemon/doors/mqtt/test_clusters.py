@@ -100,7 +100,7 @@ class Tally:
 
 async def agrees(service, manager, tally, number):
     """What was asked for, and what the daemon, the manager and the events say."""
-    await until(lambda: tally.newest >= service.told, 60)
+    await until(lambda: tally.newest >= service.last_notice, 60)
     past, before, started, phases = 0, 2**62, 0, Counter()
     while page := await service.past_jobs(before, 1000):
         past, before = past + len(page), page[-1][0]

@@ -244,7 +244,7 @@ def corrupt(dice, real):
 @story
 async def test_nothing_is_acknowledged_while_the_journal_cannot_be_written(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
-        heal = break_down(service._keeper.journal)
+        heal = break_down(service._writer.journal)
         await one.say(f"{POOL}/submit", JOB, reply=ME)
         await until(lambda: not service.ready)
         await one.say(f"{POOL}/submit", {"id": "b", **LONG}, reply=ME)
@@ -266,7 +266,7 @@ async def test_what_came_while_the_daemon_was_away_is_taken_and_no_event_is_miss
                     await until(lambda: is_well(daemon, "mqtt"))
                     await one.say(f"{POOL}/submit", {**JOB, "id": f"j{turn}"})
                 await until(lambda: ("started", f"j{turn}") in kinds(one))  # noqa: B023
-                told = daemon.service.told
+                told = daemon.service.last_notice
         async with serving(config):
             await until(lambda: ("ended", "j2") in kinds(one))
         numbers = [event["seq"] for event in one.on("/event") if event["seq"]]
@@ -281,7 +281,7 @@ async def test_a_broker_that_was_away_is_told_what_happened_meanwhile(folder, br
     async with daemon_on(folder, broker.port) as service:
         async with peer(broker.port, f"{ROOT}/state", f"{POOL}/state") as one:
             await until(lambda: one.retained.get(f"{ROOT}/state") == b"online")
-        before = service.told
+        before = service.last_notice
         broker.stop(signal.SIGKILL)
         await until(lambda: not part(service, "mqtt").ok)
         await service.submit(
@@ -296,7 +296,7 @@ async def test_a_broker_that_was_away_is_told_what_happened_meanwhile(folder, br
             await until(lambda: len([k for k in kinds(one) if k[0] == "ended"]) >= 50)
             assert time.monotonic() - began < 20
             numbers = [event["seq"] for event in one.on("/event")]
-            assert numbers == list(range(before + 1, service.told + 1))
+            assert numbers == list(range(before + 1, service.last_notice + 1))
             await until(lambda: one.on(f"{POOL}/state"))
             await until(lambda: (f"{ROOT}/state", b"online") in [h[:2] for h in one.heard])
 

@@ -199,7 +199,7 @@ async def test_events_too_old_to_be_kept_are_missed_once_in_the_log(folder):
         async with receiver(lambda _: next(answers, 200), port=port) as ops:
             async with telling(folder, hook(folder, ops)) as daemon:
                 await told_all(daemon, ops)
-            assert ops.numbers == list(range(4, daemon.service.told + 1))
+            assert ops.numbers == list(range(4, daemon.service.last_notice + 1))
     assert said == [{"webhook": "ops", "first": 1, "last": 3}]
 
 

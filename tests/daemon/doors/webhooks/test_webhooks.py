@@ -50,7 +50,7 @@ async def test_all_that_happens_is_told_in_order_and_signed(tmp_path):
     async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
         await happens(daemon.service, 250)
         await told_all(daemon, ops)
-        assert ops.numbers == list(range(1, daemon.service.told + 1))
+        assert ops.numbers == list(range(1, daemon.service.last_notice + 1))
         assert all(signed(got) for got in ops.got)
         assert not any(signed(got, "another-secret-of-ours") for got in ops.got)
         assert max(len(got.numbers) for got in ops.got) == 100
@@ -102,7 +102,7 @@ async def test_a_receiver_that_is_away_for_long_is_told_all_when_it_is_back(tmp_
         assert state(daemon) == "retrying"
         async with receiver(port=port) as back:
             await told_all(daemon, back, seconds=20.0)
-            assert back.numbers == list(range(1, daemon.service.told + 1))
+            assert back.numbers == list(range(1, daemon.service.last_notice + 1))
         await until(lambda: not parts(daemon))
 
 
@@ -118,7 +118,7 @@ async def test_a_slow_receiver_holds_up_nobody(tmp_path, impatient):
             assert parts(daemon) == {"webhook slow": "no answer within 0.2 s"}
             assert state(daemon, "slow") == "retrying"
             assert daemon.hooks.get("slow").place.cursor == 0
-            assert quick.numbers == list(range(1, daemon.service.told + 1))
+            assert quick.numbers == list(range(1, daemon.service.last_notice + 1))
 
 
 @story
@@ -169,7 +169,7 @@ async def test_a_receiver_that_wants_no_more_is_left_alone_until_somebody_says_s
             assert len(ops.got) == 1
             daemon.hooks.get("ops").resume()
             await told_all(daemon, ops)
-            assert ops.numbers == list(range(1, daemon.service.told + 1)), "nothing is lost"
+            assert ops.numbers == list(range(1, daemon.service.last_notice + 1)), "nothing is lost"
 
 
 @story
@@ -179,7 +179,7 @@ async def test_another_address_is_tried_where_the_old_one_wanted_no_more(tmp_pat
         await until(lambda: state(daemon) == "gone")
     async with receiver() as other, telling(tmp_path, hook(tmp_path, other)) as daemon:
         await told_all(daemon, other)
-        assert other.numbers == list(range(1, daemon.service.told + 1))
+        assert other.numbers == list(range(1, daemon.service.last_notice + 1))
 
 
 @story
@@ -187,11 +187,11 @@ async def test_a_new_hook_begins_with_what_happens_then(tmp_path):
     async with receiver() as ops:
         async with telling(tmp_path) as daemon:
             await happens(daemon.service, 5)
-            before = daemon.service.told
+            before = daemon.service.last_notice
         async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
             await happens(daemon.service, 1, prefix="new")
             await told_all(daemon, ops)
-            assert ops.numbers == list(range(before + 1, daemon.service.told + 1))
+            assert ops.numbers == list(range(before + 1, daemon.service.last_notice + 1))
 
 
 @story
@@ -201,7 +201,7 @@ async def test_a_daemon_that_ends_in_order_repeats_nothing(tmp_path):
             async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
                 await happens(daemon.service, 5, prefix=str(life))
                 await told_all(daemon, ops)
-        assert ops.numbers == list(range(1, daemon.service.told + 1))
+        assert ops.numbers == list(range(1, daemon.service.last_notice + 1))
 
 
 @story
@@ -214,7 +214,7 @@ async def test_a_daemon_that_ends_waits_for_the_answer_under_way(tmp_path):
         async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
             await happens(daemon.service, 1, prefix="more")
             await told_all(daemon, ops)
-        assert ops.numbers == list(range(1, daemon.service.told + 1))
+        assert ops.numbers == list(range(1, daemon.service.last_notice + 1))
 
 
 @story
@@ -246,7 +246,7 @@ async def test_a_database_that_is_away_loses_nothing(tmp_path, impatient, monkey
         assert ops.numbers == [1, 2, 4, 5]
         assert [letter.seq for letter in await daemon.service.letters.dead("ops", 0, 9)] == [3]
         await until(lambda: daemon.hooks.get("ops").place.cursor == 5)
-        saved = lambda: daemon.service._keeper.journal.marks("webhook:")  # noqa: E731
+        saved = lambda: daemon.service._writer.journal.marks("webhook:")  # noqa: E731
         await until(lambda: saved() == {"webhook:ops": '{"cursor":5}'})
 
 
@@ -387,8 +387,8 @@ async def test_whatever_fails_all_is_delivered_or_dead_and_in_order(tmp_path, im
                 if life == 2:
                     await until(lambda: daemon.hooks.get("ops").lag == 0, 20.0)
                     dead = await daemon.service.letters.dead("ops", 0, 1000)
-                    notices = await daemon.service._keeper.run(
-                        lambda: daemon.service._keeper.journal.notices(0, 10**6)
+                    notices = await daemon.service._writer.run(
+                        lambda: daemon.service._writer.journal.notices(0, 10**6)
                     )
                     wanted = {notice.seq for notice in notices if notice.pool == "vision"}
     buried = {event.seq for letter in dead for event in opened(letter).events}
