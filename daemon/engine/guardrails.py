@@ -2,7 +2,7 @@
 
 A budget bounds GPU-hours lent in a calendar month (UTC), or the percentage of a pool's jobs that
 may start later than without sharing. The percentage is of the jobs in the pool's account; of those
-since the budget was set, if it was already exceeded then. It is spent if one more slow job would
+since the budget was set, if it was already exceeded then. It is spent if one more delayed job would
 exceed it, except for the first one: see `ON_CREDIT`. The accounts' virtual clocks tell which jobs
 are late. Jobs that are late and still pending or running count at once, before they have a verdict.
 """
@@ -30,7 +30,7 @@ PERCENT, LATE, DRIFT = "slowed", "late", "drift"
 """Kinds of reason why a pool must not lend, besides `HOURS`."""
 
 ON_CREDIT = 1
-"""Slow jobs that a pool may have although it has fewer jobs than the budget allows one for.
+"""Delayed jobs that a pool may have although it has fewer jobs than the budget allows one for.
 Without it, a pool with a budget of 0.1 % would lend nothing up to its 1,000th job."""
 
 LATE_REST = 3600.0
@@ -128,7 +128,7 @@ class GuardRails(StepObserver):
         context.recheck_pools = False
 
     def _check_pool(self, pool: PoolRecord) -> None:
-        """Check a pool's budget of slow jobs, and note whether a pending job of it is late."""
+        """Check a pool's budget of delayed jobs, and note whether a pending job of it is late."""
         self._late.pop(pool.name, None)
         if pool.slowed_budget_pct is None:
             self._following.pop(pool.name, None)
@@ -157,7 +157,7 @@ class GuardRails(StepObserver):
         self._rests_until = min(rests, default=inf)
 
     def _check_slowed(self, pool: PoolRecord, budget: float, now: float) -> str | None:
-        """Check the budget of slow jobs. Returns a text if a pending job of the pool is late."""
+        """Check the budget of delayed jobs. Returns a text if a pending job of the pool is late."""
         account = self._book.accounts.get(pool.name)
         if account is None:
             return None
@@ -237,7 +237,7 @@ class GuardRails(StepObserver):
         more = ceil((late.slowed + 1) * 100 / budget) - 1 - late.jobs
         if more <= 0:
             return f"{said}; lending resumes with the next scheduling pass"
-        again = f"lending resumes after {counted(more, 'more job')} without a slow one"
+        again = f"lending resumes after {counted(more, 'more job')} without a delayed one"
         return f"{said}; one more would exceed {budget:g} %; {again}"
 
     def _pause_reason(self, pool: PoolRecord, now: float) -> str:
@@ -259,7 +259,7 @@ class GuardRails(StepObserver):
         if kind == LATE:
             if any(_group(p) == _group(pool) for p in self._pools if _limits_slowed(p)):
                 return f"no job of its group was late for {duration(LATE_REST)}"
-            return "no pool of its group has a budget of slow jobs now"
+            return "no pool of its group has a budget of delayed jobs now"
         if kind == HOURS and pool.lend_budget_hours is not None:
             return self._hours.describe_pool(pool, now)
         if (
@@ -275,7 +275,7 @@ class GuardRails(StepObserver):
 
 
 class _Slowed(NamedTuple):
-    """Slow jobs and all jobs of a pool since its marks, late ones included.
+    """Delayed jobs and all jobs of a pool since its marks, late ones included.
 
     `waits` counts late pending jobs; `following` is when the next job will be late (seconds).
     """

@@ -146,7 +146,7 @@ class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Most percent of its jobs that may start later than without sharing."""
     spent: Spent | None = None
     marks: tuple[int, int] | None = None
-    """(jobs, slowed jobs) of its account when `slowed_budget_pct` was set."""
+    """(jobs, delayed jobs) of its account when `slowed_budget_pct` was set."""
     kept: dict[str, str] = {}
     """Why it must not lend now, by kind of reason; see `GuardRails`."""
     told: dict[str, str] = {}

@@ -326,11 +326,13 @@ def test_why_a_pool_lends_nothing_is_said_in_words_of_the_moment_and_until_when(
     assert life.engine.book.pools["a"].kept["late"] == f"{waits} the last of them has started"
     assert why_of(life, "b", 1150.0)["slowed"] == (
         "1 of its 5 jobs started later than without sharing; one more would exceed 25 %; "
-        "lending resumes after 2 more jobs without a slow one"
+        "lending resumes after 2 more jobs without a delayed one"
     )
     none = life_of(budgeted(slowed_budget_pct=0.0), {})
     none.step(1000.0, [])
-    assert why_of(none, "b", 1000.0)["slowed"].endswith("; a budget of 0 % allows none, so the pool never lends")
+    assert why_of(none, "b", 1000.0)["slowed"].endswith(
+        "; a budget of 0 % allows none, so the pool never lends"
+    )
 
 
 def test_as_many_jobs_later_as_is_said_it_lends_again():
@@ -370,5 +372,5 @@ def test_who_lends_again_says_why():
     life.step(1151.0, [SetPool("b", slowed_budget_pct=NO_BUDGET)])
     gone = {n.data["why"] for n in life.notices if n.kind == "lending_resumed"}
     assert gone == {
-        "no pool of its group has a budget of slow jobs now", "the budget was removed"
+        "no pool of its group has a budget of delayed jobs now", "the budget was removed"
     }  # fmt: skip
