@@ -165,9 +165,7 @@ def spare_way(engine, who=ALL):
 def test_a_pool_that_is_kept_from_lending_is_named_with_the_reason_and_what_ends_it():
     engine = kept_from_lending(lend_budget_hours=0.0)
     (kept,), words = spare_way(engine)
-    assert kept == PoolNotLending(
-        "b", {"hours": "lent 0.0 of 0 GPU-hours this month (UTC)"}, None
-    )
+    assert kept == PoolNotLending("b", {"hours": "lent 0.0 of 0 GPU-hours this month (UTC)"}, None)
     remedy = "(sia pool set b --lend-budget-hours none)"
     assert words.endswith(f"pool b to lend again: {kept.why['hours']} {remedy}")
 
