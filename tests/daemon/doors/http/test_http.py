@@ -349,7 +349,7 @@ def test_a_token_is_made_once_for_its_owner_alone(tmp_path):
         make_token(path)
     path.chmod(0o600)
     path.write_text("short\n")
-    with pytest.raises(UserError, match="holds no token"):
+    with pytest.raises(UserError, match="contains no token"):
         read_token(path)
     with pytest.raises(UserError, match="start the daemon first"):
         read_token(tmp_path / "gone")
