@@ -210,7 +210,7 @@ def test_tokens_on_the_command_line(served, monkeypatch):  # noqa: F811
     assert "submit and manage jobs in pool 'speech'" in denied.stderr
     assert served("lending", "off").returncode == 1
     monkeypatch.setenv("SIA_TOKEN", "short")
-    assert "SIA_TOKEN: holds no token" in served("jobs").stderr
+    assert "SIA_TOKEN: contains no token" in served("jobs").stderr
     monkeypatch.delenv("SIA_TOKEN")
     assert served("token", "revoke", "ann").returncode == 0
     monkeypatch.setenv("SIA_TOKEN", token)
