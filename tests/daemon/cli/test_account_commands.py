@@ -145,7 +145,7 @@ async def test_a_pool_that_somebody_does_not_see_is_as_none(folder):
         for command in (account, ledger, statement):
             for name in ("empty", "nobody"):
                 found = await said(command, name, code=1, token=token)
-                assert f"it may not look in pool '{name}'" in found
+                assert f"it may not read in pool '{name}'" in found
         found = json.loads(await said(ledger, "vision", "--json", token=token))
         assert "job" not in found["loans"][0]
         assert " b " not in await said(ledger, "vision", token=token)

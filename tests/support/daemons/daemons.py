@@ -144,7 +144,7 @@ async def serving(path, cluster, backend, clock=None, **more):
         await service.stop()
 
 
-LONG = 60.0
+LONG = 180.0
 """Seconds for what says nothing by how long it takes: it comes at once, or never."""
 
 

@@ -156,7 +156,7 @@ async def test_of_other_pools_no_job_is_named(folder):
                 assert (f"/ui/pools/{pool}/statement" in page) is seen_whole
             assert "mine" in await seen(visitor, "/ui/nodes")
             for what in ("ledger", "statement"):
-                assert "may not look" in await seen(visitor, f"/ui/pools/speech/{what}", 403)
+                assert "may not read" in await seen(visitor, f"/ui/pools/speech/{what}", 403)
 
 
 @story
