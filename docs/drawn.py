@@ -1,6 +1,7 @@
-"""The example of the paper's Fig. 1, played by the real code, as a picture and a table.
+"""Run the example of the paper's Fig. 1 with the real code, as a figure and a table.
 
-`python docs/drawn.py` draws docs/figures/anticipation.svg anew and prints the table.
+`python docs/drawn.py` writes docs/figures/anticipation.svg and prints the table of
+docs/understand/algorithm.md.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ NAMES = [job[0] for job in STORY]
 
 
 class Bar(NamedTuple):
-    """A job on one GPU, from an hour to another."""
+    """A job on one GPU from one hour to another."""
 
     job: str
     pool: str
@@ -52,7 +53,7 @@ class Bar(NamedTuple):
 
 
 def played() -> dict[str, Schedule]:
-    """The story under each policy, what will come being known."""
+    """Return the schedule of the example under each policy, with a known future."""
     arrivals = [
         Arrival(Job(id=name, pool=pool, submit=submit * HOUR, width=gpus), hours * HOUR)
         for name, pool, submit, gpus, hours in STORY
@@ -63,9 +64,9 @@ def played() -> dict[str, Schedule]:
 
 
 def bars(schedule: Schedule) -> list[Bar]:
-    """Whose GPUs each job counts on: rows 0 and 1 are green's, 2 and 3 orange's.
+    """Return a bar for each job and GPU: rows 0 and 1 are green's GPUs, 2 and 3 orange's.
 
-    A loan that moves to another lender's idle GPUs goes on in a row of that one.
+    A loan that moves to another lender continues in a row of that lender.
     """
     stays = [
         (loan.start, loan.end, loan.donor, STORY[NAMES.index(loan.job_id)])
@@ -87,7 +88,7 @@ def bars(schedule: Schedule) -> list[Bar]:
 
 
 def table(schedules: Mapping[str, Schedule]) -> Iterator[str]:
-    """When jobs end, in Markdown: hours, and what that is beside each pool alone."""
+    """Return the hours at which jobs end as a Markdown table, compared with each pool alone."""
     yield "| hour at which it ends | " + " | ".join(NAMES) + " |"
     yield "|---|" + "---|" * len(NAMES)
     alone = schedules["fcfs"].ends
@@ -105,8 +106,8 @@ def _cell(end: float | None, usual: float | None) -> str:
 
 
 def draw(schedules: Mapping[str, Schedule], to: Path) -> None:
-    """One row of GPUs for each policy."""
-    import matplotlib as mpl  # noqa: PLC0415  it takes longer than the rest
+    """Draw the figure, with one chart for each policy."""
+    import matplotlib as mpl  # noqa: PLC0415  a slow import
     from matplotlib.figure import Figure  # noqa: PLC0415  the same
 
     colours = {"green": PALETTE[2], "orange": "#f0a92b"}
@@ -128,12 +129,12 @@ def draw(schedules: Mapping[str, Schedule], to: Path) -> None:
             axes.set_yticks(range(4), ["green 1", "green 2", "orange 1", "orange 2"])
             axes.set_ylim(3.6, -0.6)
             axes.grid(visible=False)
-        axes.set_xlabel("hours; a frame: on a GPU of the other pool; grey lines: submissions")
+        axes.set_xlabel("hours; dark frames: on a GPU of the other pool; grey lines: submissions")
         figure.savefig(to, format="svg", metadata=SVG_METADATA)
 
 
 def lines(parts: Iterable[str]) -> str:
-    """As text of a page."""
+    """Join the lines of a page."""
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The reference pages, made from the code when the site is built."""
+"""Generate the reference pages from the code when the site is built."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from daemon.runtime.logs import begin
 from sia.plugins import plugins
 
 SECTIONS: Mapping[str, type[Struct]] = {
-    "[daemon]": read._Daemon,  # noqa: SLF001  what the file may say, before it is checked
+    "[daemon]": read._Daemon,  # noqa: SLF001  the section before it is checked
     "[[pool]]": PoolConfig,
     "[[node]]": NodeConfig,
     **{f'[backend] kind = "{kind}"': backend_section(kind) for kind in plugins(BACKENDS)},
@@ -53,7 +53,7 @@ class Family(NamedTuple):
 
 
 def write(folder: Path) -> None:
-    """Write all pages into the folder, which is this function's own."""
+    """Write all pages into a folder that holds nothing else."""
     folder.mkdir(exist_ok=True)
     api, metrics = asyncio.run(_asked())
     pages = {
@@ -67,20 +67,23 @@ def write(folder: Path) -> None:
     for name, lines in pages.items():
         text = "\n".join(lines).rstrip() + "\n"
         page = folder / f"{name}.md"
-        if not page.exists() or page.read_text() != text:  # Sphinx reads what is newer
+        if (
+            not page.exists() or page.read_text() != text
+        ):  # Sphinx rebuilds pages with a newer file time
             page.write_text(text)
 
 
 def _cli() -> Iterator[str]:
-    """Every command with its options, as click says them."""
+    """Return the page of all commands with their options."""
     yield "# Commands\n"
-    yield "`sia COMMAND --help` says the same. Misuse ends with 2, a daemon that is not there with 3."
+    yield "`sia COMMAND --help` prints the same text. The exit code is 2 for misuse and 3 if no daemon"
+    yield "answers; [The daemon](../operate/daemon.md#commands) lists all exit codes."
     for name, point in plugins(GROUP).items():
         yield from _command(point.load(), f"sia {name}")
 
 
 def _command(command: click.Command, path: str, level: int = 2) -> Iterator[str]:
-    """One command, and those below it."""
+    """Return the section of a command and of its subcommands."""
     context = click.Context(command, info_name=path, max_content_width=98)
     yield f"\n{'#' * level} {path}\n\n```text\n{command.get_help(context)}\n```"
     if isinstance(command, click.Group):
@@ -91,20 +94,20 @@ def _command(command: click.Command, path: str, level: int = 2) -> Iterator[str]
 
 
 def _configuration() -> Iterator[str]:
-    """Every key of every table, with its type, default and meaning."""
+    """Return the page of all keys of `sia.toml`: type, default and meaning."""
     yield "# Configuration\n"
-    yield "Keys of `sia.toml`, in TOML. Times are seconds, or text like `5m`. What they are for and how they"
-    yield "go together: [the daemon](../operate/daemon.md). `sia serve --check` says all that is wrong with a file."
+    yield "All keys of `sia.toml`. Times are in seconds, or text such as `5m`. [The daemon](../operate/daemon.md)"
+    yield "explains how to use them. `sia serve --check` reports all errors in a file."
     for title, struct in SECTIONS.items():
         said = _said_of(struct) | (_said_of(Config) if title == "[daemon]" else {})
-        yield f"\n## {title}\n\n{_first(struct.__doc__)}\n\n| key | type | default | |\n|---|---|---|---|"
+        yield f"\n## {title}\n\n{_first(struct.__doc__)}\n\n| key | type | default | meaning |\n|---|---|---|---|"
         for field in fields(struct):
             about = said.get(field.name, "")
             yield _row(f"`{field.encode_name}`", _type(field), _default(field), about)
 
 
 def _said_of(struct: type[Struct]) -> dict[str, str]:
-    """What stands below each field in its source."""
+    """Return the docstring below each field in the source of a struct."""
     body = ast.parse(textwrap.dedent(inspect.getsource(struct))).body[0]
     assert isinstance(body, ast.ClassDef)
     found = {}
@@ -116,7 +119,7 @@ def _said_of(struct: type[Struct]) -> dict[str, str]:
 
 
 def _type(field: FieldInfo) -> str:
-    """In words of JSON."""
+    """Return the type of a field as a JSON type, with its bounds."""
     schema = msgspec.json.schema(field.type)
     definitions = schema.pop("$defs", {})
     return _kind(schema, definitions)
@@ -149,7 +152,7 @@ def _default(field: FieldInfo) -> str:
     if field.default_factory is not NODEFAULT:
         value = field.default_factory()
     elif field.default is NODEFAULT:
-        return "**needed**"
+        return "**required**"
     else:
         value = field.default
     if value in (None, "", (), {}, []):
@@ -158,20 +161,21 @@ def _default(field: FieldInfo) -> str:
 
 
 def _metrics(families: Iterable[Family]) -> Iterator[str]:
-    """From what a daemon counts."""
+    """Return the page of all metrics."""
     yield "# Metrics\n"
-    yield "`GET /metrics`, in Prometheus' text format."
-    yield "\n| metric | kind | labels | |\n|---|---|---|---|"
+    yield "`GET /metrics` returns these metrics in the text format of Prometheus."
+    yield "\n| metric | kind | labels | meaning |\n|---|---|---|---|"
     for family in families:
         labels = ", ".join(f"`{label}`" for label in family.labels)
         yield _row(f"`{family.name}`", family.kind, labels, family.about)
 
 
 def _api(document: Mapping[str, Any]) -> Iterator[str]:
-    """From the daemon's own OpenAPI document."""
+    """Return the page of all operations, from the OpenAPI document."""
     yield "# HTTP API\n"
-    yield f"The document itself: `GET /v1/openapi.json` (OpenAPI {document['openapi']}). "
-    yield "Who may do what: [access](../operate/access.md). Problems are `application/problem+json`."
+    yield f"This page is generated from `GET /v1/openapi.json` (OpenAPI {document['openapi']})."
+    yield "[Access](../operate/access.md) says which roles a rule admits. Refusals are"
+    yield "`application/problem+json`."
     for path, methods in sorted(document["paths"].items()):
         for method, said in methods.items():
             yield f"\n## {method.upper()} {path}\n"
@@ -185,7 +189,7 @@ def _api(document: Mapping[str, Any]) -> Iterator[str]:
                 if status < "4"
             )
             bad = [f"{status}" for status in said["responses"] if status >= "4"]
-            yield f"\nAnswers {'; '.join(good)}. Problems: {', '.join(bad)}."
+            yield f"\nResponses: {'; '.join(good)}. Refusals: {', '.join(bad)}."
     yield "\n## Schemas"
     for name, schema in document["components"]["schemas"].items():
         yield from _schema(name, schema)
@@ -196,11 +200,11 @@ def _parameters(parameters: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         _row(f"`{each['name']}`", each["in"], each.get("description", "")) for each in parameters
     ]
     if rows:
-        yield from ("\n| parameter | in | |\n|---|---|---|", *rows)
+        yield from ("\n| parameter | in | meaning |\n|---|---|---|", *rows)
 
 
 def _content(answer: Mapping[str, Any]) -> str:
-    """What a body is."""
+    """Return the type of a body."""
     kinds = [
         _shown(content["schema"]) if "json" in kind else f"`{kind}`"
         for kind, content in answer.get("content", {}).items()
@@ -209,7 +213,7 @@ def _content(answer: Mapping[str, Any]) -> str:
 
 
 def _shown(schema: Mapping[str, Any]) -> str:
-    """A type, with a link where it has a name."""
+    """Return a type, with a link if it has a name."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"[{name}](#{name.lower()})"
@@ -229,26 +233,27 @@ def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
     if not properties:
         yield f"\n{_shown(schema)}"
         return
-    yield "\n| field | type | needed |\n|---|---|---|"
+    yield "\n| field | type | required |\n|---|---|---|"
     for key, kind in properties.items():
         yield _row(f"`{key}`", _shown(kind), "yes" if key in schema.get("required", ()) else "")
 
 
 def _events() -> Iterator[str]:
-    """Kinds of what happens."""
+    """Return the page of all kinds of events."""
     yield "# Events\n"
-    yield "What `sia events`, `GET /v1/events`, topics and [webhooks](../operate/webhooks.md) tell of. Each has `seq`, one"
-    yield "more than the one before, `time` in seconds since the epoch, `kind`, and the `job`, `pool` or `node` that"
-    yield "it is about. Its `data` depend on its kind.\n"
+    yield "`sia events`, `GET /v1/events`, MQTT topics and [webhooks](../operate/webhooks.md) report these events. An"
+    yield "event has `seq`, which increases by one, `time` in seconds since the epoch, its `kind`, and the `job`,"
+    yield "`pool` or `node` that it concerns. The content of `data` depends on the kind.\n"
     yield from (f"- `{kind}`" for kind in sorted(KINDS))
 
 
 def _topics() -> Iterator[str]:
-    """From the AsyncAPI document."""
+    """Return the page of all topics, from the AsyncAPI document."""
     made = msgspec.json.decode(msgspec.json.encode(asyncapi()))
     yield "# MQTT topics\n"
-    yield f"`sia asyncapi` prints the document itself (AsyncAPI {made['asyncapi']}), `GET /v1/asyncapi.json`, too."
-    yield "How it goes: [MQTT](../operate/mqtt.md).\n\n| topic | |\n|---|---|"
+    yield f"This page is generated from the AsyncAPI {made['asyncapi']} document, which `sia asyncapi` and"
+    yield "`GET /v1/asyncapi.json` return. [MQTT](../operate/mqtt.md) explains how to use the topics."
+    yield "\n| topic | meaning |\n|---|---|"
     for channel in made["channels"].values():
         about = channel.get("description") or channel.get("summary") or channel.get("title") or ""
         yield _row(f"`{channel['address']}`", about)
@@ -259,12 +264,12 @@ def _row(*cells: str) -> str:
 
 
 def _first(doc: str | None) -> str:
-    """The first paragraph, in one line."""
+    """Return the first paragraph of a docstring as one line."""
     return " ".join(inspect.cleandoc(doc or "").split("\n\n")[0].split())
 
 
 async def _asked() -> tuple[dict[str, Any], list[Family]]:
-    """What a daemon says of itself: its OpenAPI document, and what it counts."""
+    """Start a daemon and return its OpenAPI document and its metrics."""
     begin("error")
     with TemporaryDirectory() as folder:
         config = msgspec.structs.replace(
@@ -284,11 +289,11 @@ async def _asked() -> tuple[dict[str, Any], list[Family]]:
 
 
 def _families(metrics: PrometheusMetrics) -> Iterator[Family]:
-    """All that is counted; labels are told by no public name of prometheus_client."""
-    for collector in metrics.registry._collector_to_names:  # noqa: SLF001  as said
+    """Return all metrics. prometheus_client has no public name for their labels."""
+    for collector in metrics.registry._collector_to_names:  # noqa: SLF001  no public name
         counted = [collector] if hasattr(collector, "_labelnames") else collector.collect()
         for each in counted:
             family = next(iter(each.collect())) if hasattr(each, "collect") else each
             end = "_total" if family.type == "counter" else ""
             about = family.documentation
-            yield Family(family.name + end, family.type, tuple(each._labelnames), about)  # noqa: SLF001  as said
+            yield Family(family.name + end, family.type, tuple(each._labelnames), about)  # noqa: SLF001  no public name
