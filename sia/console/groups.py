@@ -42,7 +42,7 @@ class Group(click.Group):
         return {"Commands": rows} if rows else {}
 
 
-class Root(Group):
+class CommandTree(Group):
     """The `sia` command: finds commands by entry point and imports one only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -18,7 +18,7 @@ import sys
 import click
 
 from sia import __version__
-from sia.console.groups import Root
+from sia.console.groups import CommandTree
 from sia.console.neighbours import clash
 from sia.console.terminal import printable
 from sia.plugins import PluginError
@@ -30,7 +30,7 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C or SIGTERM; shells use 128 + SIGINT."""
 
 
-@click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(cls=CommandTree, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="sia")
 def cli() -> None:
     """Share idle GPUs between pools without delaying the jobs of the pools that lend them."""

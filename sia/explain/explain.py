@@ -78,7 +78,7 @@ TryStart = Callable[[Core, str, Sequence[Event]], Stream | None]
 passed stays as it is."""
 
 
-class Candidate(NamedTuple):
+class ObstacleRemoval(NamedTuple):
     """An obstacle, and the events that take it away."""
 
     obstacle: Obstacle
@@ -128,7 +128,7 @@ def start_after(core: Core, job_id: str, events: Sequence[Event]) -> Stream | No
     return None
 
 
-def candidates(core: Core, job: JobState) -> list[Candidate]:
+def candidates(core: Core, job: JobState) -> list[ObstacleRemoval]:
     """Obstacles that may be taken away, the likeliest first. O(jobs + pools · windows)."""
     found = [*_own_pool(core, job)]
     if core.policy.shares:
@@ -140,8 +140,8 @@ def candidates(core: Core, job: JobState) -> list[Candidate]:
 
 
 def _sets(
-    found: Sequence[Candidate], worth: Callable[[Sequence[Candidate]], bool]
-) -> Iterator[Sequence[Candidate]]:
+    found: Sequence[ObstacleRemoval], worth: Callable[[Sequence[ObstacleRemoval]], bool]
+) -> Iterator[Sequence[ObstacleRemoval]]:
     """None of them, each one alone, the likeliest pairs, then three and four of the main ones."""
     yield ()
     yield from ((each,) for each in found)
@@ -152,13 +152,13 @@ def _sets(
     yield from chain(combinations(main, 3), combinations(main, 4))
 
 
-def _may_start(core: Core, job: JobState, chosen: Sequence[Candidate]) -> bool:
+def _may_start(core: Core, job: JobState, chosen: Sequence[ObstacleRemoval]) -> bool:
     """Whether a trial is worth a pass: where no job is stopped, enough GPUs have to be idle."""
     idle = job.pool.group.idle + sum(each.frees for each in chosen)
     return core.policy.needs.preemption or job.width <= idle
 
 
-def _events(chosen: Iterable[Candidate]) -> list[Event]:
+def _events(chosen: Iterable[ObstacleRemoval]) -> list[Event]:
     """All their events. A job that several of them end, or cancel, goes once."""
     jobs: dict[str, Event] = {}
     others: list[Event] = []
@@ -170,11 +170,13 @@ def _events(chosen: Iterable[Candidate]) -> list[Event]:
     return [*jobs.values(), *others]
 
 
-def _own_pool(core: Core, job: JobState) -> Iterator[Candidate]:
+def _own_pool(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
     """Jobs ahead of it, and its pool's quota."""
     pool, now = job.pool, core.state.now
     if ahead := jobs_ahead(core.policy, job):
-        yield Candidate(order_obstacle(ahead), [JobCancelled(now, each.job.id) for each in ahead])
+        yield ObstacleRemoval(
+            order_obstacle(ahead), [JobCancelled(now, each.job.id) for each in ahead]
+        )
     short = missing_quota(job)
     if short > 0 and job.gpus <= pool.quota:
         own = [each for each in core.state.jobs.values()
@@ -184,10 +186,10 @@ def _own_pool(core: Core, job: JobState) -> Iterator[Candidate]:
         shown = tuple(_ending(each, now) for each in ends)
         events = [JobFinished(now, each.job.id) for each in ends]
         obstacle = QuotaObstacle(pool.name, short, left, pool.quota, shown)
-        yield Candidate(obstacle, events, sum(each.width for each in ends))
+        yield ObstacleRemoval(obstacle, events, sum(each.width for each in ends))
 
 
-def _idle_gpus(core: Core, job: JobState) -> Iterator[Candidate]:
+def _idle_gpus(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
     """Too few idle GPUs in its sharing group: running jobs, guests among them."""
     group, now = job.pool.group, core.state.now
     short = job.gpus - group.idle
@@ -198,7 +200,7 @@ def _idle_gpus(core: Core, job: JobState) -> Iterator[Candidate]:
     ends = _first_to_end(running, short, lambda each: each.frees)
     obstacle = RoomObstacle(short, max(0, group.idle), tuple(_ending(each, now) for each in ends))
     events = [JobFinished(now, each.job.id) for each in ends]
-    yield Candidate(obstacle, events, sum(each.width for each in ends))
+    yield ObstacleRemoval(obstacle, events, sum(each.width for each in ends))
 
 
 def _first_to_end(
@@ -230,7 +232,7 @@ def _ending(job: JobState, now: float) -> EndingJob:
     return EndingJob(job.job.id, job.pool.name, job.width, shown, late=end < now)
 
 
-def _run_time(core: Core, job: JobState) -> Iterator[Candidate]:
+def _run_time(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
     """A run time that is unknown, or longer than a window, under a policy that goes by windows."""
     if not core.policy.needs.updates:
         return
@@ -238,26 +240,26 @@ def _run_time(core: Core, job: JobState) -> Iterator[Candidate]:
     for window in reversed(core.state.options.windows):
         if window < job.run_time:
             events = [RunTimesUpdated(now, [Estimate(job.job.id, window)])]
-            yield Candidate(Length(known_run_time(job), window), events)
+            yield ObstacleRemoval(Length(known_run_time(job), window), events)
 
 
-def _limits(core: Core, job: JobState) -> Iterator[Candidate]:
+def _limits(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
     """Lending that is off, limits on loans, nodes that are out."""
     pool, group, now = job.pool, job.pool.group, core.state.now
     if not group.lending:
-        yield Candidate(LimitObstacle("lending"), [LendingSwitched(now, on=True)])
+        yield ObstacleRemoval(LimitObstacle("lending"), [LendingSwitched(now, on=True)])
     if group.out:
-        yield Candidate(Out(group.out), [GpusOut(now, pool.name, 0)])
+        yield ObstacleRemoval(Out(group.out), [GpusOut(now, pool.name, 0)])
     if pool.borrow_limit < UNLIMITED:
         events: list[Event] = [_changed(core, pool, borrow_limit=UNLIMITED)]
-        yield Candidate(LimitObstacle("borrow", pool.name, pool.borrow_limit), events)
+        yield ObstacleRemoval(LimitObstacle("borrow", pool.name, pool.borrow_limit), events)
     limited = [each for each in group.pools if each.lend_limit < UNLIMITED and each is not pool]
     limited.sort(key=lambda each: (each.lendable - each.unused, each.name))
     lifted = {each: _changed(core, each, lend_limit=UNLIMITED) for each in limited}
     for each in limited[:MOST_POOLS]:
-        yield Candidate(LimitObstacle("lend", each.name, each.lend_limit), [lifted[each]])
+        yield ObstacleRemoval(LimitObstacle("lend", each.name, each.lend_limit), [lifted[each]])
     if len(limited) > 1:
-        yield Candidate(LimitObstacle("lend"), [*lifted.values()])
+        yield ObstacleRemoval(LimitObstacle("lend"), [*lifted.values()])
 
 
 def _changed(
@@ -272,7 +274,7 @@ def _changed(
     )  # fmt: skip
 
 
-def _pools(core: Core, job: JobState) -> Iterator[Candidate]:
+def _pools(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
     """Forecasts and pending jobs of pools, its own forecast among them."""
     options, now, group = core.state.options, core.state.now, job.pool.group
     held, window, span = dict.fromkeys(group.pools, 0), None, 0.0
@@ -288,7 +290,7 @@ def _pools(core: Core, job: JobState) -> Iterator[Candidate]:
     for pool in [*others[:MOST_POOLS], job.pool]:
         load = 0 if window is None else pool.load[window]
         if held[pool] and load:
-            yield Candidate(
+            yield ObstacleRemoval(
                 reservation_of(pool, span, held[pool], now, load=load), [forecasts[pool]]
             )
     for pool in others[:MOST_POOLS]:
@@ -297,11 +299,11 @@ def _pools(core: Core, job: JobState) -> Iterator[Candidate]:
         if held[pool]:
             obstacle = reservation_of(pool, span, held[pool], now, waiting=gpus)
         if gpus:
-            yield Candidate(obstacle, queues[pool])
+            yield ObstacleRemoval(obstacle, queues[pool])
     if others:
         events: list[Event] = [event for pool in others for event in queues[pool]]
         events += (forecasts[pool] for pool in others)
-        yield Candidate(other_pools({pool: held[pool] for pool in others}, span), events)
+        yield ObstacleRemoval(other_pools({pool: held[pool] for pool in others}, span), events)
 
 
 def _no_forecast(core: Core, pool: PoolState) -> ForecastUpdated:

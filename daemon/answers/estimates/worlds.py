@@ -68,7 +68,7 @@ class Times(Struct, frozen=True, array_like=True):
     start: MomentQuantiles | None = None
 
 
-class Runs(Struct, frozen=True, array_like=True):
+class JobOutcomes(Struct, frozen=True, array_like=True):
     """When a job ends in each world, and when it starts where it waited."""
 
     ends: list[float]
@@ -123,7 +123,9 @@ class Outlook(Struct, frozen=True):
         raw = self.jobs.get(job_id)
         if raw is None:
             return None
-        return msgpack.decode(raw, type=Runs).times(self.now, self.now if now is None else now)
+        return msgpack.decode(raw, type=JobOutcomes).times(
+            self.now, self.now if now is None else now
+        )
 
     def encode(self) -> bytes:
         """As bytes; times may be infinite, which JSON cannot say."""
@@ -245,8 +247,8 @@ class Playouts:
         """When a job starts and ends that was asked about."""
         return self._runs(core_id).times(self.now, self.now)
 
-    def _runs(self, core_id: str) -> Runs:
-        return Runs(self.ends[core_id], self.starts.get(core_id))
+    def _runs(self, core_id: str) -> JobOutcomes:
+        return JobOutcomes(self.ends[core_id], self.starts.get(core_id))
 
     def _pools(self) -> dict[str, Pending]:
         found = {}

@@ -15,9 +15,9 @@ from daemon.answers.estimates.predict import EstimateContext
 from daemon.answers.estimates.predict import estimate as estimate_of
 from daemon.answers.estimates.recent_arrivals import BLOCK, DAY, RecentArrivals
 from daemon.answers.estimates.worlds import (
+    JobOutcomes,
     MomentQuantiles,
     Outlook,
-    Runs,
     Times,
     outlook,
     plain_job,
@@ -165,7 +165,7 @@ def test_others_move_by_how_long_jobs_like_those_before_them_last():
 
 
 def test_worlds_in_which_a_waiting_job_has_started_are_no_longer_believed():
-    runs = Runs([float(200 + i) for i in range(19)], [float(100 + i) for i in range(19)])
+    runs = JobOutcomes([float(200 + i) for i in range(19)], [float(100 + i) for i in range(19)])
     assert runs.times(0.0, 0.0).start.p50 == 109
     assert runs.times(0.0, 110.0).start == spread(range(111, 119))
     late = runs.times(0.0, 500.0)  # longer than in any of them

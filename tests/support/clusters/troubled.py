@@ -30,8 +30,8 @@ from sia.events import (
 from sia.limits import NEVER
 from sia.model import Estimate, Load, Stream
 from sia.policies import StartProposal
+from tests.sia.policies.test_policies import random_choices
 from tests.sia.test_places import random_story
-from tests.sia.test_policies import random_choices
 from tests.support.builders import limited, random_workload, revealed
 from tests.support.clusters.cells import TYPES
 from tests.support.cores import random_quotas

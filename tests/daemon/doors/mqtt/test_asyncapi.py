@@ -94,7 +94,9 @@ REAL = {
     "CancelCommand": schemas.CancelCommand("a"),
     "Reply": schemas.Reply(200, [BatchLine("a", 409, "no", "mend")]),
     "EventView": EventView(3, 5.0, "started", "a", "vision", data={"nodes": (("n1", (0, 1)),)}),
-    "StartOrder": schemas.StartOrder(epoch=1, job="a", attempt=1, pool="p", gpus=1, nodes={"n": [1]}),
+    "StartOrder": schemas.StartOrder(
+        epoch=1, job="a", attempt=1, pool="p", gpus=1, nodes={"n": [1]}
+    ),
     "Sync": schemas.Sync(epoch=1, number=4, jobs=[schemas.AttemptRef("a", 1)], more=True),
     "EndedReport": schemas.EndedReport(manager=7, job="a", attempt=1, code=0),
     "Unknown": schemas.Unknown(manager=7, job="a", attempt=1, number=3),

@@ -21,8 +21,8 @@ from sia.policies.sia.recall import SiaRecall
 from sia.policies.sia.vc import SiaVc
 from sia.policies.ssf import Ssf
 from sia.policies.themis import Themis
+from tests.sia.policies.test_policies import choices, random_choices
 from tests.sia.test_places import in_cells
-from tests.sia.test_policies import choices, random_choices
 from tests.support.budget import budget
 from tests.support.builders import (
     SMALL,

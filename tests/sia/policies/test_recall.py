@@ -15,7 +15,7 @@ from sia.events import JobFinished
 from sia.policies.sia import recall
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
-from tests.sia.test_policies import choices, random_choices
+from tests.sia.policies.test_policies import choices, random_choices
 from tests.support.budget import budget
 from tests.support.builders import SMALL, Workload, random_workload
 from tests.support.naive.naive_recall import sia_recall as literally
