@@ -52,7 +52,7 @@ class RandomLoads(Loads):
     ) -> None:
         """Start to observe at `start` (seconds). Windows are in seconds."""
         self._sliding = SlidingMaximum(pools, windows, start, recent)
-        self._said = {(pool, window): 0 for pool in pools for window in range(len(windows))}
+        self._last = {(pool, window): 0 for pool in pools for window in range(len(windows))}
         self._seed = seed
         self._tick = float("-inf")
 
@@ -70,11 +70,11 @@ class RandomLoads(Loads):
         self._tick = now // TICK
         self._sliding.changes(now)
         changed = []
-        for (pool, window), said in self._said.items():
+        for (pool, window), said in self._last.items():
             arrives = draw(self._seed, "load", pool, window, self._tick) & 1
             gpus = self._sliding.estimate(now, pool, window) if arrives else 0
             if gpus != said:
-                self._said[pool, window] = gpus
+                self._last[pool, window] = gpus
                 changed.append(Load(pool, window, gpus))
         return changed
 

@@ -21,8 +21,8 @@ from math import ceil, floor, inf, nextafter
 import numpy as np
 from numpy.typing import NDArray
 
+from predictors.loads.differences import differences
 from predictors.loads.peaks import Peaks, apart
-from predictors.loads.said import differences
 from sia.forecasts import Loads
 from sia.limits import MAX_GROUP, MAX_SLOWED_PCT, SLOWED, TICK
 from sia.model import Job, Load, Pool
@@ -98,7 +98,7 @@ class GuardedLoads(Loads):
         self._misses = ShortfallCounts(self._names, windows, start)
         shape = len(pools), len(windows)
         self._foretold = np.zeros(shape, np.int64)
-        self._said = np.zeros(shape, np.int64)
+        self._last = np.zeros(shape, np.int64)
         self._shut = np.zeros(shape, bool)
 
     def submitted(self, now: float, job: Job) -> None:
@@ -138,7 +138,7 @@ class GuardedLoads(Loads):
             return []
         self._shut = shut
         loads = np.where(shut, MAX_GROUP, self._foretold)
-        said, self._said = self._said, loads
+        said, self._last = self._last, loads
         return differences(self._names, said, loads)
 
     def _clock(self, job: Job) -> PoolClock:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from predictors.learning.features import NAMES, FeatureArray, Features
 from predictors.learning.model import BEYOND, QUANTILES, Model, WindowModel, between, place
-from predictors.loads.said import differences
+from predictors.loads.differences import differences
 from predictors.loads.sliding import SlidingMaximum
 from sia.forecasts import Loads, PredictorContext, QuantileLimit
 from sia.limits import MAX_GROUP, RECENT
@@ -127,7 +127,7 @@ class LearnedLoads(Loads):
         self._sliding = (
             SlidingMaximum(pools, windows, start, recent) if load_quantile is None else None
         )
-        self._said = np.zeros((len(pools), len(windows)), np.int64)
+        self._last = np.zeros((len(pools), len(windows)), np.int64)
         self._tick = float("-inf")
 
     def submitted(self, now: float, job: Job) -> None:
@@ -161,13 +161,13 @@ class LearnedLoads(Loads):
         if self._sliding is not None:
             self._sliding.changes(now)  # discards its forecasts and frees memory
         loads = self._loads(now)
-        said, self._said = self._said, loads
+        said, self._last = self._last, loads
         return differences(self._pools, said, loads)
 
     def _loads(self, now: float) -> NDArray[np.int64]:
         """Return the forecasts in GPUs: (pools, windows)."""
         features = self._features.at(now)
-        loads = np.full(self._said.shape, MAX_GROUP, np.int64)
+        loads = np.full(self._last.shape, MAX_GROUP, np.int64)
         for window, length in enumerate(self._windows):
             if now >= self._start + length:
                 inputs = np.ascontiguousarray(features[:, window])

@@ -15,7 +15,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from predictors.loads.said import differences
+from predictors.loads.differences import differences
 from sia.forecasts import Loads, PredictorContext, QuantileLimit
 from sia.limits import MAX_GROUP, TICK
 from sia.model import Job, Load
@@ -151,7 +151,7 @@ class PeakLoads(Loads):
         self._forgotten = (
             max(lengths) + FARTHEST + ceil(MEMORY / TICK)
         )  # ticks after which nothing is remembered
-        self._said = np.zeros((len(pools), len(windows)), np.int64)
+        self._last = np.zeros((len(pools), len(windows)), np.int64)
         self._asked: int | None = None  # the tick of the last answer
 
     def submitted(self, now: float, job: Job) -> None:
@@ -174,12 +174,12 @@ class PeakLoads(Loads):
         tick = floor(now / TICK)
         if tick == self._asked:
             return []
-        loads = self._said.copy()
+        loads = self._last.copy()
         for rows in self._due(tick):
             for window, past in enumerate(self._past):
                 loads[rows, window] = past.quantile(self._quantile, rows)
         self._asked = tick
-        said, self._said = self._said, loads
+        said, self._last = self._last, loads
         return differences(self._pools, said, loads)
 
     def _due(self, tick: int) -> list[slice]:

@@ -72,7 +72,7 @@ class SlidingMaximum(Loads):
         """Start to observe at `start` (seconds). Windows are in seconds."""
         self._windows = windows
         self._peaks = {pool: [_Peak(w, recent) for w in windows] for pool in pools}
-        self._said = {pool: [0] * len(windows) for pool in pools}
+        self._last = {pool: [0] * len(windows) for pool in pools}
         self._start = start
         self._due: list[tuple[float, str, int]] = []  # when a value may decrease without an event
         for pool in pools:
@@ -105,6 +105,6 @@ class SlidingMaximum(Loads):
         ]
 
     def _differs(self, pool: str, window: int, gpus: int) -> bool:
-        differs = self._said[pool][window] != gpus
-        self._said[pool][window] = gpus
+        differs = self._last[pool][window] != gpus
+        self._last[pool][window] = gpus
         return differs

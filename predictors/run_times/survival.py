@@ -141,7 +141,7 @@ class SurvivalRunTimes(RunTimes):
         self._older: dict[_Kind, _Group] = {}  # used before the last rotation
         self._known = 0  # number of additions to any group
         self._waiting: dict[str, tuple[_Group, float]] = {}  # pending job: group, estimate
-        self._said: dict[_Group, dict[float, dict[str, None]]] = {}  # group: estimate: jobs
+        self._last: dict[_Group, dict[float, dict[str, None]]] = {}  # group: estimate: jobs
         self._running: dict[str, _Run] = {}
         # Running jobs by the number of windows they have outlasted, in order of their starts.
         self._young: list[deque[_Run]] = [deque() for _ in windows]
@@ -154,7 +154,7 @@ class SurvivalRunTimes(RunTimes):
         group = self._group(job)
         said = self._fit(group)
         self._waiting[job.id] = group, said
-        self._said.setdefault(group, {}).setdefault(said, {})[job.id] = None
+        self._last.setdefault(group, {}).setdefault(said, {})[job.id] = None
         return said
 
     def started(self, now: float, job: Job) -> None:
@@ -195,7 +195,7 @@ class SurvivalRunTimes(RunTimes):
             return []
         self._looked = now // TICK
         changed = []
-        for group, told in self._said.items():
+        for group, told in self._last.items():
             fit = self._fit(group)
             for before in [before for before in told if before != fit]:
                 jobs = told.pop(before)
@@ -232,12 +232,12 @@ class SurvivalRunTimes(RunTimes):
         if job.id not in self._waiting:
             return self._group(job)
         group, said = self._waiting.pop(job.id)
-        told = self._said[group]
+        told = self._last[group]
         del told[said][job.id]
         if not told[said]:
             del told[said]
         if not told:
-            del self._said[group]
+            del self._last[group]
         return group
 
     def _fit(self, group: _Group) -> float:

@@ -62,7 +62,7 @@ class Committer:
 
     Attributes:
         accounts: The GPUs and loans of the jobs.
-        came_free: Whether cells were freed since jobs that wait for cells were last considered.
+        cells_freed: Whether cells were freed since jobs that wait for cells were last considered.
     """
 
     def __init__(self, state: ClusterState, policy: Policy) -> None:
@@ -70,7 +70,7 @@ class Committer:
         self._state = state
         self._policy = policy
         self.accounts = LoanCounts()
-        self.came_free = False
+        self.cells_freed = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
@@ -99,10 +99,10 @@ class Committer:
             handlers[type(event)](event)
         if self.accounts.overdrawn:
             self.accounts.settle(decisions)
-        if self.came_free:
-            self.came_free = False
-            if self._state.placeless:
-                self._look_again()
+        if self.cells_freed:
+            self.cells_freed = False
+            if self._state.awaiting_cells:
+                self._reconsider()
 
     def start(self, proposal: StartProposal, now: float, decisions: list[Decision]) -> None:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
@@ -133,7 +133,7 @@ class Committer:
         if places is not None:
             place = places.take(job.job.id, pool.name, width, stream, holds)
             if place is None:
-                self._note_placeless(job, stream)
+                self._await_cells(job, stream)
                 return
             nodes = place
         self._leave_queue(job)
@@ -145,7 +145,7 @@ class Committer:
             job.attempt, job.start = 1, now
         self._policy.left(job)
 
-    def _note_placeless(self, job: JobState, stream: Stream) -> None:
+    def _await_cells(self, job: JobState, stream: Stream) -> None:
         """Reconsider the pool when cells are freed, unless only its own jobs are in the way.
 
         Pools of all sharing groups use the cells of a chain, so a job of another group may free
@@ -157,12 +157,12 @@ class Committer:
         else:
             lacks = state.places is not None and state.places.in_quota(job.pool.name, job.width)
         if lacks:
-            state.placeless[job.pool] = None
+            state.awaiting_cells[job.pool] = None
 
-    def _look_again(self) -> None:
+    def _reconsider(self) -> None:
         """Mark the pools that wait for cells as changed."""
-        self._state.dirty.update(self._state.placeless)
-        self._state.placeless.clear()
+        self._state.dirty.update(self._state.awaiting_cells)
+        self._state.awaiting_cells.clear()
 
     def keep(self, proposal: ReserveCells | ReleaseCells) -> None:
         """Reserve or release cells for a job, or raise `RefusedError` with nothing changed.
@@ -176,11 +176,11 @@ class Committer:
             raise RefusedError(job.job.id, problem)
         if not keeps:
             places.release(job.job.id)
-            self._look_again()
+            self._reconsider()
             return
         places.reserve(job.job.id, job.pool.name, job.job.width)
         if not places.is_reserved(job.job.id):
-            self._note_placeless(job, Stream.DEDICATED)
+            self._await_cells(job, Stream.DEDICATED)
 
     def preempt(self, proposal: PreemptProposal, now: float, decisions: list[Decision]) -> None:
         """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.
@@ -198,7 +198,7 @@ class Committer:
         job.stream = None
         job.width = job.job.width
         job.speed = 1.0
-        self._join_aside(job)
+        self._requeue(job)
         decisions.append(PreemptJob(job.job.id, reason))
         self._policy.submitted(job)
         self.accounts.settle(decisions)
@@ -263,7 +263,7 @@ class Committer:
         self._policy.submitted(waiting)  # first, because the policy may raise
         state.arrivals += 1
         state.jobs[job.id] = waiting
-        (pool.aside if job.priority else pool.pending)[waiting.sequence] = waiting
+        (pool.out_of_order if job.priority else pool.pending)[waiting.sequence] = waiting
         pool.pending_width += waiting.gpus
         state.waiting += 1
         state.dirty[pool] = None
@@ -301,7 +301,7 @@ class Committer:
             raise ValueError(f"pool {event.pool}: a sharing group may own at most {MAX_GROUP} GPUs")
         if self._state.places is not None:
             self._state.places.set_quota(pool.name, event.quota, event.cells)
-            self.came_free = True
+            self.cells_freed = True
         pool.weight = weight
         self.accounts.requota(pool, event.quota)
         if (lend, borrow) != (pool.lend_limit, pool.borrow_limit):
@@ -378,7 +378,7 @@ class Committer:
         self._policy.left(job)
         job.rank(event.priority)
         self._policy.submitted(job)
-        self._join_aside(job)
+        self._requeue(job)
         self._state.dirty[job.pool] = None
 
     def _time_passed(self, event: TimePassed) -> None:
@@ -388,18 +388,18 @@ class Committer:
         """Release a job's GPUs and cells."""
         if self._state.places is not None:
             self._state.places.free(job.job.id)
-            self.came_free = True
+            self.cells_freed = True
         self.accounts.give_back(job)
 
     def _leave_queue(self, job: JobState) -> None:
         pool = job.pool
-        del (pool.pending if job.sequence in pool.pending else pool.aside)[job.sequence]
+        del (pool.pending if job.sequence in pool.pending else pool.out_of_order)[job.sequence]
         pool.pending_width -= job.gpus
         self._state.waiting -= 1
 
-    def _join_aside(self, job: JobState) -> None:
+    def _requeue(self, job: JobState) -> None:
         """Queue a job at its place in the order of arrival and priority."""
-        job.pool.aside[job.sequence] = job
+        job.pool.out_of_order[job.sequence] = job
         job.pool.pending_width += job.gpus
         self._state.waiting += 1
 

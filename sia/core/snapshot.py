@@ -180,13 +180,13 @@ def _job_record(state: JobState) -> JobSnapshot:
         state.done,
         state.overhead,
         state.speed,
-        tuple((donor.name, gpus) for donor, gpus in state.loans.items()),
+        tuple((lender.name, gpus) for lender, gpus in state.loans.items()),
     )
 
 
 def _cells_record(core: Core, places: Places) -> PlacesSnapshot:
-    placeless = _names(core.state.placeless)
-    return PlacesSnapshot(places.dump(), places.chains(), core.committer.came_free, placeless)
+    placeless = _names(core.state.awaiting_cells)
+    return PlacesSnapshot(places.dump(), places.chains(), core.committer.cells_freed, placeless)
 
 
 def restore(snapshot: Snapshot, policy: Policy) -> Core:
@@ -245,8 +245,8 @@ def _place(core: Core, record: PlacesSnapshot) -> None:
         raise ValueError(f"policy {type(core.policy).__name__} does not support cells")
     quotas = [{pool.name: pool.quota for pool in group.pools} for group in state.groups]
     state.places = Places(Cells.restore(record.cells), quotas, record.chains)
-    state.placeless = state.pools_of(record.placeless)
-    core.committer.came_free = record.came_free
+    state.awaiting_cells = state.pools_of(record.placeless)
+    core.committer.cells_freed = record.came_free
 
 
 def _submit(state: ClusterState, snapshot: Snapshot) -> None:
@@ -270,7 +270,9 @@ def _submit(state: ClusterState, snapshot: Snapshot) -> None:
         if record.attempt or record.stream is not None:
             _run(made, record, state)
         if record.stream is None:
-            (pool.aside if record.attempt or job.priority else pool.pending)[made.sequence] = made
+            (pool.out_of_order if record.attempt or job.priority else pool.pending)[
+                made.sequence
+            ] = made
             pool.pending_width += made.gpus
             state.waiting += 1
     state.arrivals = snapshot.arrivals
@@ -286,12 +288,12 @@ def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
     job.stream, job.width = record.stream, record.width or job.width
     job.attempt, job.start = record.attempt, record.start
     job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
-    for donor, gpus in record.loans:
-        if donor not in state.pools or gpus < 1 or state.pools[donor] in job.loans:
+    for lender, gpus in record.loans:
+        if lender not in state.pools or gpus < 1 or state.pools[lender] in job.loans:
             raise ValueError(
-                f"job {job.job.id}: invalid or duplicate loan of {gpus} GPUs by {donor!r}"
+                f"job {job.job.id}: invalid or duplicate loan of {gpus} GPUs by {lender!r}"
             )
-        job.loans[state.pools[donor]] = gpus
+        job.loans[state.pools[lender]] = gpus
     if sum(job.loans.values()) != (job.width if job.stream is Stream.SPARE else 0):
         raise ValueError(f"job {job.job.id}: loans do not add up to its GPUs")
     if job.stream is Stream.DEDICATED:

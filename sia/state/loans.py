@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from sia.decisions import Decision, MoveLoan
 from sia.model import Stream
-from sia.state.donors import LenderOrder
+from sia.state.lenders import LenderOrder
 from sia.state.state import GroupState, JobState, PoolState
 
 
@@ -23,7 +23,7 @@ class LoanCounts:
         self.overdrawn: dict[GroupState, None] = {}  # groups with pools that lend GPUs they lost
         self.unsettled = False  # `overdrawn` has changed since the last `settle`
         self.over: dict[PoolState, None] = {}  # pools beyond a limit
-        self._donors: dict[GroupState, LenderOrder] = {}
+        self._lenders: dict[GroupState, LenderOrder] = {}
 
     def take(
         self, job: JobState, width: int, stream: Stream, decisions: list[Decision]
@@ -40,7 +40,7 @@ class LoanCounts:
             return ()
         pool.spare += width
         self._borrow(job)
-        return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
+        return tuple((lender.name, gpus) for lender, gpus in job.loans.items())
 
     def shrink(self, job: JobState, width: int) -> tuple[tuple[str, int], ...]:
         """Reduce a job to `width` GPUs and return its loans. Works even if pools have lost GPUs."""
@@ -51,13 +51,13 @@ class LoanCounts:
             self._recount(pool)
             return ()
         left = fewer
-        for donor, gpus in [*job.loans.items()][::-1]:
+        for lender, gpus in [*job.loans.items()][::-1]:
             given = min(left, gpus)
             left -= given
             if given:
-                self._lend(donor, job, -given)
+                self._lend(lender, job, -given)
         pool.spare -= fewer
-        return tuple((donor.name, gpus) for donor, gpus in job.loans.items())
+        return tuple((lender.name, gpus) for lender, gpus in job.loans.items())
 
     def give_back(self, job: JobState) -> None:
         """Release all GPUs of a job."""
@@ -68,10 +68,10 @@ class LoanCounts:
             return
         pool.spare -= job.width
         pool.lent_own -= job.loans.get(pool, 0)
-        for donor, gpus in job.loans.items():
-            donor.lent -= gpus
-            del donor.lent_to[job.job.id]
-            self._recount(donor)
+        for lender, gpus in job.loans.items():
+            lender.lent -= gpus
+            del lender.lent_to[job.job.id]
+            self._recount(lender)
         job.loans.clear()
 
     def room_for(self, job: JobState) -> int:
@@ -84,11 +84,11 @@ class LoanCounts:
             return group.idle + job.frees
         own = pool.unused + (job.loans.get(pool, 0) if job.loans else job.frees)
         others, borrows = group.lendable - pool.lendable, pool.borrows
-        for donor, gpus in job.loans.items():
-            if donor is not pool:
+        for lender, gpus in job.loans.items():
+            if lender is not pool:
                 borrows -= gpus
-                most = min(donor.unused, donor.lend_limit - donor.lends) + gpus
-                others += (max(0, most) if group.lending else 0) - donor.lendable
+                most = min(lender.unused, lender.lend_limit - lender.lends) + gpus
+                others += (max(0, most) if group.lending else 0) - lender.lendable
         return min(
             max(0, group.idle + job.frees - group.out),
             max(0, own) + max(0, min(others, pool.borrow_limit - borrows)),
@@ -107,7 +107,7 @@ class LoanCounts:
     def relimit(self, group: GroupState) -> None:
         """Apply changed limits of a group's pools. Existing loans beyond them stay. O(pools)."""
         group.relimit()
-        self._donors.pop(group, None)
+        self._lenders.pop(group, None)
         self.over.update((pool, None) for pool in group.pools if pool.over)
 
     def settle(self, decisions: list[Decision]) -> None:
@@ -132,8 +132,8 @@ class LoanCounts:
         pool.unused = unused
         if group.limited:
             self._reoffer(pool)
-        if self._donors and group in self._donors:
-            self._donors[group].changed(pool)
+        if self._lenders and group in self._lenders:
+            self._lenders[group].changed(pool)
 
     def _reoffer(self, pool: PoolState) -> None:
         """Update what a pool may lend."""
@@ -151,10 +151,10 @@ class LoanCounts:
             self._lend(job.pool, job, own)
             missing -= own
         while missing:
-            donor = self._donors_of(job.pool.group).most(besides=job.pool)
-            gpus = min(missing, donor.offers)
-            assert gpus > 0, f"{donor.group.name} has fewer idle GPUs than counted"
-            self._lend(donor, job, gpus)
+            lender = self._lenders_of(job.pool.group).most(besides=job.pool)
+            gpus = min(missing, lender.available)
+            assert gpus > 0, f"{lender.group.name} has fewer idle GPUs than counted"
+            self._lend(lender, job, gpus)
             missing -= gpus
 
     def _call_home(self, pool: PoolState, missing: int, decisions: list[Decision]) -> None:
@@ -164,43 +164,43 @@ class LoanCounts:
         oldest are likely to end soonest. Pools below their lend limit take over first; if none is,
         a limit is exceeded.
         """
-        donors = self._donors_of(pool.group)
+        lenders = self._lenders_of(pool.group)
         while missing:
             job = next(reversed(pool.lent_to.values()))
-            donor = donors.most(besides=pool)
-            offers = donor.offers
-            if offers <= 0:
-                donor, offers = _yielding(pool, job)
-            gpus = min(missing, job.loans[pool], offers)
-            self._lend(donor, job, gpus)
+            lender = lenders.most(besides=pool)
+            available = lender.available
+            if available <= 0:
+                lender, available = _yielding(pool, job)
+            gpus = min(missing, job.loans[pool], available)
+            self._lend(lender, job, gpus)
             self._lend(pool, job, -gpus)
-            self.over.update((each, None) for each in (donor, job.pool) if each.over)
-            decisions.append(MoveLoan(job.job.id, pool.name, donor.name, gpus))
+            self.over.update((each, None) for each in (lender, job.pool) if each.over)
+            decisions.append(MoveLoan(job.job.id, pool.name, lender.name, gpus))
             missing -= gpus
 
-    def _donors_of(self, group: GroupState) -> LenderOrder:
+    def _lenders_of(self, group: GroupState) -> LenderOrder:
         """Return the lender order of a group. It is created with the group's first loan.
 
         Groups that never lend thus pay nothing for it.
         """
-        donors = self._donors.get(group)
-        if donors is None:
-            donors = self._donors[group] = LenderOrder(group)
-        return donors
+        lenders = self._lenders.get(group)
+        if lenders is None:
+            lenders = self._lenders[group] = LenderOrder(group)
+        return lenders
 
-    def _lend(self, donor: PoolState, job: JobState, gpus: int) -> None:
+    def _lend(self, lender: PoolState, job: JobState, gpus: int) -> None:
         job_id = job.job.id
-        lent = job.loans.get(donor, 0) + gpus
-        donor.lent += gpus
-        if donor is job.pool:
-            donor.lent_own += gpus
+        lent = job.loans.get(lender, 0) + gpus
+        lender.lent += gpus
+        if lender is job.pool:
+            lender.lent_own += gpus
         if lent:
-            job.loans[donor] = lent
-            donor.lent_to[job_id] = job
+            job.loans[lender] = lent
+            lender.lent_to[job_id] = job
         else:
-            del job.loans[donor]
-            del donor.lent_to[job_id]
-        self._recount(donor)
+            del job.loans[lender]
+            del lender.lent_to[job_id]
+        self._recount(lender)
 
     def check(self, groups: Iterable[GroupState]) -> None:
         """Assert that lender orders are up to date and overdrawn loans were moved. O(pools)."""
@@ -209,8 +209,8 @@ class LoanCounts:
                 assert group in self.overdrawn, group.name
                 assert self.unsettled or all(p.unused <= 0 for p in group.pools), group.name
             assert all(pool in self.over for pool in group.pools if pool.over), group.name
-        for donors in self._donors.values():
-            donors.check()
+        for lenders in self._lenders.values():
+            lenders.check()
 
 
 def _yielding(pool: PoolState, job: JobState) -> tuple[PoolState, int]:
@@ -224,6 +224,6 @@ def _yielding(pool: PoolState, job: JobState) -> tuple[PoolState, int]:
         most = other.unused if other is job.pool else other.lend_limit - other.lends
         return max(0, min(other.unused, most)), other.unused
 
-    donor = max((each for each in pool.group.pools if each is not pool), key=room)
-    below, unused = room(donor)
-    return donor, below or unused
+    lender = max((each for each in pool.group.pools if each is not pool), key=room)
+    below, unused = room(lender)
+    return lender, below or unused

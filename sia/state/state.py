@@ -108,7 +108,6 @@ class PoolState:
     """
 
     __slots__ = (
-        "aside",
         "borrow_limit",
         "dedicated",
         "entitled",
@@ -120,6 +119,7 @@ class PoolState:
         "lent_to",
         "load",
         "name",
+        "out_of_order",
         "pending",
         "pending_width",
         "quota",
@@ -145,7 +145,7 @@ class PoolState:
         self.weight = pool.weight
         self.entitled = pool.quota * pool.weight
         self.pending: OrderedDict[int, JobState] = OrderedDict()  # by sequence
-        self.aside: SortedDict[int, JobState] = SortedDict()  # out of arrival order
+        self.out_of_order: SortedDict[int, JobState] = SortedDict()  # out of arrival order
         self.pending_width = 0  # of both queues, rounded up to cells if there are cells
         self.load = [0] * windows  # TotalNewLoad of each window
 
@@ -153,8 +153,8 @@ class PoolState:
     def head(self) -> JobState | None:
         """The first pending job: the earliest of the highest priority, or None."""
         first = next(iter(self.pending.values()), None)
-        if self.aside:
-            aside: JobState = self.aside.peekitem(0)[1]
+        if self.out_of_order:
+            aside: JobState = self.out_of_order.peekitem(0)[1]
             if first is None or aside.sequence < first.sequence:
                 return aside
         return first
@@ -162,17 +162,17 @@ class PoolState:
     def waits(self, sequence: int) -> JobState:
         """Return the pending job with a sequence number. O(1)."""
         job = self.pending.get(sequence)
-        return self.aside[sequence] if job is None else job
+        return self.out_of_order[sequence] if job is None else job
 
     def waiting(self) -> list[JobState]:
         """Return all pending jobs in order. O(n), O(n · log n) with out-of-order jobs."""
-        both = [*self.pending.values(), *self.aside.values()]
-        return sorted(both, key=lambda job: job.sequence) if self.aside else both
+        both = [*self.pending.values(), *self.out_of_order.values()]
+        return sorted(both, key=lambda job: job.sequence) if self.out_of_order else both
 
     @property
     def length(self) -> int:
         """The number of pending jobs. O(1)."""
-        return len(self.pending) + len(self.aside)
+        return len(self.pending) + len(self.out_of_order)
 
     @property
     def ratio(self) -> float:
@@ -200,7 +200,7 @@ class PoolState:
         return max(0, min(self.unused, self.lend_limit - self.lends)) if self.group.lending else 0
 
     @property
-    def offers(self) -> int:
+    def available(self) -> int:
         """GPUs that it may lend now: `could_lend` in a limited group, else `unused`.
 
         In a group without limits the value may be negative.
@@ -235,7 +235,7 @@ class PoolState:
         assert all(w.width == w.job.width for w in waiting), self.name
         assert list(self.pending) == sorted(self.pending), self.name
         assert all(self.pending[i].sequence == i for i in self.pending), self.name
-        assert all(self.aside[i].sequence == i for i in self.aside), self.name
+        assert all(self.out_of_order[i].sequence == i for i in self.out_of_order), self.name
         assert not any(w.attempt or w.job.priority for w in self.pending.values()), self.name
         assert self.unused == max(0, self.quota - self.dedicated) - self.lent, self.name
         assert self.lent == sum(j.loans.get(self, 0) for j in self.lent_to.values()), self.name
@@ -314,7 +314,7 @@ class ClusterState:
         self.arrivals = 0
         self.dirty: dict[PoolState, None] = {}  # pools that changed since the last pass
         # Pools with jobs that wait for cells which jobs of other pools may free.
-        self.placeless: dict[PoolState, None] = {}
+        self.awaiting_cells: dict[PoolState, None] = {}
         shared: dict[str, GroupState] = {}
         for pool in sorted(pools, key=lambda p: p.name):  # pools tie by name
             if pool.name in self.pools:
@@ -381,7 +381,9 @@ class ClusterState:
                 assert all(state.job.id in p.lent_to for p in state.loans), state.job.id
             else:
                 queue = (
-                    state.pool.pending if state.sequence in state.pool.pending else state.pool.aside
+                    state.pool.pending
+                    if state.sequence in state.pool.pending
+                    else state.pool.out_of_order
                 )
                 assert queue.get(state.sequence) is state, state.job.id
         if self.places is not None:

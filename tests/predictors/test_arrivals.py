@@ -104,11 +104,11 @@ def test_a_model_of_other_windows_or_features_is_refused():
     class Other(Busy):
         manifest = Manifest(1, NAMES[1:], WINDOWS, TICK, QUANTILES, 0.0, 1.0, 1, "", {}, ())
 
-    with pytest.raises(ValueError, match="of windows"):
+    with pytest.raises(ValueError, match="has windows"):
         LearnedLoads("a", (1.0,), 0.0, Busy())
-    with pytest.raises(ValueError, match="of other features"):
+    with pytest.raises(ValueError, match="has other features"):
         LearnedLoads("a", WINDOWS, 0.0, Other())
-    with pytest.raises(ValueError, match=f"up to quantile {QUANTILES[-1]}"):
+    with pytest.raises(ValueError, match=f"at most {QUANTILES[-1]}"):
         LearnedLoads("a", WINDOWS, 0.0, Busy(), load_quantile=0.999)
 
 

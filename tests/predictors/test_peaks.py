@@ -246,7 +246,7 @@ def test_the_highest_quantile_is_stated_once_the_memory_is_full_and_no_higher_on
     forecast.changes(0.0)
     said = forecast.changes(2 * MEMORY + 2 * windows[-1])
     assert said == [("a", window, 0) for window in range(len(windows))]
-    with pytest.raises(ValueError, match="the highest"):
+    with pytest.raises(ValueError, match="must be at most"):
         PeakLoads("a", windows, 0.0, most + 1e-6)
 
 

@@ -308,7 +308,7 @@ def test_jobs_whose_group_is_forgotten_while_they_wait_and_run_do_no_harm(monkey
     forecast.started(2 * TICK, waits)
     forecast.finished(2 * TICK + 10.0, waits, 10.0)
     assert not forecast._waiting
-    assert not forecast._said
+    assert not forecast._last
     assert not forecast._running
 
 

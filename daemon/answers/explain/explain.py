@@ -87,7 +87,7 @@ def position_of(core: Core, record: JobRecord) -> int | None:
     if job is None:
         return None
     pool, number = job.pool, job.sequence
-    return 1 + sum(n < number for n in pool.pending) + sum(n < number for n in pool.aside)
+    return 1 + sum(n < number for n in pool.pending) + sum(n < number for n in pool.out_of_order)
 
 
 def waiting_in(core: Core, record: JobRecord) -> JobState | None:

@@ -1,4 +1,4 @@
-"""Whether a cell can be had, by trying every place: knows nothing of buddies or free lists."""
+"""A naive model of cells that tries every place, without buddies or free lists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cells.layout.shape import Cell
 
 
 class Naive:
-    """One chain as sets of leaves, read off what jobs and bound cells there are."""
+    """One chain as sets of leaves, computed from its jobs and bound cells."""
 
     def __init__(self, state: ChainState) -> None:
         self.shape = state.shape
@@ -29,12 +29,12 @@ class Naive:
         return {leaf for cell in cells for leaf in self.shape.leaves(cell)}
 
     def cells(self, level: int) -> list[set[int]]:
-        """Every cell of a level, as its leaves."""
+        """Return every cell of a level, as its set of leaves."""
         size = self.shape.size[level]
         return [set(self.every[first : first + size]) for first in self.every[::size]]
 
     def missing(self) -> list[int]:
-        """Quota cells that find no place, the largest first, were no spare jobs there."""
+        """Return quota cells without a place, the largest first, ignoring spare jobs."""
         free = set(self.every) - self.lost - self.owner.keys()
         found = []
         for level in reversed(self.shape.levels):
@@ -47,7 +47,7 @@ class Naive:
         return found
 
     def bindable(self, pool: str, level: int) -> list[set[int]]:
-        """Cells of a level that may be bound to the pool, lost parts or not: nobody lacks more."""
+        """Return cells of a level that the pool may bind without harm to others."""
         if not self.unbound[pool][level]:
             return []
         return [
@@ -67,7 +67,7 @@ class Naive:
         return all(more <= fewer for more, fewer in zip(after, before, strict=True))
 
     def can_have(self, pool: str, level: int, *, over_spare: bool = False) -> bool:
-        """Some cell of a level is free for the pool, in what it has bound or may bind."""
+        """Return whether a cell of a level is free in cells that the pool has bound or may bind."""
         taken = self.given | self.lost | (set() if over_spare else self.lent)
         free = [cell for cell in self.cells(level) if not cell & taken]
         mine = {leaf for leaf, owner in self.owner.items() if owner == pool}

@@ -1,4 +1,4 @@
-"""The daemon's engine under first come, first served, written down as it would be told: lists only.
+"""A naive model of the daemon's engine under first come, first served, using lists only.
 
 It shares nothing with the engine but the structs that go in and out.
 """
@@ -50,7 +50,7 @@ class NaivePool:
 
 @dataclass
 class NaiveDaemon:
-    """`step` says what the engine's answers must be: "new", "same", or the status of a refusal."""
+    """`step` returns the expected answers: "new", "same", or the status of a refusal."""
 
     pools: dict
     nodes: dict  # name: GPUs
@@ -180,11 +180,11 @@ class NaiveDaemon:
         return "new" if changed or asked.until is not None else "same"
 
     def _in_use(self, name):
-        """As the engine counts: GPUs of jobs that ended in this very step still do."""
+        """Return the GPUs in use as the engine counts them, with jobs that ended in this step."""
         return self.used_before[name]
 
     def begin(self):
-        """Before a step: what is in use."""
+        """Record the GPUs in use before a step."""
         self.used_before = {name: self.used(name) for name in self.pools}
 
     def used(self, name):
@@ -245,7 +245,7 @@ class NaiveDaemon:
                 self.effects.append(("end", job.spec.id, job.attempt))
 
     def _start(self):
-        """Each pool starts its first as long as it fits in its quota."""
+        """Start the head of each pool as long as it fits in the quota."""
         self.decided = set()
         for name, pool in self.pools.items():
             while pool.state != "hold" and pool.queue:
@@ -259,7 +259,7 @@ class NaiveDaemon:
                 self.decided.add((job.spec.id, job.attempt))
 
     def seat(self, decided, placed):
-        """Take over in which order starts were decided, and who got GPUs; say if that is right."""
+        """Adopt the engine's order of starts and placements; return whether they are right."""
         assert set(decided) == self.decided
         self.seatless += [job_id for job_id, _ in decided]
         expected = self._next()
@@ -284,7 +284,7 @@ class NaiveDaemon:
         ]
 
     def _next(self):
-        """Who gets GPUs: in order, past those for whom there are too few, for an hour."""
+        """Return the jobs that get GPUs: in order, and for an hour past those that do not fit."""
         there = sum(n for name, n in self.nodes.items() if name not in self.out)
         free = there - sum(name not in self.out for name, _ in self._given())
         found = []
@@ -300,9 +300,9 @@ class NaiveDaemon:
                 self.passed += free > 0
         return found
 
-    later: int = 0  # overrides that could not end
-    passed: int = 0  # waits, and others may start
-    kept: int = 0  # waits, and GPUs are kept for it
+    later: int = 0  # overrides of time limits that were too late
+    passed: int = 0  # jobs that wait while others may start
+    kept: int = 0  # jobs that wait with GPUs reserved for them
     places: dict = field(default_factory=dict)
     used_before: dict = field(default_factory=dict)
 

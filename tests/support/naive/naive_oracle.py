@@ -1,10 +1,10 @@
-"""The oracle's problem solved by trying everything: shares nothing with the oracle."""
+"""The oracle's problem solved by brute force, sharing no code with the oracle."""
 
 from itertools import product
 
 
 def least(jobs, quotas, beta=0.0):
-    """The least cost over all schedules, None if there is none.
+    """Return the least cost over all schedules, or None if there is none.
 
     `jobs` are (pool, release, cutoff, latest, length, width, weight, price) in slots, `quotas` by
     pool.

@@ -1,4 +1,4 @@
-"""The policies again, as plainly as they can be said: every instant looks at everything anew.
+"""Naive models of the policies: every instant recomputes everything from lists.
 
 Nothing here comes from `sia/`. Pools are (name, quota, group, share), jobs are (id, pool, submit,
 width, duration) in order of arrival, all numbers are whole. Each model says when each job starts.
@@ -41,7 +41,7 @@ class SecondsPlan:
 
 
 class Cluster:
-    """What waits, what runs and what will come, as lists."""
+    """Pending, running and future jobs, as lists."""
 
     def __init__(self, pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> None:
         self.quota = {name: quota for name, quota, _, _ in pools}
@@ -50,7 +50,7 @@ class Cluster:
             groups.setdefault(("shared", group) if share else ("alone", name), []).append(name)
         self.groups = list(groups.values())
         self.future = [Job(*job) for job in jobs]
-        self.priority: dict[str, int] = {}  # of jobs; 0 where not named
+        self.priority: dict[str, int] = {}  # by job id, 0 if missing
         self.waiting: list[Job] = []
         self.running: list[tuple[int, Job, bool]] = []  # end, job, dedicated
         self.starts: dict[str, int] = {}
@@ -107,7 +107,7 @@ class Cluster:
 
 
 def fcfs(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
-    """In each pool, each job starts as soon as it fits and the one before it has started."""
+    """In each pool, a job starts once it fits and the previous one has started."""
     starts = {}
     for name, quota, _, _ in pools:
         now = 0
@@ -127,7 +127,7 @@ def ranked_fcfs(
     priorities: dict[str, int],
     changes: Iterable[tuple[int, str, int]] = (),
 ) -> dict[str, int]:
-    """In each pool the first of the highest priority is next, and blocks.
+    """First come, first served by priority in each pool; the head blocks.
 
     Of the `changes`, (time, job, priority), only those of waiting jobs count.
     """
@@ -154,7 +154,7 @@ def ssf(
     jobs: Iterable[PlainJob],
     priorities: dict[str, int] | None = None,
 ) -> dict[str, int]:
-    """In each pool the least run time · width, of the highest priority, is next, and blocks."""
+    """In each pool the first job by priority, then run time · width, blocks the others."""
     cluster = Cluster(pools, jobs)
     cluster.priority = priorities or {}
 
@@ -172,7 +172,7 @@ def ssf(
 
 
 def gssf(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
-    """In each group the least run time · width is next, and blocks."""
+    """In each group the job with the least run time · width is the head; it blocks."""
     cluster = Cluster(pools, jobs)
 
     def decide(group: list[str]) -> None:
@@ -194,7 +194,7 @@ def mmfs(
     jobs: Iterable[PlainJob],
     priorities: dict[str, int] | None = None,
 ) -> dict[str, int]:
-    """Of the heads that fit, that of the pool with the least allocation / quota starts."""
+    """The fitting head of the pool with the lowest allocation / quota starts."""
     cluster = Cluster(pools, jobs)
     cluster.priority = priorities or {}
 
@@ -214,7 +214,7 @@ def mmfs(
 
 
 class Choices(NamedTuple):
-    """What SIA's operator chooses, and whether arrivals are foreseen perfectly or not at all."""
+    """Options of SIA, and whether its load forecast is perfect or none."""
 
     windows: tuple[int, ...]
     tick: int

@@ -1,4 +1,4 @@
-"""SIA with partial preemption, without cells, as plainly as it can be said; see naive.py."""
+"""A naive model of SIA with partial preemption, without cells; see naive_policies.py."""
 
 from collections.abc import Iterable
 from fractions import Fraction
@@ -9,11 +9,11 @@ from tests.support.naive.naive_policies import Choices, Cluster, Job, PlainJob, 
 from tests.support.naive.naive_rivals import Segments
 
 Costs = dict[str, Fraction]
-"""Seconds that a job loses each time it is stopped; who is not named must not be."""
+"""Seconds that a job loses each time it is stopped. Other jobs must not be stopped."""
 
 
 class Run(NamedTuple):
-    """One segment of a job: work is done from `works` on."""
+    """One segment of a job; work begins at `works`."""
 
     job: Job
     since: Fraction
@@ -22,7 +22,7 @@ class Run(NamedTuple):
 
 
 class Recalling(Cluster):
-    """A cluster in which some of the spare jobs may be stopped, and go on later."""
+    """A cluster in which some spare jobs may be stopped and resumed."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Recalling(Cluster):
         self.segments: Segments = {job_id: [] for job_id in self.arrived}
 
     def start(self, job: Job, *, dedicated: bool = False) -> None:
-        """Who has done some work first does none, for what being stopped has cost it."""
+        """Start a segment; a job with work done first loses the cost of its preemption."""
         now, done = Fraction(self.now), self.done[job.id]
         works = now + (self.costs[job.id] if done else 0)
         end = works + job.duration - done
@@ -50,7 +50,7 @@ class Recalling(Cluster):
         self.segments[job.id].append((now, end, job.width))
 
     def stop(self, job: Job) -> None:
-        """Its work is kept; it waits in its place."""
+        """Stop a job, which keeps its work and its place in the queue."""
         run = self.latest[job.id]
         self.done[job.id] += max(Fraction(0), self.now - run.works)
         self.segments[job.id][-1] = (run.since, Fraction(self.now), job.width)
@@ -58,7 +58,7 @@ class Recalling(Cluster):
         self.waiting = sorted([*self.waiting, job], key=lambda other: self.arrived[other.id])
 
     def stoppable(self, group: list[str]) -> list[Job]:
-        """Spare jobs that run and may be stopped."""
+        """Return the running spare jobs that may be stopped."""
         return [
             job
             for _, job, dedicated in self.running
@@ -66,7 +66,7 @@ class Recalling(Cluster):
         ]
 
     def stops_within(self, job: Job, window: int) -> bool:
-        """What stopping it costs is no greater part of the window than the operator chose."""
+        """Return whether stopping the job costs at most the part `recall` of the window."""
         cost = self.costs.get(job.id)
         return cost is not None and self.recall > 0 and cost <= self.recall * window
 
@@ -78,7 +78,7 @@ def sia_recall(
     choices: Choices,
     recall: Fraction,
 ) -> Segments:
-    """Figure 7; then others are stopped for heads within quota; then Figure 8."""
+    """Run Figure 7, then stop jobs for heads within quota, then run Figure 8."""
     cluster = Recalling(pools, jobs, costs, choices, recall)
 
     def decide(group: list[str]) -> None:
@@ -99,7 +99,7 @@ def sia_recall(
 
 
 def _heads(cluster: Recalling, group: list[str], room: int) -> list[Job]:
-    """Heads within quota by what their pools have, each if it fits beside those before it."""
+    """Return heads within quota by allocation, each if it fits in addition to those before it."""
     found = []
     for pool in cluster.by_ratio(group):
         for head in cluster.queue(pool)[:1]:
@@ -117,7 +117,7 @@ def _start_head(cluster: Recalling, group: list[str]) -> bool:
 
 
 def _stop_for_heads(cluster: Recalling, group: list[str]) -> bool:
-    """All heads that can be helped together; nobody is stopped for who came later to their pool."""
+    """Start all heads that can be helped together, without stopping earlier jobs of their pools."""
     idle = cluster.idle(group)
     heads: list[Job] = []
     for head in _heads(cluster, group, 10**9):
@@ -144,7 +144,7 @@ def _stopped_for(cluster: Recalling, group: list[str], heads: list[Job]) -> list
 
 
 def _cheapest(cluster: Recalling, jobs: list[Job], missing: int) -> list[Job]:
-    """The cheapest until there are enough, without those that turn out needless."""
+    """Return the cheapest jobs that are enough, without unnecessary ones."""
     chosen: list[Job] = []
     for job in sorted(jobs, key=lambda job: _price(cluster, job)):
         if _gpus(chosen) < missing:
@@ -156,7 +156,7 @@ def _cheapest(cluster: Recalling, jobs: list[Job], missing: int) -> list[Job]:
 
 
 def _price(cluster: Recalling, job: Job) -> tuple[bool, Fraction, int, int]:
-    """Whether it would start again at once, what is lost, how wide it is; the newest first."""
+    """Return the order: restarts at once, cost, width, newest first."""
     before = [j for j in cluster.queue(job.pool) if cluster.arrived[j.id] < cluster.arrived[job.id]]
     again = not before and job.width <= cluster.unused_quota(job.pool)
     return again, cluster.costs[job.id] * job.width, job.width, -cluster.arrived[job.id]
@@ -177,7 +177,7 @@ def _start_spare(cluster: Recalling, group: list[str], window: int) -> bool:
 
 
 def _held_back(cluster: Recalling, group: list[str], window: int) -> int:
-    """What will be needed, less what could be had back; never less than what must not be lent."""
+    """Return the reserved GPUs less recallable ones, at least those that must not be lent."""
     needed = sum(_reserved(cluster, pool, window) for pool in group)
     back = _gpus([job for job in cluster.stoppable(group) if cluster.stops_within(job, window)])
     kept = [pool for pool in group if _lends_nothing(cluster, pool, window)]
@@ -198,7 +198,7 @@ def _new_load(cluster: Recalling, pool: str, window: int) -> int:
 
 
 def _lends_nothing(cluster: Recalling, pool: str, window: int) -> bool:
-    """Its operator says so."""
+    """Return whether an option keeps the pool from lending."""
     return (pool, window) in cluster.choices.no_lending
 
 

@@ -1,4 +1,4 @@
-"""The rivals again, as plainly as they can be said; see naive.py."""
+"""Naive models of the other policies; see naive_policies.py."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from math import inf
 from tests.support.naive.naive_policies import Cluster, Job, PlainJob, PlainPool, fcfs
 
 Segments = dict[str, list[tuple[Fraction, Fraction, int]]]
-"""Of each job: from, until, GPUs."""
+"""By job: start, end, GPUs."""
 
 
 def sjf(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
-    """In each pool the least run time is next, and blocks."""
+    """In each pool the job with the least run time is the head; it blocks."""
     cluster = Cluster(pools, jobs)
 
     def decide(group: list[str]) -> None:
@@ -27,7 +27,7 @@ def sjf(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
 
 
 def easy(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
-    """In each pool the head is next; others go ahead if it starts no later for it."""
+    """In each pool later jobs may start if the head does not start later because of them."""
     cluster = Cluster(pools, jobs)
 
     def backfilled(pool: str, head: Job, rest: list[Job], free: int) -> Job | None:
@@ -55,7 +55,7 @@ def easy(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]
 
 
 def hived(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
-    """The first head within quota that fits, else the first job that fits in what is idle."""
+    """Start the first fitting head within quota, else the first job that fits in the idle GPUs."""
     cluster = Cluster(pools, jobs)
 
     def decide(group: list[str]) -> None:
@@ -76,7 +76,7 @@ def hived(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int
 
 
 def themis(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
-    """Of those that fit, whoever would take longest compared with its own pool alone."""
+    """Start the fitting job with the highest completion time relative to its pool alone."""
     cluster = Cluster(pools, jobs)
     alone = fcfs(pools, jobs)
 
@@ -96,7 +96,7 @@ def themis(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, in
 
 @dataclass(eq=False)
 class Life:
-    """A job that may be stopped: work is seconds at its own width."""
+    """A preemptible job; work is in seconds at its own width."""
 
     job: Job
     done: Fraction = Fraction(0)
@@ -116,14 +116,14 @@ class Life:
         return self.done + max(Fraction(0), now - self.since - self.overhead) * speed
 
     def reaches(self, work: Fraction) -> Fraction | float:
-        """When it will have done so much, running on as it does."""
+        """Return when it will have done this much work at its current width."""
         if self.since is None:
             return inf
         speed = Fraction(self.width, self.job.width)
         return self.since + self.overhead + (work - self.done) / speed
 
     def run(self, now: Fraction, width: int, cost: int) -> None:
-        """Go on with so many GPUs; 0 stops it."""
+        """Continue with this many GPUs; 0 stops it."""
         if (width if self.since is not None else 0) == width and width == self.width:
             return
         self.done = self.work(now)
@@ -148,7 +148,7 @@ def segmented(
     due: Callable[[Life], Fraction | float] = lambda _: inf,
     move: Callable[[Fraction, Life], None] = lambda _, __: None,
 ) -> Segments:
-    """At each instant `deal` says how many GPUs each job has from now on."""
+    """At each instant, `deal` returns the GPUs of each job from now on."""
     found: Segments = {}
     for group in Cluster(pools, jobs).groups:
         future = [Life(Job(*job), entered=Fraction(job[2])) for job in jobs if job[1] in group]
@@ -172,7 +172,7 @@ def segmented(
 
 
 def by_rank(pools: Iterable[PlainPool], rank: Callable[[Fraction, Life], object]) -> Deal:
-    """All jobs by rank: each gang that fits in what is left runs."""
+    """Visit all jobs by rank; each that fits in the remaining GPUs runs."""
     quota = {name: quota for name, quota, _, _ in pools}
 
     def deal(now: Fraction, here: list[Life], group: list[str]) -> dict[str, int]:
@@ -211,7 +211,7 @@ def las(
     promote: int,
     cost: int = 0,
 ) -> Segments:
-    """Queues by attained GPU-seconds; first in, first out in each; the starved go to the first."""
+    """Queues by attained GPU-seconds, first in, first out; starved jobs return to the first."""
 
     def due(life: Life) -> Fraction | float:
         if life.since is not None and life.queue < len(thresholds):
@@ -234,7 +234,7 @@ def las(
 
 
 def emmfs(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> Segments:
-    """GPUs are dealt one by one, to pools and then to their jobs."""
+    """Divide GPUs one by one, between pools and then between their jobs."""
     quota = {name: quota for name, quota, _, _ in pools}
 
     def deal(now: Fraction, here: list[Life], group: list[str]) -> dict[str, int]:
@@ -257,7 +257,7 @@ def emmfs(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> Segments:
 
 
 def merged(segments: Segments, moment: float = 1e-6) -> Segments:
-    """Without moments, and with what goes on unchanged in one piece."""
+    """Drop empty segments and join adjacent equal ones."""
     tidy: Segments = {}
     for job_id, own in segments.items():
         long = [s for s in sorted(own) if s[1] - s[0] > moment]

@@ -204,7 +204,7 @@ class _Gauges(Collector):
             for use, count in uses.items():
                 gpus.add_metric([name, use], count)
             held = len(service.book.pools[name].waiting) + len(widths.get(name, ()))
-            jobs.add_metric([name], len(pool.pending) + len(pool.aside) + held)
+            jobs.add_metric([name], len(pool.pending) + len(pool.out_of_order) + held)
         parts = GaugeMetricFamily("sia_part_ok", "Whether a part is well.", labels=["part"])
         for part in service.parts.all():
             parts.add_metric([part.name], float(part.ok))

@@ -33,7 +33,7 @@ class LenderOrder:
 
     def changed(self, pool: PoolState) -> None:
         """Record that the GPUs that a pool may lend have changed."""
-        heappush(self._heap, (-pool.offers, self._places[pool]))
+        heappush(self._heap, (-pool.available, self._places[pool]))
         if len(self._heap) > 2 * len(self._pools) + 64:
             self._rebuild()
 
@@ -46,7 +46,7 @@ class LenderOrder:
         while True:
             minus, place = heap[0]
             pool = self._pools[place]
-            if -minus != pool.offers:
+            if -minus != pool.available:
                 heappop(heap)
             elif pool is besides:
                 aside.append(heappop(heap))
@@ -60,8 +60,8 @@ class LenderOrder:
         """Assert that the heap has a current entry for every pool."""
         entries = set(self._heap)
         for i, pool in enumerate(self._pools):
-            assert (-pool.offers, i) in entries, pool.name
+            assert (-pool.available, i) in entries, pool.name
 
     def _rebuild(self) -> None:
-        self._heap = [(-pool.offers, i) for i, pool in enumerate(self._pools)]
+        self._heap = [(-pool.available, i) for i, pool in enumerate(self._pools)]
         heapify(self._heap)
