@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 
 from cells.chain.chain_state import ChainState
@@ -23,7 +23,6 @@ from cells.snapshot import (
     gone_name,
     restore_binding,
     restore_dedicated,
-    restore_rest,
     restore_spare,
 )
 
@@ -37,21 +36,17 @@ class Cells(Ownership):
     The caller names the jobs. A dedicated job uses its pool's quota. A request is in quota if the
     pool's unused quota, bound or unbound, has cells for it. A request in quota gets its cells at
     once unless spare jobs or lost nodes are in the way. A spare job uses vacant cells of any pool,
-    but never a buddy of a dedicated job's cell and never a pinned cell. The exception is
-    `lend_rests`.
+    but never a buddy of a dedicated job's cell and never a pinned cell.
 
     A call that raises changes nothing. All choices are deterministic.
 
     Args:
         spec: The cluster, the pools' quotas and the pinned cells.
-        lend_rests: Whether spare jobs of one GPU may use the GPUs that rounding a width up to cells
-            leaves unused.
     """
 
-    def __init__(self, spec: Spec, *, lend_rests: bool = False) -> None:
+    def __init__(self, spec: Spec) -> None:
         """Build the cells of a cluster. Raises CellsError for an inconsistent specification."""
         super().__init__(spec)
-        self._lend_rests = lend_rests
         self._jobs: dict[str, Allocation] = {}
         self._claims: dict[str, None] = {}
         self._cached = 0  # allocations cached in `_shared`
@@ -78,8 +73,6 @@ class Cells(Ownership):
         if number is None:
             return None
         self._jobs[job] = taken = resolved.allocations[number] or self._take(resolved, number)
-        if self._lend_rests:
-            _add_rests(resolved, taken.cells)
         return taken
 
     def _take(self, resolved: ResolvedRequest, number: int) -> Allocation:
@@ -134,8 +127,6 @@ class Cells(Ownership):
         if cells is None:
             return None
         self._jobs[job] = taken = Allocation(resolved, cells, reserved=reserved)
-        if self._lend_rests and not reserved:
-            _add_rests(resolved, cells)
         return taken
 
     def ready(self, job: str) -> bool:
@@ -143,9 +134,9 @@ class Cells(Ownership):
         return not self.waits_for(job)
 
     def waits_for(self, job: str) -> tuple[str, ...]:
-        """Return the spare jobs in a dedicated job's cells, except those on leftover GPUs."""
+        """Return the spare jobs in a dedicated job's cells."""
         taken = self._taken(job)
-        return _lent_in(taken.state, taken.cells, taken.state.rests)
+        return _lent_in(taken.state, taken.cells)
 
     def in_quota(self, request: Request) -> bool:
         """Return whether the pool's unused quota fits a request, ignoring spare jobs. O(levels).
@@ -177,7 +168,7 @@ class Cells(Ownership):
         cells = place_all(state, zone, widths, price)
         if cells is None:
             return Blocked(BlockReason.SHORT)
-        jobs = _lent_in(state, cells, ())
+        jobs = _lent_in(state, cells)
         _give_back(state, cells)
         return Blocked(BlockReason.SPARE, jobs)
 
@@ -247,14 +238,12 @@ class Cells(Ownership):
         )
         return CellsSnapshot(
             spec=self.spec(),
-            lend_rests=self._lend_rests,
             pools=tuple(self._pools),
             zones=tuple(dict.fromkeys(pool for state in chains for pool in state.zones)),
             out=tuple(self._out_reasons.items()),
             gone=tuple(self.gone()),
             bound=tuple(each for g, chain in chains.items() for each in bindings(chain, g)),
             tenants=tuple(tenants),
-            rests=tuple((chain, leaf.number) for g, chain in chains.items() for leaf in g.rests),
         )
 
     @classmethod
@@ -263,7 +252,7 @@ class Cells(Ownership):
 
         Raises CellsError for a snapshot that contradicts itself. O(GPUs + cells · levels · log n).
         """
-        cells = cls(snapshot.spec, lend_rests=snapshot.lend_rests)
+        cells = cls(snapshot.spec)
         cells.set_quotas({pool: {} for pool in snapshot.zones})
         cells.set_quotas(snapshot.quotas())
         cells.load(snapshot)
@@ -281,8 +270,6 @@ class Cells(Ownership):
         for tenant in sorted(snapshot.tenants, key=lambda tenant: tenant.spare):
             self._load_holder(tenant, resolved)
         self._jobs = {tenant.name: self._jobs[tenant.name] for tenant in snapshot.tenants}
-        for chain, rest in snapshot.rests:
-            restore_rest(self._state_of(chain), rest)
         for node, why in snapshot.out:
             self.take_out(node, why)
         for chain, number, _ in snapshot.gone:
@@ -351,16 +338,7 @@ def _give_back(state: ChainState, cells: Sequence[Cell]) -> None:
         state.free(cell)
 
 
-def _lent_in(state: ChainState, cells: Sequence[Cell], but: Container[Cell]) -> tuple[str, ...]:
+def _lent_in(state: ChainState, cells: Sequence[Cell]) -> tuple[str, ...]:
     """Return the spare jobs in or around the given cells, each once."""
-    lent = [each for cell in cells for each in state.loans.at(cell) if each not in but]
+    lent = [each for cell in cells for each in state.loans.at(cell)]
     return tuple(dict.fromkeys(state.loans.jobs[each] for each in lent))
-
-
-def _add_rests(resolved: ResolvedRequest, cells: Sequence[Cell]) -> None:
-    """Record the GPUs that rounding up leaves unused. Pinned cells are not shared, so skip them."""
-    state = resolved.state
-    if resolved.zone.pin is None:
-        for width, of_member in state.shape.by_member(resolved.widths, cells):
-            leaves = [leaf for cell in of_member for leaf in state.shape.leaves(cell)]
-            state.rests.update((Cell(0, leaf), None) for leaf in leaves[width:])

@@ -66,7 +66,6 @@ class CellsSnapshot:
 
     Attributes:
         spec: The current specification, without bad nodes. Removed nodes are named by `gone_name`.
-        lend_rests: As in `Cells`.
         pools: All known pools, in order.
         zones: All pools that ever had a zone. Their order decides which zone's cells are freed
             first.
@@ -74,19 +73,15 @@ class CellsSnapshot:
         gone: Removed nodes.
         bound: Bound cells; those of one zone and level are in the order of their slots.
         tenants: All jobs and reservations with cells.
-        rests: GPUs that rounding up leaves unused, as (chain, leaf), in the order in which they are
-            lent.
     """
 
     spec: Spec
-    lend_rests: bool
     pools: tuple[str, ...]
     zones: tuple[str, ...]
     out: tuple[tuple[str, str], ...]
     gone: tuple[RemovedNode, ...]
     bound: tuple[Binding, ...]
     tenants: tuple[CellHolder, ...]
-    rests: tuple[tuple[str, int], ...]
 
     def quotas(self) -> dict[str, dict[str, dict[str, int]]]:
         """Return the quotas in the form that `Ownership.set_quotas` takes."""
@@ -200,14 +195,3 @@ def restore_spare(state: ChainState, job: str, cells: Sequence[Cell]) -> None:
             root.zone.vacant.take(part.level, state.number(root, part))
             root.zone.changes += 1
         state.loans.add(cell, job)
-
-
-def restore_rest(state: ChainState, rest: int) -> None:
-    """Restore a GPU that rounding up leaves unused. Raises CellsError."""
-    cell = checked(state, Cell(0, rest), "a rest")
-    shape = state.shape
-    if not any(state.given[k][shape.around(cell, k).number] for k in shape.levels):
-        raise CellsError(
-            f"leftover GPU {rest} is in no dedicated job's cell; restore another snapshot"
-        )
-    state.rests[cell] = None

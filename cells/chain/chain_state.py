@@ -29,7 +29,6 @@ class ChainState:
         roots: Bound cells by level and number.
         given: By level and number, the root of each cell that a dedicated job has, else None.
         loans: Cells of spare jobs.
-        rests: GPUs that rounding up a dedicated job's width leaves unused, if they may be lent.
         out: By node that is bad, drained or removed: its cells that are withheld from use.
     """
 
@@ -41,7 +40,6 @@ class ChainState:
         "loans",
         "out",
         "pins",
-        "rests",
         "roots",
         "shape",
         "tops",
@@ -62,7 +60,6 @@ class ChainState:
         self.roots: dict[tuple[int, int], Root] = {}
         self.given: list[list[Root | None]] = [[] for _ in shape.levels]
         self.loans = SpareCells(shape)
-        self.rests: dict[Cell, None] = {}
         self.out: dict[int, set[Cell]] = {}
         self.grow(tops)
 
@@ -242,7 +239,7 @@ class ChainState:
         zone.changes += 1
         root.jobs = jobs = root.jobs - 1
         last = not jobs and zone.pin is None
-        if self.loans.jobs or self.out or self.rests:
+        if self.loans.jobs or self.out:
             self._free(cell, root)
             if last:
                 self.unbind(root)
@@ -254,9 +251,6 @@ class ChainState:
 
     def _free(self, cell: Cell, root: Root) -> None:
         """Release a cell while there are spare jobs or nodes that are out."""
-        if self.rests:
-            for leaf in self.shape.leaves(cell):
-                self.rests.pop(Cell(0, leaf), None)
         kept = self.out.get(self.node(cell)) if self.out else None
         if kept is not None:
             kept.add(cell)
@@ -275,16 +269,15 @@ class ChainState:
         zone.changes += 1
 
     def lend(self, cell: Cell, job: str) -> None:
-        """Allocate a vacant cell, or a leftover GPU in a dedicated one, to a spare job.
+        """Allocate a vacant cell to a spare job.
 
         O(levels · log n); O(cells of the zone) for the first spare job in a zone.
         """
         root = self.root(cell)
         number = self.number(root, cell)
-        if cell not in self.rests:
-            root.zone.split_vacant()
-            root.zone.vacant.take(cell.level, number)
-            root.zone.changes += 1
+        root.zone.split_vacant()
+        root.zone.vacant.take(cell.level, number)
+        root.zone.changes += 1
         self.loans.add(cell, job)
 
     def end_loan(self, cell: Cell) -> None:

@@ -54,8 +54,7 @@ def lend_all(
     """
     found: list[tuple[int, Cell]] = []
     for member, level in widest_first(state.shape, widths):
-        cell = _lend_rest(state, job, reservations) if state.rests and not level else None
-        cell = cell or _lend(state, level, job, reservations)
+        cell = _lend(state, level, job, reservations)
         if cell is None:
             for _, lent in found:
                 state.end_loan(lent)
@@ -122,22 +121,3 @@ def _is_buddy(state: ChainState, cell: Cell, over: int) -> bool:
     shape = state.shape
     first = shape.around(cell, over + 1).number * shape.fan[over + 1]
     return any(state.given[over][first : first + shape.fan[over + 1]])
-
-
-def _lend_rest(state: ChainState, job: str, reservations: Sequence[ReservedGpus]) -> Cell | None:
-    """Allocate to a spare job a GPU that rounding up left unused, or return None.
-
-    GPUs of a pool with a reservation are not lent: they become part of its cells when its job ends.
-    O(leftover GPUs · (levels + windows)).
-    """
-    cell = next((leaf for leaf in state.rests if _lendable(state, leaf, reservations)), None)
-    if cell is not None:
-        state.lend(cell, job)
-    return cell
-
-
-def _lendable(state: ChainState, rest: Cell, reservations: Sequence[ReservedGpus]) -> bool:
-    if state.loans.around(rest) is not None or state.node(rest) in state.out:
-        return False
-    zone = state.root(rest).zone
-    return not any(each.reserves(zone) for each in reservations)

@@ -286,7 +286,7 @@ class Engine:
 
         Raises ValueError as `Core` does, and KeyError if there is no such policy.
         """
-        cells = None if setup.cells is None else Cells(setup.cells, lend_rests=setup.lend_rests)
+        cells = None if setup.cells is None else Cells(setup.cells)
         book, policy = _new_book(setup), load(setup.policy)
         core = Core(setup.pools, policy(), setup.options, cells)
         if setup.lending not in (None, LendingMode.ON):

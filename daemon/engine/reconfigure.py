@@ -89,7 +89,7 @@ def _problems(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
             yield f"pool {name} is gone but has jobs", "drain it, and remove it when it is empty"
         elif name in new and book.jobs and _group(pool) != _group(new[name]):
             yield f"pool {name} has another sharing group", "change groups while there are no jobs"
-    if (setup.cells, setup.lend_rests) != (book.setup.cells, book.setup.lend_rests):
+    if setup.cells != book.setup.cells:
         yield "daemon.cells: the cells differ from those in the database", OTHER_CELLS
     if setup.cells is not None and list(old) != list(new):
         yield "pool: pools cannot be added or removed with cells", OTHER_CELLS

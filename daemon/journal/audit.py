@@ -186,7 +186,7 @@ def _settings(setup: Any) -> dict[str, Any]:
     found |= {f"node {node['name']}": node["gpus"] for node in plain.pop("nodes", ())}
     if cells := plain.pop("cells", None):
         found["cells"] = hashlib.sha256(_encode(cells)).hexdigest()
-    return {"policy": setup.policy, "lend_rests": setup.lend_rests, **found}
+    return {"policy": setup.policy, **found}
 
 
 class Finding(NamedTuple):

@@ -36,7 +36,6 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     options: Options = Options()
     nodes: tuple[Node, ...] = ()
     cells: Spec | None = None
-    lend_rests: bool = False
     modes: dict[str, PoolMode] = {}
     """State of the pools that are not open at first."""
     areas: dict[str, tuple[str, ...]] = {}

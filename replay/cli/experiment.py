@@ -142,7 +142,7 @@ class Numbers(click.ParamType[list[Any]]):
 def experiment(
     log: Path, pools: Path | None, queues: list[int] | None, weeks: float | None,
     runs: int | None, load: str | None, sizes: list[float] | None, withdraw: int,
-    policies: list[str] | None, cells_file: Path | None, lend_rests: bool, forecast: str,
+    policies: list[str] | None, cells_file: Path | None, forecast: str,
     durations: str, load_quantile: float | None, run_time_quantile: float | None,
     max_slowed_pct: float | None, windows: tuple[float, ...], recent: int, slack: float,
     preemptible: PreemptibleShare | None, recall: float,
@@ -154,7 +154,7 @@ def experiment(
     Follows §6.1. Writes OUT/experiments.csv, OUT/report.html, OUT/figures and OUT/runs. To continue
     an interrupted experiment, repeat its command.
     """
-    policies = chosen(policies, cells_file, lend_rests=lend_rests)
+    policies = chosen(policies, cells_file)
     refuse_idle(policies, preemptible, recall)
     types = None if cells_file is None else types_of(cells_file)
     step = _step(quota_step, types)
@@ -168,7 +168,7 @@ def experiment(
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent,
         load_quantile=load_quantile, run_time_quantile=run_time_quantile,
-        max_slowed_pct=max_slowed_pct, model=model, cells=types, lend_rests=lend_rests,
+        max_slowed_pct=max_slowed_pct, model=model, cells=types,
         preemptible=preemptible,
     )  # fmt: skip
     table = None if pools is None else read_pools(pools)
@@ -271,7 +271,6 @@ def _facts(
         "resume_cost_s": settings.options.resume_cost,
         "warmup_s": settings.warmup,
         "quota_step": asked.step,
-        "lend_rests": settings.lend_rests,
         "preemptible": settings.preemptible,
         "recall": settings.options.recall,
         "seed": settings.seed,

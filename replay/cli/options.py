@@ -212,13 +212,11 @@ POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
 POLICIES_IN_CELLS = ["fcfs", "ssf", "gssf", "mmfs", "hived", "sia"]
 
 
-def chosen(policies: list[str] | None, cells: Path | None, *, lend_rests: bool) -> list[str]:
+def chosen(policies: list[str] | None, cells: Path | None) -> list[str]:
     """Return the policies asked for, or the default ones.
 
     Raises UserError for a policy that does not support cells if there are some.
     """
-    if lend_rests and cells is None:
-        raise UserError("--lend-rests has no effect without --cells; give both")
     if policies is None:
         return POLICIES if cells is None else POLICIES_IN_CELLS
     for label in policies:
@@ -246,11 +244,6 @@ _POLICY_OPTIONS = (
         "cells_file",
         type=Path,
         help="Cells file (docs/understand/cells.md). Each job then needs GPUs close together.",
-    ),
-    click.option(
-        "--lend-rests",
-        is_flag=True,
-        help="With --cells: lend GPUs left over by rounding to jobs of one GPU.",
     ),
     click.option(
         "--forecast",

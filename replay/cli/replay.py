@@ -95,7 +95,7 @@ if TYPE_CHECKING:
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
 def replay(
     log: Path, pools: Path, policies: list[str] | None, cells_file: Path | None,
-    lend_rests: bool, forecast: str, durations: str,
+    forecast: str, durations: str,
     load_quantile: float | None, run_time_quantile: float | None, max_slowed_pct: float | None,
     windows: tuple[float, ...], recent: int, warmup: float, slack: float,
     preemptible: PreemptibleShare | None, recall: float,
@@ -112,7 +112,7 @@ def replay(
     if holds_experiment(out):
         raise UserError(f"{out}: holds results of sia experiment; choose another --out")
     table = read_pools(pools)
-    policies = chosen(policies, cells_file, lend_rests=lend_rests)
+    policies = chosen(policies, cells_file)
     refuse_idle(policies, preemptible, recall)
     spec, places = None, None
     if cells_file is not None:
@@ -141,7 +141,7 @@ def replay(
     forecast, model = foreseen_by(policies, forecast, durations, quantiles, max_slowed_pct, windows)
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent, closed_loop,
-        load_quantile, run_time_quantile, max_slowed_pct, model, spec, lend_rests,
+        load_quantile, run_time_quantile, max_slowed_pct, model, spec,
         preemptible,
     )  # fmt: skip
     if closed_loop:

@@ -73,11 +73,11 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     pinned: list[_Pinned] = []
 
 
-def read_cells(path: Path, *, lend_rests: bool = False) -> Cells:
+def read_cells(path: Path) -> Cells:
     """The cluster of a file. Raises UserError with file and key."""
     spec = read_spec(path)
     try:
-        return Cells(spec, lend_rests=lend_rests)
+        return Cells(spec)
     except CellsError as error:
         raise UserError(f"{path}: {error}") from error
 

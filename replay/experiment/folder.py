@@ -197,7 +197,6 @@ OPTIONS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "resume_cost_s": ("--resume-cost", as_typed),
     "warmup_s": ("--warmup", as_typed),
     "quota_step": ("--quota-step", _shown),
-    "lend_rests": ("--lend-rests", _shown),
     "preemptible": ("--preemptible", _marked),
     "recall": ("--recall", _shown),
     "seed": ("--seed", _shown),

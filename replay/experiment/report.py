@@ -37,7 +37,7 @@ from replay.experiment.measures import (
 )
 from replay.experiment.sections import ReportSection, sections
 from replay.plotting.numbers import inlined
-from replay.report.provenance import in_cells, senses, stopping
+from replay.report.provenance import IN_CELLS, senses, stopping
 from replay.report.report import page, styles
 from replay.run.output import write_json
 from replay.run.run import BASELINE
@@ -224,8 +224,9 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
         *stopping(experiment.asked, [n for n in experiment.rivals if _stops(experiment, n)]),
     ]
     if experiment.in_cells:
-        rests = in_cells(lend_rests=bool(experiment.settings.get("lend_rests")))
-        facts.append(("Cells", f"{experiment.settings['cells']}; pools own whole nodes; {rests}"))
+        facts.append(
+            ("Cells", f"{experiment.settings['cells']}; pools own whole nodes; {IN_CELLS}")
+        )
     if experiment.withdrawn:
         names = Counter(name for run in experiment.withdrawn for name in run["withdrawn"])
         facts.append((f"Pools withdrawn ({WITHDRAWN})", ", ".join(sorted(names))))

@@ -58,17 +58,15 @@ def facts(replayed: Replayed) -> list[tuple[str, str]]:
     return found
 
 
+IN_CELLS = "a job's GPUs are close together; GPUs left over by rounding its width up stay unused"
+"""What cells mean for jobs."""
+
+
 def _cells(settings: Settings) -> str:
-    """How large nodes are, and what becomes of rests."""
+    """Describe the cells of a replay."""
     assert settings.cells is not None, "there are cells"
     nodes = sum(len(top.nodes) for top in settings.cells.tops)
-    return f"{counted(nodes, 'node')}; {in_cells(lend_rests=settings.lend_rests)}"
-
-
-def in_cells(*, lend_rests: bool) -> str:
-    """What cells mean for jobs."""
-    rests = "lent" if lend_rests else "nobody's"
-    return f"a job's GPUs lie together; what rounding its width up leaves over is {rests}"
+    return f"{counted(nodes, 'node')}; {IN_CELLS}"
 
 
 def quantiles(choice: Choice) -> tuple[float | None, float | None]:

@@ -42,8 +42,8 @@ class Settings(NamedTuple):
 
     `policies` are labels: the name of a policy, which then foresees by what follows here, or a name
     with senses of its own, like `sia@peaks:0.95+survival` (`predictors.catalog`). `model` is what
-    the forecast `learned` has learned. With `cells`, jobs have places; `lend_rests` is as in
-    `Cells`. `preemptible` says which jobs the log was changed to let stop.
+    the forecast `learned` has learned. With `cells`, jobs have places.
+    `preemptible` says which jobs the log was changed to let stop.
     """
 
     policies: Sequence[str]
@@ -59,7 +59,6 @@ class Settings(NamedTuple):
     max_slowed_pct: float | None = None
     model: Model | None = None
     cells: Spec | None = None
-    lend_rests: bool = False
     preemptible: PreemptibleShare | None = None
 
     @property
@@ -152,7 +151,7 @@ def replay_one(
     choice = settings.choice(label)
     rule = load(choice.policy)()
     spec = settings.cells
-    cells = None if spec is None else Cells(spec, lend_rests=settings.lend_rests)
+    cells = None if spec is None else Cells(spec)
     core = Core(table.pools, rule, settings.options, cells)
     arrivals = trace.arrivals
     recorder = Recorder(label, trace, segments=rule.needs.preemption, cells=cells is not None)

@@ -39,7 +39,6 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "preemptible": settings.preemptible,
             "recall": settings.options.recall,
             "cells": settings.cells is not None,
-            "lend_rests": settings.lend_rests,
             "las_thresholds_gpu_s": list(settings.options.las_thresholds),
             "las_promote": settings.options.las_promote,
             "closed_loop": settings.closed_loop,

@@ -43,7 +43,7 @@ def places(cells):
 def part(seed, renew=again):
     """Whether places differ in two lives of the same cells, one being restored now and then."""
     rng = Random(seed)
-    one, other = (History(seed, lend_rests=seed % 2 == 0) for _ in range(2))
+    one, other = (History(seed) for _ in range(2))
     for _ in range(STEPS):
         if rng.random() < 0.2:
             renewed(other, renew)
@@ -95,10 +95,7 @@ def without(**changes):
 @pytest.mark.parametrize(
     "forget",
     [
-        pytest.param(without(rests=lambda kept: kept.rests[::-1]), id="order of rests"),
-        pytest.param(without(rests=lambda _: ()), id="rests"),
         pytest.param(without(out=lambda _: ()), id="nodes that are out"),
-        pytest.param(without(lend_rests=lambda _: False), id="whether rests are lent"),
     ],
 )
 def test_it_is_seen_where_something_is_forgotten(forget):
@@ -121,7 +118,7 @@ def test_a_node_that_is_gone_is_still_shown_while_its_job_runs():
 
 def lived_in():
     """Pool a has a node and two jobs in it, b a node; somebody is on spare GPUs, a node is out."""
-    cells = cluster(quotas={"a": {"node": 2}, "b": {"node": 1}}, lend_rests=True)
+    cells = cluster(quotas={"a": {"node": 2}, "b": {"node": 1}})
     cells.allocate("own", wants("a", 3))
     cells.allocate("other", wants("b", 8))
     cells.lend("guest", wants("b", 2))
@@ -184,10 +181,6 @@ QUAD, NODE = 2, 3
         (
             lambda k: put(k, "bound", 0, [k.bound[0]._replace(cell=Cell(QUAD, 0))]),
             "more cells bound than owned",
-        ),
-        (
-            lambda k: put(k, "rests", 0, [("rack", 30)]),
-            "leftover GPU 30 is in no dedicated job's cell",
         ),
         (lambda k: put(k, "out", 0, [("n8", "bad")]), "no node 'n8'"),
         (lambda k: put(k, "gone", 0, [("rack", 9, "n9")]), "chain rack has no node 9"),

@@ -305,31 +305,6 @@ def test_what_is_held_back_follows_quota_that_a_lost_node_gives_back():
     assert cells.lend("spare", wants("a", 1), [holds]) is None  # n1 is what a has left
 
 
-def test_rests_are_lent_only_where_that_is_configured():
-    for lend_rests in (False, True):
-        cells = cluster(racks=1, nodes=1, quotas={"a": {"node": 1}}, lend_rests=lend_rests)
-        cells.allocate("seven", wants("a", 7))
-        spare = cells.lend("spare", wants("a", 1))
-        assert (spare and gpus(spare)) == ({"n0": (7,)} if lend_rests else None)
-        cells.free("seven")
-        cells.check()
-
-
-def test_rests_are_not_lent_in_pinned_cells_on_lost_nodes_or_twice():
-    pinned = [pinned_node("vip", "a", "n1")]
-    cells = cluster(racks=1, quotas={"a": {"node": 1}}, pinned=pinned, lend_rests=True)
-    cells.allocate("pinned", wants("a", 7, pin="vip"))
-    assert gpus(cells.lend("wide", wants("a", 8))) == {"n0": tuple(range(8))}
-    cells.claim("claimed", wants("a", 7))
-    assert cells.lend("twice", wants("a", 1)) is None
-    cells.free("wide")
-    cells.take_out("n0")
-    assert cells.lend("lost", wants("a", 1)) is None
-    cells.bring_back("n0")
-    assert gpus(cells.lend("rest", wants("a", 1))) == {"n0": (7,)}
-    cells.check()
-
-
 def test_quota_must_fit_what_was_not_removed():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     cells.remove("n0")

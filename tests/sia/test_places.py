@@ -178,23 +178,6 @@ def test_cells_that_another_pool_leaves_are_looked_at(policy, share):
     assert starts(play_out(policy, owned, story, cells=cells)) == {"a": 0, "b": 10}
 
 
-def test_rests_are_not_lent_that_their_owner_will_need():
-    owned = pools(a=8, b=1, c=8)
-    story = [
-        job("busy").pool("b").runs(1000),
-        job("keeps").gpus(4).runs(120),
-        job("odd").gpus(3).runs(20),
-        job("guest").pool("b").at(1).runs(90),
-        job("next").gpus(4).at(5).runs(150),
-    ]
-    spec = whole_spec(Spec(TYPES, (), ()), PoolTable(owned))
-    rested = Cells(spec, lend_rests=True)
-    assert play_out(Sia, owned, story, cells=rested)["next"].start == 20
-    again = Cells(spec, lend_rests=True)
-    shared = play_out(Sia, owned, story[:-1], cells=again)["guest"]
-    assert shared.nodes == (("node0", (7,)),), "nobody else wants it"
-
-
 def running(core):
     return {j.job.id for j in core.state.jobs.values() if j.stream is not None}
 

@@ -30,14 +30,13 @@ def test_each_setting_of_a_pool_that_a_start_changes_stands_there(news, said):
 def test_nodes_policy_and_options_that_a_start_changes_stand_there():
     old = Setup((Pool("a", 8),), nodes=(Node("n1", (0, 1)), Node("n2", (0,))))
     new = replace(
-        old, policy="fifo", nodes=(Node("n1", (0,)), old.nodes[1]), lend_rests=True,
+        old, policy="fifo", nodes=(Node("n1", (0,)), old.nodes[1]),
         options=Options(no_lending=frozenset((name, 5.0) for name in "cab")),
         modes={"a": PoolMode.HOLD}, areas={"a": ("n1",)},
     )  # fmt: skip
     record = record_of_configuration(old, Configured(new))
     assert record.after == {
         "policy": "fifo",
-        "lend_rests": True,
         "options no_lending": [("a", 5.0), ("b", 5.0), ("c", 5.0)],
         "modes a": "hold",
         "areas a": ("n1",),

@@ -76,18 +76,6 @@ def test_a_replay_in_cells_from_log_to_picture(files, tmp_path, checker):
     assert digests(again) == same
 
 
-def test_rests_are_lent_where_that_is_asked_for(files, tmp_path):
-    log, pools, types = files
-    nodes = {}
-    for rests in ((), ("--lend-rests",)):
-        out = tmp_path / f"out{len(rests)}"
-        ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, *rests,
-                  "--policy", "mmfs", "--no-report", "--out", out)  # fmt: skip
-        assert ran.returncode == 0, ran.stderr
-        nodes[rests] = [row["nodes"] for row in rows_of(out / "mmfs" / "jobs.csv")]
-    assert nodes[()] != nodes["--lend-rests",]
-
-
 def test_jobs_that_find_no_cells_in_their_pool_are_counted(files, tmp_path):
     log, _, types = files
     pools = written(tmp_path, "pool,quota\na,12\nb,7\n", "odd.csv")
@@ -181,13 +169,6 @@ def test_a_cluster_too_broken_for_its_pools_is_told_of(files, tmp_path):
     assert "2 jobs that never ended under fcfs" in report
     one = sia(*asked, "--policy", "fcfs")
     assert one.stdout.count("never ended") == 1
-
-
-def test_rests_without_cells(files, tmp_path):
-    log, pools, _ = files
-    ran = sia("replay", "--trace", log, "--pools", pools, "--lend-rests", "--out", tmp_path / "out")
-    assert ran.returncode == 2
-    assert "--lend-rests has no effect without --cells" in ran.stderr
 
 
 CLUSTER = (

@@ -510,12 +510,12 @@ def test_an_experiments_report_says_what_its_settings_mean(tmp_path: Path):
 
 
 def test_an_experiments_report_says_where_jobs_lie_and_who_stops_them(tmp_path: Path):
-    settings = {"cells_sha256": "0a", "cells": "node of 8 gpu, 8 GPUs a node", "lend_rests": True}
+    settings = {"cells_sha256": "0a", "cells": "node of 8 gpu, 8 GPUs a node"}
     settings |= {"preemptible": [30.0, 300.0], "recall": 0.25, "resume_cost_s": 0.0}
     runs = [run(0, **{"sia-recall": gave(2.0), "mmfs": gave(2.0)})]
     text = Tags(written(tmp_path, runs, **settings)[0]).text
-    assert "Cells node of 8 gpu, 8 GPUs a node; pools own whole nodes; a job's GPUs lie" in text
-    assert "leaves over is lent" in text
+    assert "Cells node of 8 gpu, 8 GPUs a node; pools own whole nodes; a job's GPUs are" in text
+    assert "left over by rounding its width up stay unused" in text
     assert "Preemption by sia-recall; 30 % of the jobs, drawn, may be stopped at a cost of" in text
     assert "Recall stopping spare jobs is counted on where it costs up to 25 % of a window" in text
     plain = Tags(written(tmp_path, [run(0, mmfs=gave(2.0))])[0]).text

@@ -197,7 +197,7 @@ def troubled_in_cells(policy, rng):
     owned, arrivals = random_story(rng)
     owned = limited(rng, owned) if rng.random() < 0.3 else owned
     spec = whole_spec(Spec(TYPES, (), ()), PoolTable(owned))
-    cells = Cells(spec, lend_rests=rng.random() < 0.5)
+    cells = Cells(spec)
     arrivals = [
         a._replace(job=replace(a.job, width=max(1, a.job.width - rng.choice([0, 0, 1]))))
         for a in arrivals
