@@ -503,7 +503,7 @@ def test_an_experiments_report_says_what_its_settings_mean(tmp_path: Path):
     text = Tags(html).text
     assert f"sia (learned+jvupredict): mean speed-up 2.00{TIMES} in the median run" in text
     assert f"sia-vc: mean speed-up 2.00{TIMES}" in text
-    assert "with it, meant to hold 95 times in 100 (sia)" in text
+    assert "in common, meant to hold 95 times in 100 (sia)" in text
     assert "The future was known to sia@perfect+perfect, sia-vc, as it never is" in text
     assert "For forecasts that could have been made" not in text
     assert [e for e in labels if Experiment([], settings).foresees(e)] == [*labels[3:]]
