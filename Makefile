@@ -1,4 +1,4 @@
-# Everything a stranger needs: make run, make test. The other targets are for developers.
+# To try SIA and test it: make run, make test. The other targets are for developers.
 PYTHON ?= python3
 BIN := .venv/bin
 TRACE ?=
@@ -8,7 +8,7 @@ ARGS ?=
 
 .PHONY: run replay docs test servers tools newcomer soak check lint setup lock bench clean
 
-# A daemon with pools and jobs of its own, where an hour goes by in a second.
+# The demo: a daemon with simulated pools and jobs, one hour per second.
 run: setup
 ifeq ($(TRACE)$(POOLS),)
 	$(BIN)/sia demo $(ARGS)
@@ -16,7 +16,7 @@ else
 	$(MAKE) --no-print-directory replay
 endif
 
-# Your log, or one that is made.
+# Replay a log: TRACE and POOLS, or a generated one.
 replay: setup
 ifeq ($(TRACE),)
 	$(if $(POOLS),$(error TRACE is missing: make run TRACE=log.csv POOLS=pools.csv))
@@ -30,22 +30,23 @@ endif
 test: setup
 	$(BIN)/python -m pytest -m "not server" -n 2 --dist loadgroup $(ARGS)
 
-# What needs a real mosquitto, PostgreSQL, Slurm or Chromium; it is skipped where that is missing, which CI does not allow.
+# Tests with a real mosquitto, PostgreSQL, Slurm or Chromium. A missing server skips its tests, except in CI, where they fail.
 servers: setup
 	$(BIN)/python -m pytest -m server -n 2 --dist loadgroup $(ARGS)
 
-# Linters of what is in deploy/, for `make servers`.
+# Install the linters for deploy/, which `make servers` uses.
 tools: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.tools.lock
 
 check: lint test
 
-# Before each release: every test, those of `make servers` too, with SIA_SOAK=1, which makes what repeats run at its
-# whole length (200 crashes, 50 takeovers, whole logs): hours. The last result is in benchmarks/results/soak.json.
+# Run before each release; takes hours. Runs all tests, server tests included, with SIA_SOAK=1: repeated tests run at
+# full length (200 crashes, 50 takeovers, whole logs). The last result is stored in benchmarks/results/soak.json.
 soak: setup
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 
-# The guides of docs/start/install.md and docs/operate/upgrade.md followed on a fresh Debian, as root: minutes. SIA_OLDER=commit upgrades from it.
+# Follow docs/start/install.md and docs/operate/upgrade.md on a fresh Debian. Needs root; takes minutes.
+# SIA_OLDER=COMMIT upgrades from that commit.
 newcomer: setup
 	SIA_NEWCOMER=1 $(BIN)/python -m pytest -s tests/deploy/test_newcomer.py --timeout=3600 $(ARGS)
 
@@ -55,7 +56,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The site in build/docs; its reference is made from the code, and a warning is an error.
+# Build the site in build/docs. The reference is generated from the code; a warning is an error.
 docs: setup
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "open build/docs/index.html"
@@ -69,14 +70,14 @@ bench: setup
 setup: .venv/ready
 
 .venv/ready: pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "sia needs Python 3.11 or newer: make PYTHON=/path/to/python3.11"; exit 2; }
-	@$(PYTHON) -c 'import venv, ensurepip' || { echo "Python has no venv: apt-get install python3-venv"; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "sia needs Python 3.11 or newer; run: make PYTHON=/path/to/python3.11"; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' || { echo "the Python module venv is missing; run: apt-get install python3-venv"; exit 2; }
 	$(PYTHON) -m venv --clear .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Needs uv. One lock file for every supported Python.
+# Update the lock files, which are valid for every supported Python. Needs uv.
 lock:
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras \
 		--no-header pyproject.toml requirements.build.in -o requirements.lock

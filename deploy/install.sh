@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs SIA from this folder as a service of Debian or Ubuntu, upgrades it, removes it: docs/start/install.md.
+# Install, upgrade or remove SIA as a service on Debian or Ubuntu, from this folder: docs/start/install.md.
 set -eu
 umask 022
 
@@ -16,10 +16,10 @@ Usage: deploy/install.sh install [workstation|slurm]
        deploy/install.sh back
        deploy/install.sh uninstall [--purge]
 
-install    Installs this version, or upgrades to it; the name is that of the configuration
-           to begin with, if there is none yet (workstation if not said).
-back       Goes back to the version before.
-uninstall  Removes the service, and leaves configuration and state; --purge removes them too.
+install    Install this version, or upgrade to it. The argument names the example that becomes
+           the configuration if there is none yet (default: workstation).
+back       Switch back to the previous version.
+uninstall  Remove the service but keep configuration and state; --purge removes them too.
 END
 }
 
@@ -28,22 +28,22 @@ fail() {
     exit 2
 }
 
-# In a chroot or an image there is no service manager to talk to.
+# False in a chroot or an image build, where no service manager runs.
 booted() {
     [ -d /run/systemd/system ]
 }
 
 check_machine() {
-    [ "$(id -u)" = 0 ] || fail "must be run by root; sudo $0 $*"
-    command -v systemctl >/dev/null || fail "there is no systemd; see docs/start/install.md for other ways"
-    command -v useradd >/dev/null || fail "useradd is missing; apt-get install passwd"
+    [ "$(id -u)" = 0 ] || fail "needs root; run: sudo $0 $*"
+    command -v systemctl >/dev/null || fail "systemd is missing; docs/start/install.md describes other ways to install"
+    command -v useradd >/dev/null || fail "useradd is missing; run: apt-get install passwd"
     python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null ||
-        fail "needs Python 3.11 or newer; apt-get install python3 python3-venv"
+        fail "needs Python 3.11 or newer; run: apt-get install python3 python3-venv"
     python3 -c 'import venv, ensurepip' 2>/dev/null ||
-        fail "Python has no venv; apt-get install python3-venv"
+        fail "the Python module venv is missing; run: apt-get install python3-venv"
 }
 
-# Same files, same Python: same release, so that installing again changes nothing.
+# The name is a digest of the files and the Python version, so that installing the same files again changes nothing.
 release_name() {
     number=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
     digest=$({
@@ -63,7 +63,7 @@ build_release() {
     python3 -m venv "$release"
     "$release/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir \
         --require-hashes -r deploy/requirements.lock
-    # A copy: the build leaves nothing behind in this folder, which may be read-only.
+    # Build from a copy, because this folder may be read-only and must not collect build files.
     source=$(mktemp -d)
     trap 'rm -rf "$source"' EXIT
     cp -R pyproject.toml README.md LICENSE cells sia predictors replay oracle daemon "$source"
@@ -89,7 +89,7 @@ make_config() {
     fi
 }
 
-# Empty where the file is none; sia serve --check says why.
+# Print the kind of backend; nothing if the file is invalid (sia serve --check reports why).
 backend() {
     python3 -I - "$CONFIG" 2>/dev/null <<END || true
 import sys, tomllib
@@ -98,7 +98,7 @@ with open(sys.argv[1], "rb") as file:
 END
 }
 
-# Each time, by what the configuration says now: an upgrade brings their mends, too.
+# Runs at each installation, so that upgrades replace the units too. The current configuration decides which.
 install_units() {
     kind=$(backend)
     install -D -m 644 deploy/systemd/sia.service -t "$UNITS"
@@ -107,12 +107,12 @@ install_units() {
     local) install -D -m 644 deploy/systemd/local.conf -t "$UNITS/sia.service.d" ;;
     *) rm -rf "$UNITS/sia.service.d" ;;
     esac
-    # With another backend, which may be for a day, it stays as it is.
+    # With another backend an installed unit is kept: the change of backend may be temporary.
     if [ "$kind" = slurm ]; then
         install -D -m 644 deploy/slurm/sia-slurmrestd.service -t "$UNITS"
     fi
     if [ -e "$DROP_IN/local.conf" ]; then
-        echo "install.sh: $DROP_IN/local.conf goes before what is installed; remove it if it is not yours" >&2
+        echo "install.sh: $DROP_IN/local.conf overrides the installed drop-in; remove it if you did not create it" >&2
     fi
 }
 
@@ -126,7 +126,7 @@ check_config() {
         "$1/bin/sia" serve --check --config "$CONFIG")
 }
 
-# The release that is current becomes the one before; older ones go.
+# The current release becomes the previous one (the link "before"); older releases are removed.
 switch_to() {
     release=$1
     before=$(readlink "$ROOT/current" 2>/dev/null || true)
@@ -147,9 +147,9 @@ restart() {
         systemctl enable --quiet sia
         if [ -e "$UNITS/sia-slurmrestd.service" ]; then
             systemctl try-restart sia-slurmrestd ||
-                echo "install.sh: sia-slurmrestd does not start; journalctl -u sia-slurmrestd -n 50 says why" >&2
+                echo "install.sh: sia-slurmrestd does not start; for the reason: journalctl -u sia-slurmrestd -n 50" >&2
         fi
-        systemctl restart sia || fail "it does not start; journalctl -u sia -n 50 says why, $0 back switches versions again"
+        systemctl restart sia || fail "sia does not start; for the reason: journalctl -u sia -n 50; to return to the previous version: $0 back"
         systemctl --no-pager --lines=0 status sia
     else
         systemctl enable sia
@@ -159,7 +159,7 @@ restart() {
 install_sia() {
     example=${1:-workstation}
     [ -e "deploy/config/$example.toml" ] ||
-        fail "there is no example $example; name workstation or slurm"
+        fail "there is no example $example; use workstation or slurm"
     check_machine install
     release=$ROOT/releases/$(release_name)
     make_user
@@ -169,21 +169,21 @@ install_sia() {
     current=$(readlink "$ROOT/current" || echo "$release")
     if [ "$current" != "$release" ]; then
         check_config "$release" ||
-            fail "not for this version: the one before goes on; mend $CONFIG, and install again"
+            fail "this version does not accept $CONFIG, so the installed one keeps running; fix the configuration and install again"
     fi
     switch_to "$release"
     install_units
     ln -sfn "$ROOT/current/bin/sia" "$COMMAND"
     check_config "$release" ||
-        fail "installed, and not started; mend $CONFIG, and install again"
+        fail "installed but not started; fix $CONFIG and install again"
     restart
     echo "installed; the configuration is $CONFIG, the token is in $STATE/token"
 }
 
 go_back() {
     check_machine back
-    before=$(readlink "$ROOT/before" 2>/dev/null) || fail "there is no version before; nothing is changed"
-    check_config "$before" || fail "not for the version before; nothing is changed"
+    before=$(readlink "$ROOT/before" 2>/dev/null) || fail "there is no previous version; nothing was changed"
+    check_config "$before" || fail "the previous version does not accept $CONFIG; nothing was changed"
     switch_to "$before"
     restart
 }
@@ -191,7 +191,7 @@ go_back() {
 uninstall_sia() {
     check_machine uninstall
     if [ "${1:-}" = --purge ] && [ -n "$(ls "$STATE/jobs/alive" 2>/dev/null)" ]; then
-        fail "jobs may still run, and their files would go; sia jobs shows them, sia cancel ends them"
+        fail "jobs may still be running, and --purge deletes their files; list them with sia jobs, end them with sia cancel"
     fi
     for unit in sia sia-slurmrestd; do
         if [ -e "$UNITS/$unit.service" ]; then
@@ -205,9 +205,9 @@ uninstall_sia() {
     if [ "${1:-}" = --purge ]; then
         rm -rf /etc/sia "$STATE" "$DROP_IN"
         ! getent passwd sia >/dev/null || userdel sia
-        echo "removed, with configuration and state"
+        echo "removed, including configuration and state"
     else
-        echo "removed; /etc/sia, $STATE and the user sia are left (uninstall --purge removes them)"
+        echo "removed; /etc/sia, $STATE and the user sia are kept (uninstall --purge removes them)"
     fi
 }
 

@@ -18,7 +18,7 @@ from sia.console.terminal import printable
 from sia.wording import NONE, counted, decimal
 
 PAGE = 1000
-"""Rows in one request."""
+"""Maximum number of rows in one request."""
 
 
 @click.command()
@@ -36,7 +36,7 @@ def account(client: Client, pool: str, as_json: bool) -> None:
         return
     known, unknown = counted(said["jobs"], "job"), said["unknown"]
     _line("since", moment(said["since"]))
-    _line("compared", f"{known}; not yet {unknown:,} that have ended" if unknown else known)
+    _line("compared", f"{known}; {unknown:,} ended jobs are not compared yet" if unknown else known)
     _lines(said)
     _late(said)
     if said["renewed"]:
@@ -80,7 +80,7 @@ def _line(name: str, text: str) -> None:
 def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
     """List the loans of a pool, newest first.
 
-    Rows are numbered over all pools, so that the missing numbers belong to other pools.
+    Loans are numbered across all pools; missing numbers belong to loans of other pools.
     """
     path = f"/v1/pools/{at(pool)}/ledger"
     said = client.get(path, limit=min(PAGE, limit))

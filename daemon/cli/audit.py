@@ -24,7 +24,7 @@ from sia.console.terminal import printable
 from sia.wording import counted
 
 SHOWN = 50
-"""Records shown by default: one screen."""
+"""Number of records listed by default: one screen."""
 
 DATABASE = click.option(
     "--database", metavar="PATH|URL", help="Read this database instead of asking a daemon."
@@ -37,7 +37,7 @@ _read = msgspec.json.Decoder(Audit).decode
 def audit() -> None:
     """Show and verify the audit log.
 
-    It records who changed what, and needs the role operator.
+    The audit log records who changed what. Reading it needs the role operator.
     """
 
 
@@ -80,7 +80,7 @@ def _change(record: dict[str, Any]) -> str:
 
 
 def _said(value: Any, key: str = "") -> str:
-    """Return a value as a configuration file spells it."""
+    """Return a value in the syntax of sia.toml."""
     if value is None or value in ("", {}, []):
         return "-"
     if isinstance(value, bool):
@@ -122,7 +122,7 @@ def verify(config: Path | None, head: str, database: str | None, *, as_json: boo
 
 
 def _served(client: Client, after: int) -> Iterator[AuditRow]:
-    """Return all rows after a number, from the daemon."""
+    """Yield all rows after a number from the daemon, page by page."""
     while True:
         page = _read(client.piece(f"/v1/audit?after={after}&limit={MAX_PAGE}")[0])
         if not page.records:

@@ -1,4 +1,4 @@
-"""The daemon from the other side of its door: what the command line asks it with."""
+"""HTTP client of the daemon for the command line: address, token, TLS, retries, failover."""
 
 from __future__ import annotations
 
@@ -26,82 +26,82 @@ from sia.console.errors import UserError
 T = TypeVar("T")
 
 TIMEOUT = 30.0
-"""Seconds that an answer may take: a batch of 10,000 jobs takes a few."""
+"""Socket timeout of a request in seconds; a batch of 10,000 jobs takes a few seconds."""
 
 SILENCE = 60.0
-"""Seconds without so much as a heartbeat after which events are asked for anew."""
+"""Seconds without a byte, heartbeats included, after which `follow` reconnects."""
 
 PATIENCE = 60.0
-"""Seconds in which a daemon that is started anew should be there again for those who wait."""
+"""Seconds for which `patiently` retries: a restart of the daemon takes less."""
 
 RETRY = 1.0
-"""Seconds between two attempts then."""
+"""Seconds between two attempts of `patiently`."""
 
 CUT_OFF = {
     "http": "check SIA_URL: if the server uses TLS, write https://",
     "https": "if the server asks for a client certificate, set SIA_CERT_FILE and SIA_KEY_FILE",
 }
-"""What to do where somebody listens and says nothing."""
+"""Fix by URL scheme when the server closes the connection without an answer."""
 
 STANDS_BY = "stand-by"
-"""What a daemon says that waits for its turn: nothing is done there."""
+"""Title of a standby's refusal. A standby carries out nothing, so another daemon can be asked."""
 
 AWAY = HTTPStatus.SERVICE_UNAVAILABLE
 
 DENIED, UNREACHABLE = 1, 3
-"""Exit codes: the daemon says no; nobody answers."""
+"""Exit codes: the daemon refused the request; no daemon answered."""
 
 OTHER_HOST, OTHER_ADDRESS = 62, 64
-"""OpenSSL's numbers for certificates of somebody else."""
+"""OpenSSL's error codes for a certificate of another host name or address."""
 
 
 class DeniedError(ClickException):
-    """The daemon says no, and why."""
+    """The daemon refused the request."""
 
     exit_code = DENIED
 
     def __init__(self, status: int, details: Mapping[str, Any]) -> None:
-        """Say what it said: what is wrong, and the mend."""
+        """Take the message from the daemon's problem details: what is wrong and how to fix it."""
         self.status = status
         mend = details.get("mend", "")
         super().__init__(f"{details.get('detail') or status}{'; ' if mend else ''}{mend}")
 
 
 class UnreachableError(ClickException):
-    """Nobody answers there."""
+    """No daemon answers at the address."""
 
     exit_code = UNREACHABLE
 
 
 class NotLeaderError(Exception):
-    """Nobody answers there, or a stand-by does: another daemon may be the one."""
+    """No daemon answers at an address, or a standby does; the client tries the next address."""
 
     def __init__(self, error: ClickException) -> None:
-        """With what is to be said where no other one is."""
+        """Keep the error to raise if no other address answers."""
         super().__init__(str(error))
         self.error = error
 
 
 class Endpoint(NamedTuple):
-    """A daemon, or several of which one leads, the token, and files in PEM."""
+    """Addresses of the daemon and its standbys, the token, and certificate files (PEM)."""
 
     urls: tuple[str, ...]
     token: str
     ca: str = ""
-    """Whose certificates are trusted, besides those that this machine trusts."""
+    """CA certificates to trust in addition to the system's."""
     certificate: str = ""
-    """Our own, with its key, for a daemon that wants one."""
+    """Client certificate, for a daemon that requires one; `key` is its private key."""
     key: str = ""
 
 
 def find(config: Path | None) -> Endpoint:
-    """The daemon that is meant: by SIA_URL, SIA_TOKEN and files, else by its configuration.
+    """Return the endpoint from SIA_URL, SIA_TOKEN and related variables, else from sia.toml.
 
-    Raises UserError where there is no token.
+    Raises UserError if no token is found.
     """
     said = peek(find_config(config))
     listen = said.listen
-    if listen.host in ("0.0.0.0", "::"):  # noqa: S104  it listens there; it is asked here
+    if listen.host in ("0.0.0.0", "::"):  # noqa: S104  compares, does not bind
         listen = listen._replace(host="127.0.0.1" if listen.host == "0.0.0.0" else "::1")  # noqa: S104
     named = os.environ.get("SIA_URL", listen.url).split(",")
     urls = tuple(checked_url(url.strip().rstrip("/")) for url in named)
@@ -114,7 +114,7 @@ def find(config: Path | None) -> Endpoint:
 
 
 def checked_url(url: str) -> str:
-    """An address to ask. Raises UserError where it is none, or tells the token to everybody."""
+    """Return the URL. Raises UserError if it is malformed or would send the token unencrypted."""
     try:
         parts = urlsplit(url)
         host = parts.hostname if parts.port != 0 else None
@@ -132,18 +132,18 @@ def checked_url(url: str) -> str:
 
 
 def _token(usual: Path) -> str:
-    """By SIA_TOKEN, else by SIA_TOKEN_FILE, else the machine's own. Raises UserError."""
+    """Return the token of SIA_TOKEN, else of the file in SIA_TOKEN_FILE, else of `usual`."""
     token = os.environ.get("SIA_TOKEN", "").strip()
     if token:
-        return checked_token(token, "SIA_TOKEN", "set it to a token, or not at all")
+        return checked_token(token, "SIA_TOKEN", "set it to a token, or unset it")
     return read_token(Path(os.environ.get("SIA_TOKEN_FILE", usual)))
 
 
 class Client:
-    """Asks a daemon; a connection is kept as long as that works, with others tried where not."""
+    """Client of one daemon: reuses its connection, and fails over to the endpoint's other URLs."""
 
     def __init__(self, where: Endpoint) -> None:
-        """Nothing is asked yet."""
+        """Store the endpoint; the first request connects."""
         self._where, self._url = where, where.urls[0]
         self._kept: HTTPConnection | None = None
         self._tls: ssl.SSLContext | None = None
@@ -153,7 +153,7 @@ class Client:
         return urlsplit(self._url)
 
     def _each(self, ask: Callable[[], T]) -> T:
-        """What the first says that neither is away nor stands by; else what the last said."""
+        """Call `ask` for each URL until one leads. Raises the last error if none does."""
         urls, first = self._where.urls, self._where.urls.index(self._url)
         for i in range(len(urls)):
             self._url = urls[(first + i) % len(urls)]
@@ -166,18 +166,18 @@ class Client:
         raise last
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._kept is not None:
             self._kept.close()
         self._kept = None
 
     def get(self, path: str, **query: Any) -> Any:
-        """What is there. Raises DeniedError and UnreachableError, as all of these."""
+        """Return the JSON at a path. Like all requests, raises DeniedError and UnreachableError."""
         pairs = [f"{key}={quote(str(value))}" for key, value in query.items() if value is not None]
         return self.ask("GET", f"{path}?{'&'.join(pairs)}" if pairs else path)
 
     def patiently(self, ask: Callable[[], T]) -> T:
-        """What the daemon says, in a minute perhaps: it may be started anew meanwhile."""
+        """Return the result of `ask`, retrying for PATIENCE seconds while the daemon restarts."""
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -195,7 +195,7 @@ class Client:
     def ask(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
     ) -> Any:
-        """The answer's JSON; None where there is none."""
+        """Send a request and return the JSON of the answer, or None if the answer is empty."""
         data = body if isinstance(body, bytes | None) else msgspec.json.encode(body)
         response, text = self._send(method, path, data, headers or {})
         try:
@@ -209,7 +209,7 @@ class Client:
         return value
 
     def piece(self, path: str) -> tuple[bytes, str | None]:
-        """What is there as it is, and the path of what comes after it, if anything may."""
+        """Return the bytes at a path, and the path of the next piece (None after the last)."""
         response, body = self._send("GET", path, None, {})
         if response.status >= 400:
             raise DeniedError(response.status, _said(body))
@@ -228,18 +228,20 @@ class Client:
         try:
             response = self._request(method, path, data, headers, TIMEOUT)
             body = response.read()
-        except ConnectionRefusedError as error:  # nothing of it was heard there
+        except ConnectionRefusedError as error:  # the request was not sent
             raise NotLeaderError(self._unreachable(error)) from None
         except (OSError, HTTPException) as error:
             self.close()
-            if kept and method == "GET":  # the daemon has let go of it meanwhile
+            if kept and method == "GET":  # the daemon closed an idle connection
                 return self._send_there(method, path, data, headers)
             if method == "GET":
                 raise NotLeaderError(self._unreachable(error)) from None
             raise self._unreachable(error) from None
         if response.status == AWAY:
             said = _said(body)
-            if method == "GET" or said.get("title") == STANDS_BY:  # else it may have been done
+            if (
+                method == "GET" or said.get("title") == STANDS_BY
+            ):  # otherwise the leader may have carried it out
                 raise NotLeaderError(DeniedError(response.status, said))
         return response, body
 
@@ -262,7 +264,7 @@ class Client:
 
     def _connection(self, timeout: float) -> HTTPConnection:
         host, port = self._at.hostname, self._at.port
-        assert host is not None, "find has looked"
+        assert host is not None, "checked_url requires a host"
         if self._at.scheme == "http":
             return HTTPConnection(host, port, timeout=timeout)
         if self._tls is None:
@@ -274,12 +276,14 @@ class Client:
             return UnreachableError(f"{self._url}: {_distrust(error)}")
         why = getattr(error, "strerror", None) or str(error) or type(error).__name__
         mend = "start sia serve, or set SIA_URL"
-        if isinstance(error, HTTPException | ConnectionResetError):  # somebody is there
+        if isinstance(
+            error, HTTPException | ConnectionResetError
+        ):  # a server answered, but not HTTP
             mend = CUT_OFF[self._at.scheme]
         return UnreachableError(f"{self._url}: {why.lower()}; {mend}")
 
     def follow(self, after: int | None) -> Iterator[dict[str, Any]]:
-        """Events as they happen, for ever; after a cut it goes on where it was."""
+        """Yield events as they happen, without end; resume after a broken connection."""
         begun = False
         while True:
             headers = {"Accept": "text/event-stream"}
@@ -302,11 +306,11 @@ class Client:
             if begun:
                 self.patiently(ready)
             else:
-                ready()  # raises where nobody is there, or nobody leads
+                ready()  # raises if no daemon answers or none leads
 
 
 def _said(body: bytes) -> dict[str, Any]:
-    """What a refusal says; nothing where it is none of sia serve's."""
+    """Return the problem details of a refusal; empty if the body is not from sia serve."""
     try:
         value = msgspec.json.decode(body) if body else {}
     except msgspec.DecodeError:
@@ -315,7 +319,7 @@ def _said(body: bytes) -> dict[str, Any]:
 
 
 def _events(response: HTTPResponse) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Where the stream is, and what happened there; nothing where it begins."""
+    """Yield (number, None) for each id of the stream and (number, event) for each event."""
     number = 0
     for line in response:
         if line.startswith(b"id: "):
@@ -326,20 +330,22 @@ def _events(response: HTTPResponse) -> Iterator[tuple[int, dict[str, Any] | None
 
 
 def at(name: str) -> str:
-    """A name as a part of a path. Raises UserError for one that there cannot be."""
+    """Quote a name as a part of a path. Raises UserError for a name that cannot exist."""
     if name in ("", ".", ".."):
-        raise UserError(f"{name!r} is not a name; see: sia jobs, sia pools, sia nodes")
+        raise UserError(
+            f"{name!r} is not a valid name; sia jobs, sia pools and sia nodes list names"
+        )
     return quote(name, safe="")
 
 
 def _tls_of(where: Endpoint) -> ssl.SSLContext:
-    """What this machine trusts, and what the environment names. Raises UserError."""
+    """Return a context with the system's and the endpoint's certificates. Raises UserError."""
     context = trusting(where.ca, system=True, mend="set SIA_CA_FILE to a PEM file")
     if where.certificate:
         try:
             context.load_cert_chain(where.certificate, where.key, password=lambda: "")
         except OSError as error:
-            mend = "set SIA_CERT_FILE and SIA_KEY_FILE to a pair in PEM, without a password"
+            mend = "set SIA_CERT_FILE and SIA_KEY_FILE to PEM files without a password"
             raise UserError(f"{where.certificate}: {_unusable(error)}; {mend}") from None
     return context
 
@@ -348,23 +354,23 @@ def _unusable(error: OSError) -> str:
     if not isinstance(error, ssl.SSLError):
         return error.strerror or str(error)
     if error.reason == "KEY_VALUES_MISMATCH":
-        return "is not the certificate of that key"
+        return "does not belong to the key in SIA_KEY_FILE"
     return "contains no certificates"
 
 
 def _distrust(error: ssl.SSLError) -> str:
-    """Why nothing is said to who is there, and the mend."""
+    """Describe why the TLS handshake failed, and the fix."""
     if isinstance(error, ssl.SSLCertVerificationError):
         if error.verify_code in (OTHER_HOST, OTHER_ADDRESS):
             what = error.verify_message.rstrip(".").replace("Hostname mismatch, c", "c")
-            return f"{what[:1].lower()}{what[1:]}; set SIA_URL to a name that the certificate has"
+            return f"{what[:1].lower()}{what[1:]}; set SIA_URL to a name in the certificate"
         return (
-            f"its certificate is not trusted: {error.verify_message}; set SIA_CA_FILE to the "
-            "certificate of who issued it"
+            f"the server's certificate is not trusted: {error.verify_message}; "
+            "set SIA_CA_FILE to the certificate of its issuer"
         )
     reason = (error.reason or str(error)).lower().replace("_", " ")
     if error.reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"):
-        return "does not encrypt; write http:// in SIA_URL"
+        return "the server does not use TLS; write http:// in SIA_URL"
     if "certificate required" in reason or "handshake failure" in reason:
-        return "wants a certificate of ours; set SIA_CERT_FILE and SIA_KEY_FILE"
-    return f"cannot agree on encryption: {reason}; look at SIA_URL and the daemon's certificate"
+        return "the server requires a client certificate; set SIA_CERT_FILE and SIA_KEY_FILE"
+    return f"TLS handshake failed: {reason}; check SIA_URL and the daemon's certificate"

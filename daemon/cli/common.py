@@ -1,4 +1,4 @@
-"""What the commands that ask a daemon share: its address, and how answers are shown."""
+"""Shared code of the commands that ask a daemon: options, output of times and values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sia.console.as_json import json_option, print_json
 from sia.wording import NONE, duration
 
 INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C; shells use 128 + SIGINT."""
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

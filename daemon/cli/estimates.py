@@ -96,7 +96,7 @@ def estimates(client: Client, pool: str | None, as_json: bool) -> None:
 
 
 def _held(row: dict[str, Any], quantile: str) -> str:
-    """Return the share that came in time, and of how many."""
+    """Return the share of outcomes up to the estimated quantile, and the number of outcomes."""
     share = row[f"{quantile}_covered"] if row["count"] else None
     return NONE if share is None else f"{_share(share)} of {row[f'{quantile}_judged']:,}"
 

@@ -83,7 +83,7 @@ def why(client: Client, job_id: str, as_json: bool) -> None:
 
 
 PAGE = 1000
-"""Events in one request."""
+"""Maximum number of events in one request."""
 
 TIMES = ("at", "until")
 """Keys of an event's data that hold a time."""
@@ -102,7 +102,7 @@ def events(client: Client, follow: bool, after: int | None, as_json: bool) -> in
     try:
         for event in found:
             click.echo(msgspec.json.encode(event).decode() if as_json else line(event))
-    except KeyboardInterrupt:  # as it is meant to end
+    except KeyboardInterrupt:  # Ctrl-C is the normal end
         return INTERRUPTED
     return 0
 
@@ -150,7 +150,7 @@ def completion(context: click.Context, shell: str) -> None:
     To use it: eval "$(sia completion bash)"
     """
     kind = get_completion_class(shell)
-    assert kind is not None, "click knows these three"
+    assert kind is not None, "click supports these three"
     click.echo(kind(context.find_root().command, {}, "sia", "_SIA_COMPLETE").source())
 
 
@@ -179,7 +179,7 @@ def log(config: Path | None, job_id: str, stream: str, attempt: int | None, *, f
                 _await_start(client, job_id)
             for piece in _pieces(client, path, follow=follow):
                 click.echo(piece, nl=False)
-        except KeyboardInterrupt:  # as it is meant to end
+        except KeyboardInterrupt:  # Ctrl-C is the normal end
             return INTERRUPTED
     return 0
 

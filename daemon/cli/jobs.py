@@ -30,13 +30,13 @@ LOOK = 1.0
 """Seconds between two polls of a job that the command waits for."""
 
 WITH_FILE = ("file", "wait", "as_json", "config")
-"""Options of `submit` that --file allows."""
+"""Parameters of `submit` that may be used with --file."""
 
 NAMES = {"run_time": "estimated run", "alone": "virtual start"}
-"""Names that differ from the keys of the API."""
+"""Labels that differ from the keys of the API."""
 
 PAGE = 500
-"""Jobs in one request."""
+"""Maximum number of jobs in one request."""
 
 WAITING = "waiting"
 """Another word for the phase `pending`."""
@@ -121,7 +121,7 @@ def _read(file: Any, *, wait: bool) -> bytes:
         jobs = values["jobs"]
     for job in jobs:
         if isinstance(job, dict):
-            job.setdefault("user", getpass.getuser())  # as without --file
+            job.setdefault("user", getpass.getuser())  # the default without --file
     return msgspec.json.encode({"jobs": values} if isinstance(values, list) else values)
 
 
@@ -284,7 +284,7 @@ def jobs(client: Client, as_json: bool, limit: int, **filters: Any) -> None:
         if cursor is None:
             break
     if not found and filters["pool"] is not None:
-        client.get(f"/v1/pools/{at(filters['pool'])}")  # raises where there is none
+        client.get(f"/v1/pools/{at(filters['pool'])}")  # raises if the pool does not exist
     if as_json:
         say({"jobs": found, "next": cursor})
         return

@@ -18,13 +18,13 @@ from sia.console.text import SPAN, Seconds
 from sia.wording import counted, decimal
 
 NO_LIMIT = -1
-"""What `none` becomes; None means that a limit was not given."""
+"""Value of the argument `none`; None means that the option was not given."""
 
 LIMITS = ("lend_limit", "borrow_limit", "lend_budget_hours", "slowed_budget_pct")
 
 
 class WholeNumberType(click.IntRange):
-    """A whole number of at least 0."""
+    """Parameter type: a whole number of at least 0."""
 
     name = "whole number"
 
@@ -34,14 +34,14 @@ class WholeNumberType(click.IntRange):
 
 
 class GpuLimitType(click.ParamType[int]):
-    """A number of GPUs, or `none`."""
+    """Parameter type: a number of GPUs, or `none`."""
 
     name = "number|none"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        """Parse it, or fail as click wants."""
+        """Parse the value. Raises click.BadParameter."""
         text = str(value)
         if text == "none":
             return NO_LIMIT
@@ -51,14 +51,14 @@ class GpuLimitType(click.ParamType[int]):
 
 
 class BudgetType(click.ParamType[float]):
-    """A number of at least 0, or `none`."""
+    """Parameter type: a number of at least 0, or `none`."""
 
     name = "number|none"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Parse it, or fail as click wants."""
+        """Parse the value. Raises click.BadParameter."""
         if str(value) == "none":
             return NO_LIMIT
         try:
@@ -71,14 +71,14 @@ class BudgetType(click.ParamType[float]):
 
 
 class WeightType(click.ParamType[float]):
-    """A number above 0."""
+    """Parameter type: a number above 0."""
 
     name = "number"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Parse it, or fail as click wants."""
+        """Parse the value. Raises click.BadParameter."""
         try:
             weight = float(str(value))
         except ValueError:
@@ -169,7 +169,7 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "lent_hours": lambda hours: f"{decimal(hours)} GPU-hours this month",
     "weight": decimal,
 }
-"""How to show the values of a pool that need it."""
+"""Formatter of each value of a pool that is not shown as it is."""
 
 
 @pool.command("set")

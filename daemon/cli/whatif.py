@@ -17,13 +17,13 @@ from sia.console.text import SPAN, Seconds
 from sia.wording import NONE, counted, duration
 
 JOB = ("gpus", "pool", "time_limit", "priority")
-"""Settings of a job that may change; a new job has them too."""
+"""Settings that apply to an existing and to a new job."""
 
 NEW = ("run_time", "name", "user")
-"""Settings of a new job only."""
+"""Settings that apply to a new job only."""
 
 LISTED = 20
-"""Jobs in each table: one screen."""
+"""Maximum number of jobs in each table: one screen."""
 
 
 class NamedValueType(click.ParamType[tuple[str, Any]]):
@@ -38,7 +38,7 @@ class NamedValueType(click.ParamType[tuple[str, Any]]):
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, Any]:
-        """Parse it, or fail as click wants."""
+        """Parse the value. Raises click.BadParameter."""
         name, equals, said = str(value).rpartition("=")
         if not equals or not name:
             self.fail(f"{value!r}: write POOL=NUMBER", param, ctx)
@@ -174,7 +174,7 @@ def _span(span: Mapping[str, Any], until: str) -> str:
 
 
 def _estimated(span: Mapping[str, Any]) -> str:
-    """As `eta` says it: as likely as not, and nine times in ten."""
+    """Describe a time by its p50 and p90."""
     words = []
     for what, name in (("start", "starts"), ("end", "ends")):
         p50, p90 = span[what], span.get(f"{what}_p90")

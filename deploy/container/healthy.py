@@ -1,4 +1,4 @@
-"""Ends with 0 where the daemon of a configuration lives, be it a stand-by: for health checks.
+"""Health check of a container: exit with 0 if the daemon or standby of a configuration answers.
 
 python healthy.py /etc/sia/sia.toml
 """
@@ -15,13 +15,13 @@ from daemon.config.read import peek
 from sia.console.errors import UserError
 
 PATIENCE = 5.0
-"""Seconds: a daemon that is well answers within milliseconds."""
+"""Timeout in seconds; a healthy daemon answers within milliseconds."""
 
 
 def main(config: Path) -> int:
-    """0 where it answers, 1 where not; why is said."""
+    """Return 0 if the daemon answers, else print the reason and return 1."""
     trusting = ssl.create_default_context()
-    trusting.check_hostname = False  # its certificate is for the name by which others know it
+    trusting.check_hostname = False  # the certificate has the public name, not the loopback address
     trusting.verify_mode = ssl.CERT_NONE
     try:
         listen = peek(config).listen

@@ -1,8 +1,8 @@
--- Holds each job of these partitions that asks for GPUs, so that SIA decides when it starts.
--- slurm.conf: JobSubmitPlugins=lua; this file beside it.
+-- Holds each job in these partitions that requests GPUs, so that SIA decides when the job starts.
+-- Set JobSubmitPlugins=lua in slurm.conf and put this file into the same folder.
 local pools = { vision = true, speech = true, robots = true }
 
--- Users who may release what is held: Slurm's own, and the daemon's (getent passwd NAME).
+-- User ids that may release held jobs: Slurm's own user and the daemon's (getent passwd NAME).
 local operators = { [0] = true }
 
 local ASKED_BY = { "tres_per_node", "tres_per_job", "tres_per_task", "tres_per_socket", "gres" }
@@ -17,21 +17,21 @@ local function asks_for_gpus(job)
    return false
 end
 
--- What job.shared says of --exclusive. =user (2) and =mcs (3) have a node to themselves, and not its GPUs.
+-- Value of job.shared for --exclusive. =user (2) and =mcs (3) reserve the node, but do not allocate its GPUs.
 local EXCLUSIVE = 0
 
--- Whether it takes GPUs that it does not ask for: those of whole nodes.
+-- Returns true if the job takes whole nodes, and so all of their GPUs, without requesting GPUs.
 local function takes_nodes(job, record)
    local alone = job.shared == EXCLUSIVE
    return alone and not asks_for_gpus(job) and not asks_for_gpus(record)
 end
 
 local function refused()
-   slurm.log_user("--exclusive takes all GPUs of its nodes: ask for them, by --gres=gpu:N")
+   slurm.log_user("--exclusive takes all GPUs of a node; request them with --gres=gpu:N")
    return slurm.ERROR
 end
 
--- Of a job that may run in several partitions, one that is a pool is enough.
+-- Returns true if at least one of the job's partitions is a pool; without a partition, the default counts.
 local function is_of_a_pool(named, partitions)
    if named == nil or named == "" then
       for name, partition in pairs(partitions) do
@@ -61,8 +61,8 @@ function slurm_job_submit(job, partitions, uid)
    return slurm.SUCCESS
 end
 
--- Neither releases its owner a job, nor moves it to where nobody holds it; and what becomes a job
--- with GPUs of a pool only now waits from now on.
+-- Owners may neither release a held job nor move it to another partition. A job that gets GPUs or moves into a pool
+-- by this change is held from now on.
 function slurm_job_modify(job, record, partitions, uid)
    if operators[uid] then
       return slurm.SUCCESS
@@ -71,7 +71,7 @@ function slurm_job_modify(job, record, partitions, uid)
    if record.priority == 0 and is_of_a_pool(record.partition, partitions) then
       local released = job.priority ~= nil and job.priority ~= 0 and job.priority ~= slurm.NO_VAL
       if released or moved then
-         slurm.log_user("this job waits for its turn: sia job slurm-" .. record.job_id)
+         slurm.log_user("SIA decides when this job starts; see: sia job slurm-" .. record.job_id)
          return slurm.ERROR
       end
       return slurm.SUCCESS

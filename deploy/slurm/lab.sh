@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# A toy Slurm on this machine, to try things out: two nodes of eight pretended GPUs, partitions vision and speech.
-# As root, with Debian's munge, slurmctld, slurmd and slurm-client:
+# A Slurm cluster on this machine for experiments: two nodes with eight fake GPUs each, partitions vision and speech.
+# Run as root; needs Debian's munge, slurmctld, slurmd and slurm-client:
 #   deploy/slurm/lab.sh start /srv/lab && export SLURM_CONF=/srv/lab/slurm.conf
 #   deploy/slurm/lab.sh stop /srv/lab
 set -euo pipefail
 
-PORT=${SIA_LAB_PORT:-26817}  # slurmctld's; the next two are the nodes'
-WAIT=30                      # seconds until everything should be up, or down
+PORT=${SIA_LAB_PORT:-26817}  # port of slurmctld; the nodes use the next two ports
+WAIT=30                      # seconds to wait for each daemon to start or stop
 PATH=$PATH:/usr/sbin:/sbin
 
 die() {
@@ -14,7 +14,7 @@ die() {
     exit "${2:-1}"
 }
 
-[ "$#" -eq 2 ] || die "say start or stop, and a folder" 2
+[ "$#" -eq 2 ] || die "usage: lab.sh start|stop FOLDER" 2
 root=$(realpath -m "$2")
 export SLURM_CONF=$root/slurm.conf
 
@@ -27,7 +27,7 @@ write() {
     head -c 128 /dev/urandom >"$root/munge/key"
     chmod 600 "$root/munge/key"
     for gpu in 0 1 2 3 4 5 6 7; do
-        [ -e "$root/dev/gpu$gpu" ] || mknod -m 666 "$root/dev/gpu$gpu" c 1 3 # /dev/null by another name
+        [ -e "$root/dev/gpu$gpu" ] || mknod -m 666 "$root/dev/gpu$gpu" c 1 3 # a second node of /dev/null
     done
     cat >"$SLURM_CONF" <<END
 ClusterName=lab
@@ -65,18 +65,18 @@ END
     echo CgroupAutomount=no >"$root/cgroup.conf"
 }
 
-begin() { # NAME COMMAND…: in the foreground of its own session, its number in NAME.lab
+begin() { # NAME COMMAND…: run COMMAND in its own session, write its pid to NAME.lab
     local name=$1
     shift
     setsid "$@" >>"$root/log/$name.out" 2>&1 </dev/null &
     echo $! >"$root/$name.lab"
 }
 
-until_ok() { # WHAT COMMAND…
+until_ok() { # WHAT COMMAND…: repeat COMMAND until it succeeds
     local what=$1 until=$((SECONDS + WAIT))
     shift
     until "$@" >/dev/null 2>&1; do
-        [ "$SECONDS" -lt "$until" ] || die "$what is not there after $WAIT s; see $root/log"
+        [ "$SECONDS" -lt "$until" ] || die "$what did not start within $WAIT s; see $root/log"
         sleep 0.1
     done
 }
@@ -86,11 +86,11 @@ idle() {
 }
 
 start() {
-    [ "$(id -u)" = 0 ] || die "be root: slurmctld and munged have users of their own" 2
+    [ "$(id -u)" = 0 ] || die "needs root: slurmctld and munged run as users of their own" 2
     for tool in munged slurmctld slurmd sinfo setsid; do
         command -v "$tool" >/dev/null || die "$tool is missing: apt-get install munge slurmctld slurmd slurm-client" 2
     done
-    [ ! -e "$root/slurmctld.lab" ] || die "$root runs already; stop it first" 2
+    [ ! -e "$root/slurmctld.lab" ] || die "$root is already running; stop it first" 2
     write
     begin munged munged -F --force --socket="$root/munge/socket" --key-file="$root/munge/key" \
         --pid-file="$root/munge/pid" --seed-file="$root/munge/seed" --log-file="$root/munge/log"
@@ -104,7 +104,7 @@ start() {
 }
 
 stop() {
-    # a client of a Slurm that is not there asks for it for minutes
+    # without the time limit, a client retries for minutes if slurmctld is down
     if [ -e "$root/slurmctld.lab" ]; then timeout "$WAIT" scancel --me --full >/dev/null 2>&1 || true; fi
     for name in n2 n1 slurmctld munged; do
         [ -e "$root/$name.lab" ] || continue
@@ -120,5 +120,5 @@ stop() {
 case $1 in
     start) start ;;
     stop) stop ;;
-    *) die "say start or stop, and a folder" 2 ;;
+    *) die "usage: lab.sh start|stop FOLDER" 2 ;;
 esac

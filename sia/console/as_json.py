@@ -12,7 +12,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def json_option(about: str = "Print the result as JSON.") -> Callable[[Command], Command]:
-    """Add --json to a command, as its argument `as_json`."""
+    """Decorator that adds the option --json as the argument `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=about)
 
 

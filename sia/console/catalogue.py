@@ -1,6 +1,6 @@
-"""The commands of `sia --help` by group, each with its sentence.
+"""The commands of `sia --help` by group, each with the first sentence of its help.
 
-The help of a command repeats its sentence. This copy lets `sia --help` print all commands without
+The help of a command repeats the sentence. This copy lets `sia --help` print all commands without
 importing one of them, which would take half a second; a test compares the two.
 """
 

@@ -10,4 +10,4 @@ class UserError(ClickException):
 
 
 class OtherFormatError(UserError):
-    """A file has another format than expected."""
+    """A file does not have the expected format."""

@@ -1,4 +1,4 @@
-"""Groups of commands: help that cuts no sentence off, and the nearest name for a mistyped one."""
+"""Command groups whose help shows whole sentences, and suggestions for mistyped commands."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def main() -> None:
     if (message := clash()) is not None:
         click.echo(f"sia: {message}", err=True)
         sys.exit(MISUSE)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # tidy up as after Ctrl-C
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     try:
         code = cli.main(prog_name="sia", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

@@ -1,8 +1,8 @@
-"""Find another installed distribution that brings a package with the name of one of ours.
+"""Find another installed distribution that has a top-level package with one of SIA's names.
 
 The wheel installs six top-level packages. Some of the names are common: python-daemon installs
 `daemon` too, and whichever is installed last overwrites files of the other. Every command makes
-this check, so it reads the records of other distributions only if a folder shows a clash.
+this check, so the check reads the records of other distributions only after it has found a clash.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 NAMES = ("cells", "daemon", "oracle", "predictors", "replay", "sia")
-"""The packages that the wheel installs."""
+"""Top-level packages that SIA's wheel installs."""
 
 OWN = "sia-scheduler"
 
@@ -21,14 +21,14 @@ METADATA = re.compile(r"(?P<name>.+?)-[^-]+?(-py3.*)?\.(dist|egg)-info")
 """Name of a folder that describes an installed distribution."""
 
 ROOT = Path(__file__).resolve().parents[2]
-"""The folder that holds our packages."""
+"""Folder that contains SIA's packages."""
 
 
 def clash(path: Sequence[str] | None = None, root: Path = ROOT) -> str | None:
-    """Return a message about another distribution with one of our names; None if there is none.
+    """Return a message about another distribution with one of SIA's names; None if there is none.
 
-    Another distribution that has been removed again has taken our files along, which is told too.
-    `path` are the folders to look into, by default `sys.path`.
+    A distribution that was removed again has deleted SIA's files of that name; the message says so.
+    `path` lists the folders to search, by default `sys.path`.
     """
     if gone := [name for name in NAMES if not (root / name / "__init__.py").is_file()]:
         return f"files of the package {gone[0]!r} are missing; install {OWN} again"
@@ -45,7 +45,7 @@ def clash(path: Sequence[str] | None = None, root: Path = ROOT) -> str | None:
 
 
 def _elsewhere(folders: Sequence[Path], root: Path) -> Iterator[str]:
-    """Yield names that another folder than `root` has too."""
+    """Yield SIA's package names that also exist in a folder other than `root`."""
     for folder in folders:
         for name in NAMES if folder != root else ():
             if (folder / name).is_dir() or (folder / f"{name}.py").is_file():
@@ -53,9 +53,9 @@ def _elsewhere(folders: Sequence[Path], root: Path) -> Iterator[str]:
 
 
 def _overwritten(root: Path) -> Iterator[str]:
-    """Yield names whose folder holds files that our record of installed files does not have.
+    """Yield SIA's package names whose folder holds files missing from SIA's RECORD.
 
-    An editable installation has no record in its source tree, where nothing else is installed.
+    An editable installation has no RECORD in its source tree, where nothing else is installed.
     """
     record = next((folder / "RECORD" for name, folder in _installed(root) if name == OWN), None)
     files = {} if record is None else dict(map(_file_and_size, _lines(record)))
@@ -73,7 +73,7 @@ def _overwritten(root: Path) -> Iterator[str]:
 
 
 def _owners(folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """Yield each of our names that another distribution installs, with that distribution."""
+    """Yield each of SIA's package names that another distribution installs, and its owner."""
     for folder in folders:
         for owner, metadata in _installed(folder):
             if owner == OWN:

@@ -1,4 +1,4 @@
-"""Times on a command line."""
+"""Parameter types for times on the command line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Seconds(click.ParamType[float]):
     name = "time"
 
     def __init__(self, *, some: bool = False, most: float = MAX_TIME) -> None:
-        """Refuse 0 with `some`, and times above `most` seconds."""
+        """Set limits: `some` refuses 0, `most` is the maximum in seconds."""
         self._some, self._most = some, most
 
     def convert(

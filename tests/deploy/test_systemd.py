@@ -162,7 +162,7 @@ def test_an_installation_brings_mended_units(installed, tmp_path):
     [
         ([], "Usage: deploy/install.sh install"),
         (["upgrade"], "Usage: deploy/install.sh install"),
-        (["install", "mainframe"], "no example mainframe; name workstation or slurm"),
+        (["install", "mainframe"], "no example mainframe; use workstation or slurm"),
         (["install", "../../docs"], "no example"),
     ],
 )

@@ -255,7 +255,7 @@ def test_a_pool_that_is_not_there_names_the_nearest(served):
         done = served(*words)
         assert (done.returncode, done.stderr) == (1, near), words
     done = served("job", "")
-    assert (done.returncode, done.stderr[:26]) == (2, "sia: '' is not a name; see")
+    assert (done.returncode, done.stderr[:28]) == (2, "sia: '' is not a valid name;")
     done = served("submit", "--pool", "vision", "--id", "a b")
     assert "write letters, digits, dots, dashes and underscores" in done.stderr
 

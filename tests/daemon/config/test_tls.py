@@ -184,7 +184,7 @@ def test_a_client_trusts_whom_it_is_told_to(pairs, serve, monkeypatch):
     assert daemon.first.startswith(f"serving on https://127.0.0.1:{port}")
     unknown = run("pools")
     assert unknown.returncode == 3
-    assert "its certificate is not trusted" in unknown.stderr
+    assert "the server's certificate is not trusted" in unknown.stderr
     assert "SIA_CA_FILE" in unknown.stderr
     assert unknown.stderr.count("\n") == 1
     monkeypatch.setenv("SIA_CA_FILE", str(pairs["authority"].certificate))
@@ -192,7 +192,7 @@ def test_a_client_trusts_whom_it_is_told_to(pairs, serve, monkeypatch):
     monkeypatch.setenv("SIA_URL", f"https://localhost:{port}")
     other = run("pools")
     assert other.returncode == 3
-    assert "set SIA_URL to a name that the certificate has" in other.stderr
+    assert "set SIA_URL to a name in the certificate" in other.stderr
     assert other.stderr.count("\n") == 1
     monkeypatch.setenv("SIA_URL", f"http://127.0.0.1:{port}")
     plain = run("pools")
@@ -219,7 +219,7 @@ def test_a_daemon_may_want_certificates_of_clients(pairs, serve, monkeypatch):
     monkeypatch.setenv("SIA_KEY_FILE", str(client.key))
     assert run("pools").returncode == 0
     monkeypatch.setenv("SIA_KEY_FILE", str(pairs["own"].key))
-    assert "is not the certificate of that key" in run("pools").stderr
+    assert "does not belong to the key in SIA_KEY_FILE" in run("pools").stderr
 
 
 def test_sighup_shows_another_one_and_open_connections_stay(pairs, serve, tmp_path):
