@@ -1,4 +1,4 @@
-"""How people and programs reach the daemon: HTTP, web pages, MQTT, webhooks.
+"""Interfaces of the daemon: HTTP, web pages, MQTT and webhooks.
 
 Imports: answers, service and below.
 """

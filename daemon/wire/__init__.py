@@ -1,4 +1,4 @@
-"""Every request and answer of the interfaces as a struct, and problem details.
+"""Wire format of the interfaces: a struct for each request and response, and problem details.
 
 Imports: model, config.
 """

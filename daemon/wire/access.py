@@ -1,4 +1,4 @@
-"""What goes over HTTP of tokens and of the audit. Times are seconds since the epoch."""
+"""HTTP bodies of the token and audit endpoints. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from daemon.model.names import Name
 from daemon.wire.jobs import Id, TimeLimit
 
 MAX_POOLS = 1000
-"""Of one token: more than any cluster is split into."""
+"""Maximum number of pools of one token. No known cluster has more pools."""
 
 
 class TokenRequest(Struct, forbid_unknown_fields=True):
-    """A token that is to be issued."""
+    """Request to issue a token."""
 
-    name: Annotated[Id, Meta(description="Of whoever has it, in log and audit.")]
+    name: Annotated[Id, Meta(description="Name of the holder, shown in the log and the audit.")]
     role: Role
     pools: Annotated[
         list[Name],
         Meta(
             max_length=MAX_POOLS,
-            description="That it is for. A submitter and an admin need some, an operator has all, "
-            "and a viewer without any sees all.",
+            description="Pools that the token may act on. Required for a submitter and an admin. "
+            "An operator has all pools. A viewer without pools sees all.",
         ),
     ] = []
-    lasts: Annotated[TimeLimit | None, Meta(description="Seconds; null: until it is revoked.")] = (
-        None
-    )
+    lasts: Annotated[
+        TimeLimit | None, Meta(description="Lifetime in seconds; null: no expiry.")
+    ] = None
 
 
 class TokenMade(Struct):
-    """A token. Nobody can find it out later."""
+    """An issued token. The response is the only place where the secret is shown."""
 
     name: str
     role: Role
@@ -43,7 +43,7 @@ class TokenMade(Struct):
 
 
 class TokenView(Struct):
-    """A token, but for what is secret."""
+    """A token without its secret."""
 
     name: str
     role: Role
@@ -55,13 +55,13 @@ class TokenView(Struct):
 
 
 class TokenList(Struct):
-    """All tokens."""
+    """All issued tokens."""
 
     tokens: list[TokenView]
 
 
 class AuditView(Struct):
-    """A change, as it was written, and the digest of it and of all before."""
+    """An audit record as it was stored, with the digest that chains it to all earlier records."""
 
     number: int
     record: Raw
@@ -69,9 +69,9 @@ class AuditView(Struct):
 
 
 class Audit(Struct):
-    """A page of the audit, and where all of it ends."""
+    """A page of audit records, and the end of the chain."""
 
     records: list[AuditView]
-    next: Annotated[int, Meta(description="`after` of the next page.")]
+    next: Annotated[int, Meta(description="Value of `after` for the next page.")]
     newest: int
-    head: Annotated[str, Meta(description="The newest digest, to be kept elsewhere.")]
+    head: Annotated[str, Meta(description="Newest digest. Store it outside the daemon.")]

@@ -1,4 +1,4 @@
-"""What goes over HTTP of pools' accounts: sums, loans, verdicts, statements."""
+"""HTTP bodies of the account endpoints: sums, loans, verdicts and monthly statements."""
 
 from __future__ import annotations
 
@@ -7,49 +7,48 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 LateWaiting = Annotated[
-    int, Meta(description="Jobs that wait, and alone would run by now: in no sum yet.")
+    int, Meta(description="Pending jobs that would run by now in the baseline. In no sum yet.")
 ]
 LateRunning = Annotated[
-    int, Meta(description="Jobs that run, and began later than alone: in no sum before their end.")
+    int, Meta(description="Running jobs that started later than in the baseline. In no sum yet.")
 ]
 
 
 class AccountView(Struct):
-    """What sharing has been to a pool since its account was opened, beside what alone would be."""
+    """What a pool gained and lost by sharing since its account was opened."""
 
     pool: str
     since: Annotated[float, Meta(description="When the account was opened.")]
-    until: Annotated[float, Meta(description="Up to when all of this is counted.")]
-    jobs: Annotated[int, Meta(description="Jobs of which is known when they would run alone.")]
+    until: Annotated[float, Meta(description="End of the period that the sums cover.")]
+    jobs: Annotated[int, Meta(description="Jobs whose start in the baseline is known.")]
     unknown: Annotated[
-        int, Meta(description="Jobs that have ended, and of which it is not known yet.")
+        int,
+        Meta(description="Jobs that have ended and whose start in the baseline is not known yet."),
     ]
-    slowed: Annotated[int, Meta(description="Of these jobs, those that ran later than alone.")]
+    slowed: Annotated[int, Meta(description="Jobs that started later than in the baseline.")]
     slowed_pct: float | None
-    never: Annotated[int, Meta(description="Of these, jobs that alone would never have run.")]
-    sooner_hours: Annotated[float, Meta(description="Hours that jobs started sooner, summed.")]
-    later_hours: Annotated[float, Meta(description="Hours that jobs started later, summed.")]
+    never: Annotated[int, Meta(description="Jobs that would never have started in the baseline.")]
+    sooner_hours: Annotated[float, Meta(description="Sum of the hours that jobs started earlier.")]
+    later_hours: Annotated[float, Meta(description="Sum of the hours that jobs started later.")]
     speed_up: Annotated[
         float | None,
-        Meta(description="Time from submission to end, summed: alone / as it was."),
+        Meta(description="Sum of job completion times: baseline / actual."),
     ]
-    lent_gpu_hours: Annotated[float, Meta(description="Loans under way included.")]
+    lent_gpu_hours: Annotated[float, Meta(description="Includes open loans.")]
     borrowed_gpu_hours: float
     forgotten: Annotated[
-        int, Meta(description="Jobs of which it will not be known: too many were before them.")
+        int, Meta(description="Ended jobs dropped before their baseline start was known (limit).")
     ] = 0
     renewed: Annotated[
         int,
-        Meta(
-            description="Times that it began anew after a defect; of jobs of then nothing is known."
-        ),
+        Meta(description="Restarts after a defect. Jobs that existed then are not counted."),
     ] = 0
     late_waiting: LateWaiting = 0
     late_running: LateRunning = 0
 
 
 class LoanRow(Struct, omit_defaults=True):
-    """GPUs of one pool that a job of another used. Without `end` it still does."""
+    """GPUs of one pool that a job of another pool used. An open loan has no `end`."""
 
     lender: str
     borrower: str
@@ -57,20 +56,20 @@ class LoanRow(Struct, omit_defaults=True):
     start: float
     gpu_hours: float
     end: float | None = None
-    job: Annotated[str, Meta(description="Empty for whoever may not know of it.")] = ""
-    number: Annotated[int, Meta(description="Of its row; 0 of one that is under way.")] = 0
+    job: Annotated[str, Meta(description="Empty if the caller may not see the job.")] = ""
+    number: Annotated[int, Meta(description="Row number; 0 for an open loan.")] = 0
 
 
 class Ledger(Struct):
-    """What a pool lent and borrowed, the latest booking first."""
+    """A page of a pool's loans as lender and borrower, newest first."""
 
     loans: list[LoanRow]
-    open: Annotated[list[LoanRow], Meta(description="Under way, up to now.")]
-    next: Annotated[int | None, Meta(description="`before` of the next page, if any.")]
+    open: Annotated[list[LoanRow], Meta(description="Open loans, counted up to now.")]
+    next: Annotated[int | None, Meta(description="Value of `before` for the next page, if any.")]
 
 
 class VerdictRow(Struct, omit_defaults=True):
-    """When a job ran, and when it would have in its pool alone."""
+    """When a job started, and when it would have started in the baseline."""
 
     number: int
     job: str
@@ -78,63 +77,66 @@ class VerdictRow(Struct, omit_defaults=True):
     submitted: float
     ended: float
     started: Annotated[
-        float | None, Meta(description="Null: withdrawn while it waited, though alone it had run.")
+        float | None,
+        Meta(description="Null: cancelled while pending; the baseline had started it."),
     ] = None
-    alone: Annotated[float | None, Meta(description="When it would have started; null: never.")] = (
-        None
-    )
+    alone: Annotated[float | None, Meta(description="Start in the baseline; null: never.")] = None
     later: Annotated[
-        float | None, Meta(description="Seconds that it started later than alone; sooner below 0.")
+        float | None, Meta(description="Seconds later than in the baseline; negative: earlier.")
     ] = None
     forgotten: Annotated[
-        bool, Meta(description="It will not be known: too many were before it alone.")
+        bool, Meta(description="The baseline start was never determined (limit of ended jobs).")
     ] = False
 
 
 class Verdicts(Struct):
-    """Verdicts of a pool, the latest booking first."""
+    """A page of a pool's verdicts, newest first."""
 
     verdicts: list[VerdictRow]
-    next: Annotated[int | None, Meta(description="`before` of the next page, if any.")]
+    next: Annotated[int | None, Meta(description="Value of `before` for the next page, if any.")]
 
 
 class Totals(Struct):
-    """Sums of a statement, over all of its rows."""
+    """Sums over all rows of a statement."""
 
     jobs: int
     slowed: int
     slowed_pct: float | None
     never: int
-    withdrawn: Annotated[int, Meta(description="Jobs withdrawn that alone would have run.")]
+    withdrawn: Annotated[
+        int, Meta(description="Cancelled pending jobs that the baseline had started.")
+    ]
     sooner_hours: float
     later_hours: float
     speed_up: float | None
     lent_gpu_hours: float
     borrowed_gpu_hours: float
-    forgotten: Annotated[int, Meta(description="Verdicts that say nothing, beside `jobs`.")] = 0
+    forgotten: Annotated[
+        int, Meta(description="Verdicts without a baseline start; not in `jobs`.")
+    ] = 0
 
 
 class Statement(Struct):
-    """What was booked of a pool in a month (UTC)."""
+    """A pool's loans and verdicts of one month (UTC)."""
 
     pool: str
     month: str
     start: float
     end: float
-    made: Annotated[float, Meta(description="When this was made; a month that goes on may grow.")]
+    made: Annotated[float, Meta(description="Creation time. The current month may still grow.")]
     since: Annotated[float, Meta(description="When the account was opened.")]
     totals: Totals
     lenders: Annotated[dict[str, float], Meta(description="GPU-hours borrowed, by lender.")]
     borrowers: Annotated[dict[str, float], Meta(description="GPU-hours lent, by borrower.")]
     loans: list[LoanRow]
     verdicts: list[VerdictRow]
-    open: Annotated[list[LoanRow], Meta(description="Loans under way: not in the sums yet.")]
+    open: Annotated[list[LoanRow], Meta(description="Open loans, not in the sums yet.")]
     unknown: Annotated[
-        list[str], Meta(description="Jobs that have ended and of which nothing is known yet.")
+        list[str], Meta(description="Ended jobs whose start in the baseline is not known yet.")
     ]
     left_out: Annotated[
-        dict[str, int], Meta(description="Rows in the sums that are not listed here, by kind.")
+        dict[str, int], Meta(description="Number of rows in the sums that are not listed, by kind.")
     ]
-    notes: Annotated[list[str], Meta(description="How the sums are made.")]
+    notes: Annotated[list[str], Meta(description="How the sums are calculated.")]
     late_waiting: LateWaiting = 0
     late_running: LateRunning = 0

@@ -1,9 +1,9 @@
-"""Read JSON that a client sent: one value, or a batch of jobs element by element.
+"""Decode JSON bodies: one value, or a batch of jobs element by element.
 
-`msgspec` reads a value that is right. Python's own scanner reads it as well, because it alone
-notices keys that are given twice, and because it can read one element of a list at a time. So a
-batch is read in pieces, between which the event loop serves others, and only the elements that are
-wrong are looked at again to say what is wrong with them.
+`msgspec` decodes and validates. Python's own scanner reads each value as well, because only the
+scanner detects duplicate keys and can read one list element at a time. A large batch is decoded in
+pieces, so that the event loop serves other clients in between. Only invalid elements are examined a
+second time, to name every wrong value.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 Job = TypeVar("Job", bound=JobRequest)
 
 Pieces = Generator[None, None, T]
-"""Work that stops after each piece, so that others have their turn, and returns its result."""
+"""A generator that yields after each piece of work and returns the result."""
 
 _BATCH = re.compile(r'[ \t\r\n]*\{[ \t\r\n]*"jobs"[ \t\r\n]*:[ \t\r\n]*\[[ \t\r\n]*')
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -33,19 +33,19 @@ _NEXT = re.compile(r"[ \t\r\n]*(,|\])[ \t\r\n]*")
 _END = re.compile(r"[ \t\r\n]*\}[ \t\r\n]*\Z")
 
 _LONGEST_INTEGER = 400
-"""Digits of an integer that is read; no value has so many, and Python refuses to read 5,000."""
+"""Digits from which an integer stays a string: Python refuses to convert more than 4,300."""
 
 
 class _TwiceError(Exception):
-    """A key is given twice in one object."""
+    """A key occurs twice in one object."""
 
 
 class _TooManyError(Exception):
-    """A value has more objects than any that is right."""
+    """A value has more than `MAX_OBJECTS` objects."""
 
 
 class _Objects:
-    """Makes the objects of one value, and counts them."""
+    """Object hook of the scanner: build each object, count them and reject duplicate keys."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -69,17 +69,17 @@ def _integer(digits: str) -> int | str:
 
 
 def _constant(name: str) -> float:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not valid JSON")
 
 
 _objects = _Objects()
 _scan: Any = JSONDecoder(
     object_pairs_hook=_objects, parse_int=_integer, parse_constant=_constant
-).scan_once  # type: ignore[attr-defined]  # it has no other name
+).scan_once  # type: ignore[attr-defined]  # missing in typeshed
 
 
 def _scanned(text: str, at: int) -> tuple[Any, int]:
-    """The value that begins there, and where it ends. Raises what the scanner raises."""
+    """Return the value that starts at an offset, and its end. Raises what the scanner raises."""
     _objects.count = 0
     found: tuple[Any, int] = _scan(text, at)
     return found
@@ -88,9 +88,9 @@ def _scanned(text: str, at: int) -> tuple[Any, int]:
 def decoded(
     body: bytes, decoder: msgspec.json.Decoder[T], kind: type[Any], see: str = "/v1/openapi.json"
 ) -> T:
-    """Return a body as a value. Raises ProblemError that names up to `MAX_PROBLEMS` wrong values.
+    """Decode and validate a body. Raises ProblemError with up to `MAX_PROBLEMS` wrong values.
 
-    `kind` says what is wrong; `see` is the document that says what is right.
+    `kind` is the type to validate against; `see` is the document that the error points to.
     """
     if len(body) > MAX_VALUE:
         raise _TOO_LARGE
@@ -99,10 +99,10 @@ def decoded(
     try:
         values, end = _scanned(text, _space(text, 0))
         if _space(text, end) != len(text):
-            raise _no_json("there is more after the value")
+            raise _no_json("unexpected data after the value")
         found = _right(text, values, decoder, kind, (), problems)
     except StopIteration as error:
-        raise _no_json(f"truncated, or no JSON, at character {error.value}") from None
+        raise _no_json(f"truncated or invalid JSON at character {error.value}") from None
     except (ValueError, RecursionError, _TwiceError, _TooManyError) as error:
         raise _unread(error, "") from None
     if found is None:
@@ -111,7 +111,7 @@ def decoded(
 
 
 def is_batch(body: bytes) -> bool:
-    """Whether a body is a batch of jobs: an object that begins with the key `jobs`."""
+    """Return whether a body looks like a batch: an object whose first key is `jobs`."""
     return body.lstrip()[1:].lstrip().startswith(b'"jobs"')
 
 
@@ -122,10 +122,10 @@ def read_batch(
     whole: type[Any],
     see: str = "/v1/openapi.json",
 ) -> Pieces[list[Job]]:
-    """Read `{"jobs": [...]}` piece by piece; `kind` is the type of each job, `whole` of the body.
+    """Decode `{"jobs": [...]}` in pieces; `kind` is the type of a job, `whole` of the body.
 
-    Raises ProblemError as `decoded` does, and for more than `MAX_JOBS` jobs. It stops reading at
-    the first job too many, and once `MAX_PROBLEMS` values are wrong.
+    Raises ProblemError as `decoded` does, and if there are more than `MAX_JOBS` jobs. Decoding
+    stops at the first job above the limit and after `MAX_PROBLEMS` wrong values.
     """
     text = _text(body)
     begin = _BATCH.match(text)
@@ -147,7 +147,7 @@ def read_batch(
             jobs.append(job)
         after = _NEXT.match(text, end)
         if after is None:
-            raise _no_json(f"there is no comma and no ] after job {number - 1} of the batch")
+            raise _no_json(f"missing comma or ] after job {number - 1} of the batch")
         more, at = after[1] == ",", after.end()
         if not number % PIECE_JOBS or at - piece > PIECE_CHARACTERS:
             piece = at
@@ -160,9 +160,9 @@ def read_batch(
 
 
 class _Elements:
-    """The elements of a list in a text.
+    """Iterate over the elements of a JSON list by offset.
 
-    The scanner is shown `MAX_VALUE` characters at a time, so that no element takes long to read.
+    The scanner gets a window of `MAX_VALUE` characters, which bounds the time for one element.
     """
 
     def __init__(self, text: str) -> None:
@@ -170,7 +170,7 @@ class _Elements:
         self._from, self._window = 0, text[:MAX_VALUE]
 
     def at(self, at: int, number: int) -> tuple[Any, int]:
-        """The element that begins there, and where it ends. Raises ProblemError."""
+        """Return the element that starts at an offset, and its end. Raises ProblemError."""
         while True:
             size = len(self._window)
             cut = self._from + size < len(self._text)
@@ -182,14 +182,16 @@ class _Elements:
                 raise _unread(error, f"/jobs/{number}") from None
             except (ValueError, StopIteration) as error:
                 if not cut:
-                    what = str(error) if isinstance(error, ValueError) else "truncated, or no JSON"
+                    what = (
+                        str(error) if isinstance(error, ValueError) else "truncated or invalid JSON"
+                    )
                     why = f"job {number} of the batch: {what}"
                     raise _no_json(why) from None
             if self._from == at:
                 raise ProblemError(
                     413, "too large",
-                    f"job {number} of the batch has more than {MAX_VALUE:,} characters, or is no "
-                    "JSON", "put what is long into a file, and name the file in the command",
+                    f"job {number} of the batch has more than {MAX_VALUE:,} characters or is not "
+                    "valid JSON", "write long data to a file and pass its path in the command",
                 )  # fmt: skip
             self._from, self._window = at, self._text[at : at + MAX_VALUE]
 
@@ -202,7 +204,7 @@ def _right(
     path: Path,
     problems: list[ConfigProblem],
 ) -> T | None:
-    """A value as its type; None where it is wrong, with what is wrong added to the problems."""
+    """Return the decoded value, or None after adding what is wrong to `problems`."""
     try:
         return decoder.decode(text)
     except msgspec.ValidationError as error:
@@ -218,7 +220,7 @@ def _right(
 
 
 async def in_turns(pieces: Pieces[T]) -> T:
-    """Have work done piece by piece; others have their turn between two."""
+    """Run piecewise work to its end, and yield to the event loop between pieces."""
     while True:
         try:
             next(pieces)
@@ -229,7 +231,7 @@ async def in_turns(pieces: Pieces[T]) -> T:
 
 
 def at_once(pieces: Pieces[T]) -> T:
-    """Have small work done without a pause."""
+    """Run small piecewise work to its end without yielding to the event loop."""
     while True:
         try:
             next(pieces)
@@ -242,27 +244,27 @@ def _text(body: bytes) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError as error:
-        why = f"the JSON is not in UTF-8: {error.reason} at byte {error.start}"
+        why = f"the body is not UTF-8: {error.reason} at byte {error.start}"
         raise _no_json(why) from None
 
 
 def _space(text: str, at: int) -> int:
     found = _SPACE.match(text, at)
-    assert found is not None, "no space is space as well"
+    assert found is not None, "the pattern matches the empty string"
     return found.end()
 
 
 def _no_json(why: str) -> ProblemError:
-    return ProblemError(400, "no JSON", why, "send JSON in UTF-8")
+    return ProblemError(400, "invalid JSON", why, "send JSON in UTF-8")
 
 
 def _unread(error: Exception, where: str) -> ProblemError:
-    """Why a value is not even looked at."""
+    """Return the problem for a body that the scanner rejected."""
     if isinstance(error, RecursionError | _TooManyError):
         return _TOO_DEEP
     if isinstance(error, _TwiceError):
         key = str(error)[:40]
-        wrong = FieldProblem(where, f"key {key!r} is given twice", "give it once")
+        wrong = FieldProblem(where, f"duplicate key {key!r}", "keep one of the two")
         what = f"{where.removeprefix('/').replace('/', ' ') or 'the body'}: {wrong.detail}"
         return ProblemError(422, "invalid", what, wrong.mend, errors=[wrong])
     why = str(error)
@@ -270,7 +272,7 @@ def _unread(error: Exception, where: str) -> ProblemError:
 
 
 def _invalid(problems: list[ConfigProblem], see: str) -> ProblemError:
-    """All that was found wrong."""
+    """Return the problem that lists all wrong values."""
     errors = [
         FieldProblem("".join(map(_step, problem.path)), problem.what, problem.mend)
         for problem in problems[:MAX_PROBLEMS]
@@ -280,27 +282,27 @@ def _invalid(problems: list[ConfigProblem], see: str) -> ProblemError:
 
 
 def _step(key: str | int) -> str:
-    """One step of a JSON pointer (RFC 6901)."""
+    """Return one reference token of a JSON pointer (RFC 6901)."""
     return "/" + str(key).replace("~", "~0").replace("/", "~1")
 
 
 def _after(text: str, at: int) -> ProblemError:
-    """What is wrong with what follows the list of a batch."""
+    """Return the problem for unexpected text after the list of a batch."""
     if text.startswith(",", _space(text, at)):
-        wrong = FieldProblem("", "there is another key after jobs", "leave it out")
+        wrong = FieldProblem("", "unexpected key after jobs", "remove the key")
         return ProblemError(422, "invalid", wrong.detail, wrong.mend, errors=[wrong])
     return _no_json("the batch does not end with ]}")
 
 
 _TOO_DEEP = ProblemError(
-    400, "too deep", "the JSON is nested too deeply, or has too many objects",
+    400, "too deep", "the JSON is nested too deeply or has too many objects",
     "see /v1/openapi.json",
 )  # fmt: skip
 _TOO_LARGE = ProblemError(
-    413, "too large", f"more than {MAX_VALUE:,} bytes, and it is no batch of jobs",
-    'put what is long into a file, or send jobs as {"jobs": [...]}',
+    413, "too large", f"the body has more than {MAX_VALUE:,} bytes and is not a batch of jobs",
+    'write long data to a file, or send jobs as {"jobs": [...]}',
 )  # fmt: skip
 TOO_MANY = ProblemError(
-    413, "too many jobs", f"more than {MAX_JOBS:,} jobs, those of arrays counted",
+    413, "too many jobs", f"more than {MAX_JOBS:,} jobs, including the jobs of arrays",
     "send several batches",
 )  # fmt: skip

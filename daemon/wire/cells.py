@@ -1,4 +1,4 @@
-"""What goes over HTTP of cells: how large the pieces are that are free."""
+"""HTTP bodies of the cell endpoint: the free cells of each type."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from msgspec import Meta, Struct
 
 
 class CellLevel(Struct):
-    """Cells of one type."""
+    """The cells of one type."""
 
     type: str
-    gpus: Annotated[int, Meta(description="Of one of them.")]
+    gpus: Annotated[int, Meta(description="GPUs of one such cell.")]
     cells: int
-    free: Annotated[int, Meta(description="Of them, free ones that lie in no larger free cell.")]
+    free: Annotated[int, Meta(description="Free cells that are not part of a larger free cell.")]
 
 
 class CellChain(Struct):
-    """The cells of one chain, the largest first."""
+    """The cell types of one chain, largest first."""
 
     chain: str
     gpus: int
     used: int
-    out: Annotated[int, Meta(description="GPUs that nobody uses, of nodes that are out.")]
+    out: Annotated[int, Meta(description="Unused GPUs of nodes that are drained, down or out.")]
     levels: list[CellLevel]
 
 
 class CellsView(Struct):
-    """All chains; none where there are no cells."""
+    """All chains; empty if the cluster has no cells."""
 
     chains: list[CellChain]

@@ -1,4 +1,4 @@
-"""What goes over HTTP of estimates. Times are the daemon's, in seconds since the epoch."""
+"""HTTP bodies of the estimate endpoints. Times are seconds since the epoch (daemon's clock)."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from daemon.model.job import JobPhase
 
 
 class Moment(Struct, omit_defaults=True):
-    """When something is thought to happen; null is not within a week."""
+    """Estimated time of an event; null if it is more than a week away."""
 
-    p50: Annotated[float | None, Meta(description="As likely before as after.")]
-    p90: Annotated[float | None, Meta(description="Nine times in ten before.")]
-    mean: Annotated[float | None, Meta(description="On average, uncorrected.")] = None
+    p50: Annotated[float | None, Meta(description="Median.")]
+    p90: Annotated[float | None, Meta(description="90th percentile.")]
+    mean: Annotated[float | None, Meta(description="Mean, without correction.")] = None
 
 
 class EstimateView(Struct, omit_defaults=True):
-    """When a job starts and ends, as it was said at a time."""
+    """Estimated start and end of a job, made at one time."""
 
     made: float
     by: Annotated[
         Literal["playout", "queue"],
-        Meta(description="The present played forward; or, of a job that came after, its queue."),
+        Meta(
+            description="playout: simulated from the current state; queue: from the queue's pace."
+        ),
     ]
     end: Moment
-    start: Annotated[Moment | None, Meta(description="Of a job that waited.")] = None
+    start: Annotated[Moment | None, Meta(description="Only of a pending job.")] = None
 
 
 class Eta(Struct, omit_defaults=True):
-    """When a job starts and ends: what happened already, what is thought, or why not."""
+    """Start and end of a job: actual times, an estimate, or the reason why there is none."""
 
     id: str
     pool: str
@@ -39,50 +41,52 @@ class Eta(Struct, omit_defaults=True):
     started: float | None = None
     ended: float | None = None
     estimate: EstimateView | None = None
-    why: Annotated[str, Meta(description="Why nothing is known, where there is no estimate.")] = ""
+    why: Annotated[str, Meta(description="Why there is no estimate.")] = ""
     given: Annotated[
         list[EstimateView],
-        Meta(description="What was said before: at submission, and as its wait doubled."),
+        Meta(description="Earlier estimates: at submission, and each time the wait doubled."),
     ] = []
     played: Annotated[
         float | None,
-        Meta(description="When the present was played forward of which the estimate is."),
+        Meta(description="Time of the simulation that the estimate is from."),
     ] = None
 
 
 class EstimateRow(Struct, omit_defaults=True):
-    """How estimates did, of one pool and how far away things were thought to be."""
+    """Accuracy of the estimates of one pool and range of horizons."""
 
     pool: str
     what: Literal["start", "end"]
     horizon: Annotated[
-        float | None, Meta(description="Seconds to the median, at most; null is beyond them all.")
+        float | None, Meta(description="Upper bound of seconds to the median; null: unbounded.")
     ]
-    count: Annotated[int, Meta(description="Of which it has come what was estimated.")]
-    p50_covered: Annotated[float | None, Meta(description="Share that came by the p50 stated.")]
-    p90_covered: Annotated[float | None, Meta(description="Share that came by the p90 stated.")]
-    error: Annotated[float | None, Meta(description="Median of seconds from the p50 stated.")]
-    width: Annotated[float | None, Meta(description="Median of seconds from p50 to p90.")]
+    count: Annotated[int, Meta(description="Estimates whose event has happened.")]
+    p50_covered: Annotated[float | None, Meta(description="Share of events up to the stated p50.")]
+    p90_covered: Annotated[float | None, Meta(description="Share of events up to the stated p90.")]
+    error: Annotated[
+        float | None, Meta(description="Median distance to the stated p50 in seconds.")
+    ]
+    width: Annotated[float | None, Meta(description="Median of p90 - p50 in seconds.")]
     pred_err: Annotated[
         float | None,
         Meta(description="Median of |JCT true - JCT predicted| / JCT predicted (PCS)."),
     ]
-    pred_err_p90: Annotated[float | None, Meta(description="The 90th of 100 of the same.")]
-    p50_moved: Annotated[float, Meta(description="The factor that p50 is corrected by now.")]
-    p90_moved: Annotated[float, Meta(description="The factor that p90 is corrected by now.")]
+    pred_err_p90: Annotated[float | None, Meta(description="90th percentile of the same error.")]
+    p50_moved: Annotated[float, Meta(description="Current correction factor of p50.")]
+    p90_moved: Annotated[float, Meta(description="Current correction factor of p90.")]
     p50_judged: Annotated[
         int,
         Meta(
-            description="Of which it is known whether they came by the p50 stated: those that came,"
-            " and those that have not and should have."
+            description="Estimates that can be judged: the event has happened, or the stated p50 is"
+            " in the past."
         ),
     ] = 0
-    p90_judged: Annotated[int, Meta(description="The same of the p90 stated.")] = 0
+    p90_judged: Annotated[int, Meta(description="The same for the stated p90.")] = 0
 
 
 class EstimateAccuracy(Struct):
-    """How true estimates were."""
+    """Accuracy of the estimates by pool and horizon."""
 
-    ready: Annotated[bool, Meta(description="Whether the daemon has gone through its history.")]
-    played: Annotated[float | None, Meta(description="When the present was last played forward.")]
+    ready: Annotated[bool, Meta(description="Whether the daemon has read its history.")]
+    played: Annotated[float | None, Meta(description="Time of the last simulation.")]
     rows: list[EstimateRow]

@@ -1,4 +1,4 @@
-"""What goes over the wire: each request and each answer, from which the OpenAPI document is made.
+"""Requests and responses of HTTP and MQTT. The OpenAPI document is generated from these structs.
 
 Times are seconds since the epoch, durations seconds, widths GPUs.
 """
@@ -17,33 +17,33 @@ from sia.limits import MAX_QUOTA, MAX_RESUME_COST
 from sia.model import Stream
 
 MAX_ARRAY = 10_000
-"""Jobs of one array: as many as one batch may hold."""
+"""Maximum number of jobs of one array. Equal to the limit of a batch."""
 
 MAX_JOBS = 10_000
-"""Jobs of one batch: they are one to two seconds of the daemon's work."""
+"""Maximum number of jobs of one batch. The daemon needs one to two seconds for so many."""
 
 MAX_TEXT = 4096
-"""Characters of one argument, variable or folder: Linux knows no longer path."""
+"""Maximum characters of one argument, variable or folder: PATH_MAX of Linux."""
 
 MAX_ARGUMENTS = 1000
-"""Of a command; whatever is longer belongs into a file."""
+"""Maximum number of arguments of a command. Longer input belongs in a file."""
 
 MAX_VARIABLES = 200
-"""Of an environment, and tags of a job."""
+"""Maximum number of environment variables, and of tags, of a job."""
 
 Id = Annotated[
     str,
     Meta(
         pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(?!\n)$",
         max_length=MAX_ID - len(f".{MAX_ARRAY}"),
-        description="Letters, digits, dots, dashes, underscores; a job of an array is ID.NUMBER.",
+        description="Letters, digits, dots, dashes, underscores. Jobs of an array are ID.NUMBER.",
         examples=["train-17"],
     ),
 ]
 Text = Annotated[str, Meta(pattern=r"^[^\u0000]*$", max_length=MAX_TEXT)]
-"""NUL would end it early for the system."""
+"""Text without NUL, which would end the string early in the operating system."""
 Label = Annotated[str, Meta(pattern=r"^[^\u0000-\u001f\u007f]*(?!\n)$", max_length=MAX_NAME)]
-"""Shown on terminals: nothing that steers one."""
+"""One line without control characters: labels are printed on terminals."""
 Variable = Annotated[str, Meta(pattern=r"^[^=\u0000]+$", max_length=MAX_NAME)]
 Priority = Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY)]
 TimeLimit = Annotated[float, Meta(gt=0, le=MAX_TIME_LIMIT)]
@@ -51,101 +51,108 @@ Weight = Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)]
 BudgetHours = Annotated[float, Meta(ge=0, le=MAX_BUDGET)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Timestamp = Annotated[float, Meta(ge=0, le=1e11)]
-"""Up to the year 5138; a later one is more likely in milliseconds."""
+"""Up to the year 5138. A larger number is most likely in milliseconds."""
 
 
 class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """A job to run."""
 
-    pool: Annotated[Name, Meta(description="Whose quota it counts against.")]
+    pool: Annotated[Name, Meta(description="Pool whose quota the job uses.")]
     gpus: Annotated[
-        int, Meta(ge=1, le=MAX_QUOTA, description="They start and end together (a gang).")
+        int, Meta(ge=1, le=MAX_QUOTA, description="Allocated all at the same time (a gang).")
     ]
     id: Annotated[
-        Id | None, Meta(description="Submitting it again under one id is submitting it once.")
+        Id | None,
+        Meta(description="Submitting the same job again under the same id has no effect."),
     ] = None
     command: Annotated[
         tuple[Text, ...],
         Meta(max_length=MAX_ARGUMENTS, description="A program and its arguments; no shell."),
     ] = ()
     env: Annotated[dict[Variable, Text], Meta(max_length=MAX_VARIABLES)] = {}
-    cwd: Annotated[Text, Meta(description="Folder that it runs in.")] = ""
+    cwd: Annotated[Text, Meta(description="Working directory.")] = ""
     user: Label = ""
-    name: Annotated[Label, Meta(description="What it is; forecasts compare jobs of one name.")] = ""
+    name: Annotated[Label, Meta(description="Kind of job; forecasts compare jobs of one name.")] = (
+        ""
+    )
     tags: Annotated[dict[Label, Label], Meta(max_length=MAX_VARIABLES)] = {}
-    priority: Annotated[Priority, Meta(description="Higher goes first, within its pool.")] = 0
-    hold: Annotated[bool, Meta(description="Wait until it is released.")] = False
+    priority: Annotated[Priority, Meta(description="Higher first within the pool.")] = 0
+    hold: Annotated[bool, Meta(description="Do not start the job until it is released.")] = False
     time_limit: Annotated[
-        TimeLimit | None, Meta(description="Seconds after which it is ended.")
+        TimeLimit | None, Meta(description="Seconds after which the daemon ends the job.")
     ] = None
     warn: Annotated[
         float,
-        Meta(ge=0, le=MAX_TIME_LIMIT, description="Seconds before its limit at which it is told."),
+        Meta(
+            ge=0, le=MAX_TIME_LIMIT, description="Seconds between the warning and the time limit."
+        ),
     ] = WARN
     run_time: Annotated[
-        TimeLimit | None, Meta(description="Seconds that its owner thinks it runs.")
+        TimeLimit | None, Meta(description="Run time in seconds that the user expects.")
     ] = None
     duration: Annotated[
-        TimeLimit | None, Meta(description="Seconds that it runs on the simulated backend.")
+        TimeLimit | None, Meta(description="Run time in seconds on the simulated backend.")
     ] = None
     preemptible: Annotated[
         Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)] | None,
-        Meta(description="Seconds of work lost when it is stopped; null: never stop it."),
+        Meta(description="Seconds of work lost by a preemption; null: never preempt the job."),
     ] = None
-    requeue: Annotated[bool, Meta(description="Queue it again if its node is lost.")] = False
+    requeue: Annotated[bool, Meta(description="Requeue the job if its node fails.")] = False
     array: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_ARRAY)] | None,
-        Meta(description="Submit so many, ID.0 to ID.(N-1)."),
+        Meta(description="Submit N jobs, ID.0 to ID.(N-1)."),
     ] = None
 
 
 class Batch(Struct, forbid_unknown_fields=True):
-    """Jobs to run; each is taken or refused by itself."""
+    """Jobs to submit; each is accepted or refused on its own."""
 
     jobs: Annotated[list[JobRequest], Meta(min_length=1, max_length=MAX_JOBS)]
 
 
 class Submitted(Struct, omit_defaults=True):
-    """A job is safe: it will run, whatever happens to the daemon."""
+    """An accepted job. It is stored durably."""
 
     id: str
     estimate: Annotated[
         EstimateView | None,
-        Meta(description="When it starts and ends, where that can be said at once."),
+        Meta(description="Start and end, if they can be estimated at submission."),
     ] = None
 
 
 class BatchLine(Struct, omit_defaults=True):
-    """What became of one job of a batch."""
+    """Result of one job of a batch."""
 
     id: str
-    status: Annotated[int, Meta(description="As if it had been submitted alone: 201, 200, 409 …")]
+    status: Annotated[int, Meta(description="Status of a single submission: 201, 200, 409 …")]
     detail: str = ""
     mend: str = ""
-    retry_after: Annotated[float, Meta(description="With 429: seconds until it may be.")] = 0.0
+    retry_after: Annotated[float, Meta(description="With 429: seconds to wait.")] = 0.0
     estimate: Annotated[
         EstimateView | None,
-        Meta(description="Of a new job: when it starts and ends, where that can be said at once."),
+        Meta(description="Start and end of a new job, if they can be estimated at submission."),
     ] = None
 
 
 class BatchAnswer(Struct):
-    """What became of the jobs of a batch, in its order."""
+    """Results of all jobs of a batch, in the order of the request."""
 
-    accepted: Annotated[int, Meta(description="New ones.")]
-    known: Annotated[int, Meta(description="Submitted before, with the same content.")]
+    accepted: Annotated[int, Meta(description="Number of new jobs.")]
+    known: Annotated[
+        int, Meta(description="Number of jobs submitted before with the same content.")
+    ]
     refused: int
     jobs: list[BatchLine]
 
 
 class JobPatch(Struct, forbid_unknown_fields=True):
-    """What may change of a job that waits."""
+    """Change of a pending job."""
 
     priority: Priority
 
 
 class JobView(Struct, omit_defaults=True):
-    """A job and where it is in its life."""
+    """A job and its state."""
 
     id: str
     pool: str
@@ -156,28 +163,28 @@ class JobView(Struct, omit_defaults=True):
     user: str = ""
     name: str = ""
     tags: dict[str, str] = {}
-    attempt: Annotated[int, Meta(description="Starts so far.")] = 0
+    attempt: Annotated[int, Meta(description="Number of starts so far.")] = 0
     started: float | None = None
     ended: float | None = None
     run_time: Annotated[
-        float | None, Meta(description="Seconds that it is thought to run; null if unknown.")
+        float | None, Meta(description="Estimated run time in seconds; null if unknown.")
     ] = None
     time_limit: float | None = None
     stream: Annotated[
-        Stream | None, Meta(description="In its pool's quota, or on what others do not need.")
+        Stream | None, Meta(description="Dedicated (within the quota) or spare start.")
     ] = None
-    reason: Annotated[str, Meta(description="Why it was started.")] = ""
+    reason: Annotated[str, Meta(description="Why the job was started.")] = ""
     nodes: dict[str, list[int]] = {}
-    loans: Annotated[dict[str, int], Meta(description="Whose GPUs it uses, spare jobs only.")] = {}
-    stopping: Annotated[str, Meta(description="Why it is being ended.")] = ""
+    loans: Annotated[dict[str, int], Meta(description="GPUs used by pool; spare jobs only.")] = {}
+    stopping: Annotated[str, Meta(description="Why the job is being ended.")] = ""
     code: int | None = None
     signal: int | None = None
-    why: Annotated[str, Meta(description="How it ended.")] = ""
-    ran: Annotated[float | None, Meta(description="Seconds that it ran, once it is over.")] = None
+    why: Annotated[str, Meta(description="How the job ended.")] = ""
+    ran: Annotated[float | None, Meta(description="Run time in seconds, after the end.")] = None
 
 
 class JobDetail(JobView, omit_defaults=True):
-    """A job, with all that is known of it."""
+    """A job with its command, environment and position in the queue."""
 
     command: tuple[str, ...] = ()
     env: dict[str, str] = {}
@@ -187,21 +194,21 @@ class JobDetail(JobView, omit_defaults=True):
     preemptible: float | None = None
     requeue: bool = False
     array: tuple[int, int] | None = None
-    position: Annotated[int | None, Meta(description="In its pool's queue; 1 is the first.")] = None
+    position: Annotated[int | None, Meta(description="Position in the pool's queue, from 1.")] = (
+        None
+    )
     waits: Annotated[
-        list[str], Meta(description="Why it waits, at first sight; `/why` has all of it.")
+        list[str], Meta(description="Summary of why the job is pending; `/why` has the details.")
     ] = []
-    alone: Annotated[
-        float | None, Meta(description="When it would have started in its pool alone, if known.")
-    ] = None
+    alone: Annotated[float | None, Meta(description="Start in the baseline, if known.")] = None
 
 
 class ArrayDetail(Struct):
-    """An array, by its jobs."""
+    """An array and its jobs."""
 
     id: str
     size: int
-    phases: Annotated[dict[str, int], Meta(description="Jobs in each phase that are known yet.")]
+    phases: Annotated[dict[str, int], Meta(description="Number of submitted jobs by phase.")]
     jobs: list[JobView]
 
 
@@ -213,14 +220,14 @@ class JobPage(Struct):
 
 
 class History(Struct):
-    """Jobs that have ended, the latest first."""
+    """A page of ended jobs, newest first."""
 
     jobs: list[JobView]
-    next: Annotated[int | None, Meta(description="`before` of the next page, if any.")]
+    next: Annotated[int | None, Meta(description="Value of `before` for the next page, if any.")]
 
 
 class OverrideView(Struct, omit_defaults=True):
-    """What a pool goes back to, and when; a limit of 67108864 is none."""
+    """The values that a pool returns to, and when. A limit of 67108864 means no limit."""
 
     until: float
     quota: int | None = None
@@ -228,44 +235,46 @@ class OverrideView(Struct, omit_defaults=True):
     lend_limit: int | None = None
     borrow_limit: int | None = None
     weight: float | None = None
-    lend_budget_hours: Annotated[float | None, Meta(description="-1 is none.")] = None
-    slowed_budget_pct: Annotated[float | None, Meta(description="-1 is none.")] = None
+    lend_budget_hours: Annotated[float | None, Meta(description="-1: no budget.")] = None
+    slowed_budget_pct: Annotated[float | None, Meta(description="-1: no budget.")] = None
 
 
 class PoolView(Struct):
-    """A pool and what is in use of it."""
+    """A pool and its usage."""
 
     name: str
     quota: int
-    group: Annotated[str, Meta(description="Pools lend within it.")]
+    group: Annotated[str, Meta(description="Sharing group: pools lend within their group.")]
     share: bool
     state: PoolMode
     lend_limit: int | None
     borrow_limit: int | None
     weight: float
-    version: Annotated[int, Meta(description="Grows with each change; also the ETag.")]
+    version: Annotated[int, Meta(description="Grows with each change. Also the ETag.")]
     cells: dict[str, dict[str, int]]
     override: OverrideView | None
-    running: Annotated[int, Meta(description="GPUs that its jobs are on, its own and borrowed.")]
-    dedicated: Annotated[int, Meta(description="GPUs of its quota that its jobs have been given.")]
-    borrowed: Annotated[int, Meta(description="GPUs of other pools that its jobs use.")]
-    lent: Annotated[int, Meta(description="GPUs of its own that other pools' jobs use.")]
-    idle: Annotated[int, Meta(description="GPUs of its own that nobody uses.")]
-    waiting: Annotated[int, Meta(description="Jobs that wait, for GPUs given to them too.")]
+    running: Annotated[int, Meta(description="GPUs in use by the pool's jobs, owned or borrowed.")]
+    dedicated: Annotated[int, Meta(description="GPUs of the quota used by dedicated starts.")]
+    borrowed: Annotated[int, Meta(description="GPUs of other pools that the pool's jobs use.")]
+    lent: Annotated[int, Meta(description="GPUs of the pool that jobs of other pools use.")]
+    idle: Annotated[int, Meta(description="GPUs of the pool that no job uses.")]
+    waiting: Annotated[
+        int, Meta(description="Pending jobs, including those waiting for their GPUs.")
+    ]
     waiting_gpus: int
     lend_budget_hours: Annotated[
-        float | None, Meta(description="GPU-hours that it lends in a calendar month (UTC) at most.")
+        float | None, Meta(description="Limit of GPU-hours lent in a calendar month (UTC).")
     ] = None
     slowed_budget_pct: Annotated[
-        float | None, Meta(description="Percent of its jobs that may begin later than alone.")
+        float | None, Meta(description="Limit of jobs that start later than in the baseline, in %.")
     ] = None
     lent_hours: Annotated[
         float | None,
-        Meta(description="GPU-hours lent this month since there is a budget."),
+        Meta(description="GPU-hours lent this month, counted while there is a budget."),
     ] = None
     kept: Annotated[
         dict[str, str],
-        Meta(description="Why it lends nothing now, by kind of reason, and until when."),
+        Meta(description="Why the pool does not lend now and until when, by kind of reason."),
     ] = {}
 
 
@@ -276,36 +285,37 @@ class PoolList(Struct):
 
 
 class PoolChange(Struct, forbid_unknown_fields=True):
-    """What of a pool may be otherwise; what is not named stays."""
+    """Change of a pool. Fields that are not given stay as they are."""
 
     quota: GpuCount | None = None
     cells: Annotated[
         dict[Name, dict[Name, GpuCount]] | None,
-        Meta(description="With cells: how many of each type it owns, by chain."),
+        Meta(description="Only with cells: number of owned cells by chain and type."),
     ] = None
     state: PoolMode | None = None
     lend_limit: Annotated[
-        GpuCount | UnsetType | None, Meta(description="GPUs lent at a time; null: no limit.")
+        GpuCount | UnsetType | None, Meta(description="Limit of GPUs lent at a time; null: none.")
     ] = UNSET
     borrow_limit: Annotated[
-        GpuCount | UnsetType | None, Meta(description="GPUs borrowed at a time; null: no limit.")
+        GpuCount | UnsetType | None,
+        Meta(description="Limit of GPUs borrowed at a time; null: none."),
     ] = UNSET
     weight: Weight | None = None
 
 
 class PoolPatch(PoolChange, forbid_unknown_fields=True):
-    """What is to change of a pool."""
+    """Change of a pool and of its budgets, permanent or until a time."""
 
     lend_budget_hours: Annotated[
         BudgetHours | UnsetType | None,
-        Meta(description="GPU-hours lent in a month; null: no bound."),
+        Meta(description="Limit of GPU-hours lent in a month; null: none."),
     ] = UNSET
     slowed_budget_pct: Annotated[
         Percent | UnsetType | None,
-        Meta(description="Percent of its jobs that may begin later than alone; null: no bound."),
+        Meta(description="Limit of jobs that start later than in the baseline, in %; null: none."),
     ] = UNSET
     until: Annotated[
-        Timestamp | None, Meta(description="When all goes back to what it was before.")
+        Timestamp | None, Meta(description="Time at which the earlier values return.")
     ] = None
 
 
@@ -315,9 +325,11 @@ class NodeView(Struct, omit_defaults=True):
     name: str
     gpus: int
     used: int
-    out: Annotated[dict[str, str], Meta(description="Who takes it out, and why; empty: it is in.")]
+    out: Annotated[
+        dict[str, str], Meta(description="Reason by who took it out; empty: in service.")
+    ]
     jobs: list[str]
-    note: Annotated[str, Meta(description="What whoever changed it should know.")] = ""
+    note: Annotated[str, Meta(description="Hint for the person who made the change.")] = ""
 
 
 class NodeList(Struct):
@@ -327,13 +339,13 @@ class NodeList(Struct):
 
 
 class ReasonRequest(Struct, forbid_unknown_fields=True):
-    """A reason, for those who look later."""
+    """Reason of a change, stored for later readers."""
 
     why: Label = ""
 
 
 class MaintenanceRequest(Struct, forbid_unknown_fields=True):
-    """A node is to be out from `start` to `end`."""
+    """Plan a maintenance window: the node is out of service from `start` to `end`."""
 
     node: Name
     start: Timestamp
@@ -343,7 +355,7 @@ class MaintenanceRequest(Struct, forbid_unknown_fields=True):
 
 
 class MaintenanceView(Struct):
-    """A node's maintenance."""
+    """A maintenance window of a node."""
 
     id: str
     node: str
@@ -354,13 +366,13 @@ class MaintenanceView(Struct):
 
 
 class Maintenance(Struct):
-    """All that is planned or goes on."""
+    """All maintenance windows that are planned or have begun."""
 
     maintenance: list[MaintenanceView]
 
 
 class EventView(Struct, omit_defaults=True):
-    """Something that happened, durably. `seq` grows by 1."""
+    """A durable event. `seq` grows by 1."""
 
     seq: int
     time: float
@@ -372,28 +384,28 @@ class EventView(Struct, omit_defaults=True):
 
 
 class EventPage(Struct):
-    """Events, and the `after` to ask for the next ones with."""
+    """A page of events. `next` is the value of `after` for the next page."""
 
     events: list[EventView]
     next: int
 
 
 class Health(Struct, omit_defaults=True):
-    """Whether the daemon works; `why` if not."""
+    """Whether the daemon works, and if not, why."""
 
     status: Literal["ok", "unavailable"]
-    time: Annotated[float, Meta(description="What time it is for the daemon.")]
+    time: Annotated[float, Meta(description="Current time of the daemon's clock.")]
     why: str = ""
 
 
 class LogLevel(Struct, forbid_unknown_fields=True):
-    """How much is logged."""
+    """Log level."""
 
     level: Literal["debug", "info", "warning", "error"]
 
 
 class FieldProblem(Struct):
-    """One wrong value: a JSON pointer to it, what is wrong, the mend."""
+    """One wrong value: a JSON pointer to the value, what is wrong, and the fix."""
 
     pointer: str
     detail: str
@@ -401,7 +413,7 @@ class FieldProblem(Struct):
 
 
 class ProblemDetails(Struct, omit_defaults=True):
-    """Why not (RFC 9457), with the mend."""
+    """Problem details (RFC 9457) with the fix as `mend`."""
 
     type: str
     title: str

@@ -1,102 +1,102 @@
-"""Limits of the door, with their reasons."""
+"""Limits of the interfaces, each with its reason."""
 
 MAX_BODY = 2**23
-"""Bytes of a request: `MAX_JOBS` jobs of 800 bytes each."""
+"""Maximum bytes of a request body: `MAX_JOBS` jobs of 800 bytes each."""
 
 MAX_VALUE = 2**18
-"""Characters of one JSON value that is no batch, and of one job of a batch. The worst value of this
-size takes 25 ms to refuse, in which the daemon does nothing else. An environment of 200 variables
-with a thousand characters each fits."""
+"""Maximum characters of one JSON value that is not a batch, and of one job of a batch. Rejecting
+the worst value of this size blocks the event loop for 25 ms. The limit admits an environment of 200
+variables of a thousand characters each."""
 
 MAX_OBJECTS = 10_000
-"""JSON objects in one value: ten times as many as the largest what-if question has."""
+"""Maximum JSON objects in one value: ten times the number in the largest valid what-if request."""
 
 PIECE_JOBS = 200
-"""Jobs of a batch that are read before others have their turn: two milliseconds."""
+"""Jobs of a batch decoded before yielding to the event loop: about 2 ms."""
 
 PIECE_CHARACTERS = 2**17
-"""Characters of a batch that are read before others have their turn."""
+"""Characters of a batch decoded before yielding to the event loop."""
 
 SUBMITTED_AT_ONCE = 500
-"""Jobs of a batch that are checked and handed on before others have their turn: a few
+"""Jobs of a batch checked and submitted before yielding to the event loop: a few
 milliseconds."""
 
 BODY_WITHIN = 10.0
-"""Seconds within which a request's body is to be there: who takes longer only holds memory."""
+"""Seconds to receive a request body. Slower clients only occupy memory."""
 
 MAX_PROBLEMS = 20
-"""Wrong values that one answer names: who sent more has one mistake many times."""
+"""Maximum wrong values in one response. More are usually one mistake repeated."""
 
 PAGE = 100
-"""Jobs or events of a page, if the client does not say."""
+"""Default number of jobs or events of a page."""
 
 MAX_PAGE = 1000
-"""Of them at most: some ten milliseconds in which the daemon does nothing else."""
+"""Maximum number of jobs or events of a page: about 10 ms on the event loop."""
 
 LOOKED_AT = 5000
-"""Jobs that are looked at for a page whose filter few pass: some ten milliseconds, as above."""
+"""Maximum jobs examined for a page when few match the filter: about 10 ms on the event loop."""
 
 MAX_SEQ = 2**53
-"""Numbers of events and of ended jobs: beyond it JSON's are not exact everywhere."""
+"""Maximum event or job number: larger integers are not exact in JavaScript."""
 
 RATE = 5000.0
-"""Requests a second under one token: more than two cores can serve, so that a script that runs
-wild waits for itself and not the daemon for it."""
+"""Requests per second of one token. More than two cores can serve, so a runaway script is slowed
+before it slows the daemon."""
 
 BURST = 10_000.0
-"""Requests at once before that counts: two seconds of them."""
+"""Burst of requests of one token: two seconds at `RATE`."""
 
 WRONG_RATE = 100.0
-"""Requests a second with a wrong token, of all addresses together: what refusing may cost."""
+"""Requests per second with a wrong token, over all addresses: bounds the cost of refusing them."""
 
 WRONG_BURST = 1000.0
-"""The same at once."""
+"""Burst of requests with a wrong token, over all addresses."""
 
 WRONG_EACH = 10.0
-"""The same a second from one address: people mistype, guessers do not get far."""
+"""Requests per second with a wrong token from one address: allows typing errors, not guessing."""
 
 WRONG_AT_ONCE = 100.0
-"""The same at once: a dashboard whose token was changed."""
+"""Burst of wrong tokens from one address: a dashboard whose token was revoked."""
 
 MAX_READERS = 100
-"""Clients that follow events at a time: each costs a task and is told everything."""
+"""Maximum concurrent event streams: each costs a task and receives every event."""
 
 READERS_EACH = 20
-"""Of them under one token: dashboards of a team."""
+"""Maximum concurrent event streams of one token: the dashboards of a team."""
 
 READERS_KEPT = 20
-"""Of them that are operators' alone: who looks why there are too many must get in."""
+"""Event streams reserved for operators, who must get in to find out why there are too many."""
 
 HEARTBEAT = 15.0
-"""Seconds without an event after which a reader is told that the daemon lives: proxies cut what is
-silent for half a minute."""
+"""Seconds without an event after which a stream sends a comment. Proxies commonly close a
+connection that is silent for 30 to 60 seconds."""
 
 SLOW_READER = 10.0
-"""Seconds for which a reader may leave what it was sent unread; it resumes where it stopped."""
+"""Seconds that a stream may stay unread before it is closed; the client resumes by event id."""
 
 NEXT_SHOWN = 10
-"""Waiting jobs of each pool that the plan shows."""
+"""Pending jobs of each pool shown in the plan."""
 
 NODE_JOBS = 100
-"""Jobs that are named with a node."""
+"""Maximum number of jobs listed with a node."""
 
 LOG_PIECE = 2**18
-"""Bytes of what a job wrote in one answer: a screen a hundred times over, read in a millisecond."""
+"""Maximum bytes of a job's output in one response: 100 screens, read within 1 ms."""
 
 MAX_KEY = 200
-"""Characters of an Idempotency-Key: a UUID has 36."""
+"""Maximum characters of an Idempotency-Key; a UUID has 36."""
 
 ADDRESSES = 10_000
-"""Addresses of which wrong tokens are counted: some hundred KB."""
+"""Maximum addresses for which wrong tokens are counted: some hundred KB."""
 
 DENIALS = 1.0
-"""Changes a second, of one token, that are denied and stand in the audit: others are counted."""
+"""Denied changes per second of one token that are written to the audit; more are counted only."""
 
 DENIALS_AT_ONCE = 100.0
-"""The same at once."""
+"""Burst of denied changes of one token written to the audit."""
 
 SIGN_OUTS = 1 / 20
-"""Times a second that all sessions of one token are ended by it: each is durable, and kept."""
+"""Times per second that one token may end all its sessions: each is written durably and kept."""
 
 SIGN_OUTS_AT_ONCE = 5.0
-"""The same at once."""
+"""Burst of the same."""

@@ -1,4 +1,4 @@
-"""What goes over HTTP of loans, of what is foreseen, and of what starts next."""
+"""HTTP bodies of the loan, lending, usage, forecast and plan endpoints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from daemon.wire.jobs import JobView
 
 
 class LoanView(Struct):
-    """GPUs that a pool lends to a job of another one."""
+    """GPUs that a pool lends to a job of another pool."""
 
     job: str
     borrower: str
@@ -21,7 +21,7 @@ class LoanView(Struct):
 
 
 class LoanList(Struct):
-    """All that are open; `lent` and `borrowed` sum them up by pool."""
+    """All open loans, and their sums by pool."""
 
     loans: list[LoanView]
     lent: dict[str, int]
@@ -29,14 +29,14 @@ class LoanList(Struct):
 
 
 class LendingSwitch(Struct, forbid_unknown_fields=True):
-    """How the switch is to stand: `mode`, or `on` alone."""
+    """Turn lending on, off or to shadow: `mode`, or only `on`."""
 
     on: bool | None = None
     mode: LendingMode | None = None
 
 
 class WouldLend(Struct):
-    """What a pool would have lent to another's jobs that are over."""
+    """GPU-hours that a pool would have lent to another pool's ended jobs."""
 
     lender: str
     borrower: str
@@ -44,52 +44,52 @@ class WouldLend(Struct):
 
 
 class LendingShadow(Struct):
-    """What lending would have come to while it was not done but worked out."""
+    """Result of a period of shadow lending: loans that were simulated but not made."""
 
     since: float
-    until: Annotated[float | None, Meta(description="Null while it goes on.")]
-    jobs: Annotated[int, Meta(description="Starts that would have borrowed.")]
-    gpu_hours: Annotated[float, Meta(description="Of those that are over.")]
-    sooner: Annotated[int, Meta(description="Jobs that would have begun sooner.")]
+    until: Annotated[float | None, Meta(description="Null while shadow lending is active.")]
+    jobs: Annotated[int, Meta(description="Starts that would have borrowed GPUs.")]
+    gpu_hours: Annotated[float, Meta(description="GPU-hours of simulated loans that have ended.")]
+    sooner: Annotated[int, Meta(description="Jobs that would have started earlier.")]
     later: int
-    gained_s: Annotated[float, Meta(description="Seconds sooner, together.")]
+    gained_s: Annotated[float, Meta(description="Sum of seconds that jobs would start earlier.")]
     lost_s: float
-    unknown: Annotated[int, Meta(description="Borrowers that never ran in truth.")]
-    renewed: Annotated[int, Meta(description="Times that it began anew from what is real.")]
-    lent: Annotated[list[WouldLend], Meta(description="Of pools that the asker sees.")]
+    unknown: Annotated[int, Meta(description="Borrowing jobs that never ran in reality.")]
+    renewed: Annotated[int, Meta(description="Times the simulation was restarted from reality.")]
+    lent: Annotated[list[WouldLend], Meta(description="Only of pools visible to the caller.")]
     pending: Annotated[
         int,
         Meta(
-            description="Of these starts, those whose hours are not known: their jobs are (`until`"
-            " is null) or were not over."
+            description="Starts that would have borrowed and whose job has not ended (before "
+            "`until`, if set)."
         ),
     ] = 0
 
 
 class LendingState(Struct):
-    """Whether new loans are made."""
+    """Whether the daemon makes new loans."""
 
     on: bool
     mode: LendingMode
     shadow: Annotated[
-        LendingShadow | None, Meta(description="Of the last time that it stood on shadow.")
+        LendingShadow | None, Meta(description="Result of the latest period of shadow lending.")
     ] = None
 
 
 class PoolForecast(Struct, omit_defaults=True):
-    """New load foreseen for a pool, in GPUs, and what is held back for it, by window."""
+    """Forecast of a pool's new load and the reservation for it, in GPUs by window."""
 
     pool: str
     load: list[int]
     held_back: list[int]
     judged: Annotated[
-        list[int], Meta(description="Forecasts of each window whose time is over, of late.")
+        list[int], Meta(description="Recent forecasts of each window whose time has passed.")
     ] = []
-    missed: Annotated[list[int], Meta(description="Of these, how many fell short.")] = []
+    missed: Annotated[list[int], Meta(description="Number of those that were too low.")] = []
 
 
 class UsageSample(Struct):
-    """GPUs at a time, and those that jobs waited for."""
+    """GPUs by use at one time, and the GPUs that pending jobs need."""
 
     time: float
     quota: int
@@ -101,26 +101,26 @@ class UsageSample(Struct):
 
 
 class Usage(Struct):
-    """What became of GPUs over the last hour, the oldest first, those before a restart too."""
+    """Use of GPUs over the last hour, oldest first. Samples survive a restart."""
 
-    pool: Annotated[str, Meta(description="Empty: of all pools together.")]
+    pool: Annotated[str, Meta(description="Empty: the sum of all pools.")]
     samples: list[UsageSample]
 
 
 class Forecasts(Struct):
-    """What is foreseen at this moment."""
+    """Current forecasts and the model behind them."""
 
     policy: str
     forecast: str
-    ready: Annotated[bool, Meta(description="Whether anything is foreseen yet.")]
-    model: Annotated[str, Meta(description="Its digest, where one has learned.")]
-    learned: Annotated[str, Meta(description="What came of the last training, if any.")]
-    windows: Annotated[list[float], Meta(description="Seconds.")]
+    ready: Annotated[bool, Meta(description="Whether there is a forecast yet.")]
+    model: Annotated[str, Meta(description="Digest of the trained model, if there is one.")]
+    learned: Annotated[str, Meta(description="Result of the last training, if any.")]
+    windows: Annotated[list[float], Meta(description="Window lengths in seconds.")]
     pools: list[PoolForecast]
 
 
 class PlanWindow(Struct):
-    """What could be lent in a sharing group for so long."""
+    """GPUs that a sharing group could lend for one window."""
 
     window: float
     idle: int
@@ -129,16 +129,16 @@ class PlanWindow(Struct):
 
 
 class PlanPool(Struct):
-    """A pool's next jobs, in the order in which they are looked at."""
+    """A pool's next jobs, in the order in which a decision pass considers them."""
 
     pool: str
-    ratio: Annotated[float | None, Meta(description="What it uses / (quota · weight).")]
+    ratio: Annotated[float | None, Meta(description="GPUs in use / (quota · weight).")]
     waiting: int
     next: list[JobView]
 
 
 class PlanGroup(Struct):
-    """Pools that lend to each other, in the order in which they are looked at."""
+    """A sharing group's pools, in the order in which a decision pass considers them."""
 
     group: str
     idle: int
@@ -147,7 +147,7 @@ class PlanGroup(Struct):
 
 
 class Plan(Struct):
-    """What would start next, were GPUs to become idle."""
+    """Jobs that would start next if GPUs became idle."""
 
     time: float
     lending: bool

@@ -1,4 +1,4 @@
-"""Why not, as RFC 9457 has it: `application/problem+json`, with the mend."""
+"""Error responses as problem details (RFC 9457): `application/problem+json`, with a fix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ProblemError(Exception):
-    """Is answered instead of what was asked for."""
+    """A refused request; the server answers with these problem details."""
 
     def __init__(
         self,
@@ -30,14 +30,14 @@ class ProblemError(Exception):
         errors: Sequence[FieldProblem] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """Say what, where and the mend."""
+        """Create a problem from a title, what is wrong (`detail`) and how to fix it (`mend`)."""
         super().__init__(detail)
         self.status, self.headers = status, dict(headers or {})
         kind = "urn:sia:" + re.sub(r"[^a-z]+", "-", title.lower())
         self.details = ProblemDetails(kind, title, status, detail, mend, list(errors))
 
     def response(self) -> web.Response:
-        """As it goes out."""
+        """Return the HTTP response."""
         return web.Response(
             status=self.status,
             body=_encode(self.details),
@@ -47,7 +47,7 @@ class ProblemError(Exception):
 
 
 def refusal(refused: Refused) -> ProblemError:
-    """What the engine refuses, as an answer."""
+    """Return the problem for a command that the engine refused."""
     headers = {}
     if refused.retry_after:
         headers["Retry-After"] = str(ceil(refused.retry_after))
@@ -57,23 +57,23 @@ def refusal(refused: Refused) -> ProblemError:
 
 
 def no_job(job_id: str) -> ProblemError:
-    """There is no such job."""
-    return ProblemError(404, "no such job", f"there is no job {job_id!r}", "see: sia jobs")
+    """Return the problem for a job that does not exist."""
+    return ProblemError(404, "no such job", f"there is no job {job_id!r}", "list jobs: sia jobs")
 
 
 def no_pool(name: str, known: Iterable[str]) -> ProblemError:
-    """Return the answer about a pool that does not exist, with the nearest one."""
+    """Return the problem for a pool that does not exist, with the nearest existing name."""
     return refusal(unknown_pool(name, known))
 
 
 def of_http(error: web.HTTPException) -> web.Response:
-    """What aiohttp refuses by itself, said our way."""
-    mends = {
+    """Convert an error that aiohttp raised itself to problem details."""
+    fixes = {
         404: "see /v1/openapi.json",
         405: f"use {error.headers.get('Allow', 'another method')}",
-        413: "send less, or several batches",
+        413: "send a smaller body, or several batches",
     }
     headers = {key: value for key, value in error.headers.items() if key == "Allow"}
-    detail = error.reason if error.status != 404 else "there is nothing here"
-    mend = mends.get(error.status, "send a request that HTTP allows")
-    return ProblemError(error.status, error.reason, detail, mend, headers=headers).response()
+    detail = error.reason if error.status != 404 else "no such path"
+    fix = fixes.get(error.status, "send a valid HTTP request")
+    return ProblemError(error.status, error.reason, detail, fix, headers=headers).response()

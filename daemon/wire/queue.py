@@ -1,4 +1,4 @@
-"""What goes over HTTP of queues: who waits where, who runs, and until when as is thought."""
+"""HTTP bodies of the queue endpoint: pending and running jobs with a short explanation each."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from daemon.wire.jobs import JobView
 
 
 class Queued(Struct, omit_defaults=True):
-    """A job, and what is to be said of it in a line."""
+    """A job of the queue, with one line on why it is pending or when it ends."""
 
     job: JobView
-    position: Annotated[int | None, Meta(description="In its pool's queue; 1 is the first.")] = None
-    waits: Annotated[str, Meta(description="Why it waits, in short.")] = ""
+    position: Annotated[int | None, Meta(description="Position in the pool's queue, from 1.")] = (
+        None
+    )
+    waits: Annotated[str, Meta(description="Why the job is pending, in short.")] = ""
     estimate: Annotated[
-        EstimateView | None, Meta(description="When it starts and ends, if anybody can say.")
+        EstimateView | None, Meta(description="Estimated start and end, if available.")
     ] = None
     unknown: Annotated[str, Meta(description="Why there is no estimate.")] = ""
 
 
 class Queue(Struct):
-    """A piece of all that wait, or run."""
+    """A page of pending or running jobs."""
 
     time: float
-    count: Annotated[int, Meta(description="Of all that were asked for, on every page.")]
+    count: Annotated[int, Meta(description="Number of matching jobs on all pages.")]
     jobs: list[Queued]

@@ -1,4 +1,4 @@
-"""What goes over HTTP of how the daemon is. Times are the daemon's, in seconds since the epoch."""
+"""HTTP bodies of the status endpoints. Times are seconds since the epoch (daemon's clock)."""
 
 from __future__ import annotations
 
@@ -10,45 +10,47 @@ from daemon.model.job import LendingMode
 
 
 class ComponentHealth(Struct, omit_defaults=True):
-    """A part of the daemon beside its heart; `why` and `mend`, for operators, where not well."""
+    """Health of one component. Operators also get `why` and `mend` (the fix) if it is unhealthy."""
 
     name: str
     ok: bool
-    since: Annotated[float, Meta(description="When it became so.")]
+    since: Annotated[float, Meta(description="Time of the last change of `ok`.")]
     why: str = ""
     mend: str = ""
 
 
 class Ready(Struct, omit_defaults=True):
-    """Whether submissions are taken, `why` if not; and which parts are not well."""
+    """Whether the daemon accepts submissions, `why` not, and which components are unhealthy."""
 
     status: Literal["ok", "unavailable"]
-    time: Annotated[float, Meta(description="What time it is for the daemon.")]
+    time: Annotated[float, Meta(description="Current time of the daemon's clock.")]
     why: str = ""
     parts: list[ComponentHealth] = []
 
 
 class Status(Struct):
-    """How the daemon is."""
+    """State of the daemon and of its components."""
 
     time: float
     version: str
-    serving: Annotated[bool, Meta(description="Whether commands are taken.")]
-    why: Annotated[str, Meta(description="Why not; empty if they are.")]
-    since: Annotated[float, Meta(description="When that became so.")]
-    last_commit: Annotated[float | None, Meta(description="When a step last became durable.")]
+    serving: Annotated[bool, Meta(description="Whether the daemon accepts commands.")]
+    why: Annotated[str, Meta(description="Why not; empty if it does.")]
+    since: Annotated[float, Meta(description="Time of the last change of `serving`.")]
+    last_commit: Annotated[float | None, Meta(description="Time of the last durable step.")]
     waiting: Annotated[int, Meta(description="Inputs that are not durable yet.")]
-    jobs: Annotated[int, Meta(description="That are not over.")]
+    jobs: Annotated[int, Meta(description="Jobs that have not ended.")]
     lending: bool
     parts: list[ComponentHealth]
     lending_mode: Annotated[
         LendingMode,
-        Meta(description="On shadow no loans are made, and what they would be is told."),
+        Meta(description="In shadow mode the daemon simulates and reports loans but makes none."),
     ]
     kept: Annotated[
         dict[str, list[str]],
-        Meta(description="Pools that guard rails keep from lending, and by what kinds of reason."),
+        Meta(
+            description="Pools that do not lend because of a guard rail, with the kinds of reason."
+        ),
     ] = {}
     starting: Annotated[
-        int, Meta(description="Jobs that have their turn, and whose GPUs are not free.")
+        int, Meta(description="Jobs that were started and whose GPUs are not free yet.")
     ] = 0

@@ -1,4 +1,4 @@
-"""What goes over HTTP of webhooks."""
+"""HTTP bodies of the webhook endpoints."""
 
 from __future__ import annotations
 
@@ -11,70 +11,70 @@ from daemon.wire.jobs import EventView
 
 
 class Webhook(Struct):
-    """A webhook, and how it is. Times are seconds since the epoch, of the wall clock."""
+    """A webhook and its delivery state. Times are seconds since the epoch, by the wall clock."""
 
     name: str
     to: Annotated[str, Meta(description="Scheme, host and port of its URL.")]
-    events: Annotated[list[str], Meta(description="Kinds it is told of; all where none is named.")]
-    pools: Annotated[list[str], Meta(description="Of which pools; of all where none is named.")]
+    events: Annotated[list[str], Meta(description="Event types it receives; empty: all.")]
+    pools: Annotated[list[str], Meta(description="Pools whose events it receives; empty: all.")]
     state: Literal["delivering", "retrying", "gone", "full"]
-    why: Annotated[str, Meta(description="Why the last request failed; empty if it did not.")]
+    why: Annotated[str, Meta(description="Why the last request failed; empty if it succeeded.")]
     mend: str
-    cursor: Annotated[int, Meta(description="The last event that is done with.")]
-    lag: Annotated[int, Meta(description="Events after that.")]
-    tries: Annotated[int, Meta(description="Of the delivery under way that failed.")]
-    status: Annotated[int, Meta(description="The last answer; 0 for none.")]
-    asked: Annotated[float | None, Meta(description="When that was.")]
-    due: Annotated[float | None, Meta(description="When it is tried again.")]
-    delivered: Annotated[int, Meta(description="Deliveries since the daemon's start.")]
-    dead: Annotated[int, Meta(description="Deliveries that were given up.")]
+    cursor: Annotated[int, Meta(description="Last event that was delivered or given up.")]
+    lag: Annotated[int, Meta(description="Number of events after the cursor.")]
+    tries: Annotated[int, Meta(description="Failed tries of the current delivery.")]
+    status: Annotated[int, Meta(description="Status of the last response; 0: no response.")]
+    asked: Annotated[float | None, Meta(description="Time of the last request.")]
+    due: Annotated[float | None, Meta(description="Time of the next try.")]
+    delivered: Annotated[int, Meta(description="Deliveries since the daemon started.")]
+    dead: Annotated[int, Meta(description="Number of dead letters.")]
 
 
 class Webhooks(Struct):
-    """All of them, in the order of the configuration."""
+    """All webhooks, in the order of the configuration."""
 
     webhooks: list[Webhook]
 
 
 class DeadLetterView(Struct):
-    """A delivery that was given up, and its events."""
+    """A dead letter: a delivery that was given up, with its events."""
 
     number: int
     delivery: str
-    time: Annotated[float, Meta(description="When, in seconds since the epoch.")]
+    time: Annotated[float, Meta(description="Time of giving up, in seconds since the epoch.")]
     why: str
     events: list[EventView]
 
 
 class DeadLetterPage(Struct):
-    """Dead letters, and the `after` to ask for the next ones with."""
+    """A page of dead letters. `next` is the value of `after` for the next page."""
 
     letters: list[DeadLetterView]
     next: int
 
 
 class Again(Struct, forbid_unknown_fields=True):
-    """Which dead letters are to be sent once more: all where none is named."""
+    """Dead letters to send again: the given numbers, or all if none is given."""
 
     numbers: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(max_length=MOST_DEAD)] = []
 
 
 class Sending(Struct):
-    """How many dead letters are sent once more."""
+    """Number of dead letters that are being sent again."""
 
     letters: int
 
 
 class Dropped(Struct):
-    """How many dead letters are no more."""
+    """Number of dead letters that were deleted."""
 
     letters: int
 
 
 class Tested(Struct):
-    """What came of a trial."""
+    """Result of a test delivery."""
 
     delivered: bool
-    status: Annotated[int, Meta(description="The answer; 0 for none.")]
+    status: Annotated[int, Meta(description="Status of the response; 0: no response.")]
     why: str
     mend: str

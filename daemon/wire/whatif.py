@@ -1,4 +1,4 @@
-"""What goes over HTTP of what-if questions: what is to be otherwise, and what would come of it."""
+"""HTTP bodies of the what-if endpoint: hypothetical changes, and their effect on jobs."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from daemon.wire.jobs import Id, JobRequest, PoolChange, Priority, TimeLimit
 from sia.limits import MAX_QUOTA
 
 WHATIF_CHANGES = 100
-"""Changes of a kind in one question: more is another cluster than this one, for `sia replay`."""
+"""Maximum changes of one kind in a request. Use `sia replay` for a wholly different cluster."""
 
 WHATIF_JOBS = 1000
-"""Jobs that one question submits, those of arrays counted: they are made on the daemon's loop."""
+"""Maximum jobs that one request submits, including arrays: they are built on the event loop."""
 
 WHATIF_STARTS = 300
-"""Starts that are played, if nothing is said: a tenth of a second of work with 20,000 jobs."""
+"""Default number of simulated starts: 0.1 s of computation with 20,000 jobs."""
 
 WHATIF_MOST = 10_000
-"""Starts that operators may ask for: five seconds of work with 20,000 jobs."""
+"""Maximum simulated starts, for operators: 5 s of computation with 20,000 jobs."""
 
-MOST_STARTS = f"Starts to be played at most; more than {WHATIF_STARTS} are for operators."
+MOST_STARTS = f"Maximum simulated starts. More than {WHATIF_STARTS} require an operator."
 
 WHATIF_HORIZON = 86400.0
-"""Seconds that are played, if nothing is said: beyond a day what is not known yet decides."""
+"""Default horizon in seconds. Beyond a day, jobs not yet submitted dominate the result."""
 
 WHATIF_LONGEST = 30 * 86400.0
-"""Seconds that may be asked for."""
+"""Maximum horizon in seconds."""
 
 Change = Meta(max_length=WHATIF_CHANGES)
 
 
 class JobWhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A job, or with `cancel` and `priority` an array, as it might be.
+    """Hypothetical change of a job, or with `cancel` and `priority` of an array.
 
-    With other GPUs, pool or limit it is as if it were cancelled and submitted anew, at the end of
-    its queue: only for a job that waits.
+    Other GPUs, another pool or another limit act as cancelling the job and submitting it again at
+    the end of its queue. They apply only to pending jobs.
     """
 
     job: Id
@@ -49,68 +49,68 @@ class JobWhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class PoolWhatIf(PoolChange, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A pool as it might be."""
+    """Hypothetical change of a pool."""
 
     pool: Name
 
 
 class WhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What is to be otherwise, all of it at once, and how far to look."""
+    """Hypothetical changes, applied together, and the limits of the simulation."""
 
     submit: Annotated[list[JobRequest], Change] = []
     jobs: Annotated[list[JobWhatIf], Change] = []
     pools: Annotated[list[PoolWhatIf], Change] = []
-    drain: Annotated[list[Name], Change, Meta(description="Nodes.")] = []
+    drain: Annotated[list[Name], Change, Meta(description="Names of nodes.")] = []
     lending: bool | None = None
     horizon: Annotated[
-        float, Meta(gt=0, le=WHATIF_LONGEST, description="Seconds to be played at most.")
+        float, Meta(gt=0, le=WHATIF_LONGEST, description="Maximum simulated seconds.")
     ] = WHATIF_HORIZON
     starts: Annotated[int, Meta(ge=1, le=WHATIF_MOST, description=MOST_STARTS)] = WHATIF_STARTS
 
 
 class Span(Struct, omit_defaults=True):
-    """From when until when a job would run; null where that is beyond what was played or known.
+    """Start and end of a job; null if it lies beyond the simulation or is unknown.
 
-    With `by` it is estimated, as `eta` does: `start` and `end` are p50.
+    With `by` set, `start` and `end` are the medians of an estimate as `eta` gives.
     """
 
     start: float | None
     end: float | None
-    start_p90: Annotated[float | None, Meta(description="Nine times in ten before.")] = None
-    end_p90: Annotated[float | None, Meta(description="Nine times in ten before.")] = None
+    start_p90: Annotated[float | None, Meta(description="90th percentile.")] = None
+    end_p90: Annotated[float | None, Meta(description="90th percentile.")] = None
     by: Annotated[
         Literal["playout", "queue"] | None,
-        Meta(description="As of an estimate; null where it is played once, as run times are told."),
+        Meta(description="As of an estimate; null: one simulation with the expected run times."),
     ] = None
     within: Annotated[
-        float | None, Meta(description="Seconds that were looked ahead: null is beyond them.")
+        float | None, Meta(description="Simulated seconds: a null start or end lies beyond them.")
     ] = None
 
 
 class AskedJob(Struct, omit_defaults=True):
-    """A job that the question is about."""
+    """A job that the request names or submits, without and with the changes."""
 
     job: str
     pool: str
     gpus: int
-    now: Annotated[Span | None, Meta(description="As things are; null for a new job.")]
-    then: Annotated[Span | None, Meta(description="As they might be; null if it is cancelled.")]
-    held: Annotated[bool, Meta(description="It is held, and stays so here.")] = False
+    now: Annotated[Span | None, Meta(description="Without the changes; null for a new job.")]
+    then: Annotated[Span | None, Meta(description="With the changes; null if it is cancelled.")]
+    held: Annotated[bool, Meta(description="The job is held and is not simulated.")] = False
 
 
 class Moved(Struct):
-    """A job that would start at another time. Where one of both is null, `by` is the least."""
+    """A job whose start would move. If `now` or `then` is null, `by` is a lower bound."""
 
     job: str
     pool: str
     gpus: int
     now: float | None
     then: float | None
-    by: Annotated[float, Meta(description="Seconds sooner, or later.")]
+    by: Annotated[float, Meta(description="Seconds earlier or later.")]
 
 
 class PoolMoved(Struct):
-    """What becomes of a pool's jobs, in seconds and in GPU-hours: width · by, summed."""
+    """Effect on a pool's jobs in seconds and in GPU-hours (sum of width · by)."""
 
     pool: str
     earlier: int
@@ -122,20 +122,21 @@ class PoolMoved(Struct):
 
 
 class WhatIfAnswer(Struct):
-    """What would come of it.
+    """Effect of the changes.
 
-    The jobs that are asked about are estimated; what becomes of all others is played once, were no
-    more jobs to come and each to last as long as half of those like it.
+    Jobs that the request names are estimated. All other jobs are simulated once, without new
+    arrivals and with the median run time of similar jobs.
     """
 
     time: float
-    until: Annotated[float, Meta(description="Up to which time both futures were played.")]
-    cut: Annotated[bool, Meta(description="Whether they would have gone on within the horizon.")]
+    until: Annotated[float, Meta(description="End of both simulations.")]
+    cut: Annotated[bool, Meta(description="Whether the limit of starts ended them early.")]
     starts: Annotated[
-        list[int], Meta(description="Played as things are, and as they might be, of pools seen.")
+        list[int],
+        Meta(description="Simulated starts in visible pools, without and with the changes."),
     ]
-    jobs: Annotated[list[AskedJob], Meta(description="Those asked about, a thousand at most.")]
-    earlier: Annotated[list[Moved], Meta(description="Those that gain most first.")]
-    later: Annotated[list[Moved], Meta(description="Those that lose most first.")]
-    pools: Annotated[list[PoolMoved], Meta(description="Of all jobs, also those not listed.")]
-    notes: Annotated[list[str], Meta(description="What could not be known.")]
+    jobs: Annotated[list[AskedJob], Meta(description="Jobs that the request names, at most 1000.")]
+    earlier: Annotated[list[Moved], Meta(description="Largest gain first.")]
+    later: Annotated[list[Moved], Meta(description="Largest loss first.")]
+    pools: Annotated[list[PoolMoved], Meta(description="Sums over all jobs, listed or not.")]
+    notes: Annotated[list[str], Meta(description="Limits of this answer.")]

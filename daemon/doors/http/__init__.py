@@ -1,1 +1,1 @@
-"""The daemon's door: HTTP under /v1, described by OpenAPI; errors as problem details."""
+"""HTTP interface under /v1, described by OpenAPI. Errors are problem details."""

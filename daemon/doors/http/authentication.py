@@ -1,4 +1,4 @@
-"""Who comes in: whoever has a token, and so often."""
+"""Authenticate requests by bearer token or session cookie, and limit their rate."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ SEND = "send Authorization: Bearer and a token of this daemon; see: sia token cr
 
 
 class Credentials(NamedTuple):
-    """What somebody comes with: the digest of a token, or why it is none."""
+    """What a request authenticates with: the digest of a token, or why there is none."""
 
     digest: str = ""
     why: str = ""
     token: str = ""
-    """The token itself, where that is what was sent."""
+    """The token itself, if it was sent in a header or form."""
 
 
 class TokenAuth:
-    """Knows tokens by their digests, and lets those who have one in as often as they may.
+    """Look up tokens by digest, and limit the rate of requests per token and per address.
 
     Attributes:
-        sessions: Of browsers, whose cookies count for pages alone.
+        sessions: Sessions of browsers; their cookies are valid only for pages.
     """
 
     def __init__(self, service: Service, token: str, cluster: str, sessions: Sessions) -> None:
-        """Know the machine's token; the book has the others."""
+        """Accept the machine's own token and the tokens issued through the engine."""
         self._service, self._cluster = service, cluster
         self.sessions = sessions
         self._machine = digest_of(token)
@@ -57,7 +57,7 @@ class TokenAuth:
         self._wrong_of = TokenBuckets(WRONG_EACH, WRONG_AT_ONCE, ADDRESSES)
 
     def admit(self, request: web.Request) -> Principal:
-        """Whoever asks. Raises ProblemError for those who may not come in."""
+        """Return the principal of a request. Raises ProblemError if it is not authenticated."""
         shown = self._shown(request)
         who = self._owner(shown)
         if who is None:
@@ -66,29 +66,29 @@ class TokenAuth:
         return who
 
     def knock(self, request: web.Request) -> None:
-        """Count a wrong token of the address that asks. Raises ProblemError after too many.
+        """Count a wrong token of the request's address. Raises ProblemError above the limit.
 
-        Who types one in is counted before anything is read of it, whatever it will be.
+        The sign-in form calls this before it reads the body, whether or not the token is valid.
         """
         if wait := self._wrong_of.take(request.remote or ""):
             raise too_often(wait)
 
     def enter(self, token: str) -> Session:
-        """A session for a token that was typed in, if it counts. Raises ProblemError."""
+        """Return a session for a token typed in. Raises ProblemError if the token is not valid."""
         shown = _as_token(token)
         if self._owner(shown) is None:
             raise self._refusal(shown)
         return Session(shown.digest, self._life(shown.digest) or 0)
 
     def _owner(self, shown: Credentials) -> Principal | None:
-        """Who has that token, if it is one. Raises ProblemError where they come too often."""
+        """Return the principal of valid credentials. Raises ProblemError above the rate limit."""
         who = self._known(shown.digest) if shown.digest else None
         if who is not None and (wait := self._right.take(who.name)):
             raise too_often(wait)
         return who
 
     def _refusal(self, shown: Credentials) -> ProblemError:
-        """What is said to a wrong token."""
+        """Return the problem for credentials that are not valid."""
         if wait := self._wrong.take():
             return too_often(wait)
         return ProblemError(
@@ -97,35 +97,35 @@ class TokenAuth:
         )  # fmt: skip
 
     def _shown(self, request: web.Request) -> Credentials:
-        """A header goes before a cookie: who sends one means it."""
+        """Read the credentials of a request. A header has precedence over a cookie."""
         said = request.headers.get("Authorization", "")
         cookie = "" if said else self.sessions.said(request)
         if cookie:
             session = self.sessions.read(cookie)
             if session is None or self._life(session.digest) not in (None, session.life):
-                return Credentials(why="the session is over")
+                return Credentials(why="the session has ended")
             return Credentials(session.digest)
         kind, _, token = said.partition(" ")
         if token and kind.lower() != "bearer":
-            return Credentials(why="the token does not come as Bearer")
+            return Credentials(why="the Authorization header is not of type Bearer")
         return _as_token(token)
 
     def _known(self, digest: str) -> Principal | None:
-        """Whose token has this digest. What is looked up tells nothing of what is secret."""
+        """Return the principal for a digest. Timing reveals nothing: only digests are compared."""
         if hmac.compare_digest(digest, self._machine):
             return MACHINE
         record = self._counts(digest)
         return None if record is None else who_of(record)
 
     def _counts(self, digest: str) -> TokenRecord | None:
-        """The token that was issued with this digest, as long as it counts."""
+        """Return the issued token with this digest, or None if it is unknown or has expired."""
         record = self._service.book.tokens.get(digest)
         if record is None or record.over(self._service.clock.now()):
             return None
         return record
 
     def _life(self, digest: str) -> int | None:
-        """How often all sessions of a token were ended; None of one that there is not."""
+        """Return how often the sessions of a token were ended, or None for an unknown token."""
         book = self._service.book
         if hmac.compare_digest(digest, self._machine):
             return book.signed_out
@@ -133,18 +133,18 @@ class TokenAuth:
         return None if record is None else record.signed_out
 
     def lasting(self, request: web.Request) -> Callable[[], bool]:
-        """Says whether who came in some time ago would do so now. O(1)."""
+        """Return a function that tells whether the request's credentials are still valid. O(1)."""
         return lambda: self._known(self._shown(request).digest) is not None
 
     def _why(self, shown: Credentials) -> str:
-        """Why it is none, as far as its bearer may know."""
+        """Return why credentials are not valid, as far as their sender may know."""
         record = self._service.book.tokens.get(shown.digest)
         if record is not None:
             return f"the token {record.name} has expired"
         other = cluster_of(shown.token)
         if other is not None and other != self._cluster:
-            return f"the token is for cluster {other!r}, and this is {self._cluster!r}"
-        return "the token is not the daemon's, or was revoked"
+            return f"the token is for cluster {other!r}; this is cluster {self._cluster!r}"
+        return "the token is unknown or was revoked"
 
 
 def _as_token(token: str) -> Credentials:
@@ -156,17 +156,17 @@ def _as_token(token: str) -> Credentials:
 
 
 def who_of(record: TokenRecord) -> Principal:
-    """Whoever has that token."""
+    """Return the principal of a token record."""
     return Principal(record.name, record.role, frozenset(record.pools))
 
 
 def too_often(wait: float) -> ProblemError:
-    """What comes more often than it may, and may again in so many seconds."""
+    """Return the problem for a rate limit; `wait` is the number of seconds until a retry."""
     seconds = max(1, round(wait))
     return ProblemError(
         429,
         "too many requests",
-        "requests come faster than the limit",
+        "the request rate is above the limit",
         f"wait {seconds} s, or send batches",
         headers={"Retry-After": str(seconds)},
     )

@@ -1,7 +1,7 @@
-"""Whether whoever asks may do what is asked for: the rule of each operation, before its handler.
+"""Check each request against the rule of its operation before the handler runs.
 
-What has no rule cannot be asked for. Who may not know of a job hears of it what everybody hears of
-one that is not there.
+An operation without a rule is refused. A job that the caller may not see is answered exactly like a
+job that does not exist.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from daemon.service.service import Service
 
 WHO = web.RequestKey("who", Principal)
-"""Whoever sends a request."""
+"""Principal of a request."""
 
 
 class Denial(NamedTuple):
-    """What of a request was denied: what it was for, and how, as HTTP has it.
+    """A denied action, to be written to the audit: target and status.
 
-    Of a batch that is not the status of the answer.
+    In a batch the status is that of the denied jobs, not of the response.
     """
 
     target: str
@@ -44,35 +44,37 @@ class Denial(NamedTuple):
 
 
 DENIED = web.RequestKey("denied", Denial)
-"""What of it is to be remembered as denied."""
+"""The denied action of a request, if any."""
 
 FORBIDDEN = "not allowed"
 
 
 def who_asks(request: web.Request) -> Principal:
-    """Whoever sends it, as the guard has found. Not for what is open to all."""
+    """Return the principal of a request. Not available for operations open to all."""
     return request[WHO]
 
 
 def is_operator(request: web.Request) -> bool:
-    """Whether whoever sends it may know all; not where nobody knows yet who that is."""
+    """Return whether the caller is an operator; False before authentication."""
     who: Principal | None = request.get(WHO)
     return who is not None and who.role is Role.OPERATOR
 
 
 def forbids(who: Principal, rule: Rule, pool: str | None = None) -> Refused | None:
-    """Why somebody may not do what has this rule, to a pool or its jobs; None if allowed."""
+    """Return why a principal may not act under this rule on a pool, or None if allowed."""
     if allows(who, rule, pool):
         return None
     pools = f" of {', '.join(sorted(who.pools))}" if who.pools else ""
     where = "" if pool is None else f" in pool {pool!r}"
     a = "an" if who.role.value[0] in "ao" else "a"
-    detail = f"token {who.name} is {a} {who.role.value}'s{pools}: it may not {rule.words}{where}"
-    return Refused(403, FORBIDDEN, detail, "ask an operator for a token that may")
+    detail = (
+        f"token {who.name} is {a} {who.role.value} token{pools}: it may not {rule.words}{where}"
+    )
+    return Refused(403, FORBIDDEN, detail, "ask an operator for a token with this permission")
 
 
 def demand(request: web.Request, rule: Rule, pool: str | None = None) -> None:
-    """Go on only where whoever asks may do that. Raises ProblemError, and has it remembered."""
+    """Require a permission of the caller. Raises ProblemError and records the denial."""
     refused = forbids(who_asks(request), rule, pool)
     if refused is not None:
         request[DENIED] = Denial(request.path, refused.status)
@@ -80,10 +82,10 @@ def demand(request: web.Request, rule: Rule, pool: str | None = None) -> None:
 
 
 class AccessMiddleware:
-    """Stands before all handlers."""
+    """Authenticates and authorizes each request before its handler."""
 
     def __init__(self, service: Service, gate: TokenAuth, operations: Iterable[Operation]) -> None:
-        """Know the rule of each operation."""
+        """Index the operations by method and path."""
         self._service, self._gate = service, gate
         self._operations = {(each.method, each.path): each for each in operations}
         self._denials = TokenBuckets(DENIALS, DENIALS_AT_ONCE, MAX_TOKENS + 1)
@@ -91,7 +93,7 @@ class AccessMiddleware:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def check(self, request: web.Request) -> None:
-        """Find out who asks, and whether they may. Raises ProblemError if not."""
+        """Authenticate and authorize a request. Raises ProblemError if it is refused."""
         operation = self._operation(request)
         if operation is not None and operation.rule is Rule.OPEN:
             return
@@ -100,12 +102,14 @@ class AccessMiddleware:
             await check_form(request, self._gate.sessions)
         if operation is None:
             if request.match_info.http_exception is None:
-                raise ProblemError(403, FORBIDDEN, "it has no rule", "report it: a defect")
-            return  # there is nothing that could be done
+                raise ProblemError(
+                    403, FORBIDDEN, "the operation has no rule", "report this defect"
+                )
+            return  # no such path: the router answers 404 or 405
         await self.allow(request, operation)
 
     async def allow(self, request: web.Request, operation: Operation) -> None:
-        """Go on only where whoever asks may do this. Raises ProblemError if not."""
+        """Authorize a request for an operation. Raises ProblemError if it is refused."""
         who = who_asks(request)
         demand(request, operation.rule)
         if operation.of == "pool" and operation.rule is not Rule.VIEW:
@@ -124,7 +128,9 @@ class AccessMiddleware:
         pool = self._service.book.pool_of(job_id)
         if pool is not None and who.sees(pool):
             return
-        past = await self._service.past_job(job_id)  # in any case: to take as long as for none
+        past = await self._service.past_job(
+            job_id
+        )  # always read: equal time for hidden and missing
         if pool is None and past is not None:
             pool = past.spec.pool
         if pool is None or not who.sees(pool):
@@ -133,7 +139,7 @@ class AccessMiddleware:
             raise no_job(job_id)
 
     async def remember(self, request: web.Request) -> None:
-        """Have a change that was denied stand in the audit; not every one of a flood."""
+        """Write a denied change to the audit; above the rate limit only count it."""
         if DENIED not in request or request.method == "GET":
             return
         who, denial = who_asks(request), request[DENIED]
@@ -147,7 +153,7 @@ class AccessMiddleware:
         task = asyncio.create_task(self._write(witness, request.remote or "", unsaid + 1))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if denial.status == 403:  # how long it takes must not tell a job that is hidden from none
+        if denial.status == 403:  # never wait on 404: the time would reveal a hidden job
             await task
 
     async def _write(self, witness: AuditNote, origin: str, denials: int) -> None:

@@ -1,4 +1,4 @@
-"""What browsers send of forms, and whether it is a page of ours that has them send it."""
+"""Read form bodies, and check that they were sent from a page of this daemon (CSRF)."""
 
 from __future__ import annotations
 
@@ -14,47 +14,47 @@ from daemon.wire.problems import ProblemError
 
 
 class Fields(NamedTuple):
-    """Of a form, by name."""
+    """Fields of a form by name."""
 
     all: dict[str, str]
 
 
 FORM = web.RequestKey("form", Fields)
-"""What was sent, once it has been read."""
+"""The parsed form of a request."""
 
 FORM_TYPE = "application/x-www-form-urlencoded"
-"""What browsers send forms as."""
+"""Content type of forms."""
 
 MAX_FIELDS = 50
-"""Of a form; the longest of ours has a dozen."""
+"""Maximum number of fields; the longest form has a dozen."""
 
 MAX_FORM = 2**16
-"""Bytes of a form: a what-if with fields as long as names may be has some 20,000. To take megabytes
-apart, for people who have not even signed in, takes seconds in which nobody else is served."""
+"""Maximum bytes of a form; the largest what-if form has about 20,000. Parsing megabytes sent by
+clients that are not signed in would block the event loop for seconds."""
 
 SEAL = "form"
-"""The field that says that the form was on a page of this session's."""
+"""Name of the form field that carries the session's CSRF token."""
 
 
 async def form_of(request: web.Request) -> Mapping[str, str]:
-    """The fields that were sent; the last of one name counts. Raises ProblemError."""
+    """Return the fields of a form; the last value of a name wins. Raises ProblemError."""
     if FORM not in request:
         body = await _sent(request)
         try:
             pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
         except ValueError:
             raise ProblemError(
-                422, "invalid form", "the form cannot be read", "send it from the page"
+                422, "invalid form", "the form cannot be parsed", "submit the form from the page"
             ) from None
         request[FORM] = Fields(dict(pairs))
     return request[FORM].all
 
 
 async def _sent(request: web.Request) -> bytes:
-    """The body, of which no more is read than a form may have. Raises ProblemError."""
+    """Return the body, reading at most `MAX_FORM` bytes. Raises ProblemError."""
     if (request.content_length or 0) > MAX_FORM:
         raise _TOO_LARGE
-    # A copy: whoever reads a request's body cannot clone it any more.
+    # Clone the request: aiohttp cannot clone it after the body has been read.
     copy = request.clone(client_max_size=MAX_FORM)
     try:
         return await body_of(copy, FORM_TYPE)
@@ -63,25 +63,27 @@ async def _sent(request: web.Request) -> bytes:
 
 
 _TOO_LARGE = ProblemError(
-    413, "too large", f"the form has more than {MAX_FORM:,} bytes", "write less into it"
+    413, "too large", f"the form has more than {MAX_FORM:,} bytes", "shorten the fields"
 )
 
 
 async def check_form(request: web.Request, sessions: Sessions) -> None:
-    """Go on only where a page of ours has the browser send this. Raises ProblemError.
+    """Require that a form was sent from a page of this daemon. Raises ProblemError.
 
-    A cookie alone is no proof: pages that others serve from this host, on another port, are of the
-    same site, and browsers send it for them too.
+    The cookie alone proves nothing: browsers also send it with forms of pages on other ports of
+    this host, which count as the same site.
     """
     check_site(request)
     if not sessions.is_ours(request, (await form_of(request)).get(SEAL, "")):
         raise ProblemError(
-            403, "not from our page", "the form is of another session, or another's page",
-            "open the page anew and send it again",
+            403, "not from our page", "the form belongs to another session or another site",
+            "reload the page and submit the form again",
         )  # fmt: skip
 
 
 def check_site(request: web.Request) -> None:
-    """Refuse what another site, or another port of this one, has a browser send."""
+    """Refuse requests that a page of another origin makes the browser send. Raises ProblemError."""
     if request.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
-        raise ProblemError(403, "not from our page", "another site sends it", "open the page here")
+        raise ProblemError(
+            403, "not from our page", "the request comes from another site", "open the page here"
+        )

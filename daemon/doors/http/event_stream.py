@@ -1,4 +1,4 @@
-"""`/v1/events`: what happened, in pages, or as it happens (server-sent events)."""
+"""`/v1/events`: pages of past events, and a stream of new ones (server-sent events)."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ SSE = "text/event-stream"
 Seq = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 
 QUERY = (
-    Parameter("after", Seq, "Only events after this one; a stream without it begins now."),
-    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Of a page.", default=PAGE),
+    Parameter("after", Seq, "Only events after this number; default of a stream: from now on."),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Page size.", default=PAGE),
 )
-LAST = Parameter("Last-Event-ID", Seq, "As `after`, sent by browsers that resume.", "header")
+LAST = Parameter("Last-Event-ID", Seq, "As `after`; browsers send it on reconnect.", "header")
 
 _encode = msgspec.json.Encoder().encode
 
 
 class EventRoutes:
-    """Pages and streams."""
+    """Handlers of event pages and streams."""
 
     def __init__(self, service: Service, gate: TokenAuth) -> None:
-        """Serve this, to those whom the gate lets in as long as they read."""
+        """Serve the events of a service; `gate` re-checks the token while a stream is open."""
         self._service, self._gate = service, gate
         self._readers: dict[asyncio.Task[object], Principal] = {}
         self._closed = False
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
                 "GET", "/v1/events", Rule.VIEW, self.events,
-                "Events after one: a page, or, with Accept: text/event-stream, all to come.",
+                "Events after a number: a page, or with Accept: text/event-stream a stream.",
                 {200: EventPage}, parameters=(*QUERY, LAST), refusals=(422,), stream=True,
             )
         ]  # fmt: skip
 
     async def events(self, request: web.Request) -> web.StreamResponse:
-        """A page, or a stream."""
+        """Return a page or a stream, depending on the Accept header."""
         asked = query_of(request, QUERY)
         resumed = _resumed(request)
         after = resumed if asked["after"] is None else asked["after"]
@@ -109,32 +109,32 @@ class EventRoutes:
             if not self._closed:
                 raise
             reader.uncancel()
-            with suppress(ConnectionError):  # the reader may be gone, which shows when it is told
+            with suppress(ConnectionError):  # the client may have disconnected
                 await response.write_eof()
         except (TimeoutError, ConnectionError):
             if request.transport is not None:
-                request.transport.abort()  # it does not read; it resumes by Last-Event-ID
+                request.transport.abort()  # the client does not read; it resumes by Last-Event-ID
         finally:
             self._readers.pop(reader, None)
         return response
 
     def _make_sure_of_room(self, who: Principal) -> None:
-        """Raises ProblemError where there is none. O(readers)."""
+        """Raise ProblemError if the limit of streams is reached. O(readers)."""
         why, others = "", who.role is not Role.OPERATOR
         names = [each.name for each in self._readers.values() if each.role is not Role.OPERATOR]
         if others and names.count(who.name) >= READERS_EACH:
-            why = f"{READERS_EACH} follow already with the token {who.name}"
+            why = f"{READERS_EACH} streams are open with token {who.name}"
         elif others and len(names) >= MAX_READERS - READERS_KEPT:
-            why = f"{len(names)} follow already"
+            why = f"{len(names)} streams are open"
         elif len(self._readers) >= MAX_READERS:
-            why = f"{MAX_READERS} follow already"
+            why = f"{MAX_READERS} streams are open"
         if why:
             raise ProblemError(
-                503, "too many readers", why, "end one of them", headers={"Retry-After": "10"}
+                503, "too many readers", why, "close one of them", headers={"Retry-After": "10"}
             )
 
     async def close(self, app: web.Application) -> None:
-        """Nobody follows any more: they come back to whoever serves next."""
+        """End all streams; clients reconnect to the next leader."""
         self._closed = True
         for reader in self._readers:
             reader.cancel()
@@ -147,17 +147,19 @@ async def _feed(
     who: Principal,
     still: Callable[[], bool],
 ) -> None:
-    """Send somebody what happens until nothing more will, or it may not come in any more.
+    """Send events to one client until the notices end or its token is no longer valid.
 
-    The number that comes first has a reader resume there who was cut off before the first event.
-    Raises TimeoutError for a reader that is slow.
+    The id sent first lets a client resume that is disconnected before its first event.
+    Raises TimeoutError if the client does not read for `SLOW_READER` seconds.
     """
     following: asyncio.Task[Notice | None] | None = None
     try:
-        await _send(response, b": after a cut, resume with Last-Event-ID\nid: %d\n\n" % after)
+        await _send(response, b": resume with Last-Event-ID\nid: %d\n\n" % after)
         spoke = monotonic()
         while still():
-            if (silent := monotonic() - spoke) >= HEARTBEAT:  # much may be for others
+            if (
+                silent := monotonic() - spoke
+            ) >= HEARTBEAT:  # all recent events may be invisible to it
                 await _send(response, b": alive\n\n")
                 spoke, silent = monotonic(), 0.0
             following = following or asyncio.ensure_future(_next(notices))
@@ -187,7 +189,7 @@ async def _send(response: web.StreamResponse, data: bytes) -> None:
 
 
 def line(notice: Notice) -> bytes:
-    """A notice as one server-sent event."""
+    """Encode a notice as one server-sent event."""
     body = _encode(_event(notice))
     return b"id: %d\nevent: %b\ndata: %b\n\n" % (notice.seq, notice.kind.encode(), body)
 
@@ -199,7 +201,7 @@ def _event(notice: Notice) -> EventView:
 
 
 def _resumed(request: web.Request) -> int | None:
-    """What a reader has seen already. Raises ProblemError where it is no number."""
+    """Return the Last-Event-ID of a request. Raises ProblemError if it is not a number."""
     said = request.headers.get("Last-Event-ID")
     if said is None:
         return None

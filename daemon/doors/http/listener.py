@@ -1,7 +1,7 @@
-"""The door itself: connections, how many there may be, and what is said to those who send no HTTP.
+"""Accept HTTP connections, limit their number, and answer requests that are not valid HTTP.
 
-Descriptors are what everything else lives on too: the journal, jobs, webhooks. So at most half of
-them go to whoever connects, and who has sent nothing is the first to make room.
+The journal, jobs and webhooks need file descriptors too. So clients get at most half of them, and a
+connection that has sent nothing is closed first to make room.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from daemon.runtime.rate_limit import TokenBucket
 from daemon.wire.problems import ProblemError
 
 MAX_CONNECTIONS = 1000
-"""At a time, and at most half of the files that the process may have open: ten for each reader of
-events, some MB."""
+"""Maximum number of connections; also at most half of the process's file limit. Ten for each event
+stream, a few MB of memory."""
 
 HEAD_WITHIN = 10.0
-"""Seconds within which a connection is to have sent its first request's head; as much is given for
-agreeing on encryption before. A slow link takes one or two."""
+"""Seconds for a connection to send the head of its first request, and before that for the TLS
+handshake. A slow link needs one or two."""
 
 TOLD_EVERY = 60.0
-"""Seconds between two lines in the log on connections that had to go."""
+"""Minimum seconds between two log lines about closed connections."""
 
 GOODBYE = 5.0
-"""Seconds that requests under way have to end in when the daemon stops."""
+"""Seconds that running requests get to finish when the daemon stops."""
 
 
 class Connection(web.RequestHandler):
-    """One connection."""
+    """One HTTP connection."""
 
     def __init__(self, server: web.Server, gone: Callable[[Connection], None]) -> None:
-        """Tell `gone` when it is over."""
+        """Create a connection that calls `gone` when it is closed."""
         super().__init__(
             server,
             loop=asyncio.get_running_loop(),
-            access_log=None,  # type: ignore[arg-type]  # so it keeps none
-            auto_decompress=False,  # 2 MB may be 2 GiB, unpacked before anybody asks who sent them
+            access_log=None,  # type: ignore[arg-type]  # None disables the access log
+            auto_decompress=False,  # before authentication, 2 MB could inflate to 2 GiB
         )
         self._gone = gone
         self._limit: asyncio.TimerHandle | None = None
@@ -52,21 +52,21 @@ class Connection(web.RequestHandler):
 
     @property
     def stranger(self) -> bool:
-        """Whether it never sent a whole head."""
+        """Whether the connection has never sent a complete request head."""
         return not self._request_count
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is being answered."""
+        """Whether no request is in progress."""
         return not self._request_in_progress
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to wait for the first request."""
+        """Start the timer for the first request."""
         super().connection_made(transport)
         self._limit = self._loop.call_later(HEAD_WITHIN, self._look)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Make room."""
+        """Stop the timer and unregister."""
         if self._limit is not None:
             self._limit.cancel()
         super().connection_lost(exc)
@@ -77,7 +77,7 @@ class Connection(web.RequestHandler):
             self.leave()
 
     def leave(self) -> None:
-        """At once."""
+        """Close the connection immediately."""
         if isinstance(self.transport, asyncio.Transport):
             self.transport.abort()
         elif self.coming is not None:
@@ -90,37 +90,37 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Neither answer nor log say what was sent: the line that is wrong may hold a token."""
+        """Answer without quoting the request, in response and log: a bad line may hold a token."""
         write = log().debug if status < 500 else log().error
         write("refused request", status=status, kind=type(exc).__name__)
         if request.writer.output_size > 0:
-            raise ConnectionError("the answer has begun already")
+            raise ConnectionError("the response has already started")
         response = (_NO_HTTP if status < 500 else _FAILED).response()
         response.force_close()
         return response
 
     def log_exception(self, *args: Any, **kw: Any) -> None:
-        """As `handle_error`: of which kind it is."""
+        """Log only the type of an error, for the same reason as in `handle_error`."""
         log().error("a connection failed", kind=type(kw.get("exc_info")).__name__)
 
 
 _NO_HTTP = ProblemError(
-    400, "no HTTP", "the request's head, or its body's form, is not as HTTP has it",
-    "look for characters that are none, like a line break at the end of a token",
+    400, "invalid HTTP", "the head or the body of the request is not valid HTTP",
+    "check for stray characters, such as a line break at the end of a token",
 )  # fmt: skip
 _FAILED = ProblemError(
-    500, "internal error", "the daemon failed to answer", "look into its log, and report it"
+    500, "internal error", "the daemon failed to answer", "see its log, and report the defect"
 )
 
 
 class Listener:
-    """Takes connections on an address, until `cleanup`."""
+    """Accept connections on a bound socket until `cleanup`."""
 
     def __init__(
         self, runner: web.AppRunner, bound: socket.socket, tls: Certificate | None
     ) -> None:
-        """Encrypted if there is a certificate; the runner is set up."""
-        assert runner.server is not None, "it is set up first"
+        """Start to accept connections, with TLS if there is a certificate."""
+        assert runner.server is not None, "the runner is set up"
         self._runner, self._server, self._bound, self._tls = runner, runner.server, bound, tls
         self._inside: dict[Connection, None] = {}
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
@@ -129,7 +129,7 @@ class Listener:
         self._taking = asyncio.create_task(self._take())
 
     async def cleanup(self) -> None:
-        """Take nobody any more; requests under way have a moment."""
+        """Stop accepting, and give running requests `GOODBYE` seconds to finish."""
         self._taking.cancel()
         await asyncio.wait([self._taking])
         self._bound.close()
@@ -144,7 +144,7 @@ class Listener:
         while True:
             try:
                 taken, _ = await loop.sock_accept(self._bound)
-            except OSError as error:  # the machine, or all else here, has no room left
+            except OSError as error:  # out of file descriptors or memory
                 self._tell(str(error.strerror))
                 await asyncio.sleep(PROBE_EVERY)
                 continue
@@ -154,29 +154,29 @@ class Listener:
                 visitor.coming = asyncio.create_task(self._let_in(visitor, taken))
             else:
                 taken.close()
-            await asyncio.sleep(0)  # others have their turn, however many come
+            await asyncio.sleep(0)  # yield to the event loop even under a flood of connections
 
     def _room(self) -> bool:
-        """Whether one more may come; who sent nothing goes for it, or else who asks nothing."""
+        """Make room for one connection: close one that has sent nothing, else an idle one."""
         if len(self._inside) < self._most:
             return True
         goes = next((each for each in self._inside if each.stranger), None)
         goes = goes or next((each for each in self._inside if each.idle), None)
-        self._tell("so many are open, and of the others nothing is asked")
+        self._tell("the limit is reached")
         if goes is not None:
             self._gone(goes)
             goes.leave()
         return goes is not None
 
     async def _let_in(self, visitor: Connection, taken: socket.socket) -> None:
-        """Agree on encryption, if there is to be any."""
+        """Run the TLS handshake, if there is a certificate, and start the protocol."""
         context = None if self._tls is None else self._tls.context
         within = None if context is None else HEAD_WITHIN
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: visitor, taken, ssl=context, ssl_handshake_timeout=within
             )
-        except OSError:  # it is gone, or speaks something else
+        except OSError:  # the client has disconnected or does not speak TLS
             self._gone(visitor)
         except BaseException:
             self._gone(visitor)
@@ -199,7 +199,7 @@ class Listener:
 async def listen(
     app: web.Application, bound: socket.socket, tls: Certificate | None = None
 ) -> Listener:
-    """Serve from now on, encrypted if there is a certificate, until `cleanup`."""
+    """Serve an application on a bound socket, with TLS if there is a certificate."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=GOODBYE)
     await runner.setup()
     return Listener(runner, bound, tls)

@@ -1,4 +1,4 @@
-"""What a daemon answers that does not serve yet: that it lives, whether it may act, why no more."""
+"""HTTP application of a daemon that does not serve yet: a standby, or one that is recovering."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RETRY = {"Retry-After": "1"}
 def waiting(
     why: Callable[[], ProblemError], leads: Callable[[], tuple[bool, int]]
 ) -> web.Application:
-    """`why` is the answer to whatever else it is asked; `leads`: whether it may act, the epoch."""
+    """Answer health and metrics. `why` answers all else; `leads` returns leadership and epoch."""
 
     async def health(_: web.Request) -> web.Response:
         body = msgspec.json.encode(Health("ok", time.time()))

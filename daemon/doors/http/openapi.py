@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, from the table of operations and the schemas of what goes over it."""
+"""Generate the OpenAPI 3.1 document from the operations and the wire structs."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from daemon.wire.webhooks import Again
 from sia import __version__
 
 ALWAYS = (400, 401, 403, 429, 500, 503)
-"""Problems that every operation may answer with, but those that are open to all."""
+"""Problem statuses of every operation that requires a token."""
 
 OPTIONAL = (ReasonRequest, Again)
-"""Bodies that may be left out."""
+"""Bodies that a client may omit."""
 
 OpenApiDocument = dict[str, Any]
 
 
 def document(operations: Iterable[Operation]) -> OpenApiDocument:
-    """All operations, as the world describes them."""
+    """Return the OpenAPI document of these operations."""
     made = [*operations]
     kinds = {kind for operation in made for kind in _structs(operation)} | {ProblemDetails}
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     _, schemas = msgspec.json.schema_components(ordered, ref_template=REF)
-    for schema in schemas.values():  # people outside know no paper's sections
+    for schema in schemas.values():  # drop references to sections of the design
         schema["description"] = re.sub(r" \(§[^)]*\)", "", schema["description"])
     paths: dict[str, OpenApiDocument] = {}
     for operation in made:
@@ -44,7 +44,7 @@ def document(operations: Iterable[Operation]) -> OpenApiDocument:
         "info": {
             "title": "SIA",
             "version": __version__,
-            "description": "Pools of GPUs that lend to each other what nobody will need.",
+            "description": "Scheduler for pools of GPUs that lend idle GPUs to each other.",
         },
         "security": [{"token": []}],
         "paths": paths,
@@ -58,8 +58,8 @@ def document(operations: Iterable[Operation]) -> OpenApiDocument:
 TOKEN = {
     "type": "http",
     "scheme": "bearer",
-    "description": "A token of a viewer, a submitter, an admin or an operator: each may do what "
-    "has its rule (x-sia-rule: view, submit, admin, operate), or one before that.",
+    "description": "Token of a viewer, submitter, admin or operator. Each role has the rules of "
+    "the roles before it (x-sia-rule: view, submit, admin, operate).",
 }
 
 REF = "#/components/schemas/{name}"

@@ -1,4 +1,4 @@
-"""What can be asked for: one table, from which both routes and OpenAPI document are made."""
+"""Table of the HTTP operations, from which the routes and the OpenAPI document are built."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON = "application/json"
 
 
 class Parameter(NamedTuple):
-    """Of a query, a path or a header; `kind` is a type that msgspec knows."""
+    """A query, path or header parameter; `kind` is a type that msgspec can convert to."""
 
     name: str
     kind: Any
@@ -32,8 +32,8 @@ class Parameter(NamedTuple):
 
 
 Target = Literal["", "job", "pool", "body"]
-"""What an operation is done to, and so whose pool has to allow it: nothing of a pool; the job or
-the pool that its path names; what its body names, at which its handler looks."""
+"""The object whose pool decides about permission: none; the job or pool in the path; or the objects
+in the body, which the handler checks."""
 
 
 class Operation(NamedTuple):
@@ -42,34 +42,34 @@ class Operation(NamedTuple):
     method: str
     path: str
     rule: Rule
-    """Who may do it."""
+    """Permission that the caller needs."""
     handler: Handler
     about: str
     answers: Mapping[int, Any]
-    """Types by status; None for no body, a string for text of that content type."""
+    """Body type by status; None: no body; a string: text of that content type."""
     body: Any = None
     parameters: tuple[Parameter, ...] = ()
     refusals: tuple[int, ...] = ()
-    """Statuses of problems, besides those that all have."""
+    """Problem statuses in addition to `openapi.ALWAYS`."""
     stream: bool = False
-    """Whether it may answer with server-sent events as well."""
+    """Whether the operation can also answer with server-sent events."""
     of: Target = ""
 
 
 INSTEAD = web.RequestKey("instead", bytes)
-"""A body instead of the one that was sent, where a page asks for somebody."""
+"""A body that replaces the request's, when a page calls the API for a user."""
 
 
 async def body_of(request: web.Request, kind: str = JSON) -> bytes:
-    """The body of this content type, if it comes soon enough. Raises ProblemError.
+    """Return the body, which must have this content type. Raises ProblemError.
 
-    A body without a content type is taken for what it should be.
+    A body without a content type is accepted.
     """
     if INSTEAD in request:
         return request[INSTEAD]
-    if "Content-Encoding" in request.headers:  # the door unpacks nothing
+    if "Content-Encoding" in request.headers:  # decompression is disabled: see `Connection`
         raise ProblemError(
-            415, "compressed", "the body comes with a Content-Encoding", "send it as it is"
+            415, "compressed", "the body has a Content-Encoding", "send it uncompressed"
         )
     if "Content-Type" in request.headers and request.can_read_body:
         _check_type(request, kind)
@@ -78,18 +78,18 @@ async def body_of(request: web.Request, kind: str = JSON) -> bytes:
             return await request.read()
         async with asyncio.timeout(BODY_WITHIN):
             return await request.read()
-    except (aiohttp.ClientError, ConnectionError):  # nobody reads the answer
+    except (aiohttp.ClientError, ConnectionError):  # the client will not get this answer
         raise ProblemError(
-            400, "cut off", "the connection ended before the body did", "send all of it"
+            400, "cut off", "the connection ended before the end of the body", "send the whole body"
         ) from None
     except TimeoutError:
         raise ProblemError(
-            408, "too slow", f"the body was not there within {BODY_WITHIN:g} s", "send it at once"
+            408, "too slow", f"the body took more than {BODY_WITHIN:g} s", "send it faster"
         ) from None
 
 
 def _check_type(request: web.Request, kind: str) -> None:
-    """Raises ProblemError for a content type or a charset that is not read here."""
+    """Raise ProblemError for an unsupported content type or charset."""
     said = request.headers["Content-Type"][:MAX_SHOWN]
     if request.content_type != kind:
         raise ProblemError(
@@ -102,12 +102,12 @@ def _check_type(request: web.Request, kind: str) -> None:
 
 
 def query_of(request: web.Request, parameters: tuple[Parameter, ...]) -> dict[str, Any]:
-    """The parameters of a query, all of them, by name. Raises ProblemError for wrong ones."""
+    """Convert the query parameters, with defaults, by name. Raises ProblemError."""
     given = request.query
     known = {p.name: p for p in parameters if p.where == "query"}
-    there = f"there is {', '.join(known) or 'none'}"
+    there = f"known: {', '.join(known) or 'none'}"
     unknown = [name for name in given if name not in known]
-    errors = [FieldProblem(name, "is unknown", there) for name in unknown]
+    errors = [FieldProblem(name, "is not a known parameter", there) for name in unknown]
     values = {name: _value(parameter, given, errors) for name, parameter in known.items()}
     if errors:
         detail = "; ".join(f"{e.pointer}: {e.detail}; {e.mend}" for e in errors[:3])
@@ -116,7 +116,7 @@ def query_of(request: web.Request, parameters: tuple[Parameter, ...]) -> dict[st
 
 
 def _value(parameter: Parameter, given: Mapping[str, str], errors: list[FieldProblem]) -> Any:
-    """A parameter, by default where it is not given or wrong, which goes to the errors."""
+    """Convert a parameter; on error return the default and add a problem to `errors`."""
     value = given.get(parameter.name)
     if value is None:
         return parameter.default
@@ -132,7 +132,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """A value as JSON."""
+    """Return a JSON response."""
     return web.Response(
         body=_encode(value), status=status, content_type=JSON, headers=headers or None
     )

@@ -1,10 +1,10 @@
-"""Sessions of browsers: sealed into their cookies, and kept nowhere.
+"""Browser sessions, stored only in signed cookies.
 
-A cookie carries the digest of the token that was typed in, how often that token's sessions had been
-ended by then, until when it counts, and a seal that only the daemon can make. So it is looked up as
-tokens are (revoked is revoked at once), lasts over a restart, and says nothing by which the token
-could be found. It is sent to pages alone: the API takes tokens in a header, which no other site can
-have a browser send.
+A cookie carries the digest of the token typed in, how often that token's sessions had been ended,
+the expiry time, and an HMAC. The daemon looks the digest up like a token, so revocation takes
+effect at once and sessions survive a restart. The token cannot be derived from the cookie. Only
+pages accept cookies. The API requires a token in a header, which another site cannot make a browser
+send.
 """
 
 from __future__ import annotations
@@ -16,37 +16,37 @@ from typing import Final, NamedTuple
 from aiohttp import web
 
 UI = "/ui"
-"""Below it are the pages."""
+"""Path prefix of the pages."""
 
 LASTS = 12 * 3600.0
-"""Seconds that a session lasts: a working day; a cookie that was copied is worth no more."""
+"""Lifetime of a session in seconds: a working day, which limits the use of a stolen cookie."""
 
 MOST = 500
-"""Characters of a cookie of ours, at most; longer ones are nobody's."""
+"""Maximum characters of a session cookie; longer cookies are ignored."""
 
 
 class Session(NamedTuple):
-    """What a cookie of ours says."""
+    """Contents of a session cookie."""
 
     digest: str
-    """Of the token that was typed in."""
+    """Digest of the token that was typed in."""
     life: int
-    """How often all sessions of that token had been ended before."""
+    """How often all sessions of that token had been ended when this session began."""
 
 
 class Sessions:
-    """Makes cookies, and believes those alone that it has made."""
+    """Creates and verifies session cookies."""
 
     def __init__(self, token: str, cluster: str, *, secure: bool = False) -> None:
-        """By the machine's own token: a new one ends all sessions. `secure`: by TLS alone."""
+        """Derive the keys from the machine's token: a new one ends all sessions."""
         key = _bytes(token)
         self._key: Final = hmac.digest(key, b"sia session 2", "sha256")
         self._forms: Final = hmac.digest(key, b"sia form", "sha256")
-        # Of that prefix browsers take one by TLS alone: nobody without puts another in its place.
+        # Browsers accept this prefix only over TLS, so a plain-HTTP page cannot replace the cookie.
         self._name, self._secure = f"{'__Secure-' if secure else ''}sia_{cluster}", secure
 
     def begin(self, response: web.Response, session: Session) -> None:
-        """Have a browser be known by this."""
+        """Set the session cookie."""
         body = f"{session.digest}.{session.life}.{int(time.time() + LASTS)}"
         response.set_cookie(
             self._name, f"{body}.{self._seal(body)}", path=UI, httponly=True, samesite="Strict",
@@ -54,19 +54,19 @@ class Sessions:
         )  # fmt: skip
 
     def end(self, response: web.Response) -> None:
-        """Have it forget."""
+        """Delete the session cookie."""
         response.del_cookie(
             self._name, path=UI, httponly=True, samesite="Strict", secure=self._secure
         )
 
     def said(self, request: web.Request) -> str:
-        """The cookie that came with a request, for pages; empty without one."""
+        """Return the session cookie of a request for a page, or ""."""
         if not request.path.startswith(UI + "/"):
             return ""
         return request.cookies.get(self._name, "")[:MOST]
 
     def read(self, cookie: str) -> Session | None:
-        """What a cookie of ours stands for; None where it is forged or over."""
+        """Verify a cookie; return None if it is forged or has expired."""
         body, _, seal = cookie.rpartition(".")
         if not hmac.compare_digest(_bytes(seal), _bytes(self._seal(body))):
             return None
@@ -74,12 +74,12 @@ class Sessions:
         return Session(digest, int(life)) if time.time() < int(until) else None
 
     def form(self, request: web.Request) -> str:
-        """What a form of this session carries, so that no other page can send it."""
+        """Return the CSRF token for the forms of this session, or "" without a session."""
         cookie = self.said(request)
         return hmac.digest(self._forms, _bytes(cookie), "sha256").hex() if cookie else ""
 
     def is_ours(self, request: web.Request, form: str) -> bool:
-        """Whether a form that came with a session was on a page of ours."""
+        """Return whether a form carries the CSRF token of its session."""
         wanted = self.form(request)
         return bool(wanted) and hmac.compare_digest(_bytes(form), _bytes(wanted))
 
@@ -88,5 +88,5 @@ class Sessions:
 
 
 def _bytes(text: str) -> bytes:
-    """Headers may hold bytes that are no text."""
+    """Encode text from headers, which may hold bytes that are not UTF-8."""
     return text.encode("utf-8", "surrogateescape")

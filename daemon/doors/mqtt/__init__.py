@@ -1,1 +1,1 @@
-"""The daemon on an MQTT bus: jobs and commands come in, events and states go out."""
+"""MQTT interface: jobs and commands come in, events and pool states go out."""

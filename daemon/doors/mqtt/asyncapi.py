@@ -1,4 +1,4 @@
-"""The AsyncAPI 3.0 document, from a table of topics and the schemas of what goes over them."""
+"""Generate the AsyncAPI 3.0 document from a table of channels and the message structs."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ TEXT = "text/plain"
 
 
 class Channel(NamedTuple):
-    """One kind of topic, and what the daemon does with it."""
+    """A kind of topic, and whether the daemon sends or receives on it."""
 
     name: str
     topic: str
     action: Literal["send", "receive"]
     rule: Rule
-    """Who may be at its other end, as tokens have it over HTTP; the broker's ACL is to say so."""
+    """Permission of the other side, as over HTTP. The broker's ACL must enforce it."""
     about: str
     kinds: tuple[Any, ...]
     retain: bool = False
     reply: str = ""
-    """The channel of answers."""
+    """Name of the channel for replies."""
 
 
 POOL = f"{ROOT}/{{cluster}}/pool/{{pool}}"
@@ -43,59 +43,59 @@ MANAGER = f"{ROOT}/{{cluster}}/manager"
 CHANNELS = (
     Channel(
         "submit", f"{POOL}/submit", "receive", Rule.SUBMIT,
-        "Jobs for the pool: one, a list, or as a batch over HTTP. Acknowledged once durable.",
+        "Jobs to submit: one, a list, or a batch as over HTTP. Acknowledged once durable.",
         (schemas.PoolJob, list[schemas.PoolJob], schemas.PoolJobs), reply="reply",
     ),
     Channel(
-        "cmd", f"{POOL}/cmd", "receive", Rule.SUBMIT, "Changes of a job of the pool.",
+        "cmd", f"{POOL}/cmd", "receive", Rule.SUBMIT, "Commands for a job of the pool.",
         get_args(schemas.PoolCommand), reply="reply",
     ),
     Channel(
         "reply", f"{POOL}/reply/{{to}}", "send", Rule.SUBMIT,
-        "Answers, where a message gave such a topic as its response topic (MQTT 5).",
+        "Replies, sent if the message has a response topic of this form (MQTT 5).",
         (schemas.Reply,),
     ),
     Channel(
         "event", f"{POOL}/event", "send", Rule.VIEW,
-        "What happened in the pool: in order, each once or more; `seq` grows. With seq 0: what was "
-        "refused, and what was known already.", (EventView,),
+        "Events of the pool, in order, at least once; `seq` grows. With seq 0: refused messages, "
+        "and submissions that were known already.", (EventView,),
     ),
     Channel(
         "poolState", f"{POOL}/state", "send", Rule.VIEW,
-        "What the pool has in use, at most once a second.",
+        "Usage of the pool, at most once a second.",
         (PoolView,), retain=True,
     ),
     Channel(
-        "state", f"{ROOT}/{{cluster}}/state", "send", Rule.VIEW, "Whether the daemon is there.",
+        "state", f"{ROOT}/{{cluster}}/state", "send", Rule.VIEW, "Whether the daemon is online.",
         (Literal["online", "offline"],), retain=True,
     ),
     Channel(
         "order", f"{MANAGER}/order", "send", Rule.OPERATE,
-        "What an external cluster manager is to do.",
+        "Orders to an external cluster manager.",
         get_args(schemas.Order),
     ),
     Channel(
         "report", f"{MANAGER}/report", "receive", Rule.OPERATE,
-        "What an external cluster manager has seen.",
+        "Reports of an external cluster manager.",
         get_args(schemas.Report),
     ),
     Channel(
         "managerState", f"{MANAGER}/state", "receive", Rule.OPERATE,
-        "The heartbeat of an external cluster manager, and its last will.",
+        "Heartbeat and last will of an external cluster manager.",
         (schemas.ManagerState,), retain=True,
     ),
 )  # fmt: skip
-"""All topics; a test holds the daemon to them."""
+"""All channels; a test compares the daemon's topics with this table."""
 
 PARAMETERS = {
     "cluster": "mqtt.cluster of the daemon's configuration.",
-    "pool": "The pool's name; % / + # and control characters as %XX.",
-    "to": "Anything that the asker chose.",
+    "pool": "Name of the pool; % / + # and control characters as %XX.",
+    "to": "Any name chosen by the requester.",
 }
 
 
 def document(config: MqttConfig | None = None) -> AsyncApiDocument:
-    """All topics, as the world describes them; on this broker if one is known."""
+    """Return the AsyncAPI document, with the broker's address if one is configured."""
     kinds = [kind for channel in CHANNELS for kind in channel.kinds]
     structs = sorted({k for k in kinds if isinstance(k, type)}, key=_named)
     _, found = msgspec.json.schema_components(structs, ref_template=REF)
@@ -104,8 +104,8 @@ def document(config: MqttConfig | None = None) -> AsyncApiDocument:
         "info": {
             "title": "SIA",
             "version": __version__,
-            "description": "Pools of GPUs that lend to each other what nobody will need. "
-            f"QoS 1 throughout; messages to the daemon have {MAX_PAYLOAD:,} bytes at most.",
+            "description": "Scheduler for pools of GPUs that lend idle GPUs to each other. "
+            f"All messages use QoS 1; messages to the daemon have at most {MAX_PAYLOAD:,} bytes.",
         },
         "defaultContentType": "application/json",
         "servers": _servers(config),
@@ -126,7 +126,7 @@ def _servers(config: MqttConfig | None) -> AsyncApiDocument:
 
 
 def _named(kind: Any) -> str:
-    """A message's name."""
+    """Return the name of a message type."""
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return kind.__name__
     return "PoolJobList" if kind == list[schemas.PoolJob] else "Presence"

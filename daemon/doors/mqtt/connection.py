@@ -1,7 +1,7 @@
-"""One connection to a broker: acknowledges when it is told to, publishes many at a time, in order.
+"""One connection to a broker, with manual acknowledgements and pipelined publishing.
 
-`aiomqtt` acknowledges what has come as soon as it is queued, and waits for one publication at a
-time; both are other ways here, by what paho offers below it.
+`aiomqtt` acknowledges a message as soon as it is queued, and waits for each publication. This
+client acknowledges on request and keeps several publications in flight, through paho's API.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ from daemon.config.mqtt_limits import (
 from daemon.runtime.logs import log
 
 DENIED = 0x80
-"""Reasons from here on are refusals (MQTT 5)."""
+"""Reason codes from here on are failures (MQTT 5)."""
 
-HUNG_UP = "it hung up before it said anything; mqtt.tls may not be as it wants it"
+HUNG_UP = "the broker closed the connection without an answer; check mqtt.tls"
 
 TOO_LARGE = 0x95
-"""The reason for what is larger than the broker takes: it would hang up instead of saying so."""
+"""Reason code for a packet above the broker's limit. Sending it would close the connection."""
 
 Receive = Callable[[mqtt.MQTTMessage], None]
 
 
 class WireError(Exception):
-    """The connection is gone: what was not confirmed may not have come."""
+    """The connection is lost. Publications that were not confirmed may not have arrived."""
 
 
 class Wire(aiomqtt.Client):
-    """Connects on `async with`, which raises `aiomqtt.MqttError`. For one use.
+    """Connects on `async with`, which raises `aiomqtt.MqttError`. Use once.
 
     Args:
-        config: where and as whom.
-        name: the client's id; the broker keeps a session under it.
-        will: what the broker says of us when we are gone without a word.
-        receive: hears of each message, on the loop; must not raise.
-        may: asked right before anything goes out.
+        config: address and credentials of the broker.
+        name: client id; the broker keeps a session under it.
+        will: last will, published by the broker when the connection is lost.
+        receive: called for each message on the event loop; must not raise.
+        may: checked before each publication.
 
     Attributes:
-        most: Bytes of a packet that the broker takes.
+        most: Maximum packet size of the broker in bytes.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Wire(aiomqtt.Client):
         receive: Receive,
         may: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Nothing is connected yet. Raises OSError, ValueError where a file cannot be read."""
+        """Prepare a connection. Raises OSError or ValueError if a file cannot be read."""
         five = config.protocol == "5"
         super().__init__(
             config.host,
@@ -89,10 +89,10 @@ class Wire(aiomqtt.Client):
         self.five = five
         self.most = PROTOCOL_PACKET if five else MAX_PACKET
         self._receive, self._may = receive, may
-        self._read_publish = self._client._handle_publish  # noqa: SLF001  it has no other hook
+        self._read_publish = self._client._handle_publish  # noqa: SLF001  paho has no public hook
         self._client._handle_publish = self._take  # type: ignore[method-assign]  # noqa: SLF001
         self._readable = True
-        self._client.manual_ack_set(True)  # noqa: FBT003  paho's own
+        self._client.manual_ack_set(True)  # noqa: FBT003  paho's signature
         self._client.connect_timeout = TIMEOUT / 2
         self._disconnected.add_done_callback(_looked_at)
         self._unconfirmed: dict[int, asyncio.Future[int]] = {}
@@ -101,31 +101,31 @@ class Wire(aiomqtt.Client):
         self._failed = False
 
     def pause(self) -> None:
-        """Read nothing more for now: what comes waits at the broker."""
+        """Stop reading, so that messages queue up at the broker."""
         sock = self._client.socket()
         if sock is not None and not self._paused:
             self._paused = True
             self._loop.remove_reader(sock)
 
     def resume(self) -> None:
-        """Read on."""
+        """Continue to read."""
         sock = self._client.socket()
         if self._paused and sock is not None:
             self._paused = False
             self._loop.add_reader(sock, self._read)
-            self._read()  # TLS may have had more already
+            self._read()  # TLS may have buffered data
 
     def ack(self, mid: int, qos: int) -> None:
-        """A message that has come needs not come again."""
+        """Acknowledge a message, so that the broker does not send it again."""
         if qos and not self._disconnected.done():
             self._client.ack(mid, qos)
 
     async def send(
         self, topic: str, payload: bytes, *, retain: bool = False, with_: Properties | None = None
     ) -> asyncio.Future[int]:
-        """Publish with QoS 1, after what was sent before; waits only while too much is under way.
+        """Publish with QoS 1 in order; waits only if too many publications are in flight.
 
-        The future has the broker's reason (0x80 and above: it refused), or raises WireError.
+        The future returns the broker's reason code (0x80 and above: refused) or raises WireError.
         """
         size = OVERHEAD + len(topic.encode()) + len(payload)
         if size + (len(with_.pack()) if with_ else 0) > self.most:  # type: ignore[no-untyped-call]
@@ -135,7 +135,7 @@ class Wire(aiomqtt.Client):
         await self._room.acquire()
         if self._failed or self._disconnected.done() or not self._may():
             self._room.release()
-            raise WireError("not connected, or another daemon acts")
+            raise WireError("not connected, or another daemon is the leader")
         info = self._client.publish(topic, payload, 1, retain, with_)
         if info.rc != mqtt.MQTT_ERR_SUCCESS:
             self._room.release()
@@ -146,15 +146,15 @@ class Wire(aiomqtt.Client):
         return future
 
     def _seen(self, future: asyncio.Future[int]) -> None:
-        """Whether anybody waits for it or not, it was looked at."""
+        """Release a slot, and mark the exception as retrieved."""
         self._room.release()
         if not future.cancelled():
             future.exception()
 
     async def ended(self) -> BaseException | None:
-        """Wait for the end of the connection: why it ended, if it was not meant to.
+        """Wait for the end of the connection; return why it ended, or None if intended.
 
-        One over which nothing is confirmed any more is ended.
+        A connection on which the oldest publication stays unconfirmed for `TIMEOUT` is closed.
         """
         before = None
         while not self._disconnected.done():
@@ -166,35 +166,36 @@ class Wire(aiomqtt.Client):
         return self._disconnected.exception()
 
     async def leave(self) -> None:
-        """Disconnect, if the broker hears of it soon; one that is being made comes to nothing."""
+        """Disconnect within `FAREWELL` seconds, and abort a connection attempt."""
         self._fail()
         if _came(self._connected):
             with suppress(aiomqtt.MqttError, TimeoutError):
                 async with asyncio.timeout(FAREWELL):
                     await self.__aexit__(None, None, None)
-        self._client._sock_close()  # noqa: SLF001  the broker may not know that it ended
+        self._client._sock_close()  # noqa: SLF001  the attempt may still be in progress
 
     def _fail(self) -> None:
-        """Whoever waits for a confirmation, or to send, waits no longer."""
+        """Fail all pending publications."""
         self._failed = True
         for future in self._unconfirmed.values():
             if not future.done():
-                future.set_exception(WireError("the connection is gone"))
+                future.set_exception(WireError("the connection is lost"))
         self._unconfirmed.clear()
 
     def drop(self) -> None:
-        """End the connection, so that what was not acknowledged comes again."""
+        """Close the connection, so that the broker resends what was not acknowledged."""
         if not self._disconnected.done():
             self._disconnected.set_exception(WireError("dropped"))
 
     def _on_socket_open(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
-        """As `aiomqtt` does, but that reading can be paused. In the thread that connects.
+        """Register the socket as `aiomqtt` does, but so that reading can be paused.
 
-        It may come to it after we left: then the broker must not hear that this client is there.
+        Runs on the connecting thread, possibly after `leave`. Then the socket must be closed before
+        the broker sees this client id connected.
         """
         if self._failed:
             sock.close()
-            raise OSError("nobody waits for it any more")
+            raise OSError("the connection attempt was cancelled")
         self._loop.call_soon_threadsafe(self._begin, sock)
 
     def _begin(self, sock: Any) -> None:
@@ -203,7 +204,7 @@ class Wire(aiomqtt.Client):
             self._misc_task = self._loop.create_task(self._misc_loop())
 
     def _on_socket_register_write(self, client: mqtt.Client, userdata: Any, sock: Any) -> None:
-        """As `aiomqtt` does, but that the socket may be gone when it comes to it. In any thread."""
+        """Register as `aiomqtt` does, on any thread; the socket may be closed by then."""
         self._loop.call_soon_threadsafe(self._write_on, sock)
 
     def _write_on(self, sock: Any) -> None:
@@ -211,13 +212,13 @@ class Wire(aiomqtt.Client):
             self._loop.add_writer(sock, self._write)
 
     def _is(self, sock: object) -> bool:
-        """Whether it is still ours; else it is closed, and its number may be another's."""
+        """Return whether a socket is still ours; a closed one's number may have been reused."""
         return sock is self._client.socket()
 
     def _write(self) -> None:
         try:
             self._client.loop_write()
-        except Exception as error:  # noqa: BLE001  whatever it is, the connection is no use
+        except Exception as error:  # noqa: BLE001  any error makes the connection unusable
             if not self._disconnected.done():
                 self._disconnected.set_exception(error)
 
@@ -228,7 +229,7 @@ class Wire(aiomqtt.Client):
                 sock = self._client.socket()
                 if not getattr(sock, "pending", int)():
                     return
-        except Exception as error:  # noqa: BLE001  whatever it is, the connection is no use
+        except Exception as error:  # noqa: BLE001  any error makes the connection unusable
             if not self._disconnected.done():
                 self._disconnected.set_exception(error)
 
@@ -242,7 +243,7 @@ class Wire(aiomqtt.Client):
     ) -> None:
         most = getattr(properties, "ReceiveMaximum", WINDOW)
         self.most = getattr(properties, "MaximumPacketSize", self.most)
-        if most < WINDOW:  # more would have the broker hang up
+        if most < WINDOW:  # exceeding the limit would make the broker disconnect
             self._room = asyncio.Semaphore(most)
         super()._on_connect(client, userdata, flags, reason_code, properties)
 
@@ -254,13 +255,13 @@ class Wire(aiomqtt.Client):
         reason_code: ReasonCode,
         properties: Properties | None = None,
     ) -> None:
-        if not self._connected.done():  # `aiomqtt` would wait until its time is up
+        if not self._connected.done():  # `aiomqtt` would wait for its timeout
             self._connected.set_exception(aiomqtt.MqttError(HUNG_UP))
-            self._connected.exception()  # perhaps nobody waits for it any more
+            self._connected.exception()  # mark as retrieved: nobody may be waiting
         super()._on_disconnect(client, userdata, flags, reason_code, properties)
 
     def _take(self) -> MQTTErrorCode:
-        """A message has come. What paho cannot read is dropped: else it came again for ever."""
+        """Handle a packet. A malformed one is dropped, or the broker would resend it forever."""
         self._readable = False
         try:
             return self._read_publish()
@@ -271,9 +272,7 @@ class Wire(aiomqtt.Client):
             body = bytes(packet["packet"])
             end = 2 + int.from_bytes(body[:2])
             topic = body[2:end].decode(errors="replace")
-            log().warning(
-                "message that is no MQTT dropped", topic=topic[:200], why=str(error)[:200]
-            )
+            log().warning("malformed MQTT message dropped", topic=topic[:200], why=str(error)[:200])
             qos = packet["command"] >> 1 & 3
             self.ack(int.from_bytes(body[end : end + 2]), qos)
             return MQTTErrorCode.MQTT_ERR_SUCCESS
@@ -296,18 +295,18 @@ class Wire(aiomqtt.Client):
 
 
 def _came(connected: asyncio.Future[None]) -> bool:
-    """Whether the broker has let us in."""
+    """Return whether the broker accepted the connection."""
     return connected.done() and not connected.cancelled() and connected.exception() is None
 
 
 def _looked_at(future: asyncio.Future[Any]) -> None:
-    """Whether anybody asks for it or not."""
+    """Mark a future's exception as retrieved."""
     if not future.cancelled():
         future.exception()
 
 
 def _asked() -> Properties:
-    """What a broker is to heed: how much may be under way, and how long it waits for us."""
+    """Return the CONNECT properties: receive window, session expiry and packet size."""
     asked = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     asked.ReceiveMaximum = UNACKNOWLEDGED
     asked.SessionExpiryInterval = SESSION

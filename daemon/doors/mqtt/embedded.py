@@ -1,6 +1,6 @@
-"""A broker in the daemon itself, for a first try: on the loopback, for whoever is on this machine.
+"""An MQTT broker inside the daemon for trying out MQTT, on the loopback interface.
 
-It keeps nothing beyond its life: what is retained, and sessions, are told it anew by everybody.
+The broker stores nothing: after a restart, clients publish retained messages and subscribe again.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from daemon.config.mqtt import MqttConfig
 from sia.console.errors import UserError
 
 CONNECTIONS = 1000
-"""At a time: a first try has a few."""
+"""Maximum number of connections; a trial has a few."""
 
 
 @asynccontextmanager
 async def broker(config: MqttConfig | None) -> AsyncIterator[None]:
-    """Have one for as long as this lasts, if the configuration says so.
+    """Run an embedded broker inside the context, if the configuration asks for one.
 
-    Raises UserError where its port cannot be had, or amqtt is missing.
+    Raises UserError if its port is not available or amqtt is not installed.
     """
     if config is None or config.broker != "embedded":
         yield
         return
     try:
-        from amqtt.broker import Broker  # noqa: PLC0415  few need it, and it takes its time
+        from amqtt.broker import Broker  # noqa: PLC0415  optional, and slow to import
         from amqtt.errors import BrokerError  # noqa: PLC0415
     except ImportError as error:
         raise UserError("mqtt.broker: amqtt is missing; pip install 'sia-scheduler[broker]'") from (
             error
         )
     for name in ("amqtt", "transitions"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # each message of each client, otherwise
+        logging.getLogger(name).setLevel(logging.ERROR)  # below, they log every message
     found = Broker(
         {
             "listeners": {
@@ -51,7 +51,7 @@ async def broker(config: MqttConfig | None) -> AsyncIterator[None]:
     try:
         await found.start()
     except (BrokerError, OSError) as error:
-        raise UserError(f"mqtt.port: {config.where} cannot be had ({error}); give another") from (
+        raise UserError(f"mqtt.port: cannot listen on {config.where} ({error}); use another") from (
             error
         )
     try:

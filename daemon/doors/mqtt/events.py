@@ -1,4 +1,4 @@
-"""Events: what happened in each pool, in order, from a durable cursor on; each once or more."""
+"""Publish the events of each pool in order, at least once, from a durable cursor."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Events:
-    """Publishes notices of pools; others are on nobody's topic."""
+    """Publishes the notices that belong to a pool."""
 
     def __init__(self, service: Service, link: Link, topics: Topics) -> None:
-        """Of this daemon's pools."""
+        """Publish a service's events over a link."""
         self._service, self._link, self._topics = service, link, topics
         self._key = f"mqtt:{topics.cluster}:cursor"
         self._under_way: deque[tuple[int, asyncio.Future[int] | None]] = deque()
         self._done = 0
-        """All up to here have reached the broker."""
+        """The broker has confirmed all events up to this number."""
         self._noted = -1
         self._note_at = 0.0
 
     async def run(self) -> None:
-        """Until there are no more."""
+        """Publish until the notices end."""
         await self._begin()
         while True:
             await self._link.up.wait()
@@ -52,7 +52,7 @@ class Events:
                 await asyncio.sleep(PROBE_EVERY / 4)
 
     async def _begin(self) -> None:
-        """Go on where the last daemon was; the first one begins now."""
+        """Load the cursor; without one, start after the newest event."""
         while True:
             try:
                 found = (await self._service.notes.read(self._key)).get(self._key)
@@ -64,7 +64,7 @@ class Events:
                 return
 
     async def _feed(self) -> bool:
-        """Whether there are no more. Raises WireError where some did not come through."""
+        """Publish events; return True at their end. Raises WireError if some were not confirmed."""
         notices = cast("AsyncGenerator[Notice]", self._service.notices(self._done))
         async with aclosing(notices):
             following: asyncio.Task[Notice | None] | None = None
@@ -86,26 +86,26 @@ class Events:
 
     @property
     def _patience(self) -> float | None:
-        """Seconds until somebody is to look whether what is under way has come through."""
+        """Seconds until confirmations must be checked; None if nothing is in flight."""
         return CURSOR_EVERY if self._under_way or self._noted != self._done else None
 
     async def _tell(self, notice: Notice) -> None:
-        """On its pool's topic; of a loan that moved, on that of who lent it before as well."""
+        """Publish an event on its pool's topic; a moved loan also on the earlier lender's topic."""
         told = public_notice(notice)
         if told is not None and told.kind == "loan_moved":
             before = await self._send(told, told.data["previous"])
-            self._under_way.append((notice.seq - 1, before))  # it is done with the other one
+            self._under_way.append((notice.seq - 1, before))  # seq counts only once both are sent
         through = await self._send(told, told.pool) if told is not None and told.pool else None
         self._under_way.append((notice.seq, through))
 
     async def _send(self, told: Notice, pool: str) -> asyncio.Future[int]:
-        while not self._service.fence.holds():  # noqa: ASYNC110  time tells, and no event
+        while not self._service.fence.holds():  # noqa: ASYNC110  the lease has no event to await
             await asyncio.sleep(PROBE_EVERY)
         event = EventView(told.seq, told.time, told.kind, told.job, told.pool, told.node, told.data)
         return await self._link.send(self._topics.pool(pool, "event"), _encode(event))
 
     async def _advance(self) -> None:
-        """Note how far all has come through. Raises WireError for what has not."""
+        """Advance the cursor over confirmed events. Raises WireError if one was refused."""
         while self._under_way:
             seq, future = self._under_way[0]
             if future is not None:
@@ -113,7 +113,7 @@ class Events:
                     break
                 reason = future.result()
                 if reason == TOO_LARGE:
-                    log().warning("event larger than the broker takes", seq=seq)
+                    log().warning("event exceeds the broker's packet size", seq=seq)
                 elif reason >= DENIED:
                     raise WireError("refused")
             self._under_way.popleft()

@@ -1,4 +1,4 @@
-"""The clerk: has letters done, many in one call of the service, and says what became of each."""
+"""Execute messages: submit many in one call of the service, and collect the results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import islice
 from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.mqtt.requests import ParsedMessage
 from daemon.doors.mqtt.schemas import Reply
-from daemon.doors.views.estimates import say_estimates
+from daemon.doors.views.estimates import add_estimates
 from daemon.doors.views.submission import array_name, line_of, nothing_to_run, together
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Command
@@ -21,23 +21,23 @@ from daemon.service.service import Service
 from daemon.wire.jobs import BatchLine
 
 DEFECT = 500
-"""The status of what broke a step by a defect of ours."""
+"""Status of a command whose step failed because of a defect."""
 
 BatchIndex = tuple[int, int]
-"""Of a job in a batch: which letter, and which of its jobs."""
+"""Position of a job in a batch: index of the message, index of the job in it."""
 
 
 class CommandHandler:
-    """Does for a pool what its people may ask for: take its jobs, and change these."""
+    """Submits jobs and changes jobs on behalf of a pool's users."""
 
     def __init__(
         self, service: Service, admission: Admission | None = None, eta: EtaService | None = None
     ) -> None:
-        """Ask this one, within these limits; say when jobs start and end, if anybody knows."""
+        """Submit to a service within its admission limits; add estimates if available."""
         self._service, self._admission, self._eta = service, admission, eta
 
     async def answers(self, letters: Sequence[ParsedMessage | Reply]) -> list[Reply]:
-        """What became of each, durably; replies stay what they are."""
+        """Execute the messages durably and return a reply for each; replies pass through."""
         said: dict[int, Reply] = {}
         gathered: dict[int, ParsedMessage] = {}
         named: set[str] = set()
@@ -48,7 +48,7 @@ class CommandHandler:
             if letter.command is None:
                 named.update(_names(letter))
             else:
-                if letter.job in named:  # whose it is shows once it is taken
+                if letter.job in named:  # submit first: then its pool is known
                     said.update(await self._do(gathered))
                     gathered, named = {}, set()
                 if not await self._owns(letter.pool, letter.job):
@@ -59,7 +59,7 @@ class CommandHandler:
         return [said[i] for i in range(len(letters))]
 
     async def _owns(self, pool: str, job_id: str) -> bool:
-        """Whether a job or an array is of this pool."""
+        """Return whether a job or array belongs to a pool."""
         found = self._service.book.named(job_id)
         while not found:
             try:
@@ -71,7 +71,7 @@ class CommandHandler:
         return found[0].spec.pool == pool
 
     async def _do(self, letters: dict[int, ParsedMessage]) -> dict[int, Reply]:
-        """Have all of it done in one call."""
+        """Execute messages in one call."""
         can = self._service.backend.can
         wrong = {
             (i, k): why
@@ -83,12 +83,12 @@ class CommandHandler:
         asked = [_commands(i, letter, wrong) for i, letter in letters.items()]
         answers = await self._durable([each for some in asked for each in some])
         if any(isinstance(each, Refused) and each.status == DEFECT for each in answers):
-            # nothing was done of what one of them broke: once more, each by itself
+            # The step was rolled back because of one message: repeat with each message separately.
             answers = [each for some in asked for each in await self._durable(some)]
         said = iter(answers)
         replies = {i: _reply(i, letter, said, wrong) for i, letter in letters.items()}
         if self._eta is not None:
-            await say_estimates(
+            await add_estimates(
                 self._eta, [line for each in replies.values() for line in each.jobs]
             )
         return replies
@@ -96,7 +96,7 @@ class CommandHandler:
     async def _too_many(
         self, letters: dict[int, ParsedMessage], wrong: Collection[BatchIndex]
     ) -> dict[BatchIndex, Refused]:
-        """Which jobs are not taken now, for all that have come of their pools."""
+        """Return the jobs that admission refuses now."""
         asks = {
             (i, k): JobCount(array_name(group[0]), letter.pool, len(group))
             for i, letter in letters.items()
@@ -113,7 +113,7 @@ class CommandHandler:
         return {}
 
     async def _durable(self, commands: Sequence[Command]) -> list[Answer]:
-        """Have commands done, however long the journal cannot be written."""
+        """Submit commands, and retry for as long as the journal is unavailable."""
         answers = await self._asked(commands)
         while late := [i for i, each in enumerate(answers) if _is_late(each)]:
             await asyncio.sleep(PROBE_EVERY)
@@ -123,7 +123,7 @@ class CommandHandler:
         return answers
 
     async def _asked(self, commands: Sequence[Command]) -> list[Answer]:
-        """Have as many of these done as can be, and at least some."""
+        """Submit commands until the service accepts the call."""
         while True:
             try:
                 return await self._service.submit(commands)
@@ -132,12 +132,12 @@ class CommandHandler:
 
 
 def _is_late(answer: Answer) -> bool:
-    """Whether a command was not done, and can be asked for again."""
+    """Return whether a command was not executed and can be retried."""
     return isinstance(answer, Refused) and answer.status in NOT_NOW
 
 
 def _commands(i: int, letter: ParsedMessage, wrong: Collection[BatchIndex]) -> list[Command]:
-    """What a letter asks the service for, but for what is refused already."""
+    """Return the commands of a message without its refused jobs."""
     if letter.command is not None:
         return [letter.command]
     groups = (k for k in range(len(letter.groups)) if (i, k) not in wrong)
@@ -145,22 +145,22 @@ def _commands(i: int, letter: ParsedMessage, wrong: Collection[BatchIndex]) -> l
 
 
 def _names(letter: ParsedMessage) -> set[str]:
-    """Ids by which its jobs can be named."""
+    """Return the ids under which the message's jobs can be addressed."""
     jobs = {spec.id for group in letter.groups for spec in group}
     return jobs | {array_name(group[0]) for group in letter.groups}
 
 
 def _foreign(letter: ParsedMessage) -> Reply:
-    """Whose the job is, if anybody's, is nobody else's business."""
+    """Return the reply for a job of another pool, which must not reveal that it exists."""
     why = f"pool {letter.pool} has no job {letter.job!r}"
-    mend = "submit it first, and send this again once it is taken"
+    mend = "submit the job first, and send the command after the reply"
     return Reply(200, [BatchLine(letter.job, 404, why, mend)])
 
 
 def _reply(
     i: int, letter: ParsedMessage, said: Iterator[Answer], wrong: dict[BatchIndex, Refused]
 ) -> Reply:
-    """What became of a letter; its answers are the next of those that were said."""
+    """Build the reply to a message from the next answers."""
     if letter.command is not None:
         answer = next(said)
         if isinstance(answer, Refused):

@@ -1,4 +1,4 @@
-"""The gateway: one client of a broker, for all that pools' people say and hear."""
+"""MQTT gateway: one client for the topics of all pools."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONLINE, OFFLINE = b"online", b"offline"
 
 
 class Gateway:
-    """Takes and tells as long as it runs; the broker may come and go."""
+    """Receives messages and publishes events while it runs; reconnects to the broker."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class Gateway:
         admission: Admission | None = None,
         eta: EtaService | None = None,
     ) -> None:
-        """For a service that has started."""
+        """Create the gateway of a started service."""
         self._say = partial(service.parts.say, PART)
         topics = Topics(config.cluster)
         self.link = Link(
@@ -60,7 +60,7 @@ class Gateway:
         self._inbound.receive(message)
 
     async def run(self) -> None:
-        """Until it is cancelled; says farewell then."""
+        """Run until cancelled, then publish the offline state and disconnect."""
         linked = asyncio.create_task(again(self.link.run, self._say))
         tasks = [asyncio.create_task(again(work, self._say)) for work in self._work]
         try:

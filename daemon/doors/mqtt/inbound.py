@@ -1,7 +1,7 @@
-"""What pools' people publish: gathered into one call of the service, answered, acknowledged.
+"""Receive messages of pools' users: execute them in batches, reply, and acknowledge.
 
-Nothing is acknowledged to the broker before it is durable and its answer has reached the broker.
-While the journal cannot be written it is tried again, and the broker keeps what comes meanwhile.
+A message is acknowledged only after its effect is durable and the reply has reached the broker.
+While the journal is unavailable, commands are retried and the broker holds further messages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from daemon.wire.problems import ProblemError
 
 
 class InboundMessage(NamedTuple):
-    """A message on one of our topics, and in which session it came."""
+    """A message on a pool's topic, and the session in which it arrived."""
 
     mail: Message
     message: mqtt.MQTTMessage
@@ -41,7 +41,7 @@ class InboundMessage(NamedTuple):
 
 
 class Inbound:
-    """A queue that is bounded by what brokers may send, and one worker."""
+    """A bounded queue of messages, and one worker."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Inbound:
         admission: Admission | None,
         eta: EtaService | None,
     ) -> None:
-        """Nothing has come yet."""
+        """Create an empty queue."""
         self._service, self._link, self._topics = service, link, topics
         self._replies, self._clerk = replies, CommandHandler(service, admission, eta)
         self._queue: deque[InboundMessage] = deque()
@@ -61,20 +61,20 @@ class Inbound:
         self._groaned = -GROAN_EVERY
 
     def receive(self, message: mqtt.MQTTMessage) -> None:
-        """Take a message. What is for nobody is acknowledged at once."""
-        found, topic = None, "one that is no text"
+        """Queue a message. A message for no pool is acknowledged at once."""
+        found, topic = None, "a topic that is not UTF-8"
         try:
             mail = _mail(message)
             topic = mail.topic
             found = self._topics.read(topic)
         except UnicodeDecodeError:
-            pass  # it is none of ours
+            pass  # not a topic of ours
         if found is None:
             self._groan(topic)
             self._link.ack(message, self._link.session)
             return
         if not message.qos and len(self._queue) >= UNACKNOWLEDGED:
-            return  # it would be refused; a flood of those must not hold up the others
+            return  # QoS 0 is refused anyway; a flood must not delay other messages
         while self._queue and self._queue[0].session != self._link.session:
             self._queue.popleft()  # the broker sends it again
         self._queue.append(InboundMessage(mail, message, self._link.session, *found))
@@ -84,19 +84,19 @@ class Inbound:
             self._link.pause(on=True)
 
     async def run(self) -> None:
-        """Answer what comes, without end."""
+        """Execute messages until cancelled."""
         while True:
             await self._news.wait()
             batch = await self._gather()
             try:
                 await self._answer(batch)
-            except Exception:  # noqa: BLE001  one message must not hold up all others
+            except Exception:  # noqa: BLE001  one message must not block all others
                 log().exception("messages failed", messages=len(batch))
                 for each in batch:
                     await self._alone(*each)
 
     async def _answer(self, batch: Sequence[tuple[InboundMessage, ParsedMessage | Reply]]) -> None:
-        """Have it done, say so, and acknowledge it; or have it come again."""
+        """Execute messages, publish replies and acknowledge; on failure reconnect for a resend."""
         answers = await self._clerk.answers([letter for _, letter in batch])
         said = zip(batch, answers, strict=True)
         told = await self._replies.tell(
@@ -109,17 +109,17 @@ class Inbound:
                 self._link.drop(came.session)
 
     async def _alone(self, came: InboundMessage, letter: ParsedMessage | Reply) -> None:
-        """Once more, by itself; what fails again is refused, or else would come for ever."""
+        """Execute one message separately; if it fails again, refuse it to stop the resends."""
         try:
             await self._answer([(came, letter)])
-        except Exception as error:  # noqa: BLE001  whatever it is
+        except Exception as error:  # noqa: BLE001  any defect
             with suppress(Exception):
                 await self._answer([(came, self._defect(came, error))])
                 return
             self._link.ack(came.message, came.session)
 
     async def _gather(self) -> list[tuple[InboundMessage, ParsedMessage | Reply]]:
-        """What one step may have, in the order in which it came. Others have their turn between."""
+        """Take messages for one step, in order. Yields to the event loop in between."""
         batch: list[tuple[InboundMessage, ParsedMessage | Reply]] = []
         jobs = read = 0
         while self._queue and jobs < MAX_BATCH and len(batch) < UNACKNOWLEDGED:
@@ -128,7 +128,7 @@ class Inbound:
                 continue  # the broker sends it again
             if came.mail.retained and not came.mail.payload:
                 self._link.ack(came.message, came.session)
-                continue  # somebody clears what was retained
+                continue  # the sender cleared a retained message
             letter = self._open(came)
             batch.append((came, letter))
             read += len(came.mail.payload)
@@ -144,33 +144,33 @@ class Inbound:
         return batch
 
     def _open(self, came: InboundMessage) -> ParsedMessage | Reply:
-        """What is asked for, or why not."""
+        """Parse a message, or return the reply that refuses it."""
         try:
             if came.pool not in self._service.book.pools:
                 self._groan(came.mail.topic)
-                raise ProblemError(404, "no such pool", "there is no pool of that topic's name", "")
+                raise ProblemError(404, "no such pool", "the topic names no existing pool", "")
             letter = read(came.mail, self._topics, came.pool, came.door)
         except ProblemError as problem:
             return reply_to(problem)
-        except Exception as error:  # noqa: BLE001  one message must not hold up all others
+        except Exception as error:  # noqa: BLE001  one message must not block all others
             return self._defect(came, error)
         return letter
 
     def _defect(self, came: InboundMessage, error: Exception) -> Reply:
-        """What to say where the fault is ours."""
+        """Return the reply for a defect of the daemon."""
         log().exception("message failed", topic=came.mail.topic[:200])
-        why = f"a defect of the daemon: {error!r}"
-        return reply_to(ProblemError(500, "defect", why, "report it"))
+        why = f"internal error: {error!r}"
+        return reply_to(ProblemError(500, "defect", why, "report this defect"))
 
     def _groan(self, topic: str) -> None:
-        """Where there is no pool, there is nobody to tell but the operator."""
+        """Log a message for no pool, rate-limited; there is no topic to report it on."""
         if monotonic() - self._groaned > GROAN_EVERY:
             self._groaned = monotonic()
             log().warning("message for no pool", topic=topic[:200])
 
 
 def _mail(message: mqtt.MQTTMessage) -> Message:
-    """A message as the door takes it. Raises UnicodeDecodeError for a topic that is no text."""
+    """Convert a message. Raises UnicodeDecodeError if its topic is not UTF-8."""
     said = message.properties
     return Message(
         message.topic,

@@ -1,4 +1,4 @@
-"""States: what each pool has in use, retained; on change, and no more often than once a second."""
+"""Publish each pool's usage as a retained message, on change and at most once a second."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _names = msgspec.json.Decoder(list[str])
 
 
 class States:
-    """Publishes views of pools; all of them to a broker that has just come (back)."""
+    """Publishes the states of pools, and all of them after each reconnect."""
 
     def __init__(self, service: Service, link: Link, topics: Topics) -> None:
-        """Of this daemon's pools."""
+        """Publish a service's pools over a link."""
         self._service, self._link, self._topics = service, link, topics
         self._key = f"mqtt:{topics.cluster}:pools"
         self._said: dict[str, bytes] = {}
@@ -31,7 +31,7 @@ class States:
         self._steps = -1
 
     async def run(self) -> None:
-        """Without end."""
+        """Publish until cancelled."""
         await self._clear()
         while True:
             await self._link.up.wait()
@@ -42,7 +42,7 @@ class States:
             await asyncio.sleep(STATE_EVERY)
 
     async def _clear(self) -> None:
-        """Take back what is retained of pools that are no more."""
+        """Delete the retained states of pools that no longer exist."""
         notes, pools = self._service.notes, self._service.book.pools
         while True:
             try:
@@ -62,7 +62,7 @@ class States:
                 return
 
     async def _look(self) -> None:
-        """Publish what has changed. O(pools) where anything has."""
+        """Publish the changed states. O(pools) if anything changed."""
         service = self._service
         steps = service.status().steps
         if self._session != self._link.session:
@@ -83,4 +83,4 @@ class States:
                 self._said[name] = view
         if max([await each for each in sent], default=0) >= DENIED:
             self._said.clear()
-            self._steps = -1  # once more, until it may be
+            self._steps = -1  # retry until the broker accepts the state

@@ -1,4 +1,4 @@
-"""A connection that comes back: exponential waits, full jitter, words for what is wrong."""
+"""A connection that reconnects with exponential backoff and jitter, and reports its problems."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ from daemon.model.limits import PROBE_EVERY
 T = TypeVar("T")
 
 Say = Callable[[str, str], None]
-"""Takes why it is not well, and the mend; two empty ones where it is."""
+"""Takes reason and fix of a problem; two empty strings mean healthy."""
 
 
 LEVELS = 6
-"""Of a topic, that say whose it is and what for: answers differ in those that follow."""
+"""Topic levels that identify pool and purpose; replies differ in further levels."""
 
 
 class ConnectionProblem(NamedTuple):
-    """Why there is no connection, and the mend."""
+    """Why there is no connection, and the fix."""
 
     why: str
     mend: str
 
 
 class Presence(NamedTuple):
-    """A retained topic that says whether we are there."""
+    """A retained topic that tells whether this client is online."""
 
     topic: str
     here: bytes
@@ -55,11 +55,11 @@ class Presence(NamedTuple):
 
 
 class Link:
-    """One client of a broker, that subscribes to the same whenever it is connected.
+    """A client of a broker that reconnects and renews its subscriptions.
 
     Attributes:
         up: Set while connected and subscribed.
-        session: Grows by one with each connection.
+        session: Number of the connection, starting at 1.
     """
 
     def __init__(
@@ -74,9 +74,9 @@ class Link:
         may: Callable[[], bool] = lambda: True,
         as_published: bool = True,
     ) -> None:
-        """Be this client, as long as `may` says so.
+        """Create a client that connects only while `may` returns True.
 
-        `as_published` (MQTT 5): whether a message that is news, and to be retained, says so too.
+        `as_published` (MQTT 5): keep the retain flag of messages as they were published.
         """
         self._as_published = as_published
         self._config, self._name, self._filters = config, name, filters
@@ -88,7 +88,7 @@ class Link:
         self.session = 0
 
     async def run(self) -> None:
-        """Be connected as far as it can be, until `stop`."""
+        """Stay connected until `stop`."""
         tries = 0
         while not self._stop.is_set():
             if not self._may():
@@ -100,11 +100,11 @@ class Link:
                 return
             self._say(*trouble)
             tries = 0 if monotonic() - began > STEADY else tries + 1
-            most = min(BACK_OFF_MOST, BACK_OFF * 2 ** min(tries, 16))  # more is no float
+            most = min(BACK_OFF_MOST, BACK_OFF * 2 ** min(tries, 16))  # bounds the power
             await self._pause(SystemRandom().uniform(0, most))
 
     def stop(self) -> None:
-        """Say farewell and end `run`."""
+        """Publish the offline state, disconnect and end `run`."""
         self._stop.set()
 
     async def _pause(self, seconds: float) -> None:
@@ -112,7 +112,7 @@ class Link:
             await asyncio.wait_for(self._stop.wait(), seconds)
 
     async def _once(self) -> ConnectionProblem:
-        """One connection, from its beginning to its end."""
+        """Run one connection from start to end."""
         config = self._config
         try:
             will = None
@@ -122,7 +122,7 @@ class Link:
         except (OSError, ValueError) as error:
             return _unread(config, error)
         self.session += 1
-        self._wire = wire  # what comes at once, of a session that goes on, is of this one
+        self._wire = wire  # set before connecting: a resumed session delivers messages at once
         try:
             return await self._connect(wire) or await self._serve(wire)
         except (aiomqtt.MqttError, WireError) as error:
@@ -133,17 +133,17 @@ class Link:
             await wire.leave()
 
     async def _connect(self, wire: Wire) -> ConnectionProblem | None:
-        """Why nobody let us in, if so."""
+        """Connect; return the problem if the broker refuses."""
         try:
             await self._unless_stopped(wire.__aenter__())
         except aiomqtt.MqttError as error:
             return _refused(self._config, error)
-        except ValueError:  # UnicodeError among them: what no name of a host may look like
-            return ConnectionProblem(f"{self._config.where}: no such host", "look at mqtt.host")
+        except ValueError:  # includes UnicodeError, for a malformed host name
+            return ConnectionProblem(f"{self._config.where}: no such host", "check mqtt.host")
         return None
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, T]) -> T:
-        """What comes of it; a broker that hangs holds up nobody who stops. Raises WireError."""
+        """Await work, but not beyond `stop`. Raises WireError when stopped."""
         task, stop = asyncio.ensure_future(work), asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -174,17 +174,15 @@ class Link:
             end.cancel()
 
     async def _begin(self, wire: Wire) -> ConnectionProblem | None:
-        """Subscribe, and say that we are there: why the broker does not let us, if so."""
+        """Subscribe and publish the online state; return the problem if the broker refuses."""
         if self._filters and max(await self._subscribed(wire)) >= DENIED:
-            return ConnectionProblem(
-                f"the broker lets us not read {', '.join(self._filters)}", _ACL
-            )
+            return ConnectionProblem(f"the broker denies reading {', '.join(self._filters)}", _ACL)
         if self._presence is not None and await self._present(wire, self._presence) >= DENIED:
-            return ConnectionProblem(f"the broker lets us not write {self._presence.topic}", _ACL)
+            return ConnectionProblem(f"the broker denies writing {self._presence.topic}", _ACL)
         return None
 
     async def _present(self, wire: Wire, presence: Presence) -> int:
-        """What the broker says of it. Raises WireError where it says nothing."""
+        """Publish the online state; return the reason code. Raises WireError on timeout."""
         try:
             async with asyncio.timeout(TIMEOUT):
                 return await (await wire.send(presence.topic, presence.here, retain=True))
@@ -192,7 +190,7 @@ class Link:
             raise WireError("no answer") from None
 
     async def _subscribed(self, wire: Wire) -> list[int]:
-        """What the broker says of each filter."""
+        """Subscribe; return the reason code of each filter."""
         if wire.five:
             options = SubscribeOptions(qos=1, retainAsPublished=self._as_published)
             said = await wire.subscribe([(each, options) for each in self._filters])
@@ -209,7 +207,7 @@ class Link:
 
     @property
     def most(self) -> int:
-        """Bytes of a packet that the broker takes; while there is none, any."""
+        """Maximum packet size of the broker in bytes."""
         return PROTOCOL_PACKET if self._wire is None else self._wire.most
 
     async def send(
@@ -223,7 +221,7 @@ class Link:
         return sent
 
     def _heed(self, topic: str, sent: asyncio.Future[int]) -> None:
-        """Say what the broker does not let us write, and that it does so again."""
+        """Report topics that the broker denies, and when it allows them again."""
         if sent.cancelled() or sent.exception() is not None or not self.up.is_set():
             return
         door, before = "/".join(topic.split("/")[:LEVELS]), len(self._denied)
@@ -233,90 +231,92 @@ class Link:
             self._denied.discard(door)
         if len(self._denied) != before:
             names = ", ".join(sorted(self._denied)[:3])
-            self._say(*((f"the broker lets us not write {names}", _ACL) if names else ("", "")))
+            self._say(*((f"the broker denies writing {names}", _ACL) if names else ("", "")))
 
     def drop(self, session: int) -> None:
-        """End that connection: what was not acknowledged comes again in the next one."""
+        """Close the connection of a session, so that unacknowledged messages come again."""
         if self._wire is not None and session == self.session:
             self._wire.drop()
 
     def pause(self, on: bool) -> None:  # noqa: FBT001
-        """Read nothing more for now, or read on."""
+        """Pause or resume reading."""
         if self._wire is not None:
             (self._wire.pause if on else self._wire.resume)()
 
     def ack(self, message: mqtt.MQTTMessage, session: int) -> None:
-        """A message that came in that session needs not come again."""
+        """Acknowledge a message of a session."""
         if self._wire is not None and session == self.session:
             self._wire.ack(message.mid, message.qos)
 
 
-_ALIVE = "look whether the broker lives and answers"
-_ACL = "allow it in the broker's ACL (docs/mqtt.md)"
-_LOGIN = "look at mqtt.user and mqtt.password_file, and at who may log in at the broker"
+_ALIVE = "check that the broker is running and reachable"
+_ACL = "allow it in the broker's ACL (docs/operate/mqtt.md)"
+_LOGIN = "check mqtt.user, mqtt.password_file and the broker's user accounts"
 
 REASONS = {
-    1: ("speaks no such version of MQTT", 'write version = "3.1.1" under [mqtt]'),
-    2: ("takes no such client id", "give another mqtt.client_id"),
-    4: ("refuses user or password", _LOGIN),
-    5: ("refuses user or password", _LOGIN),
-    0x84: ("speaks no such version of MQTT", 'write version = "3.1.1" under [mqtt]'),
-    0x85: ("takes no such client id", "give another mqtt.client_id"),
-    0x86: ("refuses user or password", _LOGIN),
-    0x87: ("does not let us in", _LOGIN),
-    0x8A: ("has banned us", _LOGIN),
+    1: ("does not support this MQTT version", 'set version = "3.1.1" under [mqtt]'),
+    2: ("rejects the client id", "change mqtt.client_id"),
+    4: ("rejects user or password", _LOGIN),
+    5: ("rejects user or password", _LOGIN),
+    0x84: ("does not support this MQTT version", 'set version = "3.1.1" under [mqtt]'),
+    0x85: ("rejects the client id", "change mqtt.client_id"),
+    0x86: ("rejects user or password", _LOGIN),
+    0x87: ("does not authorize this client", _LOGIN),
+    0x8A: ("has banned this client", _LOGIN),
 }
-"""What a broker answers to who comes, by reason code; below 6 by MQTT 3.1.1."""
+"""Reason codes of a refused connection; below 6 those of MQTT 3.1.1."""
 
 
 def _number(code: object) -> int:
-    """A reason, of either version of MQTT."""
+    """Return a reason code of either MQTT version as a number."""
     found = getattr(code, "value", code)
     return found if isinstance(found, int) else 0
 
 
 def _unread(config: MqttConfig, error: Exception) -> ConnectionProblem:
-    """A file of ours."""
+    """Return the problem for a file that cannot be read."""
     name = getattr(error, "filename", None)
     why = getattr(error, "strerror", None) or getattr(error, "reason", None) or "cannot be read"
     if isinstance(error, UnicodeDecodeError):
-        name, why = config.password_file, "is no UTF-8"
-    what = f"{name}: {why}" if name else f"ca, cert and key make no context: {why}"
-    return ConnectionProblem(what, "see: sia serve --check")
+        name, why = config.password_file, "is not UTF-8"
+    what = f"{name}: {why}" if name else f"cannot use mqtt.ca, cert and key: {why}"
+    return ConnectionProblem(what, "run sia serve --check")
 
 
 def _refused(config: MqttConfig, error: aiomqtt.MqttError) -> ConnectionProblem:
-    """Why nobody let us in."""
+    """Return the problem for a refused connection."""
     where = config.where
     if isinstance(error, aiomqtt.MqttCodeError):
         code = _number(error.rc)
-        what, mend = REASONS.get(code, (f"refuses ({error})", "look into the broker's log"))
+        what, mend = REASONS.get(code, (f"refuses ({error})", "see the broker's log"))
         return ConnectionProblem(f"{where}: {what}", mend)
     cause = error.__context__
     if isinstance(cause, ssl.SSLCertVerificationError):
         why = cause.verify_message
         return ConnectionProblem(
-            f"{where}: its certificate does not match ({why})",
-            "name who vouches for it in mqtt.ca, and the broker as in its certificate in mqtt.host",
+            f"{where}: certificate verification failed ({why})",
+            "set mqtt.ca to the issuing CA, and mqtt.host to a name in the certificate",
         )
     if isinstance(cause, ConnectionRefusedError):
         return ConnectionProblem(
-            f"{where}: nobody listens", "start the broker, or look at mqtt.port"
+            f"{where}: connection refused", "start the broker, or check mqtt.port"
         )
     if isinstance(cause, ssl.SSLError) or (config.tls and isinstance(cause, ConnectionError)):
-        mend = "look whether that port speaks TLS, and whether it wants another mqtt.cert"
-        return ConnectionProblem(f"{where}: no TLS ({getattr(cause, 'reason', '') or cause})", mend)
+        mend = "check that the port uses TLS, and that mqtt.cert is accepted"
+        return ConnectionProblem(
+            f"{where}: TLS failed ({getattr(cause, 'reason', '') or cause})", mend
+        )
     if isinstance(cause, socket.gaierror):
-        return ConnectionProblem(f"{where}: no such host", "look at mqtt.host")
+        return ConnectionProblem(f"{where}: no such host", "check mqtt.host")
     why = getattr(cause, "strerror", None) or str(error) or type(error).__name__
     return ConnectionProblem(f"{where}: {why}", _ALIVE)
 
 
 def _lost(config: MqttConfig, name: str, error: BaseException | None) -> ConnectionProblem:
-    """Why a connection ended."""
+    """Return the problem for a connection that was lost."""
     code = getattr(getattr(error, "rc", None), "value", None)
     if code == 0x8E:
-        mend = "give each cluster another mqtt.client_id; its stand-by has the same"
-        return ConnectionProblem(f"{config.where}: another client came as {name!r}", mend)
-    mend = f"{_ALIVE}, and that nobody else comes as client {name!r}"
-    return ConnectionProblem(f"{config.where}: the connection is gone", mend)
+        mend = "give each cluster its own mqtt.client_id; a standby shares the leader's"
+        return ConnectionProblem(f"{config.where}: another client connected as {name!r}", mend)
+    mend = f"{_ALIVE}, and that no other client connects as {name!r}"
+    return ConnectionProblem(f"{config.where}: the connection was lost", mend)

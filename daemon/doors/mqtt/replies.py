@@ -1,4 +1,4 @@
-"""Answers: to the response topic of whoever gave one, and as events without a number."""
+"""Publish replies: to the response topic if there is one, and as events without a number."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from daemon.wire.jobs import BatchLine, EventView
 from daemon.wire.problems import ProblemError
 
 FRAME = MAX_CORRELATION + 2 * OVERHEAD
-"""Bytes that an answer's packet has beside its topic and its body."""
+"""Bytes of a reply's packet besides topic and body."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 def reply_to(problem: ProblemError) -> Reply:
-    """What is wrong with a message as such."""
+    """Return the reply that refuses a whole message."""
     said = problem.details
     return Reply(said.status, [], said.detail, said.mend, said.errors)
 
 
 class Replies:
-    """Says what became of messages."""
+    """Publishes the results of messages."""
 
     def __init__(
         self, link: Link, topics: Topics, now: Callable[[], float], known: Callable[[str], bool]
     ) -> None:
-        """Only pools that are known have events."""
+        """Publish over a link; only pools that are `known` have an event topic."""
         self._link, self._topics, self._now, self._known = link, topics, now, known
 
     async def tell(self, answers: Sequence[tuple[str, Message, Reply]]) -> bool:
-        """Whether all answers have reached the broker; if not, the messages come again.
+        """Publish replies; return False if the connection was lost, so the messages come again.
 
-        What it refuses would be refused again: `Link` says so.
+        A reply that the broker refuses counts as published; `Link` reports the problem.
         """
         sent = []
         try:
@@ -61,7 +61,7 @@ class Replies:
         return True
 
     def _events(self, pool: str, reply: Reply, mail: Message) -> list[EventView]:
-        """What others of the pool hear: refusals, and what nobody else would be told of."""
+        """Return events for refused jobs, and for known ones if there is no response topic."""
         now = self._now()
         if not reply.jobs:
             data = {"status": reply.status, "why": reply.detail, "mend": reply.mend}
@@ -83,29 +83,29 @@ class Replies:
             data = {
                 "status": 413,
                 "why": why,
-                "mend": "look at its answer, or send fewer at a time",
+                "mend": "see the reply, or send fewer jobs at a time",
             }
             events.append(EventView(0, now, "refused", pool=pool, data=data))
         return events
 
 
 def fitting(reply: Reply, room: int) -> bytes:
-    """An answer of so many bytes at most: without words for each job, or without the jobs."""
+    """Encode a reply within a size: drop the texts of all jobs, then the jobs."""
     body = _encode(reply)
     if len(body) <= room:
         return body
-    why = f"the answer has {len(body):,} bytes, more than goes over the broker"
+    why = f"the reply has {len(body):,} bytes, more than the broker allows"
     lines = [BatchLine(each.id, each.status, retry_after=each.retry_after) for each in reply.jobs]
-    short = Reply(reply.status, lines, f"{why}; words are left out", "send fewer jobs at a time")
+    short = Reply(reply.status, lines, f"{why}; texts are omitted", "send fewer jobs at a time")
     body = _encode(short)
     if len(body) <= room:
         return body
-    mend = "ask for the jobs over HTTP, and send fewer at a time"
+    mend = "query the jobs over HTTP, and send fewer at a time"
     return _encode(Reply(reply.status, [], why, mend))
 
 
 def _back(mail: Message) -> Properties | None:
-    """The properties of an answer."""
+    """Return the properties of a reply."""
     if not mail.correlation:
         return None
     found = Properties(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]

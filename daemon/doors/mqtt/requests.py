@@ -1,4 +1,4 @@
-"""The door: a message from anybody, as what is asked for, or as why not. Pure."""
+"""Parse and validate messages from clients. Pure."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from daemon.wire.jobs import MAX_JOBS
 from daemon.wire.problems import ProblemError
 
 ACTOR = "mqtt:{}"
-"""Who asked, as the journal says: whoever the broker lets write to that pool's topics."""
+"""Actor in the journal: anyone whom the broker lets write to the pool's topics."""
 
 
 class Message(NamedTuple):
-    """A message as it came."""
+    """A message as received."""
 
     topic: str
     payload: bytes
     retained: bool = False
     reply: str = ""
-    """Where an answer is wanted."""
+    """Response topic."""
     correlation: bytes = b""
-    """What is to come back with it."""
+    """Correlation data, returned with the reply."""
     qos: int = 1
     content: str = ""
-    """Of which content type it says that it is (MQTT 5)."""
+    """Content type (MQTT 5)."""
 
 
 class ParsedMessage(NamedTuple):
-    """What a message asks for: jobs, or one command for a job.
+    """A valid message: jobs to submit, or one command for a job.
 
-    Each job is a group, of several if it is an array.
+    Each group holds one job, or all jobs of an array.
     """
 
     pool: str
@@ -54,32 +54,32 @@ class ParsedMessage(NamedTuple):
 
     @property
     def jobs(self) -> int:
-        """New jobs at most."""
+        """Number of jobs to submit."""
         return sum(map(len, self.groups))
 
     @property
     def job(self) -> str:
-        """Whom the command is for."""
+        """Id of the job that the command is for."""
         return getattr(self.command, "job", "")
 
     def submits(self, group: int) -> list[Command]:
-        """A group's jobs, to be asked for."""
+        """Return the submit commands of a group."""
         actor = ACTOR.format(self.pool)
         return [Submit(spec, actor=actor) for spec in self.groups[group]]
 
 
 JSON = re.compile(r'(application/json *(; *charset="?utf-?8"?)?)?', re.IGNORECASE)
-"""Content types of messages that are read; most say none."""
+"""Accepted content types; most clients send none."""
 
-SEE = "what sia asyncapi prints"
-"""Where it stands what messages may be."""
+SEE = "the output of sia asyncapi"
+"""Reference for the message format."""
 
 _one = msgspec.json.Decoder(PoolJob)
 _command = msgspec.json.Decoder(PoolCommand)
 
 
 class _Any(Struct):
-    """For words on a command that is none: what it could be."""
+    """Shape of any command, for the error message of an invalid one."""
 
     do: Literal["cancel", "hold", "release", "priority"]
     job: JobId
@@ -87,7 +87,7 @@ class _Any(Struct):
 
 
 class _Named(Struct):
-    """Which job a message is about, whatever else is wrong with it."""
+    """The job id of a message that is otherwise invalid."""
 
     id: JobId = ""
     job: JobId = ""
@@ -97,7 +97,7 @@ _name = msgspec.json.Decoder(_Named)
 
 
 def named(payload: bytes) -> str:
-    """The one job that a message names, if it names one, so that whoever sent it can tell."""
+    """Return the job id in a message, or "", so that its sender can identify the refusal."""
     if len(payload) > MAX_PAYLOAD:
         return ""
     try:
@@ -108,13 +108,15 @@ def named(payload: bytes) -> str:
 
 
 def read(mail: Message, topics: Topics, pool: str, door: CommandTopic) -> ParsedMessage:
-    """What is asked for. Raises ProblemError for whatever is wrong."""
+    """Parse a message. Raises ProblemError if it is invalid."""
     if mail.retained:
-        raise _wrong("a retained message", "publish without retain: it would come again and again")
+        raise _wrong(
+            "the message is retained", "publish without retain, or it is delivered repeatedly"
+        )
     if not mail.qos:
-        raise _wrong("QoS 0, with which a message may be lost on its way", "publish with QoS 1")
+        raise _wrong("the message has QoS 0 and could be lost", "publish with QoS 1")
     if len(mail.payload) > MAX_PAYLOAD:
-        why = f"{len(mail.payload):,} bytes, more than {MAX_PAYLOAD:,}"
+        why = f"the message has {len(mail.payload):,} bytes, more than {MAX_PAYLOAD:,}"
         raise ProblemError(413, "too large", why, "send several messages, or a batch over HTTP")
     if not JSON.fullmatch(mail.content):
         raise ProblemError(
@@ -123,7 +125,7 @@ def read(mail: Message, topics: Topics, pool: str, door: CommandTopic) -> Parsed
         )  # fmt: skip
     if mail.reply and not topics.is_reply(mail.reply, pool):
         below = topics.pool(pool, "reply/")
-        raise _wrong("the response topic is not ours to write", f"name one below {below}")
+        raise _wrong("the response topic is not one of this pool", f"use a topic below {below}")
     if len(mail.correlation) > MAX_CORRELATION:
         raise _wrong(f"correlation data longer than {MAX_CORRELATION} bytes", "send a UUID")
     if door == "submit":
@@ -140,12 +142,12 @@ def _submission(mail: Message, pool: str) -> ParsedMessage:
     groups = []
     for i, job in enumerate(jobs):
         if job.pool not in (None, pool):
-            raise _wrong(f"a job of pool {job.pool!r} on the topic of {pool!r}", "leave pool out")
+            raise _wrong(f"a job of pool {job.pool!r} on the topic of {pool!r}", "omit pool")
         if job.id is None and len(mail.correlation) < MIN_CORRELATION:
             raise _wrong(
-                "a job without id, of which a second one would be made if the message came twice",
-                f"give it an id, or the message a UUID as correlation data ({MIN_CORRELATION} "
-                "bytes at least)",
+                "the job has no id, so a repeated delivery would submit it twice",
+                "set an id, or set a UUID as the message's correlation data (at least "
+                f"{MIN_CORRELATION} bytes)",
             )
         key = f"mqtt {pool} {mail.correlation.hex()} {i}"
         groups.append(specs_of(replace(job, pool=pool), key))
@@ -153,7 +155,7 @@ def _submission(mail: Message, pool: str) -> ParsedMessage:
 
 
 def _jobs(payload: bytes) -> list[PoolJob]:
-    """One job, a list of them, or `{"jobs": [...]}`, as over HTTP and in files."""
+    """Decode one job, a list, or `{"jobs": [...]}`."""
     if payload.lstrip().startswith(b"["):
         payload = b'{"jobs":' + payload + b"}"
     if is_batch(payload):

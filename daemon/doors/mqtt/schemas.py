@@ -1,6 +1,6 @@
-"""What goes over MQTT, where it is not what goes over HTTP (`daemon/wire/jobs.py`).
+"""MQTT messages that differ from the HTTP bodies (`daemon/wire/jobs.py`).
 
-The AsyncAPI document is made of these. Times are seconds since the epoch, durations seconds.
+The AsyncAPI document is generated from these. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -12,44 +12,44 @@ from msgspec import Meta, Struct
 from daemon.model.names import Name
 from daemon.wire.jobs import MAX_JOBS, BatchLine, FieldProblem, Id, JobRequest, Priority
 
-JobId = Annotated[Id, Meta(description="Of a job, or of an array: all of its jobs are meant.")]
+JobId = Annotated[Id, Meta(description="Id of a job, or of an array for all of its jobs.")]
 
 
-TopicsPool = Annotated[Name | None, Meta(description="If given, the topic's.")]
+TopicsPool = Annotated[Name | None, Meta(description="Optional; must match the topic.")]
 
 
 class PoolJob(JobRequest, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A job to run in the pool of the topic. It has an id, or the message a UUID to go by."""
+    """A job for the topic's pool. Needs an id, or a message with a UUID as correlation data."""
 
     pool: TopicsPool = None  # type: ignore[assignment]
 
 
 class PoolJobs(Struct, forbid_unknown_fields=True):
-    """Jobs to run in the pool of the topic; each is taken or refused by itself."""
+    """Jobs for the topic's pool; each is accepted or refused on its own."""
 
     jobs: Annotated[list[PoolJob], Meta(min_length=1, max_length=MAX_JOBS)]
 
 
 class CancelCommand(Struct, forbid_unknown_fields=True, tag_field="do", tag="cancel"):
-    """A job is not wanted any more."""
+    """Cancel a job."""
 
     job: JobId
 
 
 class HoldCommand(Struct, forbid_unknown_fields=True, tag_field="do", tag="hold"):
-    """A waiting job is to wait until it is released."""
+    """Hold a pending job until it is released."""
 
     job: JobId
 
 
 class ReleaseCommand(Struct, forbid_unknown_fields=True, tag_field="do", tag="release"):
-    """A held job may start."""
+    """Release a held job."""
 
     job: JobId
 
 
 class PriorityCommand(Struct, forbid_unknown_fields=True, tag_field="do", tag="priority"):
-    """A waiting job goes before those of its pool with a lower number."""
+    """Set the priority of a pending job: higher first within its pool."""
 
     job: JobId
     priority: Priority
@@ -59,33 +59,34 @@ PoolCommand = CancelCommand | HoldCommand | ReleaseCommand | PriorityCommand
 
 
 class Reply(Struct, omit_defaults=True):
-    """What became of a message; durable when it is said."""
+    """Result of a message. The effect is durable when the reply is sent."""
 
     status: Annotated[
-        int, Meta(description="200 where `jobs` say more; else as a problem over HTTP has it.")
+        int,
+        Meta(description="200 with a result for each job; otherwise an error status as in HTTP."),
     ]
     jobs: Annotated[list[BatchLine], Meta(description="In the order of the message.")] = []
     detail: str = ""
     mend: str = ""
-    errors: Annotated[list[FieldProblem], Meta(description="Each value that is wrong.")] = []
+    errors: Annotated[list[FieldProblem], Meta(description="Each wrong value.")] = []
 
 
 class _Order(Struct, kw_only=True, omit_defaults=True):
-    """Something that a cluster manager is to do."""
+    """An order to a cluster manager."""
 
     epoch: Annotated[
-        int, Meta(description="The daemon's. Orders of a lower one than was ever seen are void.")
+        int, Meta(description="Epoch of the daemon. Ignore orders below the highest epoch seen.")
     ]
 
 
 class StartOrder(_Order, kw_only=True, tag_field="do", tag="start", omit_defaults=True):
-    """A job is to start, unless this attempt of it ever did."""
+    """Start an attempt of a job, unless it was started before."""
 
     job: str
     attempt: int
     pool: str
     gpus: int
-    nodes: Annotated[dict[str, list[int]], Meta(description="Which GPUs, by node.")] = {}
+    nodes: Annotated[dict[str, list[int]], Meta(description="GPU indices by node.")] = {}
     command: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str = ""
@@ -94,12 +95,12 @@ class StartOrder(_Order, kw_only=True, tag_field="do", tag="start", omit_default
     time_limit: float | None = None
     array: tuple[int, int] | None = None
     duration: Annotated[
-        float | None, Meta(description="Seconds that it lasts where it is simulated.")
+        float | None, Meta(description="Run time in seconds on a simulated cluster.")
     ] = None
 
 
 class StopOrder(_Order, kw_only=True, tag_field="do", tag="stop"):
-    """A job is to be warned of its end, or ended. One that is gone is let be."""
+    """Warn or end an attempt; no effect if it is gone."""
 
     job: str
     attempt: int
@@ -114,16 +115,16 @@ class AttemptRef(Struct, array_like=True):
 
 
 class Sync(_Order, kw_only=True, tag_field="do", tag="sync", omit_defaults=True):
-    """The daemon believes that these run: the manager reports each, whatever it said before.
+    """Attempts that the daemon expects to run. The manager reports the state of each again.
 
-    After the last part (`more` is false) it reports what `also` runs here, and then `synced`.
+    After the last part (`more` is false) it reports unexpected attempts (`also`), then `synced`.
     """
 
-    number: Annotated[int, Meta(description="Of this question; it comes back with `synced`.")]
+    number: Annotated[int, Meta(description="Number of this sync, returned in `synced`.")]
     jobs: list[AttemptRef] = []
     more: bool = False
     some: Annotated[
-        bool, Meta(description="The daemon asks after these alone: nothing is said of `also`.")
+        bool, Meta(description="Only these attempts are asked about: do not report `also`.")
     ] = False
 
 
@@ -131,13 +132,13 @@ Order = StartOrder | StopOrder | Sync
 
 
 class _Report(Struct, kw_only=True, omit_defaults=True):
-    """Something that a cluster manager has seen."""
+    """A report of a cluster manager."""
 
-    manager: Annotated[int, Meta(ge=1, le=2**53, description="Its epoch: see its state.")]
+    manager: Annotated[int, Meta(ge=1, le=2**53, description="Epoch of the manager's state.")]
 
 
 class _JobReport(_Report, kw_only=True, omit_defaults=True):
-    """Of an attempt of a job."""
+    """A report about an attempt of a job."""
 
     job: Annotated[str, Meta(min_length=1, max_length=255)]
     attempt: Annotated[int, Meta(ge=1, le=2**31)]
@@ -147,11 +148,11 @@ Words = Annotated[str, Meta(max_length=1000)]
 
 
 class StartedReport(_JobReport, kw_only=True, tag_field="say", tag="started", omit_defaults=True):
-    """It runs."""
+    """The attempt is running."""
 
 
 class EndedReport(_JobReport, kw_only=True, tag_field="say", tag="ended", omit_defaults=True):
-    """It is gone from its GPUs, with a code or by a signal, or neither is known."""
+    """The attempt has ended, with an exit code, by a signal, or in an unknown way."""
 
     code: Annotated[int, Meta(ge=-(2**31), le=2**31)] | None = None
     signal: Annotated[int, Meta(ge=0, le=255)] | None = None
@@ -159,29 +160,29 @@ class EndedReport(_JobReport, kw_only=True, tag_field="say", tag="ended", omit_d
 
 
 class LostReport(_JobReport, kw_only=True, tag_field="say", tag="lost", omit_defaults=True):
-    """It runs no more, and nobody knows how it ended."""
+    """The attempt no longer runs, and how it ended is not known."""
 
     why: Words = ""
 
 
 class Failed(_JobReport, kw_only=True, tag_field="say", tag="failed", omit_defaults=True):
-    """It could not be started."""
+    """The attempt could not be started."""
 
     why: Words = ""
 
 
 class Unknown(_JobReport, kw_only=True, tag_field="say", tag="unknown", omit_defaults=True):
-    """It was asked for by `sync`, and never started here."""
+    """Answer to `sync`: the attempt was never started here."""
 
     number: int
 
 
 class UnexpectedReport(_JobReport, kw_only=True, tag_field="say", tag="also", omit_defaults=True):
-    """It runs here, and `sync` did not name it."""
+    """An attempt runs here that `sync` did not name."""
 
 
 class Synced(_Report, kw_only=True, tag_field="say", tag="synced", omit_defaults=True):
-    """All of a `sync` is answered."""
+    """A `sync` has been answered completely."""
 
     number: int
 
@@ -190,15 +191,15 @@ Report = StartedReport | EndedReport | LostReport | Failed | Unknown | Unexpecte
 
 
 class ManagerState(Struct, omit_defaults=True):
-    """A manager's heartbeat, retained, every few seconds; its last will says `here` = false."""
+    """Retained heartbeat of a manager, every few seconds; its last will has `here` = false."""
 
     epoch: Annotated[
         int,
-        Meta(ge=1, le=2**53, description="Greater with each start of a manager; reports of a lower "
-             "one are void."),
+        Meta(ge=1, le=2**53, description="Grows with each start of a manager; reports with a "
+             "lower epoch are ignored."),
     ]  # fmt: skip
     here: bool = True
     daemon: Annotated[
         int,
-        Meta(ge=0, le=2**53, description="The greatest epoch of orders that it has heard of."),
+        Meta(ge=0, le=2**53, description="Highest daemon epoch seen in orders."),
     ] = 0

@@ -1,4 +1,4 @@
-"""Work that goes on whatever becomes of it: a defect ends it neither in silence nor for good."""
+"""Restart background work after a defect, and report the defect."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from daemon.runtime.logs import log
 
 
 async def again(work: Callable[[], Awaitable[None]], say: Say) -> None:
-    """Do it to its end, and after a defect anew; `say` hears of each."""
+    """Run work until it returns; after an exception report it to `say` and run the work again."""
     while True:
         try:
             await work()
-        except Exception as error:  # noqa: BLE001  whatever it is, the others go on
-            log().exception("mqtt failed")
-            say(f"a defect of the daemon: {error!r}", "report it; it is tried again")
+        except Exception as error:  # noqa: BLE001  a defect in one task must not stop the others
+            log().exception("mqtt task failed")
+            say(f"internal error: {error!r}", "report this defect; the daemon retries")
             await asyncio.sleep(PROBE_EVERY)
         else:
             return

@@ -1,7 +1,7 @@
-"""Topics: `sia/v1/CLUSTER/…`. Names of pools stand in them with `%XX` for what a topic cannot hold.
+"""Topics: `sia/v1/CLUSTER/…`. Characters of pool names that a topic cannot hold are `%XX`.
 
-Access is a broker's matter, and goes by topic alone: all that a pool's people write and read lies
-below `pool/POOL/`, all that a manager does below `manager/`.
+The broker controls access by topic: all topics of a pool's users are below `pool/POOL/`, all of a
+cluster manager's below `manager/`.
 """
 
 from __future__ import annotations
@@ -15,43 +15,43 @@ ROOT = "sia/v1"
 CommandTopic = Literal["submit", "cmd"]
 
 DOORS: dict[str, CommandTopic] = {"submit": "submit", "cmd": "cmd"}
-"""By what a topic ends with."""
+"""Inbound topics by their last level."""
 
 SPECIAL = re.compile(r"[%/+#\x00-\x1f\x7f]")
-"""What parts levels, stands for several topics or is no text; % because it stands for these."""
+"""Level separators, wildcards and control characters, and % itself."""
 
 
 class Topics(NamedTuple):
-    """Those of one cluster."""
+    """Topics of one cluster."""
 
     cluster: str
 
     @property
     def root(self) -> str:
-        """Before all of them."""
+        """Prefix of all topics."""
         return f"{ROOT}/{self.cluster}"
 
     @property
     def state(self) -> str:
-        """Whether the daemon is there; retained."""
+        """Retained topic with the daemon's presence."""
         return f"{self.root}/state"
 
     def pool(self, pool: str, what: str) -> str:
-        """One of a pool's: `submit`, `cmd`, `event`, `state`, `reply/…`."""
+        """Return a pool's topic: `submit`, `cmd`, `event`, `state`, `reply/…`."""
         return f"{self.root}/pool/{quoted(pool)}/{what}"
 
     def every(self, door: CommandTopic) -> str:
-        """A filter for all pools."""
+        """Return the filter for an inbound topic of all pools."""
         return f"{self.root}/pool/+/{door}"
 
     def manager(self, what: Literal["order", "report", "state"]) -> str:
-        """One of an external cluster manager's."""
+        """Return a topic of an external cluster manager."""
         return f"{self.root}/manager/{what}"
 
     def read(self, topic: str) -> tuple[str, CommandTopic] | None:
-        """Whose it is and what of; None for topics that are not for the daemon.
+        """Return pool and kind of an inbound topic; None for other topics.
 
-        Each pool has one topic: who may not write there must not do so by another spelling.
+        Each pool has exactly one spelling, so that an ACL by topic cannot be bypassed.
         """
         begin, _, rest = topic.partition(f"{self.root}/pool/")
         level, _, name = rest.partition("/")
@@ -59,17 +59,17 @@ class Topics(NamedTuple):
         return None if begin or door is None or quoted(pool) != level or not pool else (pool, door)
 
     def is_reply(self, topic: str, pool: str) -> bool:
-        """Whether answers may go there: nobody has us publish where they could not themselves."""
+        """Return whether a topic is a reply topic of a pool, where its users may write too."""
         below = self.pool(pool, "reply/")
         level = topic[len(below) :]
         return topic.startswith(below) and level != "" and not re.search(r"[+#\x00]", level)
 
 
 def quoted(name: str) -> str:
-    """A name as one level of a topic."""
+    """Encode a name as one topic level."""
     return SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", name)
 
 
 def unquoted(level: str) -> str:
-    """The name that a level is."""
+    """Decode a topic level to a name."""
     return unquote(level, errors="surrogateescape")

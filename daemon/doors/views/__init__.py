@@ -1,4 +1,4 @@
-"""The daemon's state as wire values, for HTTP, MQTT and pages alike.
+"""Convert the daemon's state to wire structs, for HTTP, MQTT and pages alike.
 
 Imports: wire, answers, service. No aiohttp.
 """

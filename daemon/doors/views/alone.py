@@ -1,4 +1,4 @@
-"""When a job would have started in its pool alone."""
+"""Look up when a job would have started in the baseline (its pool without sharing)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 async def alone_of(service: Service, record: JobRecord) -> float | None:
-    """As far as it is known; None also where that is never. O(1)."""
+    """Return the baseline start of a job, or None if unknown or never. O(1)."""
     spec = record.spec
     service.engine.settle_accounts()
     if record.phase not in OVER:

@@ -1,4 +1,4 @@
-"""Estimates, as the wire has them."""
+"""Convert estimates to wire structs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from daemon.wire.jobs import BatchLine
 
 
 def estimate_view(given: Given) -> EstimateView:
-    """An estimate as it is shown."""
+    """Convert an estimate."""
     start = None if given.start is None else _moment(given.start)
     by = "playout" if given.by == "playout" else "queue"
     return EstimateView(given.made, by, _moment(given.end), start)  # type: ignore[arg-type]
 
 
-async def say_estimates(eta: EtaService, lines: Sequence[BatchLine]) -> None:
-    """Say of new jobs when they start and end, as far as `EtaService.at_submission` does."""
+async def add_estimates(eta: EtaService, lines: Sequence[BatchLine]) -> None:
+    """Set the estimate of each new job, where `EtaService.at_submission` has one. O(lines)."""
     for i, line in enumerate(lines, 1):
         given = eta.at_submission(line.id) if line.status == 201 else None
         if given is not None:
@@ -28,5 +28,5 @@ async def say_estimates(eta: EtaService, lines: Sequence[BatchLine]) -> None:
             await asyncio.sleep(0)
 
 
-def _moment(said: StatedMoment) -> Moment:
-    return Moment(said.p50, said.p90, said.mean)
+def _moment(stated: StatedMoment) -> Moment:
+    return Moment(stated.p50, stated.p90, stated.mean)

@@ -1,4 +1,4 @@
-"""How large the pieces are that are free: cells that no job is in, on nodes that are not out."""
+"""Count free cells: cells without jobs, on nodes that are in service."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from replay.cluster.gpu_names import CellGpus, Chain
 
 
 def vacancies(book: Book) -> list[CellChain]:
-    """Each chain's free cells; nothing where there are no cells. O(GPUs + jobs alive)."""
+    """Return the free cells of each chain; empty without cells. O(GPUs + live jobs)."""
     if book.setup.cells is None:
         return []
     taken: dict[str, set[int]] = {}
@@ -39,9 +39,9 @@ def _chain(chain: Chain, book: Book, taken: dict[str, set[int]]) -> CellChain:
 
 
 def merged(shape: Shape, free: Sequence[bool]) -> list[int]:
-    """Free cells of each level, the leaf first, that lie in no larger free one. O(GPUs).
+    """Count, per level from the leaf up, free cells that are not part of a larger one. O(GPUs).
 
-    `free` says it of each GPU, in the order in which they lie.
+    `free` holds one flag for each GPU, in the order of the chain.
     """
     counts = [sum(free)]
     for fan in shape.fan[1:]:

@@ -1,4 +1,4 @@
-"""Who waits, who runs and who is held, pool by pool, looking at few jobs besides."""
+"""Page through pending, running and held jobs pool by pool without visiting every job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sia.wording import counted
 
 
 class QueuePosition(NamedTuple):
-    """A job that waits, and its number in its pool's queue if it is in it."""
+    """A job, and its position in its pool's queue (from 1) if it is in the queue."""
 
     record: JobRecord
     position: int | None = None
@@ -27,10 +27,10 @@ Passes = Callable[[JobRecord], bool]
 
 
 class Waiting:
-    """All that wait in some pools: those that have their turn first, then in their order."""
+    """Pending jobs of some pools: first the started ones without GPUs, then the queue in order."""
 
     def __init__(self, book: Book, core: Core, pools: Iterable[str]) -> None:
-        """Look at these pools, one after the other. O(jobs that have their turn)."""
+        """Select pools, in the order to list them. O(started jobs without GPUs)."""
         self._book, self._core, self._pools = book, core, list(pools)
         self._turn: dict[str, list[JobRecord]] = {}
         for job_id in book.seatless:
@@ -40,9 +40,9 @@ class Waiting:
     def piece(
         self, offset: int, limit: int, user: str | None = None
     ) -> tuple[int, Sequence[QueuePosition]]:
-        """How many there are, of a user or of all, and some of them.
+        """Return the number of pending jobs (of a user, or all) and one page of them.
 
-        O(pools + jobs of the pools that these are of); of a user O(jobs alive).
+        O(pools + jobs of the pools on the page); with a user O(live jobs).
         """
         counts = None if user is None else self._counts(user)
         found: list[QueuePosition] = []
@@ -57,7 +57,7 @@ class Waiting:
         return total, found
 
     def _counts(self, user: str) -> Counter[str]:
-        """How many of a user's there are, by pool."""
+        """Count a user's pending jobs by pool."""
         specs = (r.spec for r in self._book.jobs.values() if r.spec.user == user and waits(r))
         return Counter(spec.pool for spec in specs)
 
@@ -66,7 +66,7 @@ class Waiting:
         return len(self._turn.get(pool, ())) + queue + len(self._book.pools[pool].waiting)
 
     def _of(self, pool: str) -> Iterator[QueuePosition]:
-        """Those of a pool: with their turn, in its queue, and outside as the pool is on hold."""
+        """Yield a pool's jobs: started without GPUs, in the queue, outside because of a hold."""
         jobs = self._book.jobs
         yield from map(QueuePosition, self._turn.get(pool, ()))
         for position, job in enumerate(self._core.state.pools[pool].waiting(), 1):
@@ -76,30 +76,30 @@ class Waiting:
 
 
 def waits(record: JobRecord) -> bool:
-    """Whether a job waits for its turn, or has it and waits for its GPUs."""
+    """Return whether a job is pending, or started and waiting for its GPUs."""
     return record.phase is JobPhase.PENDING or has_turn(record)
 
 
 def has_turn(record: JobRecord) -> bool:
-    """Whether it waits for its GPUs alone."""
+    """Return whether a job was started and waits only for its GPUs to become free."""
     return record.phase is JobPhase.STARTING and not record.placed
 
 
 def held(record: JobRecord) -> bool:
-    """Whether a job waits for a release."""
+    """Return whether a job is held until a release."""
     return record.phase is JobPhase.HELD
 
 
 KINDS: Mapping[str, Passes] = {"held": held, "running": attrgetter("placed")}
-"""Placed are those on GPUs alone (`check_book`); most jobs wait, and are passed over soonest so."""
+"""Filters by kind. `placed` alone selects running jobs (`check_book`) and rejects most at once."""
 
 
 def alive(
     book: Book, pools: frozenset[str], what: str, user: str | None
 ) -> Sequence[QueuePosition]:
-    """Jobs of some pools, of a user or of all, by pool, those that came first before others.
+    """Return running or held jobs of some pools, of one user or all, by pool and submission.
 
-    O(jobs).
+    O(live jobs).
     """
     found: dict[str, list[QueuePosition]] = {pool: [] for pool in sorted(pools)}
     for record in filter(KINDS[what], book.jobs.values()):
@@ -110,20 +110,20 @@ def alive(
 
 
 def shortly(core: Core, place: QueuePosition) -> str:
-    """Why a job waits, in a line; nothing for one that runs. O(1)."""
+    """Return one line on why a job is pending, or "" for a running job. O(1)."""
     record, position = place
     if held(record):
-        return "it is held"
+        return "held: release the job to queue it"
     if has_turn(record):
-        return "it has its turn, and its GPUs are not free yet"
+        return "started: waiting for its GPUs to become free"
     if record.phase is not JobPhase.PENDING:
         return ""
     job = waiting_in(core, record)
     if job is None:
         return f"pool {record.spec.pool} is on hold"
     if position is not None and position > 1:
-        return f"{counted(position - 1, 'job')} ahead of it"
+        return f"{counted(position - 1, 'job')} ahead in its pool"
     pool, short = job.pool, missing_quota(job)
     left = f"{pool.name} has {max(0, pool.quota - pool.dedicated):,} of {pool.quota:,} free"
-    starts = "first in its queue: it starts once its GPUs are idle"
+    starts = "first in its queue: waiting for idle GPUs"
     return f"waiting for {counted(short, 'more GPU')}: {left}" if short > 0 else starts

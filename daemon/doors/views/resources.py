@@ -1,4 +1,4 @@
-"""What is shown of jobs, pools and nodes: the book and the core's state, as the wire has them."""
+"""Convert jobs, pools, nodes and loans to wire structs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def job_view(record: JobRecord) -> JobView:
-    """A job in a list. O(1)."""
+    """Convert a job for a list. O(1)."""
     spec = record.spec
     return JobView(
         spec.id, spec.pool, spec.gpus, record.phase, record.submitted, record.priority, spec.user,
@@ -36,7 +36,7 @@ def job_view(record: JobRecord) -> JobView:
 
 
 def job_detail(service: Service, record: JobRecord) -> JobDetail:
-    """A job with all that is known of it. O(jobs of its pool that wait)."""
+    """Convert a job with all its fields. O(pending jobs of its pool)."""
     spec, view = record.spec, job_view(record)
     core = service.engine.core
     return JobDetail(
@@ -48,26 +48,26 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
 
 
 def array_detail(book: Book, name: str) -> ArrayDetail:
-    """An array by those of its jobs that are here. O(size)."""
+    """Convert an array and the jobs of it that are in memory. O(size)."""
     records = book.named(name)
     phases = Counter(record.phase.value for record in records)
     return ArrayDetail(name, book.arrays[name][0], dict(phases), [*map(job_view, records)])
 
 
 def run_time_of(record: JobRecord) -> float | None:
-    """Seconds that a job is thought to run; None if nobody knows."""
+    """Return a job's estimated run time in seconds, or None if unknown."""
     return None if record.run_time >= UNKNOWN_RUN_TIME else record.run_time
 
 
 def ran_of(record: JobRecord) -> float | None:
-    """Seconds from its last start to its end; None before."""
+    """Return the seconds from a job's last start to its end, or None before the end."""
     if record.started is None or record.ended is None:
         return None
     return record.ended - record.started
 
 
 def unplaced(book: Book) -> dict[str, list[int]]:
-    """Widths of jobs that have their turn and are on no GPUs yet, by pool: they still wait."""
+    """Return the widths of started jobs without GPUs, by pool. They count as pending."""
     found: dict[str, list[int]] = {}
     for job_id in book.seatless:
         spec = book.jobs[job_id].spec
@@ -76,9 +76,9 @@ def unplaced(book: Book) -> dict[str, list[int]]:
 
 
 def pool_view(engine: Engine, name: str, now: float, widths: Sequence[int] = ()) -> PoolView:
-    """A pool and its use; `widths` are those of `unplaced`. O(spare jobs on its GPUs).
+    """Convert a pool and its usage; `widths` comes from `unplaced`. O(spare jobs on its GPUs).
 
-    Hours lent, and why it lends nothing, are those up to `now`.
+    Lent hours and the reasons not to lend are evaluated at `now`.
     """
     pool, state = engine.book.pools[name], engine.core.state.pools[name]
     own = own_loans(state)
@@ -102,7 +102,7 @@ def pool_view(engine: Engine, name: str, now: float, widths: Sequence[int] = ())
 
 
 def pool_views(service: Service) -> list[PoolView]:
-    """All pools and their use, by name. O(pools, and spare jobs on their GPUs)."""
+    """Convert all pools, sorted by name. O(pools + spare jobs on their GPUs)."""
     engine, now, widths = service.engine, service.clock.now(), unplaced(service.book)
     return [
         pool_view(engine, name, now, widths.get(name, ())) for name in sorted(engine.book.pools)
@@ -123,12 +123,12 @@ def _override_view(over: Override) -> OverrideView:
 
 
 def own_loans(pool: PoolState) -> int:
-    """GPUs of a pool that its own spare jobs use."""
+    """Return the GPUs of a pool that its own spare jobs use."""
     return sum(job.loans[pool] for job in pool.lent_to.values() if job.pool is pool)
 
 
 def node_views(book: Book, who: Principal) -> list[NodeView]:
-    """All nodes and who is on them, as far as somebody may know. O(nodes + jobs alive)."""
+    """Convert all nodes and the jobs on them that `who` may see. O(nodes + live jobs)."""
     used: Counter[str] = Counter()
     jobs: dict[str, list[str]] = {name: [] for name in book.nodes}
     for record in book.jobs.values():
@@ -144,7 +144,7 @@ def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:
 
 
 def shadow_view(kept: ShadowState, who: Principal) -> LendingShadow:
-    """What lending would have come to; the sums are of all pools. O(pairs of pools, jobs)."""
+    """Convert the result of shadow lending; sums cover all pools. O(pairs of pools + jobs)."""
     lent = [
         WouldLend(lender, borrower, seconds / 3600)
         for lender, sums in kept.lent.items()
@@ -159,10 +159,10 @@ def shadow_view(kept: ShadowState, who: Principal) -> LendingShadow:
 
 
 def loans_view(records: Iterable[JobRecord], who: Principal) -> LoanList:
-    """What pools lend to jobs of others; what a pool's spare jobs use of its own is no loan.
+    """List open loans between pools. A pool's spare jobs on its own GPUs are not loans.
 
-    Of loans between pools of which somebody sees neither there are the sums alone, and a job of
-    another pool has no name.
+    A loan between two pools that `who` may not see appears only in the sums. A job of a pool that
+    `who` may not see has an empty name.
     """
     lent: Counter[str] = Counter()
     borrowed: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""A statement as one HTML page that needs nothing else, not even a script."""
+"""Render a statement as one self-contained HTML page without scripts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sia.wording import NONE, duration
 
 
 def page(statement: Statement) -> str:
-    """The page; names of pools and jobs come from strangers and are escaped. O(rows)."""
+    """Render the page. Names of pools and jobs are untrusted and escaped. O(rows)."""
     environment = Environment(
         loader=ChoiceLoader([PackageLoader("daemon.doors.views"), PackageLoader("replay.report")]),
         autoescape=True,
@@ -27,17 +27,17 @@ def page(statement: Statement) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """Names without what drives a terminal, in which somebody may look at the file."""
+    """Strip control characters from names: the file may be printed on a terminal."""
     return printable(value) if type(value) is str else value
 
 
 def _moment(time: float | None) -> str:
-    """UTC, to the millisecond, so that GPU-hours can be worked out again."""
+    """Format a time in UTC with milliseconds, enough to recalculate the GPU-hours."""
     if time is None:
         return NONE
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
 
 
 def _hours(value: float) -> str:
-    """To the second, so that sums can be checked."""
+    """Format GPU-hours with four decimals, so that a reader can check the sums."""
     return f"{value:,.4f}"

@@ -1,4 +1,4 @@
-"""Accounts and monthly statements, made of the book and of the journal's rows."""
+"""Build accounts and monthly statements from the live state and the journal's rows."""
 
 from __future__ import annotations
 
@@ -19,66 +19,65 @@ from sia.limits import SLOWED
 HOUR = 3600.0
 
 LISTED = 20_000
-"""Loans, and verdicts, that a statement lists: a page of some megabytes. Sums are over all."""
+"""Maximum listed loans, and listed verdicts: a page of a few megabytes. Sums cover all rows."""
 
 UNKNOWN_LISTED = 1000
-"""Jobs named of which nothing is known yet: of more, the sums are of no use anyway."""
+"""Maximum listed jobs without a verdict."""
 
 NOTES = (
     (
-        "Alone, a pool's jobs start in order, by priority and then by arrival, in its own quota; "
-        "each runs as long as it did. A job is slowed where it started more than "
-        f"{SLOWED:g} s later than that."
+        "In the baseline, a pool's jobs start in order of priority and arrival within its own "
+        "quota, with their actual run times. A job is slowed if it started more than "
+        f"{SLOWED:g} s later than in the baseline."
     ),
     (
-        "A row counts in the month in which it became known: a loan when it ended or changed, a "
-        "verdict when the job was over, really, and had its turn alone."
+        "A row counts in the month in which it was booked: a loan when it ended or changed, a "
+        "verdict when the job had ended and had started in the baseline."
     ),
     (
-        "Rows are numbered over all pools, loans and verdicts each by themselves, in the order of "
-        "booking: numbers that are missing here are rows of other pools."
+        "Rows are numbered in booking order over all pools, loans and verdicts separately. A "
+        "missing number is a row of another pool."
     ),
     (
-        "Speed-up is the time from submission to end, summed over jobs that ran and would have "
-        "alone: alone / as it was."
+        "Speed-up is the sum of job completion times in the baseline divided by the actual sum, "
+        "over jobs that started in both."
     ),
     (
-        "A job withdrawn while it waited, though alone it would have run by then, counts as slowed "
-        "by the time from its start alone to its withdrawal."
+        "A job that was cancelled while pending, although the baseline had started it, counts as "
+        "slowed by the time from its baseline start to its cancellation."
     ),
     (
-        f"Of jobs that are over at most {KEEP_OVER:,} wait for their turn alone. Of more nothing "
-        "will be known; they are counted, and are in no other sum. Jobs behind those, or behind a "
-        "wait so long that it was cut short, may be said to start alone too early, or, by "
-        "priorities or quotas that changed, too late."
+        f"At most {KEEP_OVER:,} ended jobs wait for their start in the baseline. Jobs beyond that "
+        "limit are counted as forgotten and are in no other sum. For jobs queued behind them the "
+        "baseline start may be too early, or, after changes of priorities or quotas, too late."
     ),
     (
-        "Where an account was begun anew after a defect (the event account_renewed), nothing is "
-        "said of jobs that were there then."
+        "After a defect an account can be restarted (event account_renewed). Jobs that existed "
+        "then have no verdict."
     ),
     (
-        "GPUs of nodes that were out count as there, and in cells GPUs are counted without places: "
-        "alone, too, some jobs might have started later than is said here."
+        "The baseline counts GPUs of nodes out of service as available, and ignores the location "
+        "of GPUs in cells. Some jobs would have started later in reality than stated here."
     ),
 )
-"""What a sceptical owner has to know."""
+"""Method and limits of the sums, for an owner who wants to check them."""
 
 CanShow = Callable[[str], bool]
-"""Whether somebody may know of a pool's jobs."""
+"""Predicate: may the caller see the jobs of this pool?"""
 
 
 def month_of(text: str) -> tuple[float, float]:
-    """From when until when a month like 2026-11 is (seconds, UTC). Raises UserError."""
+    """Return the start and end (seconds, UTC) of a month like 2026-11. Raises UserError."""
     found = re.fullmatch(r"(20\d\d)-(0[1-9]|1[0-2])", text)
     if found is None:
-        raise UserError(f"{text!r} is no month; write one like 2026-11")
+        raise UserError(f"{text!r} is not a month; write one like 2026-11")
     year, month = int(found[1]), int(found[2])
     after = (year, month + 1) if month < 12 else (year + 1, 1)
     return float(timegm((year, month, 1, 0, 0, 0))), float(timegm((*after, 1, 0, 0, 0)))
 
 
 def account_view(book: Book, pool: str, now: float) -> AccountView:
-    """A pool's account, with what is under way. O(loans under way, jobs of the pool)."""
+    """Convert a pool's account, open loans included. O(open loans + jobs of the pool)."""
     account = book.accounts[pool]
     open_ = [*open_loans(book, pool, now, lambda _: True)]
     lent = fsum(row.gpu_hours for row in open_ if row.lender == pool)
@@ -94,7 +93,7 @@ def account_view(book: Book, pool: str, now: float) -> AccountView:
 
 
 def unknown_of(account: Account) -> list[str]:
-    """Jobs that are over, and of which it is not known yet when they would have run."""
+    """Return the ended jobs whose baseline start is not known yet."""
     twins = account.clock.twins
     return [
         job_of(core_id)
@@ -104,7 +103,7 @@ def unknown_of(account: Account) -> list[str]:
 
 
 def open_loans(book: Book, pool: str, now: float, shown: CanShow) -> Iterable[LoanRow]:
-    """Loans of a pool's, or to it, that are under way. O(loans under way)."""
+    """Yield the open loans in which a pool is lender or borrower. O(open loans)."""
     for job, loans in book.lent.items():
         for lender, (borrower, gpus, since) in loans.items():
             if pool in (lender, borrower):
@@ -114,14 +113,14 @@ def open_loans(book: Book, pool: str, now: float, shown: CanShow) -> Iterable[Lo
 
 
 def loan_row(number: int, row: Lent, shown: CanShow) -> LoanRow:
-    """A row of the ledger, as somebody may see it."""
+    """Convert a loan; the job's name is empty if the caller may not see the job."""
     job = row.job if shown(row.borrower) else ""
     hours = row.seconds / HOUR
     return LoanRow(row.lender, row.borrower, row.gpus, row.start, hours, row.end, job, number)
 
 
 def verdict_row(number: int, verdict: Verdict) -> VerdictRow:
-    """A verdict as it is shown."""
+    """Convert a verdict."""
     return VerdictRow(
         number, verdict.job, verdict.gpus, verdict.submitted, verdict.ended, verdict.started,
         verdict.alone, later_of(verdict), verdict.forgotten,
@@ -129,22 +128,22 @@ def verdict_row(number: int, verdict: Verdict) -> VerdictRow:
 
 
 def later_of(verdict: Verdict) -> float | None:
-    """Seconds by which a job started later than alone; None: never alone, or nobody knows."""
+    """Return the seconds a job started later than in the baseline; None if never or unknown."""
     if verdict.alone is None:
         return None
     return (verdict.ended if verdict.started is None else verdict.started) - verdict.alone
 
 
 class StatementTally:
-    """Sums of a pool's rows, all made anew of them, as they are read, and the newest as a list.
+    """Sum a pool's journal rows page by page, and keep the newest for the list.
 
     Attributes:
-        verdicts: The first `LISTED` of those that were added, with their numbers.
-        loans: The same.
+        verdicts: The first `LISTED` verdicts added, with their numbers.
+        loans: The first `LISTED` loans added, with their numbers.
     """
 
     def __init__(self, pool: str) -> None:
-        """Nothing is added yet."""
+        """Start with empty sums for a pool."""
         self._pool = pool
         self.verdicts: list[tuple[int, Verdict]] = []
         self.loans: list[tuple[int, Lent]] = []
@@ -154,7 +153,7 @@ class StatementTally:
         self.borrowers: dict[str, float] = defaultdict(float)
 
     def add_verdicts(self, rows: Sequence[tuple[int, Verdict]]) -> None:
-        """Enter a page, newest first."""
+        """Add a page of verdicts, newest first. O(rows)."""
         self.verdicts += rows[: LISTED - len(self.verdicts)]
         counts, seconds = self._counts, self._seconds
         for _, verdict in rows:
@@ -174,7 +173,7 @@ class StatementTally:
                 seconds["alone"] += verdict.ended - verdict.submitted - later
 
     def add_loans(self, rows: Sequence[tuple[int, Lent]]) -> None:
-        """Enter a page, newest first."""
+        """Add a page of loans, newest first. O(rows)."""
         self.loans += rows[: LISTED - len(self.loans)]
         self._counts["loans"] += len(rows)
         for _, row in rows:
@@ -184,7 +183,7 @@ class StatementTally:
                 self.lenders[row.lender] += row.seconds
 
     def totals(self) -> Totals:
-        """The sums so far."""
+        """Return the sums of all rows added so far."""
         counts, seconds = self._counts, self._seconds
         jobs = counts["rows"] - counts["forgotten"]
         return Totals(
@@ -202,7 +201,7 @@ class StatementTally:
         )
 
     def left_out(self) -> dict[str, int]:
-        """How many rows of each kind are in the sums and not in the lists."""
+        """Return the number of rows that are in the sums but not listed, by kind."""
         counts = self._counts
         return {
             "verdicts": counts["rows"] - len(self.verdicts),
@@ -213,7 +212,7 @@ class StatementTally:
 def statement(
     book: Book, tally: StatementTally, pool: str, month: str, now: float, shown: CanShow
 ) -> Statement:
-    """A month's statement of the rows that were added up."""
+    """Build a month's statement from a complete tally. O(listed rows + open loans)."""
     start, end = month_of(month)
     account = book.accounts[pool]
     unknown = unknown_of(account) if now < end else []
@@ -236,7 +235,7 @@ def statement(
 
 
 def _hours(seconds: Mapping[str, float]) -> dict[str, float]:
-    """GPU-hours by pool, the most first."""
+    """Convert seconds to GPU-hours by pool, largest first."""
     ordered = sorted(seconds.items(), key=lambda each: (-each[1], each[0]))
     return {pool: each / HOUR for pool, each in ordered}
 

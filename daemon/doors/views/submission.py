@@ -1,4 +1,4 @@
-"""Jobs as they come over HTTP and MQTT: what the daemon makes of them, and what it says of it."""
+"""Convert submitted jobs to specs, and the engine's answers to batch lines, for HTTP and MQTT."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from daemon.wire.jobs import BatchLine, JobRequest
 
 
 def nothing_to_run(spec: JobSpec, can: Collection[Ability]) -> Refused | None:
-    """Why a job without a command is not taken, where jobs are commands."""
+    """Return a refusal for a job without a command on a backend that runs commands, else None."""
     if spec.command or "commands" not in can:
         return None
-    detail = "a job without a command, and this daemon runs commands"
+    detail = "the job has no command, and this daemon's backend runs commands"
     return Refused(
         422,
         "invalid",
         detail,
-        "give it a command: after --, or as a list of words",
+        "add a command: after --, or as a list of words",
     )
 
 
 def new_id(key: str) -> str:
-    """An id for a job that has none: always the same for one key."""
+    """Return an id for a job without one. The same idempotency key gives the same id."""
     if key:
         return "k" + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()[:24]
     return "j" + secrets.token_hex(8)
 
 
 def specs_of(job: JobRequest, key: str) -> list[JobSpec]:
-    """A job as the daemon has it; several if it is an array."""
+    """Convert a request to specs: one, or one for each job of an array. O(array size)."""
     job_id = job.id or new_id(key)
     if job.array is None:
         return [_spec(job, job_id, None)]
@@ -49,12 +49,12 @@ def _spec(job: JobRequest, job_id: str, array: tuple[int, int] | None) -> JobSpe
 
 
 def array_name(spec: JobSpec) -> str:
-    """The id that it was submitted under."""
+    """Return the id under which the job or its array was submitted."""
     return spec.id if spec.array is None else spec.id.rpartition(".")[0]
 
 
 def together(answers: Sequence[Answer]) -> Answer:
-    """One answer for an array: refused if one is, new if one is."""
+    """Combine the answers of an array's jobs: refused if one is refused, new if one is new."""
     if len(answers) == 1:
         return answers[0]
     refused = next((a for a in answers if isinstance(a, Refused)), None)
@@ -64,7 +64,7 @@ def together(answers: Sequence[Answer]) -> Answer:
 
 
 def line_of(specs: Sequence[JobSpec], found: Answer) -> BatchLine:
-    """What became of one job of a batch, or of one array."""
+    """Build the result line of one job or array of a batch."""
     name = array_name(specs[0])
     if isinstance(found, Refused):
         return BatchLine(name, found.status, found.detail, found.mend, found.retry_after)

@@ -1,6 +1,6 @@
-"""What became of pools' GPUs over the last hour: looked at now and then, and noted in the journal.
+"""Sample the use of each pool's GPUs over the last hour, stored in the journal.
 
-It is for people who look on: a restart goes on with it. What is to last goes to Prometheus.
+The samples feed the pages and survive a restart. For longer history, use Prometheus.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from daemon.service.service import Service
 
 EVERY = 30.0
-"""Seconds of the machine between two looks: what people watch changes by the minute."""
+"""Seconds (wall clock) between two samples."""
 
 KEPT = 120
-"""Looks that are kept: an hour of them, 48 bytes each and pool."""
+"""Number of samples: one hour of them, 48 bytes each and pool."""
 
 PREFIX = "usage:"
-"""Of the notes; their keys are as many as looks are kept, and used again in turn."""
+"""Prefix of the note keys. `KEPT` keys are used as a ring."""
 
 WHAT = ("quota", "dedicated", "lent", "borrowed", "idle", "waiting_gpus")
 
 
 class _Look(NamedTuple):
-    """What there was at a time: `WHAT` of all pools together, then of each, in order."""
+    """One sample: the values of `WHAT` for all pools together, then for each pool in order."""
 
     time: float
     places: Mapping[str, int]
@@ -45,11 +45,11 @@ class _Look(NamedTuple):
 
 
 class _Noted(Struct, frozen=True):
-    """A look, as it is noted."""
+    """A sample as stored in the journal."""
 
     number: int
     at: float
-    """When it was by the machine's clock: simulated ones go faster."""
+    """Wall-clock time: a simulated clock may run faster."""
     time: float
     pools: list[str]
     values: list[int]
@@ -59,7 +59,7 @@ _read = json.Decoder(_Noted).decode
 
 
 def _readable(notes: Iterable[str]) -> Iterator[_Noted]:
-    """Those that this release understands: another one's are left out, and written over."""
+    """Yield the notes that this release can decode. Others are skipped and later overwritten."""
     for text in notes:
         with suppress(ValidationError, DecodeError):
             noted = _read(text)
@@ -68,38 +68,38 @@ def _readable(notes: Iterable[str]) -> Iterator[_Noted]:
 
 
 class UsageHistory:
-    """The last hour."""
+    """Samples of the last hour."""
 
     def __init__(self, service: Service, notes: NoteStore) -> None:
-        """Of this service, and noted there; it knows nothing yet."""
+        """Create an empty history for a service, stored in `notes`."""
         self._service, self._notes = service, notes
         self._looks: deque[_Look] = deque(maxlen=KEPT)
         self._places: dict[str, int] = {}
         self._number = 0
 
     async def run(self) -> None:
-        """Go on with what was noted: look now, and ever again."""
+        """Load the stored samples, then take a sample every `EVERY` seconds until cancelled."""
         if not self._looks:
-            with suppress(JournalError):  # nobody misses an hour of it for long
+            with suppress(JournalError):  # without stored samples the history just starts empty
                 await self.recall()
         while True:
             await self.look()
             await asyncio.sleep(EVERY)
 
     async def recall(self) -> None:
-        """Know what was looked at within the last hour, by another daemon too.
+        """Load the samples of the last hour, including those of a former leader.
 
         Raises JournalError.
         """
         noted = _readable((await self._notes.read(PREFIX)).values())
         oldest = machine.time() - KEPT * EVERY
-        for each in sorted(noted, key=lambda each: each.at):  # a number may begin anew
+        for each in sorted(noted, key=lambda each: each.at):  # numbers restart with a new ring
             self._number = each.number
             if each.at > oldest:
                 self._keep(each.time, each.pools, array("q", each.values))
 
     async def look(self) -> None:
-        """Once; where nobody knows what is durable, not. O(pools)."""
+        """Take one sample; skip it if the durable state is not known. O(pools)."""
         try:
             await self._service.settled()
         except UnavailableError:
@@ -113,7 +113,7 @@ class UsageHistory:
             await self._notes.write({f"{PREFIX}{self._number % KEPT:03}": text})
 
     def add(self, time: float, pools: Sequence[PoolView]) -> None:
-        """Keep what these pools say."""
+        """Append a sample of these pools. O(pools)."""
         rows = [[getattr(pool, what) for what in WHAT] for pool in pools]
         total = [sum(column) for column in zip(*rows, strict=True)] or [0] * len(WHAT)
         values = array("q", (value for row in (total, *rows) for value in row))
@@ -122,12 +122,12 @@ class UsageHistory:
     def _keep(self, time: float, pools: Sequence[str], values: array[int]) -> None:
         places = {name: i for i, name in enumerate(pools, 1)}
         if places == self._places:
-            places = self._places  # one for all looks: pools seldom change
+            places = self._places  # share one mapping between samples: pools seldom change
         self._places = places
         self._looks.append(_Look(time, places, values))
 
     def samples(self, pool: str | None) -> Iterator[UsageSample]:
-        """Of a pool, or of all together, the oldest first. O(looks)."""
+        """Yield the samples of one pool, or of all pools together, oldest first. O(samples)."""
         for time, places, values in self._looks:
             place = 0 if pool is None else places.get(pool)
             if place is not None:

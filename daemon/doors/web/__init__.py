@@ -1,1 +1,1 @@
-"""Pages for browsers, made of what the API answers."""
+"""Web pages, rendered from the answers of the HTTP API."""

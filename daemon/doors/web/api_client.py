@@ -1,4 +1,4 @@
-"""What pages know: the API's own answers, asked for in process as whoever looks at the page."""
+"""Call the HTTP API in process, as the user who views the page."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Api:
-    """The operations, each with its rule: a page shows nobody what the API would not."""
+    """Calls operations under their rules, so that a page never shows more than the API would."""
 
     def __init__(self, operations: Iterable[Operation], guard: AccessMiddleware) -> None:
-        """Ask these."""
+        """Index the operations."""
         self._operations = {(each.method, each.path): each for each in operations}
         self._guard = guard
 
@@ -34,10 +34,10 @@ class Api:
         body: Any = None,
         **names: str,
     ) -> Any:
-        """The answer to what is asked for, as the struct (or text) that the operation says it is.
+        """Call an operation; return its answer as the struct or text that the operation declares.
 
-        `what` is method and path as in the table (`GET /v1/jobs/{id}`); its names are those of the
-        page's own path, or given. Of the query None is left out. Raises ProblemError.
+        `what` is method and path as in the table (`GET /v1/jobs/{id}`). Path parameters come from
+        `names`, else from the page's path. Query values of None are omitted. Raises ProblemError.
         """
         method, _, path = what.partition(" ")
         operation = self._operations[method, path]
@@ -50,14 +50,14 @@ class Api:
         except ProblemError:
             await self._guard.remember(asked)
             raise
-        assert isinstance(response, web.Response), "pages follow no streams"
+        assert isinstance(response, web.Response), "pages do not use streams"
         said = response.body
         return _read(said, operation.answers[response.status]) if isinstance(said, bytes) else None
 
     async def ask_if_allowed(
         self, request: web.Request, what: str, query: Mapping[str, Any] | None = None, **names: str
     ) -> Any:
-        """The same; None where there is no such thing, or not for whoever asks."""
+        """Call `ask`, but return None for 403 and 404."""
         try:
             return await self.ask(request, what, query, **names)
         except ProblemError as problem:
@@ -67,7 +67,7 @@ class Api:
 
 
 def _read(said: bytes, kind: Any) -> Any:
-    """An answer; of structs of which it may be either, the first that has what it says."""
+    """Decode an answer; of several possible structs, return the first that fits."""
     if isinstance(kind, str):
         return said.decode(errors="replace")
     *others, last = get_args(kind) or (kind,)
@@ -86,11 +86,11 @@ def _asking(
     query: Mapping[str, Any],
     names: Mapping[str, str],
 ) -> web.Request:
-    """The request by which the API is asked for a page."""
+    """Return the request for the API call: a clone of the page's request."""
     parts = {**request.match_info, **names}
     given = {name: str(value) for name, value in query.items() if value is not None}
     url = URL.build(path=path.format_map(parts), query=given)
     asked = request.clone(method=method, rel_url=url, headers=CIMultiDict(Accept=JSON))
     route = request.match_info.route
-    asked._match_info = web.UrlMappingMatchInfo(parts, route)  # noqa: SLF001  a clone shares it
+    asked._match_info = web.UrlMappingMatchInfo(parts, route)  # noqa: SLF001  clones share theirs
     return asked

@@ -1,4 +1,4 @@
-"""What became of GPUs, as areas one upon the other: the drawing itself is in `chart.html`."""
+"""Stacked areas for the use of GPUs over time, drawn by `chart.html`."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import NamedTuple
 from daemon.wire.plan import UsageSample
 
 WIDTH, HEIGHT = 600.0, 100.0
-"""Of the drawing, in units of its own: it is stretched to the page."""
+"""Size of the drawing in SVG units; the page stretches the drawing."""
 
 
 class Area(NamedTuple):
-    """What one kind of use came to over time."""
+    """The area of one kind of use."""
 
     kind: str
     path: str
 
 
 class Chart(NamedTuple):
-    """A drawing, and what stands beside it."""
+    """A chart with its axes."""
 
     areas: Sequence[Area]
     waiting: str
-    """The line of GPUs that jobs waited for."""
+    """Points of the line for the GPUs that pending jobs need."""
     top: int
     start: float
     end: float
     words: str
-    """The same for who does not see it."""
+    """Text alternative for screen readers."""
 
 
 def chart_of(samples: Sequence[UsageSample]) -> Chart | None:
-    """A chart of at least two samples, the oldest first; None of fewer. O(samples)."""
+    """Return the chart of samples, oldest first, or None for fewer than two. O(samples)."""
     if len(samples) < 2:
         return None
     first, last = samples[0], samples[-1]
@@ -51,7 +51,7 @@ def chart_of(samples: Sequence[UsageSample]) -> Chart | None:
 
 
 def _kinds(samples: Sequence[UsageSample]) -> list[tuple[str, list[int]]]:
-    """Values of each kind, from the bottom up; what is left of the quota is own spare jobs'."""
+    """Return the values by kind, bottom first. Own spare jobs use the rest of the quota."""
     spare = [max(0, s.quota - s.dedicated - s.lent - s.idle) for s in samples]
     return [
         ("dedicated", [s.dedicated for s in samples]),
@@ -68,10 +68,10 @@ def _points(xs: Sequence[float], values: Sequence[float], top: int) -> list[str]
 
 
 def _words(samples: Sequence[UsageSample]) -> str:
-    """From the least to the most of each."""
+    """Describe the chart by the range of each kind."""
     parts = []
     for kind in ("dedicated", "lent", "idle", "waiting_gpus"):
         values = [getattr(each, kind) for each in samples]
-        title = "waited for" if kind == "waiting_gpus" else kind
+        title = "needed" if kind == "waiting_gpus" else kind
         parts.append(f"{title} {min(values):,} to {max(values):,}")
     return f"GPUs: {', '.join(parts)}"

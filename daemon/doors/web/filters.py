@@ -1,4 +1,4 @@
-"""How pages say things: names that strangers chose, times, numbers."""
+"""Template filters: untrusted names, times and numbers."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from daemon.journal.audit import TIMES
 from sia.wording import NONE, as_typed, counted, decimal, duration, percent
 
 SHOWN = 200
-"""Characters of a name that a page shows; longer ones end in dots."""
+"""Maximum characters of a name on a page; longer names are cut with an ellipsis."""
 
 UNSEEN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What steers a terminal, and other characters that nobody sees."""
+"""Terminal escape sequences and other control characters."""
 
 
 def isolated(text: str) -> str:
-    """The same where there is no markup: what stands beside it keeps its direction."""
+    """Wrap plain text in Unicode isolates, which keep its direction from affecting other text."""
     return f"\u2068{text[:SHOWN]}\u2069"
 
 
 def quoted(text: str) -> str:
-    """As one step of an address, whatever is in it."""
+    """Percent-encode text as one path segment."""
     return quote(text, safe="")
 
 
@@ -37,13 +37,13 @@ TIME = Markup('<time datetime="{}">{} UTC</time>')
 
 
 def name(text: str) -> Markup:
-    """What somebody called something: by itself, whichever way it is written."""
+    """Return a user-chosen name in a <bdi> element, which isolates its writing direction."""
     short = text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
     return BDI.format(short)
 
 
 def moment(time: float | None) -> Markup | str:
-    """A time in seconds: in UTC to begin with; a script has it in the reader's zone."""
+    """Return a <time> element in UTC; the script converts it to the reader's time zone."""
     if time is None:
         return NONE
     when = datetime.fromtimestamp(time, UTC)
@@ -51,30 +51,30 @@ def moment(time: float | None) -> Markup | str:
 
 
 def plain(text: str) -> str:
-    """What a job wrote, without what steers a terminal."""
+    """Remove control characters and escape sequences from job output."""
     return UNSEEN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def value(of: Any, key: str = "") -> Markup | str:
-    """A value that a record has, whatever it is: times, text as it is, and all else as JSON."""
+    """Format a value of an audit record: a time, text, or JSON."""
     if key in TIMES and isinstance(of, int | float):
         return moment(of)
     return name((of or NONE) if isinstance(of, str) else msgspec.json.encode(of).decode())
 
 
 def share(value: float | None) -> str:
-    """A share of 1, as percent."""
+    """Format a fraction as percent."""
     return NONE if value is None else f"{percent(100 * value)} %"
 
 
 def number(value: float | None) -> str:
-    """With thousands apart."""
+    """Format a number with thousands separators."""
     return NONE if value is None else f"{value:,}"
 
 
 @cache
 def environment() -> Environment:
-    """The templates: all values are escaped, and one that is missing is a mistake."""
+    """Return the template environment: values are escaped, and undefined names raise."""
     made = Environment(
         loader=PackageLoader("daemon.doors.web"), autoescape=True, undefined=StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,

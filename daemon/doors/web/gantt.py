@@ -1,4 +1,4 @@
-"""Bars over time: who runs until when, who starts when, what is held back how long."""
+"""Bars of the Gantt chart: run times, estimated starts and ends, and reservations."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from daemon.wire.queue import Queued
 from sia.model import Stream
 
 WIDE = 1000
-"""Units across, of which the past has `PAST`."""
+"""Width of a row in SVG units, including `PAST`."""
 
 PAST = 200
-"""A fifth: enough to see that a job runs, and for how long already; what is asked is what comes."""
+"""Units for the past: a fifth, because the page is about what comes next."""
 
 QUARTERS = 4
-"""Parts of the time ahead that have a line each."""
+"""Number of grid lines ahead of now."""
 
 
 THIN = 0.36
-"""Of the height: what is less sure."""
+"""Relative height of a bar for the uncertain part."""
 
 
 class Bar(NamedTuple):
-    """From a place to a place, as `kind`; in a line that is 1 high."""
+    """A rectangle in a row of height 1; `kind` is its CSS class."""
 
     x: float
     width: float
@@ -34,14 +34,14 @@ class Bar(NamedTuple):
 
 
 class TimeAxis:
-    """Where a time is on a line: a fifth of it is past, and the rest `span` seconds ahead."""
+    """Map times to x positions: one fifth for the past, the rest for `span` seconds ahead."""
 
     def __init__(self, now: float, span: float) -> None:
-        """From a quarter of the span before now on."""
+        """Create an axis that starts a quarter of the span before `now`."""
         self.now, self.span = now, span
 
     def x(self, time: float | None) -> float:
-        """A place within the line; None is beyond its end."""
+        """Return the position of a time, clipped to the row. None is the end of the row."""
         if time is None:
             return WIDE
         ahead = (time - self.now) / self.span
@@ -50,21 +50,21 @@ class TimeAxis:
     def bar(
         self, start: float | None, end: float | None, kind: str, height: float = 1.0
     ) -> Iterator[Bar]:
-        """From a time to a time; nothing where that cannot be seen."""
+        """Yield the bar between two times, or nothing if it is outside the row."""
         left, right = self.x(start), self.x(end)
         if right > left:
             yield Bar(left, round(right - left, 1), kind, round((1 - height) / 2, 3), height)
 
     @property
     def marks(self) -> list[float]:
-        """Seconds ahead at which there is a line; 0 is now."""
+        """Seconds ahead of the grid lines; 0 is now."""
         return [self.span * i / QUARTERS for i in range(QUARTERS)]
 
 
 def reserved(
     scale: TimeAxis, windows: Sequence[float], held: Sequence[int], most: int
 ) -> list[Bar]:
-    """GPUs held back from jobs by how long these are, as steps of at most `most`."""
+    """Return a pool's reservation by window as steps, scaled so that `most` GPUs fill the row."""
     found: list[Bar] = []
     since = 0.0
     for window, gpus in zip(windows, held, strict=True):
@@ -76,7 +76,7 @@ def reserved(
 
 
 def of_job(scale: TimeAxis, row: Queued) -> list[Bar]:
-    """A job from its start to its end: sure until now, then as likely as not, then thin."""
+    """Return a job's bars: full height until the median end, thin until the p90."""
     job, estimate = row.job, row.estimate
     if job.stream is not None:
         kind = "dedicated" if job.stream is Stream.DEDICATED else "lent"

@@ -1,4 +1,4 @@
-"""How a page is made: a template, what the API answers, and the frame around it."""
+"""Render pages: a template, the answers of the API, and the frame around them."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of all that is below `/ui/`: nothing comes from elsewhere, and no script from within a page."""
+"""Headers of all responses below `/ui/`: no foreign content and no inline scripts."""
 
 
 class MenuEntry(NamedTuple):
-    """A page that the menu names, for those who may see it."""
+    """A menu entry, shown to users with the permission for its page."""
 
     path: str
     title: str
@@ -49,22 +49,22 @@ class Pages:
     """Renders pages.
 
     Attributes:
-        api: What pages ask; set before the first request.
-        menu: The pages that the menu names, in its order; set before the first request.
+        api: The API client; set before the first request.
+        menu: The entries of the menu in order; set before the first request.
     """
 
     api: Api
     menu: Sequence[MenuEntry] = ()
 
     def __init__(self, service: Service, sessions: Sessions, cluster: str) -> None:
-        """Of this daemon, for browsers with these sessions."""
+        """Render pages of a service for browsers with these sessions."""
         self._service, self._sessions, self._cluster = service, sessions, cluster
         self.assets = Assets()
 
     async def page(
         self, request: web.Request, template: str, *, status: int = 200, **values: Any
     ) -> web.Response:
-        """A page. The values are nobody else's: it is rendered in a thread."""
+        """Render a page on a thread. The values must not be shared with the event loop."""
         who: Principal | None = request.get(WHO)
         how = self._service.status()
         frame = {
@@ -85,12 +85,12 @@ class Pages:
     async def dressed(
         self, request: web.Request, response: web.StreamResponse
     ) -> web.StreamResponse:
-        """An answer below `/ui/` with what all have there; a problem as a page, for browsers."""
+        """Add the common headers below `/ui/`, and render problems as pages for browsers."""
         if response.prepared or not request.path.startswith(UI + "/"):
             return response
         if response.content_type == PROBLEM_JSON and HTML in request.headers.get("Accept", ""):
-            assert isinstance(response, web.Response), "problems are"
-            assert isinstance(response.body, bytes), "they are JSON"
+            assert isinstance(response, web.Response), "problems are no streams"
+            assert isinstance(response.body, bytes), "problems are encoded as JSON"
             problem = msgspec.json.decode(response.body, type=ProblemDetails)
             response = await self._problem(request, problem, response.headers)
         for name, value in HEADERS.items():
@@ -100,7 +100,7 @@ class Pages:
     async def _problem(
         self, request: web.Request, problem: ProblemDetails, headers: Mapping[str, str]
     ) -> web.Response:
-        """Who has no session is asked to sign in, right where the page would be."""
+        """Render a problem; without a session, render the sign-in form at the same address."""
         template = "sign_in.html" if problem.status == 401 else "problem.html"
         to = request.path_qs if request.method == "GET" else f"{UI}/"
         page = await self.page(request, template, status=problem.status, problem=problem, to=to)
@@ -124,4 +124,4 @@ class PageSet:
 
 
 KEPT = ("WWW-Authenticate", "Retry-After", "Allow")
-"""Headers of a problem that its page has too."""
+"""Headers of a problem response that its page keeps."""

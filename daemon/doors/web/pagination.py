@@ -1,4 +1,4 @@
-"""Lists of which a page shows a piece: numbered pieces, and addresses that change one parameter."""
+"""Split lists into numbered pages, and build addresses that change query parameters."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from msgspec import Meta
 from daemon.doors.http.operations import Parameter
 
 ROWS = 100
-"""Of a table on one page: what people look through, drawn in some ten milliseconds."""
+"""Rows of a table on one page; rendering takes about 10 ms."""
 
 MAX_NUMBER = 10**6
-"""Of a page; there are never so many."""
+"""Maximum page number."""
 
 
-PAGE = Parameter("page", Annotated[int, Meta(ge=1, le=MAX_NUMBER)], "Which page.", default=1)
+PAGE = Parameter("page", Annotated[int, Meta(ge=1, le=MAX_NUMBER)], "Page number.", default=1)
 
 
 class PageSlice(NamedTuple):
-    """A piece of a list."""
+    """One page of a list."""
 
     rows: Sequence[Any]
     page: int
@@ -29,19 +29,19 @@ class PageSlice(NamedTuple):
 
 
 def cut(rows: Sequence[Any], page: int) -> PageSlice:
-    """Page `page` of a list, from 1 on; the last one instead of those beyond it."""
+    """Return page `page` (from 1) of a list, or the last page if there are fewer."""
     pages = pages_of(len(rows))
     page = min(page, pages)
     return PageSlice(rows[(page - 1) * ROWS : page * ROWS], page, pages)
 
 
 def pages_of(count: int) -> int:
-    """Pages that so many rows are on."""
+    """Return the number of pages for a number of rows."""
     return max(1, -(-count // ROWS))
 
 
 def addresses(request: web.Request) -> Callable[..., str]:
-    """Makes the page's own address with some parameters otherwise; None leaves one out."""
+    """Return a function that changes parameters of the page's address; None removes one."""
 
     def address(**changes: Any) -> str:
         query = {**request.query, **changes}

@@ -1,4 +1,4 @@
-"""`/ui/sign-in`, `/ui/sign-out`, and the way there."""
+"""`/ui/sign-in`, `/ui/sign-out` and the redirect from `/`."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ HOME = f"{UI}/"
 
 
 class SignPages:
-    """A token is typed in once, and a session is had for it."""
+    """Exchange a token for a session, and end sessions."""
 
     def __init__(self, pages: Pages, gate: TokenAuth) -> None:
-        """Let in whom the gate lets in."""
+        """Authenticate with `gate`."""
         self._pages, self._gate = pages, gate
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         return [
-            Operation("GET", "/", Rule.OPEN, self.home, "To the pages.", {303: None}),
+            Operation("GET", "/", Rule.OPEN, self.home, "Redirect to the overview.", {303: None}),
             Operation(
-                "GET", f"{UI}/sign-in", Rule.OPEN, self.form, "Where a token is typed in.",
+                "GET", f"{UI}/sign-in", Rule.OPEN, self.form, "Sign-in form.",
                 {200: HTML},
             ),
             Operation(
-                "POST", f"{UI}/sign-in", Rule.OPEN, self.sign_in, "A session for a token.",
+                "POST", f"{UI}/sign-in", Rule.OPEN, self.sign_in, "Start a session.",
                 {303: None},
             ),
             Operation(
-                "POST", f"{UI}/sign-out", Rule.VIEW, self.sign_out, "Have the browser forget it.",
+                "POST", f"{UI}/sign-out", Rule.VIEW, self.sign_out, "End the session.",
                 {303: None},
             ),
             Operation(
                 "POST", f"{UI}/sign-out-everywhere", Rule.VIEW, self.sign_out_everywhere,
-                "Have all browsers forget it.", {303: None},
+                "End all sessions of the token.", {303: None},
             ),
         ]  # fmt: skip
 
     async def home(self, request: web.Request) -> web.Response:
-        """To the overview."""
+        """Redirect to the overview."""
         return see(HOME)
 
     async def form(self, request: web.Request) -> web.Response:
-        """The form."""
+        """Render the sign-in form."""
         return await self._pages.page(request, "sign_in.html", problem=None, to=HOME)
 
     async def sign_in(self, request: web.Request) -> web.Response:
-        """A session, and back to where it was missed; or the form again, with why not."""
+        """Start a session and redirect to the requested page, or show the form with the problem."""
         check_site(request)
         self._gate.knock(request)
         fields = await form_of(request)
@@ -75,24 +75,24 @@ class SignPages:
         return response
 
     async def sign_out(self, request: web.Request) -> web.Response:
-        """The cookie goes; whoever has copied it is let in until its end, or its token's."""
+        """Delete the cookie. A copy of the cookie stays valid until the session expires."""
         response = see(f"{UI}/sign-in")
         self._gate.sessions.end(response)
         return response
 
     async def sign_out_everywhere(self, request: web.Request) -> web.Response:
-        """No cookie of this token counts any more, whoever has it."""
+        """End all sessions of the user's token, in all browsers."""
         await self._pages.api.ask(request, "DELETE /v1/sessions")
         return await self.sign_out(request)
 
 
 def see(path: str) -> web.Response:
-    """Have a browser go there."""
+    """Redirect to a path (303)."""
     return web.Response(status=303, headers={"Location": path})
 
 
 def is_ours(path: str) -> bool:
-    """Whether it is a page of ours, and no other site's that looks like one."""
+    """Return whether a path is a page of this daemon, to prevent open redirects."""
     parts = urlsplit(path)
     clean = path.isascii() and path.isprintable() and "\\" not in path
     return clean and not (parts.scheme or parts.netloc) and parts.path.startswith(HOME)

@@ -1,4 +1,4 @@
-"""Style and script of the pages: our own, few, and from this daemon alone."""
+"""Static files of the pages: style, script and icon."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from daemon.wire.problems import ProblemError
 KINDS = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 FOREVER = "public, max-age=31536000, immutable"
-"""An address has the digest of what is there, so that it never changes."""
+"""The address contains the digest of the file, so browsers may cache it forever."""
 
 
 class Asset(NamedTuple):
-    """A file, as it is sent."""
+    """A static file with content type and digest."""
 
     body: bytes
     kind: str
@@ -28,10 +28,10 @@ class Asset(NamedTuple):
 
 
 class Assets:
-    """All of them, read once."""
+    """All static files, held in memory."""
 
     def __init__(self) -> None:
-        """Read them."""
+        """Read the files."""
         self._all: dict[str, Asset] = {}
         for file in files("daemon.doors.web").joinpath("assets").iterdir():
             if kind := KINDS.get(file.name.rpartition(".")[2]):
@@ -39,23 +39,23 @@ class Assets:
                 self._all[file.name] = Asset(body, kind, sha256(body).hexdigest()[:16])
 
     def address(self, name: str) -> str:
-        """Where a page finds one."""
+        """Return the address of a file, with its digest."""
         return f"{UI}/assets/{name}?{self._all[name].digest}"
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operation."""
         return [
             Operation(
-                "GET", f"{UI}/assets/{{name}}", Rule.OPEN, self.asset, "A file of the pages.",
-                {200: "text/css"}, parameters=(Parameter("name", str, "Of the file.", "path"),),
+                "GET", f"{UI}/assets/{{name}}", Rule.OPEN, self.asset, "A static file.",
+                {200: "text/css"}, parameters=(Parameter("name", str, "File name.", "path"),),
             )
         ]  # fmt: skip
 
     async def asset(self, request: web.Request) -> web.Response:
-        """Only what was there at the start: a name is no path."""
+        """Return a file. Only names known at start are served, so a name cannot be a path."""
         found = self._all.get(request.match_info["name"])
         if found is None:
-            raise ProblemError(404, "Not Found", "there is nothing here", "see /ui/")
+            raise ProblemError(404, "Not Found", "no such file", "see /ui/")
         return web.Response(
             body=found.body, content_type=found.kind, charset="utf-8",
             headers={"Cache-Control": FOREVER},

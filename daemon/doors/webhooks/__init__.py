@@ -1,1 +1,1 @@
-"""Webhooks: what happens is told to receivers that an operator named, by signed HTTP requests."""
+"""Webhooks: send events to configured receivers as signed HTTP requests."""

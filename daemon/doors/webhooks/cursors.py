@@ -1,4 +1,4 @@
-"""Where each hook is, made durable for all together, once a second at most."""
+"""Cursors of all webhooks, written to the journal together, at most once a second."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ PREFIX = "webhook:"
 
 
 class WebhookCursor(Struct, frozen=True, omit_defaults=True):
-    """Where a hook is: all events up to `cursor` are done with."""
+    """Delivery state of a webhook: all events up to `cursor` are delivered or given up."""
 
     cursor: int = 0
     last: int = 0
-    """The last event of the delivery that failed: it is made of the same ones again."""
+    """Last event of the failed delivery, so that a retry sends the same events."""
     tries: int = 0
     refusals: int = 0
     gone: str = ""
-    """The digest of the URL that wants no more."""
+    """Digest of the URL that answered 410 Gone."""
 
 
 _read = msgspec.json.Decoder(WebhookCursor).decode
 
 
 def key(name: str) -> str:
-    """Of the mark of a hook."""
+    """Return the note key of a webhook."""
     return PREFIX + name
 
 
 def text(place: WebhookCursor) -> str:
-    """As it is kept."""
+    """Encode a cursor for the journal."""
     return msgspec.json.encode(place).decode()
 
 
 class CursorStore:
-    """The places of all hooks. On the loop's thread."""
+    """Cursors of all webhooks. Use from the event loop's thread."""
 
     def __init__(self, notes: NoteStore) -> None:
-        """Keep them there."""
+        """Store the cursors in `notes`."""
         self._notes = notes
         self._places: dict[str, WebhookCursor] = {}
         self._changed: dict[str, None] = {}
         self._news = asyncio.Event()
 
     async def open(self, names: Iterable[str], newest: int) -> None:
-        """Go on where hooks were; new ones begin after the newest event. Raises JournalError."""
+        """Load the cursors; new webhooks start after the newest event. Raises JournalError."""
         kept = await self._notes.read(PREFIX)
         new = {}
         for name in names:
@@ -66,20 +66,20 @@ class CursorStore:
         return self._places[name]
 
     def put(self, name: str, place: WebhookCursor) -> None:
-        """A hook is there now; durable within seconds."""
+        """Set a cursor. It becomes durable within seconds."""
         self._places[name] = place
         self._changed[name] = None
         self._news.set()
 
     async def run(self) -> None:
-        """Save what changes, for ever."""
+        """Save changed cursors until cancelled."""
         while True:
             await self._news.wait()
             await asyncio.sleep(SAVE_EVERY)
             await self.save()
 
     async def save(self) -> None:
-        """Make all places durable; where the database cannot, they are as changed as before."""
+        """Save changed cursors; keep them marked as changed if the journal is unavailable."""
         changed, self._changed = self._changed, {}
         self._news.clear()
         if not changed:

@@ -1,4 +1,4 @@
-"""What is sent at a time: some events, in order, as one JSON body."""
+"""Group events into deliveries: a JSON body with some events, in order."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from daemon.model.outputs import Notice
 from daemon.model.visibility import closed_loan, visible_to
 
 Page = Callable[[int], Awaitable[Sequence[Notice]]]
-"""The events that come next after one, some of them; waits for the first; none at the end."""
+"""Returns the next events after a number: waits for the first one; empty at the end."""
 
 TEST = "test"
-"""The kind of the event with which an operator tries a hook; its number is 0."""
+"""Type of the test event; its number is 0."""
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Body(Struct):
-    """Of a delivery. An event that comes again has the number (`seq`) that it had."""
+    """Body of a delivery. A repeated event keeps its number (`seq`), for deduplication."""
 
     delivery: str
     hook: str
@@ -36,7 +36,7 @@ _read = msgspec.json.Decoder(Body).decode
 
 
 class Delivery(NamedTuple):
-    """Events up to the number `until`, those that nobody wants left out; `body` empty: all."""
+    """Events up to number `until`, filtered; an empty `body` means none passed the filter."""
 
     id: str
     first: int
@@ -45,24 +45,24 @@ class Delivery(NamedTuple):
 
 
 class DeliveryBatcher:
-    """Cuts what happens into deliveries to one hook; holds a page of events at most.
+    """Splits the events into deliveries for one webhook; buffers at most one page.
 
     Attributes:
-        gone: The first and the last event of the newest gap: they were too old to be kept.
+        gone: First and last event of the newest gap: events deleted before they were read.
     """
 
     def __init__(self, config: WebhookConfig, page: Page) -> None:
-        """Of these events."""
+        """Create deliveries from the events that `page` returns."""
         self._config, self._page = config, page
         self._who = Principal(config.name, Role.VIEWER, config.pools) if config.pools else MACHINE
         self._held: Sequence[Notice] = ()
-        self._after = 0  # the event after which they come
+        self._after = 0  # number of the event before `_held`
         self.gone: tuple[int, int] | None = None
 
     async def next(self, after: int, last: int = 0) -> Delivery | None:
-        """What comes after an event; up to `last` where a delivery is made once more.
+        """Return the next delivery after an event; up to event `last` if it is a retry.
 
-        None where nothing will come any more. Raises JournalError.
+        None if there are no more events. Raises JournalError.
         """
         if not self._held or self._after != after:
             self._held = await self._page(after)
@@ -70,7 +70,7 @@ class DeliveryBatcher:
             return None
         if self._held[0].seq > after + 1:
             self.gone = after + 1, self._held[0].seq - 1
-        last = last if last >= self._held[0].seq else 0  # it may be too old to be kept
+        last = last if last >= self._held[0].seq else 0  # it may have been deleted
         taken: list[Notice] = []
         looked = size = 0
         for notice in self._held:
@@ -88,10 +88,10 @@ class DeliveryBatcher:
         return made(self._config.name, taken, self._after)
 
     def _shown(self, notice: Notice) -> Notice | None:
-        """As the receiver is told of it; None where it is not."""
+        """Return the event as the receiver may see it, or None."""
         events, pools = self._config.events, self._config.pools
         shown = visible_to(self._who, notice)
-        if shown is not None and pools and shown.pool not in pools:  # it may see the borrower's
+        if shown is not None and pools and shown.pool not in pools:  # visible by its borrower
             shown = closed_loan(shown)
         if shown is None or (pools and shown.pool not in pools):
             return None
@@ -99,7 +99,7 @@ class DeliveryBatcher:
 
 
 def made(hook: str, events: Sequence[Notice], until: int) -> Delivery:
-    """A delivery of these, which is the same as often as it is made."""
+    """Build a delivery. Equal events give an equal body."""
     if not events:
         return Delivery("", 0, until, b"")
     first, last = events[0].seq, events[-1].seq
@@ -108,18 +108,18 @@ def made(hook: str, events: Sequence[Notice], until: int) -> Delivery:
 
 
 def revived(letter: DeadLetter) -> Delivery:
-    """A delivery that was given up."""
+    """Return the delivery of a dead letter."""
     body = letter.body.encode()
     return Delivery(_read(body).delivery, letter.seq, 0, body)
 
 
 def opened(letter: DeadLetter) -> Body:
-    """What is in it."""
+    """Decode a dead letter."""
     return _read(letter.body)
 
 
 def trial(hook: str, now: float) -> Delivery:
-    """With which an operator looks whether anybody is there."""
+    """Return a test delivery."""
     event = Notice(0, now, TEST)
     name = f"{hook}-test"
     return Delivery(name, 0, 0, _encode(Body(name, hook, [event])))

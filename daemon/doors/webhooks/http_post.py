@@ -1,4 +1,4 @@
-"""One request to a receiver, and what its answer means."""
+"""Send one request to a receiver, and interpret the response."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from daemon.runtime.trust import trusting
 from sia import __version__
 
 WAITS = (408, 425, 429)
-"""Answers of 4xx that mean later, and not never."""
+"""4xx statuses that are temporary."""
 
 
 class DeliveryVerdict(Enum):
-    """What an answer means for what was sent."""
+    """Consequence of a response."""
 
     DELIVERED = "delivered"
     LATER = "later"
@@ -34,7 +34,7 @@ class DeliveryVerdict(Enum):
 
 
 class PostResult(NamedTuple):
-    """Of one request. `wait` is what the receiver asks for, in seconds; `status` 0 is no answer."""
+    """Result of one request. `wait`: Retry-After in seconds; `status` 0: no response."""
 
     verdict: DeliveryVerdict
     status: int = 0
@@ -44,16 +44,16 @@ class PostResult(NamedTuple):
 
 
 class WebhookClient:
-    """A way to one receiver, over a connection that is kept while it works, two for a trial."""
+    """HTTP client for one receiver with at most two connections: deliveries and tests."""
 
     def __init__(self, config: WebhookConfig, secrets: Secrets) -> None:
-        """Nothing is sent yet. Raises UserError where the certificates cannot be read."""
+        """Create the client. Raises UserError if the certificates cannot be read."""
         self._config, self._secrets = config, secrets
         self._tls = True if config.ca_file is None else trusting(config.ca_file)
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -63,16 +63,16 @@ class WebhookClient:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=2, ssl=self._tls),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,  # the operator said where it goes
+                trust_env=False,  # ignore proxy variables: the operator configured the URL
                 auto_decompress=False,
                 headers={"User-Agent": f"sia/{__version__}", "Content-Type": "application/json"},
             )
         return self._session
 
     async def send(self, body: bytes, delivery: str, within: float = inf) -> PostResult:
-        """Send it once; the signature is of now. Raises nothing that a receiver can cause.
+        """Send a body once, signed with the current time. Does not raise for receiver errors.
 
-        Waits for the answer so many seconds, or as long as the configuration says.
+        The timeout is the smaller of `within` and the configured one, in seconds.
         """
         within = min(within, self._config.timeout)
         headers = {
@@ -89,62 +89,60 @@ class WebhookClient:
             ) as answer:
                 outcome = _judged(answer.status, answer.headers.get("Retry-After", ""))
                 with suppress(aiohttp.ClientError, TimeoutError, OSError):
-                    await answer.content.read(MAX_ANSWER)  # so that its connection is used again
+                    await answer.content.read(MAX_ANSWER)  # allows connection reuse
                 return outcome
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
             return _failed(error, within)
 
 
 def _failed(error: Exception, within: float) -> PostResult:
-    """No answer; said without the URL, which errors repeat and which may hold a secret."""
-    mend = "see that the receiver is up"
+    """Describe a failed request without the URL, which may contain a secret."""
+    mend = "check that the receiver is running"
     if isinstance(error, TimeoutError):
         why = f"no answer within {within:g} s"
     elif isinstance(error, aiohttp.ClientConnectorCertificateError):
         reason = getattr(error.certificate_error, "verify_message", "") or "it does not match"
-        why = f"its certificate is refused: {reason}"
-        mend = "give it one for its name, or name who signed it in ca_file"
+        why = f"certificate verification failed: {reason}"
+        mend = "use a certificate for the receiver's name, or set ca_file to the issuing CA"
     elif isinstance(error, aiohttp.ClientSSLError):
-        why, mend = "no TLS is to be had with it", "see that it takes TLS 1.2 or newer there"
+        why, mend = "TLS handshake failed", "check that the receiver supports TLS 1.2 or newer"
     elif isinstance(error, aiohttp.ClientConnectorError):
         why = _unreached(error.os_error)
     elif isinstance(error, aiohttp.ServerDisconnectedError):
-        why = "it ended the connection without an answer"
+        why = "the receiver closed the connection without a response"
     else:
         why = f"no answer: {type(error).__name__}"
     return PostResult(DeliveryVerdict.LATER, 0, why, mend)
 
 
 def _unreached(error: OSError) -> str:
-    """Why nobody was there, as the system says it: asyncio names addresses instead."""
+    """Describe a connection error by its system error; asyncio's text names only addresses."""
     if isinstance(error, socket.gaierror):
-        return "its name is not known"
-    return os.strerror(error.errno).lower() if error.errno else "it cannot be reached"
+        return "host name not found"
+    return os.strerror(error.errno).lower() if error.errno else "the host cannot be reached"
 
 
 def _judged(status: int, wish: str) -> PostResult:
-    """What a status means."""
+    """Interpret a status."""
     if 200 <= status < 300:
         return PostResult(DeliveryVerdict.DELIVERED, status)
-    why = f"it answers {status}"
+    why = f"the receiver answers {status}"
     if status == 410:
-        mend = "leave the webhook out, give another url, or: sia webhook retry"
-        return PostResult(DeliveryVerdict.GONE, status, f"{why}: it wants no more", mend)
+        mend = "remove the webhook, change its url, or run: sia webhook retry"
+        return PostResult(DeliveryVerdict.GONE, status, f"{why} (gone)", mend)
     if 300 <= status < 400:
-        mend = "give the url to which it leads"
+        mend = "set url to the redirect's target"
         return PostResult(
-            DeliveryVerdict.REFUSED, status, f"{why}, and redirects are not followed", mend
+            DeliveryVerdict.REFUSED, status, f"{why}; redirects are not followed", mend
         )
     if 400 <= status < 500 and status not in WAITS:
-        mend = "see why it refuses; what is given up is in: sia webhook dead"
+        mend = "see the receiver's log; refused deliveries are in: sia webhook dead"
         return PostResult(DeliveryVerdict.REFUSED, status, why, mend)
-    return PostResult(
-        DeliveryVerdict.LATER, status, why, "see that the receiver is well", seconds_of(wish)
-    )
+    return PostResult(DeliveryVerdict.LATER, status, why, "check the receiver", seconds_of(wish))
 
 
 def seconds_of(wish: str) -> float:
-    """What a Retry-After asks for, within bounds; 0 where it says nothing."""
+    """Parse a Retry-After header to seconds, within bounds; 0 if it cannot be parsed."""
     if wish.isascii() and wish.isdigit():
         wanted = float(wish[:10])
     else:

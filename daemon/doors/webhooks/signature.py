@@ -1,4 +1,4 @@
-"""What a receiver knows a delivery by: HMAC-SHA256 of its time and its body."""
+"""Sign deliveries: HMAC-SHA256 of time and body."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Sequence
 
 
 class Secrets:
-    """What signs; shown to nobody."""
+    """Signing keys, never shown."""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
-        """Each of them signs."""
+        """Store the keys; each of them signs, to allow rotation."""
         self._secrets = tuple(secrets)
 
     def __repr__(self) -> str:
-        """Nothing of them."""
+        """Return the number of keys only."""
         return f"Secrets({len(self._secrets)})"
 
     def header(self, body: bytes, moment: int) -> str:
-        """`t=…,v1=…`: when it was signed, in seconds since the epoch, and by what, in hex."""
+        """Return `t=…,v1=…`: time in seconds since the epoch, and a hex signature for each key."""
         signed = b"%d.%b" % (moment, body)
         marks = (hmac.digest(secret, signed, "sha256").hex() for secret in self._secrets)
         return ",".join([f"t={moment}", *(f"v1={mark}" for mark in marks)])

@@ -1,4 +1,4 @@
-"""One hook: a task that delivers in order, waits longer after each failure, and may give up."""
+"""One webhook: a task that delivers in order, backs off after failures and may give up."""
 
 from __future__ import annotations
 
@@ -36,49 +36,49 @@ DeliveryState = Literal["delivering", "retrying", "gone", "full"]
 
 
 class WebhookContext(NamedTuple):
-    """What hooks have of the daemon."""
+    """Services of the daemon that webhooks use."""
 
     page: Page
     told: Callable[[], int]
-    """The number of the newest event."""
+    """Returns the number of the newest event."""
     ledger: CursorStore
     letters: DeadLetters
     parts: HealthRegistry
     fence: Fence
     now: Callable[[], float]
-    """What time it is for the daemon."""
+    """Returns the current time of the daemon's clock."""
 
 
 class DeliveryCounts:
-    """What has come of requests since the start."""
+    """Counts since the daemon started."""
 
     delivered = 0
-    """Deliveries, dead letters that were sent once more too."""
+    """Deliveries, including dead letters sent again."""
     failed = 0
-    """Requests."""
+    """Failed requests."""
 
 
 class WebhookSender:
-    """Tells one receiver.
+    """Delivers events to one receiver.
 
     Attributes:
-        config: What the operator said.
-        counts: What has come of it.
-        dead: How many letters are dead.
-        last: What came of the last request; None before the first.
-        asked: When that was, in seconds since the epoch.
-        due: When the next try is, likewise; 0 where none is put off.
+        config: Configuration of the webhook.
+        counts: Deliveries and failures since the start.
+        dead: Number of dead letters.
+        last: Result of the last request; None before the first.
+        asked: Time of the last request in seconds since the epoch.
+        due: Time of the next try in seconds since the epoch; 0 if none is scheduled.
     """
 
     def __init__(self, config: WebhookConfig, secrets: Secrets, means: WebhookContext) -> None:
-        """Nothing is sent before `run`."""
+        """Create the sender; `run` starts it."""
         self.config, self._means = config, means
         self._post = WebhookClient(config, secrets)
         self._cutter = DeliveryBatcher(config, means.page)
         self._url = hashlib.sha256(config.url.encode()).hexdigest()
-        self._sending = asyncio.Lock()  # a receiver gets one request at a time
+        self._sending = asyncio.Lock()  # one request to a receiver at a time
         self._wake = asyncio.Event()
-        self._since: float | None = None  # when what is under way failed first, here
+        self._since: float | None = None  # first failure of the current delivery, monotonic
         self._ending = False
         self._again: dict[int, None] = {}
         self._letter: asyncio.Task[None] | None = None
@@ -88,17 +88,17 @@ class WebhookSender:
 
     @property
     def place(self) -> WebhookCursor:
-        """Where it is."""
+        """Current cursor."""
         return self._means.ledger[self.config.name]
 
     @property
     def lag(self) -> int:
-        """Events that it has not come to yet, those that it does not want too."""
+        """Number of events after the cursor, including those filtered out."""
         return max(0, self._means.told() - self.place.cursor)
 
     @property
     def state(self) -> DeliveryState:
-        """How it is, in a word."""
+        """Current delivery state."""
         if self.place.gone == self._url:
             return "gone"
         if self.dead >= MOST_DEAD:
@@ -106,7 +106,7 @@ class WebhookSender:
         return "retrying" if self.place.tries else "delivering"
 
     async def run(self) -> None:
-        """Deliver, until cancelled or told to end."""
+        """Deliver until cancelled or `end` is called."""
         counted = self._ending = False
         try:
             while not self._ending:
@@ -116,9 +116,9 @@ class WebhookSender:
                         counted = True
                     if not await self._once():
                         return
-                except JournalError:  # the database says so itself
+                except JournalError:  # the journal reports its own health
                     await asyncio.sleep(PROBE_EVERY)
-                except Exception:  # noqa: BLE001  a defect: it must not end the other hooks
+                except Exception:  # noqa: BLE001  a defect must not stop the other webhooks
                     await self._broke()
         finally:
             if self._letter is not None:
@@ -128,22 +128,22 @@ class WebhookSender:
             await self._post.close()
 
     def end(self) -> bool:
-        """Send no more; whether an answer is still to come."""
+        """Stop after the current request; return whether one is in progress."""
         self._ending = True
         self._wake.set()
         return self._sending.locked()
 
     async def _broke(self) -> None:
-        log().exception("a webhook failed; it is tried again", webhook=self.config.name)
+        log().exception("webhook failed and will be retried", webhook=self.config.name)
         part = f"webhook {self.config.name}"
-        self._means.parts.say(part, "a defect of the daemon", "look into its log, and report it")
+        self._means.parts.say(part, "internal error", "see the daemon's log, and report the defect")
         await asyncio.sleep(LONGEST_PAUSE)
 
     async def _count(self) -> None:
         self.dead = len(await self._means.letters.numbers(self.config.name))
 
     async def _once(self) -> bool:
-        """Deliver once, or wait for somebody who is needed; whether there is more to come."""
+        """Deliver once, or wait for an operator; return False at the end of the events."""
         if not self._ending:
             self._wake.clear()
         if self.state in ("gone", "full"):
@@ -155,7 +155,7 @@ class WebhookSender:
         delivery = await self._cutter.next(place.cursor, place.last)
         if (gone := self._cutter.gone) != before and gone is not None:
             log().warning(
-                "a webhook is not told of events that are too old to be kept",
+                "webhook missed events that were deleted before delivery",
                 webhook=self.config.name, first=gone[0], last=gone[1],
             )  # fmt: skip
         if delivery is None:
@@ -167,8 +167,8 @@ class WebhookSender:
         return True
 
     async def _try(self, delivery: Delivery) -> None:
-        """Send it once, see what is to be done next, and wait as long as that takes."""
-        while (outcome := await self._send(delivery)) is None:  # noqa: ASYNC110  time tells
+        """Send a delivery once, then advance, schedule a retry, or give up."""
+        while (outcome := await self._send(delivery)) is None:  # noqa: ASYNC110  lease has no event
             await asyncio.sleep(PROBE_EVERY)
         if outcome.verdict is DeliveryVerdict.DELIVERED:
             self._put(WebhookCursor(delivery.until))
@@ -192,7 +192,7 @@ class WebhookSender:
             await self._pause(max(backoff(place.tries), outcome.wait))
 
     async def _send(self, delivery: Delivery) -> PostResult | None:
-        """One request, when the one before is over; None, and none, where it may not act then."""
+        """Send one request after the previous one; None without sending if not the leader."""
         async with self._sending:
             if not self._means.fence.holds():
                 return None
@@ -215,8 +215,8 @@ class WebhookSender:
         return place.refusals >= config.refusals or tried >= config.give_up
 
     async def _bury(self, delivery: Delivery, place: WebhookCursor) -> None:
-        """Give it up, durably, and go on with the next; again where the database cannot."""
-        assert self.last is not None, "it was sent"
+        """Store a dead letter and advance the cursor in one transaction."""
+        assert self.last is not None, "a request was sent"
         times = f", {place.tries} times" if place.tries > 1 else ""
         why = f"{self.last.why}{times}"
         name, following = self.config.name, WebhookCursor(delivery.until)
@@ -227,7 +227,7 @@ class WebhookSender:
         self._say(buried=True)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not beyond an operator's word."""
+        """Wait for a retry; `resume` ends the wait."""
         self.due = time.time() + seconds
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
@@ -235,28 +235,28 @@ class WebhookSender:
         self.due = 0.0
 
     def _say(self, *, buried: bool = False) -> None:
-        """How it is, to those who look: not what comes and goes."""
+        """Report the health of the webhook; short failures are not reported."""
         part, last, state = f"webhook {self.config.name}", self.last, self.state
         if state == "full":
-            mend = f"sia webhook retry {self.config.name}, or drop"
-            self._means.parts.say(part, f"{MOST_DEAD} dead letters wait for somebody", mend)
+            mend = f"run sia webhook retry {self.config.name}, or sia webhook drop"
+            self._means.parts.say(part, f"deliveries stopped: {MOST_DEAD} dead letters", mend)
         elif state == "gone":
-            why = last.why if last is not None and last.why else "it wanted no more (410)"
-            mend = f"give another url, leave it out, or: sia webhook retry {self.config.name}"
+            why = last.why if last is not None and last.why else "the receiver answered 410 (gone)"
+            mend = f"change its url, remove it, or run: sia webhook retry {self.config.name}"
             self._means.parts.say(part, why, mend)
         elif buried or self.place.tries >= TROUBLE_AFTER:
-            assert last is not None, "it was tried"
+            assert last is not None, "a request failed"
             self._means.parts.say(part, last.why, last.mend)
         elif not self.place.tries:
             self._means.parts.say(part)
 
     async def test(self) -> PostResult:
-        """Send an event that nothing stands for, once, whatever else is under way.
+        """Send a test event once, independent of deliveries.
 
-        Raises UnavailableError where another daemon may be the one who acts.
+        Raises UnavailableError if another daemon may be the leader.
         """
         if not self._means.fence.holds():
-            raise UnavailableError(503, "another daemon may have taken over", PROBE_EVERY)
+            raise UnavailableError(503, "another daemon may be the leader", PROBE_EVERY)
         delivery = trial(self.config.name, self._means.now())
         outcome = await self._post.send(delivery.body, delivery.id, TRIAL_WITHIN)
         if outcome.verdict is DeliveryVerdict.DELIVERED:
@@ -264,13 +264,13 @@ class WebhookSender:
         return outcome
 
     def resume(self) -> None:
-        """Try again at once, also one that is gone."""
+        """Retry at once, even after 410 Gone."""
         if self.place.gone:
             self._put(replace(self.place, gone="", tries=0, refusals=0))
         self._wake.set()
 
     def again(self, numbers: Sequence[int]) -> None:
-        """Send these dead letters once more, in order, beside what happens."""
+        """Send dead letters again in order, in parallel to new deliveries."""
         self._again |= dict.fromkeys(numbers)
         if self._letter is None or self._letter.done():
             self._letter = asyncio.create_task(self._send_letters())
@@ -282,8 +282,8 @@ class WebhookSender:
             try:
                 await self._send_letter(number)
             except JournalError:
-                self._again.clear()  # they stay dead; the operator sees them there
-            except Exception:  # noqa: BLE001  a defect: likewise
+                self._again.clear()  # they remain dead letters
+            except Exception:  # noqa: BLE001  a defect: they remain dead letters
                 log().exception("a dead letter could not be sent", webhook=self.config.name)
                 self._again.clear()
 
@@ -299,10 +299,10 @@ class WebhookSender:
             await self.drop([number])
             self._say()
         elif outcome.verdict is not DeliveryVerdict.REFUSED:
-            self._again.clear()  # the others would fare no better, and stay dead
+            self._again.clear()  # the receiver is failing: keep the other dead letters
 
     async def drop(self, numbers: Sequence[int]) -> None:
-        """Have these letters be no more. Raises JournalError."""
+        """Delete dead letters. Raises JournalError."""
         left = await self._means.letters.dig_out(self.config.name, numbers)
         full, self.dead = self.state == "full", left
         if full:
@@ -310,6 +310,6 @@ class WebhookSender:
 
 
 def backoff(tries: int) -> float:
-    """Seconds until the next try, by chance: many daemons then do not come all at once."""
+    """Return a random delay in seconds until the next try (exponential, full jitter)."""
     most = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(tries - 1, 16))
-    return random.uniform(0.0, most)  # noqa: S311  nobody gains by guessing it
+    return random.uniform(0.0, most)  # noqa: S311  jitter is not a secret

@@ -1,4 +1,4 @@
-"""All webhooks of a daemon: each by itself, so that a slow or dead receiver holds up nobody."""
+"""All webhooks of a daemon; each has its own task, so a slow receiver delays no other."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from sia.console.errors import UserError
 
 
 class Hooks:
-    """Those that the configuration names."""
+    """The configured webhooks."""
 
     def __init__(
         self, configs: Sequence[WebhookConfig], service: Service, *, lenient: bool = False
     ) -> None:
-        """Nothing is sent before `run`. Raises UserError where a secret cannot be read.
+        """Create the webhooks; `run` starts them. Raises UserError if a secret cannot be read.
 
-        Where it is `lenient`, a hook without is left out, and goes on where it was another time:
-        who takes over from another daemon is not to fail of it.
+        With `lenient`, a webhook without a readable secret is skipped and reported as unhealthy, so
+        that a takeover by a standby does not fail.
         """
         self._service, self._ledger = service, CursorStore(service.notes)
         means = WebhookContext(
@@ -42,20 +42,20 @@ class Hooks:
                 if not lenient:
                     raise
                 why, _, mend = error.format_message().rpartition("; ")
-                mend += ", and start the daemon anew"
-                service.parts.say(f"webhook {config.name}", f"nothing is sent: {why}", mend)
+                mend += ", and restart the daemon"
+                service.parts.say(f"webhook {config.name}", f"webhook disabled: {why}", mend)
         self._open = False
 
     def __iter__(self) -> Iterator[WebhookSender]:
-        """All, once they are open."""
+        """Iterate over the webhooks; none before `open`."""
         return iter(self._hooks.values() if self._open else ())
 
     def get(self, name: str) -> WebhookSender | None:
-        """The one of that name, once it is open."""
+        """Return a webhook by name; None before `open`."""
         return self._hooks.get(name) if self._open else None
 
     async def open(self, newest: int) -> None:
-        """Go on where each was; new ones begin after the `newest` event. Raises UserError."""
+        """Load the cursors; new webhooks start after the `newest` event. Raises UserError."""
         try:
             await self._ledger.open(self._hooks, newest)
         except JournalError as error:
@@ -63,7 +63,7 @@ class Hooks:
         self._open = True
 
     async def run(self) -> None:
-        """Deliver, until cancelled."""
+        """Deliver until cancelled."""
         tasks = {asyncio.create_task(hook.run()): hook for hook in self}
         saving = asyncio.create_task(self._ledger.run())
         try:

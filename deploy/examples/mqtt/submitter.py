@@ -46,7 +46,7 @@ async def submit(bus, cluster, pool, job, *, again=AGAIN):
     asked.CorrelationData = uuid.uuid4().bytes
     for code in await bus.subscribe(asked.ResponseTopic, qos=1):
         if code.is_failure:
-            raise NoAnswerError(f"the broker lets us not read {root}/reply/: {code}")
+            raise NoAnswerError(f"the broker denies reading {root}/reply/: {code}")
     while True:
         await bus.publish(f"{root}/submit", json.dumps(job), qos=1, properties=asked)
         try:
@@ -94,7 +94,7 @@ async def main():
         )
     except (aiomqtt.MqttError, NoAnswerError, OSError) as error:
         if getattr(error, "rc", None) == OLD_BROKER:
-            return "the broker speaks no MQTT 5, by which answers come; use mosquitto"
+            return "the broker does not support MQTT 5, which replies need; use mosquitto"
         return f"{error}; look at the user, the password, the pool and the broker's ACL"
     print(json.dumps(said))
     wrong = [job for job in said.get("jobs", []) if job["status"] >= 400]

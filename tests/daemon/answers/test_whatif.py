@@ -475,7 +475,7 @@ async def test_wrong_questions_are_refused_at_the_door(folder):
         async def refused(body, status):
             return (await asked(client, "POST", "/v1/whatif", body, status=status))["detail"]
 
-        assert "nothing is otherwise" in await refused({}, 422)
+        assert "no change given" in await refused({}, 422)
         assert "quota" in await refused({"pools": [{"pool": "vision", "quota": -1}]}, 422)
         assert "vision" in await refused({"submit": [{"pool": "vision", "gpus": 99}]}, 422)
         assert "no pool" in await refused({"submit": [{"pool": "nowhere", "gpus": 9}]}, 422)

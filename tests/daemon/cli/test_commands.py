@@ -427,7 +427,7 @@ def test_misuse_is_2_and_nobody_there_is_3(served, tmp_path, monkeypatch):
     monkeypatch.setenv("SIA_TOKEN_FILE", str(wrong))
     denied = served("jobs")
     assert denied.returncode == 1
-    assert "the token is not the daemon's" in denied.stderr
+    assert "the token is unknown" in denied.stderr
 
 
 def test_what_is_no_daemon_is_told_apart(served, monkeypatch):

@@ -57,17 +57,17 @@ def test_what_could_not_be_delivered_is_listed_sent_once_more_or_dropped(tmp_pat
         daemon = serve(tmp_path, ops.url)
         submit(daemon, *"abc")
         hook = wait_for(lambda: (h := listed(daemon))["dead"] and h)
-        assert (hook["state"], hook["status"], hook["why"]) == ("delivering", 404, "it answers 404")
+        assert (hook["state"], hook["status"], hook["why"]) == ("delivering", 404, "the receiver answers 404")
         assert hook["to"] == f"http://127.0.0.1:{ops.port}"
         submit(daemon, *"defgh")
         wait_for(lambda: listed(daemon)["dead"] == 2)
         first, second = daemon.said("webhook", "dead", "ops")["letters"]
         assert [event["job"] for event in first["events"]] == list("abc")
-        assert first["why"] == "it answers 404"
+        assert first["why"] == "the receiver answers 404"
         table = daemon("webhook", "dead", "ops")
-        assert "it answers 404" in table.stdout
+        assert "the receiver answers 404" in table.stdout
         done = daemon("webhook", "test", "ops")
-        assert (done.returncode, done.stdout[:26]) == (1, "ops: it answers 404; see w")
+        assert (done.returncode, done.stdout[:26]) == (1, "ops: the receiver answers ")
         ops.answer = 200
         assert daemon("webhook", "test", "ops").stdout == "ops: delivered, answered with 200\n"
         assert ops.got[-1].events[0]["kind"] == "test"

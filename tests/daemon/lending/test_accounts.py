@@ -304,7 +304,7 @@ def test_months_are_those_of_utc():
     assert month_of("2026-11") == (1793491200.0, 1796083200.0)
     assert month_of("2026-12")[1] == month_of("2027-01")[0]
     for text in ("2026-13", "2026-1", "1999-01", "november", "2026-11 "):
-        with pytest.raises(UserError, match="is no month; write one like 2026-11"):
+        with pytest.raises(UserError, match="is not a month; write one like 2026-11"):
             month_of(text)
 
 

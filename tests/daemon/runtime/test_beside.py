@@ -80,7 +80,7 @@ def test_who_takes_over_leaves_out_a_webhook_whose_secret_is_gone(tmp_path):
             assert list(hooks) == []
             (part,) = [each for each in daemon.service.parts.all() if each.name == "webhook ops"]
             assert "No such file" in part.why
-            assert "start the daemon anew" in part.mend
+            assert "restart the daemon" in part.mend
 
     asyncio.run(story())
 

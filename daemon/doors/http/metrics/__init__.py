@@ -1,4 +1,4 @@
-"""`GET /metrics`.
+"""Prometheus metrics (`GET /metrics`).
 
 Imports: doors.views, service.
 """

@@ -1,4 +1,4 @@
-"""`/metrics` of pools' accounts, looked at when asked."""
+"""Metrics of the pools' accounts, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class AccountMetrics(Collector):
-    """What sharing has been to each pool since its account was opened."""
+    """What each pool gained and lost by sharing since its account was opened."""
 
     def __init__(self, service: Service) -> None:
-        """Of these accounts."""
+        """Collect from a service."""
         self._service = service
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is asked of the service before it serves."""
+        """Return nothing: registration must not query the service before it serves."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """O(pools). Loans count up to their last change, so that no counter goes back."""
+        """Collect in O(pools). Loans count up to their last change, so counters never decrease."""
         jobs = CounterMetricFamily(
             "sia_alone_jobs",
-            "Jobs that were compared with their pool alone, by outcome; forgotten: will not be.",
+            "Jobs compared with the baseline, by outcome; forgotten: never determined.",
             labels=["pool", "outcome"],
         )
         seconds = CounterMetricFamily(
             "sia_alone_seconds",
-            "Seconds by which jobs started sooner or later than alone.",
+            "Seconds by which jobs started sooner or later than in the baseline.",
             labels=["pool", "outcome"],
         )
         loans = CounterMetricFamily(
@@ -43,7 +43,7 @@ class AccountMetrics(Collector):
         )
         renewed = CounterMetricFamily(
             "sia_alone_renewed",
-            "Times that a pool's account was begun anew after a defect.",
+            "Restarts of a pool's account after a defect.",
             labels=["pool"],
         )
         self._service.engine.settle_accounts()

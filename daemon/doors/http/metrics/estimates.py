@@ -1,4 +1,4 @@
-"""`/metrics` of estimates, looked at when asked."""
+"""Metrics of the estimates, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -18,28 +18,30 @@ NAMES = ("0.5", "0.9")
 
 
 class EtaMetrics(Collector):
-    """How true estimates were, by pool and horizon."""
+    """Accuracy of the estimates by pool and horizon, and the state of the simulations."""
 
     def __init__(self, eta: EtaService) -> None:
-        """Of these."""
+        """Collect from an estimate service."""
         self._eta = eta
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is asked of them before they are there."""
+        """Return nothing: registration must not query the service before it serves."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """O(pools · horizons) where jobs were estimated."""
+        """Collect in O(pools · horizons)."""
         labels = ["pool", "what", "horizon"]
         judged = CounterMetricFamily(
-            "sia_estimates", "Estimates by whether they held.",
+            "sia_estimates", "Estimates by whether the event came by the stated quantile.",
             labels=[*labels, "quantile", "outcome"],
         )  # fmt: skip
         error = GaugeMetricFamily(
-            "sia_estimate_error_seconds", "Median distance from p50, of the newest.", labels=labels
+            "sia_estimate_error_seconds", "Median distance to p50, newest estimates.", labels=labels
         )
         pred_err = GaugeMetricFamily(
-            "sia_estimate_pred_err", "Median Pred_err (PCS) of ends, of the newest.", labels=labels
+            "sia_estimate_pred_err",
+            "Median Pred_err (PCS) of ends, newest estimates.",
+            labels=labels,
         )
         for (what, pool, number), tally in sorted(self._eta.heard.calibration.tallies.items()):
             edge = f"{HORIZONS[number]:g}" if number < len(HORIZONS) else "beyond"
@@ -55,17 +57,19 @@ class EtaMetrics(Collector):
         played, pace = self._eta.outlook, self._eta.pace
         yield from (judged, error, pred_err)
         yield CounterMetricFamily(
-            "sia_estimates_failures", "Playouts that took too long or were ended.",
+            "sia_estimates_failures", "Simulations that took too long or were killed.",
             value=pace.failures,
         )  # fmt: skip
         yield GaugeMetricFamily(
-            "sia_estimates_worlds", "Worlds that the next playout has.", value=pace.worlds
+            "sia_estimates_worlds",
+            "Number of sampled futures in the next simulation.",
+            value=pace.worlds,
         )
         yield GaugeMetricFamily(
-            "sia_estimates_wait_seconds", "Between two playouts, at least.", value=pace.wait
+            "sia_estimates_wait_seconds", "Minimum time between simulations.", value=pace.wait
         )
         if played is not None:
             yield GaugeMetricFamily(
-                "sia_estimates_played_time_seconds", "When the present was last played forward.",
+                "sia_estimates_played_time_seconds", "Time of the last simulation.",
                 value=played.now,
             )  # fmt: skip

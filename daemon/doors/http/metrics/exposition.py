@@ -1,4 +1,4 @@
-"""`/metrics`: what happens is counted as it does, what is there is looked at when asked."""
+"""Metrics of the engine and of HTTP: counters are updated by events, gauges at each scrape."""
 
 from __future__ import annotations
 
@@ -29,57 +29,59 @@ if TYPE_CHECKING:
     from daemon.service.service import Service
 
 QUICK = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-"""Seconds: from what one job costs to what nobody waits for."""
+"""Buckets of seconds, from the cost of one job to a delay that clients notice."""
 
 WAITS = (1.0, 10.0, 60.0, 300.0, 1800.0, 7200.0, 28800.0, 86400.0, 604800.0)
-"""Seconds that jobs wait: from at once to a week."""
+"""Buckets of waiting times in seconds, up to a week."""
 
 RATIOS = (0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 10.0)
-"""How long a job ran / how long it was thought to: 1 is a forecast that was right."""
+"""Buckets of actual / estimated run time; 1 is a correct estimate."""
 
 
 class PrometheusMetrics(Observer):
-    """Counts steps, decisions, waits and requests."""
+    """Observer that counts steps, decisions, events and requests."""
 
     def __init__(self) -> None:
-        """Begin at zero, in a registry of its own."""
+        """Create the counters in a registry of their own."""
         self.registry = registry = CollectorRegistry()
-        self._decisions = Counter("sia_decisions", "Decisions.", ["kind"], registry=registry)
-        self._events = Counter("sia_events", "What happened.", ["kind"], registry=registry)
+        self._decisions = Counter(
+            "sia_decisions", "Decisions by kind.", ["kind"], registry=registry
+        )
+        self._events = Counter("sia_events", "Events by kind.", ["kind"], registry=registry)
         self._pass = Histogram(
-            "sia_pass_seconds", "One step of the engine.", buckets=QUICK, registry=registry
+            "sia_pass_seconds", "Duration of one engine step.", buckets=QUICK, registry=registry
         )
         self._commit = Histogram(
-            "sia_commit_seconds", "One durable commit.", buckets=QUICK, registry=registry
+            "sia_commit_seconds", "Duration of one commit.", buckets=QUICK, registry=registry
         )
         self._pause = Histogram(
             "sia_aside_pause_seconds",
-            "The loop stands still to make a child.",
+            "Time that the event loop is blocked by a fork.",
             buckets=QUICK,
             registry=registry,
         )
-        self._inputs = Counter("sia_inputs", "Inputs that are durable.", registry=registry)
+        self._inputs = Counter("sia_inputs", "Committed inputs.", registry=registry)
         self._failures = Counter("sia_commit_failures", "Failed commits.", registry=registry)
         self._defects = Counter(
             "sia_defects",
-            "Defects: inputs left out, forecasts gone, counts wrong.",
+            "Internal errors: inputs skipped, forecasts lost, counters wrong.",
             registry=registry,
         )
         self._ratio = Histogram(
             "sia_run_time_ratio",
-            "Run time of jobs that ended / what was foreseen.",
+            "Actual / estimated run time of ended jobs.",
             buckets=RATIOS,
             registry=registry,
         )
         self._loads = Counter(
             "sia_load_forecasts",
-            "Forecasts of pools' new load for windows that are over.",
+            "Load forecasts whose window has passed, by outcome.",
             ["window", "outcome"],
             registry=registry,
         )
         self._load_gpus = Counter(
             "sia_load_missed_gpus",
-            "GPUs that new jobs came to hold beyond what was foreseen.",
+            "GPUs of new load above the forecast.",
             ["window"],
             registry=registry,
         )
@@ -87,12 +89,12 @@ class PrometheusMetrics(Observer):
         self._events_made: Sequence[Event] = ()
         self._errors: LoadErrors | None = None
         self._requests = Counter(
-            "sia_http_requests", "Requests.", ["operation", "status"], registry=registry
+            "sia_http_requests", "HTTP requests.", ["operation", "status"], registry=registry
         )
         self._children: dict[tuple[str, int], Counter] = {}
 
     def stepped(self, seconds: float, inputs: Sequence[Input], step: Step) -> None:
-        """Count a step; O(what happened)."""
+        """Count a step. O(decisions + notices + ended jobs)."""
         self._pass.observe(seconds)
         self._events_made = step.events
         for decision in step.decisions:
@@ -108,7 +110,7 @@ class PrometheusMetrics(Observer):
                 self._ratio.observe((record.ended - record.started) / max(record.run_time, 1e-6))
 
     def committed(self, seconds: float, inputs: int) -> None:
-        """Count a commit, and what became of forecasts by that step."""
+        """Count a commit, and compare load forecasts with the step's events."""
         self._commit.observe(seconds)
         self._inputs.inc(inputs)
         if self._errors is None:
@@ -121,7 +123,7 @@ class PrometheusMetrics(Observer):
             self._load_gpus.labels(label).inc(gpus)
 
     def _compare(self) -> None:
-        """Compare forecasts with what comes, from the first forecast on."""
+        """Start to compare forecasts with the load once the first forecast has been made."""
         begun = next((e.time for e in self._events_made if type(e) is ForecastUpdated), None)
         if begun is None or self._service is None:
             return
@@ -131,32 +133,32 @@ class PrometheusMetrics(Observer):
         self._errors = LoadErrors(begun, state.options.windows, loads, width)
 
     def failed(self, why: str) -> None:
-        """Count a failure, and log it."""
+        """Count and log a failed commit."""
         self._failures.inc()
-        log().error("the journal cannot be written; commands are refused until it can", why=why)
+        log().error("journal write failed; commands are refused until it succeeds", why=why)
 
     def broke(self, error: str, inputs: Sequence[Input]) -> None:
-        """Count and log a defect of ours."""
+        """Count and log inputs that the engine skipped because of a defect."""
         self._defects.inc()
         kinds = sorted({type(each).__name__ for each in inputs})
-        log().error("inputs were left out; please report it", error=error, inputs=kinds)
+        log().error("inputs were skipped; please report this", error=error, inputs=kinds)
 
     def blind(self, why: str) -> None:
-        """Count and log that nothing is foreseen."""
+        """Count and log that there are no forecasts."""
         self._defects.inc()
-        log().error("nothing is foreseen for now; it is tried again; please report it", why=why)
+        log().error("forecasts failed and will be retried; please report this", why=why)
 
     def paused(self, seconds: float) -> None:
-        """Count a fork."""
+        """Record how long a fork blocked the event loop."""
         self._pause.observe(seconds)
 
     def miscounted(self, error: str) -> None:
-        """Count and log a defect of these counts."""
+        """Count and log a defect of the derived counters."""
         self._defects.inc()
-        log().error("a count is wrong from now on; please report it", error=error)
+        log().error("a counter is wrong from now on; please report this", error=error)
 
     def asked(self, operation: str, status: int) -> None:
-        """Count a request. O(1)."""
+        """Count an HTTP request. O(1)."""
         child = self._children.get((operation, status))
         if child is None:
             child = self._requests.labels(operation, str(status))
@@ -164,31 +166,31 @@ class PrometheusMetrics(Observer):
         child.inc()
 
     def watch(self, service: Service) -> None:
-        """Look at this when asked."""
+        """Register the gauges of a service."""
         self._service = service
         self.registry.register(_Gauges(service))
 
     def text(self) -> bytes:
-        """All of it in Prometheus' text format. O(pools + jobs)."""
+        """Return all metrics in Prometheus' text format. O(pools + jobs)."""
         return generate_latest(self.registry)
 
 
 class _Gauges(Collector):
-    """What is there at this moment."""
+    """Gauges, collected at each scrape."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is asked of the service before it serves."""
+        """Return nothing: registration must not query the service before it serves."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """Pools by use, jobs by phase, loans, lag."""
+        """Collect GPUs by use, jobs by phase, loans, component health and lag. O(pools + jobs)."""
         service = self._service
         state = service.engine.core.state
         gpus = GaugeMetricFamily("sia_pool_gpus", "GPUs of a pool by use.", labels=["pool", "use"])
-        jobs = GaugeMetricFamily("sia_pool_waiting_jobs", "Jobs that wait.", labels=["pool"])
+        jobs = GaugeMetricFamily("sia_pool_waiting_jobs", "Pending jobs.", labels=["pool"])
         lent, widths = 0, unplaced(service.book)
         for name, pool in state.pools.items():
             own = own_loans(pool)
@@ -205,11 +207,11 @@ class _Gauges(Collector):
                 gpus.add_metric([name, use], count)
             held = len(service.book.pools[name].waiting) + len(widths.get(name, ()))
             jobs.add_metric([name], len(pool.pending) + len(pool.out_of_order) + held)
-        parts = GaugeMetricFamily("sia_part_ok", "Whether a part is well.", labels=["part"])
+        parts = GaugeMetricFamily("sia_part_ok", "Health of a component.", labels=["part"])
         for part in service.parts.all():
             parts.add_metric([part.name], float(part.ok))
         kept = GaugeMetricFamily(
-            "sia_pool_kept", "Pools that lend nothing, by reason.", labels=["pool", "reason"]
+            "sia_pool_kept", "Pools that do not lend, by reason.", labels=["pool", "reason"]
         )
         for name, record in service.book.pools.items():
             for reason in record.kept:
@@ -220,40 +222,40 @@ class _Gauges(Collector):
         now, since = service.clock.now(), _turns_since(service.book)
         lag = max(0.0, now - status.last_commit) if status.waiting else 0.0
         for name, about, value in (
-            ("sia_running_jobs", "Jobs on GPUs.", running),
-            ("sia_starting_jobs", "Jobs that have their turn and do not run.", len(since)),
+            ("sia_running_jobs", "Jobs placed on GPUs.", running),
+            ("sia_starting_jobs", "Jobs started but not running yet.", len(since)),
             (
                 "sia_starting_longest_seconds",
-                "How long the first of these has had its turn.",
+                "Longest time since the start of a job that is not running yet.",
                 max(0.0, now - min(since, default=now)),
             ),
-            ("sia_lent_gpus", "GPUs lent to other pools' jobs.", lent),
-            ("sia_lending", "Whether new loans are made.", service.book.lending),
-            ("sia_ready", "Whether submissions are taken.", service.ready),
-            ("sia_leader", "Whether this daemon may act.", _leads(service)),
-            ("sia_epoch", "Number of the daemon that acts.", service.fence.epoch),
-            ("sia_journal_lag_seconds", "Since the last commit, while inputs wait.", lag),
+            ("sia_lent_gpus", "GPUs lent to jobs of other pools.", lent),
+            ("sia_lending", "Whether lending is on.", service.book.lending),
+            ("sia_ready", "Whether submissions are accepted.", service.ready),
+            ("sia_leader", "Whether this daemon is the leader.", _leads(service)),
+            ("sia_epoch", "Epoch of the lease.", service.fence.epoch),
+            ("sia_journal_lag_seconds", "Time since the last commit if inputs wait, else 0.", lag),
         ):
             yield GaugeMetricFamily(name, about, value=float(value))
 
 
 def _turns_since(book: Book) -> list[float]:
-    """When jobs had their turn that do not run yet. O(jobs)."""
+    """Return the start times of jobs that do not run yet. O(jobs)."""
     starting = (r for r in book.jobs.values() if r.phase is JobPhase.STARTING)
     return [record.decided for record in starting if record.decided is not None]
 
 
 def _leads(service: Service) -> bool:
-    """Whether it may act: by its journal, and by what its backend has for that."""
+    """Return whether this daemon holds its leases: the journal's and the backend's."""
     own: Fence | None = getattr(service.backend, "fence", None)
     return service.fence.holds() and (own is None or own.holds())
 
 
 def _would(kept: ShadowState | None) -> Metric:
-    """What pools would have lent while lending was only rehearsed."""
+    """Collect the GPU-seconds that pools would have lent in shadow mode."""
     found = GaugeMetricFamily(
         "sia_shadow_lent_gpu_seconds",
-        "GPU-seconds that lending would have lent, the last time that it stood on shadow.",
+        "GPU-seconds that shadow lending would have lent, latest period.",
         labels=["pool"],
     )
     for pool, sums in ({} if kept is None else kept.lent).items():

@@ -1,4 +1,4 @@
-"""`/metrics` of webhooks, looked at when asked."""
+"""Metrics of the webhooks, collected at each scrape."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class HookMetrics(Collector):
-    """How far behind each is, and what came of it."""
+    """Lag, dead letters and requests of each webhook."""
 
     def __init__(self, hooks: Hooks) -> None:
-        """Of these."""
+        """Collect from the webhooks."""
         self._hooks = hooks
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing is asked of them before they are open."""
+        """Return nothing: registration must not query the webhooks before they are open."""
         return iter(())
 
     def collect(self) -> Iterator[Metric]:
-        """O(1) for each."""
+        """Collect in O(webhooks)."""
         lag = GaugeMetricFamily(
-            "sia_webhook_lag_events", "Events that it has not come to yet.", labels=["webhook"]
+            "sia_webhook_lag_events", "Events after the cursor.", labels=["webhook"]
         )
         dead = GaugeMetricFamily(
-            "sia_webhook_dead_letters", "Deliveries given up and kept.", labels=["webhook"]
+            "sia_webhook_dead_letters", "Number of dead letters.", labels=["webhook"]
         )
         made = CounterMetricFamily(
-            "sia_webhook_requests", "Requests by outcome.", labels=["webhook", "outcome"]
+            "sia_webhook_requests", "Webhook requests by outcome.", labels=["webhook", "outcome"]
         )
         for hook in self._hooks:
             name, counts = hook.config.name, hook.counts

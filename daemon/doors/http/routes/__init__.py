@@ -1,4 +1,4 @@
-"""The routes under /v1, a module per resource.
+"""Routes under /v1, one module for each resource.
 
 Imports: doors.http, doors.views, answers, wire.
 """

@@ -1,4 +1,4 @@
-"""`/v1/pools/NAME/account`, `/ledger`, `/verdicts`, `/statement`: what sharing was to a pool."""
+"""`/v1/pools/NAME/account`, `/ledger`, `/verdicts`, `/statement`: gains and costs of sharing."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-NAME = Parameter("name", str, "Of the pool.", "path")
+NAME = Parameter("name", str, "Name of the pool.", "path")
 PAGES = (
-    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Rows of a page.", default=PAGE),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Page size.", default=PAGE),
     Parameter(
-        "before", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "`next` of the page before.",
+        "before", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "`next` of the previous page.",
         default=MAX_SEQ,
     ),
 )  # fmt: skip
 MONTH = Parameter(
     "month",
     Annotated[str, Meta(pattern=r"^20[0-9]{2}-(0[1-9]|1[0-2])$")],
-    "Like 2026-11 (UTC); without it, the one that goes on.",
+    "Month (UTC) like 2026-11; default: the current month.",
 )
 HTML = "text/html"
 
@@ -52,41 +52,41 @@ LedgerRows = list[tuple[int, float, T]]
 
 
 class AccountRoutes:
-    """Handlers of all that."""
+    """Handlers of accounts, ledgers, verdicts and statements."""
 
     def __init__(self, service: Service) -> None:
-        """Serve this."""
+        """Serve the accounts of a service."""
         self._service = service
-        self._one = asyncio.Lock()  # statements read much: one at a time
+        self._one = asyncio.Lock()  # a statement reads many rows: build one at a time
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         pool = "/v1/pools/{name}"
         return [
             Operation(
                 "GET", f"{pool}/account", Rule.VIEW, self.account,
-                "What sharing has been to a pool so far.", {200: AccountView},
+                "A pool's account: what it gained and lost by sharing.", {200: AccountView},
                 parameters=(NAME,), refusals=(404,), of="pool",
             ),
             Operation(
                 "GET", f"{pool}/ledger", Rule.VIEW, self.ledger,
-                "What a pool lent and borrowed, loan by loan.", {200: Ledger},
+                "A pool's loans, newest first.", {200: Ledger},
                 parameters=(NAME, *PAGES), refusals=(404, 422), of="pool",
             ),
             Operation(
                 "GET", f"{pool}/verdicts", Rule.VIEW, self.verdicts,
-                "When jobs of a pool ran, and when they would have alone.", {200: Verdicts},
+                "Start of each job of a pool, really and in the baseline.", {200: Verdicts},
                 parameters=(NAME, *PAGES), refusals=(404, 422), of="pool",
             ),
             Operation(
                 "GET", f"{pool}/statement", Rule.VIEW, self.statement,
-                "A month of a pool; with Accept: text/html as a page by itself.",
+                "A pool's monthly statement; with Accept: text/html as a self-contained page.",
                 {200: Statement}, parameters=(NAME, MONTH), refusals=(404, 422), of="pool",
             ),
         ]  # fmt: skip
 
     async def _pool(self, request: web.Request) -> str:
-        """The pool that is meant, of which whoever asks may know."""
+        """Return the pool in the path, after checking that the caller may see it."""
         name = request.match_info["name"]
         demand(request, Rule.VIEW, name)
         await self._service.settled()
@@ -94,17 +94,17 @@ class AccountRoutes:
         if name not in self._service.book.pools:
             raise no_pool(name, self._service.book.pools)
         if name not in self._service.book.accounts:
-            why = f"the account of pool {name} is opened when anything happens"
-            raise ProblemError(404, "no account yet", why, "submit a job, or wait")
+            why = f"the account of pool {name} opens with the first event"
+            raise ProblemError(404, "no account yet", why, "submit a job, or try again later")
         return name
 
     async def account(self, request: web.Request) -> web.Response:
-        """O(loans under way, jobs of the pool)."""
+        """Return a pool's account. O(open loans + jobs of the pool)."""
         pool = await self._pool(request)
         return answer(account_view(self._service.book, pool, self._service.clock.now()))
 
     async def ledger(self, request: web.Request) -> web.Response:
-        """A page."""
+        """Return a page of the ledger. O(open loans + limit)."""
         asked = query_of(request, PAGES)
         pool, who = await self._pool(request), who_asks(request)
         now = self._service.clock.now()
@@ -114,7 +114,7 @@ class AccountRoutes:
         return answer(Ledger(rows, under_way, _next(found, asked["limit"])))
 
     async def verdicts(self, request: web.Request) -> web.Response:
-        """A page."""
+        """Return a page of verdicts. O(limit)."""
         asked = query_of(request, PAGES)
         pool = await self._pool(request)
         found = await self._read(lambda j: j.verdicts(pool, asked["before"], asked["limit"]))
@@ -122,14 +122,14 @@ class AccountRoutes:
         return answer(Verdicts(rows, _next(found, asked["limit"])))
 
     async def statement(self, request: web.Request) -> web.Response:
-        """O(rows of the month), read page by page, so that commits have their turn between."""
+        """Build a statement. O(rows of the month), in pages so that commits are not blocked."""
         asked = query_of(request, (MONTH,))
         pool, who, now = await self._pool(request), who_asks(request), self._service.clock.now()
         month = asked["month"] or _month(now)
         start, end = month_of(month)
         if start > now:
-            mend = f"ask for {_month(now)}, or one before"
-            raise ProblemError(422, "no such month yet", f"{month} has not begun (UTC)", mend)
+            mend = f"use {_month(now)} or an earlier month"
+            raise ProblemError(422, "no such month yet", f"{month} is in the future (UTC)", mend)
         tally = StatementTally(pool)
         async with self._one:
             await self._within(
@@ -143,7 +143,7 @@ class AccountRoutes:
         made = statement(self._service.book, tally, pool, month, now, who.sees)
         if HTML not in request.headers.get("Accept", ""):
             return answer(made)
-        from daemon.doors.views.statement_page import page  # noqa: PLC0415  jinja takes its time
+        from daemon.doors.views.statement_page import page  # noqa: PLC0415  jinja2 loads slowly
 
         text = await asyncio.to_thread(page, made)
         return web.Response(text=text, content_type=HTML, headers={"Vary": "Accept"})
@@ -156,7 +156,7 @@ class AccountRoutes:
         read: Callable[[Journal, int], LedgerRows[T]],
         take: Callable[[list[tuple[int, T]]], None],
     ) -> None:
-        """Take all rows that were booked from a time to a time, page by page, newest first."""
+        """Pass all rows booked in [start, end) to `take`, page by page, newest first."""
         first = await self._read(lambda j: j.booked_since(table, start))
         before = await self._read(lambda j: j.booked_since(table, end))
         while before > first:
@@ -173,6 +173,6 @@ def _next(found: LedgerRows[T], limit: int) -> int | None:
 
 
 def _month(now: float) -> str:
-    """The month that it is."""
+    """Return the current month."""
     year, month, *_ = gmtime(now)
     return f"{year}-{month:02}"

@@ -1,4 +1,4 @@
-"""`/v1/audit`: who changed what, as it was written."""
+"""`/v1/audit`: the audit records."""
 
 from __future__ import annotations
 
@@ -18,34 +18,35 @@ if TYPE_CHECKING:
 
 QUERY = (
     Parameter(
-        "after", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Only records after this one.", default=0
+        "after",
+        Annotated[int, Meta(ge=0, le=MAX_SEQ)],
+        "Only records after this number.",
+        default=0,
     ),
-    Parameter(
-        "limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Of a page, at most.", default=PAGE
-    ),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Maximum page size.", default=PAGE),
 )
 
 
 class AuditRoutes:
-    """The one."""
+    """Handler of the audit."""
 
     def __init__(self, service: Service) -> None:
-        """Serve this."""
+        """Serve the audit of a service."""
         self._service = service
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
                 "GET", "/v1/audit", Rule.OPERATE, self.audit,
-                "Who changed what. A digest is the SHA-256, in hex, of the digest before it, a "
-                "line feed and the record's JSON as it stands here; the first follows 64 zeros.",
+                "Audit records. A digest is the SHA-256 (hex) of the previous digest, a line feed "
+                "and the record's JSON exactly as returned; the first follows 64 zeros.",
                 {200: Audit}, parameters=QUERY, refusals=(422,),
             )
         ]  # fmt: skip
 
     async def audit(self, request: web.Request) -> web.Response:
-        """A page, shorter than asked for where records are great. O(limit)."""
+        """Return a page, which is shorter than `limit` if records are large. O(limit)."""
         asked = query_of(request, QUERY)
         rows = await self._service.audit(asked["after"], asked["limit"])
         views = [AuditView(row.number, msgspec.Raw(row.body.encode()), row.digest) for row in rows]

@@ -1,4 +1,4 @@
-"""`/v1/cells`: how large the pieces are that are free."""
+"""`/v1/cells`: free cells by type."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ if TYPE_CHECKING:
 
 
 class CellRoutes:
-    """The handler of it."""
+    """Handler of cells."""
 
     def __init__(self, service: Service) -> None:
-        """Serve this."""
+        """Serve the cells of a service."""
         self._service = service
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
                 "GET", "/v1/cells", Rule.VIEW, self.cells,
-                "How large the cells are that are free.", {200: CellsView},
+                "Free cells by chain and type.", {200: CellsView},
             )
         ]  # fmt: skip
 
     async def cells(self, request: web.Request) -> web.Response:
-        """O(GPUs + jobs alive)."""
+        """Return the free cells. O(GPUs + live jobs)."""
         await self._service.settled()
         return answer(CellsView(vacancies(self._service.book)))

@@ -1,4 +1,4 @@
-"""`/v1/jobs/{id}/eta` and `/v1/estimates`: when jobs start and end, and how true that was."""
+"""`/v1/jobs/{id}/eta` and `/v1/estimates`: estimated starts and ends, and their accuracy."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ from daemon.wire.problems import ProblemError, no_job, no_pool
 if TYPE_CHECKING:
     from daemon.service.service import Service
 
-JOB = Parameter("id", str, "Of the job.", "path")
+JOB = Parameter("id", str, "Id of the job.", "path")
 POOL = (Parameter("pool", Label, "Only of this pool."),)
 
 
 class EtaRoutes:
-    """Handlers of these."""
+    """Handlers of estimates."""
 
     def __init__(self, service: Service, eta: EtaService) -> None:
-        """Serve this."""
+        """Serve the estimates of a service."""
         self._service, self._eta = service, eta
 
     def operations(self) -> list[Operation]:
-        """Both."""
+        """Return the operations."""
         return [
             Operation(
                 "GET", "/v1/jobs/{id}/eta", Rule.VIEW, self.job,
-                "When a job starts and ends, as far as anybody can say.", {200: EtaView},
+                "Estimated or actual start and end of a job.", {200: EtaView},
                 parameters=(JOB,), refusals=(404, 422), of="job",
             ),
             Operation(
                 "GET", "/v1/estimates", Rule.VIEW, self.estimates,
-                "How true estimates were, by pool and horizon.", {200: EstimateAccuracy},
+                "Accuracy of the estimates by pool and horizon.", {200: EstimateAccuracy},
                 parameters=POOL, refusals=(404, 422),
             ),
         ]  # fmt: skip
 
     async def job(self, request: web.Request) -> web.Response:
-        """O(log n), and what was given before."""
+        """Return a job's estimate. O(log n + earlier estimates)."""
         service, eta, job_id = self._service, self._eta, request.match_info["id"]
         await service.settled()
         if job_id in service.book.arrays:
             raise ProblemError(
-                422, "an array", f"{job_id} is an array", f"ask for one of its jobs: {job_id}.0"
+                422, "an array", f"{job_id} is an array", f"use one of its jobs, like {job_id}.0"
             )
         record = service.book.job(job_id) or await service.past_job(job_id)
         if record is None:
@@ -72,13 +72,13 @@ class EtaRoutes:
             if given is not None and given.start is not None and eta.outlook is not None:
                 found.played = eta.outlook.now
         else:
-            found.why = "it is over"
+            found.why = "the job has ended"
         with suppress(JournalError):
             found.given = [estimate_view(each) for each in await eta.kept.of_job(job_id)]
         return answer(found)
 
     async def estimates(self, request: web.Request) -> web.Response:
-        """O(pools · horizons)."""
+        """Return the accuracy of estimates in visible pools. O(pools · horizons)."""
         asked, who = query_of(request, POOL), who_asks(request)
         eta, pool = self._eta, asked["pool"]
         if pool is not None and pool not in self._service.book.pools:

@@ -1,4 +1,4 @@
-"""`/v1/jobs/ID/why`: what a job waits for, tried in a child process."""
+"""`/v1/jobs/ID/why`: why a job is pending, worked out in a child process."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ if TYPE_CHECKING:
     from daemon.service.service import Service
 
 WHY_SECONDS = 10.0
-"""Seconds for an answer: with 1,000 pools and 50,000 pending jobs it takes about two."""
+"""Timeout of an explanation in seconds; 1,000 pools with 50,000 pending jobs take about two."""
 
 WHY_NICE = 10
-"""Added to the niceness of the child: scheduling goes first."""
+"""Niceness added to the child process, so that scheduling has precedence."""
 
 STREAMS: tuple[Stream | None, ...] = (None, *Stream)
-"""What a trial answers, by its exit status."""
+"""Result of a trial by exit status of the child process."""
 
-JOB = Parameter("id", str, "Of the job.", "path")
+JOB = Parameter("id", str, "Id of the job.", "path")
 
 
 class WhyRoutes:
-    """Handles the question."""
+    """Handler of explanations."""
 
     def __init__(self, service: Service) -> None:
-        """Answer questions about this service's jobs."""
+        """Explain jobs of a service."""
         self._service, self._line = service, WorkerQueue()
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
                 "GET", "/v1/jobs/{id}/why", Rule.VIEW, self.why,
-                "Why a job waits, and what would have it start.", {200: JobWhy},
+                "Why a job is pending, and what would let it start.", {200: JobWhy},
                 parameters=(JOB,), refusals=(404, 409), of="job",
             ),
         ]  # fmt: skip
 
     async def why(self, request: web.Request) -> web.Response:
-        """The child makes at most `MOST_PASSES` passes beside the loop."""
+        """Explain a job; a child process runs at most `MOST_PASSES` decision passes."""
         job_id, service = request.match_info["id"], self._service
         await service.settled()
         if job_id in service.book.arrays:
             raise ProblemError(
-                409, "is an array", f"{job_id} is an array, and each of its jobs waits by itself",
-                f"ask of one of its jobs, like {job_id}.0",
+                409, "is an array", f"{job_id} is an array; its jobs wait independently",
+                f"use one of its jobs, like {job_id}.0",
             )  # fmt: skip
         record = service.book.job(job_id)
         if record is None:

@@ -1,4 +1,4 @@
-"""`/v1/jobs`: submit, look, cancel, hold, release, change."""
+"""`/v1/jobs`: submit, list, cancel, hold, release and change jobs."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from daemon.wire.problems import ProblemError, no_job, refusal
 if TYPE_CHECKING:
     from daemon.service.service import Service
 
-JOB = Parameter("id", str, "Of the job, or of an array.", "path")
+JOB = Parameter("id", str, "Id of the job or of an array.", "path")
 KEY = Parameter(
     "Idempotency-Key",
     Annotated[str, Meta(max_length=MAX_KEY)],
-    "Makes the id of a job that has none, in its pool: sent again, it is sent once.",
+    "Determines the id of a job without one, so that a repeated request submits it once.",
     "header",
 )
 FILTERS = (
@@ -52,31 +52,31 @@ FILTERS = (
     Parameter("phase", JobPhase, "Only jobs in this phase."),
     Parameter("user", Label, "Only jobs of this user."),
     Parameter("tag", Label, "Only jobs with this tag, as KEY=VALUE or KEY."),
-    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Jobs of a page.", default=PAGE),
-    Parameter("cursor", Label, "`next` of the page before."),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Page size.", default=PAGE),
+    Parameter("cursor", Label, "`next` of the previous page."),
 )
 
 PAST = (
     Parameter("pool", Label, "Only jobs of this pool.", default=""),
-    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Jobs of a page.", default=PAGE),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Page size.", default=PAGE),
     Parameter(
-        "before", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "`next` of the page before.",
+        "before", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "`next` of the previous page.",
         default=MAX_SEQ,
     ),
 )  # fmt: skip
 
 
 class JobRoutes:
-    """Handlers that turn requests into commands, and the book into answers."""
+    """Handlers of jobs: convert requests to commands, and state to responses."""
 
     def __init__(self, service: Service, admission: Admission, eta: EtaService) -> None:
-        """Serve this."""
+        """Serve the jobs of a service."""
         self._service = service
         self._submissions = Submissions(service, admission, eta)
         self._patch = msgspec.json.Decoder(JobPatch)
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         waits = {200: JobDetail | ArrayDetail}
         one = "/v1/jobs/{id}"
         return [
@@ -88,41 +88,41 @@ class JobRoutes:
             ),
             Operation(
                 "GET", "/v1/jobs", Rule.VIEW, self.list,
-                "List jobs, the latest first.", {200: JobPage},
+                "List jobs, newest first.", {200: JobPage},
                 parameters=FILTERS, refusals=(422,),
             ),
             Operation(
                 "GET", "/v1/history", Rule.VIEW, self.history,
-                "Jobs that have ended, as far as is kept.",
+                "Ended jobs, newest first, as long as the journal keeps them.",
                 {200: History}, parameters=PAST, refusals=(422,),
             ),
             Operation(
-                "GET", one, Rule.VIEW, self.show, "One job and why it waits, or an array.", waits,
+                "GET", one, Rule.VIEW, self.show, "Show a job or an array.", waits,
                 parameters=(JOB,), refusals=(404,), of="job",
             ),
             Operation(
-                "DELETE", one, Rule.SUBMIT, self.cancel, "Cancel a job, or all of an array.",
+                "DELETE", one, Rule.SUBMIT, self.cancel, "Cancel a job, or all jobs of an array.",
                 {200: Submitted, 202: Submitted}, None, (JOB,), (404, 409), of="job",
             ),
             Operation(
                 "PATCH", one, Rule.ADMIN, self.change,
-                "Change the priority of a waiting job.", waits,
+                "Change the priority of a pending job.", waits,
                 JobPatch, (JOB,), (404, 409, 413, 422), of="job",
             ),
             Operation(
                 "POST", f"{one}/hold", Rule.SUBMIT, self.hold,
-                "Have a waiting job wait for a release.", waits,
+                "Hold a pending job.", waits,
                 None, (JOB,), (404, 409), of="job",
             ),
             Operation(
                 "POST", f"{one}/release", Rule.SUBMIT, self.release,
-                "Let a held job start again.", waits,
+                "Release a held job.", waits,
                 None, (JOB,), (404, 409), of="job",
             ),
         ]  # fmt: skip
 
     async def list(self, request: web.Request) -> web.Response:
-        """A page of jobs. O(limit), or O(LOOKED_AT) for a filter that few pass."""
+        """Return a page of jobs. O(limit), at most O(LOOKED_AT) if few jobs match."""
         asked = query_of(request, FILTERS)
         await self._service.settled()
         tag, _, value = (asked["tag"] or "").partition("=")
@@ -146,19 +146,19 @@ class JobRoutes:
         return answer(JobPage([job_view(record) for record in found], following))
 
     def _records(self, who: Principal, pool: str | None, cursor: str | None) -> Iterator[JobRecord]:
-        """Jobs that somebody sees, of a pool or of all, the latest first; those after a cursor."""
+        """Iterate over the visible jobs of one pool or all, newest first, after a cursor."""
         book = self._service.book
         if cursor is not None:
             known = book.job(cursor)
-            if known is None or not who.sees(known.spec.pool):  # which says not whether it is there
+            if known is None or not who.sees(known.spec.pool):  # one answer for hidden and missing
                 raise ProblemError(
-                    422, "invalid query", "the job of the cursor is forgotten",
-                    "begin anew without it",
+                    422, "invalid query", "the job of the cursor is no longer in memory",
+                    "start again without a cursor",
                 )  # fmt: skip
         return book.newest(_pools(who, pool), cursor or "")
 
     async def history(self, request: web.Request) -> web.Response:
-        """A page of the journal's history: see `Journal.history`."""
+        """Return a page of ended jobs: see `Journal.history`."""
         asked = query_of(request, PAST)
         limit = asked["limit"]
         pools = _pools(who_asks(request), asked["pool"])
@@ -167,7 +167,7 @@ class JobRoutes:
         return answer(History([job_view(record) for _, record in found], following))
 
     async def show(self, request: web.Request) -> web.Response:
-        """One job, or an array."""
+        """Return a job or an array."""
         return await self._shown(request)
 
     async def _shown(self, request: web.Request) -> web.Response:
@@ -182,36 +182,36 @@ class JobRoutes:
         detail = job_detail(self._service, record)
         detail.alone = await alone_of(self._service, record)
         if not allows(who_asks(request), Rule.SUBMIT, record.spec.pool):
-            detail.env = {}  # there are secrets in it
+            detail.env = {}  # the environment may hold secrets
         return answer(detail)
 
     async def cancel(self, request: web.Request) -> web.Response:
-        """Cancel it; what runs ends soon."""
+        """Cancel a job or an array. Running jobs end within their grace period."""
         job_id = request.match_info["id"]
         new = await self._do(request, Cancel(job_id, who_asks(request).name))
         return answer(Submitted(job_id), 202 if new else 200)
 
     async def change(self, request: web.Request) -> web.Response:
-        """Change its priority."""
+        """Change the priority."""
         patch = decoded(await body_of(request), self._patch, JobPatch)
         job_id = request.match_info["id"]
         await self._do(request, SetPriority(job_id, patch.priority, who_asks(request).name))
         return await self._shown(request)
 
     async def hold(self, request: web.Request) -> web.Response:
-        """Hold it."""
+        """Hold a job or an array."""
         job_id = request.match_info["id"]
         await self._do(request, Hold(job_id, who_asks(request).name))
         return await self._shown(request)
 
     async def release(self, request: web.Request) -> web.Response:
-        """Release it."""
+        """Release a job or an array."""
         job_id = request.match_info["id"]
         await self._do(request, Release(job_id, who_asks(request).name))
         return await self._shown(request)
 
     async def _do(self, request: web.Request, command: Command) -> bool:
-        """Whether it did something that had not been done. Raises ProblemError if refused."""
+        """Submit a command; return whether it changed anything. Raises ProblemError if refused."""
         found: Answer
         (found,) = await self._service.submit([command], request.remote or "")
         if isinstance(found, Refused):
@@ -220,7 +220,7 @@ class JobRoutes:
 
 
 def _pools(who: Principal, pool: str | None) -> frozenset[str] | None:
-    """Of which pools somebody is told who asks for one, or for all that it sees; None is all."""
+    """Return the pools to list: the given one if visible, or all visible ones; None means all."""
     if pool:
         return frozenset((pool,) if who.sees(pool) else ())
     return None if who.sees_all else who.pools

@@ -1,4 +1,4 @@
-"""`/v1/jobs/ID/log`: what a job wrote, piece by piece."""
+"""`/v1/jobs/ID/log`: the output of a job, in pieces."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ if TYPE_CHECKING:
     from daemon.service.service import Service
 
 QUERY = (
-    Parameter("stream", Literal["stdout", "stderr"], "Which of the two.", default="stdout"),
+    Parameter("stream", Literal["stdout", "stderr"], "Output stream.", default="stdout"),
     Parameter(
-        "attempt", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "Of its starts; without it the latest."
+        "attempt", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "Attempt; default: the latest."
     ),
     Parameter(
-        "after", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Bytes to leave out, from the beginning.",
+        "after", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Byte offset to read from.",
         default=0,
     ),
     Parameter(
         "tail", Annotated[int, Meta(ge=1, le=LOG_PIECE)],
-        "Instead of `after`: so many bytes, from the end.",
+        "Instead of `after`: number of bytes from the end.",
     ),
 )  # fmt: skip
 
 HEADERS = {"Content-Type": "text/plain; charset=utf-8", "X-Content-Type-Options": "nosniff"}
-"""Whatever a job wrote, no browser is to run it."""
+"""Job output is untrusted: browsers must not interpret it."""
 
 
 class LogRoutes:
-    """The one."""
+    """Handler of job output."""
 
     def __init__(self, service: Service) -> None:
-        """Serve this."""
+        """Serve the output of a service's jobs."""
         self._service = service
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         about = (
-            f"What a job wrote, {LOG_PIECE >> 10} KiB at most; a Link header with rel=next says "
-            "where to go on, as long as more may come."
+            f"Output of a job, at most {LOG_PIECE >> 10} KiB; a Link header with rel=next has the "
+            "address to continue at, as long as there may be more."
         )
         return [
             Operation(
@@ -64,23 +64,23 @@ class LogRoutes:
         ]  # fmt: skip
 
     async def log(self, request: web.Request) -> web.Response:
-        """A piece."""
+        """Return a piece of the output."""
         asked = query_of(request, QUERY)
         record = await self._record(request.match_info["id"])
         job, backend = record.spec.id, self._service.backend
         attempt = asked["attempt"] or record.attempt
         if not 0 < attempt <= record.attempt:
             why = f"{job} was started {counted(record.attempt, 'time')}"
-            mend = "there is none" if record.ended is not None else "wait for it"
+            mend = "use an earlier attempt" if record.ended is not None else "wait for it"
             raise _nothing(why, mend)
         if "logs" not in backend.can:
-            raise _nothing("this backend keeps no job output", "see docs/operate/backends.md")
+            raise _nothing("this backend does not store job output", "see docs/operate/backends.md")
         wanted = LogRequest(attempt, asked["stream"], asked["after"], asked["tail"], LOG_PIECE)
-        # Looked up before the log: what is over by now has written all that it will.
+        # Evaluated before the log is read: a job that has ended by now writes nothing more.
         grows = attempt == record.attempt and record.phase in ON_GPUS
         found = await _found(backend, record, wanted)
         if found is None and not grows:
-            raise _nothing(f"nothing is left of what {job} wrote", "its log is gone")
+            raise _nothing(f"there is no output of {job}", "its log was deleted or never written")
         after, data = found or LogChunk(asked["after"], b"")
         headers = dict(HEADERS)
         if after is not None and (grows or len(data) == LOG_PIECE):
@@ -93,7 +93,7 @@ class LogRoutes:
         service = self._service
         await service.settled()
         if job_id in service.book.arrays:
-            raise _nothing(f"{job_id} is an array", f"ask for one of its jobs, like {job_id}.0")
+            raise _nothing(f"{job_id} is an array", f"use one of its jobs, like {job_id}.0")
         record = service.book.job(job_id) or await service.past_job(job_id)
         if record is None:
             raise no_job(job_id)
@@ -101,7 +101,7 @@ class LogRoutes:
 
 
 async def _found(backend: Backend, record: JobRecord, asked: LogRequest) -> LogChunk | None:
-    """The piece, by a thread where it is of a file. Raises ProblemError where it cannot be had."""
+    """Read the piece, on a thread if it is in a file. Raises ProblemError on failure."""
     if not isinstance(backend, LogReader):
         return await asyncio.to_thread(_read, backend, record.spec.id, asked)
     try:
@@ -110,16 +110,16 @@ async def _found(backend: Backend, record: JobRecord, asked: LogRequest) -> LogC
         if not error.again:
             raise _nothing(error.why, error.mend) from None
         headers = {"Retry-After": str(ceil(error.again))}
-        raise ProblemError(503, "log away", error.why, error.mend, headers=headers) from None
+        raise ProblemError(503, "log unavailable", error.why, error.mend, headers=headers) from None
 
 
 def _read(backend: Backend, job: str, asked: LogRequest) -> LogChunk | None:
-    """A piece of a file; None where there is no such file.
+    """Read a piece of a log file; return None if the file does not exist.
 
-    Raises ProblemError where it cannot be read.
+    Raises ProblemError if the file cannot be read.
 
-    Only a file is read: a job may have put something else in its place, that leads elsewhere or
-    never ends.
+    Only regular files are read: the job may have replaced the file by a symbolic link, or by a
+    pipe that never ends.
     """
     path = backend.log(job, asked.attempt, asked.stream)
     if path is None:
@@ -129,7 +129,7 @@ def _read(backend: Backend, job: str, asked: LogRequest) -> LogChunk | None:
         try:
             state = os.fstat(file)
             if not S_ISREG(state.st_mode):
-                raise _nothing(f"what {job} wrote is no file any more", "its files are gone")
+                raise _nothing(f"the log of {job} is not a regular file", "its output is lost")
             tail = asked.tail
             after = asked.after if tail is None else max(0, state.st_size - tail)
             return LogChunk(after, os.pread(file, asked.most, after))
@@ -138,8 +138,8 @@ def _read(backend: Backend, job: str, asked: LogRequest) -> LogChunk | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        why = f"what {job} wrote cannot be read: {error.strerror}"
-        raise _nothing(why, "look into the backend's folder") from None
+        why = f"cannot read the log of {job}: {error.strerror}"
+        raise _nothing(why, "check the backend's log directory") from None
 
 
 def _nothing(why: str, mend: str) -> ProblemError:

@@ -1,4 +1,4 @@
-"""What is only looked at: loans, forecasts, the plan, health, metrics, the document itself."""
+"""Read-only operations: loans, forecasts, plan, usage, health, metrics and API documents."""
 
 from __future__ import annotations
 
@@ -45,12 +45,15 @@ from daemon.wire.status import Ready
 from sia.policies.sia.reservations import reservations
 from sia.state.state import GroupState, PoolState
 
-UNREADY = "commands are not taken; sia status and the log say why"
-"""To everybody: why names files, hosts and users."""
+UNREADY = "commands are refused; see sia status and the daemon's log"
+"""Shown without authentication, so without the reason: it may name files, hosts and users."""
 
 NEXT = (
     Parameter(
-        "next", Annotated[int, Meta(ge=0, le=NEXT_SHOWN)], "Jobs of each pool.", default=NEXT_SHOWN
+        "next",
+        Annotated[int, Meta(ge=0, le=NEXT_SHOWN)],
+        "Number of pending jobs to list per pool.",
+        default=NEXT_SHOWN,
     ),
 )
 POOL = (Parameter("pool", Label, "Only of this pool."),)
@@ -59,7 +62,7 @@ TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class ViewRoutes:
-    """Handlers of all that."""
+    """Handlers of the read-only operations."""
 
     def __init__(
         self,
@@ -70,48 +73,49 @@ class ViewRoutes:
         retraining: Retraining | None,
         usage: LastHour,
     ) -> None:
-        """Serve these."""
+        """Serve a service, its forecasts and its metrics."""
         self._service, self._config, self._metrics = service, config, metrics
         self._foresight, self._retraining, self._usage = foresight, retraining, usage
         self._level = msgspec.json.Decoder(LogLevel)
         self.document = b""
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         return [
             Operation("GET", "/v1/loans", Rule.VIEW, self.loans, "Open loans.", {200: LoanList}),
             Operation("GET", "/v1/forecasts", Rule.VIEW, self.forecasts,
-            "New load foreseen, and what is "
-                      "held back for it.", {200: Forecasts}),
+            "Load forecasts and the "
+                      "reservations for them.", {200: Forecasts}),
             Operation("GET", "/v1/usage", Rule.VIEW, self.usage,
-                      "What became of GPUs over the last hour.", {200: Usage},
+                      "Use of GPUs over the last hour.", {200: Usage},
                       parameters=POOL, refusals=(404, 422)),
-            Operation("GET", "/v1/plan", Rule.VIEW, self.plan, "What would start next.",
+            Operation("GET", "/v1/plan", Rule.VIEW, self.plan, "Jobs that would start next.",
                       {200: Plan}, parameters=NEXT, refusals=(422,)),
-            Operation("GET", "/healthz", Rule.OPEN, self.health, "Whether it lives.",
+            Operation("GET", "/healthz", Rule.OPEN, self.health, "Liveness.",
                       {200: Health}),
             Operation("GET", "/readyz", Rule.OPEN, self.ready,
-                      "Whether it takes submissions, and which parts are not well.",
+                      "Readiness, and the unhealthy components.",
                       {200: Ready, 503: Ready}),
-            Operation("GET", "/metrics", Rule.VIEW, self.metrics, "For Prometheus.",
+            Operation("GET", "/metrics", Rule.VIEW, self.metrics, "Metrics in Prometheus' format.",
                       {200: "text/plain"}),
-            Operation("GET", "/v1/asyncapi.json", Rule.VIEW, self.asyncapi, "Topics over MQTT.",
+            Operation("GET", "/v1/asyncapi.json", Rule.VIEW, self.asyncapi, "Topics of MQTT.",
                       {200: dict}),
             Operation("GET", "/v1/openapi.json", Rule.VIEW, self.openapi, "This document.",
                       {200: dict}),
-            Operation("GET", "/v1/log-level", Rule.VIEW, self.log_level, "How much is logged.",
+            Operation("GET", "/v1/log-level", Rule.VIEW, self.log_level, "Show the log level.",
                       {200: LogLevel}),
-            Operation("PUT", "/v1/log-level", Rule.OPERATE, self.set_log_level, "Log more or less.",
+            Operation("PUT", "/v1/log-level", Rule.OPERATE, self.set_log_level,
+                      "Set the log level.",
                       {200: LogLevel}, LogLevel, refusals=(413, 422)),
         ]  # fmt: skip
 
     async def loans(self, request: web.Request) -> web.Response:
-        """O(jobs alive)."""
+        """List open loans. O(live jobs)."""
         await self._service.settled()
         return answer(loans_view(self._service.book.loans(), who_asks(request)))
 
     async def forecasts(self, request: web.Request) -> web.Response:
-        """O(pools · windows)."""
+        """Return forecasts and reservations. O(pools · windows)."""
         await self._service.settled()
         state = self._service.engine.core.state
         config, windows = self._config, list(state.options.windows)
@@ -130,14 +134,14 @@ class ViewRoutes:
         )
 
     async def usage(self, request: web.Request) -> web.Response:
-        """O(samples)."""
+        """Return the usage samples of the last hour. O(samples)."""
         pool = query_of(request, POOL)["pool"]
         if pool is not None and pool not in self._service.book.pools:
             raise no_pool(pool, self._service.book.pools)
         return answer(Usage(pool or "", [*self._usage.samples(pool)]))
 
     async def plan(self, request: web.Request) -> web.Response:
-        """O(jobs that wait); of none by name O(pools · windows)."""
+        """Return the next jobs of each pool. O(pending jobs); with `next=0` O(pools · windows)."""
         service, count = self._service, query_of(request, NEXT)["next"]
         await service.settled()
         state = service.engine.core.state
@@ -167,11 +171,11 @@ class ViewRoutes:
         return PlanPool(pool.name, ratio, pool.length, views)
 
     async def health(self, request: web.Request) -> web.Response:
-        """It lives: it answers."""
+        """Answer 200: the event loop is alive."""
         return answer(Health("ok", self._service.clock.now()))
 
     async def ready(self, request: web.Request) -> web.Response:
-        """Whether submissions are taken; parts that are not well keep nobody from submitting."""
+        """Answer 200 if submissions are accepted. Unhealthy components alone do not refuse them."""
         service, now = self._service, self._service.clock.now()
         unwell = [part for part in parts_of(service) if not part.ok]
         if service.ready:
@@ -179,32 +183,32 @@ class ViewRoutes:
         return answer(Ready("unavailable", now, UNREADY, unwell), 503)
 
     async def metrics(self, request: web.Request) -> web.Response:
-        """O(pools). It goes on where nobody knows what is durable: somebody is to be called."""
+        """Return all metrics, even while the journal is unavailable: alerts need them. O(pools)."""
         with suppress(UnavailableError):
             await self._service.settled()
         return web.Response(body=self._metrics.text(), headers={"Content-Type": TEXT})
 
     async def asyncapi(self, request: web.Request) -> web.Response:
-        """O(schemas)."""
+        """Return the AsyncAPI document. O(schemas)."""
         return answer(asyncapi.document(self._config.mqtt))
 
     async def openapi(self, request: web.Request) -> web.Response:
-        """Made once."""
+        """Return the OpenAPI document, which is generated once at start."""
         return web.Response(body=self.document, content_type=JSON)
 
     async def log_level(self, request: web.Request) -> web.Response:
-        """As it is."""
+        """Return the log level."""
         name = logging.getLevelName(logging.getLogger("sia").getEffectiveLevel()).lower()
         return answer({"level": name})
 
     async def set_log_level(self, request: web.Request) -> web.Response:
-        """From now on; the change itself is logged if either level lets it."""
+        """Set the log level. The change is logged if the old or the new level allows it."""
         asked = decoded(await body_of(request), self._level, LogLevel)
         logger = logging.getLogger("sia")
         wanted = logging.getLevelNamesMapping()[asked.level.upper()]
         logger.setLevel(min(wanted, logger.getEffectiveLevel()))
         log().info("log level", new=asked.level)
-        with suppress(UnavailableError):  # to find out why, more may have to be logged
+        with suppress(UnavailableError):  # debugging an unavailable journal may need more logging
             witness = AuditNote("log level", asked.level, 200, actor=who_asks(request).name)
             await self._service.submit([witness], request.remote or "")
         logger.setLevel(wanted)

@@ -1,4 +1,4 @@
-"""`/v1/pools`, `/v1/nodes`, `/v1/maintenance`, `/v1/lending`: what an operator changes."""
+"""`/v1/pools`, `/v1/nodes`, `/v1/maintenance`, `/v1/lending`: what admins and operators change."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ from sia.limits import UNLIMITED
 if TYPE_CHECKING:
     from daemon.service.service import Service
 
-BAD = "the cells file calls it bad; it takes jobs all the same from now on"
-NAME = Parameter("name", str, "Of the pool or node.", "path")
+BAD = "the cells file marks this node as bad; jobs are placed on it anyway from now on"
+NAME = Parameter("name", str, "Name of the pool or node.", "path")
 IF_MATCH = Parameter(
     "If-Match",
     Annotated[str, Meta(pattern=r'^"?[0-9]{1,9}"?$')],
-    "The version (ETag) that is to be changed: 409 if it is another by now.",
+    "Expected version (ETag); 409 if the current version differs.",
     "header",
 )
 
 
 class PoolRoutes:
-    """Handlers of all that."""
+    """Handlers of pools, nodes, maintenance and lending."""
 
     def __init__(self, service: Service) -> None:
-        """Serve this."""
+        """Serve the pools and nodes of a service."""
         self._service = service
         self._pool = msgspec.json.Decoder(PoolPatch)
         self._why = msgspec.json.Decoder(ReasonRequest)
@@ -69,62 +69,62 @@ class PoolRoutes:
         self._lending = msgspec.json.Decoder(LendingSwitch)
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         pool, node, window = "/v1/pools/{name}", "/v1/nodes/{name}", "/v1/maintenance/{name}"
         changes = (404, 409, 413, 422)
         return [
-            Operation("GET", "/v1/pools", Rule.VIEW, self.pools, "All pools.", {200: PoolList}),
+            Operation("GET", "/v1/pools", Rule.VIEW, self.pools, "List pools.", {200: PoolList}),
             Operation(
                 "GET", pool, Rule.VIEW, self.pool,
-                "One pool.", {200: PoolView}, None, (NAME,), (404,)
+                "Show a pool.", {200: PoolView}, None, (NAME,), (404,)
             ),
             Operation(
                 "PATCH", pool, Rule.ADMIN, self.set_pool,
-                "Change a pool, for good or until a time.",
+                "Change a pool, permanently or until a time.",
                 {200: PoolView}, PoolPatch, (NAME, IF_MATCH), changes, of="pool",
             ),
-            Operation("GET", "/v1/nodes", Rule.VIEW, self.nodes, "All nodes.", {200: NodeList}),
+            Operation("GET", "/v1/nodes", Rule.VIEW, self.nodes, "List nodes.", {200: NodeList}),
             Operation(
-                "POST", f"{node}/drain", Rule.OPERATE, self.drain, "Place nothing more on a node.",
+                "POST", f"{node}/drain", Rule.OPERATE, self.drain, "Place no new jobs on a node.",
                 {200: NodeView}, ReasonRequest, (NAME,), changes,
             ),
             Operation(
-                "POST", f"{node}/resume", Rule.OPERATE, self.resume, "Place jobs on a node again.",
+                "POST", f"{node}/resume", Rule.OPERATE, self.resume, "Return a node to service.",
                 {200: NodeView}, None, (NAME,), (404, 409),
             ),
             Operation(
                 "GET", "/v1/maintenance", Rule.VIEW, self.windows,
-                "Maintenance to come or under way.",
+                "List maintenance windows.",
                 {200: Maintenance},
             ),
             Operation(
                 "POST", "/v1/maintenance", Rule.OPERATE, self.maintain,
-                "Have a node be out for some time.",
+                "Plan a maintenance window of a node.",
                 {201: MaintenanceView, 200: MaintenanceView}, MaintenanceRequest,
                 refusals=changes,
             ),
             Operation(
-                "DELETE", window, Rule.OPERATE, self.unmaintain, "Call maintenance off, or end it.",
+                "DELETE", window, Rule.OPERATE, self.unmaintain, "Cancel or end a maintenance.",
                 {204: None}, None, (NAME,), (404, 409),
             ),
             Operation(
-                "GET", "/v1/lending", Rule.VIEW, self.lending, "Whether new loans are made.",
+                "GET", "/v1/lending", Rule.VIEW, self.lending, "Show whether lending is on.",
                 {200: LendingState},
             ),
             Operation(
                 "PUT", "/v1/lending", Rule.OPERATE, self.set_lending,
-                "Stop all new loans at once, go on, or only work out what they would come to.",
+                "Turn lending on or off, or to shadow mode, in which loans are only simulated.",
                 {200: LendingState}, LendingSwitch, refusals=(413, 422),
             ),
         ]  # fmt: skip
 
     async def pools(self, request: web.Request) -> web.Response:
-        """All, by name."""
+        """List pools by name."""
         await self._service.settled()
         return answer(PoolList(pool_views(self._service)))
 
     async def pool(self, request: web.Request) -> web.Response:
-        """One, with its version as ETag."""
+        """Return one pool, with its version as ETag."""
         name = request.match_info["name"]
         if name not in self._service.book.pools:
             raise no_pool(name, self._service.book.pools)
@@ -138,12 +138,12 @@ class PoolRoutes:
         return answer(view, headers={"ETag": f'"{view.version}"'})
 
     async def set_pool(self, request: web.Request) -> web.Response:
-        """Change it, if it is still the version that is meant."""
+        """Change a pool, if its version is the expected one."""
         patch = decoded(await body_of(request), self._pool, PoolPatch)
         name = request.match_info["name"]
         taken = any(value is not None for value in (patch.quota, patch.cells, patch.weight))
         if taken or patch.slowed_budget_pct is not UNSET:
-            demand(request, Rule.OPERATE)  # it takes from others, goes before or stops them
+            demand(request, Rule.OPERATE)  # these changes affect other pools
         await self._do(
             request,
             SetPool(
@@ -156,7 +156,7 @@ class PoolRoutes:
         return await self._shown(name)
 
     async def nodes(self, request: web.Request) -> web.Response:
-        """All of them."""
+        """List nodes."""
         await self._service.settled()
         return answer(NodeList(node_views(self._service.book, who_asks(request))))
 
@@ -167,7 +167,7 @@ class PoolRoutes:
         return answer(replace(view, note=note))
 
     async def drain(self, request: web.Request) -> web.Response:
-        """Take it out."""
+        """Drain a node."""
         body = await body_of(request)
         why = decoded(body, self._why, ReasonRequest).why if body else ""
         name = request.match_info["name"]
@@ -175,7 +175,7 @@ class PoolRoutes:
         return await self._node(request, name)
 
     async def resume(self, request: web.Request) -> web.Response:
-        """Take it in."""
+        """Return a node to service."""
         name = request.match_info["name"]
         node = self._service.book.nodes.get(name)
         bad = node is not None and [*node.reasons] == [CONFIG]
@@ -183,14 +183,14 @@ class PoolRoutes:
         return await self._node(request, name, BAD if bad else "")
 
     async def windows(self, request: web.Request) -> web.Response:
-        """All of them, the next first."""
+        """List maintenance windows by start."""
         await self._service.settled()
         windows = sorted(self._service.book.windows.values(), key=lambda w: (w.start, w.id))
         views = [MaintenanceView(w.id, w.node, w.start, w.end, w.why, w.begun) for w in windows]
         return answer(Maintenance(views))
 
     async def maintain(self, request: web.Request) -> web.Response:
-        """Plan it."""
+        """Plan a maintenance window."""
         asked = decoded(await body_of(request), self._maintenance, MaintenanceRequest)
         name = asked.id or "m" + secrets.token_hex(4)
         by = who_asks(request).name
@@ -200,31 +200,31 @@ class PoolRoutes:
         return answer(view, 201 if done.new else 200)
 
     async def unmaintain(self, request: web.Request) -> web.Response:
-        """Call it off."""
+        """Cancel or end a maintenance."""
         by = who_asks(request).name
         await self._do(request, CancelMaintenance(request.match_info["name"], by))
         return web.Response(status=204)
 
     async def lending(self, request: web.Request) -> web.Response:
-        """Whether."""
+        """Return the lending mode and the result of shadow lending."""
         await self._service.settled()
         book = self._service.book
         shadow = None if book.shadow is None else shadow_view(book.shadow, who_asks(request))
         return answer(LendingState(book.lending, book.mode, shadow))
 
     async def set_lending(self, request: web.Request) -> web.Response:
-        """The operator's switch."""
+        """Set the lending mode."""
         asked = decoded(await body_of(request), self._lending, LendingSwitch)
         if (asked.on is None) is (asked.mode is None):
-            mend = 'give one: {"mode": "on"}, "shadow" or "off", or {"on": true} or false'
-            raise ProblemError(422, "invalid", "mode or on is to be said, and not both", mend)
+            mend = 'send {"mode": "on"}, "shadow" or "off"; or {"on": true} or false'
+            raise ProblemError(422, "invalid", "give exactly one of mode and on", mend)
         on = asked.mode is LendingMode.ON if asked.on is None else asked.on
         shadow = asked.mode is LendingMode.SHADOW
         await self._do(request, Lending(on, who_asks(request).name, shadow))
         return await self.lending(request)
 
     async def _do(self, request: web.Request, command: Command) -> Accepted:
-        """Raises ProblemError if it is refused."""
+        """Submit a command. Raises ProblemError if it is refused."""
         found: Answer
         (found,) = await self._service.submit([command], request.remote or "")
         if isinstance(found, Refused):
@@ -233,21 +233,21 @@ class PoolRoutes:
 
 
 def _limit(said: int | UnsetType | None) -> int | None:
-    """As the engine has it: None leaves it as it is, UNLIMITED takes it away."""
+    """Convert a limit for the engine: None leaves it unchanged, UNLIMITED removes it."""
     if isinstance(said, UnsetType):
         return None
     return UNLIMITED if said is None else said
 
 
 def _budget(said: float | UnsetType | None) -> float | None:
-    """Likewise."""
+    """Convert a budget for the engine: None leaves it unchanged, NO_BUDGET removes it."""
     if isinstance(said, UnsetType):
         return None
     return NO_BUDGET if said is None else said
 
 
 def _version(request: web.Request) -> int | None:
-    """The version that a request means to change; None for whatever it is."""
+    """Return the version in If-Match, or None without the header. Raises ProblemError."""
     said = request.headers.get("If-Match")
     if said is None:
         return None

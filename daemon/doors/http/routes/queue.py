@@ -1,4 +1,4 @@
-"""`/v1/queue`: who waits, who runs, who is held, with when that is thought to end."""
+"""`/v1/queue`: pending, running and held jobs with their estimates."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ if TYPE_CHECKING:
 What = Literal["waiting", "held", "running"]
 
 QUERY = (
-    Parameter("what", What, "Jobs that wait for GPUs, for a release, or are on GPUs.",
+    Parameter("what", What, "waiting: pending for GPUs; held: until a release; running.",
               default="waiting"),
     Parameter("pool", Label, "Only jobs of this pool."),
     Parameter("user", Label, "Only jobs of this user."),
-    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Jobs of a page.", default=PAGE),
-    Parameter("offset", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Jobs to leave out.", default=0),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Page size.", default=PAGE),
+    Parameter("offset", Annotated[int, Meta(ge=0, le=MAX_SEQ)], "Jobs to skip.", default=0),
 )  # fmt: skip
 
 
 class QueueRoutes:
-    """The handler of it."""
+    """Handler of the queue."""
 
     def __init__(self, service: Service, eta: EtaService) -> None:
-        """Serve this."""
+        """Serve the queues of a service."""
         self._service, self._eta = service, eta
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
                 "GET", "/v1/queue", Rule.VIEW, self.queue,
-                "Jobs by pool: those that wait, in the order of its queue, or that run or are "
-                "held, those that are here longest first; with when they start and end.",
+                "Jobs by pool with estimates: pending jobs in queue order, running or held jobs in "
+                "the order of submission.",
                 {200: Queue}, parameters=QUERY, refusals=(422,),
             )
         ]  # fmt: skip
 
     async def queue(self, request: web.Request) -> web.Response:
-        """A page: O(pools + jobs of its pools); O(jobs alive) of a user's, or those that run."""
+        """Return a page. O(pools + jobs of their queues); by user, or not waiting, O(live jobs)."""
         asked = query_of(request, QUERY)
         await self._service.settled()
         who, book = who_asks(request), self._service.book

@@ -1,4 +1,4 @@
-"""`/v1/status`: how the daemon and all its parts are."""
+"""`/v1/status`: state of the daemon and health of its components."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 
 class StatusRoutes:
-    """Handlers of that."""
+    """Handler of the status."""
 
     def __init__(self, service: Service) -> None:
-        """Serve this."""
+        """Serve the status of a service."""
         self._service = service
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
                 "GET", "/v1/status", Rule.VIEW, self.status,
-                "How the daemon and its parts are.", {200: Status},
+                "State of the daemon and health of its components.", {200: Status},
             ),
         ]  # fmt: skip
 
     async def status(self, request: web.Request) -> web.Response:
-        """It answers whatever is wrong. O(parts)."""
+        """Return the status, also while the daemon is unavailable. O(components)."""
         service, now = self._service, self._service.clock.now()
         how = service.status()
         whole = is_operator(request)
@@ -51,17 +51,17 @@ class StatusRoutes:
 
 
 def _kept(service: Service) -> dict[str, list[str]]:
-    """Pools that lend nothing, by name, and kinds of reason: all see that of each pool."""
+    """Return the pools that do not lend and the kinds of reason. Visible to everyone."""
     pools = service.book.pools
     return {name: list(pools[name].kept) for name in sorted(pools) if pools[name].kept}
 
 
 def parts_of(service: Service, *, whole: bool = False) -> list[ComponentHealth]:
-    """How each part is, by name; why, and the mend, name files, hosts and users: for operators."""
+    """Return each component's health. Reason and fix (`whole`) name hosts: for operators only."""
     return [part_view(state, whole=whole) for state in service.parts.all()]
 
 
 def part_view(state: ComponentState, *, whole: bool) -> ComponentHealth:
-    """A part, as it is shown."""
+    """Convert one component's health."""
     why, mend = (state.why, state.mend) if whole else ("", "")
     return ComponentHealth(state.name, state.ok, state.since, why, mend)

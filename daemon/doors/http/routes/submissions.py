@@ -1,4 +1,4 @@
-"""Jobs that are submitted, one or many: who may, and what becomes of them."""
+"""Submit one job or a batch: check permission and admission, then ask the engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.http.authorization import DENIED, Denial, forbids, who_asks
 from daemon.doors.http.operations import JSON, answer, body_of
-from daemon.doors.views.estimates import estimate_view, say_estimates
+from daemon.doors.views.estimates import add_estimates, estimate_view
 from daemon.doors.views.submission import array_name, line_of, nothing_to_run, specs_of, together
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.errors import JournalError, UnavailableError
@@ -34,19 +34,19 @@ if TYPE_CHECKING:
 _encode = msgspec.json.Encoder().encode
 
 SubmissionGroup = list[JobSpec]
-"""A job, or all of an array."""
+"""A job, or all jobs of an array."""
 
 
 class Submissions:
-    """Takes them in."""
+    """Handler of submissions."""
 
     def __init__(self, service: Service, admission: Admission, eta: EtaService) -> None:
-        """For this service, as many as are admitted."""
+        """Submit to a service what the admission allows."""
         self._service, self._admission, self._eta = service, admission, eta
         self._job = msgspec.json.Decoder(JobRequest)
 
     async def submit(self, request: web.Request) -> web.Response:
-        """One job or a batch, which begins with the key `jobs`."""
+        """Submit one job, or a batch: a body whose first key is `jobs`."""
         body = await body_of(request)
         key = _key(request)
         if is_batch(body):
@@ -56,7 +56,7 @@ class Submissions:
         (found,) = await self._found(request, [group])
         name = array_name(group[0])
         if isinstance(found, Refused):
-            if found.status in NOT_NOW and group[0].array is not None:  # some may be taken
+            if found.status in NOT_NOW and group[0].array is not None:  # part of it may be accepted
                 found = replace(found, mend=f"{found.mend}: {name}")
             raise refusal(found)
         body = b'{"id":"%b"}' % name.encode()  # an id needs no escapes
@@ -82,7 +82,7 @@ class Submissions:
             if waiting >= SUBMITTED_AT_ONCE or i == len(jobs):
                 lines += await self._lines(request, some, begun=bool(lines))
                 some, waiting = [], 0
-        await say_estimates(self._eta, lines)
+        await add_estimates(self._eta, lines)
         statuses = [line.status for line in lines]
         new, known = statuses.count(201), statuses.count(200)
         return answer(BatchAnswer(new, known, len(lines) - new - known, lines))
@@ -90,10 +90,10 @@ class Submissions:
     async def _lines(
         self, request: web.Request, groups: Sequence[SubmissionGroup], *, begun: bool
     ) -> list[BatchLine]:
-        """What becomes of some jobs of a batch.
+        """Return the result lines of some jobs of a batch.
 
-        Where others of it were taken already, those that cannot be taken now have a line that says
-        so: an answer that speaks of the whole batch would have clients submit the others again.
+        If an earlier part of the batch was accepted, an unavailable daemon gives these jobs a line
+        of their own: an error for the whole batch would make clients resubmit the accepted part.
         """
         try:
             found: list[Answer] = await self._found(request, groups)
@@ -108,7 +108,7 @@ class Submissions:
         return [line_of(group, said) for group, said in zip(groups, found, strict=True)]
 
     async def _found(self, request: web.Request, groups: Sequence[SubmissionGroup]) -> list[Answer]:
-        """What becomes of each. Only those are asked for that may be."""
+        """Return the answer for each group. Only permitted and admitted ones reach the engine."""
         who = who_asks(request)
         wrong = [self._wrong(who, group[0]) for group in groups]
         denied = [group for group, why in zip(groups, wrong, strict=True) if _is_denied(why)]
@@ -131,21 +131,21 @@ class Submissions:
         ]
 
     def _wrong(self, who: Principal, spec: JobSpec) -> Refused | None:
-        """Why a job is not even asked for."""
+        """Return why a job is refused before admission, or None."""
         return may_submit(who, spec) or nothing_to_run(spec, self._service.backend.can)
 
 
 def _specs(job: JobRequest, key: str) -> SubmissionGroup:
-    """A job as the daemon has it. Each pool has its own keys: none can take another's."""
+    """Convert a job to specs. Idempotency keys are scoped by pool, so pools cannot collide."""
     return specs_of(job, f"{job.pool}\0{key}" if key else "")
 
 
 def may_submit(who: Principal, spec: JobSpec) -> Refused | None:
-    """Why somebody may not submit this job; None if allowed. To go before others takes an admin."""
+    """Return why a principal may not submit a job, or None. A priority above 0 needs an admin."""
     refused = forbids(who, Rule.SUBMIT, spec.pool)
     if refused is None and spec.priority > 0 and not allows(who, Rule.ADMIN, spec.pool):
-        why = f"token {who.name} may not put jobs of pool {spec.pool!r} before others"
-        return Refused(403, "not allowed", why, "leave priority out, or ask an admin of the pool")
+        why = f"token {who.name} may not set a priority above 0 in pool {spec.pool!r}"
+        return Refused(403, "not allowed", why, "omit priority, or ask an admin of the pool")
     return refused
 
 
@@ -157,10 +157,10 @@ def _key(request: web.Request) -> str:
     key: str = request.headers.get("Idempotency-Key", "")
     if not key and "Idempotency-Key" in request.headers:
         raise ProblemError(
-            422, "invalid", "Idempotency-Key is empty", "send a UUID, or leave the header out"
+            422, "invalid", "Idempotency-Key is empty", "send a UUID, or omit the header"
         )
     if len(key) > MAX_KEY:
         raise ProblemError(
-            422, "invalid", f"Idempotency-Key is longer than {MAX_KEY}", "send a UUID"
+            422, "invalid", f"Idempotency-Key is longer than {MAX_KEY} characters", "send a UUID"
         )
     return key

@@ -1,4 +1,4 @@
-"""`/v1/tokens`: who may come in. A token is told once, to whoever has it made."""
+"""`/v1/tokens`: issue and revoke tokens, and end sessions. A token is shown once."""
 
 from __future__ import annotations
 
@@ -25,53 +25,53 @@ from daemon.wire.problems import refusal
 if TYPE_CHECKING:
     from daemon.service.service import Service
 
-NAME = Parameter("name", str, "Of the token.", "path")
+NAME = Parameter("name", str, "Name of the token.", "path")
 
 
 class TokenRoutes:
-    """Handlers of all that."""
+    """Handlers of tokens and sessions."""
 
     def __init__(self, service: Service, cluster: str) -> None:
-        """Serve this, under that name."""
+        """Serve the tokens of a service; new tokens carry the name of the cluster."""
         self._service, self._cluster = service, cluster
         self._request = msgspec.json.Decoder(TokenRequest)
         self._sign_outs = TokenBuckets(SIGN_OUTS, SIGN_OUTS_AT_ONCE, MAX_TOKENS + 1)
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         return [
             Operation(
-                "GET", "/v1/tokens", Rule.OPERATE, self.tokens, "All tokens, without them.",
+                "GET", "/v1/tokens", Rule.OPERATE, self.tokens, "List tokens, without secrets.",
                 {200: TokenList},
             ),
             Operation(
-                "POST", "/v1/tokens", Rule.OPERATE, self.issue, "Issue a token; it is told once.",
+                "POST", "/v1/tokens", Rule.OPERATE, self.issue, "Issue a token. It is shown once.",
                 {201: TokenMade}, TokenRequest, refusals=(409, 413, 422),
             ),
             Operation(
-                "DELETE", "/v1/tokens/{name}", Rule.OPERATE, self.revoke, "Let it count no more.",
+                "DELETE", "/v1/tokens/{name}", Rule.OPERATE, self.revoke, "Revoke a token.",
                 {204: None}, None, (NAME,), (404, 409),
             ),
             Operation(
                 "DELETE", "/v1/tokens/{name}/sessions", Rule.OPERATE, self.sign_out,
-                "End all sessions of browsers that began by it; itself it counts on.",
+                "End all browser sessions of a token. The token stays valid.",
                 {204: None}, None, (NAME,), (404,),
             ),
             Operation(
                 "DELETE", "/v1/sessions", Rule.VIEW, self.sign_out_self,
-                "End all sessions of browsers that began by the token that is sent.", {204: None},
+                "End all browser sessions of the caller's token.", {204: None},
             ),
         ]  # fmt: skip
 
     async def tokens(self, request: web.Request) -> web.Response:
-        """In the order in which they were issued."""
+        """List tokens in the order of issue."""
         await self._service.settled()
         now = self._service.clock.now()
         tokens = self._service.book.tokens.values()
         return answer(TokenList([_view(token, now) for token in tokens]))
 
     async def issue(self, request: web.Request) -> web.Response:
-        """Make one."""
+        """Issue a token."""
         asked = decoded(await body_of(request), self._request, TokenRequest)
         token, now = new_token(self._cluster), self._service.clock.now()
         expires = None if asked.lasts is None else now + asked.lasts
@@ -84,23 +84,23 @@ class TokenRoutes:
         return answer(made, 201, headers={"Cache-Control": "no-store"})
 
     async def revoke(self, request: web.Request) -> web.Response:
-        """Whoever comes in by it is refused from now on, and who follows events is cut off."""
+        """Revoke a token. Its requests are refused and its event streams end immediately."""
         name = request.match_info["name"]
         if name == OPERATOR_NAME:
-            detail = "the machine's own token is in the file daemon.token_file"
+            detail = "the machine's own token is stored in daemon.token_file"
             raise refusal(
-                Refused(409, "conflict", detail, "remove the file and start the daemon again")
+                Refused(409, "conflict", detail, "delete the file and restart the daemon")
             )
         await self._do(request, RevokeToken(name, who_asks(request).name))
         return web.Response(status=204)
 
     async def sign_out(self, request: web.Request) -> web.Response:
-        """Whoever has a cookie by it types it in again; whoever follows events is cut off."""
+        """End all sessions of a token. Browsers must sign in again; event streams end."""
         await self._do(request, SignOut(request.match_info["name"], who_asks(request).name))
         return web.Response(status=204)
 
     async def sign_out_self(self, request: web.Request) -> web.Response:
-        """The same of one's own; not without end, for whoever may only look may do this."""
+        """End all sessions of the caller's token. Rate-limited, because viewers may do this."""
         name = who_asks(request).name
         if wait := self._sign_outs.take(name):
             raise too_often(wait)

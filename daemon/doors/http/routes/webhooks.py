@@ -1,4 +1,4 @@
-"""`/v1/webhooks`: how each is, and what could not be delivered."""
+"""`/v1/webhooks`: state of the webhooks, and their dead letters."""
 
 from __future__ import annotations
 
@@ -36,60 +36,60 @@ if TYPE_CHECKING:
     from daemon.doors.webhooks.webhooks import Hooks
     from daemon.service.service import Service
 
-NAME = Parameter("name", str, "Of the webhook.", "path")
+NAME = Parameter("name", str, "Name of the webhook.", "path")
 LetterNumber = Annotated[int, Meta(ge=0, le=MAX_SEQ)]
 PAGE = (
-    Parameter("after", LetterNumber, "Only letters after this number.", default=0),
-    Parameter("limit", Annotated[int, Meta(ge=1, le=DEAD_PAGE)], "Of a page.", default=DEAD_PAGE),
+    Parameter("after", LetterNumber, "Only dead letters after this number.", default=0),
+    Parameter("limit", Annotated[int, Meta(ge=1, le=DEAD_PAGE)], "Page size.", default=DEAD_PAGE),
 )
 NAMED = 20
-"""Dead letters that the audit names, of those that are dropped or sent once more together."""
+"""Maximum dead letters listed in one audit record."""
 
-NUMBER = (Parameter("number", LetterNumber, "The one; all without it."),)
+NUMBER = (Parameter("number", LetterNumber, "Number of one dead letter; default: all."),)
 
 
 class HookRoutes:
-    """Handlers of all that."""
+    """Handlers of webhooks."""
 
     def __init__(self, hooks: Hooks, service: Service) -> None:
-        """Serve these."""
+        """Serve the webhooks of a service."""
         self._hooks, self._letters, self._service = hooks, service.letters, service
         self._again = msgspec.json.Decoder(Again)
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         one = "/v1/webhooks/{name}"
         return [
             Operation("GET", "/v1/webhooks", Rule.OPERATE, self.webhooks,
-                      "Webhooks, and how they are.",
+                      "List webhooks and their delivery state.",
                       {200: Webhooks}),
             Operation("GET", f"{one}/dead", Rule.OPERATE, self.dead,
-                      "Deliveries that were given up.",
+                      "List dead letters.",
                       {200: DeadLetterPage}, None, (NAME, *PAGE), (404, 422)),
             Operation("DELETE", f"{one}/dead", Rule.OPERATE, self.drop,
-                      "Forget one of them, or all.",
+                      "Delete one dead letter, or all.",
                       {200: Dropped}, None, (NAME, *NUMBER), (404, 422)),
             Operation("POST", f"{one}/retry", Rule.OPERATE, self.retry,
-                      "Try again at once, and send what was "
-                      "given up once more.", {202: Sending}, Again, (NAME,), (404, 413, 422)),
+                      "Try the current delivery at once, and send "
+                      "dead letters again.", {202: Sending}, Again, (NAME,), (404, 413, 422)),
             Operation("POST", f"{one}/test", Rule.OPERATE, self.test,
-                      "Send an event that nothing stands for.",
+                      "Send a test event.",
                       {200: Tested}, None, (NAME,), (404,)),
         ]  # fmt: skip
 
     async def webhooks(self, request: web.Request) -> web.Response:
-        """All. O(1) for each."""
+        """List webhooks. O(webhooks)."""
         return answer(Webhooks([*map(_view, self._hooks)]))
 
     async def dead(self, request: web.Request) -> web.Response:
-        """A page, oldest first."""
+        """Return a page of dead letters, oldest first."""
         hook, asked = self._named(request), query_of(request, PAGE)
         found = await self._letters.dead(hook.config.name, asked["after"], asked["limit"])
         following = found[-1].number if found else asked["after"]
         return answer(DeadLetterPage([*map(_letter, found)], following))
 
     async def drop(self, request: web.Request) -> web.Response:
-        """Durable when it is answered."""
+        """Delete dead letters. The deletion is durable before the response."""
         hook, asked = self._named(request), query_of(request, NUMBER)
         numbers = await self._letters.numbers(hook.config.name)
         if asked["number"] is not None:
@@ -99,7 +99,7 @@ class HookRoutes:
         return answer(Dropped(len(numbers)))
 
     async def retry(self, request: web.Request) -> web.Response:
-        """They are sent after the answer; what is delivered is no more."""
+        """Send dead letters again after the response; each is deleted once it is delivered."""
         hook, body = self._named(request), await body_of(request)
         asked = decoded(body, self._again, Again) if body else Again()
         numbers = await self._letters.numbers(hook.config.name)
@@ -111,7 +111,7 @@ class HookRoutes:
         return answer(Sending(len(numbers)), 202)
 
     async def test(self, request: web.Request) -> web.Response:
-        """One request, answered when that is."""
+        """Send a test event, and answer with its result."""
         outcome = await self._named(request).test()
         delivered = outcome.verdict is DeliveryVerdict.DELIVERED
         return answer(Tested(delivered, outcome.status, outcome.why, outcome.mend))
@@ -119,7 +119,7 @@ class HookRoutes:
     async def _remember(
         self, request: web.Request, what: str, hook: WebhookSender, numbers: list[int]
     ) -> None:
-        """Have it stand in the audit before it is done. Raises UnavailableError."""
+        """Write an audit record before the action. Raises UnavailableError."""
         shown = ", ".join(map(str, numbers[:NAMED]))
         more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
         note = f"dead letters {shown}{more}" if numbers else ""
@@ -131,7 +131,10 @@ class HookRoutes:
         hook = self._hooks.get(name)
         if hook is None:
             raise ProblemError(
-                404, "no such webhook", f"there is no webhook {name!r}", "see: sia webhook list"
+                404,
+                "no such webhook",
+                f"there is no webhook {name!r}",
+                "list webhooks: sia webhook list",
             )
         return hook
 
@@ -139,7 +142,10 @@ class HookRoutes:
     def _known(number: int, numbers: list[int]) -> int:
         if number not in numbers:
             raise ProblemError(
-                404, "no such letter", f"there is no dead letter {number}", "see: sia webhook dead"
+                404,
+                "no such letter",
+                f"there is no dead letter {number}",
+                "list dead letters: sia webhook dead",
             )
         return number
 

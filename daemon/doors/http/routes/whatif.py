@@ -1,4 +1,4 @@
-"""`/v1/whatif`: what would come of a change, asked of a copy."""
+"""`/v1/whatif`: simulate hypothetical changes on a copy of the state."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from daemon.wire.whatif import WHATIF_JOBS, WHATIF_STARTS, WhatIf, WhatIfAnswer
 
 
 class WhatIfRoutes:
-    """The handler of it."""
+    """Handler of what-if requests."""
 
     def __init__(
         self, service: Service, foresight: ForecastService | None, eta: EtaService
     ) -> None:
-        """Ask these."""
+        """Simulate with the state, forecasts and estimates of a service."""
         self._service, self._foresight, self._eta = service, foresight, eta
         self._decoder = msgspec.json.Decoder(WhatIf)
-        self._asking: set[str] = set()  # tokens
+        self._asking: set[str] = set()  # names of tokens with a request in progress
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
                 "POST", "/v1/whatif", Rule.VIEW, self.ask,
-                "What would start earlier and later, were something otherwise. Changes nothing.",
+                "Which jobs would start earlier or later after a change. Changes nothing.",
                 {200: WhatIfAnswer}, WhatIf, refusals=(404, 409, 413, 422),
             )
         ]  # fmt: skip
 
     async def ask(self, request: web.Request) -> web.Response:
-        """Two forks, and what they do beside the loop; the comparison is O(starts)."""
+        """Simulate in two forked processes; comparing them is O(starts) on the event loop."""
         asked = decoded(await body_of(request), self._decoder, WhatIf)
         await self._check(request, asked)
         new = [spec for job in asked.submit for spec in specs_of(job, "")]
@@ -59,11 +59,11 @@ class WhatIfRoutes:
 
     @contextmanager
     def _turn(self, who: Principal) -> Iterator[None]:
-        """Nobody has both children of two questions. Raises ProblemError where one is asked."""
+        """Allow one what-if request of a token at a time. Raises ProblemError."""
         if who.name in self._asking:
             raise ProblemError(
-                429, "too many requests", f"a question of token {who.name} is being answered",
-                "wait for its answer, then ask again",
+                429, "too many requests", f"a what-if request of token {who.name} is in progress",
+                "wait for its answer, then try again",
                 headers={"Retry-After": str(ceil(ASIDE_AGAIN))},
             )  # fmt: skip
         self._asking.add(who.name)
@@ -73,22 +73,22 @@ class WhatIfRoutes:
             self._asking.remove(who.name)
 
     async def _check(self, request: web.Request, asked: WhatIf) -> None:
-        """Whether that can be asked, by whoever asks. Raises ProblemError."""
+        """Check that a request is valid and permitted. Raises ProblemError."""
         changes = asked.submit or asked.jobs or asked.pools or asked.drain
         if not changes and asked.lending is None:
             raise ProblemError(
-                422, "invalid", "nothing is otherwise",
-                "give submit, jobs, pools, drain or lending",
+                422, "invalid", "no change given",
+                "add submit, jobs, pools, drain or lending",
             )  # fmt: skip
         if sum(job.array or 1 for job in asked.submit) > WHATIF_JOBS:
-            why = f"more than {WHATIF_JOBS:,} jobs, those of arrays counted"
-            raise ProblemError(413, "too many jobs", why, "ask of fewer")
+            why = f"more than {WHATIF_JOBS:,} jobs, including the jobs of arrays"
+            raise ProblemError(413, "too many jobs", why, "submit fewer jobs")
         who = who_asks(request)
         if asked.starts > WHATIF_STARTS and not allows(who, Rule.OPERATE):
-            why = f"more than {WHATIF_STARTS} starts are played for operators alone"
-            raise ProblemError(403, FORBIDDEN, why, "ask for fewer starts, or ask an operator")
-        # Pools that are to have other numbers, and nodes, may be anybody's: these numbers all see,
-        # and of what follows from them each sees what becomes of the own jobs.
+            why = f"more than {WHATIF_STARTS} starts require an operator token"
+            raise ProblemError(403, FORBIDDEN, why, "use fewer starts, or ask an operator")
+        # Any caller may vary pool limits and nodes: these numbers are visible to all, and of the
+        # result each caller sees only visible jobs.
         for pool in [*(job.pool for job in asked.submit), *(job.pool for job in asked.jobs)]:
             if pool is not None and (wrong := forbids(who, Rule.VIEW, pool)) is not None:
                 raise refusal(wrong)
@@ -96,13 +96,13 @@ class WhatIfRoutes:
             await self._check_job(request, job.job)
 
     async def _check_job(self, request: web.Request, job_id: str) -> None:
-        """Whether a job is there, and may be seen by whoever asks."""
+        """Check that a job exists, has not ended and is visible. Raises ProblemError."""
         sees, book = who_asks(request).sees, self._service.book
         pool = book.pool_of(job_id)
         if pool is None:
             past = await self._service.past_job(job_id)
             if past is not None and sees(past.spec.pool):
                 detail = f"job {job_id} is {past.phase.value}"
-                raise ProblemError(409, "job has ended", detail, "ask of one that waits or runs")
+                raise ProblemError(409, "job has ended", detail, "use a pending or running job")
         if pool is None or not sees(pool):
             raise no_job(job_id)

@@ -1,4 +1,4 @@
-"""An external cluster manager on MQTT, behind the backend contract.
+"""Backend for an external cluster manager that is connected over MQTT.
 
 Imports: doors.mqtt, backends.interface.
 """

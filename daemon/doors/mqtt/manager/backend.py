@@ -1,7 +1,7 @@
-"""An external cluster manager that lives on MQTT alone: orders go out, reports come in.
+"""Backend for an external cluster manager over MQTT: orders go out, reports come in.
 
-What should run is kept here, and asked after whenever somebody was away: the manager answers for
-each, and what it never saw is ordered again. Nothing is taken for lost because nobody answers.
+The backend keeps the desired attempts. After any interruption it asks the manager about all of them
+(`sync`), and orders again what the manager has never seen. Silence is never taken as a lost job.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from sia.model import Nodes
 PART = "backend"
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks whether the manager is there, and whether something is to be asked."""
+"""Seconds between two checks of the heartbeat and of overdue orders."""
 
 _encode = msgspec.json.Encoder().encode
 _report = msgspec.json.Decoder(Report)
@@ -43,14 +43,14 @@ _state = msgspec.json.Decoder(ManagerState)
 
 
 OTHER_DATABASE = (
-    "give the daemon the database that it had; or, once nothing runs there, begin the manager with "
-    "an empty memory"
+    "restore the daemon's earlier database; or, if no jobs run there, reset the manager's stored "
+    "epoch"
 )
-"""What to do about epochs that went back: jobs would be taken for others of the same name."""
+"""Fix for an epoch that went back: job ids could collide with those of earlier jobs."""
 
 
 class MqttBackend:
-    """Orders, and tells what is reported.
+    """Sends orders and translates reports to observations.
 
     Args:
         config: the broker.
@@ -61,30 +61,30 @@ class MqttBackend:
     gpus: Nodes | None = None
 
     def __init__(self, config: MqttConfig, gone_after: float) -> None:
-        """Nobody is there yet."""
+        """Create the backend without a connection."""
         self._config, self._gone_after = config, gone_after
         self._topics = Topics(config.cluster)
         self._key = f"mqtt:{config.cluster}:manager"
         self._reports: asyncio.Queue[tuple[mqtt.MQTTMessage, int]] = asyncio.Queue()
         self._orders: asyncio.Queue[AttemptKey | StopOrder] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
-        self._manager = 0  # its epoch
+        self._manager = 0  # epoch of the manager
         self._beat = float("-inf")
         self._here = False
-        self._heard = 0  # the session of that beat
-        self._session = 0  # in which all was asked after
-        self._ask = True  # whether it is to be, again
+        self._heard = 0  # session of the last heartbeat
+        self._session = 0  # session of the last full sync
+        self._ask = True  # whether a full sync is needed
         self._link_trouble = "", ""
-        self._obeys = 0  # the newest epoch of a daemon that the manager has heard of
+        self._obeys = 0  # highest daemon epoch that the manager has seen
 
     async def open(self, house: BackendContext) -> None:
-        """Remember who the manager is; `reconcile` begins."""
+        """Load the manager's epoch and prepare the link; `reconcile` starts it."""
         self._house = house
         self._roster = DesiredAttempts(house.fence.epoch)
         try:
             self._manager = int((await house.notes.read(self._key)).get(self._key, "0"))
         except JournalError:
-            self._manager = 0  # whoever comes is believed, and noted
+            self._manager = 0  # accept and store the next epoch
         self._link = Link(
             self._config,
             f"{self._config.name}-orders",
@@ -96,28 +96,28 @@ class MqttBackend:
         )
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
-        """Ask the manager after all of it as soon as it is there."""
+        """Sync all expected attempts as soon as the manager is online."""
         for each in expected:
             self._roster.want(each.order, monotonic(), seen=each.started is not None)
-        self._beat = monotonic()  # it has its time to come
+        self._beat = monotonic()  # allow the full timeout for the first heartbeat
         work = (self._link.run, self._hear, self._send, self._watch)
         self._tasks = [asyncio.create_task(again(each, self._say_defect)) for each in work]
         return []
 
     async def start(self, order: StartEffect) -> None:
-        """Order it, now or when the manager is there; it is asked after until it is answered."""
+        """Send a start order now, or with the sync when the manager is back."""
         if self._roster.want(order, monotonic()) and self._ready:
             self._orders.put_nowait((order.job, order.attempt))
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
-        """Order it, now or when the manager is there."""
+        """Send a stop order now, or with the sync when the manager is back."""
         self._roster.stop((job, attempt), kind, monotonic())
         if self._ready:
             epoch = self._house.fence.epoch
             self._orders.put_nowait(StopOrder(epoch=epoch, job=job, attempt=attempt, kind=kind))
 
     async def close(self) -> None:
-        """Say and hear nothing more."""
+        """Stop all tasks and disconnect."""
         if self._tasks:
             self._link.stop()
             for task in self._tasks[1:]:
@@ -126,24 +126,24 @@ class MqttBackend:
             self._tasks = []
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """None: what jobs write stays with the manager."""
+        """Return None: job output stays with the manager."""
         return None
 
     @property
     def _ready(self) -> bool:
-        """Whether orders are heard now; if not, all is asked after later."""
+        """Whether orders can be sent now; otherwise the next sync covers them."""
         return self._hears and not self._ask
 
     @property
     def _hears(self) -> bool:
-        """Whether the manager is there, and was heard on this connection.
+        """Whether the manager is online and has sent a heartbeat on this connection.
 
-        It may not have come back to a broker that has forgotten it before.
+        A broker that restarted may have lost the manager's subscription.
         """
         return self._link.up.is_set() and self._here and self._heard == self._link.session
 
     def _receive(self, message: mqtt.MQTTMessage) -> None:
-        if message.qos or self._reports.qsize() < UNACKNOWLEDGED:  # no broker holds back QoS 0
+        if message.qos or self._reports.qsize() < UNACKNOWLEDGED:  # QoS 0 has no flow control
             self._reports.put_nowait((message, self._link.session))
 
     async def _hear(self) -> None:
@@ -152,11 +152,11 @@ class MqttBackend:
             try:
                 await self._take(message, session)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-                log().warning("not understood", topic=message.topic[:200], why=str(error)[:200])
+                log().warning("message ignored", topic=message.topic[:200], why=str(error)[:200])
             self._link.ack(message, session)
 
     async def _take(self, message: mqtt.MQTTMessage, session: int) -> None:
-        """One message of the manager's. Raises what msgspec does for what is none."""
+        """Handle one message of the manager. Raises msgspec errors for an invalid one."""
         if message.topic == self._topics.manager("state"):
             if message.payload:
                 state = _state.decode(message.payload)
@@ -174,7 +174,7 @@ class MqttBackend:
             self._orders.put_nowait(again)
 
     async def _heartbeat(self, state: ManagerState, session: int, *, stored: bool) -> None:
-        """A stored one says who the manager is, and not that it lives."""
+        """Handle a state message. A retained one gives the epoch but is no sign of life."""
         if not await self._believes(state.epoch):
             return
         self._obeys = state.daemon
@@ -185,12 +185,12 @@ class MqttBackend:
         self._look()
 
     async def _believes(self, epoch: int) -> bool:
-        """Whether it is the manager who speaks, and not one from before; a new one is noted."""
+        """Return whether an epoch is the current manager's; store a higher one."""
         if epoch > self._manager:
             await self._note(epoch)
             self._manager, self._ask = epoch, True
         elif epoch < self._manager:
-            log().warning("report of a manager from before", epoch=epoch, now=self._manager)
+            log().warning("message of a former manager ignored", epoch=epoch, now=self._manager)
         return epoch == self._manager
 
     async def _note(self, epoch: int) -> None:
@@ -203,7 +203,7 @@ class MqttBackend:
                 return
 
     async def _watch(self) -> None:
-        """See who is there; ask after all when somebody was away, or something has no answer."""
+        """Check heartbeats, and send syncs after interruptions and for overdue orders."""
         while True:
             self._look()
             if self._hears and self._house.fence.holds():
@@ -214,7 +214,7 @@ class MqttBackend:
             await asyncio.sleep(LOOK_EVERY)
 
     async def _ask_after(self) -> None:
-        """Ask what is to be asked now. Raises WireError where it does not go out."""
+        """Send the syncs that are due. Raises WireError without a connection."""
         now, only = monotonic(), None
         if self._ask or self._session != self._link.session:
             self._session, self._ask = self._link.session, False
@@ -226,24 +226,24 @@ class MqttBackend:
     def _look(self) -> None:
         here = monotonic() - self._beat < self._gone_after
         if not here or not self._here:
-            self._ask = True  # whatever was ordered may not have been heard
+            self._ask = True  # earlier orders may have been lost
         self._here = here
         if self._link_trouble[0]:
             self._house.parts.say(PART, *self._link_trouble)
         elif not here:
             why = f"no heartbeat of the cluster manager within {self._gone_after:g} s"
             if self._beat == float("-inf"):
-                why = "the cluster manager says, or has left word, that it is gone"
-            mend = f"look whether it lives and writes {self._topics.manager('state')}"
+                why = "the cluster manager reported that it is offline"
+            mend = f"check that the manager runs and publishes {self._topics.manager('state')}"
             self._house.parts.say(PART, why, mend)
         elif self._obeys > (epoch := self._house.fence.epoch):
-            why = f"the manager obeys epoch {self._obeys} of a daemon, and this one is {epoch}"
+            why = f"the manager obeys daemon epoch {self._obeys}, and this daemon has epoch {epoch}"
             self._house.parts.say(PART, why, OTHER_DATABASE)
         else:
             self._house.parts.say(PART)
 
     def _say_defect(self, why: str, mend: str) -> None:
-        self._ask = True  # what was under way may not have gone out
+        self._ask = True  # the order in progress may not have been sent
         self._house.parts.say(PART, why, mend)
 
     def _say_link(self, why: str, mend: str) -> None:
@@ -251,7 +251,7 @@ class MqttBackend:
         self._look()
 
     async def _send(self) -> None:
-        """Orders, one after the other."""
+        """Send queued orders in sequence."""
         while True:
             each = await self._orders.get()
             fence = self._house.fence
@@ -264,9 +264,9 @@ class MqttBackend:
                 self._ask = True
 
     async def _order(self, order: Order) -> None:
-        """Publish it, if we may. Raises WireError while there is no connection."""
+        """Publish an order if this daemon is the leader. Raises WireError."""
         if not self._house.fence.holds():
-            raise WireError("another daemon acts")
+            raise WireError("another daemon is the leader")
         sent = await self._link.send(self._topics.manager("order"), _encode(order))
         sent.add_done_callback(partial(self._sent, order))
 
@@ -276,7 +276,7 @@ class MqttBackend:
         elif future.result() == TOO_LARGE and isinstance(order, StartOrder):
             if self._roster.drop((order.job, order.attempt)):
                 size, most = len(_encode(order)), self._link.most
-                why = f"its order has {size:,} bytes, the broker takes {most:,} (max_packet_size)"
+                why = f"the order has {size:,} bytes; the broker allows {most:,} (max_packet_size)"
                 self._house.sink(StartFailed(order.job, order.attempt, why))
         elif future.result() >= DENIED:
             self._ask = True

@@ -1,4 +1,4 @@
-"""What should run at an external manager, and what its reports mean. Pure."""
+"""Desired attempts at an external manager, and the meaning of its reports. Pure."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from daemon.model.inputs import Ended, Lost, Observation, Started, StartFailed, 
 from daemon.model.outputs import StartEffect
 
 AttemptKey = tuple[str, int]
-"""A job and its attempt."""
+"""Job id and attempt number."""
 
 EPOCH_BITS = 24
-"""Questions of one daemon have numbers below 2 to this: years of them."""
+"""Bits for the sync numbers of one daemon epoch: enough for years."""
 
-NEVER = "it was never started"
-FORGOTTEN = "the cluster manager does not know it any more"
+NEVER = "the job was never started"
+FORGOTTEN = "the cluster manager no longer knows the job"
 
 
 class DesiredAttempt:
-    """An attempt that should run, or be ended."""
+    """An attempt that should run or be stopped."""
 
     def __init__(self, order: StartEffect, since: float, seen: int | None) -> None:
-        """Ordered at that time (monotonic seconds); `seen` before or after so many questions."""
+        """Store an order of a monotonic time; `seen` is the number of syncs when it was seen."""
         self.order, self.since, self.seen = order, since, seen
         self.stop: StopKind | None = None
 
 
 class DesiredAttempts:
-    """All attempts that are wanted. What is said of others changes nothing."""
+    """All desired attempts. Reports about other attempts change nothing."""
 
     def __init__(self, epoch: int) -> None:
-        """Nothing is to run. Questions have numbers that no daemon before had."""
+        """Start empty. Sync numbers are unique over daemon epochs."""
         self._wanted: dict[AttemptKey, DesiredAttempt] = {}
         self._asked = epoch << EPOCH_BITS
 
@@ -42,7 +42,7 @@ class DesiredAttempts:
         return len(self._wanted)
 
     def want(self, order: StartEffect, now: float, *, seen: bool = False) -> bool:
-        """Have it run; whether that is new."""
+        """Add an attempt; return whether it is new."""
         key = order.job, order.attempt
         new = key not in self._wanted
         if new:
@@ -50,22 +50,22 @@ class DesiredAttempts:
         return new
 
     def start(self, key: AttemptKey, epoch: int) -> Order | None:
-        """The order by which it starts; None where it is not wanted any more."""
+        """Return the start order of an attempt, or None if it is no longer desired."""
         wanted = self._wanted.get(key)
         return None if wanted is None else start_order(wanted.order, epoch)
 
     def stop(self, key: AttemptKey, kind: StopKind, now: float) -> None:
-        """Have it end, or be warned; after an end there are no warnings."""
+        """Mark an attempt to be warned or ended; nothing overrides an end."""
         wanted = self._wanted.get(key)
         if wanted is not None and wanted.stop != "end":
             wanted.stop, wanted.since = kind, now
 
     def drop(self, key: AttemptKey) -> bool:
-        """Have it not run, as it cannot be ordered; whether it was wanted."""
+        """Remove an attempt that cannot be ordered; return whether it existed."""
         return self._wanted.pop(key, None) is not None
 
     def overdue(self, now: float, patience: float) -> list[AttemptKey]:
-        """What was ordered so long ago without an answer. O(n)."""
+        """Return the attempts ordered more than `patience` seconds ago without a report. O(n)."""
         return [
             key
             for key, each in self._wanted.items()
@@ -73,7 +73,7 @@ class DesiredAttempts:
         ]
 
     def ask(self, epoch: int, now: float, only: Sequence[AttemptKey] | None = None) -> list[Order]:
-        """Ask after all of it or only after some, and tell again what of that is to end."""
+        """Return the sync orders for all or some attempts, and repeat their stop orders."""
         self._asked += 1
         keys = [*self._wanted] if only is None else [*only]
         orders: list[Order] = []
@@ -90,7 +90,7 @@ class DesiredAttempts:
         return orders
 
     def hear(self, report: Report) -> tuple[list[Observation], AttemptKey | None]:
-        """What a report comes to: what was seen, and whom to start (again)."""
+        """Return the observations of a report, and an attempt to start (again), if any."""
         if isinstance(report, schemas.Synced):
             return [], None
         key = report.job, report.attempt
@@ -109,7 +109,7 @@ class DesiredAttempts:
     def _unknown(
         self, key: AttemptKey, wanted: DesiredAttempt, asked: int
     ) -> tuple[list[Observation], AttemptKey | None]:
-        """The manager never saw it, or has forgotten; an answer from before it ran is neither."""
+        """Decide whether an unknown attempt was lost or never started; ignore outdated answers."""
         if wanted.seen is not None:
             if asked <= wanted.seen:
                 return [], None
@@ -124,7 +124,7 @@ class DesiredAttempts:
 def _over(
     key: AttemptKey, report: schemas.EndedReport | schemas.LostReport | schemas.Failed
 ) -> Observation:
-    """An attempt is no more."""
+    """Return the observation for the end of an attempt."""
     if isinstance(report, schemas.EndedReport):
         return Ended(*key, report.code, report.signal, report.why)
     if isinstance(report, schemas.LostReport):
@@ -133,7 +133,7 @@ def _over(
 
 
 def start_order(order: StartEffect, epoch: int) -> StartOrder:
-    """As it goes out."""
+    """Build the start order."""
     spec = order.spec
     return StartOrder(
         epoch=epoch, job=order.job, attempt=order.attempt, pool=spec.pool, gpus=spec.gpus,

@@ -1,11 +1,11 @@
-// Pages work without this: it has times in the reader's zone, and what is live looked at again.
+// Enhances pages that also work without scripts: converts times to the reader's zone and refreshes live parts.
 "use strict";
 
-const EVERY = 15000; // ms between two looks where nobody says that anything happened
-const AT_MOST = 1000; // ms between two looks, however much happens
-const REST = 20; // times as long as the last look took: a daemon that is slow is asked less
-const WITHIN = 30000; // ms in which an answer is to come
-const AGAIN = 5000; // ms until events are followed again after a cut
+const EVERY = 15000; // ms between refreshes without events
+const AT_MOST = 1000; // minimum ms between refreshes
+const REST = 20; // pause as a multiple of the last refresh's duration, to spare a slow daemon
+const WITHIN = 30000; // timeout of a refresh in ms
+const AGAIN = 5000; // ms before the event stream is reopened
 
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 
@@ -18,7 +18,7 @@ function localise(root) {
   }
 }
 
-// Make one node like another, leaving alone what is alike: focus, selection and scrolling stay.
+// Update a node in place. Unchanged nodes stay, so focus, selection and scroll position survive.
 function become(old, made) {
   if (old.nodeType !== made.nodeType || old.nodeName !== made.nodeName || old.id !== made.id) {
     old.replaceWith(made);
@@ -29,7 +29,7 @@ function become(old, made) {
     return;
   }
   for (const { name } of [...old.attributes]) {
-    const kept = name === "open" && old.nodeName === "DETAILS"; // the reader opened it
+    const kept = name === "open" && old.nodeName === "DETAILS"; // keep what the reader opened
     if (!kept && !made.hasAttribute(name)) old.removeAttribute(name);
   }
   for (const { name, value } of made.attributes) {
@@ -38,8 +38,8 @@ function become(old, made) {
   fill(old, made);
 }
 
-// What has an id is the same wherever it stands: a row that moves stays open with what was typed
-// there, and no other becomes it. The others are matched in the order in which they stand.
+// Elements with an id are matched by id, so an open row keeps its state when it moves. All others
+// are matched by position.
 function fill(old, made) {
   const after = [...made.childNodes], known = new Map();
   const wanted = new Set(after.map((child) => child.id));
@@ -78,7 +78,7 @@ let looking = false, again = false, due = 0, next = 0;
 
 function told(works) {
   const cut = document.getElementById("cut");
-  cut.textContent = works ? "" : cut.dataset.words; // a browser without style sees what is hidden
+  cut.textContent = works ? "" : cut.dataset.words; // without CSS, hidden elements are visible
   cut.hidden = works;
 }
 
@@ -111,7 +111,7 @@ function soon() {
   due ||= setTimeout(look, Math.max(0, next - Date.now()));
 }
 
-// A stream only says that something happened; what is so now, the page itself is asked.
+// The stream only triggers a refresh; the new state comes from the page itself.
 async function follow(address) {
   while (!document.hidden) {
     const stop = new AbortController();
@@ -121,15 +121,15 @@ async function follow(address) {
       const headers = { Accept: "text/event-stream" };
       const answer = await fetch(address, { headers, signal: stop.signal });
       const reader = answer.ok ? answer.body.getReader() : null;
-      soon(); // what happened since the page was made is not told
+      soon(); // events before the connection are not sent
       for (let said; reader && !(said = await reader.read()).done; ) {
         if (new TextDecoder().decode(said.value).includes("data:")) soon();
       }
     } catch {
-      // cut off: it is followed again
+      // disconnected: reconnect below
     }
     document.removeEventListener("visibilitychange", leave);
-    soon(); // what cut it off may be seen there
+    soon(); // show why, if the page knows
     await new Promise((go) => setTimeout(go, AGAIN));
   }
 }

@@ -1,4 +1,4 @@
-"""The web pages, a module per page; `table` lists them.
+"""Web pages, one module for each; `table` lists them.
 
 Imports: doors.web, doors.http, wire.
 """

@@ -1,4 +1,4 @@
-"""`/ui/audit`: who changed what, the latest first; for operators."""
+"""`/ui/audit`: the audit, newest first, for operators."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 class AuditPages(PageSet):
-    """The one."""
+    """The audit page."""
 
     menu = ((f"{UI}/audit", "Audit"),)
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
-                "GET", f"{UI}/audit", Rule.OPERATE, self.audit, "Who changed what.", {200: HTML},
+                "GET", f"{UI}/audit", Rule.OPERATE, self.audit, "Audit records.", {200: HTML},
                 parameters=(PAGE,), refusals=(422,),
             )
         ]  # fmt: skip
 
     async def audit(self, request: web.Request) -> web.Response:
-        """A page: records are numbered without gaps, and so are pages, from the newest on."""
+        """Render a page of records. Numbers have no gaps, so page N is a known range."""
         asked = query_of(request, (PAGE,))
         end: Audit = await self._ask(request, 0, 1)
         last = end.newest - (asked["page"] - 1) * ROWS
@@ -45,7 +45,7 @@ class AuditPages(PageSet):
         )  # fmt: skip
 
     async def _between(self, request: web.Request, after: int, last: int) -> list[AuditView]:
-        """Records after one, to the last; the API gives fewer at a time where they are great."""
+        """Return the records after `after` up to `last`; the API may split them by size."""
         found: list[AuditView] = []
         while after < last:
             some = (await self._ask(request, after, last - after)).records

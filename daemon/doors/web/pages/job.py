@@ -1,4 +1,4 @@
-"""`/ui/jobs/ID`: a job's time line, why it is where it is, when it is thought to end, its log."""
+"""`/ui/jobs/ID`: a job's timeline, explanation, estimates and log."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from daemon.wire.estimates import Eta
 from daemon.wire.jobs import ArrayDetail, JobDetail
 from daemon.wire.problems import ProblemError
 
-JOB = Parameter("id", str, "Of the job, or of an array.", "path")
+JOB = Parameter("id", str, "Id of the job or of an array.", "path")
 
 TAIL = 2**14
-"""Bytes of a log that the page shows: some two hundred lines."""
+"""Bytes of the log shown on the page: about 200 lines."""
 
 QUERY = (
-    Parameter("stream", Literal["stdout", "stderr"], "What it wrote where.", default="stdout"),
+    Parameter("stream", Literal["stdout", "stderr"], "Output stream.", default="stdout"),
     PAGE,
 )
 
@@ -39,33 +39,33 @@ CHANGES = {
     "release": ("POST /v1/jobs/{id}/release", Rule.SUBMIT),
     "priority": ("PATCH /v1/jobs/{id}", Rule.ADMIN),
 }
-"""What may be done to a job: by which operation, and whom that is for."""
+"""Actions on a job: the API operation and the permission for it."""
 
 
 class JobMilestone(NamedTuple):
-    """Something in a job's life; `thought` of what has not come yet."""
+    """A point on a job's timeline; `thought` marks an estimate."""
 
     time: float | None
     words: str
     thought: bool = False
     late: float | None = None
-    """Nine times in ten before."""
+    """The 90th percentile of an estimate."""
 
 
 class JobPages(PageSet):
-    """One job, or an array, and what may be done to it."""
+    """The page of a job or array, and its actions."""
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         here = f"{UI}/jobs/{{id}}"
         return [
             Operation(
-                "GET", here, Rule.VIEW, self.job, "One job, or an array.", {200: HTML},
+                "GET", here, Rule.VIEW, self.job, "Show a job or an array.", {200: HTML},
                 parameters=(JOB, *QUERY), refusals=(404, 422), of="job",
             ),
             *(
                 Operation(
-                    "POST", f"{here}/{what}", rule, self.change, f"Its {what}, as by the API.",
+                    "POST", f"{here}/{what}", rule, self.change, f"Action {what} on a job.",
                     {303: None}, None, (JOB,), (404, 409, 422), of="job",
                 )
                 for what, (_, rule) in CHANGES.items()
@@ -73,7 +73,7 @@ class JobPages(PageSet):
         ]  # fmt: skip
 
     async def job(self, request: web.Request) -> web.Response:
-        """What it is decides what the page says."""
+        """Render the page of a job or of an array."""
         asked = query_of(request, QUERY)
         found = await self._pages.api.ask(request, "GET /v1/jobs/{id}")
         if isinstance(found, ArrayDetail):
@@ -102,7 +102,7 @@ class JobPages(PageSet):
         )  # fmt: skip
 
     async def _log(self, request: web.Request, stream: str) -> dict[str, Any]:
-        """The end of what it wrote, or why there is nothing."""
+        """Return the end of the job's output, or why it is not available."""
         query = {"stream": stream, "tail": TAIL}
         try:
             text = await self._pages.api.ask(request, "GET /v1/jobs/{id}/log", query)
@@ -111,7 +111,7 @@ class JobPages(PageSet):
         return {"text": text, "why": ""}
 
     async def change(self, request: web.Request) -> web.Response:
-        """As by the API, and back to the job."""
+        """Run an action through the API, then redirect to the job."""
         what = request.path.rpartition("/")[2]
         body = None
         if what == "priority":
@@ -121,7 +121,7 @@ class JobPages(PageSet):
 
 
 def changes(phase: JobPhase) -> list[str]:
-    """What can be done to a job in a phase."""
+    """Return the actions that apply to a job in a phase."""
     if phase.over or phase is JobPhase.ENDING:
         return []
     more = {JobPhase.HELD: ["release", "priority"], JobPhase.PENDING: ["hold", "priority"]}
@@ -129,32 +129,32 @@ def changes(phase: JobPhase) -> list[str]:
 
 
 def _allowed(request: web.Request, pool: str | None, some: Iterable[str]) -> list[str]:
-    """Those that whoever looks may do to jobs of a pool."""
+    """Return the actions that the user is permitted to run on jobs of a pool."""
     who = who_asks(request)
     return [what for what in some if allows(who, CHANGES[what][1], pool)]
 
 
 def _whole(text: str) -> int:
-    """A number that was typed in. Raises ProblemError."""
+    """Parse an integer from a form. Raises ProblemError."""
     if re.fullmatch(r"[+-]?[0-9]{1,100}", text):
         return int(text)
-    raise ProblemError(422, "invalid", f"{text[:40]!r} is no whole number", "write one like 10")
+    raise ProblemError(422, "invalid", f"{text[:40]!r} is not an integer", "write one like 10")
 
 
 def steps(job: JobDetail, eta: Eta) -> list[JobMilestone]:
-    """What happened to a job, and what is thought to, in the order of time."""
+    """Return a job's timeline in order of time, estimates included."""
     return sorted(_steps(job, eta), key=lambda step: (step.time is None, step.time or 0.0))
 
 
 def _steps(job: JobDetail, eta: Eta) -> Iterator[JobMilestone]:
     yield JobMilestone(job.submitted, "submitted")
     if job.alone is not None:
-        yield JobMilestone(job.alone, "would have started in its pool alone")
+        yield JobMilestone(job.alone, "would have started without sharing")
     if eta.started is not None:
         again = f", attempt {job.attempt}" if job.attempt > 1 else ""
-        yield JobMilestone(eta.started, f"given its GPUs{again}")
+        yield JobMilestone(eta.started, f"placed on GPUs{again}")
     if job.started is not None:
-        yield JobMilestone(job.started, "runs")
+        yield JobMilestone(job.started, "running")
     if job.ended is not None:
         yield JobMilestone(job.ended, job.phase.value)
     if eta.estimate is not None:

@@ -1,4 +1,4 @@
-"""`/ui/loans`: what is lent now; and of a pool its ledger and its statement of a month."""
+"""`/ui/loans`: open loans; and a pool's ledger and monthly statement."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from daemon.model.access import Rule
 from daemon.wire.jobs import Label
 from daemon.wire.plan import LoanList
 
-OPEN = (Parameter("pool", Label, "Only what it lends or borrows.", default=""), PAGE)
+OPEN = (Parameter("pool", Label, "Only loans of this pool.", default=""), PAGE)
 
 BEFORE = tuple(parameter for parameter in PAGES if parameter.name == "before")
 
 
 class LoanPages(PageSet):
-    """Loans, now and before."""
+    """The pages of open loans, ledgers and statements."""
 
     menu = ((f"{UI}/loans", "Loans"),)
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         pool = f"{UI}/pools/{{name}}"
         return [
             Operation(
-                "GET", f"{UI}/loans", Rule.VIEW, self.loans, "What is lent now.", {200: HTML},
+                "GET", f"{UI}/loans", Rule.VIEW, self.loans, "Open loans.", {200: HTML},
                 parameters=OPEN, refusals=(422,),
             ),
             Operation(
-                "GET", f"{pool}/ledger", Rule.VIEW, self.ledger, "Its loans, one by one.",
+                "GET", f"{pool}/ledger", Rule.VIEW, self.ledger, "A pool's ledger.",
                 {200: HTML}, parameters=(NAME, *BEFORE), refusals=(404, 422), of="pool",
             ),
             Operation(
-                "GET", f"{pool}/statement", Rule.VIEW, self.statement, "A month of it.",
+                "GET", f"{pool}/statement", Rule.VIEW, self.statement, "A monthly statement.",
                 {200: HTML}, parameters=(NAME, MONTH), refusals=(404, 422), of="pool",
             ),
         ]  # fmt: skip
 
     async def loans(self, request: web.Request) -> web.Response:
-        """O(jobs alive)."""
+        """Render the open loans. O(live jobs)."""
         asked, who = query_of(request, OPEN), who_asks(request)
         found: LoanList = await self._pages.api.ask(request, "GET /v1/loans")
         pool = asked["pool"]
@@ -64,7 +64,7 @@ class LoanPages(PageSet):
         )  # fmt: skip
 
     async def ledger(self, request: web.Request) -> web.Response:
-        """A page of it."""
+        """Render a page of the ledger."""
         asked = query_of(request, BEFORE)
         query = {"limit": ROWS, "before": asked["before"]}
         ledger = await self._pages.api.ask(request, "GET /v1/pools/{name}/ledger", query)
@@ -74,7 +74,7 @@ class LoanPages(PageSet):
         )  # fmt: skip
 
     async def statement(self, request: web.Request) -> web.Response:
-        """The first rows of it: all are the API's."""
+        """Render the first rows of a statement; the API has all rows."""
         asked = query_of(request, (MONTH,))
         query = {"month": asked["month"]}
         made = await self._pages.api.ask(request, "GET /v1/pools/{name}/statement", query)
@@ -85,7 +85,7 @@ class LoanPages(PageSet):
 
 
 def month_beside(month: str, by: int) -> str:
-    """The month before or after one, like 2026-11."""
+    """Return the month at an offset from another one, like 2026-11."""
     year, number = map(int, month.split("-"))
     years, number = divmod(year * 12 + number - 1 + by, 12)
     return f"{years}-{number + 1:02}"

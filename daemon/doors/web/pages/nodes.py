@@ -1,6 +1,6 @@
-"""`/ui/nodes`: who is where, which nodes are out, and how large the pieces are that are free.
+"""`/ui/nodes`: nodes and their jobs, free cells and maintenance.
 
-Operators drain nodes and have them take jobs again.
+Operators can drain nodes and return them to service.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from daemon.wire.jobs import NodeView
 
 HERE = f"{UI}/nodes"
 
-NAME = Parameter("name", str, "Of the node.", "path")
+NAME = Parameter("name", str, "Name of the node.", "path")
 
 NodeState = Literal["", "out", "free", "full"]
 
 JOBS = 10
-"""Jobs that are named with a node here; the API names more."""
+"""Jobs listed with a node on this page; the API lists more."""
 
 QUERY = (
-    Parameter("q", Annotated[str, Meta(max_length=64)], "What a node's name has.", default=""),
-    Parameter("state", NodeState, "Only such nodes.", default=""),
+    Parameter("q", Annotated[str, Meta(max_length=64)], "Part of a node's name.", default=""),
+    Parameter("state", NodeState, "Only nodes in this state.", default=""),
     PAGE,
 )
 
@@ -44,35 +44,35 @@ class FreePieces(NamedTuple):
 
     what: str
     gpus: int
-    """Of one."""
+    """GPUs of one piece."""
     free: int
     of: int
 
     @property
     def sum(self) -> int:
-        """GPUs of all of them."""
+        """GPUs of all free pieces of this size."""
         return self.gpus * self.free
 
 
 class Vacancy(NamedTuple):
-    """Free GPUs by the largest free piece that they are in, the largest first."""
+    """Free GPUs by the largest free piece that contains them, largest first."""
 
     name: str
     pieces: list[FreePieces]
 
     @property
     def free(self) -> int:
-        """GPUs."""
+        """Total of free GPUs."""
         return sum(piece.sum for piece in self.pieces)
 
 
 class NodePages(PageSet):
-    """The one, and what is done from it."""
+    """The page of nodes, and its actions."""
 
     menu = ((HERE, "Nodes"),)
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         return [
             Operation(
                 "GET", HERE, Rule.VIEW, self.nodes, "Nodes and cells.", {200: HTML},
@@ -80,16 +80,16 @@ class NodePages(PageSet):
             ),
             Operation(
                 "POST", f"{HERE}/{{name}}/drain", Rule.OPERATE, self.drain,
-                "Place nothing more on a node.", {303: None}, None, (NAME,), (404, 409, 422),
+                "Drain a node.", {303: None}, None, (NAME,), (404, 409, 422),
             ),
             Operation(
                 "POST", f"{HERE}/{{name}}/resume", Rule.OPERATE, self.resume,
-                "Place jobs on it again.", {303: None}, None, (NAME,), (404, 409),
+                "Return a node to service.", {303: None}, None, (NAME,), (404, 409),
             ),
         ]  # fmt: skip
 
     async def nodes(self, request: web.Request) -> web.Response:
-        """O(nodes + jobs alive)."""
+        """Render the page. O(nodes + live jobs)."""
         asked, api = query_of(request, QUERY), self._pages.api
         nodes: list[NodeView] = (await api.ask(request, "GET /v1/nodes")).nodes
         chains = (await api.ask(request, "GET /v1/cells")).chains
@@ -112,14 +112,14 @@ class NodePages(PageSet):
         )  # fmt: skip
 
     async def drain(self, request: web.Request) -> web.Response:
-        """As by the API, with why, and back to the nodes that were shown."""
+        """Drain a node through the API, then redirect to the list."""
         fields = await form_of(request)
         body = {"why": fields.get("why", "").strip()}
         await self._pages.api.ask(request, "POST /v1/nodes/{name}/drain", body=body)
         return _back(fields)
 
     async def resume(self, request: web.Request) -> web.Response:
-        """The same."""
+        """Return a node to service through the API, then redirect to the list."""
         await self._pages.api.ask(request, "POST /v1/nodes/{name}/resume")
         return _back(await form_of(request))
 
@@ -130,7 +130,7 @@ def _back(fields: Mapping[str, str]) -> web.Response:
 
 
 def is_in(node: NodeView, state: NodeState) -> bool:
-    """Whether a node is in a state; in any, where none is named."""
+    """Return whether a node is in a state; "" matches all."""
     if state == "out":
         return bool(node.out)
     if state == "":
@@ -139,14 +139,14 @@ def is_in(node: NodeView, state: NodeState) -> bool:
 
 
 def of_chain(chain: CellChain) -> Vacancy:
-    """Of the cells of a chain."""
+    """Return the free cells of a chain."""
     levels = chain.levels
     pieces = [FreePieces(level.type, level.gpus, level.free, level.cells) for level in levels]
     return Vacancy(chain.chain, pieces)
 
 
 def of_nodes(nodes: Sequence[NodeView]) -> Vacancy:
-    """Without cells a piece is what is free on a node."""
+    """Return the free GPUs by node, for clusters without cells."""
     free = Counter(node.gpus - node.used for node in nodes if not node.out)
     sizes = range(max((node.gpus for node in nodes), default=0), 0, -1)
     return Vacancy(

@@ -1,4 +1,4 @@
-"""`/ui/`: who owns, lends, borrows and waits."""
+"""`/ui/`: all pools and their usage."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ SUMS = ("quota", "dedicated", "lent", "borrowed", "idle", "waiting", "waiting_gp
 SortKey = Literal["name", "quota", "dedicated", "lent", "borrowed", "idle", "waiting"]
 
 QUERY = (
-    Parameter("q", Annotated[str, Meta(max_length=64)], "What a pool's name has.", default=""),
-    Parameter("sort", SortKey, "What they are ordered by.", default="name"),
+    Parameter("q", Annotated[str, Meta(max_length=64)], "Part of a pool's name.", default=""),
+    Parameter("sort", SortKey, "Sort order.", default="name"),
     PAGE,
 )
 
 
 class OverviewPages(PageSet):
-    """The page that one begins with."""
+    """The overview page."""
 
     menu = ((f"{UI}/", "Overview"),)
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
-                "GET", f"{UI}/", Rule.VIEW, self.overview, "All pools.", {200: HTML},
+                "GET", f"{UI}/", Rule.VIEW, self.overview, "Overview of all pools.", {200: HTML},
                 parameters=QUERY,
             )
         ]  # fmt: skip
 
     async def overview(self, request: web.Request) -> web.Response:
-        """O(pools)."""
+        """Render the overview. O(pools log pools)."""
         asked = query_of(request, QUERY)
         pools = (await self._pages.api.ask(request, "GET /v1/pools")).pools
         usage = await self._pages.api.ask(request, "GET /v1/usage")
@@ -56,14 +56,14 @@ class OverviewPages(PageSet):
 
 
 def totals(pools: Sequence[PoolView]) -> dict[str, int]:
-    """Sums over pools; `spare`: what they own that their own spare jobs are on."""
+    """Return sums over pools; `spare` counts GPUs of a pool used by its own spare jobs."""
     total = {what: sum(getattr(pool, what) for pool in pools) for what in SUMS}
     taken = total["dedicated"] + total["lent"] + total["idle"]
     return {**total, "spare": max(0, total["quota"] - taken)}
 
 
 def _order(what: str) -> Callable[[PoolView], Any]:
-    """Names as they are; of numbers the greatest first, and names where they are equal."""
+    """Return the sort key: by name ascending, or by a number descending, then by name."""
     if what == "name":
         return lambda pool: pool.name
     return lambda pool: (-getattr(pool, what), pool.name)

@@ -1,4 +1,4 @@
-"""`/ui/plan`: what runs until when, what starts next, what is held back for whom."""
+"""`/ui/plan`: running jobs with estimated ends, next jobs, and reservations."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from sia.wording import DAY, HOUR, WEEK
 SPANS = {"hour": HOUR, "6 hours": 6 * HOUR, "day": DAY, "week": WEEK}
 
 NEXT = 40
-"""Jobs that the page shows of those that start next; a pool's own page has as many of that pool."""
+"""Pending jobs shown on the page, over all pools or of the selected one."""
 
 QUERY = (
-    Parameter("pool", Label, "Only of this pool.", default=""),
-    Parameter("span", Literal["hour", "6 hours", "day", "week"], "How far ahead.", default="day"),
+    Parameter("pool", Label, "Only this pool.", default=""),
+    Parameter("span", Literal["hour", "6 hours", "day", "week"], "Time span.", default="day"),
     PAGE,
 )
 
@@ -34,21 +34,21 @@ PlanRow = tuple[Queued, Sequence[Bar]]
 
 
 class PlanPages(PageSet):
-    """The one."""
+    """The plan page."""
 
     menu = ((f"{UI}/plan", "Plan"),)
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
-                "GET", f"{UI}/plan", Rule.VIEW, self.plan, "What runs and comes, over time.",
+                "GET", f"{UI}/plan", Rule.VIEW, self.plan, "Running and next jobs over time.",
                 {200: HTML}, parameters=QUERY, refusals=(422,),
             )
         ]  # fmt: skip
 
     async def plan(self, request: web.Request) -> web.Response:
-        """What the API says of the plan, the queue and what is foreseen."""
+        """Render the plan from the API's plan, queue and forecasts."""
         asked, api = query_of(request, QUERY), self._pages.api
         pool = asked["pool"] or None
         of = {"what": "running", "pool": pool, "limit": ROWS, "offset": (asked["page"] - 1) * ROWS}
@@ -67,7 +67,7 @@ class PlanPages(PageSet):
         )  # fmt: skip
 
     async def _coming(self, request: web.Request, plan: Plan, pool: str | None) -> list[Queued]:
-        """The first of a pool's queue; of all pools the first each, as they are looked at."""
+        """Return the first jobs of the pool's queue, or of each pool in decision order."""
         who = who_asks(request)
         waiting = [
             each.pool for group in plan.groups for each in group.pools if who.sees(each.pool)
@@ -82,7 +82,7 @@ class PlanPages(PageSet):
 
 
 def held_back(forecasts: Forecasts, pool: str | None) -> list[PoolForecast]:
-    """Pools for which anything is held back, the most first."""
+    """Return the pools with a reservation, largest first."""
     found = [each for each in forecasts.pools if any(each.held_back) and pool in (None, each.pool)]
     return sorted(found, key=lambda each: (-max(each.held_back), each.pool))
 
@@ -94,6 +94,6 @@ def _drawn(scale: TimeAxis, rows: Sequence[Queued]) -> list[PlanRow]:
 def _steps(
     scale: TimeAxis, windows: Sequence[float], held: Sequence[PoolForecast]
 ) -> list[tuple[PoolForecast, Sequence[Bar]]]:
-    """Each of the first few with its steps, as high beside each other as they are."""
+    """Return the first pools' reservations as bars with a common scale."""
     most = max((max(each.held_back) for each in held), default=1)
     return [(each, reserved(scale, windows, each.held_back, most)) for each in held[:ROWS]]

@@ -1,4 +1,4 @@
-"""`/ui/pools/NAME`: what a pool has, lends, borrows, and what sharing has been to it."""
+"""`/ui/pools/NAME`: usage, limits, account, forecasts and loans of a pool."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from daemon.doors.web.page import HTML, PageSet
 from daemon.model.access import Rule
 from daemon.wire.plan import PoolForecast
 
-NAME = Parameter("name", str, "Of the pool.", "path")
+NAME = Parameter("name", str, "Name of the pool.", "path")
 
 LATEST = 10
-"""Loans of the ledger that the page shows."""
+"""Loans shown on the page."""
 
 
 class PoolPages(PageSet):
-    """One pool."""
+    """The page of a pool."""
 
     def operations(self) -> list[Operation]:
-        """The one."""
+        """Return the operations."""
         return [
             Operation(
-                "GET", f"{UI}/pools/{{name}}", Rule.VIEW, self.pool, "One pool.", {200: HTML},
+                "GET", f"{UI}/pools/{{name}}", Rule.VIEW, self.pool, "Show a pool.", {200: HTML},
                 parameters=(NAME,), refusals=(404,),
             )
         ]  # fmt: skip
 
     async def pool(self, request: web.Request) -> web.Response:
-        """Its numbers are for everybody who looks, its jobs and loans for those who see it."""
+        """Render a pool. Its account and loans are shown only to users who may see its jobs."""
         api, name = self._pages.api, request.match_info["name"]
         pool = await api.ask(request, "GET /v1/pools/{name}")
         one = "GET /v1/pools/{name}"
@@ -52,7 +52,7 @@ class PoolPages(PageSet):
 
 
 class ForecastWindow(NamedTuple):
-    """What is foreseen of a pool for so long (seconds), and how such forecasts did."""
+    """A pool's forecast for one window (seconds), and how earlier forecasts did."""
 
     window: float
     load: int
@@ -62,7 +62,7 @@ class ForecastWindow(NamedTuple):
 
 
 def windows_of(windows: Sequence[float], foreseen: PoolForecast) -> list[ForecastWindow]:
-    """A pool's forecasts, window by window; nothing is judged where nobody watches."""
+    """Return a pool's forecasts by window; the counts are 0 where none were judged."""
     nothing = [0] * len(windows)
     columns = (
         windows, foreseen.load, foreseen.held_back, foreseen.judged or nothing,

@@ -1,4 +1,4 @@
-"""`/ui/queue`: who waits where, who runs, who is held; `/ui/jobs`: all jobs, the latest first."""
+"""`/ui/queue`: pending, running or held jobs; `/ui/jobs`: all jobs, newest first."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ from daemon.model.job import JobPhase
 from daemon.wire.jobs import JobPage, JobView, Label
 
 ASKED = 12
-"""Pages of the API for one of these: sixty thousand jobs where few pass the filter."""
+"""Maximum API pages read for one web page: 60,000 jobs if few match the filter."""
 
 WHOSE = (
     Parameter("pool", Label, "Only jobs of this pool.", default=""),
     Parameter("user", Label, "Only jobs of this user.", default=""),
 )
-QUERY = (Parameter("what", What, "Which jobs.", default="waiting"), *WHOSE, PAGE)
+QUERY = (Parameter("what", What, "Kind of jobs.", default="waiting"), *WHOSE, PAGE)
 
 ALL = (
     Parameter("phase", Label, "Only jobs in this phase.", default=""),
     *WHOSE,
-    Parameter("cursor", Label, "Where the page before ended.", default=""),
+    Parameter("cursor", Label, "End of the previous page.", default=""),
 )
 
 
 class QueuePages(PageSet):
-    """Lists of jobs."""
+    """The pages that list jobs."""
 
     menu = ((f"{UI}/queue", "Queue"), (f"{UI}/jobs", "Jobs"))
 
     def operations(self) -> list[Operation]:
-        """Both."""
+        """Return the operations."""
         return [
             Operation(
-                "GET", f"{UI}/queue", Rule.VIEW, self.queue, "Who waits, runs or is held.",
+                "GET", f"{UI}/queue", Rule.VIEW, self.queue, "Pending, running or held jobs.",
                 {200: HTML}, parameters=QUERY, refusals=(422,),
             ),
             Operation(
-                "GET", f"{UI}/jobs", Rule.VIEW, self.jobs, "Jobs, the latest first.", {200: HTML},
+                "GET", f"{UI}/jobs", Rule.VIEW, self.jobs, "Jobs, newest first.", {200: HTML},
                 parameters=ALL, refusals=(422,),
             ),
         ]  # fmt: skip
 
     async def queue(self, request: web.Request) -> web.Response:
-        """A page of `/v1/queue`."""
+        """Render a page of `/v1/queue`."""
         asked = query_of(request, QUERY)
         query = {
             "what": asked["what"], "pool": asked["pool"] or None, "user": asked["user"] or None,
@@ -61,7 +61,7 @@ class QueuePages(PageSet):
         )  # fmt: skip
 
     async def jobs(self, request: web.Request) -> web.Response:
-        """A page of `/v1/jobs`."""
+        """Render a page of `/v1/jobs`."""
         asked = query_of(request, ALL)
         query = {key: value or None for key, value in asked.items()}
         jobs, following = await self._some(request, query)
@@ -74,7 +74,7 @@ class QueuePages(PageSet):
     async def _some(
         self, request: web.Request, query: dict[str, str | None]
     ) -> tuple[list[JobView], str | None]:
-        """As many as a page has, and the next cursor: the API's pages are short where few pass."""
+        """Collect a full page and its cursor: API pages are short when few jobs match."""
         found: list[JobView] = []
         for _ in range(ASKED):
             more = query | {"limit": ROWS - len(found)}

@@ -1,4 +1,4 @@
-"""`/ui/settings`: the lending switch, and who is signed in no more."""
+"""`/ui/settings`: the lending mode, sessions, and the state of the daemon."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from daemon.wire.problems import ProblemError
 HERE = f"{UI}/settings"
 
 
-NAME = Parameter("name", str, "Of the token.", "path")
+NAME = Parameter("name", str, "Name of the token.", "path")
 
 
 class SettingsPages(PageSet):
-    """What an operator switches here; the daemon's file has the rest."""
+    """The settings page. All other settings are in the configuration file."""
 
     menu = ((HERE, "Settings"),)
 
     def operations(self) -> list[Operation]:
-        """All of them."""
+        """Return the operations."""
         return [
             Operation(
-                "GET", HERE, Rule.VIEW, self.settings, "How the daemon is set.", {200: HTML},
+                "GET", HERE, Rule.VIEW, self.settings, "Show the settings.", {200: HTML},
                 parameters=(PAGE,), refusals=(422,),
             ),
             Operation(
-                "POST", f"{HERE}/lending", Rule.OPERATE, self.set_lending, "Lend, or not.",
+                "POST", f"{HERE}/lending", Rule.OPERATE, self.set_lending, "Set the lending mode.",
                 {303: None}, refusals=(422,),
             ),
             Operation(
@@ -44,7 +44,7 @@ class SettingsPages(PageSet):
         ]  # fmt: skip
 
     async def settings(self, request: web.Request) -> web.Response:
-        """Whoever may look sees it; the form is for those who may switch."""
+        """Render the page; only operators get the forms."""
         api, asked = self._pages.api, query_of(request, (PAGE,))
         tokens = await api.ask_if_allowed(request, "GET /v1/tokens")
         shown = None if tokens is None else cut(tokens.tokens, asked["page"])
@@ -57,14 +57,14 @@ class SettingsPages(PageSet):
         )  # fmt: skip
 
     async def set_lending(self, request: web.Request) -> web.Response:
-        """As `PUT /v1/lending`, and back to the page."""
+        """Set the lending mode through the API, then redirect to the page."""
         mode = (await form_of(request)).get("mode")
         if mode is None:
-            raise ProblemError(422, "invalid", "no mode was chosen", "choose one")
+            raise ProblemError(422, "invalid", "no mode was selected", "select a mode")
         await self._pages.api.ask(request, "PUT /v1/lending", body={"mode": mode})
         return see(HERE)
 
     async def sign_out(self, request: web.Request) -> web.Response:
-        """Of one token, and back to the page."""
+        """End the sessions of a token through the API, then redirect to the page."""
         await self._pages.api.ask(request, "DELETE /v1/tokens/{name}/sessions")
         return see(HERE)

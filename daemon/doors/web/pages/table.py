@@ -1,4 +1,4 @@
-"""All pages: what the application serves below `/ui/`."""
+"""List of all pages below `/ui/`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PAGES: tuple[type[PageSet], ...] = (
 
 
 def operations_of(pages: Pages, gate: TokenAuth, events: EventRoutes) -> list[Operation]:
-    """Return the operations of all pages, and set the menu. The API's document has none of them."""
+    """Return the operations of all pages, and set the menu. OpenAPI does not list them."""
     sets = [kind(pages) for kind in PAGES]
     shown = [operation for each in sets for operation in each.operations()]
     rules = {operation.path: operation.rule for operation in shown if operation.method == "GET"}
     pages.menu = [MenuEntry(path, title, rules[path]) for each in sets for path, title in each.menu]
     live = Operation(
         "GET", f"{UI}/events", Rule.VIEW, events.events,
-        "What happens, for pages: they look again when anything does.", {200: SSE}, stream=True,
+        "Event stream for pages, which reload on each event.", {200: SSE}, stream=True,
     )  # fmt: skip
     return [live, *SignPages(pages, gate).operations(), *shown, *pages.assets.operations()]

@@ -1,4 +1,4 @@
-"""`/ui/whatif`: what would start earlier and later, were something otherwise."""
+"""`/ui/whatif`: which jobs would start earlier or later after a change."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from sia.wording import parse_seconds
 HERE = f"{UI}/whatif"
 
 QUERY = (
-    Parameter("job", Label, "To begin with.", default=""),
-    Parameter("pool", Label, "To begin with.", default=""),
+    Parameter("job", Label, "Preset of the job.", default=""),
+    Parameter("pool", Label, "Preset of the pool.", default=""),
 )
 
 
@@ -30,14 +30,14 @@ def _whole(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"{text[:40]!r} is no whole number; write one like 8") from None
+        raise ValueError(f"{text[:40]!r} is not an integer; write one like 8") from None
 
 
 def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{text[:40]!r} is no number; write one like 1.5") from None
+        raise ValueError(f"{text[:40]!r} is not a number; write one like 1.5") from None
 
 
 def _limit(text: str) -> int | None:
@@ -45,7 +45,7 @@ def _limit(text: str) -> int | None:
 
 
 class Field(NamedTuple):
-    """One of the form: of what in the question it is, and how it is read."""
+    """A form field: the part of the request that it sets, and its parser."""
 
     name: str
     title: str
@@ -58,7 +58,7 @@ class Field(NamedTuple):
 FIELDS = (
     Field("new_pool", "Pool", "submit", "pool"),
     Field("new_gpus", "GPUs", "submit", "gpus", _whole, "1"),
-    Field("new_run_time", "Runs for", "submit", "run_time", parse_seconds, "2h"),
+    Field("new_run_time", "Run time", "submit", "run_time", parse_seconds, "2h"),
     Field("new_time_limit", "Time limit", "submit", "time_limit", parse_seconds, "4h"),
     Field("job", "Job", "jobs", "job"),
     Field("job_gpus", "GPUs", "jobs", "gpus", _whole),
@@ -67,39 +67,39 @@ FIELDS = (
     Field("job_time_limit", "Time limit", "jobs", "time_limit", parse_seconds, "4h"),
     Field("pool", "Pool", "pools", "pool"),
     Field("quota", "Quota", "pools", "quota", _whole),
-    Field("lend_limit", "Lends at most", "pools", "lend_limit", _limit, "none"),
-    Field("borrow_limit", "Borrows at most", "pools", "borrow_limit", _limit, "none"),
+    Field("lend_limit", "Lend limit", "pools", "lend_limit", _limit, "none"),
+    Field("borrow_limit", "Borrow limit", "pools", "borrow_limit", _limit, "none"),
     Field("weight", "Weight", "pools", "weight", _number, "1"),
 )
-"""Those in which one writes, in their order; `GROUPS` are around them."""
+"""Text fields in the order of the form, grouped by `GROUPS`."""
 
-GROUPS = {"submit": "A new job", "jobs": "A job, otherwise", "pools": "A pool, otherwise"}
+GROUPS = {"submit": "A new job", "jobs": "Change a job", "pools": "Change a pool"}
 
 
 class WhatIfPages(PageSet):
-    """The form, and what comes of it."""
+    """The what-if form and its answer."""
 
     menu = ((HERE, "What if"),)
 
     def operations(self) -> list[Operation]:
-        """Both."""
+        """Return the operations."""
         return [
             Operation(
-                "GET", HERE, Rule.VIEW, self.form, "Where one asks.", {200: HTML},
+                "GET", HERE, Rule.VIEW, self.form, "What-if form.", {200: HTML},
                 parameters=QUERY, refusals=(422,),
             ),
             Operation(
-                "POST", HERE, Rule.VIEW, self.ask, "What would be. Changes nothing.", {200: HTML},
+                "POST", HERE, Rule.VIEW, self.ask, "Answer of a what-if request.", {200: HTML},
                 refusals=(404, 409, 413, 422),
             ),
         ]  # fmt: skip
 
     async def form(self, request: web.Request) -> web.Response:
-        """An empty one."""
+        """Render the empty form."""
         return await self._page(request, query_of(request, QUERY))
 
     async def ask(self, request: web.Request) -> web.Response:
-        """The form as it was sent, with the answer, or with why there is none."""
+        """Render the form as it was submitted, with the answer or the problem."""
         given = {name: text.strip() for name, text in (await form_of(request)).items()}
         try:
             answer = await self._pages.api.ask(request, "POST /v1/whatif", body=question(given))
@@ -125,9 +125,9 @@ class WhatIfPages(PageSet):
 
 
 def question(given: Mapping[str, str]) -> dict[str, Any]:
-    """What is asked, of the fields that are not empty, as `/v1/whatif` takes it.
+    """Convert the non-empty fields to the body of `/v1/whatif`.
 
-    Raises ValueError for what cannot be read, with the field's title.
+    Raises ValueError, with the title of the field, if a value cannot be parsed.
     """
     asked: dict[str, Any] = {}
     for field in FIELDS:
@@ -142,7 +142,7 @@ def question(given: Mapping[str, str]) -> dict[str, Any]:
     if lending := given.get("lending"):
         asked["lending"] = lending == "on"
     if horizon := given.get("horizon"):
-        asked["horizon"] = _read("How far", parse_seconds, horizon)
+        asked["horizon"] = _read("Time to simulate", parse_seconds, horizon)
     return asked
 
 

@@ -178,11 +178,11 @@ def test_a_kubelet_that_hangs_holds_up_no_page(tmp_path, monkeypatch):
             async with browser(client, TOKEN) as visitor:
                 path = f"/ui/jobs/{job_id}"
                 for page in await asyncio.gather(*(seen(visitor, path) for _ in range(12))):
-                    assert "It cannot be had now" in page
+                    assert "The log is unavailable now" in page
                 await until(lambda: looks(k8s))
                 goes_on.set()
                 while "epoch 1" not in (page := await seen(visitor, path)):
-                    assert "It cannot be had now" in page
+                    assert "The log is unavailable now" in page
                 assert len(looks(k8s)) == 1, "what came late is told, and not asked for again"
 
     tell(tmp_path)

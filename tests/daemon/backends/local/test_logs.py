@@ -104,7 +104,7 @@ async def test_no_log_is_said_to_be_none(folder):
         await asked(client, "POST", "/v1/jobs", job, status=201)
         await job_in(client, "a", "finished")
         said = await asked(client, "GET", "/v1/jobs/a/log", status=404)
-        assert said["detail"] == "this backend keeps no job output"
+        assert said["detail"] == "this backend does not store job output"
 
 
 @story

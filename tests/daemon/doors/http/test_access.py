@@ -274,7 +274,7 @@ def test_an_operation_without_a_rule_cannot_be_written():
 async def test_a_route_beside_the_table_is_for_nobody(folder):
     async with door(folder, begin=add_stray) as client:
         said = await asked(client, "GET", "/v1/stray", status=403)
-        assert said["detail"] == "it has no rule"
+        assert said["detail"] == "the operation has no rule"
 
 
 def add_stray(app):
@@ -399,7 +399,7 @@ async def test_a_batch_takes_what_its_sender_may_submit(folder):
         detail = said["jobs"][1]["detail"]
         assert "it may not submit and manage jobs" in detail
         assert detail.endswith("in pool 'other'")
-        assert "before others" in said["jobs"][2]["detail"]
+        assert "priority above 0" in said["jobs"][2]["detail"]
         said = await asked(made["admin of own"], "POST", "/v1/jobs", {"jobs": jobs})
         assert [line["status"] for line in said["jobs"]] == [200, 403, 201, 200]
         alone = await asked(made["submitter of own"], "POST", "/v1/jobs", jobs[1], status=403)

@@ -88,8 +88,8 @@ async def test_where_jobs_are_commands_one_without_is_not_taken(folder):
         empty = {"id": "empty", "pool": "vision", "gpus": 1}
         said = await asked(client, "POST", "/v1/jobs", empty, status=422)
         assert (said["detail"], said["mend"]) == (
-            "a job without a command, and this daemon runs commands",
-            "give it a command: after --, or as a list of words",
+            "the job has no command, and this daemon's backend runs commands",
+            "add a command: after --, or as a list of words",
         )
         full = {**empty, "id": "full", "command": ["true"]}
         said = await asked(client, "POST", "/v1/jobs", {"jobs": [empty, full, empty]})
@@ -239,8 +239,8 @@ async def test_jobs_that_have_ended_are_kept_as_history(folder):
         ("limit=0", "limit: is '0'; write int >= 1"),
         ("limit=x", "limit: is 'x'; write int"),
         ("phase=late", "phase: is 'late'; write held, pending, "),
-        ("poool=a", "poool: is unknown; there is pool, phase"),
-        ("cursor=gone", "the job of the cursor is forgotten"),
+        ("poool=a", "poool: is not a known parameter; known: pool, phase"),
+        ("cursor=gone", "the job of the cursor is no longer in memory"),
     ],
 )
 def test_wrong_queries_are_named(tmp_path, query, problem):
@@ -472,7 +472,7 @@ async def test_who_resumes_a_node_that_the_cells_file_calls_bad_is_told_so(folde
         resume = "/v1/nodes/n1/resume"
         assert "note" not in await asked(client, "POST", resume)  # it is bad again, and out
         node = await asked(client, "POST", resume)
-        assert (node["out"], node["note"][:24]) == ({}, "the cells file calls it ")
+        assert (node["out"], node["note"][:24]) == ({}, "the cells file marks thi")
         assert "note" not in await asked(client, "POST", resume)
 
 

@@ -42,7 +42,7 @@ async def test_who_waits_stands_in_the_order_of_its_queue(folder):
             alone = await asked(client, "GET", f"/v1/jobs/{each['job']['id']}")
             assert each["position"] == alone["position"]
         assert "more GPUs: vision has 0 of 8 free" in said["jobs"][0]["waits"]
-        assert said["jobs"][2]["waits"] == "2 jobs ahead of it"
+        assert said["jobs"][2]["waits"] == "2 jobs ahead in its pool"
         for wrong in ("what=all", "limit=0", "offset=-1", "page=1", "limit=1001"):
             await asked(client, "GET", f"/v1/queue?{wrong}", status=422)
 
@@ -97,7 +97,7 @@ async def test_a_job_that_has_its_turn_waits_until_it_is_placed(folder):
         await send(client, "next")
         said = await asked(client, "GET", "/v1/queue?pool=vision")
         assert [each["job"]["id"] for each in said["jobs"]] == ["turn", "next"]
-        assert said["jobs"][0]["waits"] == "it has its turn, and its GPUs are not free yet"
+        assert said["jobs"][0]["waits"] == "started: waiting for its GPUs to become free"
         assert said["jobs"][1]["position"] == 1
         pool = await asked(client, "GET", "/v1/pools/vision")
         assert said["count"] == pool["waiting"] == 2

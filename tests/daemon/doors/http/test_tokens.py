@@ -106,7 +106,7 @@ async def test_a_token_under_another_scheme_is_not_called_expired(folder):
         for right in (token, TOKEN):
             headers = {"Authorization": f"Token {right}"}
             said = await asked(client, "GET", "/v1/jobs", status=401, headers=headers)
-            assert said["detail"] == "the token does not come as Bearer"
+            assert said["detail"] == "the Authorization header is not of type Bearer"
             assert "Authorization: Bearer" in said["mend"]
 
 
@@ -132,7 +132,7 @@ async def test_whoever_is_refused_hears_why(folder):
         assert await said_to(client, made["token"]) == "the token x has expired"
         other = new_token("east")
         assert await said_to(client, other) == (
-            "the token is for cluster 'east', and this is 'west'"
+            "the token is for cluster 'east'; this is cluster 'west'"
         )
         assert "revoked" in await said_to(client, new_token("west"))
         (shown,) = (await asked(client, "GET", "/v1/tokens"))["tokens"]

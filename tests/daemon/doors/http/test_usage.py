@@ -24,7 +24,7 @@ from tests.support.servers.browsers import browser, seen
 async def test_the_last_hour_is_kept_sample_by_sample(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         assert (await asked(client, "GET", "/v1/usage"))["samples"] == []
-        assert "is drawn here" in await seen(visitor, "/ui/")
+        assert "The chart of GPU use appears" in await seen(visitor, "/ui/")
         await client.usage.look()
         job = {"id": "a", "pool": "speech", "gpus": 3, "duration": 1e6}
         await asked(client, "POST", "/v1/jobs", job, status=201)

@@ -98,7 +98,7 @@ async def test_an_answer_larger_than_the_broker_takes_is_cut(folder, broker):
         await one.say(f"{pool}/submit", body, **more)
         await until(lambda: one.on("/reply/me"))
         (said,) = one.on("/reply/me")
-        assert "words are left out" in said["detail"]
+        assert "texts are omitted" in said["detail"]
         assert [line["status"] for line in said["jobs"]] == [422] * 5900
         await until(lambda: len(one.on("/event")) == 101)
         assert "5,800 more jobs" in one.on("/event")[-1]["data"]["why"]
@@ -129,7 +129,7 @@ async def test_a_job_whose_order_no_broker_takes_fails_with_words_and_others_sta
         await until(lambda: len(service.book.ended) == 2)
         assert service.book.job("a").phase is JobPhase.FINISHED
         assert service.book.job("big").phase is JobPhase.FAILED
-        assert "the broker takes 1,048,576" in service.book.job("big").why
+        assert "the broker allows 1,048,576" in service.book.job("big").why
         assert manager.memory.started == {("a", 1)}
         assert service.backend._link.session == session
 

@@ -44,6 +44,6 @@ async def test_a_port_that_is_taken_is_said_to_the_user(folder):
     port = free_port()
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", port)
     async with taken:
-        with pytest.raises(UserError, match=r"mqtt.port: 127.0.0.1:\d+ cannot be had"):
+        with pytest.raises(UserError, match=r"mqtt.port: cannot listen on 127.0.0.1:\d+"):
             async with serving(on_bus(folder, port, mqtt={"broker": "embedded"})):
                 raise AssertionError("it must not serve")

@@ -148,10 +148,10 @@ async def test_a_daemon_with_another_database_is_told_whom_the_manager_obeys(fol
     ):
         await until(lambda: is_well_now(service))
         manager.memory.keep("daemon", value=service.fence.epoch + 50)
-        await until(lambda: "obeys epoch" in part(service, "backend").why)
+        await until(lambda: "obeys daemon epoch" in part(service, "backend").why)
         said = part(service, "backend")
-        assert f"obeys epoch {service.fence.epoch + 50} of a daemon, and this one is" in said.why
-        assert "the database that it had" in said.mend
+        assert f"obeys daemon epoch {service.fence.epoch + 50}, and this daemon has" in said.why
+        assert "earlier database" in said.mend
 
 
 @story

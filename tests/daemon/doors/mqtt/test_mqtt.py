@@ -100,7 +100,7 @@ async def test_correlation_data_makes_the_id_of_a_job_that_has_none(folder, brok
         assert len(set(ids)) == 2
         assert set(service.book.jobs) == set(ids)
         said = await answered(one, f"{POOL}/submit", LONG)
-        assert "a job without id" in said["detail"]
+        assert "the job has no id" in said["detail"]
         assert len(service.book.jobs) == 2
 
 
@@ -134,7 +134,7 @@ async def test_a_cancel_right_behind_its_submission_counts_and_one_before_it_is_
         cancel = {"do": "cancel", "job": "a"}
         said = await answered(one, f"{POOL}/cmd", cancel)
         assert said["jobs"][0]["status"] == 404
-        assert "send this again" in said["jobs"][0]["mend"]
+        assert "send the command after" in said["jobs"][0]["mend"]
         for _ in range(3):
             await one.say(f"{POOL}/submit", {**JOB, **LONG})
             await one.say(f"{POOL}/cmd", cancel)
@@ -153,11 +153,11 @@ async def test_what_cannot_be_is_refused_with_words_and_changes_nothing(folder, 
         for body, words in (
             (b"", "truncated"),
             (b"{", "property name"),
-            (b"nonsense", "no JSON, at character 0"),
+            (b"nonsense", "invalid JSON at character 0"),
             (b'{"id":"a\x00","gpus":1}', ""),
             (b'{"id":"a","gpus":1,"name":"\\u0000"}', "control characters"),
             (b'{"id":"a","gpus":1,"name":"\\ud800"}', ""),
-            (b"\xed\xa0\x80", "JSON"),
+            (b"\xed\xa0\x80", "not UTF-8"),
             (b"[" * 60_000, ""),
             (b'{"a":' * 20_000, ""),
             (b'{"id":"a","gpus":' + b"9" * 60_000 + b"}", "gpus: is '9999"),
@@ -313,7 +313,7 @@ async def test_the_last_will_says_that_the_daemon_is_gone_and_a_stop_says_so_too
         async with daemon_on(folder, broker.port) as service:
             await until(lambda: state(one)[-1] == b"online")
             async with aiomqtt.Client("127.0.0.1", broker.port, identifier="sia-main"):
-                await until(lambda: "as client 'sia-main'" in part(service, "mqtt").mend)
+                await until(lambda: "connects as 'sia-main'" in part(service, "mqtt").mend)
                 await until(lambda: b"offline" in state(one)[2:])
             await until(lambda: part(service, "mqtt").ok)
             await until(lambda: state(one)[-1] == b"online")

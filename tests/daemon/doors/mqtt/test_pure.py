@@ -92,7 +92,7 @@ def test_answers_go_below_the_pools_own_topic_alone():
 def test_correlation_data_that_count_from_one_make_no_ids():
     """After a restart they would name other jobs, which would count as known."""
     mail = Message(TOPICS.pool("p", "submit"), b'{"gpus":1}', correlation=b"1")
-    assert "give it an id" in opened(mail, "submit")[1].details.mend
+    assert "set an id" in opened(mail, "submit")[1].details.mend
     assert opened(mail._replace(correlation=bytes(16)), "submit")[0].jobs == 1
     assert opened(mail._replace(payload=b'{"gpus":1,"id":"a"}'), "submit")[0].jobs == 1
 

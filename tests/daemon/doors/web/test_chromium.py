@@ -164,7 +164,7 @@ def test_numbers_are_the_api_s_and_follow_what_happens(shown):
         page = await signed_in(client, browser)
         assert await agree(client, page)
         pools = (await asked(client, "GET", "/v1/pools"))["pools"]
-        before = await cell(page, pools[0]["name"], "Jobs waiting")
+        before = await cell(page, pools[0]["name"], "Pending jobs")
         for i in range(3):
             job = {"id": f"held{i}", "pool": pools[0]["name"], "gpus": pools[0]["quota"],
                    "duration": 1e6}  # fmt: skip

@@ -33,7 +33,7 @@ async def test_nodes_are_as_the_api_says(folder):
         page = await seen(visitor, "/ui/nodes")
         rows, text = rows_in(page), parsed(page)[1]
         for node in (await asked(client, "GET", "/v1/nodes"))["nodes"]:
-            state = "out : operator , <b>fan</b>" if node["out"] else "in"
+            state = "out : operator , <b>fan</b>" if node["out"] else "in service"
             said = f"{node['name']} {node['gpus']} {node['used']} {state} {' '.join(node['jobs'])}"
             assert [row for row in rows if row.startswith(said.strip())], rows
         assert "<b>" not in page
@@ -101,7 +101,7 @@ async def test_loans_are_as_the_api_says(folder):
             assert any(row.startswith(said) for row in booked)
             assert str(moment(loan["start"])) in page
         number = ledger["loans"][-1]["number"]
-        assert "Nothing is booked" in await seen(
+        assert "No closed loans yet" in await seen(
             visitor, f"/ui/pools/vision/ledger?before={number}"
         )
         await seen(visitor, "/ui/pools/none/ledger", 404)
@@ -115,7 +115,7 @@ async def test_a_statement_has_the_sums_of_the_api(folder):
         said = await asked(client, "GET", "/v1/pools/speech/statement")
         page = await seen(visitor, "/ui/pools/speech/statement")
         text = parsed(page)[1]
-        assert f"{said['month']} of speech" in text
+        assert f"Statement {said['month']}, " in text
         assert f"Jobs {said['totals']['jobs']} " in text
         assert said["verdicts"]
         for row in said["verdicts"]:
@@ -124,7 +124,7 @@ async def test_a_statement_has_the_sums_of_the_api(folder):
             assert note in text
         assert f"month={month_beside(said['month'], -1)}" in page
         old = parsed(await seen(visitor, "/ui/pools/speech/statement?month=2020-01"))[1]
-        assert "Nothing is booked of this month" in old
+        assert "No loans this month" in old
         await seen(visitor, "/ui/pools/speech/statement?month=2020-13", 422)
 
 
@@ -163,5 +163,5 @@ async def test_of_other_pools_no_job_is_named(folder):
 async def test_where_no_nodes_are_known_it_says_so(folder):
     async with door(folder) as client, browser(client) as visitor:
         text = parsed(await seen(visitor, "/ui/nodes"))[1]
-        assert "No nodes are known here" in text
-        assert "Name has" not in text
+        assert "No nodes are configured" in text
+        assert "Name contains" not in text

@@ -37,7 +37,7 @@ async def test_the_answer_is_that_of_the_api_and_nothing_is_changed(folder):
         rows, text = rows_in(page), parsed(page)[1]
         assert [moved["job"] for moved in said["earlier"]] == ["last"]
         assert any(row.startswith("last vision 8 ") and row.endswith("1 h sooner") for row in rows)
-        assert any(row.startswith("next vision 8 ") and "it would be gone" in row for row in rows)
+        assert any(row.startswith("next vision 8 ") and "cancelled" in row for row in rows)
         assert str(moment(said["earlier"][0]["then"])) in page
         (pool,) = said["pools"]
         assert f"vision {pool['earlier']} 1 h {pool['earlier_gpu_hours']:.2f} 0 " in text
@@ -58,20 +58,20 @@ async def test_a_new_job_a_quota_a_node_and_lending_are_asked_about(folder):
         ):  # fmt: skip
             status, page = await sent(visitor, "/ui/whatif", form=form, **fields)
             assert status == 200, page
-            assert "What would be" in page
-            assert ("it is new" in page) is (fields is JOB)
+            assert "Simulated until" in page
+            assert (">new job<" in page) is (fields is JOB)
 
 
 @pytest.mark.parametrize(
     ("fields", "status", "words"),
     [
-        ({}, 422, "nothing is otherwise"),
-        ({"new_pool": "vision", "new_gpus": "eight"}, 422, "GPUs: 'eight' is no whole number"),
+        ({}, 422, "no change given"),
+        ({"new_pool": "vision", "new_gpus": "eight"}, 422, "GPUs: 'eight' is not an integer"),
         ({"new_pool": "<b>", "new_gpus": "1"}, 422, ""),
-        ({**JOB, "new_run_time": "soon"}, 422, "Runs for: 'soon' is not a time"),
+        ({**JOB, "new_run_time": "soon"}, 422, "Run time: 'soon' is not a time"),
         ({**JOB, "new_gpus": "99"}, 422, ""),
         ({"job": "nobody", "job_cancel": "yes"}, 404, "there is no job 'nobody'"),
-        ({"pool": "vision", "weight": "heavy"}, 422, "Weight: 'heavy' is no number"),
+        ({"pool": "vision", "weight": "heavy"}, 422, "Weight: 'heavy' is not a number"),
         ({"pool": "vision", "quota": "-1"}, 422, ""),
         ({"quota": "3"}, 422, "pools"),
         ({"drain": "none"}, 404, "no node"),
@@ -168,7 +168,7 @@ async def test_the_audit_is_shown_to_operators_from_the_newest_on(folder):
         for record, row in zip(reversed(records), rows_in(first)[1:], strict=False):
             assert f"{record['who']} {record['origin']} {record['what']}" in row
             assert str(moment(record["time"])) in first
-        assert "Nothing was changed here" in await seen(visitor, "/ui/audit?page=9")
+        assert "No records." in await seen(visitor, "/ui/audit?page=9")
         assert "/ui/audit" in await seen(visitor, "/ui/")
         token = await token_of(client, role="admin", pools=["vision"])
         async with browser(client, token) as other:

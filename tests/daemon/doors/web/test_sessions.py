@@ -47,7 +47,7 @@ async def test_who_signs_out_everywhere_is_known_by_no_cookie_any_more(folder):
             for each in (desk, laptop):
                 await seen(each, "/ui/", 401)
             assert copied
-            assert "session is over" in await seen(laptop, "/ui/", 401)
+            assert "session has ended" in await seen(laptop, "/ui/", 401)
             await seen(other, "/ui/")
             assert (await sent(desk, "/ui/sign-in", token=ann, to="/ui/"))[0] == 303
             await seen(desk, "/ui/")
@@ -80,7 +80,7 @@ async def test_the_machine_s_own_token_has_its_sessions_ended_too_and_for_good(f
         await seen(visitor, "/ui/", 401)
     async with door(folder) as client, browser(client, None) as visitor:  # started again
         visitor.session.cookie_jar.update_cookies(kept, visitor.make_url("/ui/"))
-        assert "session is over" in await seen(visitor, "/ui/", 401)
+        assert "session has ended" in await seen(visitor, "/ui/", 401)
         assert (await sent(visitor, "/ui/sign-in", token=TOKEN, to="/ui/"))[0] == 303
         await seen(visitor, "/ui/")
 

@@ -131,7 +131,7 @@ async def test_a_delivery_that_is_refused_is_given_up_and_the_next_goes_on(tmp_p
             assert ops.numbers == [1, 2, 4, 5]
             assert daemon.hooks.get("ops").dead == 1
             (letter,) = await daemon.service.letters.dead("ops", 0, 10)
-            assert (letter.seq, letter.why) == (3, "it answers 422, 4 times")
+            assert (letter.seq, letter.why) == (3, "the receiver answers 422, 4 times")
             await until(lambda: not parts(daemon))
         ops.answer = 200
         async with telling(tmp_path, hook(tmp_path, ops, batch=1)) as daemon:
@@ -151,7 +151,7 @@ async def test_what_fails_for_too_long_is_given_up(tmp_path, impatient):
         await happens(daemon.service, 1)
         await until(lambda: daemon.hooks.get("ops").dead >= 1)
         (letter,) = await daemon.service.letters.dead("ops", 0, 10)
-        assert letter.why.startswith("it answers 503, ")
+        assert letter.why.startswith("the receiver answers 503, ")
 
 
 @story
@@ -160,7 +160,7 @@ async def test_a_receiver_that_wants_no_more_is_left_alone_until_somebody_says_s
         async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
             await happens(daemon.service, 1)
             await until(lambda: state(daemon) == "gone")
-            await until(lambda: "it answers 410: it wants no more" in parts(daemon).values())
+            await until(lambda: "the receiver answers 410 (gone)" in parts(daemon).values())
         ops.answer = 200
         async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
             await happens(daemon.service, 1, prefix="later")
@@ -274,7 +274,7 @@ async def test_where_too_many_letters_are_dead_it_waits_for_somebody(tmp_path, m
     ):
         await happens(daemon.service, 4)
         await until(lambda: state(daemon) == "full")
-        await until(lambda: "wait for somebody" in parts(daemon).get("webhook ops", ""))
+        await until(lambda: "dead letters" in parts(daemon).get("webhook ops", ""))
         assert len(ops.got) == 2
         ops.answer = 200
         daemon.hooks.get("ops").again([1, 2])
@@ -305,7 +305,7 @@ async def test_redirects_lead_nowhere(tmp_path, impatient):
         ):
             await happens(daemon.service, 1)
             await until(lambda: daemon.hooks.get("ops").dead)
-            why = "it answers 302, and redirects are not followed"
+            why = "the receiver answers 302; redirects are not followed"
             assert daemon.hooks.get("ops").last.why == why
         assert elsewhere.got == []
 
@@ -338,11 +338,11 @@ def test_pauses_grow_and_are_never_alike():
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        (b"", "it ended the connection without an answer"),
+        (b"", "the receiver closed the connection without a response"),
         (b"\x00\xff nonsense\r\n\r\n", "no answer: "),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\nX: " + b"y" * 10**6, "no answer: "),
-        (b"HTTP/1.1 999 What\r\n\r\n", "it answers 999"),
-        (b"HTTP/1.1 100 Continue\r\n\r\n", "it ended the connection without an answer"),
+        (b"HTTP/1.1 999 What\r\n\r\n", "the receiver answers 999"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n", "the receiver closed the connection without a response"),
     ],
     ids=["nothing", "nonsense", "endless", "999", "continue"],
 )
