@@ -57,7 +57,11 @@ def test_what_could_not_be_delivered_is_listed_sent_once_more_or_dropped(tmp_pat
         daemon = serve(tmp_path, ops.url)
         submit(daemon, *"abc")
         hook = wait_for(lambda: (h := listed(daemon))["dead"] and h)
-        assert (hook["state"], hook["status"], hook["why"]) == ("delivering", 404, "the receiver answers 404")
+        assert (hook["state"], hook["status"], hook["why"]) == (
+            "delivering",
+            404,
+            "the receiver answers 404",
+        )
         assert hook["to"] == f"http://127.0.0.1:{ops.port}"
         submit(daemon, *"defgh")
         wait_for(lambda: listed(daemon)["dead"] == 2)
