@@ -1,4 +1,4 @@
-"""What runs jobs, one module or folder a kind; `interface` is the contract.
+"""Backends that run jobs, one module or folder for each; `interface` is the contract.
 
 Imports: model, runtime, config, journal. Backends do not import each other.
 """

@@ -1,4 +1,4 @@
-"""What attempts are called where they run: notes that are durable before anything hangs on them."""
+"""Durable notes that map each attempt to its name in an external system."""
 
 from __future__ import annotations
 
@@ -8,35 +8,34 @@ from collections.abc import Container, Mapping
 from daemon.backends.interface import BackendContext
 
 AttemptKey = tuple[str, int]
-"""A job and its attempt."""
+"""Job id and attempt number."""
 
 KEEP = 10.0
-"""Seconds for which what an attempt was called is kept after its end was taken note of: until then
-that may not be durable yet."""
+"""Seconds to keep a note after the attempt's end was observed, until the end is durable."""
 
 
 class AttemptNotes:
-    """By attempt, each a note whose key begins with a prefix."""
+    """Names by attempt, stored as notes with a common key prefix."""
 
     def __init__(self, house: BackendContext, prefix: str, notes: Mapping[str, str]) -> None:
-        """Those of them that are under the prefix."""
+        """Read the notes that have the prefix."""
         self._house, self._prefix = house, prefix
         self._names = {
             self._key(note): name for note, name in notes.items() if note.startswith(prefix)
         }
-        self._over: dict[AttemptKey, float] = {}  # attempts that are over, and since when
+        self._over: dict[AttemptKey, float] = {}  # ended attempts: time when first seen as ended
 
     def get(self, key: AttemptKey) -> str | None:
-        """What an attempt is called, where that is known."""
+        """Return the name of an attempt, or None if unknown."""
         return self._names.get(key)
 
     async def note(self, names: Mapping[AttemptKey, str]) -> None:
-        """Have it be durable what these are called. Raises JournalError."""
+        """Store names durably. Raises JournalError."""
         await self._house.notes.write({self._note(key): name for key, name in names.items()})
         self._names.update(names)
 
     async def forget(self, runs: Container[AttemptKey]) -> None:
-        """Delete those of attempts that are over, once that is surely durable.
+        """Delete the notes of attempts that ended at least `KEEP` seconds ago.
 
         Raises JournalError.
         """

@@ -1,14 +1,14 @@
-"""What runs the jobs: one small interface, and one file for each kind of machine behind it.
+"""The contract between the daemon and the systems that run jobs.
 
-The daemon decides what starts when and where; a backend starts it, says what becomes of it, ends it
-when told, and finds it again after the daemon was away. Everything goes by (job, attempt).
+The daemon decides which job starts when and where. A backend starts it, reports its state, ends it
+on request, and finds it again after a restart of the daemon. Attempts are identified by (job id,
+attempt number).
 
-How others fit. Slurm: jobs that wait here are nothing there yet, or held there since their
-submission; `start` releases one with a partition and nodes (or submits it so), `stop` is `scancel`,
-what `squeue` and `sacct` say are the observations. Kubernetes: a Job is created suspended, or was
-so by others; `start` takes that away and adds node selectors, `stop` deletes it (others' are
-suspended), watches give the observations. In both the name of what is made says job and attempt,
-so that a second `start` makes nothing, and `reconcile` is one listing of what bears such names.
+Slurm: `start` submits a held job or releases one with a partition and nodes, `stop` is `scancel`,
+and `squeue` or slurmrestd give the observations. Kubernetes: `start` resumes a suspended Job with
+node selectors, `stop` deletes it (adopted Jobs are suspended), and watches give the observations.
+The created object carries job and attempt, so a second `start` creates nothing, and `reconcile` is
+one listing of these objects.
 """
 
 from __future__ import annotations
@@ -32,90 +32,88 @@ from sia.model import Nodes
 from sia.state.state import PoolState
 
 SubmitCommands = Callable[[Sequence[Command]], Awaitable[list[Answer]]]
-"""Has commands done, in order, as clients have; they are durable when it returns. Raises
-UnavailableError, and is to be asked again then."""
+"""Submits commands in order, like a client. They are durable when it returns. Raises
+UnavailableError; the caller must retry."""
 
 ObservationSink = Callable[[Observation], None]
-"""Where a backend says what it sees. It only queues, so that it may be called at any moment, from
-within `start` and `stop` too, on the event loop's thread."""
+"""Receives observations. It only queues them, so a backend may call it at any time on the event
+loop's thread, also within `start` and `stop`."""
 
 StopKind = Literal["warn", "end"]
 
 SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
-"""Of an OSError: the machine has no file, memory or process left for the moment."""
+"""OSError numbers of temporary shortages of files, memory or processes."""
 
 Ability = Literal["commands", "logs", "preempt", "requeue", "resize"]
-"""What not every backend can: run commands, without which there is no job; keep logs; stop a job
-that goes on later; start one again as another attempt; change the number of GPUs of one that
-runs."""
+"""Optional abilities: run commands (jobs need a command); store logs; preempt jobs that continue
+later; requeue a job as another attempt; resize a running job."""
 
 
 class LogRequest(NamedTuple):
-    """A piece of what an attempt wrote that somebody asks for."""
+    """Request for a piece of an attempt's output."""
 
     attempt: int
     stream: Literal["stdout", "stderr"]
     after: int
-    """Bytes before it."""
+    """Offset in bytes."""
     tail: int | None
-    """Instead of that: so many, from the end."""
+    """Number of bytes from the end, instead of `after`."""
     most: int
 
 
 class LogChunk(NamedTuple):
-    """What an attempt wrote; `after` so many bytes, None where nobody counted them."""
+    """A piece of an attempt's output; `after` is its offset in bytes, or None if unknown."""
 
     after: int | None
     data: bytes
 
 
 class LogError(Exception):
-    """What a job wrote cannot be had: why, and the mend.
+    """A job's output is not available: why, and the fix.
 
     Attributes:
-        again: Seconds after which it may be asked for again; 0 where that changes nothing.
+        again: Seconds until a retry may succeed; 0 if a retry is useless.
     """
 
     def __init__(self, why: str, mend: str, again: float = 0.0) -> None:
-        """Say both, in a line each."""
+        """Store reason and fix, one line each."""
         super().__init__(why)
         self.why, self.mend, self.again = why, mend, again
 
 
 @runtime_checkable
 class LogReader(Protocol):
-    """A backend whose logs are no files of this machine."""
+    """A backend whose logs are not files on this machine."""
 
     async def read_log(self, record: JobRecord, asked: LogRequest) -> LogChunk | None:
-        """A piece; None where there is nothing. Raises LogError."""
+        """Return a piece of the output, or None if there is none. Raises LogError."""
 
 
 class Notes(Protocol):
-    """Short texts by key that outlive the daemon. All raise JournalError where they cannot."""
+    """Durable short texts by key. All methods raise JournalError."""
 
     async def read(self, prefix: str) -> dict[str, str]:
-        """All of which the key begins so, in order of their keys."""
+        """Return all notes whose key has the prefix, ordered by key."""
 
     async def write(self, changes: Mapping[str, str | None]) -> None:
-        """Have these values from now on, all or none of them; None is to be no more."""
+        """Store values in one transaction; None deletes a key."""
 
 
 class BackendContext(NamedTuple):
-    """What of the daemon a backend may use, on the loop's thread."""
+    """Services of the daemon that a backend may use, on the event loop's thread."""
 
     sink: ObservationSink
     fence: Fence
-    """To be asked right before each act on the outside: a daemon that another one has taken over
-    from must not act any more."""
+    """To be checked right before each external action: a daemon without the lease must not act."""
     notes: Notes
-    """Where it keeps what must outlive the daemon, in the journal's database."""
+    """Durable notes in the journal's database."""
     ask: SubmitCommands
     parts: HealthRegistry
-    """Where it says how it is, under the name `backend`."""
+    """For reporting the backend's health, as component `backend`."""
     book: Callable[[], Book]
-    """Jobs, pools and nodes, for reading."""
+    """Returns jobs, pools and nodes; read only."""
     counts: Callable[[], Mapping[str, PoolState]] = dict
-    """Pools as the core counts them: what they use and lend, what is foreseen; for reading."""
+    """Returns the core's pool states: usage, loans and forecasts; read only."""
 
 
 class BuildContext(NamedTuple):
@@ -127,53 +125,53 @@ class BuildContext(NamedTuple):
 
 
 class Expected(Struct, frozen=True):
-    """A job that should be starting or running, or was told to end and was not seen to."""
+    """An attempt that should be starting or running, or whose end was ordered but not observed."""
 
     order: StartEffect
     started: float | None = None
-    """When it was seen to run (seconds since the epoch); None while it was not."""
+    """Time when it was observed to run (seconds since the epoch), or None."""
 
 
 class Backend(Protocol):
-    """Starts jobs, says what becomes of them, ends them.
+    """Starts jobs, reports their state, and ends them.
 
-    Of each attempt it says `StartFailed`, or `Started` and then `Ended` or `Lost`; it may leave out
-    `Started` where the job was over before it could be seen, or was nothing that can be run. A job
-    is `Ended` or `Lost` only when nothing of it is left on its GPUs.
+    For each attempt a backend reports `StartFailed`, or `Started` and then `Ended` or `Lost`.
+    `Started` may be missing if the job ended before it was observed or could not be executed.
+    `Ended` and `Lost` mean that no process of the job is left on its GPUs.
     """
 
     can: frozenset[Ability]
 
     @property
     def gpus(self) -> Nodes | None:
-        """The GPUs that it has found, by node; None where only the configuration can say."""
+        """GPUs that the backend discovered, by node; None if only the configuration has them."""
 
     async def open(self, house: BackendContext) -> None:
-        """Begin to work. Raises UserError where it cannot."""
+        """Start to work. Raises UserError if that is not possible."""
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
-        """After `open`, once: compare what should run with what does.
+        """Compare what should run with what runs. Called once, after `open`.
 
-        Says by observations what became of the expected, and `Stray` of what runs unexpected (a
-        `stop` ends it, as any other). Returns the expected that it has never seen: they are to be
-        started again, as the same attempt. What was told to end is to be told again.
+        Reports the state of the expected attempts, and `Stray` for unexpected ones, which `stop`
+        can end. Returns the orders that it has never seen; the caller starts them again as the same
+        attempts. The caller also repeats stop orders.
         """
 
     async def start(self, order: StartEffect) -> None:
-        """Start a job. A second time, also by another daemon after this one, does nothing more.
+        """Start an attempt. Idempotent, also across restarts of the daemon.
 
-        Returns when the order is safe; that the job runs is an observation. Raises an OSError that
-        is `SHORT` where it is to be told again, and nothing was started.
+        Returns when the order is safe; whether the job runs is an observation. Raises OSError with
+        an errno in `SHORT` if nothing was started and the caller should retry.
         """
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
-        """Warn a job of its end, or end it; returns at once. One that is gone is let be."""
+        """Warn or end an attempt; returns immediately. Has no effect if the attempt is gone."""
 
     async def close(self) -> None:
-        """Stop working. Jobs go on, and nothing more is said of them."""
+        """Stop working. Jobs continue to run and are no longer observed."""
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """The file that holds what a job wrote; None without one, or for a `LogReader`.
+        """Return the file with a job's output; None if there is none or for a `LogReader`.
 
-        Called in a thread: it may look at the disk, and nothing else.
+        Called on a thread; may only read from disk.
         """

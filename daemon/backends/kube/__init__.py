@@ -1,4 +1,4 @@
-"""Jobs in Kubernetes, as suspended batch/v1 Jobs.
+"""Kubernetes backend: jobs are suspended batch/v1 Jobs.
 
 Imports: backends.interface, model, runtime, config, journal.
 """

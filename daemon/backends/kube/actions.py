@@ -1,4 +1,4 @@
-"""What the daemon does in Kubernetes: it makes Jobs, suspended; releases them; ends them."""
+"""Actions in Kubernetes: create suspended Jobs, release them, and end them."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ from daemon.runtime.logs import log
 T = TypeVar("T")
 
 AT_ONCE = 8
-"""Requests that are on their way at a time: a part of what an API server grants one account."""
+"""Concurrent requests: a fraction of what an API server grants one account."""
 
-SUSPENDED = "somebody has suspended its Job in Kubernetes"
+SUSPENDED = "the Job was suspended in Kubernetes by someone else"
 
-STARTED = "somebody has started its Job in Kubernetes before it was its turn"
+STARTED = "the Job was started in Kubernetes by someone else, before the daemon released it"
 
-NEVER = "it was never started"
+NEVER = "the job was never started"
 
-LEFT = "it runs in Kubernetes since before this journal was put back; left alone until it is over"
+LEFT = "the Job has been running since before the journal's backup; it is ignored until it ends"
 
-TAKEN = "a Job {name} is there that this daemon has not made; delete it, then release the job here"
+TAKEN = "a Job {name} exists that this daemon did not create; delete it, then release the job here"
 
 CHANGED = (
-    "it asks for other GPUs than when it was taken over ({now}, not {was}): have it ask for the "
-    "same again and release it here, or create another Job"
+    "the Job's GPU request changed after adoption ({now} instead of {was}): restore it and "
+    "release the job here, or create another Job"
 )
 
 
 class KubeActions:
-    """Does what the attempts need next; whatever fails for Kubernetes' sake is done later.
+    """Executes the next action of each attempt; failed actions are retried in a later turn.
 
     Attributes:
-        unwanted: What is to be no more; whether the daemon has made it, and deletes it.
-        forbidden: Why something could not be done for want of rights, and the mend.
-        error: Why Kubernetes could not be asked, and the mend.
+        unwanted: Jobs to remove, and whether the daemon created them (and so deletes them).
+        forbidden: Reason and fix if the daemon lacks a permission.
+        error: Reason and fix if Kubernetes is unreachable.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class KubeActions:
         seen: Callable[[KubeJob], None],
         done: Callable[[KubeAttempt, Observation], None],
     ) -> None:
-        """`known` has Jobs; `seen` hears of Jobs, `done` of ends."""
+        """`known` looks up Jobs; `seen` receives new states of Jobs, `done` ends of attempts."""
         self._config, self._kube, self._house, self._name = config, kube, house, name
         self._marks, self._nodes, self._left, self._known = marks, nodes, left, known
         self._seen, self._done = seen, done
@@ -87,7 +87,7 @@ class KubeActions:
         self.forbidden = self.error = "", ""
 
     async def do(self, runs: Iterable[KubeAttempt]) -> None:
-        """All that these need now; what Kubernetes does not do is undone. Raises JournalError."""
+        """Execute all due actions; failed ones stay due. Raises JournalError."""
         there = list(runs)
         self.forbidden = self.error = "", ""
         for run in there:
@@ -105,14 +105,14 @@ class KubeActions:
         await self._each(list(self.unwanted), self._remove)
 
     async def _each(self, all_of: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
-        """Do it to all of these, as long as this daemon may."""
+        """Run an action for each item, for as long as this daemon is the leader."""
         for some in parts(all_of, AT_ONCE):
             if not self._house.fence.holds() or self.error[0]:
                 return
             await together(self.tried(act(each)) for each in some)
 
     async def tried(self, act: Awaitable[T]) -> T | None:
-        """What that comes to; None where Kubernetes did not do it: others go on."""
+        """Await an action; return None and record the error if it failed."""
         try:
             return await act
         except KubeForbiddenError as error:
@@ -122,7 +122,7 @@ class KubeActions:
         return None
 
     async def _make_all(self, some: Sequence[KubeAttempt]) -> None:
-        """Have these be there, suspended, and durable what they are."""
+        """Create suspended Jobs for attempts, and store their references durably."""
         made = await together(self.tried(self._make(run)) for run in some)
         known = {run: ref for run, ref in zip(some, made, strict=True) if ref is not None}
         if not known:
@@ -132,12 +132,12 @@ class KubeActions:
             run.ref = ref
 
     async def _make(self, run: KubeAttempt) -> Ref | None:
-        """Its Job, which a daemon before may have made already: it has that name, and no other."""
+        """Create the Job of an attempt, or find it if an earlier daemon created it (same name)."""
         order = run.order
         space = self._config.namespace_of(order.spec.pool)
         name = name_of(self._name, order.job, order.attempt)
         if not order.spec.command or not self._config.image:
-            why = "it has no command" if self._config.image else "[backend] has no image for it"
+            why = "the job has no command" if self._config.image else "set image under [backend]"
             self._done(run, StartFailed(*run.key, why))
             return None
         try:
@@ -150,7 +150,7 @@ class KubeActions:
                 self._done(run, Requeued(*run.key, TAKEN.format(name=name), hold=True))
                 return None
         except KubeRefusedError as error:
-            self._done(run, StartFailed(*run.key, f"Kubernetes does not take it: {error}"))
+            self._done(run, StartFailed(*run.key, f"Kubernetes refuses the Job: {error}"))
             return None
         self._seen(job)
         return Ref(space, job.metadata.name, job.metadata.uid)
@@ -162,7 +162,7 @@ class KubeActions:
         return same and job.suspended and gpus_of(job, self._config.gpu) == pods * gpus
 
     def look(self, run: KubeAttempt, job: KubeJob) -> None:
-        """See whether its Job was released, and whether somebody has undone that, or done it."""
+        """Detect whether a Job was released, or was suspended or started by someone else."""
         marked = is_marked(self._config, self._name, run.order, job)
         bound = self._nodes.sent(run.order.nodes, job.spec.template.spec)
         if self._config.kueue:
@@ -179,11 +179,11 @@ class KubeActions:
         return run.adopted and self._left.runs(job, *run.key)
 
     async def _release(self, run: KubeAttempt) -> None:
-        """Have it run, by one request that does nothing where the Job has changed meanwhile."""
-        assert run.ref is not None, "what has no name cannot be released"
+        """Release a Job by one request that fails if the Job has changed."""
+        assert run.ref is not None, "the attempt has a Job"
         try:
             job = await self._job_of(run)
-            self.look(run, job)  # a daemon before, or a request without an answer, has done it
+            self.look(run, job)  # it may be released: earlier daemon, or lost response
             if not run.released and self._is_left(run, job):
                 await self._left.leave(run.ref, job, run.order.job)
                 self._done(run, Requeued(*run.key, LEFT, hold=True))
@@ -199,15 +199,15 @@ class KubeActions:
             run.end(Ended(*run.key, why=DELETED, cancelled=True))
             run.ended, run.due = True, 0.0
         except KubeRefusedError as error:
-            why = f"Kubernetes does not let it run: {error}"
+            why = f"Kubernetes refuses to release the Job: {error}"
             self._done(run, Requeued(*run.key, why, hold=True))
         else:
             run.released = True
             self._seen(job)
 
     async def _job_of(self, run: KubeAttempt) -> KubeJob:
-        """Its Job, as far as is known; asked for where a request has shown that it is another."""
-        assert run.ref is not None, "what has no name is not there"
+        """Return the Job from the cache, or from the API if the cache is known to be outdated."""
+        assert run.ref is not None, "the attempt has a Job"
         job = None if run.unsure else self._known(run.ref)
         if job is None:
             job = await self._kube.get(run.path, KubeJob)
@@ -219,12 +219,12 @@ class KubeActions:
         return job
 
     def _may_run(self, run: KubeAttempt, job: KubeJob) -> bool:
-        """Whether it is what it was when it was decided."""
+        """Check that the Job still requests the GPUs that were allocated."""
         was, now = run.order.spec.gpus, gpus_of(job, self._config.gpu)
         if now != was and run.adopted:
             self._done(run, Requeued(*run.key, CHANGED.format(now=now, was=was), hold=True))
             return False
-        run.grown = now > was  # that is cut first
+        run.grown = now > was  # reduce it first
         return not run.grown
 
     def _release_of(self, run: KubeAttempt, job: KubeJob) -> dict[str, Any]:
@@ -235,11 +235,11 @@ class KubeActions:
         return release(self._config, self._name, run.order, job, hosts, seal)
 
     async def _end(self, run: KubeAttempt) -> None:
-        """Have nothing of it be left: what others made stays there, suspended."""
-        assert run.ref is not None, "what has no name cannot be ended"
+        """End a Job: delete it, or suspend it if a user created it."""
+        assert run.ref is not None, "the attempt has a Job"
         known = self._known(run.ref)
         if known is not None and known.verdict is not None:
-            run.due = 0.0  # it has ended by itself: how, a look tells
+            run.due = 0.0  # it has ended by itself: the check determines how
             return
         try:
             if not run.adopted:
@@ -253,22 +253,24 @@ class KubeActions:
                 job = await self._job_of(run)
                 self._seen(await self._kube.patch(run.path, suspend(job, over), KubeJob))
         except KubeGoneError:
-            pass  # a look tells what has become of it
+            pass  # the check determines how it ended
         except KubeConflictError:
             run.unsure = True
             if run.adopted:
                 return
         except KubeRefusedError as error:
-            raise KubeError(str(error), "see why: kubectl describe job") from None
+            raise KubeError(str(error), "run kubectl describe job to see why") from None
         run.ended, run.due = True, 0.0
 
     async def _cut(self, run: KubeAttempt) -> None:
-        """Have a Job that asks for more pods than it was given have those again."""
+        """Reduce a Job that was enlarged after its start to its allocated GPUs."""
         try:
             job = await self._job_of(run)
             pods = run.order.spec.gpus // gpus_of_pod(job.spec.template.spec, self._config.gpu)
             if gpus_of(job, self._config.gpu) > run.order.spec.gpus:
-                log().warning("a Job has grown, and is set back", job=run.order.job, pods=pods)
+                log().warning(
+                    "a running Job was enlarged; reduced again", job=run.order.job, pods=pods
+                )
                 self._seen(await self._kube.patch(run.path, narrowed(job, pods), KubeJob))
             run.grown = False
         except KubeRefusedError:
@@ -284,11 +286,11 @@ class KubeActions:
                     await self._kube.patch(ref.path, suspend(job, "ended by sia"), KubeJob)
         except KubeConflictError:
             if not self.unwanted[ref]:
-                return  # it has changed: the next turn looks again
+                return  # it has changed: retry in the next turn
         except KubeGoneError:
             pass
         except KubeRefusedError as error:
-            raise KubeError(str(error), "see why: kubectl describe job") from None
+            raise KubeError(str(error), "run kubectl describe job to see why") from None
         del self.unwanted[ref]
 
 

@@ -1,4 +1,4 @@
-"""Jobs that people create suspended: they are taken over, and started when it is decided."""
+"""Adopt Jobs that users create suspended, and start them by the daemon's policy."""
 
 from __future__ import annotations
 
@@ -40,43 +40,43 @@ from daemon.model.outputs import Refused
 from daemon.runtime.logs import log
 
 ACTOR = "kubernetes"
-"""Who asks for what people have Kubernetes do."""
+"""Actor of commands that result from users' actions in Kubernetes."""
 
 AT_ONCE = 500
-"""Jobs that are adopted in one step: no other client waits for long."""
+"""Jobs adopted in one step, so that other clients do not wait long."""
 
 RETRY = 60.0
-"""Seconds until what is refused is asked for again: pools are opened, and quotas grow."""
+"""Seconds until a refused Job is tried again: pools may open and quotas grow."""
 
 WAITING = (JobPhase.PENDING, JobPhase.HELD)
 
 OWN_SCHEDULER = ("", "default-scheduler")
-"""Names of Kubernetes' own: the API writes the second where there is none."""
+"""Names of Kubernetes' default scheduler: the API server writes the second for the first."""
 
 NAMED = "app.kubernetes.io/name"
-"""A label by which Jobs alike are known, where their own names are numbered."""
+"""Label with a common name for similar Jobs, whose own names are often numbered."""
 
 JobName = tuple[str, str]
-"""A namespace, and the name of a Job in it."""
+"""Namespace and name of a Job."""
 
 
 class KubeAdopter:
-    """Takes Jobs over, and follows what becomes of those that wait."""
+    """Adopts Jobs, and follows those that are pending."""
 
     def __init__(
         self, config: KubeConfig, kube: Kube, house: BackendContext, nodes: KubeNodeWatch,
         left: ReleasedJobs,
         known: Callable[[Ref], KubeJob | None], seen: Callable[[KubeJob], None],
     ) -> None:  # fmt: skip
-        """None is taken over; those of before come to be known by their origin."""
+        """Create the adopter; known Jobs are found by their origin at the first look."""
         self._config, self._kube, self._house = config, kube, house
         self._nodes, self._left, self._known, self._seen = nodes, left, known, seen
-        self._jobs: dict[JobName, tuple[Ref, str]] | None = None  # which Job is which one here
-        self._refused: dict[JobName, float] = {}  # when it is asked for again
-        self._strange: dict[JobName, str] = {}  # those that are left alone, and why
-        self._longer: dict[JobName, float] = {}  # limits that were asked for too late
-        self._unseen: set[JobName] = set()  # those that may be new
-        self._changed: set[JobName] = set()  # those that may not be as they were
+        self._jobs: dict[JobName, tuple[Ref, str]] | None = None  # Job -> reference, job id
+        self._refused: dict[JobName, float] = {}  # time of the next try
+        self._strange: dict[JobName, str] = {}  # ignored Jobs, and why
+        self._longer: dict[JobName, float] = {}  # time limits that were raised too late
+        self._unseen: set[JobName] = set()  # possibly new Jobs
+        self._changed: set[JobName] = set()  # possibly changed Jobs
         self._due = 0.0
 
     async def look(
@@ -85,7 +85,7 @@ class KubeAdopter:
         news: Iterable[JobName],
         runs: Mapping[AttemptKey, KubeAttempt],
     ) -> None:
-        """Take over what is new, and follow what waits. O(news), and now and then O(waiting)."""
+        """Adopt new Jobs and follow pending ones. O(news), periodically O(pending)."""
         now = asyncio.get_running_loop().time()
         if self._jobs is None:
             records = self._house.book().jobs.values()
@@ -114,8 +114,8 @@ class KubeAdopter:
     def _new(
         self, mirrors: Mapping[str, WatchCache[KubeJob]], place: JobName, now: float
     ) -> JobSpec | None:
-        """The job that a Job is to be here which is none yet; None where it is to be none."""
-        assert self._jobs is not None, "they are known"
+        """Return the spec for a Job that is not adopted yet, or None."""
+        assert self._jobs is not None, "loaded by look"
         job, known = mirrors[place[0]].objects.get(place[1]), self._jobs.get(place)
         if job is None:
             self._refused.pop(place, None)
@@ -126,7 +126,7 @@ class KubeAdopter:
         return self._spec(place, job)
 
     async def _submit(self, wanted: Sequence[tuple[JobName, JobSpec]], now: float) -> None:
-        assert self._jobs is not None, "they are known"
+        assert self._jobs is not None, "loaded by look"
         asked = [Submit(spec, actor=ACTOR) for _, spec in wanted]
         answers = await self._house.ask(asked)
         for (place, spec), answer in zip(wanted, answers, strict=True):
@@ -137,13 +137,13 @@ class KubeAdopter:
                 continue
             if place not in self._refused:
                 log().warning(
-                    "a suspended Job of Kubernetes is left alone", job=spec.id, why=answer.detail,
+                    "suspended Job ignored", job=spec.id, why=answer.detail,
                     mend=answer.mend,
                 )  # fmt: skip
             self._refused[place] = now + RETRY
 
     def _spec(self, place: JobName, job: KubeJob) -> JobSpec | None:
-        """The job that a suspended one of Kubernetes is here; None where it is left alone."""
+        """Convert a suspended Job; None if it is not to be adopted."""
         meta = job.metadata
         over = job.verdict is not None or meta.deletion_timestamp or meta.note(OVER)
         meant = GATE_OWN in job.gates if self._config.kueue else meta.label(POOL)
@@ -154,7 +154,7 @@ class KubeAdopter:
         if why:
             self._tell_strange(place, why)
             return None
-        assert pool is not None, "it would be strange"
+        assert pool is not None, "checked by _strangeness"
         self._strange.pop(place, None)
         limit = job.spec.active_deadline_seconds
         return JobSpec(
@@ -166,7 +166,7 @@ class KubeAdopter:
         )  # fmt: skip
 
     def _pool_of(self, job: KubeJob) -> str | None:
-        """The pool that a Job is of, by its namespace or its label; None where that is none."""
+        """Return the pool of a Job by namespace or label, or None."""
         pools, label = self._house.book().pools, job.metadata.label(POOL)
         if self._config.namespace:
             return label if label in pools else None
@@ -175,23 +175,23 @@ class KubeAdopter:
         return own if label in ("", own) else None
 
     def _strangeness(self, job: KubeJob, pool: str | None) -> str:
-        """Why a Job is left alone that asks to be taken over, with the mend."""
+        """Return why a Job with the pool label is ignored, with the fix; "" if it is adopted."""
         spec, label = job.spec.template.spec, plain(job.metadata.label(POOL), 63)
         if pool is None:
-            return f"its namespace is not that of a pool {label!r}; name the pool in label {POOL}"
+            return f"the namespace does not belong to pool {label!r}; set a pool in label {POOL}"
         if job.spec.managed_by not in (None, "kubernetes.io/job-controller"):
-            return "another controller runs it (spec.managedBy); leave that out"
+            return "another controller manages it (spec.managedBy); remove that field"
         if not self._config.kueue and job.metadata.label(QUEUE):
-            return f"it is in a queue of Kueue; take label {QUEUE} away, or set backend.kueue"
+            return f"it has a Kueue queue; remove label {QUEUE}, or set backend.kueue"
         each = gpus_of_pod(spec, self._config.gpu)
         if not each or not job.pods:
-            return f"it asks for no {self._config.gpu}; ask for some, or take label {POOL} away"
+            return f"it requests no {self._config.gpu}; request some, or remove label {POOL}"
         why = _elsewhere(spec)
         if why or self._nodes.fits(pool, spec.node_selector or {}):
             return why
         return (
-            "its nodeSelector leaves out nodes that its pool or those it shares with have; "
-            "leave it out, or give pools by backend.nodes the nodes that are alike"
+            "its nodeSelector excludes nodes of its pool or sharing group; remove it, or give "
+            "pools nodes of one kind with backend.nodes"
         )
 
     def _tell_strange(self, place: JobName, why: str) -> None:
@@ -199,12 +199,12 @@ class KubeAdopter:
             self._strange[place] = why
             what, _, mend = why.rpartition("; ")
             log().warning(
-                "a suspended Job of Kubernetes is left alone", job="/".join(place), why=what,
+                "suspended Job ignored", job="/".join(place), why=what,
                 mend=mend,
             )  # fmt: skip
 
     def _spread(self, job: KubeJob) -> int | None:
-        """Over how many nodes its pods go: the fewest that hold them, all with as many."""
+        """Return the number of nodes for its pods: the fewest that fit, with equal pods on each."""
         most = self._nodes.most
         if not most:
             return None
@@ -215,8 +215,8 @@ class KubeAdopter:
     async def _follow(
         self, mirrors: Mapping[str, WatchCache[KubeJob]], runs: Mapping[AttemptKey, KubeAttempt]
     ) -> None:
-        """What people do to Jobs that wait, or that are over here. O(changed), a look at each."""
-        assert self._jobs is not None, "they are known"
+        """Follow users' actions on pending Jobs, and jobs that ended in the daemon. O(changed)."""
+        assert self._jobs is not None, "loaded by look"
         book, wanted, looked = self._house.book(), list[Command](), set[JobName]()
         for place, (ref, job_id) in [e for e in self._jobs.items() if e[1][1] not in book.jobs]:
             if place[0] in mirrors and mirrors[place[0]].synced:
@@ -241,8 +241,8 @@ class KubeAdopter:
         self._changed -= looked
 
     async def _let_go(self, place: JobName, job_id: str, job: KubeJob | None) -> None:
-        """It is over here: what still waits there was cancelled here, and stays suspended."""
-        assert self._jobs is not None, "they are known"
+        """Mark a suspended Job whose job ended in the daemon, so that it is not adopted again."""
+        assert self._jobs is not None, "loaded by look"
         waits = job is not None and job.suspended and job.verdict is None
         ended = self._house.book().ended.get(job_id)
         told = job is None or not waits or ended is None or bool(job.metadata.note(OVER))
@@ -255,20 +255,20 @@ class KubeAdopter:
     async def _waits(
         self, record: JobRecord, ref: Ref, job: KubeJob | None
     ) -> list[Command] | None:
-        """What somebody has done to a Job that waits here; None where to look again."""
+        """Return the commands for users' actions on a pending Job; None to check it again."""
         if job is None and await self._is_there(ref):
             return None
         if why := self._taken_back(record, job):
-            log().info("a Job that waits is cancelled", job=record.spec.id, why=why)
+            log().info("pending Job cancelled", job=record.spec.id, why=why)
             return [Cancel(record.spec.id, actor=ACTOR)]
-        assert job is not None, "it would be gone"
+        assert job is not None, "checked by _taken_back"
         if job.suspended:
             await self._left.forget(ref)
         elif self._left.runs(job, record.spec.id, record.attempt + 1):
             await self._left.leave(ref, job, record.spec.id)
             return [] if record.phase is JobPhase.HELD else [Hold(record.spec.id, actor=ACTOR)]
         elif not self._config.kueue:
-            log().warning("somebody has started a Job before its turn", job=record.spec.id)
+            log().warning("pending Job was started by someone else", job=record.spec.id)
             if not self._house.fence.holds() or not await self._suspend(job):
                 return None
         priority = priority_of(job)
@@ -277,15 +277,15 @@ class KubeAdopter:
         return []
 
     def _taken_back(self, record: JobRecord, job: KubeJob | None) -> str:
-        """Why a Job that waits is to wait no more; nothing where it is."""
+        """Return why a pending job is to be cancelled, or ""."""
         if job is None or job.metadata.deletion_timestamp:
-            return "it was deleted in Kubernetes"
+            return "deleted in Kubernetes"
         if job.verdict is not None:
-            return "it is over in Kubernetes"
+            return "ended in Kubernetes"
         if self._pool_of(job) != record.spec.pool or job.metadata.note(OVER):
-            return "it was taken back in Kubernetes"
+            return "withdrawn in Kubernetes"
         if self._config.kueue and GATE_OWN not in job.gates:
-            return "somebody has opened its gate before Kueue"
+            return "released to Kueue by someone else"
         return ""
 
     async def _is_there(self, ref: Ref) -> bool:
@@ -295,7 +295,7 @@ class KubeAdopter:
             return False
 
     async def _suspend(self, job: KubeJob, over: str = "") -> bool:
-        """Have it wait; whether that was done, or needs not be. What fails is tried again."""
+        """Suspend a Job; return False to try again."""
         meta = job.metadata
         try:
             path = Ref(meta.namespace, meta.name, meta.uid).path
@@ -309,7 +309,7 @@ class KubeAdopter:
         return True
 
     def _limit(self, place: JobName, record: JobRecord, job: KubeJob) -> None:
-        """Take over its deadline: of one that has GPUs only a shorter one, whoever lent them."""
+        """Apply the Job's deadline; a job on GPUs can only shorten its time limit."""
         deadline, known = job.spec.active_deadline_seconds, record.time_limit
         if deadline is None:
             return
@@ -320,7 +320,7 @@ class KubeAdopter:
         elif limit > known and self._longer.get(place) != limit:
             self._longer[place] = limit
             log().warning(
-                "a Job that has its GPUs asks for more time; it is ended at the limit that it had",
+                "time limit of a running Job not raised; the earlier limit stays",
                 job=record.spec.id, limit=known, asked=limit,
             )  # fmt: skip
 
@@ -328,7 +328,7 @@ class KubeAdopter:
 def _places(
     mirrors: Mapping[str, WatchCache[KubeJob]], news: Iterable[JobName]
 ) -> Iterator[JobName]:
-    """The Jobs that news are of; with no name, of all in a namespace."""
+    """Yield the Jobs named in news; an empty name stands for all of a namespace."""
     for space, name in news:
         if name:
             yield space, name
@@ -337,26 +337,26 @@ def _places(
 
 
 def _elsewhere(spec: PodSpec) -> str:
-    """Why pods of that kind have GPUs that are not counted, or come to run by another's will."""
+    """Return why pods of this template are not supported, with the fix; "" if they are."""
     if spec.resource_claims:
-        return "what its resourceClaims give is not counted; ask for GPUs by limits alone"
+        return "GPUs of resourceClaims are not counted; request GPUs by limits only"
     if spec.scheduling_gates or spec.node_name or spec.scheduler_name not in OWN_SCHEDULER:
         return (
-            "another decides where and when its pods run; leave schedulingGates, nodeName and "
-            "schedulerName out"
+            "something else decides where its pods run; remove schedulingGates, nodeName and "
+            "schedulerName"
         )
     return ""
 
 
 def id_of(job: KubeJob) -> str:
-    """What a Job is called here: another one of the same name is another one here, too."""
+    """Return a job id that is unique even if the Job's name is reused."""
     meta = job.metadata
     tail = plain(meta.uid, 8)
     return plain(f"k8s-{meta.namespace}.{meta.name}", MAX_ID - 9).replace("/", "?") + f"-{tail}"
 
 
 def priority_of(job: KubeJob) -> int | None:
-    """The priority that its annotation asks for; None where there is none, or it is no number."""
+    """Return the priority in a Job's annotation, or None if it is missing or not a number."""
     said = job.metadata.note(PRIORITY).strip()
     digits = said.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 9):

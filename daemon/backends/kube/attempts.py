@@ -1,4 +1,4 @@
-"""Attempts that Kubernetes runs, or is to run, and what it says of their ends."""
+"""Attempts in Kubernetes, and how they ended."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from daemon.model.outputs import StartEffect
 TERM, KILL = 15, 9
 
 SIGNALLED = 128
-"""Exit codes above it say by which signal a container was ended."""
+"""Exit codes above this are 128 + signal number."""
 
 RUNS = "kube/run/"
-"""How marks begin that say what an attempt is called in Kubernetes."""
+"""Prefix of the notes with the Job of an attempt."""
 
 FORGOTTEN = (
-    "its Job is not in Kubernetes any more: how it ended is not known (it was deleted, or was over "
-    "for longer than ttlSecondsAfterFinished, while the daemon did not look)"
+    "the Job no longer exists, so how it ended is unknown (it was deleted, or ended more than "
+    "ttlSecondsAfterFinished before the daemon looked)"
 )
 
-DELETED = "its Job was deleted in Kubernetes"
+DELETED = "the Job was deleted in Kubernetes"
 
 
 class Ref(NamedTuple):
-    """A Job of Kubernetes: the same name may be another's later, its uid never."""
+    """Reference to a Job. A name can be reused, a uid cannot."""
 
     namespace: str
     name: str
@@ -36,7 +36,7 @@ class Ref(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Ref:
-        """What `str` has written."""
+        """Parse the output of `str`."""
         place, _, uid = text.partition("@")
         namespace, _, name = place.partition("/")
         return cls(namespace, name, uid)
@@ -46,28 +46,29 @@ class Ref(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where the API has it."""
+        """API path of the Job."""
         return f"{jobs_path(self.namespace)}/{self.name}"
 
 
 class KubeAttempt:
-    """An attempt that is to begin, to end, or to be followed.
+    """An attempt to start, to end or to follow.
 
     Attributes:
-        ref: What it is called in Kubernetes; None until that is durable.
-        fresh: Whether no daemon before this one can have made it.
-        released: Whether it was told to run.
-        told: Whether it was said to run.
-        seen: Whether it was there in this daemon's life.
-        ending: Whether Kubernetes is to end it, and `ended` whether it was told so.
-        leaving: What to say of it once nothing of it is left, unless it ends by itself before.
-        due: When its pods are to be looked at again, by the loop's clock; None where not.
-        grown: Whether it asks for more than it was given.
-        unsure: Whether it is surely another by now than it is known to be.
+        ref: Its Job; None until the reference is durable.
+        fresh: Whether no earlier daemon can have created the Job.
+        released: Whether the Job was released.
+        told: Whether `Started` was reported.
+        seen: Whether the Job was seen by this daemon.
+        ending: Whether the Job is to be ended.
+        ended: Whether the end was requested from Kubernetes.
+        leaving: Observation to report once no pod is left, unless it ends by itself first.
+        due: Loop time of the next check of its pods; None if no check is due.
+        grown: Whether it requests more GPUs than allocated.
+        unsure: Whether the cached state is known to be outdated.
     """
 
     def __init__(self, order: StartEffect, *, fresh: bool, started: bool = False) -> None:
-        """It is to begin, unless it did."""
+        """Create an attempt to start, unless it was started."""
         self.order, self.fresh, self.told = order, fresh, started
         self.ref = Ref.of(order.spec.origin) if order.spec.origin else None
         self.released = started
@@ -76,36 +77,36 @@ class KubeAttempt:
         self.due: float | None = None
 
     def end(self, leaving: Observation) -> None:
-        """Have it ended; the first one who wants that says why."""
+        """Mark the attempt to be ended; the first reason counts."""
         self.ending = True
         self.leaving = self.leaving or leaving
 
     @property
     def key(self) -> AttemptKey:
-        """Of which job it is which attempt."""
+        """Job id and attempt number."""
         return self.order.job, self.order.attempt
 
     @property
     def path(self) -> str:
-        """Where the API has it."""
-        assert self.ref is not None, "what has no name is nowhere"
+        """API path of its Job."""
+        assert self.ref is not None, "the attempt has a Job"
         return self.ref.path
 
     @property
     def adopted(self) -> bool:
-        """Whether it was in Kubernetes before it was here."""
+        """Whether a user created the Job."""
         return bool(self.order.spec.origin)
 
 
 def jobs_path(namespace: str) -> str:
-    """Where the API has the Jobs of a namespace."""
+    """Return the API path of a namespace's Jobs."""
     return f"/apis/batch/v1/namespaces/{namespace}/jobs"
 
 
 def name_of(daemon: str, job: str, attempt: int) -> str:
-    """What the Job of an attempt is called: always the same, and no other one so.
+    """Return the name of an attempt's Job: deterministic and unique.
 
-    The digest tells; the words before it are for people.
+    The digest makes it unique; the words before it are for readers.
     """
     digest = sha256(f"{daemon}\n{attempt}\n{job}".encode()).hexdigest()[:16]
     words = [c if c.isascii() and c.isalnum() else "-" for c in job.lower()[:30]]
@@ -114,11 +115,11 @@ def name_of(daemon: str, job: str, attempt: int) -> str:
 
 
 def end_of(key: AttemptKey, verdict: Condition, pods: Sequence[Pod]) -> Observation:
-    """What to say of a Job that is over."""
+    """Return the observation for a Job that has ended."""
     if verdict.type == "Complete":
         return Ended(*key, code=0)
     if verdict.reason == "DeadlineExceeded":
-        return Ended(*key, signal=TERM, why="time limit, in Kubernetes")
+        return Ended(*key, signal=TERM, why="time limit in Kubernetes")
     disrupted = _first(pod.disrupted for pod in pods)
     ends = [end for pod in pods for end in pod.ends]
     killed = next((end for end in ends if end.reason == "OOMKilled"), None)
@@ -128,7 +129,7 @@ def end_of(key: AttemptKey, verdict: Condition, pods: Sequence[Pod]) -> Observat
     if disrupted:
         return Lost(*key, plain(disrupted))
     if failed is None:
-        return Ended(*key, why=plain(verdict.message or verdict.reason or "it failed"))
+        return Ended(*key, why=plain(verdict.message or verdict.reason or "failed"))
     code, signal = failed.exit_code, failed.signal
     if not signal and SIGNALLED < code < SIGNALLED + 65:
         signal = code - SIGNALLED
@@ -141,5 +142,5 @@ def _first(words: Iterable[str]) -> str:
 
 
 def plain(text: str, most: int = 300) -> str:
-    """Others' words, without what a terminal or a page could take for more than words."""
+    """Truncate text from the API, and replace control characters."""
     return "".join(c if c.isprintable() else "?" for c in text[:most])

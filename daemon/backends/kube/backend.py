@@ -1,9 +1,9 @@
-"""A Kubernetes cluster: pools are namespaces or labels; Jobs wait suspended, and are released.
+"""Kubernetes backend: pools are namespaces or labels; Jobs are suspended until they start.
 
-Nothing runs twice: the Job of an attempt has a name that no other one has, is made suspended, and
-is released only once what it is called is durable, by one request that also writes which attempt
-that was, and that does nothing where the Job has changed. One task acts and looks, in turns;
-watches tell it what has changed, and Kubernetes may be away for any of it.
+No job runs twice: the Job of an attempt has a unique name, is created suspended, and is released
+only after its reference is durable. One request releases it and records the attempt; the request
+fails if the Job has changed. One task acts and checks in turns; watches report changes, and
+Kubernetes may be unreachable at any time.
 """
 
 from __future__ import annotations
@@ -48,45 +48,45 @@ from daemon.runtime.logs import log
 from sia.model import Nodes as Gpus
 
 NAME = "kube/name"
-"""The mark that says what this daemon is called in Kubernetes."""
+"""Key of the note with this daemon's name in Kubernetes."""
 
 UNREAD = "backend jobs"
-"""The part that is not well where Kubernetes says of Jobs what is not understood."""
+"""Health component for Jobs that cannot be parsed."""
 
 RIGHTS = "backend rights"
-"""The part that is not well where the daemon may not do what it should."""
+"""Health component for missing permissions."""
 
 MORE = "backend nodes"
-"""The part that is not well where nodes came that are not used before a restart."""
+"""Health component for nodes that are not used before a restart."""
 
 AFTER = "backend backup"
-"""The part that is not well where Jobs run that a backup of the journal does not know of."""
+"""Health component for running Jobs that a restored journal does not know."""
 
 KUEUE = "backend kueue"
-"""The part that is not well where Kueue's queues cannot be told what they lend."""
+"""Health component for Kueue's ClusterQueues that cannot be updated."""
 
 SOON = 0.2
-"""Seconds until a request is made again that met another's."""
+"""Seconds until a request is retried after a conflict."""
 
-BUG = "the daemon goes on by itself; where this stays, report it with the daemon's log"
+BUG = "the daemon retries; if this persists, report it with the daemon's log"
 
 
 class KubeBackend:
-    """See the module.
+    """The Kubernetes backend; see the module.
 
     Args:
-        config: which cluster, which namespaces.
-        kube: the way to it.
-        found: what was found there at the start.
+        config: cluster, account and namespaces.
+        kube: API client.
+        found: inventory at the start of the daemon.
 
     Attributes:
-        fence: Whether this daemon may act in the cluster; None until it is opened.
+        fence: Whether this daemon may act in the cluster; None before `open`.
     """
 
     can: frozenset[Ability] = frozenset({"commands", "logs", "requeue"})
 
     def __init__(self, config: KubeConfig, kube: Kube, found: KubeInventory) -> None:
-        """Nothing is asked yet."""
+        """Create the backend without contacting Kubernetes."""
         self._config, self._kube, self._found = config, kube, found
         self._runs: dict[AttemptKey, KubeAttempt] = {}
         self._by_ref: dict[tuple[str, str], AttemptKey] = {}
@@ -100,16 +100,16 @@ class KubeBackend:
 
     @property
     def gpus(self) -> Gpus | None:
-        """Those of its nodes; None where Kueue places jobs."""
+        """GPUs of the nodes; None if Kueue places jobs."""
         return self._found.gpus or None
 
     @property
     def areas(self) -> dict[str, tuple[str, ...]]:
-        """The nodes of each pool, where some have not all."""
+        """Nodes of each pool, if pools are limited to nodes."""
         return self._found.areas
 
     async def open(self, house: BackendContext) -> None:
-        """Begin; whether Kubernetes is there is seen later."""
+        """Load the stored state; does not wait for Kubernetes."""
         marks = await house.notes.read("kube/")
         name = marks.get(NAME)
         if name is None:
@@ -117,7 +117,7 @@ class KubeBackend:
             await house.notes.write({NAME: name})
         self._name = name
         self._lease: KubeFence | None = None
-        if isinstance(house.fence, SoleLeader):  # PostgreSQL has no say in who acts
+        if isinstance(house.fence, SoleLeader):  # no lease in PostgreSQL: use one in Kubernetes
             own = Kube(self._config, tries=1, timeout=TIMEOUT)
             self._lease = KubeFence(self._config, own, house.fence, name)
             house = house._replace(fence=self._lease)
@@ -142,7 +142,7 @@ class KubeBackend:
         )
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
-        """Look for all of these, as soon as Kubernetes is there; none is to be started again."""
+        """Search for these attempts once Kubernetes is reachable; returns none to start again."""
         for each in expected:
             run = KubeAttempt(each.order, fresh=False, started=each.started is not None)
             mark = self._marks.get(run.key)
@@ -178,13 +178,13 @@ class KubeBackend:
             self._by_ref[run.ref[:2]] = run.key
 
     async def start(self, order: StartEffect) -> None:
-        """Have it made, or released, in the next turn."""
+        """Queue an attempt to be created or released in the next turn."""
         if (order.job, order.attempt) not in self._runs:
             self._add(KubeAttempt(order, fresh=True))
             self._poke.set()
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
-        """Have it ended in the next turn; pods are warned by their own grace period."""
+        """Queue an end for the next turn; pods are warned by their own grace period."""
         run = self._runs.get((job, attempt))
         if kind == "end" and run is not None:
             run.end(Ended(*run.key, signal=15))
@@ -194,7 +194,7 @@ class KubeBackend:
         self._poke.set()
 
     async def close(self) -> None:
-        """Stop asking; jobs go on."""
+        """Stop all tasks; jobs continue."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -204,11 +204,11 @@ class KubeBackend:
         await self._kube.close()
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """None: what pods write stays in Kubernetes."""
+        """Return None: pod output stays in Kubernetes."""
         return None
 
     async def read_log(self, record: JobRecord, asked: LogRequest) -> LogChunk | None:
-        """As Kubernetes has it now."""
+        """Read the output of an attempt's pod."""
         return await self._logs.read(record, asked)
 
     def _hear(self, space: str, name: str) -> None:
@@ -220,7 +220,7 @@ class KubeBackend:
         self._poke.set()
 
     def _job(self, ref: Ref) -> KubeJob | None:
-        """A Job as far as is known; None where that is nothing, or another has its name."""
+        """Return the cached Job of a reference; None if missing or replaced."""
         mirror = self._jobs.get(ref.namespace)
         job = None if mirror is None else mirror.objects.get(ref.name)
         return job if job is not None and job.metadata.uid == ref.uid else None
@@ -245,10 +245,10 @@ class KubeBackend:
             try:
                 wait = await self._turn(loop.time())
             except (JournalError, UnavailableError):
-                await asyncio.sleep(wait)  # the journal says by itself how it is
-            except Exception as error:  # noqa: BLE001  starts and ends go on, whatever that was
-                self._house.parts.say("backend", f"a look at Kubernetes went wrong: {error!r}", BUG)
-                log().exception("a look at Kubernetes went wrong")
+                await asyncio.sleep(wait)  # the journal reports its own health
+            except Exception as error:  # noqa: BLE001  a defect must not stop starts and ends
+                self._house.parts.say("backend", f"checking Kubernetes failed: {error!r}", BUG)
+                log().exception("checking Kubernetes failed")
                 await asyncio.sleep(wait)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
@@ -256,7 +256,7 @@ class KubeBackend:
             self._poke.clear()
 
     async def _turn(self, now: float) -> float:
-        """Do what is to be done, then look at what has come; returns seconds until the next."""
+        """Execute due actions, then check changes; return the seconds until the next turn."""
         synced = {space for space, mirror in self._jobs.items() if mirror.synced}
         await self._acts.do(
             [run for run in self._runs.values() if self._space_of(run) in synced or run.fresh]
@@ -274,7 +274,7 @@ class KubeBackend:
                     await self._acts.tried(self._ends.look(run, now))
             await self._acts.tried(self._adopter.look(self._jobs, news, self._runs))
         except BaseException:
-            self._news |= news  # it is all looked at again
+            self._news |= news  # check all of it again
             raise
         self._nodes.look(self._runs.values())
         self._say()
@@ -289,7 +289,7 @@ class KubeBackend:
         return self._config.namespace_of(run.order.spec.pool)
 
     def _look_at(self, space: str, name: str) -> None:
-        """See what has become of a Job, or, with no name, of all that are not there."""
+        """Check a Job, or with an empty name all missing Jobs of a namespace."""
         mirror = self._jobs[space]
         if not name:
             for run in self._runs.values():
@@ -311,12 +311,12 @@ class KubeBackend:
             self._sweep(job)
 
     def _missing(self, run: KubeAttempt) -> None:
-        """A Job is not there by what was heard; it is asked for before that is believed."""
+        """Schedule a check with the API, because the watch may be wrong about a missing Job."""
         if run.due is None:
             run.due = 0.0
 
     def _shown(self, run: KubeAttempt, job: KubeJob) -> None:
-        """See what a Job says of itself."""
+        """Report the state of a Job."""
         run.seen = True
         if job.verdict is not None or run.ending:
             run.due = 0.0 if run.due is None else run.due
@@ -332,7 +332,7 @@ class KubeBackend:
         run.grown = gpus_of(job, self._config.gpu) > run.order.spec.gpus
 
     def _sweep(self, job: KubeJob) -> None:
-        """Find what this daemon has made or released, and should not be there."""
+        """Find Jobs with this daemon's mark that should not exist."""
         meta = job.metadata
         if meta.note(DAEMON) != self._name or job.verdict is not None or meta.deletion_timestamp:
             return
@@ -355,12 +355,12 @@ class KubeBackend:
             self._house.sink(Stray(*key))
 
     def _is_made(self, ref: Ref) -> bool:
-        """Whether the daemon has made that Job, and may delete it."""
+        """Return whether the daemon created a Job, and so may delete it."""
         job = self._job(ref)
         return job is not None and bool(job.metadata.note(ORDER))
 
     def _say(self) -> None:
-        """How the backend is, all looked at."""
+        """Report the health of all components of the backend."""
         said = [self._acts.error, *(mirror.trouble for mirror in self._jobs.values())]
         if self._nodes.mirror is not None:
             said.append(self._nodes.mirror.trouble)
@@ -377,8 +377,8 @@ class KubeBackend:
         ]
         if unread:
             some = ", ".join(sorted(unread)[:8])
-            why = f"of {len(unread)} Jobs Kubernetes says what is not understood: {some}"
-            mend = "they are left alone; report it with the version of Kubernetes"
+            why = f"{len(unread)} Jobs cannot be parsed: {some}"
+            mend = "they are ignored; report this with the version of Kubernetes"
             self._house.parts.say(UNREAD, why, mend)
         else:
             self._house.parts.say(UNREAD)

@@ -1,4 +1,4 @@
-"""The way to the Kubernetes API: requests, and what their answers mean here."""
+"""Client for the Kubernetes API, and the classification of its errors."""
 
 from __future__ import annotations
 
@@ -23,72 +23,72 @@ from daemon.runtime.fence import Fence
 T = TypeVar("T")
 
 TIMEOUT = 20.0
-"""Seconds for an answer: an API server gives up on etcd before that."""
+"""Timeout of a request in seconds; an API server gives up on etcd earlier."""
 
 WRITE_TIMEOUT = 4.0
-"""Seconds for the answer to a write: less than `kube_lease.MARGIN`, for which it may be sent."""
+"""Timeout of a write in seconds: below `kube_lease.MARGIN`, within which it may be sent."""
 
 LONGEST_REST = 60.0
-"""Seconds: a server that says `Retry-After` with more is asked then all the same."""
+"""Maximum Retry-After in seconds that is honoured."""
 
 TRIES = 4
-"""Times that a request is sent again which was put off by 429 or 503."""
+"""Tries of a request that is answered with 429 or 503."""
 
 MAX_ANSWER = 64 * 2**20
-"""Bytes: 500 Jobs of the largest kind are less."""
+"""Maximum bytes of a response: more than 500 Jobs of the maximum size."""
 
 PAGE = 500
-"""Objects in one answer of a list, as many as kubectl asks for."""
+"""Page size of a list, as in kubectl."""
 
 MERGE = "application/merge-patch+json"
 STEPS = "application/json-patch+json"
 
-GONE = "see that the API server runs and can be reached from here; the daemon goes on by itself"
+GONE = "check that the API server is running and reachable; the daemon retries"
 NOBODY = (
-    "write backend.kubeconfig, or run the daemon in a pod with a service account (see: kubectl "
+    "set backend.kubeconfig, or run the daemon in a pod with a service account (check: kubectl "
     "--kubeconfig FILE auth whoami)"
 )
-RIGHTS = "give the daemon's account that right: docs/operate/kubernetes.md has the list"
+RIGHTS = "grant the permission to the daemon's account; see docs/operate/kubernetes.md"
 
 
-PASSED = "it is the matter of the daemon that acts by now; this one goes on when it may again"
+PASSED = "another daemon is the leader; this one continues when it holds the lease again"
 
 
 class KubeError(Exception):
-    """Kubernetes cannot be asked now: what is wrong, and the mend. It is to be asked again."""
+    """Kubernetes is unreachable: why, and the fix. The caller retries."""
 
     def __init__(self, why: str, mend: str = GONE) -> None:
-        """Say why, in a line."""
+        """Store the reason, one line, and the fix."""
         super().__init__(why)
         self.why, self.mend = why, mend
 
 
 class KubeForbiddenError(KubeError):
-    """The daemon has not the right to ask that."""
+    """The daemon's account lacks a permission."""
 
 
 class KubeRefusedError(Exception):
-    """Kubernetes was asked and said no: the same again changes nothing."""
+    """Kubernetes refused a request; a retry would fail too."""
 
 
 class KubeGoneError(KubeRefusedError):
-    """There is no such thing, or no more."""
+    """The object does not exist."""
 
 
 class KubeConflictError(KubeRefusedError):
-    """It is not, or no longer, what it was thought to be: it is to be looked at again."""
+    """The object exists already or has changed; it must be read again."""
 
 
 class KubeExpiredError(Exception):
-    """What was asked for is too old: all is to be listed again (410)."""
+    """The resource version is too old (410); a new list is needed."""
 
 
 REFUSALS = {404: KubeGoneError, 409: KubeConflictError, 410: KubeExpiredError}
-"""What these answers are here."""
+"""Exceptions by status."""
 
 
 class _Status(Struct, frozen=True):
-    """What the API says where it does not do what it was asked."""
+    """Error response of the API."""
 
     message: str = ""
     reason: str = ""
@@ -101,21 +101,21 @@ class _ListMeta(Struct, frozen=True, rename="camel"):
 
 
 class Listed(Struct, frozen=True):
-    """One answer of a list."""
+    """One page of a list."""
 
     items: Sequence[msgspec.Raw]
     metadata: _ListMeta
 
 
 class Kube:
-    """Asks one API server, as one account. On one loop, from `open` to `close`.
+    """Client of one API server with one account. Use on one event loop.
 
     Attributes:
-        fence: What is asked right before each write; None where nobody has a say in that.
+        fence: Checked right before each write; None for no check.
     """
 
     def __init__(self, config: KubeConfig, *, tries: int = TRIES, timeout: float = TIMEOUT) -> None:
-        """Nothing is read yet; a request is given up after so many tries of so many seconds."""
+        """Create the client without connecting; tries and timeout (seconds) per request."""
         self._config = config
         self._tries, self._timeout = tries, timeout
         self.fence: Fence | None = None
@@ -123,35 +123,35 @@ class Kube:
         self._rest_until = 0.0
 
     async def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         if self._client is not None:
             await self._client.close()
             self._client = None
 
     async def get(self, path: str, kind: type[T]) -> T:
-        """One object. Raises KubeError, KubeRefusedError."""
+        """Read an object. Raises KubeError or KubeRefusedError."""
         return _decoded(await self._ask("GET", path), kind)
 
     async def text(self, path: str, query: Mapping[str, str]) -> bytes:
-        """What is no object. Raises KubeError, KubeRefusedError."""
+        """Read plain text. Raises KubeError or KubeRefusedError."""
         return await self._ask("GET", path, query=query)
 
     async def create(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
-        """Make one. Raises KubeConflictError where one of that name is there."""
+        """Create an object. Raises KubeConflictError if the name is taken."""
         return _decoded(await self._ask("POST", path, body=body), kind)
 
     async def patch(
         self, path: str, body: Mapping[str, Any] | Sequence[Any], kind: type[T], how: str = MERGE
     ) -> T:
-        """Change one. Raises KubeConflictError where it is another by now."""
+        """Patch an object. Raises KubeConflictError if it has changed."""
         return _decoded(await self._ask("PATCH", path, body=body, content=how), kind)
 
     async def replace(self, path: str, body: Mapping[str, Any], kind: type[T]) -> T:
-        """Put another in its place. Raises KubeConflictError as `patch`."""
+        """Replace an object. Raises KubeConflictError if it has changed."""
         return _decoded(await self._ask("PUT", path, body=body), kind)
 
     async def delete(self, path: str, uid: str) -> None:
-        """Delete that one, once its pods are gone; another of its name is let be."""
+        """Delete an object with its pods, if it still has this uid."""
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -161,7 +161,7 @@ class Kube:
         await self._ask("DELETE", path, body=body)
 
     async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Listed]:
-        """All there are, page by page. Raises KubeExpiredError where that takes too long."""
+        """Iterate over the pages of a list. Raises KubeExpiredError if it takes too long."""
         token = ""
         while True:
             asked = {**query, "limit": str(PAGE), **({"continue": token} if token else {})}
@@ -175,7 +175,7 @@ class Kube:
     async def watch(
         self, path: str, query: Mapping[str, str], silent: float
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """What changes, as lines, until the server ends it; `silent` seconds of nothing end it."""
+        """Watch changes as lines until the server ends the watch or is silent for `silent` s."""
         timeout = aiohttp.ClientTimeout(sock_connect=TIMEOUT, sock_read=silent)
         response = await self._send("GET", path, {**query, "watch": "true"}, None, "", timeout)
         try:
@@ -184,7 +184,7 @@ class Kube:
                 raise _refusal(f"watch {path}", response.status, body)
             yield response.content
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
-            raise KubeError(f"a watch of {path} broke off: {_said(error)}") from None
+            raise KubeError(f"the watch of {path} was interrupted: {_said(error)}") from None
         finally:
             response.close()
 
@@ -197,7 +197,7 @@ class Kube:
         for left in reversed(range(self._tries)):
             await self._rest()
             if method != "GET" and self.fence is not None and not self.fence.holds():
-                raise KubeError(f"{method} {path}: this daemon may not act any more", PASSED)
+                raise KubeError(f"{method} {path}: this daemon is no longer the leader", PASSED)
             response = await self._send(method, path, query or {}, body, content, timeout)
             try:
                 answer, whole = await _read(response.content)
@@ -207,7 +207,7 @@ class Kube:
                 response.release()
             if response.status < 300:
                 if not whole:
-                    raise KubeError(f"{method} {path}: an answer of more than {MAX_ANSWER} bytes")
+                    raise KubeError(f"{method} {path}: the response exceeds {MAX_ANSWER} bytes")
                 return answer
             later = _retry_after(response)
             if later is None or not left:
@@ -217,14 +217,14 @@ class Kube:
         raise _refusal(f"{method} {path}", response.status, answer)
 
     async def _rest(self) -> None:
-        """Wait where the server has asked for it: all requests do."""
+        """Wait as the server's last Retry-After demands; applies to all requests."""
         left = self._rest_until - asyncio.get_running_loop().time()
         if left > 0:
             await asyncio.sleep(left)
 
     async def _send(
         self, method: str, path: str, query: Mapping[str, str], body: Any, content: str,
-        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  two kinds of it
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109  reads and writes differ
     ) -> aiohttp.ClientResponse:  # fmt: skip
         client = await self._opened()
         headers = {"Accept": "application/json", "User-Agent": "sia-scheduler"}
@@ -241,7 +241,7 @@ class Kube:
         return sent
 
     async def _opened(self) -> ApiClient:
-        """The client, with the account that is configured. Raises KubeError."""
+        """Return the API client of the configured account. Raises KubeError."""
         if self._client is not None:
             return self._client
         known, config = Configuration(), self._config
@@ -254,7 +254,7 @@ class Kube:
             else:
                 load_incluster_config(client_configuration=known)  # type: ignore[no-untyped-call]
             self._client = ApiClient(known)
-        except Exception as error:  # noqa: BLE001  of a file that is none, anything is raised
+        except Exception as error:  # noqa: BLE001  a malformed file can raise anything
             where = config.kubeconfig or "the pod's service account"
             raise KubeError(f"{where}: {_said(error)}", NOBODY) from None
         return self._client
@@ -264,12 +264,12 @@ def _decoded(answer: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(answer, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        why = f"the API server says what is not understood: {error}"
-        raise KubeError(why[:300], "report it with the version of Kubernetes") from None
+        why = f"cannot parse the API server's response: {error}"
+        raise KubeError(why[:300], "report this with the version of Kubernetes") from None
 
 
 async def _read(content: aiohttp.StreamReader) -> tuple[bytes, bool]:
-    """An answer, however many pieces it comes in, and whether that is all of it."""
+    """Read a response up to `MAX_ANSWER`; return whether it is complete."""
     pieces, size = list[bytes](), 0
     async for piece in content.iter_any():
         pieces.append(piece)
@@ -280,7 +280,7 @@ async def _read(content: aiohttp.StreamReader) -> tuple[bytes, bool]:
 
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
-    """Seconds after which to ask again; None where that is not asked for."""
+    """Return the seconds of Retry-After, or None if no retry is asked for."""
     said = response.headers.get("Retry-After", "")
     if response.status == 429 or (response.status == 503 and said):
         seconds = int(said) if said.isascii() and said.isdecimal() and len(said) < 6 else 1
@@ -289,17 +289,17 @@ def _retry_after(response: aiohttp.ClientResponse) -> float | None:
 
 
 def _refusal(asked: str, status: int, answer: bytes) -> Exception:
-    """What an answer other than 2xx is here."""
+    """Convert an error response to an exception."""
     try:
         said = msgspec.json.decode(answer, type=_Status)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         said = _Status()
     words = "".join(c if c.isprintable() else "?" for c in said.message or said.reason)
-    why = f"{asked}: {words[:300] or 'no words'} ({status})"
+    why = f"{asked}: {words[:300] or 'no message'} ({status})"
     if status == 401:
-        return KubeError(f"Kubernetes does not know the daemon's account: {why}", NOBODY)
+        return KubeError(f"Kubernetes rejects the daemon's credentials: {why}", NOBODY)
     if status == 403:
-        return KubeForbiddenError(f"the daemon may not do that in Kubernetes: {why}", RIGHTS)
+        return KubeForbiddenError(f"the daemon lacks a permission in Kubernetes: {why}", RIGHTS)
     if status == 400 and said.reason == "Expired":
         return KubeExpiredError(why)
     if status in REFUSALS:
@@ -309,6 +309,6 @@ def _refusal(asked: str, status: int, answer: bytes) -> Exception:
 
 
 def _said(error: BaseException) -> str:
-    """An error in one line."""
+    """Format an error in one line."""
     words = str(error) or type(error).__name__
     return " ".join(words.split())[:300].rstrip(".")

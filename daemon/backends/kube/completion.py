@@ -1,4 +1,4 @@
-"""Whether an attempt is over in Kubernetes: it is when no pod of it is on a node any more."""
+"""Decide whether an attempt has ended: when none of its pods is on a node any more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from daemon.model.inputs import Ended, Lost, Observation, Requeued
 
 
 class CompletionCheck:
-    """Says of attempts that may be over whether they are, and how they ended."""
+    """Checks attempts that may have ended, and determines how they ended."""
 
     def __init__(
         self,
@@ -26,13 +26,13 @@ class CompletionCheck:
         seen: Callable[[KubeJob], None],
         done: Callable[[KubeAttempt, Observation], None],
     ) -> None:
-        """`seen` hears of Jobs as they are, `done` of ends."""
+        """`seen` receives new states of Jobs, `done` ends of attempts."""
         self._config, self._kube, self._nodes = config, kube, nodes
         self._seen, self._done = seen, done
 
     async def look(self, run: KubeAttempt, now: float) -> None:
-        """See what is left of one; it is looked at again while that are pods. Raises KubeError."""
-        assert run.ref is not None, "what has no name is not looked at"
+        """Check an attempt, and again later while it has pods. Raises KubeError."""
+        assert run.ref is not None, "the attempt has a Job"
         run.due = now + self._config.poll
         job = await self._asked(run.ref)
         if job is not None:
@@ -48,18 +48,18 @@ class CompletionCheck:
             self._done(run, _last(run, job, pods))
 
     async def _strand(self, run: KubeAttempt, now: float) -> None:
-        """Have one wait again whose node is lost with all that ran there."""
+        """Requeue an attempt whose node is lost together with all its pods."""
         lost = self._nodes.lost(run.order.nodes, begun=run.told)
         if not lost or not run.released or run.ref is None:
             return
         if any(pod.holds for pod in await pods_of(self._kube, run.ref.namespace, run.ref.uid)):
             run.due = now + self._config.poll
             return
-        ran = run.told and not run.adopted  # whether it is to run again is its owner's matter
+        ran = run.told and not run.adopted  # for adopted Jobs the owner decides about a rerun
         run.end(Lost(*run.key, lost) if ran else Requeued(*run.key, lost))
 
     async def _asked(self, ref: Ref) -> KubeJob | None:
-        """A Job as it is now; None where it is not there any more."""
+        """Return the current Job, or None if it no longer exists."""
         try:
             job = await self._kube.get(ref.path, KubeJob)
         except KubeGoneError:
@@ -68,7 +68,7 @@ class CompletionCheck:
 
 
 def _last(run: KubeAttempt, job: KubeJob | None, pods: list[Pod]) -> Observation:
-    """What to say of one of which nothing is left."""
+    """Return the observation for an attempt without pods."""
     if job is not None and job.verdict is not None:
         last = end_of(run.key, job.verdict, pods)
         told = run.ended or job.metadata.deletion_timestamp is not None
@@ -79,11 +79,10 @@ def _last(run: KubeAttempt, job: KubeJob | None, pods: list[Pod]) -> Observation
 
 
 async def pods_of(kube: Kube, namespace: str, uid: str) -> list[Pod]:
-    """Those of the Job of that uid, also of one that is gone. Raises KubeError.
+    """Return the pods of a Job by its uid, even after it was deleted. Raises KubeError.
 
-    They are asked for by a label, which whoever makes a pod may give it: what says that it is
-    another's is left out. What says nothing counts: it is what a Job leaves that was deleted
-    without its pods, and these are on GPUs.
+    The label selector can match pods of others, so pods with another owner are left out. Pods
+    without an owner count: a Job deleted without its pods leaves them on GPUs.
     """
     path, found = f"/api/v1/namespaces/{namespace}/pods", list[Pod]()
     try:
@@ -92,6 +91,6 @@ async def pods_of(kube: Kube, namespace: str, uid: str) -> list[Pod]:
     except KubeExpiredError as error:
         raise KubeError(str(error)) from None
     except msgspec.MsgspecError as error:
-        why = f"of pods the API server says what is not understood: {error}"
-        raise KubeError(why[:300], "report it with the version of Kubernetes") from None
+        why = f"cannot parse the API server's pods: {error}"
+        raise KubeError(why[:300], "report this with the version of Kubernetes") from None
     return [pod for pod in found if pod.metadata.owned_by(uid) is not False]

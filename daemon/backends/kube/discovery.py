@@ -1,4 +1,4 @@
-"""What a Kubernetes cluster has when the daemon starts: nodes, their GPUs, each pool's nodes."""
+"""Inventory of a Kubernetes cluster at the daemon's start: nodes, GPUs, and pools' nodes."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from sia.console.errors import UserError
 from sia.model import Nodes
 
 MARK = "kube/found"
-"""The mark that says what was found last: a daemon may start while Kubernetes is away."""
+"""Key of the note with the last inventory, for a start while Kubernetes is unreachable."""
 
 NODES = "/api/v1/nodes"
 
 
 class KubeInventory(Struct, frozen=True, omit_defaults=True):
-    """Nodes with GPUs, and which of them each pool has, where some have not all."""
+    """Nodes with GPUs, and the nodes of each pool if pools are limited to nodes."""
 
     gpus: Nodes
     areas: dict[str, tuple[str, ...]] = {}
     out: dict[str, str] = {}
-    """Why no job starts there, by node, where none does."""
+    """Reason by node, for nodes on which no job starts."""
     away: tuple[str, str] = ("", "")
-    """Why Kubernetes could not be asked, so that this is what it said last; and the mend."""
+    """Reason and fix if Kubernetes was unreachable and this is the stored inventory."""
 
 
 def find(config: KubeConfig, pools: Iterable[str], journal: Journal) -> KubeInventory:
-    """Ask Kubernetes; where it is away, what it said last counts. Waits for the answer.
+    """Query Kubernetes, or use the stored inventory if it is unreachable. Blocks.
 
-    In front of Kueue nothing is asked: it places jobs. Raises UserError where nothing is known of
-    the cluster, or a pool has no node.
+    With Kueue the inventory is empty, because Kueue places jobs. Raises UserError if there is
+    no inventory or a pool has no node.
     """
     if config.kueue:
         return KubeInventory(())
-    with ThreadPoolExecutor(1) as aside:  # this thread's loop, if it has one, cannot wait
+    with ThreadPoolExecutor(1) as aside:  # the calling thread may already run an event loop
         try:
             nodes = aside.submit(asyncio.run, _ask(config)).result()
         except KubeError as error:
@@ -66,20 +66,20 @@ async def _ask(config: KubeConfig) -> list[KubeNode]:
     except (KubeExpiredError, KubeRefusedError) as error:
         raise KubeError(str(error)) from None
     except DecodeError as error:
-        why = f"of its nodes the API server says what is not understood: {error}"
-        raise KubeError(why, "report it with the version of Kubernetes") from None
+        why = f"cannot parse the API server's nodes: {error}"
+        raise KubeError(why, "report this with the version of Kubernetes") from None
     finally:
         await kube.close()
     return found
 
 
 def found_in(nodes: Sequence[KubeNode], config: KubeConfig, pools: Sequence[str]) -> KubeInventory:
-    """The nodes with GPUs that are pools'. Raises UserError where a pool has none."""
+    """Return the nodes with GPUs by pool. Raises UserError if a pool has none."""
     gpus = {node.metadata.name: node.gpus(config.gpu) for node in nodes}
     there = [node for node in nodes if gpus[node.metadata.name]]
     if not there:
         raise UserError(
-            f"backend.gpu: no node of Kubernetes has {config.gpu}; see: kubectl describe nodes"
+            f"backend.gpu: no node in Kubernetes has {config.gpu}; run kubectl describe nodes"
         )
     areas = {}
     for pool in pools:
@@ -89,8 +89,8 @@ def found_in(nodes: Sequence[KubeNode], config: KubeConfig, pools: Sequence[str]
         if not areas[pool]:
             asked = ", ".join(f"{key}={value}" for key, value in wanted)
             raise UserError(
-                f"backend.nodes: no node with GPUs bears pool {pool}'s labels {asked}; "
-                f"see: kubectl get nodes -l {asked.replace(', ', ',')}"
+                f"backend.nodes: no node with GPUs has the labels {asked} of pool {pool}; "
+                f"run kubectl get nodes -l {asked.replace(', ', ',')}"
             )
     used = {node for area in areas.values() for node in area}
     against = {node.metadata.name: node.against(config.tolerations) for node in there}

@@ -1,4 +1,4 @@
-"""In front of Kueue: what is released waits there, and its queues lend what is foreseen as idle."""
+"""Kueue integration: hand jobs to Kueue, and set its queues' limits from forecasts."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sia.state.state import PoolState
 GROUP = "/apis/kueue.x-k8s.io"
 
 EVERY = 15.0
-"""Seconds from one look at what is foreseen to the next: forecasts come each five minutes."""
+"""Seconds between updates; forecasts change every five minutes."""
 
 AGAIN = 300.0
-"""Seconds after which a queue is looked at although nothing has changed here: others edit it."""
+"""Seconds after which a queue is checked even without changes: others may edit it."""
 
-QUEUES = "make it, or name the pool's in backend.cluster_queues"
-WHOLE = "let its nominalQuota be a whole number of GPUs"
-COHORT = "only queues of a cohort lend: give it spec.cohortName (spec.cohort before v1beta2)"
+QUEUES = "create it, or set the pool's queue in backend.cluster_queues"
+WHOLE = "set its nominalQuota to a whole number of GPUs"
+COHORT = "only queues of a cohort lend: set spec.cohortName (spec.cohort before v1beta2)"
 
 
 class _Version(Struct, frozen=True):
@@ -38,13 +38,13 @@ class _Group(Struct, frozen=True, rename="camel"):
 
 
 class Workload(Struct, frozen=True):
-    """What Kueue makes of a Job."""
+    """Kueue's object for a Job."""
 
     metadata: Meta
 
 
 class Resource(Struct, frozen=True, rename="camel"):
-    """What a queue has of a resource in a flavor: quantities are text or numbers."""
+    """Quotas of a resource in a flavor; quantities are text or numbers."""
 
     name: str
     nominal_quota: Any = 0
@@ -53,20 +53,20 @@ class Resource(Struct, frozen=True, rename="camel"):
 
 
 class Flavor(Struct, frozen=True):
-    """A kind of nodes."""
+    """A resource flavor of a queue."""
 
     name: str
     resources: list[Resource] = []
 
 
 class ResourceGroup(Struct, frozen=True):
-    """Flavors that are alternatives."""
+    """Alternative flavors."""
 
     flavors: list[Flavor] = []
 
 
 class QueueSpec(Struct, frozen=True, rename="camel"):
-    """What a ClusterQueue is to be."""
+    """Spec of a ClusterQueue."""
 
     resource_groups: list[ResourceGroup] = []
     cohort: str = ""
@@ -74,22 +74,22 @@ class QueueSpec(Struct, frozen=True, rename="camel"):
 
 
 class ClusterQueue(Struct, frozen=True):
-    """A ClusterQueue, in each of the shapes of v1beta1 and v1beta2."""
+    """A ClusterQueue of v1beta1 or v1beta2."""
 
     metadata: Meta
     spec: QueueSpec = QueueSpec()
 
 
 async def version_of(kube: Kube) -> str:
-    """The version of Kueue's API that its server prefers. Raises KubeError, KubeRefusedError."""
+    """Return Kueue's preferred API version. Raises KubeError or KubeRefusedError."""
     found = (await kube.get(GROUP, _Group)).preferred_version.version
     if not found.isalnum():
-        raise KubeError("Kueue says no version of its API", "report it with Kueue's version")
+        raise KubeError("Kueue reports no API version", "report this with Kueue's version")
     return found
 
 
 async def deactivate(kube: Kube, ref: Ref) -> bool:
-    """Have Kueue end a Job, and not admit it again; False where it knows of none yet."""
+    """Deactivate a Job's workload, so that Kueue evicts it; False if there is none yet."""
     path = f"{GROUP}/{await version_of(kube)}/namespaces/{ref.namespace}/workloads"
     known: list[Raw] = []
     try:
@@ -104,10 +104,10 @@ async def deactivate(kube: Kube, ref: Ref) -> bool:
 
 
 def limits_of(pool: PoolState) -> tuple[int, int | None]:
-    """What a pool's queue may lend and borrow, in GPUs; None for no bound.
+    """Return a pool's lending and borrowing limits in GPUs; None: no limit.
 
-    It lends what it lends already, and of what is unused all but the reservation of SIA §5.2: what
-    its waiting and foreseen jobs will ask for, over the window in which that is most.
+    A pool lends what it lends already, and its idle GPUs without the reservation of SIA §5.2:
+    the largest demand of pending and forecast jobs over all windows.
     """
     if not pool.group.lending:
         return 0, 0
@@ -120,9 +120,9 @@ def limits_of(pool: PoolState) -> tuple[int, int | None]:
 def steps_of(
     queue: ClusterQueue, gpu: str, lend: int, borrow: int | None
 ) -> list[Mapping[str, Any]]:
-    """What is to change in a queue, as JSON Patch; nothing where it says so already.
+    """Return the JSON Patch that sets a queue's limits; empty if they are set already.
 
-    Of several flavors, what is not lent is kept in the first ones, which jobs are given first.
+    With several flavors, GPUs that are not lent are kept in the first ones, which Kueue uses first.
     """
     found: list[Mapping[str, Any]] = []
     places = list(_places(queue, gpu))
@@ -139,7 +139,7 @@ def steps_of(
             continue
         if own.borrowing_limit is None or quantity(own.borrowing_limit) != borrow:
             found.append({"op": "add", "path": f"{path}/borrowingLimit", "value": str(borrow)})
-        borrow = 0  # what is borrowed is borrowed in the first
+        borrow = 0  # borrow only in the first flavor
     if not found:
         return []
     same = {"op": "test", "path": "/metadata/resourceVersion"}
@@ -160,20 +160,20 @@ def _places(queue: ClusterQueue, gpu: str) -> Iterator[tuple[str, Resource]]:
 
 
 class QueueLimits:
-    """Says to the pools' ClusterQueues what they may lend and borrow.
+    """Sets the lending and borrowing limits of the pools' ClusterQueues.
 
     Attributes:
-        trouble: Why that cannot be said, and the mend; empty where it can.
+        trouble: Reason and fix if a queue cannot be updated; else empty.
     """
 
     def __init__(self, config: KubeConfig, kube: Kube, house: BackendContext) -> None:
-        """Nothing is said yet."""
+        """Create the updater; `run` starts it."""
         self._config, self._kube, self._house = config, kube, house
         self._said: dict[str, tuple[int, int | None, float]] = {}
         self.trouble = "", ""
 
     async def run(self, changed: asyncio.Event) -> None:
-        """Say it now and then, for good."""
+        """Update the limits periodically until cancelled."""
         while True:
             before = self.trouble
             try:
@@ -182,7 +182,7 @@ class QueueLimits:
             except KubeError as error:
                 self.trouble = error.why, error.mend
             except (KubeRefusedError, KubeExpiredError) as error:
-                self.trouble = f"Kueue: {error}", "install Kueue, or leave backend.kueue out"
+                self.trouble = f"Kueue: {error}", "install Kueue, or remove backend.kueue"
             if self.trouble != before:
                 changed.set()
             await asyncio.sleep(min(EVERY, 20 * self._config.poll))
@@ -205,7 +205,7 @@ class QueueLimits:
                 self._said[pool] = (*limits, now)
 
     async def _say(self, path: str, pool: str, lend: int, borrow: int | None) -> bool:
-        """Have a queue lend and borrow so much; whether it does."""
+        """Set a queue's limits; return whether they are set."""
         name = self._config.cluster_queue_of(pool)
         try:
             queue = await self._kube.get(f"{path}/{name}", ClusterQueue)
@@ -216,7 +216,7 @@ class QueueLimits:
             steps: Sequence[Any] = steps_of(queue, self._config.gpu, lend, borrow)
             if steps:
                 await self._kube.patch(f"{path}/{name}", steps, ClusterQueue, STEPS)
-        except KubeRefusedError as error:  # somebody else has changed it, or it is not there
+        except KubeRefusedError as error:  # changed by someone else, or missing
             self.trouble = f"ClusterQueue {name} of pool {pool}: {error}", QUEUES
             return False
         return True
@@ -228,10 +228,12 @@ class QueueLimits:
         own = [each.nominal_quota for _, each in _places(queue, self._config.gpu)]
         odd = [str(each) for each in own if quantity(each) is None]
         if odd:
-            return f"ClusterQueue {name} has a nominalQuota of {plain(odd[0], 40)!r}", WHOLE
+            return f"ClusterQueue {name} has the nominalQuota {plain(odd[0], 40)!r}", WHOLE
         nominal = sum(quantity(each) or 0 for each in own)
         known = self._house.book().pools.get(pool)
         if known is not None and known.quota != nominal:
-            mend = f"let its nominalQuota of {self._config.gpu} and the pool's quota be the same"
+            mend = (
+                f"set its nominalQuota of {self._config.gpu} and the pool's quota to the same value"
+            )
             return f"ClusterQueue {name} has {nominal} GPUs, pool {pool} {known.quota}", mend
         return "", ""

@@ -1,4 +1,4 @@
-"""Who acts in a cluster, where no PostgreSQL decides that: whoever holds a Lease there."""
+"""Leader election by a Lease in Kubernetes, for journals without a lease in PostgreSQL."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from daemon.backends.kube.schema import Meta
 from daemon.runtime.fence import Fence
 
 LASTS = 15
-"""Seconds for which a holder that says nothing is still believed, as Kubernetes' own parts do."""
+"""Lease duration in seconds, as in Kubernetes' own components."""
 
 RENEW = 4.0
-"""Seconds from one renewal to the next: one that hangs may be followed by another in time."""
+"""Seconds between renewals: a second one fits in if the first hangs."""
 
 TIMEOUT = 2.0
-"""Seconds for each of the two requests of a renewal: the next one still comes before the margin."""
+"""Timeout in seconds of each of a renewal's two requests, so that a retry fits in."""
 
 RETRY = 1.0
-"""Seconds until it is tried again where the API server did not do it."""
+"""Seconds until a failed renewal is retried."""
 
 MARGIN = 5.0
-"""Seconds before its end at which the holder sends no more writes: each is given up before."""
+"""Seconds before expiry at which the holder stops writing; longer than any write's timeout."""
 
 OTHER = (
-    "let one daemon alone act in a cluster; if that one is gone, this one follows by itself in "
+    "run only one daemon in a cluster; if the other one has stopped, this one takes over within "
     f"{LASTS} s"
 )
 
 
 class LeaseSpec(Struct, frozen=True, rename="camel"):
-    """What a Lease says."""
+    """Spec of a Lease."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -62,21 +62,22 @@ class KubeLease(Struct, frozen=True):
 
 
 class KubeFence:
-    """A fence that holds while the Lease is this daemon's, and the journal's own fence does.
+    """A fence that holds while this daemon has the Lease and the journal's fence holds.
 
-    Clocks of other machines do not count: a Lease is over when it was let go, or when nobody was
-    seen to renew it for as long as it lasts. That its holder has this daemon's name tells nothing:
-    a journal that was put back has the name of the one that it is a copy of, which may live.
+    Other machines' clocks are not trusted: a Lease has expired when it was released, or when no
+    renewal was observed for its duration. The holder's name is no proof of ownership: a journal
+    restored from a backup has the name of the original, which may still run.
 
     Attributes:
-        epoch: The journal's.
-        trouble: Why this daemon may not act, and the mend; empty where it may.
+        epoch: Epoch of the journal.
+        trouble: Reason and fix if this daemon is not the leader; else empty.
     """
 
     def __init__(self, config: KubeConfig, kube: Kube, under: Fence, name: str) -> None:
-        """Nobody's yet; `name` is what daemons on this journal are called.
+        """Create a fence without the Lease; `name` is the name of daemons on this journal.
 
-        `kube` is its own alone: it does not rest where others are asked to, and is closed with it.
+        `kube` must not be shared, so that it is never delayed by Retry-After; it is closed with
+        the fence.
         """
         self._kube, self._under = kube, under
         self._leases = f"/apis/coordination.k8s.io/v1/namespaces/{config.home}/leases"
@@ -89,11 +90,11 @@ class KubeFence:
         self.trouble = "", ""
 
     def holds(self) -> bool:
-        """Whether no other daemon can act in the cluster. Any thread, no waiting."""
+        """Return whether this daemon is the only one that can act. Any thread, does not block."""
         return monotonic() < self._until - MARGIN and self._under.holds()
 
     async def run(self, changed: Callable[[], None]) -> None:
-        """Have it, and keep it, for good; `changed` hears when this daemon may act, or no more."""
+        """Acquire and renew the Lease until cancelled; call `changed` when leadership changes."""
         while True:
             before, wait = (self.trouble, self.holds()), RETRY
             try:
@@ -102,14 +103,14 @@ class KubeFence:
             except KubeError as error:
                 self.trouble = error.why, error.mend
             except KubeRefusedError as error:
-                mend = f"make the namespace {self._home}, or name another one in backend.home"
-                self.trouble = f"its Lease is refused: {error}", mend
+                mend = f"create namespace {self._home}, or set another one in backend.home"
+                self.trouble = f"the Lease was refused: {error}", mend
             if (self.trouble, self.holds()) != before:
                 changed()
             await asyncio.sleep(wait)
 
     async def close(self) -> None:
-        """Let another daemon have it at once. Failing that, it waits."""
+        """Release the Lease, so that a standby takes over at once instead of at its expiry."""
         await self._let_go()
         await self._kube.close()
 
@@ -147,7 +148,7 @@ class KubeFence:
         self.trouble = "", ""
 
     def _may_take(self, lease: KubeLease, now: float) -> bool:
-        """Whether it is nobody's, or this daemon's own; says whose it is if not."""
+        """Return whether the Lease is free or this daemon's; otherwise record the holder."""
         holder = lease.spec.holder_identity or ""
         if holder in ("", self._me):
             return True
@@ -159,7 +160,7 @@ class KubeFence:
             return True
         self._until = float("-inf")
         self.trouble = (
-            f"another daemon acts here: {plain(holder, 100)}, by Lease {self._home}/{self._lease}",
+            f"the leader is another daemon: {plain(holder)} (Lease {self._home}/{self._lease})",
             OTHER,
         )
         return False
@@ -169,7 +170,7 @@ class KubeFence:
         await self._kube.patch(f"{self._leases}/{self._lease}", body, KubeLease)
 
     def _body(self, meta: dict[str, Any], turns: int) -> dict[str, Any]:
-        kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "KubeLease"}
+        kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
         return {**kind, "metadata": meta, "spec": self._spec(turns)}
 
     def _spec(self, turns: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is sent to Kubernetes: Jobs that are made, released, ended."""
+"""Manifests and patches that create, release and end Jobs."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from daemon.model.outputs import StartEffect
 KubeManifest = dict[str, Any]
 
 GRACE = 60
-"""Seconds that Kubernetes' own limit is longer: the daemon ends jobs at the second, says why."""
+"""Seconds added to Kubernetes' deadline: the daemon ends jobs to the second, with a reason."""
 
 ALONE = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-"""What no job needs is not given: the baseline of Pod Security admits such pods."""
+"""Restricted security context, which the restricted level of Pod Security admits."""
 
 
 def split(order: StartEffect) -> tuple[int, int]:
-    """Pods, and GPUs of each: as many on a node as were decided there."""
+    """Return the number of pods, and GPUs per pod, that match the placement."""
     spec = order.spec
     counts = [len(gpus) for _, gpus in order.nodes]
-    if not counts:  # where Kueue places it
+    if not counts:  # placed by Kueue
         pods = spec.nodes or 1
         return pods, spec.gpus // pods
     each = gcd(*counts)
@@ -51,7 +51,7 @@ def split(order: StartEffect) -> tuple[int, int]:
 
 
 def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> KubeManifest:
-    """The Job of an attempt, suspended."""
+    """Return the suspended Job of an attempt."""
     spec, (pods, gpus) = order.spec, split(order)
     labels = {"app.kubernetes.io/managed-by": "sia"}
     if config.namespace:
@@ -72,7 +72,7 @@ def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> KubeManifest
         body["activeDeadlineSeconds"] = ceil(spec.time_limit) + GRACE
     return {
         "apiVersion": "batch/v1",
-        "kind": "KubeJob",
+        "kind": "Job",
         "metadata": {
             "name": name_of(daemon, spec.id, order.attempt),
             "namespace": config.namespace_of(spec.pool),
@@ -102,7 +102,7 @@ def _pod(config: KubeConfig, spec: JobSpec, pods: int, gpus: int) -> KubeManifes
         "automountServiceAccountToken": False,
         "containers": [container],
     }
-    if config.kueue:  # which changes no more of it than its flavors say
+    if config.kueue:  # Kueue changes only what its flavors define
         body["tolerations"] = _tolerations([], config.tolerations)
     if pods > 1 and spec.nodes == pods:
         body["topologySpreadConstraints"] = [
@@ -118,7 +118,7 @@ def _pod(config: KubeConfig, spec: JobSpec, pods: int, gpus: int) -> KubeManifes
 
 
 def _as_it_is(word: str) -> str:
-    """A word in which Kubernetes finds nothing to put in: it takes `$(X)` for a variable."""
+    """Escape a word: Kubernetes expands `$(X)`."""
     return word.replace("$", "$$")
 
 
@@ -130,7 +130,7 @@ def release(
     hosts: Sequence[str],
     seal: str,
 ) -> KubeManifest:
-    """Have a Job run on those nodes, if it is still as it was seen: all by one request."""
+    """Return the patch that releases a Job to nodes, if it is unchanged, in one request."""
     spec, notes = job.spec.template.spec, {**_notes(daemon, order), RELEASED: seal}
     again = bool(job.metadata.note(ATTEMPT))
     pod: KubeManifest = {"tolerations": _tolerations(spec.tolerations or [], config.tolerations)}
@@ -146,16 +146,16 @@ def release(
 
 
 def to_kueue(daemon: str, order: StartEffect, job: KubeJob) -> KubeManifest:
-    """Have Kueue look at a Job, if it is still as it was seen."""
+    """Return the patch that hands a Job to Kueue, if it is unchanged."""
     others = ",".join(gate for gate in job.gates if gate != GATE_OWN)
     notes: dict[str, str | None] = {**_notes(daemon, order), GATE: others or None}
     return {"metadata": {"resourceVersion": job.metadata.resource_version, "annotations": notes}}
 
 
 def is_marked(config: KubeConfig, daemon: str, order: StartEffect, job: KubeJob) -> bool:
-    """Whether a Job says that this attempt of this job was released by this daemon.
+    """Return whether a Job is marked as released by this daemon for this attempt.
 
-    Who may write to a Job may say so, too, and copies of others say what those did.
+    Anyone with write access can set the mark, and copies of a Job inherit it.
     """
     own = _notes(daemon, order)
     gone = config.kueue and GATE_OWN in job.gates
@@ -163,7 +163,7 @@ def is_marked(config: KubeConfig, daemon: str, order: StartEffect, job: KubeJob)
 
 
 def is_bound(spec: PodSpec, hosts: Sequence[str]) -> bool:
-    """Whether pods of that kind can be on these nodes alone."""
+    """Return whether pods of this template can only run on these hosts."""
     if len(hosts) == 1:
         return (spec.node_selector or {}).get(HOSTNAME) == hosts[0]
     node = (spec.affinity or {}).get("nodeAffinity") or {}
@@ -174,7 +174,7 @@ def is_bound(spec: PodSpec, hosts: Sequence[str]) -> bool:
 
 
 def unstarted(job: KubeJob) -> KubeManifest:
-    """Forget that a suspended Job ran before: only then Kubernetes lets its nodes be changed."""
+    """Return the patch that resets startTime: only then the Job's nodes can be changed."""
     return {
         "metadata": {"resourceVersion": job.metadata.resource_version},
         "status": {"startTime": None},
@@ -182,7 +182,7 @@ def unstarted(job: KubeJob) -> KubeManifest:
 
 
 def narrowed(job: KubeJob, pods: int) -> KubeManifest:
-    """Have a Job run so many pods at a time, and no more in all where the daemon has made it."""
+    """Return the patch that limits the pods of a Job, in total if the daemon created it."""
     whole = {"completions": pods} if job.metadata.note(ORDER) else {}
     return {
         "metadata": {"resourceVersion": job.metadata.resource_version},
@@ -191,7 +191,7 @@ def narrowed(job: KubeJob, pods: int) -> KubeManifest:
 
 
 def suspend(job: KubeJob, over: str = "") -> KubeManifest:
-    """Have a Job leave its nodes; with `over` for good, and why."""
+    """Return the patch that suspends a Job; `over` records why it ended for good."""
     notes = {"annotations": {OVER: over}} if over else {}
     return {
         "metadata": {"resourceVersion": job.metadata.resource_version, **notes},
@@ -209,7 +209,7 @@ def _tolerations(there: Sequence[KubeManifest], keys: Sequence[str]) -> list[Kub
 
 
 def _only(affinity: Mapping[str, Any], hosts: Sequence[str], *, again: bool) -> KubeManifest:
-    """What was required of nodes, and that they are these; `again`: what is ours goes first."""
+    """Return the node affinity restricted to hosts; `again` removes an earlier restriction."""
     node = affinity.get("nodeAffinity") or {}
     required = node.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = required.get("nodeSelectorTerms") or [{}]

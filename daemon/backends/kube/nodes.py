@@ -1,4 +1,4 @@
-"""Nodes of Kubernetes: not ready, cordoned, tainted, or with fewer GPUs than at the start."""
+"""Watch nodes: not ready, cordoned, tainted, or with fewer GPUs than at the start."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from daemon.model.inputs import NodeDown, NodeUp
 from sia.model import Nodes as Gpus
 from sia.wording import counted
 
-RESTART = "restart the daemon, for seconds: jobs go on, and those that wait may start there"
+RESTART = "restart the daemon to use them; running jobs continue"
 
-NO_NODE = "Kubernetes has no such node any more"
+NO_NODE = "no longer in Kubernetes"
 
 
 class KubeNodeWatch:
-    """Says of each node whether jobs start there.
+    """Reports for each node whether jobs can start there.
 
     Attributes:
-        mirror: The nodes as they are; None where Kueue places jobs.
-        news: Whether one has changed since the last look.
-        unused: Which came since the start, and the mend; empty where none did.
+        mirror: Cache of the nodes; None if Kueue places jobs.
+        news: Whether a node has changed since the last check.
+        unused: Nodes added since the start, and the fix; else empty.
     """
 
     def __init__(self, config: KubeConfig, house: BackendContext, found: KubeInventory) -> None:
-        """Of those that were found at the start."""
+        """Watch the nodes of the inventory."""
         self._config, self._house = config, house
         self._gpus = {name: len(gpus) for name, gpus in found.gpus}
         self._areas = found.areas
@@ -40,12 +40,12 @@ class KubeNodeWatch:
         self.unused = "", ""
 
     def host(self, node: str) -> str:
-        """What a node's label says by which jobs are sent there."""
+        """Return the value of a node's hostname label."""
         known = None if self.mirror is None else self.mirror.objects.get(node)
         return node if known is None else known.hostname
 
     def sent(self, places: Gpus, spec: PodSpec) -> bool:
-        """Whether pods of that kind go nowhere else, as far as these nodes are known."""
+        """Return whether pods of this template can only run on these nodes, as far as known."""
         known = {} if self.mirror is None else self.mirror.objects
         if not places or any(name not in known for name, _ in places):
             return True
@@ -53,11 +53,11 @@ class KubeNodeWatch:
 
     @property
     def most(self) -> int:
-        """GPUs of the largest node; 0 where Kueue places jobs."""
+        """GPUs of the largest node; 0 if Kueue places jobs."""
         return max(self._gpus.values(), default=0)
 
     def fits(self, pool: str, selector: dict[str, str]) -> bool:
-        """Whether each node that the pool's jobs may be on bears these labels."""
+        """Return whether a node selector matches all nodes that the pool's jobs may use."""
         if self.mirror is None:
             return True
         pools = self._house.book().pools
@@ -72,21 +72,21 @@ class KubeNodeWatch:
         )
 
     def lost(self, places: Gpus, *, begun: bool) -> str:
-        """Why what ran there may run no more, or what is to begin there cannot; nothing if not."""
+        """Return why the attempt on these nodes is lost or cannot begin, or ""."""
         if self.mirror is None or not self.mirror.synced:
             return ""
         for name, _ in places:
             node = self.mirror.objects.get(name)
             if node is None:
-                return f"node {name} is not in Kubernetes any more"
+                return f"node {name} is no longer in Kubernetes"
             if not node.ready:
-                return f"node {name} is not ready, and nothing of the job is left there"
+                return f"node {name} is not ready, and the job has no pods left there"
             if not begun and (why := self._against(name)):
-                return f"node {name} is {why}, and nothing of the job has begun there"
+                return f"node {name} is {why}, and the job has no running pods there"
         return ""
 
     def look(self, runs: Iterable[KubeAttempt]) -> None:
-        """Say what has changed; what is on a node that is lost is looked at again."""
+        """Report changed nodes, and schedule a check of attempts on lost nodes."""
         if self.mirror is None or not self.mirror.synced or not self.news:
             return
         self.news = False
@@ -104,30 +104,30 @@ class KubeNodeWatch:
         self._tell_of_others()
 
     def _against(self, name: str) -> str:
-        """Why no job starts on a node; nothing where jobs do."""
-        assert self.mirror is not None, "it was looked at"
+        """Return why no job starts on a node, or ""."""
+        assert self.mirror is not None, "checked by the caller"
         node, gpus = self.mirror.objects.get(name), self._gpus.get(name, 0)
         if node is None:
             return NO_NODE
         there = node.gpus(self._config.gpu)
         if there < gpus:
-            return f"Kubernetes counts {there} GPUs on it, and it had {gpus}"
+            return f"Kubernetes reports {there} GPUs instead of {gpus}"
         return node.against(self._config.tolerations)
 
     def _tell_of_others(self) -> None:
-        """Say which nodes, or GPUs of one, came since the start: they are not used yet."""
-        assert self.mirror is not None, "it was looked at"
+        """Record nodes and GPUs that were added after the start and are not used yet."""
+        assert self.mirror is not None, "checked by the caller"
         more = sorted(
             name
             for name, node in self.mirror.objects.items()
             if node.gpus(self._config.gpu) > self._gpus.get(name, 0) and self._is_pools(node)
         )
         some = ", ".join(more[:8])
-        why = f"Kubernetes has GPUs on {counted(len(more), 'node')} that came after the start"
+        why = f"not in use: {counted(len(more), 'node')} added after the daemon's start"
         self.unused = (f"{why}: {some}", RESTART) if more else ("", "")
 
     def _is_pools(self, node: KubeNode) -> bool:
-        """Whether it is one of any pool's, as `kube_found` has it."""
+        """Return whether a node belongs to a pool, as in the inventory."""
         labels = (node.metadata.labels or {}).items()
         wanted = (self._config.nodes.get(pool, {}) for pool in self._house.book().pools)
         return any(each.items() <= labels for each in wanted)

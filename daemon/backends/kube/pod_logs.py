@@ -1,9 +1,8 @@
-"""What the pods of a job wrote, as Kubernetes keeps it: asked for piece by piece.
+"""Read the output of a job's pods from Kubernetes, piece by piece.
 
-Kubernetes knows no offsets: a piece is had by reading from the beginning. So there is a bound, more
-is read than was asked for, what was read last is kept for a while, and who asks for the end of a
-log is answered by one look for all of them. A kubelet may take as long as it likes: nobody waits
-for it longer than a moment.
+The API has no offsets, so a piece is read from the start of the log. Therefore the size is limited,
+reads go ahead of the request, the last reads are cached, and one request for the end of a log
+serves all clients. A kubelet may be slow; clients wait at most `WAIT` seconds for it.
 """
 
 from __future__ import annotations
@@ -25,49 +24,49 @@ from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS
 
 MOST = 16 * 2**20
-"""Bytes of a log that are read to come to a piece: a kubelet begins another file after 10 MiB."""
+"""Maximum bytes read for a piece; kubelets rotate logs at 10 MiB by default."""
 
 AHEAD = 2**20
-"""Bytes that are read beyond the beginning of a piece, or as many as are before it: all of a log is
-had by reading twice as much, however many pieces that are."""
+"""Bytes to read ahead of a piece, or as many as precede it. Reading a whole log in pieces then
+reads at most twice its size."""
 
 READ = 2**19
-"""Bytes a second that are read of a log that goes on, for all who follow it: it is looked at the
-less often the longer it is."""
+"""Bytes per second read from a growing log for all its followers: the longer the log, the less
+often it is read."""
 
 KEPT = 4
-"""Logs of which what was read last is kept: half of `MOST` each, at most."""
+"""Number of logs whose last read is cached, at most half of `MOST` bytes each."""
 
 LINE = 64
-"""Bytes of a line, as few as there are in most logs: so many lines are read for the last bytes."""
+"""Assumed minimum bytes of a line, to convert bytes from the end to lines."""
 
 LINES = 200
-"""Lines that are read for them at least: a page's worth."""
+"""Minimum lines read for the end of a log: enough for a page."""
 
 ENDS = 64
-"""Ends of logs that are kept, of 256 KiB at most."""
+"""Number of cached log ends, at most 256 KiB each."""
 
 REST = 20
-"""An end is kept so many times as long as it took to read, as `sia.js` asks for pages."""
+"""Lifetime of a cached end as a multiple of its read time, like REST in `sia.js`."""
 
 LONGEST = 60.0
-"""Seconds for which it is kept at most."""
+"""Maximum lifetime of a cached end in seconds."""
 
 WAIT = 1.0
-"""Seconds for which somebody waits: for the turn, and for the end of a log. Pages wait for it."""
+"""Maximum seconds a client waits, for a slot or for the end of a log; pages wait for this."""
 
 TIMEOUT = 10.0
-"""Seconds for all requests that one look takes."""
+"""Seconds for all requests of one read."""
 
 AT_ONCE = 2
-"""Looks at a time: they are read whole, and the kubelet's disk has other work."""
+"""Concurrent reads: they are held in memory, and load the kubelet's disk."""
 
-BUSY = "others' logs are being read, and these take long"
-SLOW = "Kubernetes has not said yet what it wrote"
-AGAIN = "ask again; kubectl logs says the same, and waits longer"
+BUSY = "too many slow logs are being read"
+SLOW = "Kubernetes has not returned the log yet"
+AGAIN = "try again, or use kubectl logs, which waits longer"
 
 LogKey = tuple[str, int, bool]
-"""A job, an attempt of it, and whether that is over: what it had written before is not all."""
+"""Job id, attempt number, and whether it has ended: earlier reads may be incomplete."""
 
 
 K = TypeVar("K")
@@ -75,16 +74,16 @@ V = TypeVar("V")
 
 
 class Read(NamedTuple):
-    """What was read last of a log: bytes from `after` on; `whole` if it has no more so far."""
+    """The last read of a log: bytes from `after`; `whole` if the log had no more."""
 
     after: int
     data: bytes
     whole: bool
     until: float
-    """By the loop's clock, until when nobody looks for more."""
+    """Loop time until which the read counts as current."""
 
     def piece(self, asked: LogRequest, now: float) -> LogChunk | None:
-        """What is asked for, if it is in it."""
+        """Return the requested piece if it is in this read."""
         begin = asked.after - self.after
         known = self.whole and now < self.until
         if begin < 0 or begin + (0 if known else asked.most) > len(self.data):
@@ -93,25 +92,25 @@ class Read(NamedTuple):
 
 
 class LogTail:
-    """A look at the end of a log, which may be under way.
+    """A read of the end of a log, possibly in progress.
 
     Attributes:
-        until: By the loop's clock, until when what it found is told; it may be under way.
+        until: Loop time until which the result is reused.
     """
 
     task: asyncio.Task[bytes | None]
     until = 0.0
 
     def told(self, now: float) -> bool:
-        """Whether nobody is to look again."""
+        """Return whether the read is in progress or still current."""
         return not self.task.done() or now < self.until
 
 
 class Logs:
-    """Reads them."""
+    """Reads the output of pods."""
 
     def __init__(self, config: KubeConfig, name: str) -> None:
-        """For the daemon of that name; by a client of its own, so that nothing rests for it."""
+        """Create a reader with its own client, whose delays do not affect other requests."""
         self._config, self._name = config, name
         self._kube = Kube(config, tries=1, timeout=TIMEOUT)
         self._turn = asyncio.Semaphore(AT_ONCE)
@@ -120,7 +119,7 @@ class Logs:
         self._slow: OrderedDict[LogKey, float] = OrderedDict()
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Cancel reads and close the connections."""
         tasks = [end.task for end in self._ends.values()]
         for task in tasks:
             task.cancel()
@@ -128,11 +127,11 @@ class Logs:
         await self._kube.close()
 
     async def read(self, record: JobRecord, asked: LogRequest) -> LogChunk | None:
-        """A piece; None where there is nothing. Raises LogError where it cannot be had."""
+        """Return a piece, or None if there is no output. Raises LogError if unavailable."""
         if asked.stream != "stdout":
-            raise LogError("Kubernetes keeps what pods write as one", "ask for stdout")
+            raise LogError("Kubernetes stores stdout and stderr together", "use stdout")
         if asked.after > MOST:
-            raise LogError(f"it is more than {MOST >> 20} MiB", "see: kubectl logs")
+            raise LogError(f"the log exceeds {MOST >> 20} MiB", "use kubectl logs")
         over = asked.attempt != record.attempt or record.phase not in ON_GPUS
         key = (record.spec.id, asked.attempt, over)
         if asked.tail is not None:
@@ -145,7 +144,7 @@ class Logs:
         return found
 
     def _known(self, key: LogKey, asked: LogRequest) -> LogChunk | None:
-        """A piece of what was read before."""
+        """Return a piece from the cache."""
         read = self._reads.get(key)
         return None if read is None else read.piece(asked, asyncio.get_running_loop().time())
 
@@ -154,14 +153,14 @@ class Logs:
         said = await self._text(record, asked.attempt, {"limitBytes": str(most)})
         if said is None:
             return None
-        after = asked.after if asked.after <= len(said) else 0  # another file has begun
+        after = asked.after if asked.after <= len(said) else 0  # the log was rotated
         until = asyncio.get_running_loop().time() + len(said) / READ
         self._reads[key] = Read(after, said[after:], len(said) < most, until)
         _bound(self._reads, key, KEPT)
         return LogChunk(after, said[after : after + asked.most])
 
     async def _end(self, key: LogKey, record: JobRecord, asked: LogRequest) -> bytes | None:
-        """The last bytes, as one look finds them for all who ask meanwhile."""
+        """Return the end of a log; concurrent requests share one read."""
         lines = max(LINES, (asked.tail or 0) // LINE)
         end = self._ends.get((key, lines))
         if end is None or not end.told(asyncio.get_running_loop().time()):
@@ -175,14 +174,14 @@ class Logs:
         if not end.task.done() or end.task.cancelled():
             raise LogError(SLOW, AGAIN, WAIT)
         error = end.task.exception()
-        if isinstance(error, LogError):  # for each who asks one of their own
+        if isinstance(error, LogError):  # each client gets its own exception
             raise LogError(error.why, error.mend, error.again)
         return end.task.result()
 
     async def _last(
         self, end: LogTail, key: LogKey, record: JobRecord, asked: LogRequest, lines: int
     ) -> bytes | None:
-        """Of so many lines; of fewer where they are long: of too many bytes the first come."""
+        """Read the last lines; retry with fewer if they exceed the limit, which keeps the first."""
         async with self._look(key):
             now = asyncio.get_running_loop().time
             began = now()
@@ -198,9 +197,9 @@ class Logs:
 
     @asynccontextmanager
     async def _look(self, key: LogKey) -> AsyncIterator[None]:
-        """One's turn, if it comes soon. Raises LogError, whatever Kubernetes says.
+        """Wait for a slot. Raises LogError, also for errors of Kubernetes.
 
-        Whose log did not come in time is not asked for again at once: others' would wait for it.
+        A log that was slow is not read again for a while, so that others get the slot.
         """
         now = asyncio.get_running_loop().time
         if now() < self._slow.get(key, 0.0):
@@ -226,7 +225,7 @@ class Logs:
             self._turn.release()
 
     async def _text(self, record: JobRecord, attempt: int, query: dict[str, str]) -> bytes | None:
-        """What its first pod wrote; None where there is no such pod, or it has not begun."""
+        """Return the output of the first pod; None if it does not exist or has not started."""
         try:
             uid, space = await self._job(record, attempt)
             found = await pods_of(self._kube, space, uid) if uid else []
@@ -242,9 +241,9 @@ class Logs:
             return None
 
     async def _job(self, record: JobRecord, attempt: int) -> tuple[str, str]:
-        """The uid of an attempt's Job, and its namespace; nothing where it is gone."""
+        """Return uid and namespace of an attempt's Job; the uid is "" if it is gone."""
         spec = record.spec
-        if spec.origin:  # each attempt is the same Job, and has its pods taken away
+        if spec.origin:  # all attempts share one Job, and its earlier pods are deleted
             ref = Ref.of(spec.origin)
             return (ref.uid if attempt == record.attempt else "", ref.namespace)
         space = self._config.namespace_of(spec.pool)
@@ -254,19 +253,19 @@ class Logs:
 
 
 def _bound(kept: OrderedDict[K, V], key: K, most: int) -> V | None:
-    """Have that be the last that goes; returns what goes where there are too many."""
+    """Mark a key as most recently used; remove and return the oldest value above the limit."""
     kept.move_to_end(key)
     return kept.popitem(last=False)[1] if len(kept) > most else None
 
 
 def _index(pod: Pod) -> int:
-    """Its number among those of its Job; those without one are alike."""
+    """Return the completion index of a pod, 0 without one."""
     said = pod.metadata.note(INDEX)
     return int(said) if said.isascii() and said.isdecimal() and len(said) < 9 else 0
 
 
 def _container(pod: Pod, gpu: str) -> str:
-    """The one that people mean: as the pod says, or the first that has GPUs, or the first."""
+    """Return the main container: as annotated, else the first with GPUs, else the first."""
     named = [each.name for each in pod.spec.containers]
     meant = pod.metadata.note(MAIN)
     if meant in named:

@@ -1,8 +1,8 @@
-"""Jobs that this daemon has released in a life of which its journal, a backup's, knows nothing.
+"""Jobs that were released after the backup from which the journal was restored.
 
-They run, on GPUs that were theirs, and nobody here gives them any: they are held and left alone,
-until they are over. What says so is sealed, for anybody who may write to a Job may write its
-annotations.
+They run on GPUs of which the restored journal knows nothing. Their jobs are held, and the Jobs are
+ignored until they end. The release annotation carries an HMAC, because anyone with write access to
+a Job can write annotations.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from daemon.backends.kube.manifests import is_bound
 from daemon.backends.kube.schema import ATTEMPT, DAEMON, JOB, RELEASED, KubeJob
 
 KEY = "kube/key"
-"""The mark with what seals are made with. It is in the backup, as all marks are."""
+"""Key of the note with the HMAC key. Backups include it."""
 
 LEFT = "kube/left/"
-"""How marks begin that name a Job that is left alone."""
+"""Prefix of the notes that name an ignored Job."""
 
 SHOWN = 8
-"""Of them that are named."""
+"""Maximum number of such Jobs named in a message."""
 
 SECRET = 32
-"""Bytes: nobody guesses 256 bits."""
+"""Bytes of the HMAC key."""
 
 
 class ReleasedJobs:
-    """Which Jobs these are."""
+    """The Jobs released after the backup."""
 
     def __init__(self, notes: Notes, name: str, key: str, refs: dict[Ref, str]) -> None:
-        """Of the daemon of that name; `refs` are known, in words."""
+        """Create the set for the daemon of this name; `refs` maps Jobs to descriptions."""
         self._notes, self._name, self._refs = notes, name, refs
         self._key: Final = bytes.fromhex(key)
 
     @classmethod
     async def of(cls, notes: Notes, name: str, marks: dict[str, str]) -> ReleasedJobs:
-        """As the marks have it. Raises JournalError."""
+        """Load the set from notes. Raises JournalError."""
         key = marks.get(KEY)
         if key is None:
             key = secrets.token_hex(SECRET)
@@ -52,7 +52,7 @@ class ReleasedJobs:
         return cls(notes, name, key, refs)
 
     def seal(self, uid: str, attempt: int, hosts: Sequence[str]) -> str:
-        """What a Job bears that is released: for which attempt, and on which nodes."""
+        """Return the annotation of a release: HMAC of uid, attempt and hosts, then the hosts."""
         where = ",".join(sorted(hosts))
         said = f"{uid}\n{attempt}\n{where}".encode()
         return f"{hmac.digest(self._key, said, 'sha256').hex()} {where}"
@@ -61,7 +61,7 @@ class ReleasedJobs:
         return ref in self._refs
 
     def runs(self, job: KubeJob, job_id: str, attempt: int) -> bool:
-        """Whether a Job runs by no will of this life: released for that attempt, or a later one."""
+        """Return whether a Job runs because of a later release than the journal knows."""
         meta = job.metadata
         if job.suspended or (meta.note(DAEMON), meta.note(JOB)) != (self._name, job_id):
             return False
@@ -76,23 +76,23 @@ class ReleasedJobs:
 
     @property
     def trouble(self) -> tuple[str, str]:
-        """Which there are, and what to do; nothing where there are none."""
+        """Reason and fix if there are such Jobs; else empty."""
         if not self._refs:
             return "", ""
-        # A mark of an older daemon has no words.
+        # Notes of older daemons have no description.
         some = [
             plain(f"{ref.namespace}/{ref.name}" + (f" ({words})" if words != "1" else ""))
             for ref, words in sorted(self._refs.items())[:SHOWN]
         ]
         more = f" and {len(self._refs) - SHOWN} more" if len(self._refs) > SHOWN else ""
         why = (
-            "Jobs run that were released after this journal's backup; they are held here, and left "
-            f"alone: {', '.join(some)}{more}"
+            "Jobs are running that were released after this journal's backup; their jobs are held "
+            f"and the Jobs are ignored: {', '.join(some)}{more}"
         )
-        return why, "their GPUs count as free: drain their nodes until they are over"
+        return why, "their GPUs count as free: drain their nodes until the Jobs end"
 
     async def leave(self, ref: Ref, job: KubeJob, job_id: str) -> None:
-        """Have it be one of them, durably. Raises JournalError."""
+        """Add a Job durably. Raises JournalError."""
         if ref in self._refs:
             return
         words = f"{job_id} on {job.metadata.note(RELEASED).partition(' ')[2]}"
@@ -100,7 +100,7 @@ class ReleasedJobs:
         self._refs[ref] = words
 
     async def forget(self, ref: Ref) -> None:
-        """It is over, or waits again. Raises JournalError."""
+        """Remove a Job that has ended or is suspended. Raises JournalError."""
         if ref in self._refs:
             await self._notes.write({f"{LEFT}{ref}": None})
             del self._refs[ref]

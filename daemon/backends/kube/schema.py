@@ -1,6 +1,6 @@
-"""What the Kubernetes API says of Jobs, pods and nodes: as much of it as is needed here.
+"""Parts of the Kubernetes API's Jobs, pods and nodes that the daemon reads.
 
-What is not read is left alone. Names of fields are the API's, in Python's spelling.
+Unknown fields are ignored. Field names are the API's, in snake case.
 """
 
 from __future__ import annotations
@@ -14,79 +14,79 @@ import msgspec
 from msgspec import Struct
 
 PREFIX = "sia.internal"
-"""Whose labels and annotations are the daemon's: no such domain can be anybody's."""
+"""Prefix of the daemon's labels and annotations; `.internal` is reserved for private use."""
 
 POOL = f"{PREFIX}/pool"
-"""A label, which people write too: of which pool a Job is."""
+"""Label with the pool of a Job; users set it too."""
 
 DAEMON, JOB, ATTEMPT = f"{PREFIX}/daemon", f"{PREFIX}/job", f"{PREFIX}/attempt"
-"""Annotations: which daemon's job this is, which, and which attempt was released last."""
+"""Annotations: daemon, job id, and the attempt that was released last."""
 
 ORDER = f"{PREFIX}/order"
-"""An annotation: for which attempt the daemon has made this Job; adopted ones have none."""
+"""Annotation: attempt for which the daemon created the Job; adopted Jobs have none."""
 
 RELEASED = f"{PREFIX}/released"
-"""An annotation: to which nodes that attempt was released, and the daemon's seal of it."""
+"""Annotation: hosts of the release, and the daemon's HMAC over them."""
 
 OVER = f"{PREFIX}/over"
-"""An annotation: why an adopted Job was ended here; it is not taken over again."""
+"""Annotation: why an adopted Job was ended; it is not adopted again."""
 
 PRIORITY = f"{PREFIX}/priority"
-"""An annotation that people write: the job's priority."""
+"""Annotation set by users: priority of the job."""
 
 GATE = "kueue.x-k8s.io/admission-gated-by"
-"""An annotation: by whom a Job is kept from Kueue, with commas between."""
+"""Annotation: comma-separated gates that keep a Job from Kueue."""
 
 GATE_OWN = f"{PREFIX}/sia"
-"""What stands there where that is the daemon."""
+"""The daemon's gate."""
 
 QUEUE = "kueue.x-k8s.io/queue-name"
-"""The label that says in which LocalQueue a Job waits."""
+"""Label with the LocalQueue of a Job."""
 
 HOSTNAME = "kubernetes.io/hostname"
-"""The label by which a Job is sent to a node."""
+"""Label that identifies a node."""
 
 INDEX = "batch.kubernetes.io/job-completion-index"
-"""An annotation of pods: which of its Job's it is."""
+"""Annotation of pods: completion index."""
 
 MAIN = "kubectl.kubernetes.io/default-container"
-"""An annotation of pods: which of their containers people mean."""
+"""Annotation of pods: default container."""
 
 MAX_PODS = 100_000
-"""Of one Job: more make no sense on 2^31 GPUs, and products stay small."""
+"""Maximum pods of a Job; keeps products of untrusted numbers small."""
 
 MAX_DEVICES = 10**9 - 1
-"""In one quantity: no cluster has more, and products stay small."""
+"""Maximum of a quantity: more than any cluster has; keeps products small."""
 
 QUANTITY = re.compile(
     r"\+?(\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE]([+-]?\d{1,2})|([numkMGTPE]|[KMGTPE]i))?",
     re.ASCII,
 )
-"""What Kubernetes takes for one that is not negative, of lengths that cost nothing to read."""
+"""Non-negative Kubernetes quantities of limited length."""
 
 SUFFIXES = {"": Fraction(1), "k": Fraction(1000)}
 SUFFIXES |= {each: Fraction(1000) ** n for n, each in enumerate("MGTPE", 2)}
 SUFFIXES |= {f"{each}i": Fraction(1024) ** n for n, each in enumerate("KMGTPE", 1)}
 SUFFIXES |= {each: 1 / Fraction(1000) ** n for n, each in enumerate("mun", 1)}
-"""What they stand for."""
+"""Factors of the suffixes."""
 
 KubeName = Annotated[
     str, msgspec.Meta(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?(?!\n)$")
 ]
-"""As RFC 1123 has it, or nothing: no other name is to come into a path."""
+"""RFC 1123 name or empty: other names must not get into a path."""
 
 Uid = Annotated[str, msgspec.Meta(max_length=128, pattern=r"^[A-Za-z0-9-]*(?!\n)$")]
-"""Nothing that a label's selector could take for more."""
+"""Characters that are safe in a label selector."""
 
 
 class Owner(Struct, frozen=True):
-    """Whose an object says that it is."""
+    """Owner of an object."""
 
     uid: str = ""
 
 
 class Meta(Struct, frozen=True, rename="camel"):
-    """What each object has. Times are text, as the API writes them."""
+    """Metadata of an object. Times are text, as in the API."""
 
     name: KubeName
     namespace: KubeName = ""
@@ -100,25 +100,25 @@ class Meta(Struct, frozen=True, rename="camel"):
 
     @property
     def ref(self) -> str:
-        """Which object it is, and stays for good."""
+        """Permanent reference to the object."""
         return f"{self.namespace}/{self.name}@{self.uid}"
 
     def label(self, key: str) -> str:
-        """What that label says; nothing where there is none."""
+        """Return a label, or ""."""
         return (self.labels or {}).get(key, "")
 
     def note(self, key: str) -> str:
-        """What that annotation says; nothing where there is none."""
+        """Return an annotation, or ""."""
         return (self.annotations or {}).get(key, "")
 
     def owned_by(self, uid: str) -> bool | None:
-        """Whether it says that it is that object's; None where it says that it is nobody's."""
+        """Return whether the object has this owner; None if it has no owner."""
         owners = self.owner_references
         return any(owner.uid == uid for owner in owners) if owners else None
 
 
 class Condition(Struct, frozen=True):
-    """One of an object's conditions."""
+    """A condition of an object."""
 
     type: str
     status: str = ""
@@ -127,19 +127,19 @@ class Condition(Struct, frozen=True):
 
     @property
     def true(self) -> bool:
-        """Whether it is so."""
+        """Whether the status is True."""
         return self.status == "True"
 
 
 class Resources(Struct, frozen=True):
-    """What a container asks for: quantities are text or numbers."""
+    """Resources of a container; quantities are text or numbers."""
 
     limits: dict[str, Any] | None = None
     requests: dict[str, Any] | None = None
 
 
 class Container(Struct, frozen=True, rename="camel"):
-    """A container of a pod's template."""
+    """A container of a pod template."""
 
     name: str = ""
     resources: Resources | None = None
@@ -147,7 +147,7 @@ class Container(Struct, frozen=True, rename="camel"):
 
 
 class PodSpec(Struct, frozen=True, rename="camel"):
-    """A pod's template, or what a pod is to be."""
+    """Spec of a pod or pod template."""
 
     containers: list[Container] = []
     init_containers: list[Container] | None = None
@@ -161,13 +161,13 @@ class PodSpec(Struct, frozen=True, rename="camel"):
 
 
 class Template(Struct, frozen=True):
-    """What a Job makes pods of."""
+    """Pod template of a Job."""
 
     spec: PodSpec = PodSpec()
 
 
 class KubeJobSpec(Struct, frozen=True, rename="camel"):
-    """What a Job is to be."""
+    """Spec of a Job."""
 
     template: Template = Template()
     suspend: bool | None = None
@@ -178,7 +178,7 @@ class KubeJobSpec(Struct, frozen=True, rename="camel"):
 
 
 class KubeJobStatus(Struct, frozen=True, rename="camel"):
-    """What a Job is."""
+    """Status of a Job."""
 
     conditions: list[Condition] | None = None
     start_time: str | None = None
@@ -198,12 +198,12 @@ class KubeJob(Struct, frozen=True):
 
     @property
     def suspended(self) -> bool:
-        """Whether it waits to be released."""
+        """Whether the Job is suspended."""
         return bool(self.spec.suspend)
 
     @property
     def verdict(self) -> Condition | None:
-        """That it is over, and how; None while it is not."""
+        """The final condition, or None while the Job has not ended."""
         for each in self.status.conditions or ():
             if each.type in ("Complete", "Failed") and each.true:
                 return each
@@ -211,25 +211,25 @@ class KubeJob(Struct, frozen=True):
 
     @property
     def pods(self) -> int:
-        """How many are to run at a time."""
+        """Number of pods that run at the same time."""
         many = 1 if self.spec.parallelism is None else self.spec.parallelism
         whole = self.spec.completions
         return min(many, MAX_PODS) if whole is None else min(many, whole, MAX_PODS)
 
     @property
     def gates(self) -> list[str]:
-        """By whom it is kept from Kueue."""
+        """Gates that keep the Job from Kueue."""
         return [each.strip() for each in self.metadata.note(GATE).split(",") if each.strip()]
 
     @property
     def begun(self) -> bool:
-        """Whether one of its pods has come to run."""
+        """Whether a pod of the Job has started."""
         status = self.status
         return any((status.ready, status.succeeded, status.failed))
 
 
 class Terminated(Struct, frozen=True, rename="camel"):
-    """How a container ended."""
+    """How a container terminated."""
 
     exit_code: int = 0
     signal: int | None = None
@@ -237,19 +237,19 @@ class Terminated(Struct, frozen=True, rename="camel"):
 
 
 class ContainerState(Struct, frozen=True):
-    """What a container is."""
+    """State of a container."""
 
     terminated: Terminated | None = None
 
 
 class ContainerStatus(Struct, frozen=True):
-    """What is known of a container."""
+    """Status of a container."""
 
     state: ContainerState = ContainerState()
 
 
 class PodStatus(Struct, frozen=True, rename="camel"):
-    """What a pod is."""
+    """Status of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -267,17 +267,17 @@ class Pod(Struct, frozen=True):
 
     @property
     def over(self) -> bool:
-        """Whether nothing of it is on its node any more."""
+        """Whether the pod has left its node."""
         return self.status.phase in ("Succeeded", "Failed")
 
     @property
     def holds(self) -> bool:
-        """Whether it may have GPUs of a node."""
+        """Whether the pod may hold GPUs of a node."""
         return bool(self.spec.node_name) and not self.over
 
     @property
     def disrupted(self) -> str:
-        """Why it was ended through no fault of its own; nothing where it was not."""
+        """Why the pod was disrupted through no fault of its own, or ""."""
         for each in self.status.conditions or ():
             if each.type == "DisruptionTarget" and each.true:
                 return each.message or each.reason or "disrupted"
@@ -287,7 +287,7 @@ class Pod(Struct, frozen=True):
 
     @property
     def ends(self) -> Iterator[Terminated]:
-        """How its containers ended."""
+        """How its containers terminated."""
         for each in self.status.container_statuses or ():
             if each.state.terminated is not None:
                 yield each.state.terminated
@@ -301,14 +301,14 @@ class Taint(Struct, frozen=True):
 
 
 class KubeNodeSpec(Struct, frozen=True):
-    """What a node is to be."""
+    """Spec of a node."""
 
     unschedulable: bool | None = None
     taints: list[Taint] | None = None
 
 
 class NodeStatus(Struct, frozen=True):
-    """What a node is and has."""
+    """Status of a node."""
 
     allocatable: dict[str, Any] | None = None
     conditions: list[Condition] | None = None
@@ -323,20 +323,20 @@ class KubeNode(Struct, frozen=True):
 
     @property
     def hostname(self) -> str:
-        """What its label says, by which jobs are sent there."""
+        """Value of the hostname label."""
         return self.metadata.label(HOSTNAME) or self.metadata.name
 
     def gpus(self, resource: str) -> int:
-        """How many it has that are well."""
+        """Return the number of healthy GPUs."""
         return quantity((self.status.allocatable or {}).get(resource, 0)) or 0
 
     @property
     def ready(self) -> bool:
-        """Whether its kubelet says that it is."""
+        """Whether the Ready condition is true."""
         return any(each.type == "Ready" and each.true for each in self.status.conditions or ())
 
     def against(self, tolerated: tuple[str, ...]) -> str:
-        """Why no job starts there, in words; nothing where jobs do."""
+        """Return why no job starts on the node, or ""."""
         ready = next((c for c in self.status.conditions or () if c.type == "Ready"), None)
         why = []
         if ready is None or not ready.true:
@@ -345,16 +345,16 @@ class KubeNode(Struct, frozen=True):
         if self.spec.unschedulable:
             why.append("cordoned")
         for taint in self.spec.taints or ():
-            own = taint.key.startswith("node.kubernetes.io/") and why  # says the same once more
+            own = taint.key.startswith("node.kubernetes.io/") and why  # repeats a condition
             if taint.effect in ("NoSchedule", "NoExecute") and taint.key not in tolerated:
                 why += [] if own else [f"tainted {taint.key}"]
         return ", ".join(why)
 
 
 def quantity(value: Any) -> int | None:
-    """A whole number of devices, as Kubernetes writes them (`8`, `1k`, `4Ki`, `8e0`, `8000m`).
+    """Parse a whole number of devices (`8`, `1k`, `4Ki`, `8e0`, `8000m`).
 
-    None where it is no such number, or one that no cluster has.
+    None if it is malformed or exceeds `MAX_DEVICES`.
     """
     match = QUANTITY.fullmatch(str(value))
     if match is None:
@@ -371,7 +371,7 @@ def _asked(container: Container, resource: str) -> int:
 
 
 def gpus_of_pod(spec: PodSpec, resource: str) -> int:
-    """GPUs that one pod of a template holds: init containers run before, sidecars beside."""
+    """Return the GPUs of one pod: init containers run before, sidecars next to the others."""
     before = spec.init_containers or []
     beside = sum(_asked(each, resource) for each in before if each.restart_policy == "Always")
     first = max((_asked(each, resource) for each in before), default=0)
@@ -379,5 +379,5 @@ def gpus_of_pod(spec: PodSpec, resource: str) -> int:
 
 
 def gpus_of(job: KubeJob, resource: str) -> int:
-    """GPUs that a Job holds when all its pods run."""
+    """Return the GPUs of a Job with all its pods."""
     return job.pods * gpus_of_pod(job.spec.template.spec, resource)

@@ -1,4 +1,4 @@
-"""A collection of the Kubernetes API as it is now: listed once, then watched."""
+"""Cache of an API collection: listed once, then kept up to date by a watch."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from daemon.backends.kube.schema import Meta
 from daemon.runtime.logs import log
 
 WATCH_FOR = 300
-"""Seconds after which a watch is to be ended by the server and begun anew: each server has shorter
-and longer ones, and so has its own say."""
+"""Seconds after which the server ends a watch; servers have limits of their own, so the client sets
+one."""
 
 SILENT = 120.0
-"""Seconds without a word after which a watch counts as broken: bookmarks come each minute."""
+"""Seconds of silence after which a watch counts as broken; bookmarks come every minute."""
 
 MAX_LINE = 8 * 2**20
-"""Bytes of one event: etcd takes no object over 1.5 MB."""
+"""Maximum bytes of one event; etcd limits objects to 1.5 MB."""
 
 AGAIN = (0.2, 30.0)
-"""Seconds from one try to the next: at first, and at last."""
+"""First and maximum delay between retries, in seconds."""
 
 
 LASTED = 5.0
-"""Seconds that a watch of which nothing is heard has to last for the next to come as soon as the
-first."""
+"""Seconds that a watch without events must last to reset the retry delay."""
 
 
 class _Object(Protocol):
-    """What a collection has."""
+    """An object of a collection."""
 
     @property
     def metadata(self) -> Meta:
-        """Its name and version."""
+        """Name and version of the object."""
 
 
 K = TypeVar("K", bound=_Object)
@@ -65,17 +64,17 @@ class _Failure(Struct, frozen=True):
 
 
 class WatchCache(Generic[K]):
-    """What is there, by name; what is written here is there at once, however late the watch is.
+    """Objects by name. Results of the daemon's own writes appear at once, before the watch.
 
     Attributes:
-        objects: By name.
-        unread: Names of those that are there in a shape that is not known.
-        synced: Whether all that is there was listed once.
-        trouble: Why it is not up to date, and the mend; empty where it is.
+        objects: Objects by name.
+        unread: Names of objects that could not be parsed.
+        synced: Whether a full list has completed.
+        trouble: Reason and fix if the cache is not up to date; else empty.
     """
 
     def __init__(self, kube: Kube, path: str, kind: type[K], news: Callable[[str], None]) -> None:
-        """`news` hears the name of each object that has come, changed or gone."""
+        """`news` receives the name of each object that was added, changed or deleted."""
         self._kube, self._path, self._kind, self._news = kube, path, kind, news
         self.objects: dict[str, K] = {}
         self.unread: set[str] = set()
@@ -85,7 +84,7 @@ class WatchCache(Generic[K]):
         self._decoder = msgspec.json.Decoder(kind)
 
     async def run(self) -> None:
-        """Follow it, for good: whatever fails is tried again, later each time."""
+        """Keep the cache up to date until cancelled; retries with growing delays."""
         loop = asyncio.get_running_loop()
         wait, began = AGAIN[0], loop.time()
         while True:
@@ -95,7 +94,7 @@ class WatchCache(Generic[K]):
                 began, self._heard = loop.time(), False
                 await self._watch()
             except KubeExpiredError:
-                self._version = ""  # list again; where that helps nothing, later and later
+                self._version = ""  # list again; if that fails too, the delay grows
             except KubeError as error:
                 self._say(error.why, error.mend)
             except KubeRefusedError as error:
@@ -103,17 +102,17 @@ class WatchCache(Generic[K]):
                 self._version = ""
             well = self._heard or loop.time() - began > LASTED
             wait = AGAIN[0] if well else min(2 * wait, AGAIN[1])
-            await asyncio.sleep(uniform(wait / 2, wait))  # noqa: S311  not all at one moment
+            await asyncio.sleep(uniform(wait / 2, wait))  # noqa: S311  jitter
 
     def put(self, seen: K) -> None:
-        """It is so by an answer of the server's own."""
+        """Store an object from a response of the server."""
         if self.objects.get(seen.metadata.name) != seen:
             self.objects[seen.metadata.name] = seen
             self.unread.discard(seen.metadata.name)
             self._news(seen.metadata.name)
 
     def drop(self, name: str) -> None:
-        """It is not there any more."""
+        """Remove an object."""
         if self.objects.pop(name, None) is not None or name in self.unread:
             self.unread.discard(name)
             self._news(name)
@@ -124,7 +123,7 @@ class WatchCache(Generic[K]):
             self._news("")
 
     async def _list(self) -> None:
-        """See all there is; what is not listed any more is gone."""
+        """List all objects; cached ones that are not listed are removed."""
         found: dict[str, K | None] = {}
         version = ""
         async for page in self._kube.pages(self._path, {}):
@@ -142,7 +141,7 @@ class WatchCache(Generic[K]):
         self._news("")
 
     async def _watch(self) -> None:
-        """Follow what changes until the server ends that."""
+        """Apply changes until the server ends the watch."""
         query = {
             "resourceVersion": self._version,
             "allowWatchBookmarks": "true",
@@ -166,9 +165,9 @@ class WatchCache(Generic[K]):
             name, seen = self._read(event.object)
             version = _version_of(event.object)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            why = f"a watch of {self._path} says what is not understood: {error}"
+            why = f"cannot parse an event of the watch of {self._path}: {error}"
             self._version = ""
-            raise KubeError(why[:300], "report it with the version of Kubernetes") from None
+            raise KubeError(why[:300], "report this with the version of Kubernetes") from None
         if event.type == "DELETED":
             self.drop(name)
         elif event.type in ("ADDED", "MODIFIED"):
@@ -190,13 +189,13 @@ class WatchCache(Generic[K]):
             self._news(name)
 
     def _read(self, raw: msgspec.Raw) -> tuple[str, K | None]:
-        """Its name, and what it is; None where that is in words not understood."""
+        """Parse an object; return its name, and None if it cannot be parsed."""
         try:
             seen = self._decoder.decode(raw)
         except (msgspec.MsgspecError, RecursionError) as error:
             name = msgspec.json.decode(raw, type=_Bare).metadata.name
             log().warning(
-                "Kubernetes says what is not understood; it is left alone",
+                "object cannot be parsed and is ignored",
                 path=self._path, name=plain(name, 253), why=str(error)[:200],
             )  # fmt: skip
             return name, None
@@ -216,7 +215,7 @@ class _Version(Struct, frozen=True):
 
 
 async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Each line of it; a part of one at the end is none."""
+    """Yield complete lines; an incomplete last line is dropped."""
     rest = b""
     async for chunk in stream.iter_any():
         *whole, rest = (rest + chunk).split(b"\n")
@@ -224,4 +223,4 @@ async def _lines(stream: aiohttp.StreamReader) -> AsyncIterator[bytes]:
             if line.strip():
                 yield line
         if len(rest) > MAX_LINE:
-            raise KubeError(f"an event of more than {MAX_LINE} bytes")
+            raise KubeError(f"an event exceeds {MAX_LINE} bytes")

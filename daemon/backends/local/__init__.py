@@ -1,4 +1,4 @@
-"""Jobs as processes on this machine.
+"""Backend that runs jobs as processes on this machine.
 
 Imports: backends.interface, model, runtime.
 """

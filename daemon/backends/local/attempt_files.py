@@ -1,4 +1,4 @@
-"""Where the local backend keeps what it knows of each attempt of a job: files in a folder."""
+"""Files of an attempt: the local backend's durable state."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from typing import NamedTuple
 from daemon.backends.local import supervisor
 
 LONGEST = 200
-"""Bytes of a folder's name for a job: names end at 255, and an attempt's number follows."""
+"""Maximum bytes of a job's folder name: below the limit of 255, with room for a suffix."""
 
 RUN = "SIA_RUN"
-"""The variable that marks all processes of an attempt: its folder, which no other one has."""
+"""Environment variable that marks all processes of an attempt; its value is the folder."""
 
 TROUBLE = "trouble"
-"""What a supervisor says on its stderr: nothing, unless it is a bug or the machine's failing."""
+"""File with the supervisor's stderr: empty unless there is a defect or the machine fails."""
 
 PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); import supervisor; supervisor.main(sys.argv[2])"
 )
-"""An import rather than a script, for Python keeps its bytecode: milliseconds for each job."""
+"""An import instead of a script: Python caches its bytecode, which saves milliseconds a job."""
 
 
 def folder_name(job: str) -> str:
-    """The name of a job's folder: every id has one, no two have the same, none leads elsewhere.
+    """Return a job's folder name: unique, a single path component, for every id.
 
-    Letters, digits, `-` and `_` are themselves, as are dots but the first; all else is %XX, byte by
-    byte. A long one is cut and ends in `=` and a digest.
+    Letters, digits, `-`, `_` and dots except a leading one stay; other bytes become %XX. A long
+    name is cut and ends in `=` and a digest.
     """
     body = job.encode()
     name = re.sub(rb"[^A-Za-z0-9_.-]|^\.", lambda found: b"%%%02X" % found[0][0], body).decode()
@@ -44,7 +44,7 @@ def folder_name(job: str) -> str:
 
 
 class AttemptFiles(NamedTuple):
-    """An attempt of a job, by the files in its folder."""
+    """An attempt of a job, and the files in its folder."""
 
     root: Path
     job: str
@@ -52,57 +52,57 @@ class AttemptFiles(NamedTuple):
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """Folder of the attempt."""
         return self.root / "jobs" / folder_name(self.job) / str(self.number)
 
     @property
     def alive(self) -> Path:
-        """An empty file that is there while it may run: so that no past one is looked at."""
+        """Empty file that exists while the attempt may run; the daemon scans only these."""
         return self.root / "alive" / f"{folder_name(self.job)}.{self.number}"
 
     @property
     def order(self) -> supervisor.SupervisorOrder:
-        """What was to run."""
+        """The stored order."""
         return supervisor.SupervisorOrder.unpacked((self.folder / supervisor.ORDER).read_bytes())
 
     @property
     def started(self) -> dict[str, str]:
-        """Who runs it, on which boot of the machine; empty where nobody began to."""
+        """Supervisor and boot id of the running attempt; empty if it was never started."""
         return self._read(supervisor.STARTED) or {}
 
     @property
     def end(self) -> dict[str, str] | None:
-        """How it ended; None while it has not."""
+        """How the attempt ended, or None."""
         return self._read(supervisor.EXIT)
 
     @property
     def begun(self) -> bool:
-        """Whether somebody supervises it, or did."""
+        """Whether a supervisor has taken or completed the attempt."""
         return self.supervised or bool(self.started) or self.end is not None
 
     @property
     def supervised(self) -> bool:
-        """Whether its supervisor lives: then it holds the lock."""
+        """Whether the supervisor is alive; it holds the lock."""
         with self._locked() as free:
             return not free
 
     @property
     def trouble(self) -> str:
-        """The last thing that its supervisor complained of."""
+        """Last line that the supervisor wrote to stderr."""
         said = (self.folder / TROUBLE).read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line for line in reversed(said) if line), "it said nothing")
+        return next((line for line in reversed(said) if line), "no message")
 
     @property
     def command(self) -> list[str]:
-        """The supervisor's command line."""
+        """Command line of the supervisor."""
         python = [sys.executable, "-I", "-S", "-X", "utf8", "-c", PROGRAM]
         return [*python, str(Path(supervisor.__file__).parent), str(self.folder)]
 
     def begin(self, order: supervisor.SupervisorOrder) -> tuple[int, int]:
-        """Write down what is to run and start a supervisor, who sees whether that was done before.
+        """Store the order and start a supervisor, which detects an earlier start.
 
-        Returns the supervisor's pid, and a pipe that can be read when it has started the job, or
-        ended. Raises OSError.
+        Returns the supervisor's pid, and a pipe that becomes readable when the job has started or
+        the supervisor has ended. Raises OSError.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         supervisor.write_whole(str(self.folder / supervisor.ORDER), order.packed())
@@ -110,7 +110,7 @@ class AttemptFiles(NamedTuple):
         return self._spawn()
 
     def give_up(self) -> bool:
-        """See to it that nobody starts it any more; False where somebody did, or may yet."""
+        """Prevent the attempt from starting; return False if it has started or may be starting."""
         with self._locked() as free:
             if not free or self.started:
                 return False
@@ -119,7 +119,7 @@ class AttemptFiles(NamedTuple):
             return True
 
     def remains(self) -> list[supervisor.Process]:
-        """What still runs of it where its supervisor is gone. O(processes of the machine)."""
+        """Return the attempt's processes after its supervisor died. O(processes of the machine)."""
         started = self.started
         leader = int(started["job"])
         now = supervisor.process(leader)
@@ -134,10 +134,10 @@ class AttemptFiles(NamedTuple):
 
     @contextmanager
     def _locked(self) -> Iterator[bool]:
-        """Nobody begins to supervise it meanwhile; False where somebody does already."""
+        """Hold the lock, so that no supervisor starts; yields False if one has the lock."""
         try:
             lock = os.open(self.folder / supervisor.LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-        except FileNotFoundError:  # not even a folder
+        except FileNotFoundError:  # the folder does not exist
             yield True
             return
         try:
@@ -146,7 +146,7 @@ class AttemptFiles(NamedTuple):
             os.close(lock)
 
     def _spawn(self) -> tuple[int, int]:
-        """A process with nothing of this one's: no signals that it ignores, files, environment."""
+        """Start the supervisor without inheriting ignored signals, files or environment."""
         news, tell = os.pipe()
         trouble = str(self.folder / TROUBLE)
         try:
@@ -160,7 +160,7 @@ class AttemptFiles(NamedTuple):
                     (os.POSIX_SPAWN_OPEN, 2, trouble, os.O_WRONLY | os.O_CREAT, 0o600),
                 ],
                 setsid=True,
-                setsigmask=signal.valid_signals(),  # until it is ready for them
+                setsigmask=signal.valid_signals(),  # until the supervisor handles them
                 setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
             )
         except OSError:
@@ -179,13 +179,13 @@ class AttemptFiles(NamedTuple):
 
 
 def all_alive(root: Path) -> list[AttemptFiles]:
-    """All attempts that may run, as the folder says, in the order of their names."""
+    """Return all attempts that may be running, ordered by name."""
     found = []
     for entry in sorted((root / "alive").iterdir()):
         name, _, number = entry.name.rpartition(".")
         try:
             body = (root / "jobs" / name / number / supervisor.ORDER).read_bytes()
-        except FileNotFoundError:  # the machine went down before it was on the disk
+        except FileNotFoundError:  # the machine crashed before the order was on disk
             entry.unlink()
             continue
         found.append(

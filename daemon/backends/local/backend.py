@@ -1,4 +1,4 @@
-"""Processes on this machine. Each job has a supervisor, a process that outlives the daemon."""
+"""Local backend: each job has a supervisor process, which outlives the daemon."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from sia.console.errors import UserError
 from sia.model import Nodes
 
 KILL_AFTER = 10.0
-"""Seconds from SIGTERM to SIGKILL: enough to write a small checkpoint, soon enough for a lender."""
+"""Seconds between SIGTERM and SIGKILL: enough for a small checkpoint; a lender waits for it."""
 
 LOOK_AGAIN = 1.0
-"""Seconds until an attempt is looked at again whose supervisor says nothing yet by itself."""
+"""Seconds between checks of attempts whose supervisor cannot notify the daemon yet."""
 
 SIGNALS = {"end": signal.SIGTERM, "warn": signal.SIGUSR1}
-"""What the supervisor hears."""
+"""Signals that tell a supervisor to end or warn its job."""
 
-REBOOTED = "the machine was started anew while it ran"
-DELETED = "its folder was deleted while it ran"
+REBOOTED = "the machine was rebooted while the job ran"
+DELETED = "the job's folder was deleted while the job ran"
 
 
 class _Run:
-    """An attempt that is followed."""
+    """An attempt that the daemon watches."""
 
     def __init__(self, attempt: AttemptFiles) -> None:
         self.attempt = attempt
-        self.ready = False  # its supervisor was started
-        self.told = False  # that it runs
+        self.ready = False  # the supervisor has been started
+        self.told = False  # `Started` has been reported
         self.asked: StopKind | None = None
-        self.pidfd: int | None = None  # of its supervisor: readable when that ends
-        self.news: int | None = None  # a pipe: readable when the supervisor has begun
+        self.pidfd: int | None = None  # of the supervisor: readable when it ends
+        self.news: int | None = None  # pipe: readable when the supervisor has started the job
         self.burial: asyncio.Task[None] | None = None
 
     @property
@@ -59,14 +59,14 @@ class _Run:
         return self.attempt.job, self.attempt.number
 
     def close_news(self) -> None:
-        """Listen no more for the beginning."""
+        """Stop watching for the start."""
         if self.news is not None:
             asyncio.get_running_loop().remove_reader(self.news)
             os.close(self.news)
             self.news = None
 
     def close(self) -> None:
-        """Listen no more at all; a supervisor that ended is waited for."""
+        """Stop watching, and reap the supervisor if it has ended."""
         self.close_news()
         if self.pidfd is None:
             return
@@ -78,16 +78,16 @@ class _Run:
 
 
 class LocalBackend:
-    """Runs jobs as processes of the daemon's user on the one machine that it is on.
+    """Runs jobs as processes of the daemon's user on the daemon's machine.
 
-    A start costs a process of some MB that waits for the job; nothing is polled.
+    Each job costs one supervisor process of a few MB; nothing is polled.
 
     Args:
-        folder: keeps states and logs; it is made, for this user alone. Two daemons cannot share it.
-        gpus: how many GPUs the machine has; None asks the driver.
-        kill_after: seconds from SIGTERM to SIGKILL where a job is ended.
-        node: what the configuration calls this machine.
-        boot: which start of the machine this is, for tests; None asks the kernel.
+        folder: state and logs, created with access for this user only. One daemon per folder.
+        gpus: number of GPUs; None asks the driver.
+        kill_after: seconds from SIGTERM to SIGKILL when a job is ended.
+        node: name of this machine in the configuration.
+        boot: boot id of the machine, for tests; None asks the kernel.
     """
 
     can: frozenset[Ability] = frozenset({"commands", "logs", "preempt", "requeue"})
@@ -100,7 +100,7 @@ class LocalBackend:
         node: str = "local",
         boot: str | None = None,
     ) -> None:
-        """Find the GPUs; nothing is written yet."""
+        """Find the GPUs. Writes nothing."""
         self._root = folder.absolute()
         self._node = node
         self._gpus = tuple(range(count_gpus() if gpus is None else gpus))
@@ -113,23 +113,23 @@ class LocalBackend:
 
     @property
     def gpus(self) -> Nodes | None:
-        """One node, with the GPUs as the driver numbers them."""
+        """One node, with GPU indices as the driver numbers them."""
         return ((self._node, self._gpus),)
 
     async def open(self, house: BackendContext) -> None:
-        """Take the folder. Raises UserError where it cannot be used, or another daemon has it."""
+        """Lock the folder. Raises UserError if it is not usable or another daemon has it."""
         self._sink = house.sink
         try:
             self._take_folder()
         except BlockingIOError:
             await self.close()
             raise UserError(
-                f"{self._root}: another daemon runs its jobs there; stop it, or give this one "
-                "another folder"
+                f"{self._root}: another daemon uses this folder; stop it, or configure "
+                "another folder under [backend]"
             ) from None
         except OSError as error:
             raise UserError(
-                f"{self._root}: cannot keep jobs ({error.strerror}); give [backend] another folder"
+                f"{self._root}: not usable ({error.strerror}); set another folder under [backend]"
             ) from None
         try:
             await settle(house, self._root)
@@ -139,7 +139,7 @@ class LocalBackend:
         self._looker = asyncio.get_running_loop().create_task(self._look_again())
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
-        """Find again what was started before. O(expected + what may run)."""
+        """Find the attempts that were started before. O(expected + possibly running)."""
         wanted: set[AttemptFiles] = set()
         unseen = []
         for job in expected:
@@ -153,7 +153,7 @@ class LocalBackend:
         return unseen
 
     async def start(self, order: StartEffect) -> None:
-        """Write down the order and start a supervisor, which starts the job once."""
+        """Store the order and start a supervisor, which starts the job at most once."""
         run = _Run(AttemptFiles(self._root, order.job, order.attempt))
         if run.key in self._runs:
             return
@@ -172,14 +172,14 @@ class LocalBackend:
             self._sink(StartFailed(*run.key, f"{error.filename or self._root}: {error.strerror}"))
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
-        """Tell its supervisor; it ends the job's processes, all of them."""
+        """Signal the supervisor, which warns or ends all processes of the job."""
         run = self._runs.get((job, attempt))
         if run is not None:
             run.asked = kind
             self._ask(run)
 
     async def close(self) -> None:
-        """Let go of the folder; all jobs run on."""
+        """Unlock the folder; all jobs continue to run."""
         for run in self._runs.values():
             run.close()
             if run.burial is not None:
@@ -193,41 +193,41 @@ class LocalBackend:
             self._lock = None
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """The file that the job writes its output to; None where it leads out of the folder."""
+        """Return the job's output file; None if it does not exist or links out of the folder."""
         path = AttemptFiles(self._root, job, attempt).folder / stream
         inside = path.resolve().is_relative_to(self._root.resolve())
         return path if inside and path.exists() else None
 
     def check(self) -> None:
-        """Assert that whatever runs is followed."""
+        """Assert that watched attempts are consistent."""
         for key, run in self._runs.items():
-            assert key == run.key, "a job under another's name"
-            assert self._lock is not None, "jobs are followed by who has let go of them"
+            assert key == run.key, "an attempt is filed under another key"
+            assert self._lock is not None, "attempts are watched without the folder's lock"
 
     def _take_folder(self) -> None:
-        """Make it where it is not there, and lock it, for this process alone.
+        """Create the folder if needed, and lock it for this process.
 
-        A process that is just being started has this one's files for a moment, and with them all
-        locks by `flock`: a daemon killed in that moment would still seem to be there.
+        Uses `lockf`, because a forked child inherits `flock` locks: if the daemon were killed
+        during a fork, the folder would stay locked by the child.
         """
         self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._root.chmod(0o700)  # environments may hold secrets
+        self._root.chmod(0o700)  # job environments may hold secrets
         for name in ("jobs", "alive"):
             (self._root / name).mkdir(exist_ok=True)
         self._lock = os.open(self._root / "daemon", os.O_RDWR | os.O_CREAT, 0o600)
         fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     async def _look_again(self) -> None:
-        """Those that nothing else tells of: a supervisor that has only just come to be."""
+        """Check the attempts whose supervisor has no pidfd yet."""
         while True:
             await asyncio.sleep(LOOK_AGAIN)
             for run in list(self._runs.values()):
                 if run.ready and run.pidfd is None and run.burial is None:
-                    with suppress(OSError):  # what the disk does not say now, it may say then
+                    with suppress(OSError):  # the next check may succeed
                         self._look(run)
 
     def _find(self, attempt: AttemptFiles, *, seen: bool) -> bool:
-        """Follow an attempt of a daemon before this one; False where it never began."""
+        """Watch an attempt that an earlier daemon started; return False if it never started."""
         if not attempt.begun:
             return False
         run = _Run(attempt)
@@ -241,7 +241,7 @@ class LocalBackend:
 
     def _find_stray(self, attempt: AttemptFiles) -> None:
         if attempt.end is not None or self._rebooted(attempt) or attempt.give_up():
-            attempt.alive.unlink()  # it will not run any more
+            attempt.alive.unlink()  # it can no longer run
             return
         if attempt.supervised:
             self._sink(Stray(attempt.job, attempt.number))
@@ -251,14 +251,14 @@ class LocalBackend:
         return attempt.started.get("boot", self._boot) != self._boot
 
     def _begun(self, run: _Run, pid: int, news: int) -> None:
-        """Listen to its supervisor, a child of this process."""
-        if self._runs.get(run.key) is not run:  # closed meanwhile: the next daemon finds it
+        """Watch a supervisor that this process has started."""
+        if self._runs.get(run.key) is not run:  # closed in the meantime: the next daemon finds it
             os.close(news)
             return
         loop = asyncio.get_running_loop()
         run.ready, run.news = True, news
         loop.add_reader(news, self._heard, run)
-        with suppress(OSError):  # too many files are open: it is looked at again
+        with suppress(OSError):  # out of file descriptors: `_look_again` retries
             run.pidfd = os.pidfd_open(pid)
             loop.add_reader(run.pidfd, self._supervisor_gone, run)
         self._ask(run)
@@ -272,9 +272,9 @@ class LocalBackend:
         self._look(run)
 
     def _look(self, run: _Run) -> None:
-        """Say what the files say of it."""
+        """Read the attempt's files and report changes."""
         attempt = run.attempt
-        supervised = attempt.supervised  # first: what it wrote at its end is there when it is gone
+        supervised = attempt.supervised  # read first: once False, the end has been written
         started, end = attempt.started, attempt.end
         if started and not run.told and "failed" not in (end or {}):
             run.told = True
@@ -288,10 +288,10 @@ class LocalBackend:
         elif not attempt.folder.exists():
             self._done(run, Lost(*run.key, DELETED))
         elif attempt.give_up():
-            self._done(run, StartFailed(*run.key, f"its supervisor failed ({attempt.trouble})"))
+            self._done(run, StartFailed(*run.key, f"the supervisor failed ({attempt.trouble})"))
 
     def _follow(self, run: _Run, started: dict[str, str]) -> None:
-        """Be told of the end of a supervisor that is not this process's child."""
+        """Watch a supervisor that is not a child of this process."""
         if run.pidfd is not None or not started:
             return
         pidfd = supervisor.open_process(
@@ -308,12 +308,12 @@ class LocalBackend:
                 signal.pidfd_send_signal(run.pidfd, SIGNALS[run.asked])
 
     async def _bury(self, run: _Run) -> None:
-        """Kill what has no supervisor any more: nobody would say when it ends, or how."""
+        """Kill the processes of a dead supervisor, whose end nobody would observe."""
         while remains := await asyncio.to_thread(run.attempt.remains):
             for process in remains:
                 supervisor.send(process, signal.SIGKILL)
             await asyncio.sleep(supervisor.AGAIN)
-        why = f"its supervisor ended before it ({run.attempt.trouble}); all of it was killed"
+        why = f"the supervisor died ({run.attempt.trouble}); the job was killed"
         self._done(run, Lost(*run.key, why))
 
     def _done(self, run: _Run, last: Ended | StartFailed | Lost) -> None:

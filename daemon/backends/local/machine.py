@@ -1,4 +1,4 @@
-"""Jobs that run on one machine are found again there, and nowhere else."""
+"""Bind the database to the machine and folder where its jobs run."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from sia.console.errors import UserError
 MACHINE_ID = Path("/etc/machine-id")
 
 KEY = "local.home"
-"""Under which a daemon notes where its jobs run."""
+"""Key of the note with machine and folder."""
 
 
 async def settle(house: BackendContext, folder: Path) -> None:
-    """Note that jobs run here from now on.
+    """Record that jobs run here from now on.
 
-    Raises UserError where some run elsewhere by what the database says: a daemon that does not find
-    them would start them a second time.
+    Raises UserError if jobs run on another machine or folder by the database: this daemon would
+    not find them and would start them again.
     """
     here = json.encode([_machine(), platform.node(), str(folder)]).decode()
     try:
@@ -33,7 +33,7 @@ async def settle(house: BackendContext, folder: Path) -> None:
             _, name, where = json.decode(there)
             raise UserError(
                 f"jobs of this database run on {name}, in {where}; start the daemon there with "
-                "that folder, or give this one another database"
+                "that folder, or use another database"
             )
         await house.notes.write({KEY: here})
     except JournalError as error:
@@ -45,7 +45,7 @@ def _any_runs(house: BackendContext) -> bool:
 
 
 def _machine() -> str:
-    """What tells this machine from others, under whatever name it is."""
+    """Return an id of this machine that does not depend on its host name."""
     try:
         return MACHINE_ID.read_text("ascii").strip()
     except (OSError, UnicodeDecodeError):

@@ -1,11 +1,11 @@
-"""Runs one attempt of a job in the daemon's place, in a process that outlives it.
+"""Supervise one attempt of a job in a process that outlives the daemon.
 
-There is one for each job, so it imports little: `typing` or `pathlib` would cost milliseconds. Who
-holds the lock of the folder supervises it; what has `started` is never started again. The job gets
-a session of its own; whatever of it loses its parent becomes a child of this process, so that the
-job is over when there is no child left. SIGTERM ends the job, SIGUSR1 warns it; all other signals
-are kept from this process, which is not to die before the job. `started` and `exit` say what
-happened, one `key=value` a line.
+There is one supervisor for each job, so it imports little: `typing` or `pathlib` would cost
+milliseconds. The holder of the folder's lock is the supervisor; an attempt with a `started` file is
+never started again. The job runs in its own session. Orphaned descendants become children of the
+supervisor, so the job has ended when there are no children left. SIGTERM ends the job, SIGUSR1
+warns it; all other signals are blocked, because the supervisor must outlive the job. The files
+`started` and `exit` record what happened, one `key=value` a line.
 """
 
 import ctypes
@@ -16,30 +16,30 @@ import time
 from collections.abc import Iterator
 
 ORDER, LOCK, STARTED, EXIT = "order", "lock", "started", "exit"
-"""Files of an attempt: what to run (parted by NUL), who supervises it, that it runs, its end."""
+"""Files of an attempt: the order (NUL-separated), the lock, the start record, the end record."""
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""Another one after each start of the machine."""
+"""Changes with each boot."""
 
 SET_CHILD_SUBREAPER = 36
-"""Of prctl(2): orphans among the descendants become children of this process."""
+"""Option of prctl(2): orphaned descendants become children of this process."""
 
 HEARD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
-"""Signals that a supervisor waits for; the others wait for its end."""
+"""Signals that the supervisor waits for; all others are blocked."""
 
 AGAIN = 0.5
-"""Seconds from one SIGKILL to the next, for what was forked between: seldom, and soon enough."""
+"""Seconds between SIGKILLs, to catch processes forked in the meantime."""
 
 SETTLED = 0.2
-"""Seconds in which a process that was just forked begins a program of its own, if it does. Until
-then it seems to handle what its parent does; warned as it begins, it would die."""
+"""Seconds in which a forked process usually calls exec. Before that it has its parent's signal
+handlers; a SIGUSR1 sent meanwhile could kill the new program."""
 
 RETRY = 1.0
-"""Seconds until the end of a job is written again where the disk is full."""
+"""Seconds between attempts to write the end record while the disk is full."""
 
 
 class SupervisorOrder:
-    """What is to run. All of it are bytes, as a file's name need not be text.
+    """What to run. All values are bytes, since file names need not be UTF-8.
 
     `patience`: seconds from SIGTERM to SIGKILL.
     """
@@ -53,7 +53,7 @@ class SupervisorOrder:
         command: list[bytes],
         env: dict[bytes, bytes],
     ) -> None:
-        """As the daemon says it."""
+        """Create an order."""
         self.job = job
         self.attempt = attempt
         self.patience = patience
@@ -62,14 +62,14 @@ class SupervisorOrder:
         self.env = env
 
     def packed(self) -> bytes:
-        """As it stands in the file."""
+        """Encode the order for its file."""
         env = [name + b"=" + value for name, value in self.env.items()]
         head = [self.job, self.attempt, repr(self.patience).encode(), self.cwd]
         return b"\0".join([*head, str(len(self.command)).encode(), *self.command, *env])
 
     @classmethod
     def unpacked(cls, body: bytes) -> "SupervisorOrder":
-        """From the bytes of the file. Raises ValueError where they are no order."""
+        """Decode an order. Raises ValueError if it is malformed."""
         job, attempt, patience, cwd, number, *rest = body.split(b"\0")
         command, env = rest[: int(number)], rest[int(number) :]
         pairs = (entry.partition(b"=") for entry in env)
@@ -77,20 +77,20 @@ class SupervisorOrder:
 
 
 class Process:
-    """A process as /proc shows it. Pid and `start` (ticks of the machine) together are its own."""
+    """A process in /proc, identified by pid and `start` (clock ticks since boot)."""
 
     def __init__(self, pid: int, state: bytes, parent: int, session: int, start: int) -> None:
-        """As it was a moment ago."""
+        """Store the state of a process."""
         self.pid = pid
         self.gone = state in b"ZX"
-        """Whether only its parent has not heard yet that it ended."""
+        """Whether the process has ended but was not reaped (zombie)."""
         self.parent = parent
         self.session = session
         self.start = start
 
 
 def process(pid: int) -> Process | None:
-    """The process that has this pid now, also one that was not waited for."""
+    """Return the process that has this pid now, including a zombie, or None."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -100,7 +100,7 @@ def process(pid: int) -> Process | None:
 
 
 def processes() -> Iterator[Process]:
-    """All processes of this machine that can be seen. O(processes)."""
+    """Iterate over the visible processes of this machine. O(processes)."""
     for name in os.listdir("/proc"):
         found = process(int(name)) if name.isdigit() else None
         if found is not None:
@@ -108,7 +108,7 @@ def processes() -> Iterator[Process]:
 
 
 def open_process(pid: int, start: int) -> int | None:
-    """A pidfd of this very process; None if it is gone, or its pid another's by now."""
+    """Return a pidfd of a process; None if it has ended, even if its pid was reused."""
     try:
         pidfd = os.pidfd_open(pid)
     except OSError:
@@ -121,7 +121,7 @@ def open_process(pid: int, start: int) -> int | None:
 
 
 def send(to: Process, number: int) -> None:
-    """Signal this very process, if it still is and is this user's."""
+    """Signal a process, if it still exists and belongs to this user."""
     pidfd = open_process(to.pid, to.start)
     if pidfd is None:
         return
@@ -134,7 +134,7 @@ def send(to: Process, number: int) -> None:
 
 
 def write_whole(path: str, body: bytes) -> None:
-    """Write a file that is there whole, on the disk, or not at all. Raises OSError."""
+    """Write a file atomically and durably. Raises OSError."""
     with open(path + ".new", "wb", opener=_private) as file:
         file.write(body)
         file.flush()
@@ -148,7 +148,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def sync_folder(path: str) -> None:
-    """Have on the disk which files are in it."""
+    """Flush a directory to disk."""
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -157,15 +157,15 @@ def sync_folder(path: str) -> None:
 
 
 def packed(fields: dict[str, object]) -> bytes:
-    """As `started` and `exit` are written."""
+    """Encode a start or end record."""
     return "".join(f"{key}={value}\n" for key, value in fields.items()).encode()
 
 
 class Supervisor:
-    """The job that this process runs, until nothing of it is left."""
+    """Runs the job until none of its processes is left."""
 
     def __init__(self, order: SupervisorOrder) -> None:
-        """Nothing runs yet."""
+        """Create the supervisor; `run` starts the job."""
         self._order = order
         self._job = 0
         self._status: int | None = None
@@ -173,7 +173,7 @@ class Supervisor:
         self._end: dict[str, object] = {}
 
     def run(self) -> None:
-        """Start it, wait for its end, say how it was."""
+        """Start the job, wait for its end, and write the end record."""
         trouble = self._launch()
         if trouble:
             what, _, number = trouble.partition(b" ")
@@ -182,7 +182,7 @@ class Supervisor:
             self._news()
         while self._reap():
             if self._status is not None:
-                self._finish()  # what the job left behind
+                self._finish()  # end what the job left running
             self._hear()
         if self._status is not None:
             code = os.waitstatus_to_exitcode(self._status)
@@ -190,7 +190,7 @@ class Supervisor:
         self._say_end()
 
     def _launch(self) -> bytes:
-        """Fork the job, let it run once that is written; what went wrong, and its errno."""
+        """Fork the job; let it run once the start is recorded. Return a failed step and errno."""
         hold, go = os.pipe()
         trouble, say = os.pipe()
         try:
@@ -204,16 +204,16 @@ class Supervisor:
         try:
             self._claim()
         except OSError as error:
-            os.close(go)  # the job sees it and ends
+            os.close(go)  # the job reads end of file and exits
             return f"started {error.errno}".encode()
         os.write(go, b"!")
         return os.read(trouble, 100)
 
     def _claim(self) -> None:
-        """From here on nobody starts this attempt again, not even after a power failure."""
+        """Write the start record durably: the attempt is never started again from here on."""
         me, job = process(os.getpid()), process(self._job)
         assert me is not None
-        assert job is not None, "it waits"
+        assert job is not None, "the job waits for the pipe"
         with open(BOOT_ID, encoding="ascii") as file:
             boot = file.read().strip()
         write_whole(
@@ -233,7 +233,7 @@ class Supervisor:
             sync_folder(above)
 
     def _become(self, hold: int, say: int) -> None:
-        """In the forked process: wait, then be the job."""
+        """Run in the forked child: wait for the start record, then exec the job."""
         stage = "logs"
         try:
             os.setsid()
@@ -245,18 +245,18 @@ class Supervisor:
             stage = "cwd"
             os.chdir(self._order.cwd)
             stage = "command"
-            for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python
+            for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
                 signal.signal(ignored, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             command = self._order.command
-            os.execvpe(command[0], command, self._order.env)  # noqa: S606 - no shell is wanted
+            os.execvpe(command[0], command, self._order.env)  # noqa: S606 - no shell
         except OSError as error:
             os.write(say, f"{stage} {error.errno}".encode())
         finally:
             os._exit(127)
 
     def _news(self) -> None:
-        """Tell the daemon, if it still listens, to look into the folder."""
+        """Notify the daemon, if it is still there, to read the folder."""
         nowhere = os.open(os.devnull, os.O_RDWR)
         try:
             os.write(1, b"!")
@@ -266,7 +266,7 @@ class Supervisor:
             os.dup2(nowhere, 1)
 
     def _reap(self) -> bool:
-        """Wait for what has ended; False where no child is left."""
+        """Reap ended children; return False if there are none left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -278,7 +278,7 @@ class Supervisor:
             return False
 
     def _hear(self) -> None:
-        """Wait for a child's end, an order, or the time to kill."""
+        """Wait for the end of a child, a signal from the daemon, or the time to kill."""
         if self._kill_at is None:
             number = signal.sigwait(HEARD)
         else:
@@ -295,7 +295,7 @@ class Supervisor:
                 send(found, signal.SIGKILL)
 
     def _finish(self) -> None:
-        """Ask all of it to end; those that sleep stopped are woken for it."""
+        """Send SIGTERM to all processes, and SIGCONT so that stopped ones receive it."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._order.patience
             for found in descendants():
@@ -306,32 +306,32 @@ class Supervisor:
         while True:
             try:
                 write_whole(EXIT, packed(self._end | {"time": time.time()}))
-            except FileNotFoundError:  # somebody deleted the folder: nobody wants to know
+            except FileNotFoundError:  # the folder was deleted
                 return
-            except OSError:  # the disk is full: nothing else is left to do than to wait
+            except OSError:  # the disk is full: retry until it is not
                 time.sleep(RETRY)
             else:
                 return
 
 
 def _left(until: float) -> float:
-    """Seconds, 0 where it is past."""
+    """Return the seconds until a monotonic time, at least 0."""
     return max(0.0, until - time.monotonic())
 
 
 def descendants() -> list[Process]:
-    """All processes below this one, parents before children. O(processes of the machine)."""
+    """Return all descendants, parents before children. O(processes of the machine)."""
     children: dict[int, list[Process]] = {}
     for found in processes():
         children.setdefault(found.parent, []).append(found)
     below = children.get(os.getpid(), [])
-    for found in below:  # it grows as it is walked
+    for found in below:  # the list grows during the loop
         below += children.get(found.pid, [])
     return below
 
 
 def warn() -> None:
-    """SIGUSR1 to those that handle it: the others would die of it."""
+    """Send SIGUSR1 to the processes that handle it; the default action would kill others."""
     there = {(found.pid, found.start) for found in descendants()}
     time.sleep(SETTLED)
     bit = 1 << (signal.SIGUSR1 - 1)
@@ -341,7 +341,7 @@ def warn() -> None:
 
 
 def caught(pid: int) -> int:
-    """The signals that a process handles, as a set of bits."""
+    """Return the signals that a process handles, as a bit set."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             rows = [row for row in file if row.startswith(b"SigCgt:")]
@@ -351,9 +351,9 @@ def caught(pid: int) -> int:
 
 
 def main(folder: str) -> None:
-    """Supervise the attempt of this folder, unless somebody does or did."""
+    """Supervise the attempt in a folder, unless it has or had a supervisor."""
     inherited = map(int, os.listdir("/proc/self/fd"))
-    os.closerange(3, max(inherited) + 1)  # what the daemon's own parent left open in it
+    os.closerange(3, max(inherited) + 1)  # files inherited through the daemon
     os.chdir(folder)
     lock = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -365,7 +365,7 @@ def main(folder: str) -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0):
-        raise OSError(ctypes.get_errno(), "orphans cannot be adopted")
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
     with open(ORDER, "rb") as file:
         order = SupervisorOrder.unpacked(file.read())
     Supervisor(order).run()

@@ -1,4 +1,4 @@
-"""What the local backend tells a job's supervisor, and what it makes of the answer."""
+"""Build a supervisor's order, and interpret its end record."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from daemon.model.inputs import Ended, StartFailed
 from daemon.model.outputs import StartEffect
 
 NOT_FOUND, NOT_RUN = 127, 126
-"""The codes by which shells say that there is no such command, or that it cannot be run."""
+"""Exit codes of shells for a command that does not exist or cannot be executed."""
 
 
 def unusable(order: StartEffect, node: str) -> Ended | StartFailed | None:
-    """Why this can be no process on this node; None where it can."""
+    """Return why an order cannot run on this node, or None if it can."""
     spec, key = order.spec, (order.job, order.attempt)
     elsewhere = [name for name, _ in order.nodes if name != node]
     if elsewhere:
-        return StartFailed(*key, f"its place is on node {elsewhere[0]}, and this machine is {node}")
+        return StartFailed(*key, f"placed on node {elsewhere[0]}, but this machine is {node}")
     if not spec.command:
-        return Ended(*key, code=NOT_FOUND, why="no command was given; submit it with one")
+        return Ended(*key, code=NOT_FOUND, why="no command; submit the job with a command")
     if any("\0" in text for text in (*spec.command, spec.cwd, *spec.env, *spec.env.values())):
-        return Ended(*key, code=NOT_RUN, why="its command, env or cwd has a NUL; take it out")
+        return Ended(*key, code=NOT_RUN, why="command, env or cwd contains NUL; remove it")
     wrong = [name for name in spec.env if not name or "=" in name]
     if wrong:
-        return Ended(*key, code=NOT_RUN, why=f"env: {wrong[0]!r} can be no variable; rename it")
+        return Ended(*key, code=NOT_RUN, why=f"env: {wrong[0]!r} is not a valid name; rename it")
     return None
 
 
 def order_of(order: StartEffect, attempt: AttemptFiles, kill_after: float) -> SupervisorOrder:
-    """The order for its supervisor. A `cwd` that is relative, or none, begins at home."""
+    """Build a supervisor's order. A relative or missing `cwd` starts in the home directory."""
     env = environment(order, attempt)
     return SupervisorOrder(
         job=order.job.encode(),
@@ -48,11 +48,11 @@ def order_of(order: StartEffect, attempt: AttemptFiles, kill_after: float) -> Su
 
 
 def environment(order: StartEffect, attempt: AttemptFiles) -> dict[str, str]:
-    """A minimal one, then the job's own, then what it must not change: its GPUs and names."""
+    """Return the environment: a minimal base, the job's variables, then reserved variables."""
     spec = order.spec
     gpus = [gpu for _, numbers in order.nodes for gpu in numbers]
     ours = {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # as nvidia-smi numbers them
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # the order of nvidia-smi
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
         "SIA_JOB_ID": order.job,
         "SIA_ATTEMPT": str(order.attempt),
@@ -65,19 +65,19 @@ def environment(order: StartEffect, attempt: AttemptFiles) -> dict[str, str]:
 
 
 def _of_the_user() -> dict[str, str]:
-    """What a process needs of the daemon's environment; nothing else of it is a job's business."""
+    """Return the part of the daemon's environment that jobs inherit."""
     env = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(Path("~").expanduser()),
         "LANG": os.environ.get("LANG", "C.UTF-8"),
     }
-    with suppress(KeyError, OSError):  # a user without a name, as in some containers
+    with suppress(KeyError, OSError):  # the user may have no name, as in some containers
         env["USER"] = getpass.getuser()
     return env
 
 
 def ended(attempt: AttemptFiles, end: dict[str, str]) -> Ended | StartFailed:
-    """What became of an attempt, by what its supervisor wrote at its end."""
+    """Convert the end record of an attempt to an observation."""
     key = (attempt.job, attempt.number)
     if "failed" in end:
         return _failed(attempt, end["failed"], int(end["errno"]))
@@ -92,32 +92,32 @@ def ended(attempt: AttemptFiles, end: dict[str, str]) -> Ended | StartFailed:
 
 
 def _failed(attempt: AttemptFiles, what: str, number: int) -> Ended | StartFailed:
-    """A user's mistake ends the job: to start it again would not help."""
+    """Classify a failed start: a user error ends the job, because a retry would fail too."""
     key, why = (attempt.job, attempt.number), os.strerror(number)
     order = attempt.order
     if what == "cwd":
         where = _shown(order.cwd)
-        return Ended(*key, code=NOT_RUN, why=f"cwd: {where}: {why}; give a folder of this machine")
+        return Ended(*key, code=NOT_RUN, why=f"cwd: {where}: {why}; use a folder of this machine")
     if what == "command" and number == errno.ENOENT:
         name = _shown(order.command[0])
-        why = f"{name}: there is no such command, or not what its first line names"
-        return Ended(*key, code=NOT_FOUND, why=f"{why}; give its path, or PATH in env")
+        why = f"{name}: command or its interpreter not found"
+        return Ended(*key, code=NOT_FOUND, why=f"{why}; use a full path, or set PATH in env")
     if what == "command":
         return Ended(*key, code=NOT_RUN, why=f"{_shown(order.command[0])}: {why}")
-    return StartFailed(*key, f"its supervisor failed ({what}: {why})")
+    return StartFailed(*key, f"the supervisor failed ({what}: {why})")
 
 
 def _shown(name: bytes) -> str:
-    """For people; the journal holds no name in other bytes than UTF-8 as it is."""
+    """Decode a name for messages; the journal stores only UTF-8."""
     return name.decode(errors="backslashreplace")
 
 
 def _why(attempt: AttemptFiles, end: dict[str, str]) -> str:
     patience = f"{attempt.order.patience:g} s"
     if "asked" in end:
-        return f"killed {patience} after SIGTERM" if "killed" in end else "ended as told"
+        return f"killed {patience} after SIGTERM" if "killed" in end else "ended on request"
     if "killed" in end:
-        return f"what it left running was killed {patience} after SIGTERM"
+        return f"remaining processes were killed {patience} after SIGTERM"
     if end.get("signal") == str(int(signal.SIGKILL)):
-        return "killed from outside; the machine may be short of memory"
+        return "killed by SIGKILL from outside; the machine may be out of memory"
     return ""

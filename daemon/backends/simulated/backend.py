@@ -1,4 +1,4 @@
-"""Jobs that are only timers: for demos, tests and load, at any speed of the daemon's clock."""
+"""Simulated jobs (timers) for demos, tests and load tests, at the speed of the daemon's clock."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from daemon.model.outputs import StartEffect
 from sia.model import Nodes
 
 RUN_TIME = 300.0
-"""Seconds that a job lasts which says nothing of it: over soon, and yet seen to run."""
+"""Default run time in seconds: short, but long enough to see the job running."""
 
 TERM = 15
-"""The number of SIGTERM: by it a job ends that is told to."""
+"""Signal number of SIGTERM, reported for a job that was ended on request."""
 
 Fate = Literal["done", "failed", "start failed", "lost"]
 
@@ -30,22 +30,21 @@ class TimeSource(Protocol):
     """The daemon's clock, in seconds since the epoch."""
 
     def now(self) -> float:
-        """The present."""
+        """Return the current time."""
 
     async def sleep_until(self, time: float) -> object:
-        """Wait; it may return early."""
+        """Wait until a time; may return early."""
 
 
 class SimulatedBackend:
-    """Each job lasts its `duration`, else its `run_time`, else `RUN_TIME`, and ends with code 0.
+    """Runs each job for its `duration`, else its `run_time`, else `RUN_TIME`; exit code 0.
 
-    It remembers nothing beyond the process: `reconcile` takes those that were seen to run as
-    running, until their start + duration. All timers stand in one heap: starts and ends cost
-    O(log n).
+    Nothing outlives the process: `reconcile` restores jobs that were observed to run, with the
+    same end time. All timers are in one heap: a start or end costs O(log n).
 
     Args:
-        clock: in whose time jobs last.
-        fate: what becomes of a job, for tests; one that is "lost" or "failed" is so at its end.
+        clock: clock that job durations refer to.
+        fate: result of a job, for tests; "lost" and "failed" happen at its end.
     """
 
     can: frozenset[Ability] = frozenset({"preempt", "requeue"})
@@ -54,24 +53,24 @@ class SimulatedBackend:
     def __init__(
         self, clock: TimeSource, fate: Callable[[StartEffect], Fate] = lambda _: "done"
     ) -> None:
-        """Nothing runs."""
+        """Create a backend without jobs."""
         self._clock = clock
         self._fate = fate
         self._sink: ObservationSink
         self._running: dict[_Key, tuple[int, Observation]] = {}
-        """By the number of its timer, and what will be said at its end."""
+        """By attempt: number of its timer, and the observation at its end."""
         self._timers: list[tuple[float, int, _Key]] = []
-        """Also those of jobs that were stopped before."""
+        """Heap of timers, including those of stopped jobs."""
         self._number = count()
         self._follower: asyncio.Task[None] | None = None
 
     async def open(self, house: BackendContext) -> None:
-        """Begin to work."""
+        """Start the timers."""
         self._sink = house.sink
         self._follow()
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
-        """Go on with what ran; what was not seen to run is to be started."""
+        """Restore the jobs that were running; return those that were never observed."""
         strays = set(self._running)
         unseen = []
         for job in expected:
@@ -89,36 +88,36 @@ class SimulatedBackend:
         return unseen
 
     async def start(self, order: StartEffect) -> None:
-        """Start its timer."""
+        """Start a job's timer."""
         if (order.job, order.attempt) in self._running:
             return
         if self._fate(order) == "start failed":
-            self._sink(StartFailed(order.job, order.attempt, "the simulation was told to fail it"))
+            self._sink(StartFailed(order.job, order.attempt, "start failure was simulated"))
             return
         self._sink(Started(order.job, order.attempt))
         self._run(order, self._clock.now())
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
-        """End it at once; a warning changes nothing."""
+        """End a job immediately; a warning has no effect."""
         if kind == "end" and self._running.pop((job, attempt), None) is not None:
             self._sink(Ended(job, attempt, signal=TERM))
 
     async def close(self) -> None:
-        """Stop the timers; another `open` goes on with them."""
+        """Stop the timers; another `open` continues them."""
         if self._follower is not None:
             self._follower.cancel()
             await asyncio.gather(self._follower, return_exceptions=True)
             self._follower = None
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """None: timers write nothing."""
+        """Return None: simulated jobs have no output."""
         return None
 
     def check(self) -> None:
-        """Assert that everything that runs will end."""
+        """Assert that each running job has a timer."""
         timers = {(number, key) for _, number, key in self._timers}
         ends = {(number, key) for key, (number, _) in self._running.items()}
-        assert ends <= timers, "a job without an end"
+        assert ends <= timers, "a running job without a timer"
 
     def _run(self, order: StartEffect, started: float) -> None:
         key = (order.job, order.attempt)
@@ -129,7 +128,7 @@ class SimulatedBackend:
             self._follow()
 
     def _follow(self) -> None:
-        """Wait for the first end anew: it is another one now."""
+        """Restart the wait: the first end has changed."""
         if self._follower is not None:
             self._follower.cancel()
         self._follower = asyncio.get_running_loop().create_task(self._end_in_time())
@@ -155,5 +154,5 @@ def _lasts(spec: JobSpec) -> float:
 
 def _end(order: StartEffect, fate: Fate) -> Observation:
     if fate == "lost":
-        return Lost(order.job, order.attempt, "the simulation was told to lose it")
+        return Lost(order.job, order.attempt, "loss was simulated")
     return Ended(order.job, order.attempt, code=0 if fate == "done" else 1)

@@ -1,4 +1,4 @@
-"""Jobs in Slurm, by slurmrestd or Slurm's commands.
+"""Slurm backend, over slurmrestd or Slurm's commands.
 
 Imports: backends.interface, model, runtime, config, journal.
 """

@@ -1,4 +1,4 @@
-"""What the daemon does in Slurm: it submits jobs, held; releases them; ends them."""
+"""Actions in Slurm: submit held jobs, release them, and cancel them."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ from daemon.model.outputs import StartEffect
 from daemon.runtime.concurrency import parts, together
 
 AT_ONCE = 8
-"""Requests that are on their way at a time: more only wait in slurmctld."""
+"""Concurrent requests: more only queue up in slurmctld."""
 
 MAX_FILE = 150
-"""Characters of a job's id in the names of its files, of which most file systems allow 255."""
+"""Characters of a job id in its file names; most file systems allow 255 bytes."""
 
 GRACE = 1
-"""Minutes that Slurm's own limit is longer: the daemon ends jobs at the second, and says why."""
+"""Minutes added to Slurm's time limit: the daemon ends jobs to the second, with a reason."""
 
 ENDS = "backend ends"
-"""The part that is not well where Slurm does not let jobs be ended."""
+"""Health component for cancellations that Slurm refuses."""
 
 VAIN = 3
-"""Times that a job is submitted of which Slurm then has none, or another's: a slurmctld that comes
-back with what it had saved before does that once."""
+"""Submissions of an attempt that Slurm may lose before the job is held for an operator. A slurmctld
+that restarts from an older state loses one."""
 
-LOST = "see why slurmctld began anew; what is missing is submitted again"
+LOST = "find out why slurmctld lost its state; missing jobs are submitted again"
 
 NOT_OURS = (
-    "of job {ref}, as which Slurm took it, Slurm has {what}: let no plugin of job_submit change "
-    "comments, and where the daemon is another user in Slurm than before, write user in "
-    "[backend]; then release it here"
+    "Slurm accepted job {ref} but now has {what} there: make sure that no job_submit plugin "
+    "changes comments; if the daemon's Slurm user has changed, set user in [backend]; then release "
+    "the job here"
 )
 
 CHANGED = (
-    "its owner has changed in Slurm which GPUs it asks for since it was taken over: have it ask "
-    "for the same again and release it here, or submit it anew"
+    "the owner changed the job's GPU request in Slurm after adoption: restore the request and "
+    "release the job here, or submit it again"
 )
 
 
 class SlurmActions:
-    """Does what the attempts need next; whatever fails for Slurm's sake is done in a later turn.
+    """Executes the next action of each attempt; actions that fail because of Slurm are retried.
 
     Attributes:
-        found: Attempts that a daemon before has submitted, and what they are called.
-        unwanted: What is to be removed there.
+        found: Attempts submitted by an earlier daemon, with their Slurm job ids.
+        unwanted: Slurm job ids to cancel.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class SlurmActions:
         own: JobOwnership,
         marks: AttemptNotes,
     ) -> None:
-        """`marks` say what jobs are called."""
+        """`marks` stores the Slurm job id of each attempt."""
         self._config, self._slurm, self._house, self._own = config, slurm, house, own
         self._marks = marks
         self._kept: set[str] = set()
@@ -81,7 +81,7 @@ class SlurmActions:
         self.unwanted: set[str] = set()
 
     async def do(self, runs: dict[AttemptKey, SlurmAttempt]) -> None:
-        """All that is to be done now. Raises SlurmError, JournalError; the rest is then undone."""
+        """Execute all due actions. Raises SlurmError or JournalError; the rest stays due."""
         fresh = [run for run in runs.values() if run.ref is None and run.sought]
         for some in parts(fresh, AT_ONCE):
             if not self._house.fence.holds():
@@ -98,17 +98,17 @@ class SlurmActions:
         await self._end(runs)
 
     def _to_release(self, run: SlurmAttempt) -> bool:
-        """What a daemon before this one named may run already: that is looked at first."""
+        """Return whether to release: attempts of an earlier daemon are checked first."""
         return run.sought
 
     async def _name_all(
         self, runs: dict[AttemptKey, SlurmAttempt], some: Sequence[SlurmAttempt]
     ) -> None:
-        """Have these be there, held, and durable what they are called."""
+        """Submit attempts as held jobs, and store their Slurm job ids durably."""
         for run in some:
             if run.stop and run.key not in self.found:
                 del runs[run.key]
-                self._house.sink(Ended(*run.key, why="it was never started"))
+                self._house.sink(Ended(*run.key, why="the job was never started"))
         some = [run for run in some if run.key in runs]
         names = await together(self._submit(runs, run) for run in some)
         taken = {run: ref for run, ref in zip(some, names, strict=True) if ref}
@@ -116,7 +116,7 @@ class SlurmActions:
             return
         jobs = await self._seen(taken.values())
         known = {run: ref for run, ref in taken.items() if self._is_there(runs, run, jobs.get(ref))}
-        assert len({*known.values()}) == len(known), "two attempts would be one job of Slurm"
+        assert len({*known.values()}) == len(known), "two attempts have one Slurm job id"
         await self._own.learn(jobs[ref].user for ref in known.values())
         marks = {run.key: f"{ref}@{int(jobs[ref].submitted)}" for run, ref in known.items()}
         await self._marks.note(marks)
@@ -126,17 +126,17 @@ class SlurmActions:
             run.seen = True
             self.found.pop(run.key, None)
         if lost:
-            raise SlurmError("Slurm has lost jobs that it took", LOST)
+            raise SlurmError("Slurm lost jobs that it had accepted", LOST)
 
     def _is_there(
         self, runs: dict[AttemptKey, SlurmAttempt], run: SlurmAttempt, job: SlurmJob | None
     ) -> bool:
-        """Whether Slurm still has what was submitted for it, and no other under its number.
+        """Return whether Slurm still has the submitted job, and not another with its number.
 
-        A slurmctld that was killed since has lost that, and gives its number again.
+        After a crash slurmctld may lose recent jobs and reuse their numbers.
         """
         if job is not None and (job.unread or self._own.key_of(job) == run.key):
-            return not job.unread  # which of both, a later turn tells
+            return not job.unread  # unreadable: decide in a later turn
         ref, run.sought = self.found.pop(run.key), False
         run.vain += 1
         if run.vain >= VAIN:
@@ -146,10 +146,10 @@ class SlurmActions:
         return False
 
     async def _seen(self, refs: Iterable[str]) -> dict[str, SlurmJob]:
-        """These as they are now, by what they are called. Raises SlurmError."""
+        """Return the current state of jobs by Slurm job id. Raises SlurmError."""
         refs = set(refs)
         if self._slurm.single:
-            numbers = {ref.partition("_")[0] for ref in refs}  # a task that waits has none yet
+            numbers = {ref.partition("_")[0] for ref in refs}  # pending tasks have no number yet
             rows = [job for some in await together(map(self._slurm.job, numbers)) for job in some]
         else:
             rows = await self._slurm.jobs() or []
@@ -158,10 +158,10 @@ class SlurmActions:
     async def _same(
         self, runs: dict[AttemptKey, SlurmAttempt], some: Sequence[SlurmAttempt]
     ) -> Sequence[SlurmAttempt]:
-        """Those that may be released; of others' jobs that is asked for right before.
+        """Return the attempts that may be released; adopted jobs are looked up again first.
 
-        Slurm may count its jobs from 1 again since they were looked at, and owners may change what
-        their jobs ask for.
+        Slurm may have restarted its job numbers since the last look, and owners may have changed
+        their requests.
         """
         others = [run for run in some if run.adopted]
         if not others:
@@ -175,35 +175,37 @@ class SlurmActions:
             if run.sought and job is not None and (job.gpus, job.on) != (spec.gpus, spec.nodes):
                 del runs[run.key]
                 self._house.sink(Requeued(*run.key, CHANGED, hold=True))
-        return [run for run in some if run.sought and run.key in runs]  # of others a look tells
+        return [run for run in some if run.sought and run.key in runs]  # the next look has the rest
 
     async def _submit(self, runs: dict[AttemptKey, SlurmAttempt], run: SlurmAttempt) -> str:
-        """What it is called from now on; nothing where it cannot be."""
+        """Submit an attempt and return its Slurm job id, or "" if Slurm refuses."""
         if run.key in self.found:
             return self.found[run.key]
         try:
             ref = await self._slurm.submit(self._wanted(run.order))
         except SlurmError:
-            run.sought = False  # it may be there all the same: look first
+            run.sought = False  # Slurm may have accepted it: look first
             raise
         except SlurmRefusedError as error:
             del runs[run.key]
-            self._house.sink(StartFailed(*run.key, f"Slurm does not take it: {error}"))
+            self._house.sink(StartFailed(*run.key, f"Slurm refuses the job: {error}"))
             return ""
         self.found[run.key] = ref
         return ref
 
     async def _release(self, runs: dict[AttemptKey, SlurmAttempt], run: SlurmAttempt) -> None:
-        assert run.ref is not None, "what has no name cannot be released"
+        assert run.ref is not None, "the attempt has a Slurm job id"
         loop = asyncio.get_running_loop()
         try:
             await self._slurm.release(run.ref, self.place(run.order))
         except SlurmRefusedError as error:
             if await self._has_begun(run):
-                run.released = loop.time()  # a daemon before did that, or Slurm's answer was lost
+                run.released = (
+                    loop.time()
+                )  # an earlier daemon released it, or the response was lost
                 return
             del runs[run.key]
-            why = f"Slurm does not let it run: {error}"
+            why = f"Slurm refuses to release the job: {error}"
             if run.adopted:
                 self._house.sink(Requeued(*run.key, why, hold=True))
             else:
@@ -213,13 +215,13 @@ class SlurmActions:
             run.released = loop.time()
 
     async def _has_begun(self, run: SlurmAttempt) -> bool:
-        """Whether it runs, or is over: what has become of it, a look tells."""
-        assert run.ref is not None, "what has no name was not released"
+        """Return whether a job has started or ended; the next look has the details."""
+        assert run.ref is not None, "the attempt has a Slurm job id"
         job = (await self._seen([run.ref])).get(run.ref)
         return job is not None and job.state != "PENDING" and self._own.is_of(run, job)
 
     async def _end(self, runs: Mapping[AttemptKey, SlurmAttempt]) -> None:
-        """End what is to end, and remove what should not be there."""
+        """Cancel attempts that are to end, and unwanted jobs."""
         ending = [run for run in runs.values() if run.stop and run.seen and not run.stopped]
         all_of: list[SlurmAttempt | str] = [*ending, *self.unwanted]
         kept, self._kept = self._kept, set()
@@ -232,12 +234,12 @@ class SlurmActions:
 
     async def _cancel(self, what: SlurmAttempt | str) -> None:
         ref = what if isinstance(what, str) else what.ref
-        assert ref is not None, "what has no name cannot be ended"
+        assert ref is not None, "the attempt has a Slurm job id"
         try:
             await self._slurm.cancel(ref)
-        except SlurmRefusedError as error:  # it is tried again; what else there is goes on
-            why = f"Slurm does not let job {ref} be ended: {error}"
-            self._house.parts.say(ENDS, why, "let the daemon's user in Slurm be an operator")
+        except SlurmRefusedError as error:  # retried; other cancellations go on
+            why = f"Slurm refuses to cancel job {ref}: {error}"
+            self._house.parts.say(ENDS, why, "make the daemon's Slurm user an operator")
             self._kept.add(ref)
             return
         if isinstance(what, SlurmAttempt):
@@ -246,12 +248,12 @@ class SlurmActions:
             self.unwanted.discard(what)
 
     def place(self, order: StartEffect) -> SlurmTarget:
-        """Where a start is to be, in Slurm's words."""
+        """Return the partition and nodes of a start order."""
         partition = self._config.partition_of(order.area or order.spec.pool)
         return SlurmTarget(partition, [(node, len(gpus)) for node, gpus in order.nodes])
 
     def output(self, job: str, attempt: int, stream: str) -> Path:
-        """Where a job writes."""
+        """Return the file for a job's output."""
         return Path(self._config.folder) / f"{_file_of(job)}.{attempt}.{stream}"
 
     def _wanted(self, order: StartEffect) -> SlurmSubmission:
@@ -272,7 +274,7 @@ class SlurmActions:
 
 
 def _file_of(job: str) -> str:
-    """A name for files that no other job has: a `+` is in none that is not cut."""
+    """Return a unique file name for a job; only shortened names contain `+`."""
     name = quote(job, safe="")
     if len(name) <= MAX_FILE:
         return name
@@ -280,5 +282,5 @@ def _file_of(job: str) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name without what a line of Slurm's tables could not hold."""
+    """Replace characters that would break Slurm's line-based output."""
     return "".join(each if each.isprintable() else "?" for each in name)[:200]

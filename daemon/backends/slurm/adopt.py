@@ -1,4 +1,4 @@
-"""Jobs that people submit to Slurm, held: they are taken over, and started when it is decided."""
+"""Adopt jobs that users submit to Slurm in held state, and start them by the daemon's policy."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from daemon.model.outputs import Refused
 from daemon.runtime.logs import log
 
 ACTOR = "slurm"
-"""Who asks for what people have Slurm do."""
+"""Actor of commands that result from users' actions in Slurm."""
 
 AT_ONCE = 500
-"""Jobs that are adopted in one step: no other client waits for long."""
+"""Jobs adopted in one step, so that other clients do not wait long."""
 
 RETRY = 60.0
-"""Seconds until what is refused is asked for again: pools are opened, and quotas grow."""
+"""Seconds until a refused job is tried again: pools may open and quotas grow."""
 
 WAITING = (JobPhase.PENDING, JobPhase.HELD)
 
 ENDED_WAITING = ("CANCELLED", "DEADLINE", "FAILED", "COMPLETED")
-"""States of what is over and need never have run."""
+"""Final states of a job that may never have run."""
 
 
 class SlurmAdopter:
-    """Takes jobs over, and follows what becomes of those that wait."""
+    """Adopts jobs, and follows those that are pending."""
 
     def __init__(self, config: SlurmConfig, slurm: Slurm, house: BackendContext) -> None:
-        """None is known; those of before come to be known by their origin."""
+        """Create the adopter; known jobs are found by their origin at the first look."""
         self._config, self._slurm, self._house = config, slurm, house
-        self._jobs: dict[str, str] = {}  # by origin: the job's id here
-        self._refused: dict[str, float] = {}  # by origin: when it is asked for again
-        self._locked: set[str] = set()  # those that only an operator can release
-        self._strange: set[int] = set()  # those that are left alone, of which that was said
-        self._nice: set[str] = set()  # those with a `Nice`; without, the priority here counts
+        self._jobs: dict[str, str] = {}  # origin -> job id in the daemon
+        self._refused: dict[str, float] = {}  # origin -> time of the next try
+        self._locked: set[str] = set()  # held by the daemon: only an operator can release them
+        self._strange: set[int] = set()  # numbers of ignored jobs that were logged
+        self._nice: set[str] = set()  # with a nice value; without, the daemon's priority applies
         self._last: SlurmView | None = None
 
     @property
     def waiting(self) -> list[str]:
-        """What those are called in Slurm that are followed."""
+        """Slurm job ids of all adopted jobs."""
         return [origin.partition("@")[0] for origin in self._jobs]
 
     async def look(self, view: SlurmView, runs: Mapping[AttemptKey, SlurmAttempt]) -> None:
-        """Take over what is new, and follow what waits. O(jobs in Slurm) where any changed."""
+        """Adopt new jobs and follow pending ones. O(jobs in Slurm) if any has changed."""
         if self._last is None:
             self._remember()
         again = view.began >= min(self._refused.values(), default=inf)
@@ -74,7 +74,7 @@ class SlurmAdopter:
         known = {origin.partition("@")[0] for origin in self._jobs}
         for ref, job in view.jobs.items():
             origin = origin_of(ref, job)
-            again = job.restarts > 0 and ref in known  # queued again, it counts as submitted then
+            again = job.restarts > 0 and ref in known  # a requeue changes the submit time
             left = view.began < self._refused.get(origin, 0.0)
             if not again and origin not in self._jobs and not left:
                 spec = self._spec(ref, job)
@@ -91,7 +91,7 @@ class SlurmAdopter:
             await self._submit(specs[i : i + AT_ONCE], view)
 
     async def _submit(self, specs: list[JobSpec], view: SlurmView) -> None:
-        """Have these be jobs here, under another id where another job has theirs."""
+        """Submit jobs to the daemon, with another id if the id is taken."""
         if not self._config.adopt or not self._house.fence.holds():
             return
         book = self._house.book()
@@ -99,7 +99,7 @@ class SlurmAdopter:
         for spec in specs:
             known = book.job(spec.id)
             if known is not None and known.spec.origin != spec.origin:
-                spec = _renamed(spec)  # noqa: PLW2901  Slurm counts its jobs from 1 again
+                spec = _renamed(spec)  # noqa: PLW2901  Slurm restarted its job numbers
             elif known is not None:
                 self._jobs[spec.origin] = spec.id
                 continue
@@ -109,7 +109,7 @@ class SlurmAdopter:
             if isinstance(answer, Refused):
                 if spec.origin not in self._refused:
                     log().warning(
-                        "a held job of Slurm is left alone", job=spec.id, user=spec.user,
+                        "held Slurm job ignored", job=spec.id, user=spec.user,
                         why=answer.detail, mend=answer.mend,
                     )  # fmt: skip
                 self._refused[spec.origin] = view.began + RETRY
@@ -118,7 +118,7 @@ class SlurmAdopter:
                 self._jobs[spec.origin] = spec.id
 
     def _spec(self, ref: str, job: SlurmJob) -> JobSpec | None:
-        """The job that a held one of Slurm is here; None where it is not to be taken over."""
+        """Convert a held Slurm job; None if it is not to be adopted."""
         pool = self._pool_of(job.partition)
         waits = job.state == "PENDING" and job.held and "COMPLETING" not in job.flags
         if pool is None or not waits or job.comment.startswith(f"{MARK}:"):
@@ -128,7 +128,7 @@ class SlurmAdopter:
         if job.gpus <= 0 or job.strange:
             return None
         if "unfulfilled" in job.dependency or job.eligible > time():
-            return None  # it could not run yet: GPUs would only be kept for it
+            return None  # not eligible yet: it would only block GPUs
         return JobSpec(
             f"slurm-{ref}", pool, job.gpus, user=job.user, name=_plain(job.name), warn=0.0,
             nodes=job.on, origin=origin_of(ref, job), time_limit=job.time_limit,
@@ -140,17 +140,17 @@ class SlurmAdopter:
             self._strange.add(number)
             why, _, mend = job.strange.partition("; ")
             log().warning(
-                "a held job of Slurm is left alone",
+                "held Slurm job ignored",
                 job=f"slurm-{number}", user=job.user, why=why, mend=mend,
             )  # fmt: skip
 
     def _pool_of(self, partition: str) -> str | None:
-        """The pool whose jobs are in a partition; of several, the first that is a pool's."""
+        """Return the pool of a partition list: the first partition that belongs to one."""
         pools = {self._config.partition_of(pool): pool for pool in self._house.book().pools}
         return next((pools[name] for name in partition.split(",") if name in pools), None)
 
     async def _follow(self, view: SlurmView, runs: Mapping[AttemptKey, SlurmAttempt]) -> None:
-        """What people do to jobs that wait, or that are over here."""
+        """Follow users' actions on pending jobs, and jobs that ended in the daemon."""
         book = self._house.book()
         wanted: list[Command] = []
         for origin, job_id in list(self._jobs.items()):
@@ -160,7 +160,7 @@ class SlurmAdopter:
             record = book.jobs.get(job_id)
             job = view.jobs.get(ref)
             if not origin_of_any(origin, job, "" if record is None else record.spec.user):
-                job = None  # another has its number by now: that one is let be
+                job = None  # the number was reused by another job
             if record is None:
                 await self._let_go(origin, job_id, job)
             elif (job_id, record.attempt) not in runs and record.phase in WAITING:
@@ -171,7 +171,7 @@ class SlurmAdopter:
             await self._house.ask(wanted)
 
     async def _let_go(self, origin: str, job_id: str, job: SlurmJob | None) -> None:
-        """It is over here: what still waits there was cancelled here, and is cancelled there."""
+        """Cancel a job in Slurm that was cancelled in the daemon while pending."""
         ended = self._house.book().ended.get(job_id)
         waits = job is not None and job.state == "PENDING"
         if waits and ended is not None and self._house.fence.holds():
@@ -186,19 +186,19 @@ class SlurmAdopter:
         try:
             await self._slurm.cancel(ref)
         except SlurmRefusedError as error:
-            log().warning("Slurm does not let a job be ended", job=ref, why=str(error))
+            log().warning("Slurm refuses to cancel a job", job=ref, why=str(error))
 
     async def _waits(self, record: JobRecord, job: SlurmJob | None) -> list[Command]:
-        """What somebody has done to a job that waits here and in Slurm."""
+        """Return the commands for users' actions on a job that is pending in both."""
         job_id, origin = record.spec.id, record.spec.origin
-        if job is None:  # a list of tasks that is cut does not name all
+        if job is None:  # a shortened task list may not name it
             there = await self._slurm.job(origin.partition("@")[0])
             if any(each.unread or origin_of_any(origin, each) for each in there):
                 return []
         if job is None or job.state in ENDED_WAITING:
             return [Cancel(job_id, actor=ACTOR)]
         if job.state not in ("PENDING", ""):
-            log().warning("a job was started in Slurm by somebody else", job=job_id)
+            log().warning("an adopted job was started in Slurm by someone else", job=job_id)
             return [Cancel(job_id, actor=ACTOR)]
         found: list[Command] = []
         if job.state == "PENDING" and "COMPLETING" not in job.flags:
@@ -210,14 +210,14 @@ class SlurmAdopter:
         return found
 
     async def _keep(self, record: JobRecord, job: SlurmJob, origin: str) -> Iterator[Command]:
-        """Have it wait until it is started from here; who releases it in Slurm does so here."""
+        """Hold the job in Slurm until the daemon starts it; a user's release applies here too."""
         locked = origin in self._locked or job.reason == "JobHeldAdmin"
         if not self._house.fence.holds() or (job.held and locked):
             return iter(())
         try:
             await self._slurm.hold(origin.partition("@")[0])
         except SlurmRefusedError as error:
-            log().warning("Slurm does not let a job be held", job=record.spec.id, why=str(error))
+            log().warning("Slurm refuses to hold a job", job=record.spec.id, why=str(error))
         self._locked.add(origin)
         if not job.held and record.phase is JobPhase.HELD:
             return iter((Release(record.spec.id, actor=ACTOR),))
@@ -229,15 +229,15 @@ class SlurmAdopter:
 
 
 def origin_of(ref: str, job: SlurmJob) -> str:
-    """What a job of Slurm is called for good: its numbers come again one day."""
+    """Return the permanent id of a Slurm job: numbers are reused, number and time are not."""
     return f"{ref}@{int(job.submitted)}"
 
 
 def origin_of_any(origin: str, job: SlurmJob | None, user: str = "") -> bool:
-    """Whether this is that job, of that user, and not a later one of its number."""
+    """Return whether a Slurm job is the one of an origin, and not a later one of its number."""
     if job is None:
         return False
-    again = job.restarts > 0 and user in ("", job.user)  # that counts as submitted then
+    again = job.restarts > 0 and user in ("", job.user)  # a requeue changes the submit time
     return again or origin == origin_of(origin.partition("@")[0], job)
 
 

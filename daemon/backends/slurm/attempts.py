@@ -1,4 +1,4 @@
-"""Attempts that Slurm runs, or is to run, and what its words for their states mean here."""
+"""Attempts in Slurm, and the meaning of Slurm's job states."""
 
 from __future__ import annotations
 
@@ -13,61 +13,59 @@ from daemon.model.outputs import StartEffect
 TERM, KILL = 15, 9
 
 FORGOTTEN = (
-    "Slurm knows nothing of it any more: how it ended is not known (it was over for longer than "
-    "MinJobAge when the daemon looked again, or Slurm has lost its state)"
+    "Slurm no longer knows the job, so how it ended is unknown (it ended more than MinJobAge "
+    "before the daemon looked, or Slurm lost its state)"
 )
 
-LOST_IT = (
-    "Slurm has lost it: it was there a moment ago (slurmctld was killed before it saved its state)"
-)
+LOST_IT = "Slurm lost the running job (slurmctld crashed before it saved its state)"
 
 FORGETS = 60.0
-"""Seconds for which Slurm surely knows what is over: MinJobAge is 300, and hardly ever less."""
+"""Seconds for which Slurm keeps an ended job at least; the default of MinJobAge is 300."""
 
 ENDED_BY = {
     "TIMEOUT": (TERM, "time limit, in Slurm"),
     "OUT_OF_MEMORY": (KILL, "out of memory"),
-    "DEADLINE": (TERM, "its deadline in Slurm has passed"),
+    "DEADLINE": (TERM, "deadline in Slurm passed"),
     "CANCELLED": (TERM, "cancelled in Slurm"),
 }
-"""States in which Slurm has ended a job: by which signal, and why."""
+"""States in which Slurm ended a job: the signal and the reason."""
 
 LOST_BY = {
-    "NODE_FAIL": "a node of it failed",
-    "PREEMPTED": "Slurm has preempted it",
-    "BOOT_FAIL": "its nodes did not boot",
+    "NODE_FAIL": "a node of the job failed",
+    "PREEMPTED": "preempted by Slurm",
+    "BOOT_FAIL": "the nodes did not boot",
 }
-"""States in which a job is gone through no fault or wish of its own."""
+"""States in which a job was lost through no fault of its own."""
 
 MARK = "sia"
-"""How the comments of jobs begin that a daemon has submitted."""
+"""Prefix of the comments of jobs that a daemon submitted."""
 
 RUNS = "slurm/run/"
-"""How marks begin that say what an attempt is called in Slurm."""
+"""Prefix of the notes with the Slurm job id of an attempt."""
 
 
 class SlurmAttempt:
-    """An attempt that is to begin, to end, or to be followed.
+    """An attempt to start, to end or to follow.
 
     Attributes:
-        ref: What it is called in Slurm; None until that is durable.
-        submitted: When Slurm says that it was submitted; None where that was not seen.
-        seen: Whether it is surely that which is called so: Slurm was not away since.
-        sought: Whether it was looked for in Slurm, where a daemon before may have submitted it.
-        fresh: Whether no daemon before this one can have released it.
-        released: When it was last told to run, by the loop's clock; None before.
-        free: Whether Slurm has shown that it knows of that, and was not away since: who holds the
-            job after that is a person.
-        restarts: How often Slurm had begun it anew by then.
-        alive: When Slurm last knew it to be not over, by the loop's clock; None before.
-        before: Where it was to run by Slurm right before its release; None where nobody asked.
-        vain: How often Slurm did not have what it had said that it took.
+        ref: Slurm job id; None until it is durable.
+        submitted: Submit time by Slurm; None if not seen.
+        seen: Whether `ref` is confirmed since Slurm was last unreachable.
+        sought: Whether Slurm was searched for a submission by an earlier daemon.
+        fresh: Whether no earlier daemon can have released it.
+        released: Loop time of the last release; None before.
+        free: Whether Slurm has shown the release since it was last unreachable; a later hold is by
+            a user.
+        restarts: Slurm's restart count at the release.
+        alive: Loop time when Slurm last showed it unfinished; None before.
+        before: Partition and nodes right before the release; None if not looked up.
+        vain: How often Slurm lost an accepted submission.
     """
 
     def __init__(
         self, order: StartEffect, *, sought: bool, started: bool = False, fresh: bool = False
     ) -> None:
-        """It is to begin, unless it is found."""
+        """Create an attempt to start, unless Slurm has it already."""
         self.order, self.sought, self.told, self.fresh = order, sought, started, fresh
         self.ref: str | None = order.spec.origin.partition("@")[0] or None
         self.submitted: int | None = None
@@ -83,36 +81,36 @@ class SlurmAttempt:
         self.stopped = False
 
     def named(self, mark: str) -> None:
-        """It is called so, and was submitted then."""
+        """Set Slurm job id and submit time from a note."""
         self.ref, _, when = mark.partition("@")
         self.submitted = int(when) if when else None
 
     @property
     def key(self) -> AttemptKey:
-        """Of which job it is which attempt."""
+        """Job id and attempt number."""
         return self.order.job, self.order.attempt
 
     @property
     def adopted(self) -> bool:
-        """Whether it was in Slurm before it was here."""
+        """Whether the job was submitted to Slurm by a user."""
         return bool(self.order.spec.origin)
 
 
 class SlurmView(NamedTuple):
-    """What Slurm knew of jobs when that was asked at `began`, by the loop's clock."""
+    """Slurm's jobs as of loop time `began`."""
 
     jobs: Mapping[str, SlurmJob]
     began: float
     next: int = 1
-    """The number of the first job that was not there yet."""
+    """Lowest job number that did not exist yet."""
     unread: frozenset[int] = frozenset()
-    """Numbers of those that are there, and of which no more is known."""
+    """Numbers of jobs that exist but cannot be parsed."""
     asked: frozenset[str] | None = None
-    """Those of `jobs` that are as they were then; the others are older. None: all are."""
+    """The refs that are current; others are from an earlier look. None: all are current."""
 
     @classmethod
     def of(cls, jobs: Iterable[SlurmJob], began: float) -> SlurmView:
-        """By what they are called."""
+        """Index a full listing by Slurm job id."""
         known: dict[str, SlurmJob] = {}
         unread, last = set(), 0
         for job in jobs:
@@ -124,17 +122,17 @@ class SlurmView(NamedTuple):
         return cls(known, began, last + 1, frozenset(unread))
 
     def shows(self, ref: str) -> bool:
-        """Whether it says of this one how it is now, or that it is not there."""
+        """Return whether the view is current for a job."""
         return self.asked is None or ref in self.asked
 
 
 def comment_of(instance: str, key: AttemptKey) -> str:
-    """What a job's comment says: which daemon's, which attempt, which job."""
+    """Return the comment that marks an attempt: daemon, attempt number, job id."""
     return f"{MARK}:{instance}:{key[1]}:{key[0]}"
 
 
 def key_of(instance: str, comment: str) -> AttemptKey | None:
-    """Of which job of this daemon a comment says that it is which attempt, if it is of one."""
+    """Parse a comment; return the attempt if it is of this daemon, else None."""
     mark, name, attempt, job = (*comment.split(":", 3), "", "", "", "")[:4]
     if (mark, name) != (MARK, instance) or not attempt.isdecimal():
         return None
@@ -142,7 +140,7 @@ def key_of(instance: str, comment: str) -> AttemptKey | None:
 
 
 def gone(run: SlurmAttempt, now: float) -> Observation:
-    """What to say of a job that may have run and that Slurm does not know any more."""
+    """Return the observation for an attempt that Slurm no longer knows."""
     known = max(run.alive or 0.0, run.released or 0.0)
     if known and now - known < FORGETS:
         return Lost(*run.key, LOST_IT)
@@ -150,9 +148,9 @@ def gone(run: SlurmAttempt, now: float) -> Observation:
 
 
 def end_of(run: SlurmAttempt, job: SlurmJob) -> Observation | None:
-    """What to say of a job that is over in Slurm; None if it is not.
+    """Return the observation for a job that has ended in Slurm, else None.
 
-    What is told to end there is CANCELLED from then on, whatever its processes do.
+    A cancelled job is CANCELLED at once, even while its processes still run.
     """
     key, state = run.key, job.state
     why = job.reason if job.reason not in ("None", "NonZeroExitCode") else ""

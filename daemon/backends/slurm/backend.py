@@ -1,8 +1,8 @@
-"""A Slurm cluster: pools are partitions; jobs are submitted held, and released where decided.
+"""Slurm backend: pools are partitions; jobs are submitted held, and released when they start.
 
-Nothing runs twice: a job that this daemon submits is held, and is released only once what it is
-called is durable. Whatever else of the same attempt should be there was never released, and is
-removed. One task does all of it, in turns; Slurm may be away for any of them.
+No job runs twice: a job is submitted held, and released only after its Slurm job id is durable. Any
+other submission of the same attempt was never released, and is cancelled. One task does all work in
+turns; Slurm may be unreachable in any of them.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ from daemon.runtime.logs import log
 from sia.model import Nodes as Gpus
 
 NAME = "slurm/name"
-"""The mark that says what this daemon is called in Slurm."""
+"""Key of the note with this daemon's name in Slurm."""
 
 UNREAD = "backend jobs"
-"""The part that is not well where Slurm says of jobs what is not understood."""
+"""Health component for Slurm jobs that cannot be parsed."""
 
 TRIES = 3
-"""Times that a job is released which Slurm shows as held: Slurm's answer does not say of each task
-of an array how it went, and a slurmctld that is killed forgets what it did within the last 5 s."""
+"""Releases of a job that Slurm still shows as held, before the hold counts as a user's. Slurm's
+response does not cover each array task, and a crashed slurmctld forgets the last 5 s."""
 
 COSTLY = 0.5
-"""Seconds that a list of all jobs may take: where it takes longer, each of a few is asked for."""
+"""Seconds for a full listing; if it takes longer, a few jobs are queried one by one instead."""
 
 REST = 50.0
-"""Times as long as such a list took is there until the next: what it costs is 2 % of the time."""
+"""Pause between slow full listings as a multiple of their duration: 2 % of the time."""
 
-BUG = "the daemon goes on by itself; where this stays, report it with the daemon's log"
+BUG = "the daemon retries; if this persists, report it with the daemon's log"
 
 
 class SlurmBackend:
-    """See the module.
+    """The Slurm backend; see the module.
 
     Args:
-        config: which Slurm, which partitions, how often it is asked.
-        slurm: the door to it.
-        found: what was found there at the start.
+        config: access to Slurm, partitions and poll interval.
+        slurm: client for Slurm.
+        found: inventory at the start of the daemon.
     """
 
     can: frozenset[Ability] = frozenset({"commands", "requeue"})
 
     def __init__(self, config: SlurmConfig, slurm: Slurm, found: SlurmInventory) -> None:
-        """Nothing is asked yet."""
+        """Create the backend without contacting Slurm."""
         self._config, self._slurm, self._found = config, slurm, found
         if config.folder:
             self.can |= {"logs"}
@@ -78,16 +78,16 @@ class SlurmBackend:
 
     @property
     def gpus(self) -> Gpus | None:
-        """Those of the nodes in the partitions."""
+        """GPUs of the nodes in the partitions."""
         return self._found.gpus
 
     @property
     def areas(self) -> dict[str, tuple[str, ...]]:
-        """The nodes of each pool's partition."""
+        """Nodes of each pool's partition."""
         return self._found.areas
 
     async def open(self, house: BackendContext) -> None:
-        """Begin; whether Slurm is there is seen later."""
+        """Load the stored state; does not wait for Slurm."""
         self._house = house
         if self._found.away[0]:
             house.parts.say("backend", *self._found.away)
@@ -103,7 +103,7 @@ class SlurmBackend:
         self._nodes = SlurmNodeWatch(self._config, self._slurm, house, self._found)
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
-        """Look for all of these in Slurm, as soon as it is there; none is to be started again."""
+        """Search Slurm for these attempts once it is reachable; returns none to start again."""
         for each in expected:
             run = SlurmAttempt(each.order, sought=False, started=each.started is not None)
             mark = self._marks.get(run.key)
@@ -114,7 +114,7 @@ class SlurmBackend:
         return []
 
     async def start(self, order: StartEffect) -> None:
-        """Have it submitted, or released, in the next turn."""
+        """Queue an attempt to be submitted or released in the next turn."""
         if (order.job, order.attempt) in self._runs:
             return
         run = self._runs[order.job, order.attempt] = SlurmAttempt(order, sought=True, fresh=True)
@@ -123,7 +123,7 @@ class SlurmBackend:
         self._poke.set()
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
-        """Have it cancelled in the next turn; Slurm's jobs are warned by their own `--signal`."""
+        """Queue a cancellation; warnings are left to the job's own `--signal`."""
         run = self._runs.get((job, attempt))
         if kind == "end" and run is not None:
             run.stop = True
@@ -132,7 +132,7 @@ class SlurmBackend:
         self._poke.set()
 
     async def close(self) -> None:
-        """Stop asking; jobs go on."""
+        """Stop the turns; jobs continue."""
         if self._follower is not None:
             self._follower.cancel()
             with suppress(asyncio.CancelledError):
@@ -140,7 +140,7 @@ class SlurmBackend:
         await self._slurm.close()
 
     def log(self, job: str, attempt: int, stream: Literal["stdout", "stderr"]) -> Path | None:
-        """The file that a job of this daemon's writes to, where a folder is configured."""
+        """Return a job's output file, if a folder is configured."""
         path = self._acts.output(job, attempt, stream) if self._config.folder else None
         return path if path is not None and path.exists() else None
 
@@ -159,10 +159,10 @@ class SlurmBackend:
                 self._look_first()
                 await asyncio.sleep(self._config.poll)
             except (JournalError, UnavailableError):
-                await asyncio.sleep(self._config.poll)  # the journal says by itself how it is
-            except Exception as error:  # noqa: BLE001  starts and ends go on, whatever that was
-                self._house.parts.say("backend", f"a look at Slurm went wrong: {error!r}", BUG)
-                log().exception("a look at Slurm went wrong")
+                await asyncio.sleep(self._config.poll)  # the journal reports its own health
+            except Exception as error:  # noqa: BLE001  a defect must not stop starts and ends
+                self._house.parts.say("backend", f"polling Slurm failed: {error!r}", BUG)
+                log().exception("polling Slurm failed")
                 await asyncio.sleep(self._config.poll)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, due - loop.time())):
@@ -170,15 +170,15 @@ class SlurmBackend:
             self._poke.clear()
 
     def _look_first(self) -> None:
-        """Slurm was away: numbers of jobs may be others' by now."""
+        """Distrust all job numbers after Slurm was unreachable: they may have been reused."""
         for run in self._runs.values():
             run.sought, run.seen = run.sought and run.released is not None, False
             run.free = False
         self._acts.unwanted.clear()
-        self._strays.clear()  # what is there all the same is found again
+        self._strays.clear()  # those that still exist are found again
 
     async def _turn(self, *, looks: bool) -> None:
-        """Do what is to be done, then look at what has come of all."""
+        """Execute due actions, then poll Slurm and report changes."""
         await self._acts.do(self._runs)
         if not looks:
             return
@@ -211,22 +211,22 @@ class SlurmBackend:
         return self._view
 
     def _say_unread(self, view: SlurmView) -> None:
-        """Whether there are jobs of which nothing is known but that they are there."""
+        """Report jobs that cannot be parsed."""
         if not view.unread:
             self._house.parts.say(UNREAD)
             return
         some = ", ".join(map(str, sorted(view.unread)[:8]))
-        why = f"of {len(view.unread)} jobs Slurm says what is not understood: {some}"
-        self._house.parts.say(UNREAD, why, "they are left alone; report it with Slurm's version")
+        why = f"{len(view.unread)} Slurm jobs cannot be parsed: {some}"
+        self._house.parts.say(UNREAD, why, "they are ignored; report this with Slurm's version")
 
     async def _go_on(self, run: SlurmAttempt, view: SlurmView) -> None:
-        """Say what has become of an attempt since the last look."""
+        """Report changes of an attempt since the last look."""
         if run.ref is None:
             self._seek(run, view)
             return
         job = view.jobs.get(run.ref)
         if job is not None and not self._own.is_of(run, job):
-            self._gone(run, view)  # Slurm has lost its state, and counts its jobs from 1 again
+            self._gone(run, view)  # Slurm lost its state and reuses numbers
             return
         if job is None:
             if not await self._slurm.job(run.ref):
@@ -253,7 +253,7 @@ class SlurmBackend:
             self._poke.set()
 
     def _gone(self, run: SlurmAttempt, view: SlurmView) -> None:
-        """Slurm does not know it any more: what never was released may be submitted anew."""
+        """Handle a job that Slurm no longer knows: resubmit it if it was never released."""
         if run.fresh and run.released is None and not run.adopted:
             run.ref, run.sought = None, False
         else:
@@ -266,7 +266,7 @@ class SlurmBackend:
             self._house.sink(Started(*run.key))
 
     def _seek(self, run: SlurmAttempt, view: SlurmView) -> None:
-        """Whether a daemon before this one has submitted it: then that one is released."""
+        """Look for a submission of the attempt by an earlier daemon, to release that one."""
         if run.sought:
             return
         run.sought = True
@@ -274,16 +274,16 @@ class SlurmBackend:
         if same:
             self._acts.found[run.key] = min(same, key=int)
         else:
-            self._acts.found.pop(run.key, None)  # Slurm has lost that: its number comes again
+            self._acts.found.pop(run.key, None)  # Slurm lost it: the number may be reused
             if run.stop:
-                self._done(run, Ended(*run.key, why="it was never started"))
+                self._done(run, Ended(*run.key, why="the job was never started"))
         self._poke.set()
 
     async def _waits(self, run: SlurmAttempt, job: SlurmJob) -> None:
-        """It was released, and waits: for Slurm, or because somebody has had it wait again."""
-        assert run.ref is not None, "it was released under no name"
+        """Handle a released job that is pending: waiting for Slurm, held, or requeued."""
+        assert run.ref is not None, "a released job has a Slurm job id"
         if run.stop:
-            run.stopped = False  # what Slurm has queued again since is to end all the same
+            run.stopped = False  # requeued by Slurm after the cancellation: cancel it again
             self._poke.set()
         elif job.held and self._forgot(run, job):
             run.released, run.tries = None, run.tries + 1
@@ -291,7 +291,7 @@ class SlurmBackend:
         elif job.held or job.restarts > run.restarts:
             if not self._house.fence.holds():
                 return
-            why = f"held in Slurm ({job.reason})" if job.held else "Slurm has queued it again"
+            why = f"held in Slurm ({job.reason})" if job.held else "requeued by Slurm"
             if not run.adopted:
                 self._acts.unwanted.add(run.ref)
             elif not job.held:
@@ -301,12 +301,12 @@ class SlurmBackend:
             run.free = True
 
     def _forgot(self, run: SlurmAttempt, job: SlurmJob) -> bool:
-        """Whether it is held because Slurm knows nothing of its release, by all that was seen."""
+        """Return whether the hold means that Slurm lost the release, as far as was observed."""
         same = not run.told and job.restarts == run.restarts
         return same and not run.free and run.tries < TRIES and not self._heard(run, job)
 
     def _heard(self, run: SlurmAttempt, job: SlurmJob) -> bool:
-        """Whether it is where its release has put it, and was not before: one request does both."""
+        """Return whether the job moved to the release's partition and nodes (same request)."""
         if run.before is None or not self._slurm.single:
             return False
         place = self._acts.place(run.order)
@@ -316,8 +316,8 @@ class SlurmBackend:
     async def _hold(self, ref: str) -> None:
         try:
             await self._slurm.hold(ref)
-        except SlurmRefusedError as error:  # it is over by now, as the next look shows
-            log().warning("Slurm does not let a job be held", job=ref, why=str(error))
+        except SlurmRefusedError as error:  # it has ended; the next look shows how
+            log().warning("Slurm refuses to hold a job", job=ref, why=str(error))
 
     def _done(self, run: SlurmAttempt, last: Observation) -> None:
         del self._runs[run.key]
@@ -325,7 +325,7 @@ class SlurmBackend:
         self._house.sink(last)
 
     def _sweep(self, view: SlurmView) -> None:
-        """Find what bears this daemon's name and should not be there."""
+        """Find jobs with this daemon's mark that should not exist."""
         refs = {run.ref for run in self._runs.values()} | {*self._acts.found.values()}
         for key, ref in ((key, ref) for key, some in self._own.keys(view).items() for ref in some):
             job = view.jobs[ref]

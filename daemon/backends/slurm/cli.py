@@ -1,4 +1,4 @@
-"""Slurm by its commands, where there is no slurmrestd: as the daemon's user, with `--json`."""
+"""Slurm client that runs Slurm's commands with `--json` as the daemon's user."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from daemon.backends.slurm.schema import (
 )
 
 TIMEOUT = 15.0
-"""Seconds for a command: where slurmctld is away, they wait for it a minute or so."""
+"""Timeout of a command in seconds: without slurmctld commands would wait for about a minute."""
 
 AT_ONCE = 4
-"""Commands that run at a time: each is a process, and slurmctld has its own limits."""
+"""Concurrent commands: each is a process, and slurmctld limits requests."""
 
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "PATH", "HOME", "USER", "LOGNAME", "LANG", "KRB5CCNAME")
-"""What commands see of the daemon's environment: nothing that would change what they do."""
+"""Environment variables passed to commands; others could change what the commands do."""
 
 REFUSALS = (
     "Invalid",
@@ -44,55 +44,55 @@ REFUSALS = (
     "already",
     "violates",
 )
-"""Words of commands that were asked for what cannot be."""
+"""Parts of error messages that mean a refusal."""
 
-GONE = "see that slurmctld runs, and that the daemon's user may run Slurm's commands"
+GONE = "check that slurmctld is running and that the daemon's user may run Slurm's commands"
 
 
 class Commands:
-    """See `Slurm`. Each question is a process.
+    """Implements `Slurm`. Each request is a process.
 
     Args:
-        conf: Slurm's configuration file, if not the usual one.
+        conf: path of slurm.conf, if not the default.
     """
 
     single = False
 
     def __init__(self, conf: str = "") -> None:
-        """Nothing is asked yet."""
+        """Create the client without contacting Slurm."""
         self._env = {name: os.environ[name] for name in KEPT if name in os.environ}
-        self._env |= {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0"}  # 0: no list of tasks is cut
+        self._env |= {"LC_ALL": "C.UTF-8", "SLURM_BITSTR_LEN": "0"}  # 0: full task lists
         if conf:
             self._env["SLURM_CONF"] = conf
         self._few = asyncio.Semaphore(AT_ONCE)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there are no connections."""
 
     async def jobs(self, *, changed: bool = False) -> list[SlurmJob] | None:
-        """All that Slurm has not forgotten: no command says only what has changed."""
+        """Return all jobs: no command lists only changed ones."""
         rows = await self._rows("jobs", "squeue", "--json", "--all", "--states=all")
         try:
             return await asyncio.to_thread(jobs_of, rows)
         except ValueError as error:
-            raise SlurmError(f"squeue says {error}", GONE) from None
+            raise SlurmError(f"squeue returned {error}", GONE) from None
 
     async def job(self, ref: str) -> list[SlurmJob]:
-        """One, and the tasks that wait with it."""
+        """Return a job, and the tasks that are pending with it."""
         return [job for job in await self.jobs() or [] if job.may_be(ref)]
 
     async def nodes(self) -> list[SlurmNode]:
-        """All of them."""
+        """Return all nodes."""
         try:
             rows = await self._rows("nodes", "scontrol", "show", "nodes", "--json")
         except (SlurmError, SlurmRefusedError):
             rows = []
-        if not rows:  # before 23.02 scontrol has no --json, and sinfo says the same
+        if not rows:  # before 23.02 scontrol has no --json, but sinfo has
             rows = await self._rows("nodes", "sinfo", "--json")
         return each_of(node_of, rows)
 
     async def partitions(self) -> list[SlurmPartition]:
-        """All of them; in words without spaces, as in each version."""
+        """Return all partitions, parsed from text because of old versions."""
         text = await self._run("scontrol", "--oneliner", "show", "partition")
         rows = []
         for line in text.splitlines():
@@ -102,7 +102,7 @@ class Commands:
         return each_of(partition_of, rows)
 
     async def submit(self, wanted: SlurmSubmission) -> str:
-        """Submit a job that waits to be released."""
+        """Submit a held job."""
         place, many = wanted.place, str(len(wanted.place.nodes))
         gpus = f"--gpus={place.gpus}" if place.alike is None else f"--gres=gpu:{place.alike}"
         limit = [] if wanted.minutes is None else [f"--time={wanted.minutes}"]
@@ -116,17 +116,17 @@ class Commands:
         return text.strip().split(";")[0]
 
     async def release(self, ref: str, place: SlurmTarget) -> None:
-        """Have a job run there."""
+        """Set partition and nodes of a job, and release it."""
         where = (f"Partition={place.partition}", f"NodeList={place.names}", "StartTime=now")
         await self._run("scontrol", "update", f"JobId={ref}", *where)
         await self._run("scontrol", "release", ref)
 
     async def hold(self, ref: str) -> None:
-        """Have a job wait until it is released."""
+        """Hold a job."""
         await self._run("scontrol", "hold", ref)
 
     async def cancel(self, ref: str) -> None:
-        """End a job; one that is over is let be."""
+        """Cancel a job; no effect if it has ended."""
         await self._run("scancel", "--quiet", ref)
 
     async def _rows(self, key: str, *words: str) -> list[Any]:
@@ -135,11 +135,11 @@ class Commands:
             said = await asyncio.to_thread(json.decode, text.encode(), type=dict[str, Any])
         except DecodeError:
             raise SlurmError(
-                f"{words[0]} says no JSON", "use Slurm 21.08 or newer, or slurmrestd"
+                f"{words[0]} returned no JSON", "use Slurm 21.08 or newer, or slurmrestd"
             ) from None
         rows = said.get(key)
-        if said.get("errors") or not isinstance(rows, list):  # with exit code 0 (22.05)
-            raise SlurmError(f"{words[0]} could not ask Slurm{_why(said.get('errors'))}", GONE)
+        if said.get("errors") or not isinstance(rows, list):  # exit code 0 even so (22.05)
+            raise SlurmError(f"{words[0]} failed{_why(said.get('errors'))}", GONE)
         return rows
 
     async def _run(self, *words: str, given: str = "") -> str:
@@ -147,7 +147,7 @@ class Commands:
             code, out, err = await self._process(words, given)
         if code == 0:
             return out
-        why = " ".join(err.split())[-300:] or f"{words[0]} ended with {code}"
+        why = " ".join(err.split())[-300:] or f"{words[0]} exited with code {code}"
         if any(word in why for word in REFUSALS) and "contact" not in why:
             raise SlurmRefusedError(why)
         raise SlurmError(why, GONE)
@@ -164,7 +164,7 @@ class Commands:
             async with asyncio.timeout(TIMEOUT):
                 out, err = await process.communicate(given.encode())
         except TimeoutError:
-            raise SlurmError(f"{words[0]} does not end within {TIMEOUT:g} s", GONE) from None
+            raise SlurmError(f"{words[0]} timed out after {TIMEOUT:g} s", GONE) from None
         finally:
             if process.returncode is None:
                 process.kill()
@@ -173,7 +173,7 @@ class Commands:
 
 
 def _why(errors: Any) -> str:
-    """What Slurm says of it, if it does."""
+    """Return Slurm's error messages, if there are any."""
     rows = errors if isinstance(errors, list) else []
     said = [row.get("description") or row.get("error") for row in rows if isinstance(row, dict)]
     words = "; ".join(str(each) for each in said if each)

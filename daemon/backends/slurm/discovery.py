@@ -1,4 +1,4 @@
-"""What a Slurm cluster has when the daemon starts: nodes, their GPUs, the pools' partitions."""
+"""Inventory of a Slurm cluster at the daemon's start: nodes, GPUs and the pools' partitions."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from sia.console.errors import UserError
 from sia.model import Nodes
 
 MARK = "slurm/found"
-"""The mark that says what was found last: a daemon may start while Slurm is away."""
+"""Key of the note with the last inventory, for a start while Slurm is unreachable."""
 
 
 class SlurmInventory(Struct, frozen=True, omit_defaults=True):
-    """Nodes with GPUs in the pools' partitions, and which of them each pool's has."""
+    """Nodes with GPUs in the pools' partitions, and the nodes of each pool."""
 
     gpus: Nodes
     areas: dict[str, tuple[str, ...]]
     away: tuple[str, str] = ("", "")
-    """Why Slurm could not be asked, so that this is what it said last; and the mend."""
+    """Reason and fix if Slurm was unreachable and this is the stored inventory."""
 
 
 def door_of(config: SlurmConfig) -> Slurm:
-    """The way to Slurm that is configured."""
+    """Return the configured Slurm client."""
     if config.commands:
         return Commands(config.conf)
     return Rest(config.rest, Path(config.jwt_file) if config.jwt_file else None, config.user)
 
 
 def find(config: SlurmConfig, pools: Iterable[str], journal: Journal) -> SlurmInventory:
-    """Ask Slurm; where it is away, what it said last counts. Waits for the answer.
+    """Query Slurm, or use the stored inventory if Slurm is unreachable. Blocks.
 
-    Raises UserError where nothing is known of it, or a pool has no partition.
+    Raises UserError if there is no inventory or a pool has no partition.
     """
-    with ThreadPoolExecutor(1) as aside:  # this thread's loop, if it has one, cannot wait
+    with ThreadPoolExecutor(1) as aside:  # the calling thread may already run an event loop
         try:
             found = aside.submit(asyncio.run, _ask(config, list(pools))).result()
         except SlurmError as error:
@@ -74,13 +74,13 @@ async def _ask(config: SlurmConfig, pools: list[str]) -> SlurmInventory:
         if name not in known:
             there = ", ".join(sorted(known)[:8])
             raise UserError(
-                f"backend.partitions: pool {pool} has the partition {name!r}, and Slurm has "
-                f"{there}; name one of those, or make it in Slurm"
+                f"backend.partitions: pool {pool} uses partition {name!r}, but Slurm has {there}; "
+                "set one of these, or create the partition in Slurm"
             )
         areas[pool] = tuple(node for node in known[name].nodes if node in gpus)
         if not areas[pool]:
             raise UserError(
-                f"backend.partitions: no node of partition {name!r} has GPUs; see: sinfo -o '%P %G'"
+                f"backend.partitions: no node of partition {name!r} has GPUs; run sinfo -o '%P %G'"
             )
     used = {node for area in areas.values() for node in area}
     return SlurmInventory(

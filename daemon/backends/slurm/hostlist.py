@@ -1,4 +1,4 @@
-"""Slurm's way to write many names: `n[1-3,07],login` is n1, n2, n3, n07 and login."""
+"""Parse Slurm's host lists: `n[1-3,07],login` is n1, n2, n3, n07 and login."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterator
 
 MAX_NAMES = 100_000
-"""Names in one list: no cluster has more nodes, and a list that is wrong shall not fill memory."""
+"""Maximum names in a list: more than any cluster has; bounds memory for a malformed list."""
 
 _PART = re.compile(r"[^,\[\]]*(?:\[[^\]]*\][^,\[\]]*)*")
 _RANGE = re.compile(r"([^\[]*)\[([^\]]*)\](.*)", re.DOTALL)
 
 
 def names_of(text: str) -> list[str]:
-    """All names of a list, in its order. Raises ValueError where it is none."""
+    """Return all names of a list in order. Raises ValueError if it is malformed."""
     found: list[str] = []
     for part in _parts(text):
         found += _spread(part)
@@ -23,7 +23,7 @@ def names_of(text: str) -> list[str]:
 
 
 def numbers_of(text: str) -> list[int]:
-    """All numbers of a list like `0-3,7%2`, whose end says how many may run at once."""
+    """Return all numbers of a task list like `0-3,7%2`; the part after % is a limit."""
     return [int(name) for name in _each(text.partition("%")[0])]
 
 
@@ -42,7 +42,7 @@ def _spread(part: str) -> list[str]:
 
 
 def _each(ranges: str) -> Iterator[str]:
-    """The numbers of `1-3,07`, as wide as they are written; `0-8:4` goes by fours."""
+    """Yield the numbers of `1-3,07` with their zero padding; `0-8:4` has step 4."""
     for each in ranges.split(","):
         bounds, _, step = each.partition(":")
         first, _, last = bounds.partition("-")

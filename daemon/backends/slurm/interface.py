@@ -1,4 +1,4 @@
-"""What the backend asks of Slurm, by whichever door: slurmrestd, or the commands."""
+"""Client interface to Slurm, implemented over slurmrestd and over Slurm's commands."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import NamedTuple, Protocol
 from daemon.backends.slurm.schema import SlurmJob, SlurmNode, SlurmPartition
 
 REF = re.compile(r"\d{1,10}(?:_\d{1,7})?")
-"""What a job, or a task of an array, is called."""
+"""Pattern of a Slurm job id, or of an array task."""
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
-"""Where a job finds its programs, unless it says otherwise."""
+"""Default PATH of a job."""
 
 
 class SlurmError(Exception):
-    """Slurm cannot be asked now: what is wrong, and the mend. It is to be asked again later."""
+    """Slurm is unreachable: why, and the fix. The caller retries."""
 
     def __init__(self, why: str, mend: str) -> None:
-        """Say why, in a line."""
+        """Store the reason, one line, and the fix."""
         super().__init__(why)
         self.why, self.mend = why, mend
 
 
 class SlurmRefusedError(Exception):
-    """Slurm was asked and said no: asking again changes nothing."""
+    """Slurm refused a request; a retry would fail too."""
 
 
 class SlurmTarget(NamedTuple):
@@ -34,27 +34,27 @@ class SlurmTarget(NamedTuple):
 
     partition: str
     nodes: Sequence[tuple[str, int]]
-    """Nodes, and how many GPUs on each."""
+    """Nodes with the number of GPUs on each."""
 
     @property
     def names(self) -> str:
-        """Its nodes, as Slurm takes them."""
+        """Comma-separated node names."""
         return ",".join(name for name, _ in self.nodes)
 
     @property
     def gpus(self) -> int:
-        """On all of them."""
+        """Total number of GPUs."""
         return sum(gpus for _, gpus in self.nodes)
 
     @property
     def alike(self) -> int | None:
-        """GPUs on each node, where that is the same number."""
+        """GPUs per node, if equal on all nodes."""
         counts = {gpus for _, gpus in self.nodes}
         return counts.pop() if len(counts) == 1 else None
 
 
 class SlurmSubmission(NamedTuple):
-    """A job to be submitted, held. Times are minutes."""
+    """A job to submit in held state. Times are minutes."""
 
     name: str
     comment: str
@@ -67,47 +67,47 @@ class SlurmSubmission(NamedTuple):
 
 
 class Slurm(Protocol):
-    """All raise SlurmError where it cannot be asked; what changes something, SlurmRefusedError."""
+    """All methods raise SlurmError if Slurm is unreachable; changes also SlurmRefusedError."""
 
     single: bool
-    """Whether one job costs less to ask for than all."""
+    """Whether querying one job is cheaper than listing all."""
 
     async def jobs(self, *, changed: bool = False) -> list[SlurmJob] | None:
-        """All that it knows of; None where that was `changed` in nothing since the last time."""
+        """Return all jobs; None if `changed` is set and nothing changed since the last call."""
 
     async def job(self, ref: str) -> list[SlurmJob]:
-        """One, and the tasks that wait with it; nothing if there is none."""
+        """Return a job and the tasks pending with it; empty if there is none."""
 
     async def nodes(self) -> list[SlurmNode]:
-        """All of them."""
+        """Return all nodes."""
 
     async def partitions(self) -> list[SlurmPartition]:
-        """All of them."""
+        """Return all partitions."""
 
     async def submit(self, wanted: SlurmSubmission) -> str:
-        """Submit a job that waits to be released; returns what it is called."""
+        """Submit a held job; return its Slurm job id."""
 
     async def release(self, ref: str, place: SlurmTarget) -> None:
-        """Have a job run there, at once: after a requeue Slurm would have it wait for two minutes.
+        """Set partition and nodes, and release a job without Slurm's two-minute requeue delay.
 
-        Doing it twice is doing it once.
+        Idempotent.
         """
 
     async def hold(self, ref: str) -> None:
-        """Have a job wait until it is released, whatever its owner says."""
+        """Hold a job so that its owner cannot release it."""
 
     async def cancel(self, ref: str) -> None:
-        """End a job; one that is over is let be."""
+        """Cancel a job; no effect if it has ended."""
 
     async def close(self) -> None:
-        """Let go of what is open."""
+        """Close connections."""
 
 
 def script_of(command: Sequence[str], env: dict[str, str]) -> str:
-    """A script that sets these variables and becomes this command, whatever its words are.
+    """Return a script that exports the variables and executes the command verbatim.
 
-    Variables stand in the script and not in the submission's own environment, where some would
-    mean something to Slurm's commands.
+    The variables are not passed through the submission's environment, where some would change
+    the behaviour of Slurm's commands.
     """
     lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
     return "\n".join(["#!/bin/sh", *lines, f"exec {shlex.join(command)}", ""])

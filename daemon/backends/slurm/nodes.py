@@ -1,4 +1,4 @@
-"""Nodes of Slurm: drained, down, reserved, or in no partition that takes jobs."""
+"""Watch Slurm's nodes: drained, down, reserved, or in no open partition of a pool."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from daemon.model.inputs import NodeDown, NodeUp
 from daemon.runtime.logs import log
 
 REST = 20.0
-"""Times as long as the last look took is there until the next, at least: of a large cluster the
-list is long."""
+"""Minimum pause between polls as a multiple of their duration: the list of a large cluster is
+long."""
 
 
 class SlurmNodeWatch:
-    """Says of each node whether Slurm has jobs start there."""
+    """Reports for each node whether Slurm starts jobs there."""
 
     def __init__(
         self, config: SlurmConfig, slurm: Slurm, house: BackendContext, found: SlurmInventory
     ) -> None:
-        """Of those that were found at the start."""
+        """Watch the nodes of the inventory."""
         self._config, self._slurm, self._house = config, slurm, house
         self._gpus = {name: len(gpus) for name, gpus in found.gpus}
         self._areas = found.areas
@@ -33,7 +33,7 @@ class SlurmNodeWatch:
         self._strange: set[str] = set()
 
     async def look(self) -> None:
-        """Say what has changed, and of partitions that are gone or closed."""
+        """Poll Slurm and report changed nodes, and partitions that are missing or closed."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         if began < self._due:
@@ -53,7 +53,7 @@ class SlurmNodeWatch:
     def _against(
         self, nodes: Sequence[SlurmNode], partitions: Mapping[str, SlurmPartition]
     ) -> dict[str, str]:
-        """Why no job starts on a node, by name; empty where jobs do."""
+        """Return why no job starts on a node, by name; "" if jobs can start."""
         names = {self._config.partition_of(pool) for pool in self._areas}
         ours = [part for name, part in partitions.items() if name in names]
         usable = {node for part in ours if part.up for node in part.nodes}
@@ -63,33 +63,33 @@ class SlurmNodeWatch:
         for name, gpus in self._gpus.items():
             node = there.get(name)
             if node is None:
-                found[name] = "Slurm has no such node any more"
+                found[name] = "no longer in Slurm"
             elif node.gpus < gpus:
-                found[name] = f"Slurm counts {node.gpus} GPUs on it, and it had {gpus}"
+                found[name] = f"Slurm reports {node.gpus} GPUs instead of {gpus}"
             elif name not in closed:
-                found[name] = "is in no partition of a pool any more"
+                found[name] = "no longer in a partition of a pool"
             elif name not in usable:
-                found[name] = "its partition is closed in Slurm"
+                found[name] = "the partition is closed in Slurm"
             else:
                 found[name] = node.against
         self._tell_of(set(closed) - set(self._gpus), there)
         return found
 
     def _tell_of(self, others: set[str], there: Mapping[str, SlurmNode]) -> None:
-        """Log of nodes that came since the start."""
+        """Log nodes that were added after the start."""
         new = {name for name in others if name in there and there[name].gpus} - self._strange
         if new:
             self._strange |= new
-            log().warning("new nodes in Slurm: restart to use them", nodes=sorted(new))
+            log().warning("new nodes in Slurm; restart the daemon to use them", nodes=sorted(new))
 
     def _say(self, partitions: Mapping[str, SlurmPartition]) -> None:
-        """How the backend is, all asked."""
+        """Report the health of the backend."""
         trouble = []
         for pool in self._areas:
             name = self._config.partition_of(pool)
             if name not in partitions:
-                trouble.append(f"Slurm has no partition {name} any more, which is pool {pool}'s")
+                trouble.append(f"partition {name} of pool {pool} does not exist in Slurm")
             elif not partitions[name].up:
-                trouble.append(f"partition {name} takes no jobs in Slurm")
-        mend = "make it in Slurm again, or open it: scontrol update PartitionName=… State=UP"
+                trouble.append(f"partition {name} is closed in Slurm")
+        mend = "create it, or open it: scontrol update PartitionName=… State=UP"
         self._house.parts.say("backend", "; ".join(trouble), mend if trouble else "")

@@ -1,4 +1,4 @@
-"""Which jobs of Slurm are this daemon's: by who submitted them, and by what their comments say."""
+"""Recognize this daemon's jobs in Slurm by submitting user and comment."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from daemon.backends.slurm.attempts import SlurmAttempt, SlurmView, key_of
 from daemon.backends.slurm.schema import SlurmJob
 
 USERS = "slurm/user/"
-"""How marks begin that say as which users this daemon has submitted jobs."""
+"""Prefix of the notes with the users as which this daemon has submitted jobs."""
 
 
 class JobOwnership:
-    """Knows its own jobs.
+    """Recognizes the daemon's own jobs.
 
-    Whoever may look at jobs sees the comments of all, and may write the same: a comment counts
-    only on jobs of the users as which the daemon has submitted some.
+    Any user can read and copy comments. A comment counts only on jobs of users as which the daemon
+    has submitted jobs.
     """
 
     def __init__(
         self, house: BackendContext, name: str, marks: Mapping[str, str], user: str = ""
     ) -> None:
-        """Of the daemon of that name, which may be configured to be that user."""
+        """Recognize jobs of the daemon with this name, which may be configured to use `user`."""
         self._house, self.name = house, name
         self._users = {mark.removeprefix(USERS) for mark in marks if mark.startswith(USERS)}
         self._user = user
@@ -31,27 +31,27 @@ class JobOwnership:
         self._keys: dict[AttemptKey, list[str]] = {}
 
     def key_of(self, job: SlurmJob) -> AttemptKey | None:
-        """Of which job here this is which attempt, if it is one of this daemon's."""
+        """Return the attempt of a Slurm job, or None if it is not of this daemon."""
         return key_of(self.name, job.comment) if self._may_be(job) else None
 
     def _may_be(self, job: SlurmJob) -> bool:
-        """Whether it is of a user as which the daemon submits, as far as that is known."""
+        """Return whether a job's user is one of the daemon's, as far as known."""
         users = self._users | ({self._user} if self._user else set())
         return not users or job.user in users
 
     def is_of(self, run: SlurmAttempt, job: SlurmJob) -> bool:
-        """Whether this is the job of that attempt, and not a later one with its number.
+        """Return whether a Slurm job is the one of an attempt, and not a later one of its number.
 
-        What it was submitted at tells, whatever its comment says by now: a job may change that.
+        Decided by the submit time first, because a job can change its own comment.
         """
-        if run.adopted:  # one that is queued again counts as submitted then
+        if run.adopted:  # a requeue changes the submit time
             same = run.order.spec.origin.endswith(f"@{int(job.submitted)}")
             return same or (job.restarts > 0 and job.user == run.order.spec.user)
         same = run.submitted == int(job.submitted) and self._may_be(job)
         return same or self.key_of(job) == run.key
 
     def keys(self, view: SlurmView) -> Mapping[AttemptKey, list[str]]:
-        """What this daemon's jobs are called, by attempt. O(jobs in Slurm) where any changed."""
+        """Return Slurm job ids by attempt. O(jobs in Slurm) if any has changed."""
         if self._jobs is not view.jobs:
             self._jobs, self._keys = view.jobs, {}
             for ref, job in view.jobs.items():
@@ -61,7 +61,7 @@ class JobOwnership:
         return self._keys
 
     async def learn(self, users: Iterable[str]) -> None:
-        """As whom jobs were submitted. Durable on return."""
+        """Store the users as which jobs were submitted. Durable on return."""
         new = {user for user in users if user} - self._users
         if new:
             await self._house.notes.write({USERS + user: "1" for user in new})

@@ -1,4 +1,4 @@
-"""A look at a few jobs, where Slurm remembers very many: those that are over cost nothing."""
+"""Poll a few jobs by number, for clusters where Slurm keeps very many ended jobs."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from daemon.backends.slurm.attempts import SlurmView
 from daemon.backends.slurm.interface import Slurm
 
 AT_ONCE = 8
-"""Requests that are on their way at a time."""
+"""Concurrent requests."""
 
 FEW = 64
-"""Jobs that are asked for one by one in a look: at some ms each, that is half a second."""
+"""Jobs queried one by one in a turn: about half a second."""
 
 WAITING = FEW // 4
-"""Of them, those that wait here, where there are many of both: GPUs stand still for the others."""
+"""Of these, pending jobs if there are many of both: delays of running jobs leave GPUs idle."""
 
 
 class LeastRecentlyPolled:
-    """Says whom to ask for next: those for whom that was the longest ago."""
+    """Chooses the jobs to query next: the least recently queried first."""
 
     def __init__(self) -> None:
-        """Nobody was asked for."""
+        """Start without history."""
         self._asked: dict[str, int] = {}
         self._look = 0
 
     def next(self, runs: Collection[str], waiting: Collection[str]) -> list[str]:
-        """At most FEW of these. O(runs + waiting)."""
+        """Return at most FEW jobs. O(runs + waiting)."""
 
         def last(ref: str) -> int:
             return self._asked.get(ref, 0)
@@ -43,10 +43,10 @@ class LeastRecentlyPolled:
 
 
 async def look_at(slurm: Slurm, before: SlurmView, refs: Sequence[str], began: float) -> SlurmView:
-    """What was known, these as they are now, and those that came since. Raises SlurmError.
+    """Return the earlier view with these jobs refreshed and new jobs added. Raises SlurmError.
 
-    Slurm counts its jobs: who came since has the next numbers, of which at most FEW are asked for.
-    Should one be left out, the next list of all shows those behind it.
+    New jobs have the next numbers, of which at most FEW are queried. A gap ends the search; the
+    next full listing finds the jobs behind it.
     """
     jobs, unread, asked = dict(before.jobs), set(before.unread), set(refs)
     new: list[str] = []

@@ -1,4 +1,4 @@
-"""Slurm by slurmrestd, on a unix socket or by TCP, in whichever version of its API it speaks."""
+"""Slurm client for slurmrestd over a unix socket or TCP, for several versions of its API."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ from daemon.backends.slurm.schema import (
 )
 
 OLDEST, NEWEST = 38, 44
-"""Versions 0.0.38 (Slurm 22.05) to 0.0.44 (25.11) of the API."""
+"""API versions 0.0.38 (Slurm 22.05) to 0.0.44 (25.11)."""
 
 TIMEOUT = 10.0
-"""Seconds for an answer: where slurmctld is away, slurmrestd itself waits for it a minute or so."""
+"""Timeout of a request: without slurmctld, slurmrestd would wait for about a minute."""
 
 SLOP = 2.0
-"""Seconds by which what was seen last is said to be older: Slurm counts in whole ones."""
+"""Seconds subtracted from the time of the last listing: Slurm rounds to whole seconds."""
 
 WHOLE = 60.0
-"""Seconds until all jobs are asked for though none has changed: Slurm's clock may be set too."""
+"""Seconds between full listings, in case Slurm's clock was set."""
 
 FEW, LONG = 100, 1 << 18
-"""Jobs, and bytes, that are read at once: a millisecond or two. More are read in a thread."""
+"""Jobs, and bytes, parsed on the event loop: 1-2 ms. More are parsed on a thread."""
 
 HELD, UNKNOWN_JOB, ALREADY_DONE = 2042, 2017, 2021
-"""Slurm's numbers: a job was submitted, and is held; there is no such job; it is over."""
+"""Error codes: submitted in held state; no such job; job has ended."""
 
 OURS = range(2000, 5000)
-"""Slurm's numbers of requests that cannot be; others are of communication."""
+"""Error codes of refused requests; other codes are communication errors."""
 
-GONE = "see that slurmctld and slurmrestd run"
-NO_ANSWER = "see what answers at backend.rest, and that slurmrestd's version is known here"
-TOKEN = "write a fresh one to jwt_file (scontrol token username=… lifespan=…); it is read again"  # noqa: S105
+GONE = "check that slurmctld and slurmrestd are running"
+NO_ANSWER = "check which server answers at backend.rest, and that its version is supported"
+TOKEN = "write a new token to jwt_file (scontrol token username=… lifespan=…)"  # noqa: S105
 
 
 class _Answer(NamedTuple):
@@ -62,7 +62,7 @@ class _Answer(NamedTuple):
 
     @property
     def errors(self) -> list[tuple[int, str]]:
-        """Numbers and words."""
+        """Error codes and messages."""
         found = self.body.get("errors") or []
         return [
             (
@@ -75,22 +75,22 @@ class _Answer(NamedTuple):
 
 
 class Rest:
-    """See `Slurm`.
+    """Implements `Slurm` over HTTP.
 
     Args:
-        address: `unix:/PATH`, or `http://HOST:PORT`.
-        jwt_file: holds a token, which is read again when it is refused; None for none.
-        user: whose token that is.
+        address: `unix:/PATH` or `http://HOST:PORT`.
+        jwt_file: file with a token, read for each request; None for no token.
+        user: user of the token.
     """
 
     single = True
 
     def __init__(self, address: str, jwt_file: Path | None = None, user: str = "") -> None:
-        """Nothing is asked yet."""
+        """Create the client without contacting Slurm."""
         self._address, self._jwt_file, self._user = address, jwt_file, user
         self._session: aiohttp.ClientSession | None = None
         self._version = 0
-        self._ahead = 0.0  # Slurm's clock, compared to the loop's
+        self._ahead = 0.0  # Slurm's clock minus the loop's
         self._seen = 0.0
         self._whole_due = 0.0
         self._expires: float | None = None
@@ -100,14 +100,14 @@ class Rest:
         return "http://localhost" if self._address.startswith("unix:") else self._address
 
     async def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
         if self._session is not None:
             await self._session.close()
             self._session = None
 
     async def jobs(self, *, changed: bool = False) -> list[SlurmJob] | None:
-        """All; None where nothing has changed."""
-        loop = asyncio.get_running_loop()  # whose clock nobody sets
+        """Return all jobs; None if nothing changed."""
+        loop = asyncio.get_running_loop()  # a monotonic clock
         changed = changed and loop.time() < self._whole_due
         if not changed:
             self._ahead = await self._clock() - loop.time()
@@ -123,39 +123,39 @@ class Rest:
         return jobs
 
     async def _jobs(self, found: _Answer) -> list[SlurmJob]:
-        """Those of an answer; of many, the loop does not wait for them all to be read."""
+        """Parse the jobs of a response, on a thread if there are many."""
         rows = self._rows(found, "jobs")
         try:
             return jobs_of(rows) if len(rows) <= FEW else await asyncio.to_thread(jobs_of, rows)
         except ValueError as error:
-            raise SlurmError(f"slurmrestd says {error}", NO_ANSWER) from None
+            raise SlurmError(f"slurmrestd returned {error}", NO_ANSWER) from None
 
     async def _clock(self) -> float:
-        """What time it is for Slurm."""
+        """Return the time of Slurm's clock."""
         found = await self._ask("GET", "diag")
         statistics = found.body.get("statistics")
         said = number(statistics.get("req_time")) if isinstance(statistics, dict) else None
         return said or time.time()
 
     async def job(self, ref: str) -> list[SlurmJob]:
-        """One, and the tasks that wait with it."""
+        """Return a job, and the tasks pending with it."""
         found = await self._ask("GET", f"job/{ref}")
         if any(code == UNKNOWN_JOB for code, _ in found.errors):
             return []
         return await self._jobs(found)
 
     async def nodes(self) -> list[SlurmNode]:
-        """All of them."""
+        """Return all nodes."""
         found = await self._ask("GET", "nodes")
         return each_of(node_of, self._rows(found, "nodes"))
 
     async def partitions(self) -> list[SlurmPartition]:
-        """All of them."""
+        """Return all partitions."""
         found = await self._ask("GET", "partitions")
         return each_of(partition_of, self._rows(found, "partitions"))
 
     async def submit(self, wanted: SlurmSubmission) -> str:
-        """Submit a job that waits to be released."""
+        """Submit a held job."""
         await self._connected()
         job = self._description(wanted)
         body = {"job": job} if self._version > 40 else {"job": job, "script": job.pop("script")}
@@ -163,13 +163,13 @@ class Rest:
         job_id = number(found.body.get("job_id"))
         if not job_id:
             self._refused(found)
-            if found.status == 200:  # it may have been taken
-                raise SlurmError("slurmrestd does not say what a job is called", NO_ANSWER)
-            raise SlurmRefusedError(f"no job came of it (HTTP {found.status})")
+            if found.status == 200:  # it may have been accepted
+                raise SlurmError("slurmrestd returned no job id", NO_ANSWER)
+            raise SlurmRefusedError(f"the submission failed (HTTP {found.status})")
         return str(int(job_id))
 
     def _description(self, wanted: SlurmSubmission) -> dict[str, Any]:
-        """The job in the words of the version."""
+        """Return the job description in the format of the API version."""
         place, many = wanted.place, len(wanted.place.nodes)
         job: dict[str, Any] = {
             "name": wanted.name,
@@ -198,7 +198,7 @@ class Rest:
         return value if self._version == OLDEST else {"set": True, "number": value}
 
     async def release(self, ref: str, place: SlurmTarget) -> None:
-        """Have a job run there."""
+        """Set partition and nodes of a job, and release it."""
         await self._connected()
         names: dict[str, Any] = {"nodelist": place.names, "begin_time": "now"}
         if self._version > OLDEST:
@@ -207,44 +207,44 @@ class Rest:
         await self._update(ref, {"partition": place.partition, **names, "hold": False})
 
     async def hold(self, ref: str) -> None:
-        """Have a job wait until it is released."""
+        """Hold a job."""
         await self._update(ref, {"hold": True})
 
     async def _update(self, ref: str, changes: Mapping[str, Any]) -> None:
         found = await self._ask("POST", f"job/{ref}", body=changes)
         if "_" in ref and not any(code in OURS for code, _ in found.errors):
-            return  # of tasks it says that it failed, also where it did not (22.05): a look tells
+            return  # 22.05 reports failures of tasks that succeeded: the next look decides
         self._refused(found)
 
     async def cancel(self, ref: str) -> None:
-        """End a job; one that is over is let be."""
+        """Cancel a job; no effect if it has ended."""
         found = await self._ask("DELETE", f"job/{ref}")
         if not any(code in (UNKNOWN_JOB, ALREADY_DONE) for code, _ in found.errors):
             self._refused(found)
 
     def _well(self, found: _Answer) -> None:
-        """Raise SlurmError where this is no answer."""
+        """Raise SlurmError for an error response."""
         for _, why in found.errors:
             raise self._trouble(why)
         if found.status != 200:
-            raise SlurmError(f"slurmrestd answers with HTTP {found.status}", GONE)
+            raise SlurmError(f"slurmrestd answered HTTP {found.status}", GONE)
 
     def _rows(self, found: _Answer, key: str) -> list[Any]:
-        """What it lists; no list is no answer, and does not say that there is nothing."""
+        """Return a list from a response. A missing list is an error, not an empty list."""
         self._well(found)
         rows = found.body.get(key)
         if not isinstance(rows, list):
-            raise SlurmError(f"slurmrestd answers without {key}", NO_ANSWER)
+            raise SlurmError(f"the response of slurmrestd has no {key}", NO_ANSWER)
         return rows
 
     def _trouble(self, why: str) -> SlurmError:
-        """Of a token that has expired Slurm says no more than that it cannot."""
+        """Return the error; for an expired token Slurm's message does not say so."""
         if self._expires is not None and self._expires < time.time():
-            return SlurmError("the token of jwt_file has expired", TOKEN)
-        return SlurmError(f"Slurm says: {why}", GONE)
+            return SlurmError("the token in jwt_file has expired", TOKEN)
+        return SlurmError(f"Slurm error: {why}", GONE)
 
     def _refused(self, found: _Answer) -> None:
-        """Raise SlurmRefusedError where it says no, SlurmError where it could not be asked."""
+        """Raise SlurmRefusedError for a refusal, SlurmError for a communication error."""
         for code, why in found.errors:
             if code == HELD:
                 continue
@@ -252,10 +252,10 @@ class Rest:
                 raise SlurmRefusedError(why)
             raise self._trouble(why)
         if found.status >= 500:
-            raise SlurmError(f"slurmrestd answers with HTTP {found.status}", GONE)
+            raise SlurmError(f"slurmrestd answered HTTP {found.status}", GONE)
 
     async def _connected(self) -> None:
-        """Know which version it speaks: the newest of those that are known here."""
+        """Find the newest API version that both sides support."""
         if self._version:
             return
         for version in range(NEWEST, OLDEST - 1, -1):
@@ -264,8 +264,8 @@ class Rest:
                 self._version = version
                 return
         raise SlurmError(
-            f"slurmrestd speaks none of the versions 0.0.{OLDEST} to 0.0.{NEWEST} of its API",
-            f"start it with -s openapi/v0.0.{OLDEST}, or openapi/slurmctld in newer ones, or say "
+            f"slurmrestd supports none of the API versions 0.0.{OLDEST} to 0.0.{NEWEST}",
+            f"start it with -s openapi/v0.0.{OLDEST} (openapi/slurmctld in newer versions), or set "
             "commands = true in [backend]",
         )
 
@@ -274,9 +274,9 @@ class Rest:
     ) -> _Answer:
         await self._connected()
         found = await self._send(method, f"/slurm/v0.0.{self._version}/{path}", params, body)
-        if found.status in (404, 405) and not found.body:  # another slurmrestd is there by now
+        if found.status in (404, 405) and not found.body:  # slurmrestd was replaced
             self._version = 0
-            raise SlurmError(f"slurmrestd knows no {path.split('/', maxsplit=1)[0]} any more", GONE)
+            raise SlurmError(f"slurmrestd does not know {path.split('/', maxsplit=1)[0]}", GONE)
         return found
 
     async def _send(
@@ -298,10 +298,10 @@ class Rest:
         except (TimeoutError, aiohttp.ClientError, OSError) as error:
             what = str(error) or type(error).__name__
             raise SlurmError(f"slurmrestd does not answer ({what})", GONE) from None
-        if status in (301, 302, 303, 307, 308):  # whoever is there shall not have the token
-            raise SlurmError(f"slurmrestd sends elsewhere (HTTP {status})", "mend backend.rest")
+        if status in (301, 302, 303, 307, 308):  # never send the token elsewhere
+            raise SlurmError(f"slurmrestd redirects (HTTP {status})", "correct backend.rest")
         if status in (401, 403):
-            raise SlurmError(f"slurmrestd refuses the token (HTTP {status})", TOKEN)
+            raise SlurmError(f"slurmrestd rejects the token (HTTP {status})", TOKEN)
         return _Answer(status, await _decoded(text, status))
 
     def _open(self) -> aiohttp.ClientSession:
@@ -314,24 +314,24 @@ class Rest:
         return self._session
 
     async def _headers(self) -> dict[str, str]:
-        """Who asks. The file is small, and read each time: tokens are renewed beside the daemon."""
+        """Return the authentication headers. The token is read for each request: it rotates."""
         if self._jwt_file is None:
             return {}
         try:
             token = (await asyncio.to_thread(self._jwt_file.read_text, "ascii")).strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "is no text"
+            why = getattr(error, "strerror", None) or "is not ASCII text"
             raise SlurmError(f"jwt_file: {why}", TOKEN) from None
         token = token.removeprefix("SLURM_JWT=")
         if not token.isascii() or not token.isprintable():
-            raise SlurmError("jwt_file: is no token", TOKEN)
+            raise SlurmError("jwt_file: contains no token", TOKEN)
         self._expires = _expiry(token)
         user = {"X-SLURM-USER-NAME": self._user} if self._user else {}
         return {**user, "X-SLURM-USER-TOKEN": token}
 
 
 async def _decoded(text: bytes, status: int) -> Mapping[str, Any]:
-    """What an answer says. Raises SlurmError for what only somebody else can have said."""
+    """Decode a response. Raises SlurmError if it is not from slurmrestd."""
     if not text:
         return {}
     try:
@@ -339,13 +339,13 @@ async def _decoded(text: bytes, status: int) -> Mapping[str, Any]:
             return json.decode(text, type=dict)
         return await asyncio.to_thread(json.decode, text, type=dict)
     except DecodeError:
-        if status in (404, 405):  # slurmrestd says so of a version that it does not speak
+        if status in (404, 405):  # slurmrestd's answer for an unsupported API version
             return {}
-        raise SlurmError(f"slurmrestd says no JSON (HTTP {status})", NO_ANSWER) from None
+        raise SlurmError(f"slurmrestd returned no JSON (HTTP {status})", NO_ANSWER) from None
 
 
 def _expiry(token: str) -> float | None:
-    """When a token expires, as it says itself; nobody here can check its signature."""
+    """Return the expiry time in a token, without verifying its signature."""
     middle = token.split(".")[1] if token.count(".") == 2 else ""
     try:
         said = json.decode(urlsafe_b64decode(middle + "=" * (-len(middle) % 4)), type=dict)

@@ -1,7 +1,7 @@
-"""What Slurm says of jobs, nodes and partitions, in each of the shapes in which it has said it.
+"""Parse Slurm's jobs, nodes and partitions in all known JSON formats.
 
-Its JSON changes with each version: numbers become `{"set": …, "infinite": …, "number": …}`, states
-become lists, exit codes become tables. All of them are read here, and nowhere else.
+The format changes with the version: numbers become `{"set": …, "infinite": …, "number": …}`, states
+become lists, exit codes become objects. Only this module knows the formats.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BASES = (
     "PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL",
     "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY",
 )  # fmt: skip
-"""States of a job; all else that stands there are flags."""
+"""Base states of a job; all other words are flags."""
 
 STANDS_FOR = {
     "REQUEUED": "PENDING",
@@ -34,35 +34,35 @@ STANDS_FOR = {
     "RESIZING": "RUNNING",
     "SIGNALING": "RUNNING",
 }
-"""Flags that older versions say instead of a state."""
+"""Flags that older versions return instead of a base state."""
 
 CUT_HERE = "..."
-"""Where Slurm cuts a list of tasks, at 64 characters unless it is told not to."""
+"""Marker of a shortened task list; Slurm's default limit is 64 characters."""
 
 CUT = (
-    "the list of its tasks is cut; let slurmrestd have SLURM_BITSTR_LEN=0 in its environment, or "
-    "give the array tasks without gaps"
+    "Slurm shortened the task list; set SLURM_BITSTR_LEN=0 in slurmrestd's environment, or submit "
+    "the array without gaps"
 )
-HET = "it is a part of a heterogeneous job, whose parts start together; submit one without --hold"
-ODD = "its GPUs are asked for by socket, or not as many on each node; ask for them by --gres"
+HET = "the job is part of a heterogeneous job, whose parts start together; submit without --hold"
+ODD = "the job requests GPUs per socket or unevenly per node; request GPUs with --gres"
 
 UNREADABLE = (KeyError, ValueError, TypeError, AttributeError, OverflowError)
-"""What comes of words in shapes that are not known here."""
+"""Exceptions raised by parsing an unknown format."""
 
 _GPU = re.compile(r"(?:gres[:/])?gpu(?::[^:=(,]+)??(?:[:=](\d+))?(?:\(.*)?")
 
 
 class SlurmJob(Struct, frozen=True):
-    """A job as Slurm knows it, or the tasks of an array that wait together. Times are seconds."""
+    """A Slurm job, or the pending tasks of an array that share a record. Times are seconds."""
 
     id: int
     state: str
     flags: frozenset[str] = frozenset()
     array: int = 0
-    """The id of its array; 0 without one."""
+    """Array job id; 0 without an array."""
     task: int | None = None
     tasks: tuple[int, ...] = ()
-    """Those that wait together under this id."""
+    """Pending tasks of the record."""
     reason: str = ""
     partition: str = ""
     name: str = ""
@@ -76,40 +76,40 @@ class SlurmJob(Struct, frozen=True):
     signal: int | None = None
     time_limit: float | None = None
     gpus: int = 0
-    """On all its nodes together; -1 where they are asked for in a way that is not understood."""
+    """Total GPUs; -1 if the request is not supported."""
     on: int | None = None
-    """Over how many nodes, the same number of GPUs on each; None for any."""
+    """Number of nodes with equal GPUs; None for any."""
     dependency: str = ""
     eligible: float = 0.0
     submitted: float = 0.0
     strange: str = ""
-    """Why it is left alone although it may ask for GPUs, with the mend; empty for others."""
+    """Why the job is ignored although it may request GPUs, with the fix; else empty."""
     nodelist: tuple[str, ...] = ()
-    """Nodes that it has to have, whether it runs or not."""
+    """Required nodes, also of a pending job."""
     unread: bool = False
-    """Whether no more is known of it than its numbers: it is there, in words not understood."""
+    """Whether the record exists but could not be parsed; only its numbers are known."""
 
     @property
     def refs(self) -> list[str]:
-        """What each job that this stands for is called in Slurm."""
+        """Slurm job ids of all jobs in this record."""
         if self.tasks:
             return [f"{self.array or self.id}_{task}" for task in self.tasks]
         return [str(self.id) if self.task is None else f"{self.array}_{self.task}"]
 
     @property
     def where(self) -> tuple[str, frozenset[str]]:
-        """The partition and nodes that it asks for."""
+        """Requested partition and nodes."""
         return self.partition, frozenset(self.nodelist)
 
     def may_be(self, ref: str) -> bool:
-        """Whether it is what is called so, or, where it cannot be read, could be."""
+        """Return whether the record has this Slurm job id, or may have it if unreadable."""
         number = ref.partition("_")[0]
         unclear = self.unread and number == str(self.array)
         return unclear or ref in self.refs or ref == str(self.id)
 
 
 class SlurmNode(Struct, frozen=True):
-    """A node as Slurm knows it. `against`: why no job starts there; empty where jobs do."""
+    """A Slurm node. `against`: why no job starts there; "" if jobs can start."""
 
     name: str
     gpus: int
@@ -118,7 +118,7 @@ class SlurmNode(Struct, frozen=True):
 
 
 class SlurmPartition(Struct, frozen=True):
-    """A partition as Slurm knows it."""
+    """A Slurm partition."""
 
     name: str
     nodes: tuple[str, ...]
@@ -126,7 +126,7 @@ class SlurmPartition(Struct, frozen=True):
 
 
 def number(value: Any) -> float | None:
-    """A number in any of its shapes; None where there is none, or it is infinite."""
+    """Parse a number in any format; None if unset or infinite."""
     if isinstance(value, dict):
         said = value.get("set", True) and not value.get("infinite", False)
         return number(value.get("number")) if said else None
@@ -140,7 +140,7 @@ def _int(value: Any) -> int:
 
 
 def _words(value: Any) -> list[str]:
-    """A word, or a list of words."""
+    """Parse a word or a list of words."""
     if isinstance(value, str):
         return value.split()
     return [str(each) for each in value] if isinstance(value, list) else []
@@ -153,7 +153,7 @@ def _text(value: Any) -> str:
 
 
 def gpus_of(text: str) -> int:
-    """How many GPUs a request like `gres:gpu:a100:2,gres:nic:1` asks for."""
+    """Return the number of GPUs in a request like `gres:gpu:a100:2,gres:nic:1`."""
     total = 0
     for each in text.split(","):
         found = _GPU.fullmatch(each.strip())
@@ -163,7 +163,7 @@ def gpus_of(text: str) -> int:
 
 
 def _width(job: JsonObject) -> tuple[int, int | None]:
-    """GPUs that a job asks for, and over how many nodes alike."""
+    """Return the requested GPUs, and the number of nodes if they are even."""
     least = max(1, _int(job.get("node_count")))
     each = gpus_of(_text(job.get("tres_per_node")))
     if each:
@@ -179,7 +179,7 @@ def _width(job: JsonObject) -> tuple[int, int | None]:
 
 
 def _exit(value: Any) -> tuple[int | None, int | None]:
-    """Code and signal; the older shape is what `wait` says."""
+    """Return exit code and signal; the older format is a wait status."""
     if isinstance(value, dict):
         signal = value.get("signal")
         if isinstance(signal, dict):
@@ -191,7 +191,7 @@ def _exit(value: Any) -> tuple[int | None, int | None]:
 
 
 def job_of(job: JsonObject) -> SlurmJob:
-    """A job out of what REST or `--json` say. Raises ValueError, KeyError where it is none."""
+    """Parse a job from REST or `--json`. Raises ValueError or KeyError if it is malformed."""
     words = _words(job["job_state"])
     base = next((word for word in words if word in BASES), "")
     base = base or next((STANDS_FOR[word] for word in words if word in STANDS_FOR), "")
@@ -221,9 +221,9 @@ def job_of(job: JsonObject) -> SlurmJob:
 
 
 def jobs_of(rows: Sequence[Any]) -> list[SlurmJob]:
-    """All of these; one that cannot be read is there as `unread`, for it is not gone.
+    """Parse all jobs; a malformed one becomes `unread`, because it still exists.
 
-    Raises ValueError where one has not even a number: it may be any.
+    Raises ValueError if a job has no number: it could be any job.
     """
     found = []
     for row in rows:
@@ -233,14 +233,14 @@ def jobs_of(rows: Sequence[Any]) -> list[SlurmJob]:
             _say_once("job_of", type(error).__name__)
             number_of = _int(row.get("job_id")) if isinstance(row, dict) else 0
             if not number_of:
-                raise ValueError("a job without a number") from None
+                raise ValueError("a job without an id") from None
             array = _int(row.get("array_job_id"))
             found.append(SlurmJob(number_of, "", array=array, unread=True))
     return found
 
 
 def _held(job: JsonObject) -> bool:
-    """Whether it waits to be released: newer versions say so, older ones have no priority then."""
+    """Return whether a job is held: newer versions say so, in older ones its priority is 0."""
     if isinstance(job.get("hold"), bool) and job["hold"]:
         return True
     return number(job.get("priority")) == 0
@@ -260,19 +260,19 @@ AGAINST = {
     "MAINTENANCE": "reserved for maintenance",
     "MAINT": "reserved for maintenance",
     "RESERVED": "reserved",
-    "REBOOT_REQUESTED": "is to be booted",
-    "REBOOT_ISSUED": "is being booted",
-    "INVALID_REG": "has registered with less than it should have",
+    "REBOOT_REQUESTED": "waiting for a reboot",
+    "REBOOT_ISSUED": "rebooting",
+    "INVALID_REG": "registered with fewer resources than configured",
     "DOWN": "down",
-    "ERROR": "in error",
+    "ERROR": "in error state",
     "UNKNOWN": "not seen yet",
     "FUTURE": "not there yet",
 }
-"""States and flags of nodes on which no job starts, in words. Powered down ones are woken."""
+"""Node states and flags that prevent starts. Powered-down nodes are not among them."""
 
 
 def node_of(node: JsonObject) -> SlurmNode:
-    """A node. Raises KeyError where it is none."""
+    """Parse a node. Raises KeyError if it is malformed."""
     words = [*_words(node.get("state")), *_words(node.get("state_flags", []))]
     why = [
         AGAINST[word] for word in dict.fromkeys(word.upper() for word in words) if word in AGAINST
@@ -285,7 +285,7 @@ def node_of(node: JsonObject) -> SlurmNode:
 
 
 def partition_of(part: JsonObject) -> SlurmPartition:
-    """A partition. Raises KeyError where it is none."""
+    """Parse a partition. Raises KeyError if it is malformed."""
     nodes, state = part.get("nodes"), part.get("state")
     if isinstance(nodes, dict):
         nodes = nodes.get("configured", "")
@@ -295,7 +295,7 @@ def partition_of(part: JsonObject) -> SlurmPartition:
 
 
 def each_of(kind: Any, rows: Sequence[Any]) -> list[Any]:
-    """All of these that are formed as they should be; one that is not is left out."""
+    """Parse all rows; malformed ones are skipped."""
     found = []
     for row in rows:
         try:
@@ -307,5 +307,5 @@ def each_of(kind: Any, rows: Sequence[Any]) -> list[Any]:
 
 @cache
 def _say_once(kind: str, error: str) -> None:
-    """A row that cannot be read comes again with each look."""
-    log().warning("Slurm says what is not understood; it is left alone", what=kind, error=error)
+    """Log a malformed row once, since it comes back with each poll."""
+    log().warning("unknown format in Slurm's output; row ignored", what=kind, error=error)

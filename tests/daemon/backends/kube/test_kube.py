@@ -219,7 +219,7 @@ async def test_a_deadline_of_kubernetes_own_is_said_so(tmp_path):
         k8s.change("jobs", made["metadata"], {"status": {"conditions": [failed]}})
         k8s.remove("pods", k8s.all("pods")[0]["metadata"])
         record = await phase_is(service, job_id, "failed")
-        assert record.why == "time limit, in Kubernetes"
+        assert record.why == "time limit in Kubernetes"
 
 
 @story
@@ -491,9 +491,7 @@ async def test_names_that_are_meant_to_harm_are_only_names(tmp_path):
             assert len(record.spec.name) <= 200
         assert set(k8s.ran) == {"good"}
         (why,) = [part.why for part in service.parts.all() if part.name == "backend jobs"]
-        assert why.startswith(
-            "of 2 Jobs Kubernetes says what is not understood: vision/../../nodes"
-        )
+        assert why.startswith("2 Jobs cannot be parsed: vision/../../nodes")
         assert why.isprintable()
         assert len(why) < 250
 

@@ -97,7 +97,7 @@ async def test_a_job_of_the_daemon_s_own_has_a_log_on_its_page_and_for_the_comma
         async with browser(client, TOKEN) as visitor:
             page = await seen(visitor, "/ui/jobs/own")
             assert "&lt;script&gt;alert(1)" in page
-            assert "keeps what pods write as one" in await seen(
+            assert "stores stdout and stderr together" in await seen(
                 visitor, "/ui/jobs/own?stream=stderr"
             )
 

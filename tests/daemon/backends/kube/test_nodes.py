@@ -21,7 +21,7 @@ async def test_a_node_that_came_later_is_named_until_a_restart_has_it(tmp_path):
             k8s.make("nodes", node("n2", 8))
             await until(lambda: unused(service))
             why, mend = unused(service)
-            assert "GPUs on 1 node that came after the start: n2" in why
+            assert "1 node added after the daemon's start: n2" in why
             assert "restart the daemon" in mend
             k8s.remove("nodes", {"name": "n2"})
             await until(lambda: not unused(service))
@@ -45,4 +45,4 @@ async def test_gpus_that_a_node_gained_are_named_and_nodes_of_no_pool_are_not(tm
             k8s.make("nodes", node("others", 8, kind="b"))
             k8s.change("nodes", {"name": "n1"}, {"status": {"allocatable": {GPU: "16"}}})
             await until(lambda: unused(service))
-            assert unused(service)[0].endswith("on 1 node that came after the start: n1")
+            assert unused(service)[0].endswith("added after the daemon's start: n1")

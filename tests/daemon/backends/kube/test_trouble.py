@@ -164,7 +164,7 @@ def test_a_right_that_is_wanting_is_said_with_the_mend(tmp_path, right, part):
                     k8s.forget()
                     k8s.drop_watches()
                 await submit(service, "one")
-                await until(lambda: "may not do that" in ill(service, part))
+                await until(lambda: "lacks a permission" in ill(service, part))
                 ready = await asked(client, "GET", "/readyz")
                 assert [each["ok"] for each in ready["parts"] if each["name"] == part] == [False]
                 parts = (await asked(client, "GET", "/v1/status"))["parts"]
@@ -232,12 +232,12 @@ async def test_a_cluster_without_gpus_or_without_an_answer_is_refused_at_the_sta
             async with serving(tmp_path, k8s):
                 pass
         k8s.forbidden.add(("list", "nodes"))
-        with pytest.raises(UserError, match=r"cannot list resource .* give the daemon's account"):
+        with pytest.raises(UserError, match=r"cannot list resource .* daemon's account"):
             async with serving(tmp_path, k8s):
                 pass
         k8s.forbidden.clear()
         k8s.trouble = lambda *_: failure(401, "Unauthorized", "who are you")
-        with pytest.raises(UserError, match="does not know the daemon's account"):
+        with pytest.raises(UserError, match="rejects the daemon's credentials"):
             async with serving(tmp_path, k8s):
                 pass
 
@@ -284,7 +284,7 @@ async def test_of_two_daemons_with_journals_of_their_own_one_acts(tmp_path):
             async with serving(tmp_path / "b", k8s) as two:
                 await submit(two, "second")
                 k8s.make("jobs", job("theirs", labels=POOL), "vision")
-                await until(lambda: "another daemon acts here" in ill(two))
+                await until(lambda: "the leader is another daemon" in ill(two))
                 await phase_is(one, await taken_over(one, "theirs"), "finished")
                 assert phase(two, "second") == "starting"
                 assert not any(record.spec.origin for record in two.book.jobs.values())

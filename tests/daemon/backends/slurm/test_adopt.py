@@ -198,7 +198,7 @@ def test_what_a_closed_pool_refuses_is_taken_once_it_is_open(slurm, tmp_path, mo
             assert service.book.job(f"slurm-{ref}") is None
             await service.submit([SetPool("speech", state=PoolMode.OPEN)])
             await phase_is(service, f"slurm-{ref}", "running")
-            assert told == ["a held job of Slurm is left alone"]
+            assert told == ["held Slurm job ignored"]
 
     asyncio.run(story())
 
@@ -215,7 +215,7 @@ def test_parts_of_a_heterogeneous_job_are_left_alone(slurm, tmp_path, monkeypatc
             assert list(service.book.jobs) == [f"slurm-{after}"]
 
     asyncio.run(story())
-    assert told == ["a held job of Slurm is left alone"] * 2
+    assert told == ["held Slurm job ignored"] * 2
 
 
 @pytest.mark.parametrize("way", ["token", "commands"])

@@ -329,7 +329,7 @@ def test_a_slurmrestd_of_an_unknown_version_is_said_and_asked_again(slurm, tmp_p
         async with serving(tmp_path, slurm) as service:
             await until(lambda: part(service) is not None and part(service).ok)
             await asyncio.to_thread(speaks, "v0.0.37")
-            await until(lambda: "speaks none of the versions" in part(service).why)
+            await until(lambda: "supports none of the API versions" in part(service).why)
             assert part(service).mend
             await submit(service, "a", command=("true",))
             await asyncio.to_thread(speaks, "v0.0.38")

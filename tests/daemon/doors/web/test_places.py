@@ -45,7 +45,7 @@ async def test_nodes_are_as_the_api_says(folder):
             html = await seen(visitor, f"/ui/nodes?state={state}&q=N")
             table = html.split('id="node-table"')[1].split("</table>")[0]
             assert re.findall("<bdi>(n[0-9])<", table) == names
-        assert "no such node" in await seen(visitor, "/ui/nodes?q=x")
+        assert "No nodes match" in await seen(visitor, "/ui/nodes?q=x")
 
 
 @story
