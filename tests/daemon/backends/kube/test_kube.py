@@ -405,7 +405,7 @@ async def test_nodes_are_out_and_back_as_kubernetes_says(tmp_path):
             k8s.change("nodes", {"name": "n1"}, back)
             await until(lambda: not nodes["n1"].reasons)
         k8s.remove("nodes", {"name": "n1"})
-        await until(lambda: "no such node" in nodes["n1"].reasons.get("backend", ""))
+        await until(lambda: "no longer in Kubernetes" in nodes["n1"].reasons.get("backend", ""))
 
 
 @story
@@ -513,7 +513,7 @@ async def test_a_daemon_that_comes_back_finds_what_runs_and_what_ended(tmp_path)
         k8s.remove("jobs", names["gone"]["metadata"])
         async with serving(tmp_path, k8s) as service:
             assert (await phase_is(service, theirs, "failed")).code == 4
-            assert "not known" in (await phase_is(service, "gone", "failed")).why
+            assert "is unknown" in (await phase_is(service, "gone", "failed")).why
             assert phase(service, "own") == "running"
             k8s.finish(names["own"]["metadata"]["name"])
             await phase_is(service, "own", "finished")

@@ -159,7 +159,7 @@ async def test_queues_lend_what_is_not_needed_and_nothing_while_lending_is_off(t
 TROUBLE = {
     "is in no cohort": lambda: queue("vision", 8, cohort=""),
     "has 6 GPUs, pool vision 8": lambda: queue("vision", 4, 2),
-    "has a nominalQuota of '8500m'": lambda: queue("vision", "8500m"),
+    "has the nominalQuota '8500m'": lambda: queue("vision", "8500m"),
 }
 
 

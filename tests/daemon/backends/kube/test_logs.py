@@ -54,7 +54,7 @@ async def test_what_a_job_wrote_is_read_piece_by_piece_until_it_is_over(tmp_path
         assert (await log(client, job_id, "tail=5"))[0] == b"xxxxx"
         k8s.remove("pods", k8s.all("pods")[0]["metadata"])
         said, _ = await log(client, job_id, status=404)
-        assert b"nothing is left" in said
+        assert b"there is no output" in said
 
 
 @story
@@ -113,7 +113,7 @@ async def test_what_cannot_be_read_is_said_and_holds_up_nothing(tmp_path):
         said, _ = await log(client, job_id, status=404)
         assert b"pods/log is forbidden" in said
         k8s.forbidden.clear()
-        for much, words in ((f"after={17 << 20}", b"kubectl logs"), ("stream=stderr", b"as one")):
+        for much, words in ((f"after={17 << 20}", b"kubectl logs"), ("stream=stderr", b"together")):
             assert words in (await log(client, job_id, much, status=404))[0]
         k8s.trouble = lambda verb, request: _busy() if request.subresource == "log" else None
         for which in ("", "tail=9"):

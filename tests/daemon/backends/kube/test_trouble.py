@@ -228,7 +228,7 @@ async def test_a_daemon_starts_while_kubernetes_is_away_by_what_it_found_before(
 @story
 async def test_a_cluster_without_gpus_or_without_an_answer_is_refused_at_the_start(tmp_path):
     async with cluster(nodes=()) as k8s:
-        with pytest.raises(UserError, match="no node of Kubernetes has nvidia"):
+        with pytest.raises(UserError, match="no node in Kubernetes has nvidia"):
             async with serving(tmp_path, k8s):
                 pass
         k8s.forbidden.add(("list", "nodes"))
@@ -491,5 +491,5 @@ async def test_an_answer_that_comes_in_many_pieces_is_read_whole(tmp_path):
             await phase_is(service, await taken_over(service, "large"), "finished")
             path = "/apis/batch/v1/namespaces/vision/jobs/large"
             few = patch("daemon.backends.kube.client.MAX_ANSWER", 1_000_000)
-            with few, pytest.raises(KubeError, match="an answer of more than 1000000 bytes"):
+            with few, pytest.raises(KubeError, match="the response exceeds 1000000 bytes"):
                 await service.backend._kube.get(path, KubeJob)

@@ -613,7 +613,7 @@ def test_two_daemons_cannot_share_a_folder_and_a_later_one_can_have_it(tmp_path)
 
 def test_a_folder_that_cannot_be_is_said_to_the_user(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"cannot keep jobs \(Not a directory\)"):
+    with pytest.raises(UserError, match=r"not usable \(Not a directory\)"):
         asyncio.run(LocalBackend(tmp_path / "file" / "state", gpus=1).open(house(print)))
 
 

@@ -187,10 +187,10 @@ def test_a_partition_that_is_gone_is_said(slurm, tmp_path):
         async with serving(tmp_path, slurm) as service:
             await until(lambda: part(service) is not None and part(service).ok)
             slurm.run("scontrol", "update", "PartitionName=robots", "State=DOWN")
-            await until(lambda: "robots takes no jobs" in part(service).why)
+            await until(lambda: "robots is closed" in part(service).why)
             await until(lambda: service.book.nodes["n4"].reasons)
             slurm.run("scontrol", "delete", "PartitionName=robots")
-            await until(lambda: "no partition robots" in part(service).why)
+            await until(lambda: "robots of pool" in part(service).why)
             slurm.run("scontrol", "create", "PartitionName=robots", "Nodes=n4", "State=UP")
             await until(lambda: part(service).ok and not service.book.nodes["n4"].reasons)
 
