@@ -388,7 +388,7 @@ OUT = {
         {"spec": {"taints": [TAINT, {"key": "mine", "effect": "NoSchedule"}]}},
         {"spec": {"taints": [TAINT]}},
     ),
-    "Kubernetes counts 7 GPUs on it, and it had 8": (
+    "Kubernetes reports 7 GPUs instead of 8": (
         {"status": {"allocatable": {GPU: "7"}}},
         {"status": {"allocatable": {GPU: "8"}}},
     ),

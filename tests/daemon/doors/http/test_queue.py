@@ -42,7 +42,7 @@ async def test_who_waits_stands_in_the_order_of_its_queue(folder):
             alone = await asked(client, "GET", f"/v1/jobs/{each['job']['id']}")
             assert each["position"] == alone["position"]
         assert "more GPUs: vision has 0 of 8 free" in said["jobs"][0]["waits"]
-        assert said["jobs"][2]["waits"] == "2 jobs ahead in its pool"
+        assert said["jobs"][2]["waits"] == "2 jobs ahead of it"
         for wrong in ("what=all", "limit=0", "offset=-1", "page=1", "limit=1001"):
             await asked(client, "GET", f"/v1/queue?{wrong}", status=422)
 
