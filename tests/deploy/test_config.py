@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from daemon.backends.kube.config import KubeConfig
+from daemon.backends.kube import KubeSection
 from daemon.backends.local.config import LocalConfig
-from daemon.backends.slurm.config import SlurmConfig
+from daemon.backends.slurm import SlurmSection
 from daemon.config.read import read_config
 from tests.support.daemons.deployed import DEPLOY, run, sia_here
 from tests.support.files import written
@@ -40,7 +40,7 @@ def test_each_is_for_what_it_says(tmp_path):
     kinds = {path: type(read_config(moved(tmp_path, path)).backend) for path in EXAMPLES}
     assert {path.parent.name + "-" + path.stem: kind for path, kind in kinds.items()} == {
         "config-workstation": LocalConfig,
-        "config-slurm": SlurmConfig,
-        "base-sia": KubeConfig,
-        "postgres-sia": KubeConfig,
+        "config-slurm": SlurmSection,
+        "base-sia": KubeSection,
+        "postgres-sia": KubeSection,
     }

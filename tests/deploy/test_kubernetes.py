@@ -11,7 +11,7 @@ import pytest
 import yaml
 from msgspec.structs import fields
 
-from daemon.backends.kube.config import KubeConfig
+from daemon.backends.kube import KubeSection
 from tests.support.daemons.deployed import DEPLOY, DOCS, run
 from tests.support.servers.servers import needs
 
@@ -140,7 +140,7 @@ def test_of_leases_it_may_change_its_own_alone():
         if rule["resources"] == ["leases"]
         for verb in rule["verbs"]
     }
-    own = [next(key.default for key in fields(KubeConfig) if key.name == "lease")]
+    own = [next(key.default for key in fields(KubeSection) if key.name == "lease")]
     assert named == {"create": None, "get": own, "patch": own}
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 from msgspec import Meta, field
 from msgspec.structs import replace
 
 from daemon.config.config import BackendConfig, Config
-
-if TYPE_CHECKING:
-    from daemon.backends.interface import Backend, BuildContext
 
 MAX_TEXT = 4096
 """Characters of a path: Linux knows no longer one."""
@@ -97,15 +94,6 @@ class KubeConfig(BackendConfig, frozen=True):
     def problems(self, config: Config) -> Iterator[str]:
         """Check the client library, files, namespaces and queues."""
         return kube_problems(self, [pool.name for pool in config.pools])
-
-    def build(self, context: BuildContext) -> Backend:
-        """Ask Kubernetes what it has, and build the backend."""
-        from daemon.backends.kube.backend import KubeBackend  # noqa: PLC0415  needs an extra
-        from daemon.backends.kube.client import Kube  # noqa: PLC0415  the same
-        from daemon.backends.kube.discovery import find  # noqa: PLC0415  the same
-
-        found = find(self, [pool.name for pool in context.config.pools], context.journal)
-        return KubeBackend(self, Kube(self), found)
 
 
 def kube_problems(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:

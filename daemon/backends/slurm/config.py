@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 from urllib.parse import urlsplit
 
 from msgspec import Meta, field
 from msgspec.structs import replace
 
 from daemon.config.config import BackendConfig, Config
-
-if TYPE_CHECKING:
-    from daemon.backends.interface import Backend, BuildContext
 
 MAX_TEXT = 4096
 """Characters of a path or an address: Linux knows no longer path."""
@@ -62,14 +59,6 @@ class SlurmConfig(BackendConfig, frozen=True):
     def problems(self, config: Config) -> Iterator[str]:
         """Check addresses, files and partitions."""
         return slurm_problems(self, [pool.name for pool in config.pools])
-
-    def build(self, context: BuildContext) -> Backend:
-        """Ask Slurm what it has, and build the backend."""
-        from daemon.backends.slurm.backend import SlurmBackend  # noqa: PLC0415  only the daemon
-        from daemon.backends.slurm.discovery import door_of, find  # noqa: PLC0415  the same
-
-        pools = [pool.name for pool in context.config.pools]
-        return SlurmBackend(self, door_of(self), find(self, pools, context.journal))
 
 
 def _near(url: str) -> bool:

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from daemon.backends.interface import LogRequest
+from daemon.backends.kube import KubeSection
 from daemon.backends.kube.attempts import name_of
-from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.manifests import split
 from daemon.config.read import ConfigError, read_config
 from daemon.model.inputs import Cancel, Release
@@ -36,13 +36,13 @@ def test_all_keys_of_the_docs_are_read(tmp_path):
     lines = [line.removeprefix("# ") for line in block.splitlines()[3:]]
     parts = [line for line in lines if not line.startswith(("namespaces", "kueue"))]
     config = read(tmp_path, "\n".join(parts)).backend
-    assert config == KubeConfig(
+    assert config == KubeSection(
         str(tmp_path / "kubeconfig"), "prod", namespace="gpu", image="registry/base:1",
         nodes={"vision": {"nvidia.com/gpu.product": "NVIDIA-H100"}},
     )  # fmt: skip
     parts = [line for line in lines if line.startswith(("namespaces", "kueue"))]
     config = read(tmp_path, "\n".join(parts)).backend
-    assert config == KubeConfig(namespaces={"vision": "team-a"}, kueue=True)
+    assert config == KubeSection(namespaces={"vision": "team-a"}, kueue=True)
 
 
 WRONG = {

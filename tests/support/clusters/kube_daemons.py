@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp.test_utils import TestClient, TestServer
 
-from daemon.backends.kube.config import KubeConfig
+from daemon.backends.kube import KubeSection
 from daemon.config.config import PoolConfig
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.model.inputs import Submit
@@ -25,7 +25,7 @@ async def built(folder, cluster, watch, *, pools=POOLS, settings=None, **more):
     path = kubeconfig(folder, cluster.address)
     options = {"poll": 0.1, "image": "registry/job:1", **more}
     config = config_in(
-        folder, pools=pools, backend=KubeConfig(kubeconfig=str(path), **options),
+        folder, pools=pools, backend=KubeSection(kubeconfig=str(path), **options),
         **(settings or {}),
     )  # fmt: skip
     return await asyncio.to_thread(build, config, watch), config

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from daemon.backends.slurm.config import SlurmConfig
+from daemon.backends.slurm import SlurmSection
 from daemon.config.config import PoolConfig
 from daemon.model.inputs import Submit
 from daemon.process.build import build
@@ -21,10 +21,10 @@ def backend(cluster, way="token", **more):
     """How the daemon gets to Slurm: without a token as nobody, with root's, by commands as root."""
     common = {"poll": 0.2, "work_dir": str(cluster.root / "out"), **more}
     if way == "commands":
-        return SlurmConfig(commands=True, conf=str(cluster.conf), **common)
+        return SlurmSection(commands=True, conf=str(cluster.conf), **common)
     if way == "socket":
-        return SlurmConfig(rest=f"unix:{cluster.socket}", **common)
-    return SlurmConfig(rest=cluster.url, jwt_file=str(cluster.jwt), user="root", **common)
+        return SlurmSection(rest=f"unix:{cluster.socket}", **common)
+    return SlurmSection(rest=cluster.url, jwt_file=str(cluster.jwt), user="root", **common)
 
 
 @asynccontextmanager

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from aiohttp import web
 from msgspec.structs import replace
 
+from daemon.backends.slurm import SlurmSection
 from daemon.backends.slurm.backend import SlurmBackend
-from daemon.backends.slurm.config import SlurmConfig
 from daemon.backends.slurm.discovery import SlurmInventory
 from daemon.backends.slurm.interface import SlurmError, SlurmRefusedError
 from daemon.backends.slurm.schema import SlurmJob, SlurmNode, SlurmPartition
@@ -15,7 +15,7 @@ from daemon.model.job import JobSpec
 from daemon.model.outputs import StartEffect
 from tests.support.daemons.daemons import house
 
-CONFIG = SlurmConfig(rest="unix:/nowhere", poll=0.05, work_dir="/")
+CONFIG = SlurmSection(rest="unix:/nowhere", poll=0.05, work_dir="/")
 FOUND = SlurmInventory((("n1", tuple(range(8))),), {"a": ("n1",)})
 NOW = 1000.0
 """When all is submitted: in one second, as it may be."""

@@ -2,9 +2,8 @@
 
 import pytest
 
-from daemon.backends.kube import lease
+from daemon.backends.kube import KubeSection, lease
 from daemon.backends.kube.client import WRITE_TIMEOUT, Kube, KubeError
-from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.schema import KubeJob
 from tests.support.clusters.kube import cluster, failure, job, kubeconfig
 from tests.support.clusters.kube_daemons import client_of, serving, submit
@@ -35,7 +34,7 @@ async def test_what_was_put_off_is_not_sent_by_a_daemon_that_may_act_no_more(tmp
     async with cluster() as k8s:
         made = k8s.make("jobs", job("one"), "vision")
         k8s.trouble = lambda *_: failure(429, "TooManyRequests", "slow down", Retry_After="0")
-        kube = Kube(KubeConfig(kubeconfig=str(kubeconfig(tmp_path, k8s.address))))
+        kube = Kube(KubeSection(kubeconfig=str(kubeconfig(tmp_path, k8s.address))))
         kube.fence = Brief(1)
         path = f"/apis/batch/v1/namespaces/vision/jobs/{made['metadata']['name']}"
         try:

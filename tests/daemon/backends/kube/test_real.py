@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import pytest
 
+from daemon.backends.kube import KubeSection
 from daemon.backends.kube.attempts import jobs_path
 from daemon.backends.kube.client import Kube
-from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.schema import KubeJob
 from daemon.config.config import PoolConfig
 from daemon.process.build import build
@@ -36,7 +36,7 @@ pytestmark = [
 
 @story
 async def test_jobs_run_on_a_real_cluster(tmp_path):
-    backend = KubeConfig(
+    backend = KubeSection(
         kubeconfig=FILE, home=SPACE, namespaces={"a": SPACE}, gpu=GPU,
         image=IMAGE, tolerations=(GPU,), keep=60.0,
     )  # fmt: skip

@@ -10,8 +10,8 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemon.backends.kube import KubeSection
 from daemon.backends.kube.client import Kube, KubeError
-from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.lease import KubeFence
 from daemon.backends.kube.schema import KubeJob
 from daemon.backends.kube.watch import WatchCache
@@ -124,7 +124,7 @@ async def test_conflicts_and_too_many_requests_are_tried_again(tmp_path):
 @story
 async def test_retry_after_is_waited_for_by_all_requests(tmp_path):
     async with cluster() as k8s:
-        kube = Kube(KubeConfig(kubeconfig=str(kubeconfig(tmp_path, k8s.address))))
+        kube = Kube(KubeSection(kubeconfig=str(kubeconfig(tmp_path, k8s.address))))
         loop, times = asyncio.get_running_loop(), []
 
         def trouble(verb, request):
@@ -296,8 +296,8 @@ async def test_of_two_daemons_with_journals_of_their_own_one_acts(tmp_path):
 
 
 async def told_of(k8s, folder, name="one", epoch=1, **more):
-    kube = Kube(KubeConfig(kubeconfig=str(kubeconfig(folder, k8s.address))))
-    return kube, KubeFence(KubeConfig(**more), kube, SoleLeader(epoch), name)
+    kube = Kube(KubeSection(kubeconfig=str(kubeconfig(folder, k8s.address))))
+    return kube, KubeFence(KubeSection(**more), kube, SoleLeader(epoch), name)
 
 
 @story
@@ -469,12 +469,12 @@ async def test_a_kubeconfig_that_is_none_is_said(tmp_path):
     path = tmp_path / "kubeconfig"
     for text in ("", "not: [yaml", "{}", "a: 1", "\x00"):
         path.write_text(text)
-        kube = Kube(KubeConfig(kubeconfig=str(path)))
+        kube = Kube(KubeSection(kubeconfig=str(path)))
         with pytest.raises(KubeError, match=r"kubeconfig"):
             await kube.get("/version", dict)
         await kube.close()
     with pytest.raises(KubeError, match="service account"):
-        await Kube(KubeConfig()).get("/version", dict)
+        await Kube(KubeSection()).get("/version", dict)
 
 
 def test_the_house_of_these_tests_is_what_backends_are_given():

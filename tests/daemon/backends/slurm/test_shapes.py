@@ -6,10 +6,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from daemon.backends.slurm import SlurmSection
 from daemon.backends.slurm.actions import SlurmActions
 from daemon.backends.slurm.adopt import SlurmAdopter
 from daemon.backends.slurm.attempts import SlurmAttempt, comment_of, end_of, key_of
-from daemon.backends.slurm.config import SlurmConfig, slurm_problems
+from daemon.backends.slurm.config import slurm_problems
 from daemon.backends.slurm.hostlist import names_of, numbers_of
 from daemon.backends.slurm.interface import SlurmError, script_of
 from daemon.backends.slurm.rest import Rest
@@ -65,7 +66,7 @@ def test_a_job_is_the_same_in_each_shape(shape):
 @pytest.mark.parametrize("state", [state for state in BASES if state != "PENDING"])
 def test_a_job_that_is_over_or_runs_there_waits_here_no_more(state):
     record = JobRecord(JobSpec("slurm-7", "a", 1, origin="7@0"), 0.0, None)
-    adopter = SlurmAdopter(SlurmConfig(), None, None)
+    adopter = SlurmAdopter(SlurmSection(), None, None)
     assert asyncio.run(adopter._waits(record, SlurmJob(7, state))) == [
         Cancel("slurm-7", actor="slurm")
     ]
@@ -176,7 +177,7 @@ def test_comments_name_the_attempt():
 
 
 def test_no_two_jobs_write_to_one_file():
-    acts = SlurmActions(SlurmConfig(folder="/out"), None, None, "ab", {})
+    acts = SlurmActions(SlurmSection(folder="/out"), None, None, "ab", {})
     long = "ö" * 199
     ids = ["a", "a.1", "a/1", f"{long}a", f"{long}b"]
     ids.append(acts.output(f"{long}a", 1, "").name.removesuffix(".1."))
@@ -192,11 +193,11 @@ def test_words_are_not_a_shells():
 
 
 def test_a_wrong_configuration_is_said_whole():
-    wrong = SlurmConfig(rest="tcp://x", commands=True, partitions={"nobody": "p", "a": "b"})
+    wrong = SlurmSection(rest="tcp://x", commands=True, partitions={"nobody": "p", "a": "b"})
     assert len(list(slurm_problems(wrong, ["a", "b"]))) == 4
-    assert len(list(slurm_problems(SlurmConfig(rest="http://[::1]:1"), ["a"]))) == 1
-    assert not list(slurm_problems(SlurmConfig(commands=True), ["a"]))
-    (nowhere,) = slurm_problems(SlurmConfig(commands=True, folder="/nowhere/at/all"), ["a"])
+    assert len(list(slurm_problems(SlurmSection(rest="http://[::1]:1"), ["a"]))) == 1
+    assert not list(slurm_problems(SlurmSection(commands=True), ["a"]))
+    (nowhere,) = slurm_problems(SlurmSection(commands=True, folder="/nowhere/at/all"), ["a"])
     assert nowhere.startswith("backend.folder: there is no folder /nowhere/at/all; make it")
 
 
@@ -207,7 +208,7 @@ def test_a_wrong_configuration_is_said_whole():
      ("http://127.0.0.1@evil:1", False, 1)],
 )  # fmt: skip
 def test_a_token_goes_over_no_network_in_clear(rest, plain, wrong):
-    config = SlurmConfig(rest=rest, jwt_file="jwt", user="sia", plain_http=plain)
+    config = SlurmSection(rest=rest, jwt_file="jwt", user="sia", plain_http=plain)
     assert len(list(slurm_problems(config, ["a"]))) == wrong
 
 
