@@ -85,7 +85,8 @@ class JobPages(PageSet):
         eta, why = [await api.ask(request, f"{one}/{what}") for what in ("eta", "why")]
         may = allows(who_asks(request), Rule.SUBMIT, job.pool)
         return await self._pages.page(
-            request, "job.html", job=job, eta=eta, why=why, ways=trace(why), steps=steps(job, eta),
+            request, "jobs/job.html", job=job, eta=eta, why=why, ways=trace(why),
+            steps=steps(job, eta),
             changes=_allowed(request, job.pool, changes(job.phase)), priority=job.priority,
             log=await self._log(request, stream) if may else None, stream=stream,
             address=addresses(request),
@@ -96,7 +97,7 @@ class JobPages(PageSet):
         some = {each for job in array.jobs for each in changes(job.phase)}
         shown = cut(array.jobs, page)
         return await self._pages.page(
-            request, "array.html", array=array, jobs=shown.rows, page=page,
+            request, "jobs/array.html", array=array, jobs=shown.rows, page=page,
             count_pages=shown.pages, address=addresses(request),
             changes=_allowed(request, pool, sorted(some)), priority=None,
         )  # fmt: skip

@@ -54,7 +54,7 @@ class LoanPages(PageSet):
         names.sort(key=lambda name: -found.lent.get(name, 0) - found.borrowed.get(name, 0))
         shown = cut(loans, asked["page"])
         return await self._pages.page(
-            request, "loans.html", asked=asked, loans=shown.rows, count=len(loans),
+            request, "loans/loans.html", asked=asked, loans=shown.rows, count=len(loans),
             sums=[
                 (name, found.lent.get(name, 0), found.borrowed.get(name, 0), who.sees(name))
                 for name in names[:ROWS]
@@ -69,7 +69,7 @@ class LoanPages(PageSet):
         query = {"limit": ROWS, "before": asked["before"]}
         ledger = await self._pages.api.ask(request, "GET /v1/pools/{name}/ledger", query)
         return await self._pages.page(
-            request, "ledger.html", pool=request.match_info["name"], ledger=ledger,
+            request, "loans/ledger.html", pool=request.match_info["name"], ledger=ledger,
             first="before" not in request.query, address=addresses(request),
         )  # fmt: skip
 
@@ -79,7 +79,8 @@ class LoanPages(PageSet):
         query = {"month": asked["month"]}
         made = await self._pages.api.ask(request, "GET /v1/pools/{name}/statement", query)
         return await self._pages.page(
-            request, "statement.html", made=made, rows=ROWS, before=month_beside(made.month, -1),
+            request, "loans/statement.html", made=made, rows=ROWS,
+            before=month_beside(made.month, -1),
             after=month_beside(made.month, 1), address=addresses(request),
         )  # fmt: skip
 

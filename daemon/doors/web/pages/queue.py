@@ -56,7 +56,7 @@ class QueuePages(PageSet):
         }  # fmt: skip
         queue = await self._pages.api.ask(request, "GET /v1/queue", query)
         return await self._pages.page(
-            request, "queue.html", asked=asked, queue=queue, count_pages=pages_of(queue.count),
+            request, "jobs/queue.html", asked=asked, queue=queue, count_pages=pages_of(queue.count),
             address=addresses(request),
         )  # fmt: skip
 
@@ -66,7 +66,7 @@ class QueuePages(PageSet):
         query = {key: value or None for key, value in asked.items()}
         jobs, following = await self._some(request, query)
         return await self._pages.page(
-            request, "jobs.html", asked=asked, jobs=jobs, next=following,
+            request, "jobs/jobs.html", asked=asked, jobs=jobs, next=following,
             address=addresses(request),
             phases=[phase.value for phase in JobPhase],
         )  # fmt: skip
