@@ -25,7 +25,7 @@ from daemon.engine.placement import AreaPlacement
 from daemon.engine.pools import OVERRIDE, Pools
 from daemon.engine.reconfigure import adapted, changes
 from daemon.engine.runs import LIMIT, WARN, Runs
-from daemon.engine.step import StepContext, StepObserver
+from daemon.engine.step import StepContext, StepObserver, hooks
 from daemon.engine.tokens import Tokens
 from daemon.lending.accounts import Accounts
 from daemon.model.account import Account, Booked, ShadowState
@@ -138,7 +138,10 @@ class Engine:
         self._observers: tuple[StepObserver, ...] = (
             self._shadow, self._rails, self._outages, AccountsObserver(context, self._accounts),
         )  # fmt: skip
-        context.observers = self._observers
+        self._begin_step = hooks(self._observers, "begin_step")
+        self._before_pass = hooks(self._observers, "before_pass")
+        context.after_pass = hooks(self._observers, "after_pass")
+        self._end_step = hooks(self._observers, "end_step")
         self._jobs = Jobs(context)
         self._runs = Runs(context, self._jobs)
         self._pools = Pools(context, self._jobs, self._shadow)
@@ -191,9 +194,12 @@ class Engine:
 
         In seconds since the epoch; infinite if no step is needed.
         """
-        wake = self.core.wake
-        due = min(self._context.timers.next, *(observer.due for observer in self._observers))
-        return min(due, wake) if wake > float("-inf") else due
+        due, wake = self._context.timers.next, self.core.wake
+        if due > wake > float("-inf"):
+            due = wake
+        for observer in self._observers:
+            due = min(due, observer.due)
+        return due
 
     def step(self, now: float, inputs: Sequence[Input]) -> Step:
         """Apply these inputs in order, and decide.
@@ -204,16 +210,16 @@ class Engine:
         if now < self.core.state.now:
             raise ValueError(f"time runs backwards: {now} after {self.core.state.now}")
         self._context.begin(now)
-        for observer in self._observers:
-            observer.begin_step()
+        for begin_step in self._begin_step:
+            begin_step()
         self._run_timers(now)
         done = [self._handle(each) for each in inputs]  # `Configured` replaces the context
-        for observer in self._observers:
-            observer.before_pass()
+        for before_pass in self._before_pass:
+            before_pass()
         context = self._context
         context.flush()
-        for observer in self._observers:
-            observer.end_step()
+        for end_step in self._end_step:
+            end_step()
         self._runs.place_pending()
         self.book.evict()
         return Step(
