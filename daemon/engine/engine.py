@@ -138,6 +138,7 @@ class Engine:
         self._observers: tuple[StepObserver, ...] = (
             self._shadow, self._rails, self._outages, AccountsObserver(context, self._accounts),
         )  # fmt: skip
+        self._timed = [o for o in self._observers if type(o).due is not StepObserver.due]
         self._begin_step = hooks(self._observers, "begin_step")
         self._before_pass = hooks(self._observers, "before_pass")
         context.after_pass = hooks(self._observers, "after_pass")
@@ -197,7 +198,7 @@ class Engine:
         due, wake = self._context.timers.next, self.core.wake
         if due > wake > float("-inf"):
             due = wake
-        for observer in self._observers:
+        for observer in self._timed:
             due = min(due, observer.due)
         return due
 
