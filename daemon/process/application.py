@@ -11,7 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from daemon.config.config import Address, Config
-from daemon.doors.http.authentication import TokenAuth
+from daemon.doors.http.authentication import Sessions, TokenAuth
 from daemon.doors.http.authorization import AccessMiddleware, is_operator
 from daemon.doors.http.event_stream import EventRoutes
 from daemon.doors.http.metrics.accounts import AccountMetrics
@@ -34,7 +34,6 @@ from daemon.doors.http.routes.status import StatusRoutes
 from daemon.doors.http.routes.tokens import TokenRoutes
 from daemon.doors.http.routes.webhooks import HookRoutes
 from daemon.doors.http.routes.whatif import WhatIfRoutes
-from daemon.doors.http.sessions import Sessions
 from daemon.doors.web.api_client import Api
 from daemon.doors.web.page import Pages
 from daemon.doors.web.pages.table import operations_of

@@ -17,10 +17,10 @@ from daemon.backends.simulated.config import SimulatedConfig
 from daemon.config.config import Address, Config, PoolConfig
 from daemon.journal.journal import Journal, JournalEntry
 from daemon.journal.recovery import recover
+from daemon.model.access import public_notice
 from daemon.model.book import Book, JobRecord
 from daemon.model.inputs import Submit, Tick
 from daemon.model.job import JobPhase, JobSpec
-from daemon.model.visibility import public_notice
 from daemon.process.build import Daemon, setup_of
 from daemon.process.serve import serving, stop_on_signals, until
 from daemon.runtime.clock import Clock

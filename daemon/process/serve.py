@@ -17,9 +17,9 @@ from daemon.doors.http.listener import listen
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.doors.http.not_ready import RETRY, waiting
 from daemon.doors.mqtt.embedded import broker
+from daemon.model.access import public_notice
 from daemon.model.errors import JournalError
 from daemon.model.limits import PROBE_EVERY
-from daemon.model.visibility import public_notice
 from daemon.process.application import bind, make_app
 from daemon.process.build import Daemon, build
 from daemon.runtime.background import BackgroundTask, meanwhile

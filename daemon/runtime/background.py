@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from daemon.runtime.health import HealthRegistry
 from daemon.runtime.logs import log
@@ -49,3 +49,21 @@ async def _kept(parts: HealthRegistry, one: BackgroundTask) -> None:
         parts.say(one.part, "internal error", "see the daemon's log and report it")
         await asyncio.sleep(BEGIN_AGAIN)
         parts.say(one.part)
+
+
+T = TypeVar("T")
+
+
+def parts(all_of: Sequence[T], at_once: int) -> Iterator[Sequence[T]]:
+    """Yield slices of at most `at_once` items."""
+    for i in range(0, len(all_of), at_once):
+        yield all_of[i : i + at_once]
+
+
+async def together(work: Iterable[Awaitable[T]]) -> list[T]:
+    """Await all of `work` and return the results; raise the first exception once all have ended."""
+    found = await asyncio.gather(*work, return_exceptions=True)
+    for each in found:
+        if isinstance(each, BaseException):
+            raise each
+    return found  # type: ignore[return-value]

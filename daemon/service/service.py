@@ -30,8 +30,7 @@ from daemon.model.setup import Setup
 from daemon.runtime.clock import Anchor, Clock
 from daemon.runtime.fence import Fence, SoleLeader
 from daemon.runtime.gc import GcScheduler
-from daemon.runtime.health import HealthRegistry
-from daemon.runtime.status import ServiceStatus
+from daemon.runtime.health import HealthRegistry, ServiceStatus
 from daemon.service.durability import DurabilityBarrier
 from daemon.service.effects import EffectRunner
 from daemon.service.ended_jobs import answer, evicted_ids

@@ -32,7 +32,7 @@ from daemon.backends.kube.nodes import KubeNodeWatch
 from daemon.backends.kube.releases import ReleasedJobs
 from daemon.backends.kube.schema import DAEMON, JOB, ORDER, KubeJob, gpus_of, gpus_of_pod
 from daemon.model.inputs import Ended, Observation, Requeued, StartFailed
-from daemon.runtime.concurrency import parts, together
+from daemon.runtime.background import parts, together
 from daemon.runtime.logs import log
 
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from daemon.backends.slurm.ownership import JobOwnership
 from daemon.backends.slurm.schema import SlurmJob
 from daemon.model.inputs import Ended, Requeued, StartFailed
 from daemon.model.outputs import StartEffect
-from daemon.runtime.concurrency import parts, together
+from daemon.runtime.background import parts, together
 
 AT_ONCE = 8
 """Concurrent requests: more only queue up in slurmctld."""

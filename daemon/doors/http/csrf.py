@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
+from daemon.doors.http.authentication import Sessions
 from daemon.doors.http.operations import body_of
-from daemon.doors.http.sessions import Sessions
 from daemon.wire.problems import ProblemError
 
 

@@ -15,9 +15,8 @@ from msgspec import Meta
 from daemon.doors.http.authentication import TokenAuth
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, query_of
-from daemon.model.access import Principal, Role, Rule
+from daemon.model.access import Principal, Role, Rule, visible_to
 from daemon.model.outputs import Notice
-from daemon.model.visibility import visible_to
 from daemon.wire.jobs import EventPage, EventView
 from daemon.wire.limits import (
     HEARTBEAT,

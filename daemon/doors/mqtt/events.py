@@ -15,10 +15,10 @@ from daemon.config.mqtt_limits import CURSOR_EVERY
 from daemon.doors.mqtt.connection import DENIED, TOO_LARGE, WireError
 from daemon.doors.mqtt.reconnecting import Link
 from daemon.doors.mqtt.topics import Topics
+from daemon.model.access import public_notice
 from daemon.model.errors import JournalError
 from daemon.model.limits import PROBE_EVERY
 from daemon.model.outputs import Notice
-from daemon.model.visibility import public_notice
 from daemon.runtime.logs import log
 from daemon.service.service import Service
 from daemon.wire.jobs import EventView

@@ -13,6 +13,7 @@ from daemon.engine.engine import Engine
 from daemon.model.access import Principal
 from daemon.model.account import ShadowState
 from daemon.model.book import Book, JobRecord, NodeRecord, Override
+from daemon.model.job import OVER
 from daemon.wire.jobs import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
 from daemon.wire.limits import NODE_JOBS
 from daemon.wire.plan import LendingShadow, LoanList, LoanView, WouldLend
@@ -178,3 +179,16 @@ def loans_view(records: Iterable[JobRecord], who: Principal) -> LoanList:
                 lent[donor] += gpus
                 borrowed[pool] += gpus
     return LoanList(loans, dict(lent), dict(borrowed))
+
+
+async def alone_of(service: Service, record: JobRecord) -> float | None:
+    """Return the baseline start of a job, or None if unknown or never. O(1)."""
+    spec = record.spec
+    service.engine.settle_accounts()
+    if record.phase not in OVER:
+        account = service.book.accounts.get(spec.pool)
+        twin = None if account is None else account.clock.twins.get(record.core)
+        return twin.began if twin is not None and twin.judged else None
+    new = (verdict for verdict in reversed(service.book.verdicts) if verdict.job == spec.id)
+    verdict = next(new, None) or await service.journal(lambda journal: journal.verdict(spec.id))
+    return None if verdict is None else verdict.alone

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import msgspec
 from aiohttp import web
 
+from daemon.doors.http.authentication import UI, Sessions
 from daemon.doors.http.authorization import WHO
 from daemon.doors.http.operations import Operation
-from daemon.doors.http.sessions import UI, Sessions
 from daemon.doors.web.filters import environment
 from daemon.doors.web.static import Assets
 from daemon.model.access import Principal, Rule, allows

@@ -6,10 +6,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from daemon.doors.http.authentication import TokenAuth
+from daemon.doors.http.authentication import UI, TokenAuth
 from daemon.doors.http.csrf import check_site, form_of
 from daemon.doors.http.operations import Operation
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.page import HTML, Pages
 from daemon.model.access import Rule
 from daemon.wire.problems import ProblemError

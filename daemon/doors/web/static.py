@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from daemon.doors.http.authentication import UI
 from daemon.doors.http.operations import Operation, Parameter
-from daemon.doors.http.sessions import UI
 from daemon.model.access import Rule
 from daemon.wire.problems import ProblemError
 

@@ -11,9 +11,8 @@ from msgspec import Struct
 from daemon.config.webhook_limits import BODY
 from daemon.config.webhooks import WebhookConfig
 from daemon.journal.journal import DeadLetter
-from daemon.model.access import MACHINE, Principal, Role
+from daemon.model.access import MACHINE, Principal, Role, closed_loan, visible_to
 from daemon.model.outputs import Notice
-from daemon.model.visibility import closed_loan, visible_to
 
 Page = Callable[[int], Awaitable[Sequence[Notice]]]
 """Returns the next events after a number: waits for the first one; empty at the end."""

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from daemon.config.config import PoolConfig
 from daemon.engine.engine import Engine
+from daemon.model.access import public_notice
 from daemon.model.inputs import (
     Cancel,
     Configured,
@@ -22,7 +23,6 @@ from daemon.model.inputs import (
     SetPriority,
 )
 from daemon.model.job import LendingMode, PoolMode
-from daemon.model.visibility import public_notice
 from sia.model import Load
 from tests.support.daemons.daemons import setup, submit
 from tests.support.daemons.doors import asked, door, job_in, story

@@ -13,11 +13,11 @@ from prometheus_client.registry import Collector
 from daemon.doors.views.resources import own_loans, unplaced
 from daemon.engine.engine import Step
 from daemon.forecasts.load_errors import LoadErrors
+from daemon.model.access import public_notice
 from daemon.model.account import ShadowState
 from daemon.model.book import Book
 from daemon.model.inputs import Input
 from daemon.model.job import JobPhase
-from daemon.model.visibility import public_notice
 from daemon.runtime.fence import Fence
 from daemon.runtime.logs import log
 from daemon.service.observer import Observer

@@ -13,8 +13,7 @@ from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, body_of, query_of
 from daemon.doors.http.routes.submissions import Submissions
-from daemon.doors.views.alone import alone_of
-from daemon.doors.views.resources import array_detail, job_detail, job_view
+from daemon.doors.views.resources import alone_of, array_detail, job_detail, job_view
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.book import JobRecord
 from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority

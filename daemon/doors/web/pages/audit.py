@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from daemon.doors.http.authentication import UI
 from daemon.doors.http.operations import Operation, query_of
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
 from daemon.journal.audit import AuditRecord

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from daemon.doors.http.authentication import UI
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.routes.accounts import MONTH, PAGES
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pages.pool import NAME
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, cut

@@ -12,10 +12,10 @@ from typing import Annotated, Literal, NamedTuple
 from aiohttp import web
 from msgspec import Meta
 
+from daemon.doors.http.authentication import UI
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, addresses, cut
 from daemon.doors.web.sign_in import is_ours, see

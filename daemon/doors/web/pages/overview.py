@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from msgspec import Meta
 
+from daemon.doors.http.authentication import UI
 from daemon.doors.http.operations import Operation, Parameter, query_of
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.chart import chart_of
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, addresses, cut

@@ -7,9 +7,9 @@ from typing import Literal
 
 from aiohttp import web
 
+from daemon.doors.http.authentication import UI
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, query_of
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.gantt import Bar, TimeAxis, of_job, reserved
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of

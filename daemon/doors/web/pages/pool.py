@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from aiohttp import web
 
+from daemon.doors.http.authentication import UI
 from daemon.doors.http.operations import Operation, Parameter
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.chart import chart_of
 from daemon.doors.web.page import HTML, PageSet
 from daemon.model.access import Rule

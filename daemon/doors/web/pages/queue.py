@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from daemon.doors.http.authentication import UI
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.routes.queue import What
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
 from daemon.model.access import Rule

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from daemon.doors.http.authentication import TokenAuth
+from daemon.doors.http.authentication import UI, TokenAuth
 from daemon.doors.http.event_stream import SSE, EventRoutes
 from daemon.doors.http.operations import Operation
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.page import MenuEntry, Pages, PageSet
 from daemon.doors.web.pages.audit import AuditPages
 from daemon.doors.web.pages.job import JobPages

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from daemon.doors.http.authentication import UI
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
-from daemon.doors.http.sessions import UI
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import ROWS
 from daemon.model.access import Rule

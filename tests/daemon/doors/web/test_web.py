@@ -13,9 +13,9 @@ from yarl import URL
 
 from daemon.config.access import TlsConfig
 from daemon.config.config import PoolConfig
+from daemon.doors.http.authentication import LASTS, MOST, UI, Session, Sessions
 from daemon.doors.http.csrf import MAX_FORM
 from daemon.doors.http.operations import Operation
-from daemon.doors.http.sessions import LASTS, MOST, UI, Session, Sessions
 from daemon.doors.web.page import HEADERS, HTML, PageSet
 from daemon.doors.web.pages.pool import windows_of
 from daemon.doors.web.pages.table import PAGES
@@ -94,7 +94,7 @@ async def test_what_a_page_follows_ends_with_its_session(folder):
             await asked(client, "POST", "/v1/jobs", job, status=201)
             while b"event: submitted" not in await stream.content.readline():
                 pass
-            with patch("daemon.doors.http.sessions.time.time", lambda: 1e12):
+            with patch("daemon.doors.http.authentication.time.time", lambda: 1e12):
                 await asked(client, "DELETE", "/v1/jobs/a", status=202)
                 rest = await asyncio.wait_for(stream.content.read(), 60)
         assert b"event: cancelled" not in rest
@@ -145,7 +145,7 @@ def test_a_seal_is_the_daemon_s_and_lasts_its_time():
         "\udcff.1.2",
     ):
         assert sessions.read(wrong) is None
-    with patch("daemon.doors.http.sessions.time.time", lambda: 1e12):
+    with patch("daemon.doors.http.authentication.time.time", lambda: 1e12):
         assert sessions.read(cookie) is None
     assert len(cookie) < MOST
     assert LASTS <= 86400

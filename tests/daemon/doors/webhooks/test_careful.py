@@ -14,10 +14,9 @@ from msgspec.structs import replace
 from daemon.doors.webhooks import webhook as hook_module
 from daemon.doors.webhooks.delivery import DeliveryBatcher, opened
 from daemon.journal.journal import DeadLetter
-from daemon.model.access import Principal, Role
+from daemon.model.access import Principal, Role, visible_to
 from daemon.model.errors import UnavailableError
 from daemon.model.outputs import Notice
-from daemon.model.visibility import visible_to
 from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import story
 from tests.support.servers.webhooks import (
