@@ -1,4 +1,4 @@
-"""Where real logs and the external checker are, what to do without them; a shared folder."""
+"""Shared fixtures: real servers, real logs, the external checker; skips if one is missing."""
 
 import importlib.util
 import os
@@ -28,14 +28,14 @@ settings.load_profile("suite")
 
 
 def pytest_configure(config):
-    # A shell that runs a command in the background has it ignore SIGINT, and so do its children.
+    # A shell starts background commands with SIGINT ignored, and child processes inherit this.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(NothingSkipped(), "nothing-skipped")
 
 
 class NothingSkipped:
-    """Where `CI` is set, what needs a server fails without one."""
+    """With `CI` set, a test whose server is missing fails instead of being skipped."""
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item, call):
@@ -46,7 +46,7 @@ class NothingSkipped:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector):
-        """A file that skips itself says with which tests only when it is asked for these."""
+        """Fail a whole file that skips itself in CI: its tests are not collected one by one."""
         report = yield
         if collector.config.option.markexpr == "server":
             fail_skipped(report)
@@ -62,20 +62,20 @@ def fail_skipped(report):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """One folder for all examples of a property."""
+    """One folder for all examples of a hypothesis property, which share function fixtures."""
     return tmp_path_factory.mktemp("examples")
 
 
 @pytest.fixture(scope="module")
 def few_trees():
-    """Models of a few trees each, for tests that do not ask how well a model foresees."""
+    """Models of a few trees each, for tests that do not check the quality of forecasts."""
     with of_few_trees():
         yield
 
 
 @pytest.fixture
 def leaves_nothing(monkeypatch):
-    """Processes that a test began end with it, also where it fails."""
+    """End the processes that a test has started, also if it fails."""
     begun = []
 
     class Process(subprocess.Popen):
@@ -93,9 +93,9 @@ def leaves_nothing(monkeypatch):
 
 @pytest.fixture(scope="session")
 def postgres():
-    """One PostgreSQL for all tests of a process: `postgres.database(name)` for each of them.
+    """One PostgreSQL for all tests of a process; each takes a `postgres.database(name)`.
 
-    In a folder of its own: those of pytest are closed to other users whenever another run begins.
+    Its data are not below pytest's folders: another run of pytest makes those private to its user.
     """
     with TemporaryDirectory(prefix="postgres-") as folder, postgres_server(Path(folder)) as server:
         yield server
@@ -103,7 +103,7 @@ def postgres():
 
 @pytest.fixture
 def broker(tmp_path):
-    """A mosquitto for whoever is on this machine."""
+    """A mosquitto on the loopback interface without passwords."""
     with mosquitto(tmp_path) as server:
         yield server
 
@@ -112,7 +112,7 @@ def broker(tmp_path):
 def slurm_server():
     """One Slurm for all tests of a process: four nodes of eight GPUs, three partitions.
 
-    In a folder of its own: jobs run as nobody, and pytest closes its own folders to others.
+    Its folder is not below pytest's folders, which are private: jobs run as the user nobody.
     """
     needs(*NEEDED)
     with TemporaryDirectory(prefix="sia-slurm-") as folder, slurm_cluster(folder) as cluster:
@@ -121,21 +121,21 @@ def slurm_server():
 
 @pytest.fixture
 def slurm(slurm_server):
-    """The same, without jobs, and all of it well."""
+    """The same Slurm, without jobs and with all nodes up."""
     slurm_server.fresh()
     return slurm_server
 
 
 SERVERS = frozenset(("postgres", "broker", "slurm", "devtools"))
-"""Fixtures with which a test is one for `make servers`; others say `pytest.mark.server`."""
+"""Fixtures that mark a test as `server`, for `make servers`."""
 
 
 ONE_OF_EACH = ("slurm_server", "postgres", "devtools")
-"""Fixtures of which a run has one: all tests with it are one process's. Two of each, and what else
-runs beside them, are more than two cores bear."""
+"""Fixtures that exist once in a run: all tests with one of them run in the same process, because
+two servers of each kind overload two cores."""
 
 
-@pytest.hookimpl(tryfirst=True)  # before names of groups are made of the marks
+@pytest.hookimpl(tryfirst=True)  # before xdist derives group names from the marks
 def pytest_collection_modifyitems(items):
     for item in items:
         group = next((name for name in ONE_OF_EACH if name in item.fixturenames), None)
@@ -154,7 +154,7 @@ def traces() -> Path:
 
 @pytest.fixture(scope="session")
 def checker():
-    """The external checker: takes files, shares no code with the project."""
+    """The external checker, which reads result files and shares no code with the project."""
     if not CHECKER.is_file():
         pytest.skip(f"no checker at {CHECKER}: set SIA_CHECKER")
     spec = importlib.util.spec_from_file_location("check_schedule", CHECKER)
@@ -162,7 +162,7 @@ def checker():
     spec.loader.exec_module(module)
 
     def check(trace, pools, folder, policy, warmup=0.0, *, places=False):
-        """(violations, measures) of one policy's results."""
+        """Return the (violations, measures) of one policy's results."""
         segments = folder / "segments.csv"
         return module.check(
             SimpleNamespace(

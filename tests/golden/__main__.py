@@ -26,7 +26,7 @@ def main() -> int:
             found = sums_of(case, Path(folder))
         changed += differences(case, sums.get(case, {}), found)
         sums[case] = found
-    for line in changed or ["All outputs are as stored."]:
+    for line in changed or ["All outputs equal the stored ones."]:
         sys.stdout.write(f"{line}\n")
     if asked.write:
         kept = {case: sums[case] for case in CASES if case in sums}

@@ -3,7 +3,7 @@
 The cases use only the command line and its files, so that code can move freely below them. The one
 exception is `play_engine`, which steps the engine.
 
-What a person reads (notes, reports, reasons) is not hashed, as it may be reworded. Neither are
+Texts for people (notes, reports, reasons) are not hashed, as they may be reworded. Neither are
 settings that a file repeats, the version of SIA, or how long a command took.
 
 Jobs, loans and segments are hashed byte by byte: their times are sums of the log's own numbers.
@@ -48,7 +48,7 @@ types = [
 
 DAY = 86400.0
 MORNING = 14 * DAY + 8 * 3600.0
-"""When the demo begins to play its cloud (seconds of the cloud's log)."""
+"""Time in the demo's log at which the demo begins, in seconds."""
 
 
 def sia(*arguments: object) -> None:
@@ -64,7 +64,7 @@ def sia(*arguments: object) -> None:
 
 
 def philly_known(folder: Path) -> Files:
-    """Three days of four pools of Philly; all is known in advance."""
+    """Three days of four pools of Philly, with perfect forecasts and run times."""
     piece = _philly(folder, start="75d", length="3d", queues=4, load="0.8-1.1", seed=3)
     return _replay(folder, piece, IN_POOLS)
 
@@ -78,7 +78,7 @@ def philly_foreseen(folder: Path) -> Files:
 
 
 def philly_cells(folder: Path) -> Files:
-    """The first piece in cells."""
+    """The log of the first case on a cluster of cells."""
     piece = _philly(folder, start="75d", length="3d", queues=4, load="0.8-1.1", seed=3)
     types = folder / "types.toml"
     types.write_text(TYPES)
@@ -94,7 +94,7 @@ def preset(folder: Path) -> Files:
 
 
 def closed_loop(folder: Path) -> Files:
-    """A log with users, whose jobs follow each other; run times are learned from users."""
+    """A log with users whose jobs resemble each other; run times are learned per user."""
     loop = ("--closed-loop", "--forecast", "sliding-max", "--durations", "jvupredict")
     return _replay(folder, _helios(), ("fcfs", "sia"), *loop)
 
@@ -141,7 +141,7 @@ def oracle(folder: Path) -> Files:
 
 
 def forecast(folder: Path) -> Files:
-    """A small model is trained and judged, and run times are forecast.
+    """Train and evaluate a small model, and forecast run times.
 
     The trees themselves are not compared: xgboost states no bytes that are the same on every
     processor. Its scores stand in the files with four to six digits.
@@ -215,7 +215,7 @@ def play_engine(config: Path, jobs: list[dict[str, str]]) -> list[Any]:
             number += 2
         decided = [to_builtins(decision) for decision in step.decisions]
         for decision in decided:
-            decision.pop("reason", None)  # words for a person
+            decision.pop("reason", None)  # a text for people
         told = [[n.seq, n.kind, n.job, n.pool, n.node] for n in step.notices]
         started = [[each.job, each.attempt, list(each.nodes)] for each in step.effects]
         lines.append([now, decided, started, told])
@@ -234,7 +234,7 @@ CASES: dict[str, Callable[[Path], Files]] = {
 
 
 def sums_of(case: str, folder: Path) -> dict[str, str]:
-    """Run a case in this empty folder; return the SHA-256 sum of each file it is judged by."""
+    """Run a case in an empty folder; return the SHA-256 sum of each compared output."""
     files = CASES[case](folder)
     return {name: sha256(files[name]).hexdigest() for name in sorted(files)}
 

@@ -1,4 +1,4 @@
-"""The stored sums, and how others differ from them."""
+"""Read, write and compare the stored sums."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,12 @@ SUMS = Path(__file__).with_name("sums.json")
 
 
 def stored_sums() -> dict[str, dict[str, str]]:
-    """The sums of each case's files; none before they were first written."""
+    """Return the stored sums of each case's files; empty if none are stored."""
     return json.loads(SUMS.read_bytes()) if SUMS.exists() else {}
 
 
 def differences(case: str, stored: dict[str, str], found: dict[str, str]) -> list[str]:
-    """A line for each file of a case that is not as stored."""
+    """Yield a line for each file of a case that differs from its stored sum."""
     lines = []
     for name in sorted(stored.keys() | found.keys()):
         if name not in found:

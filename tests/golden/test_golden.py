@@ -1,4 +1,4 @@
-"""Golden outputs: what fixed commands wrote before the modules moved, they write now."""
+"""Golden outputs: fixed commands still write the outputs whose sums are stored."""
 
 from importlib.metadata import entry_points
 
@@ -7,7 +7,7 @@ import pytest
 from golden.cases import CASES, IN_CELLS, IN_POOLS, sums_of
 from golden.stored import differences, stored_sums
 
-REWRITE = "if that is meant: python -m tests.golden --write"
+REWRITE = "if the change is intended: python -m tests.golden --write"
 
 
 @pytest.mark.parametrize("case", CASES)

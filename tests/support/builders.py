@@ -1,4 +1,4 @@
-"""Stories for the core's tests: who owns what, who submits what, and how it is played out."""
+"""Builders for tests of the core: pools, jobs, and functions that play them out."""
 
 from collections.abc import Sequence
 from math import inf
@@ -29,12 +29,12 @@ LENGTHS = ((0, 5), (1, 5), (6, 20), (21, 100), (101, 160))
 
 
 def crowded(seed: int, days: float) -> tuple[Trace, PoolTable]:
-    """A log of which the oracle is not done at once: its jobs need nearly all GPUs there are."""
+    """A log that takes the oracle a while: its jobs need nearly all GPUs."""
     return synthesize(PRESETS["base"]._replace(load_factor=1.3), seed, days)
 
 
 class JobStory(NamedTuple):
-    """What is known of a job so far; `runs` says the last of it."""
+    """The known facts about a job so far; `runs` adds its run time."""
 
     job_id: str
     width: int = 1
@@ -55,17 +55,17 @@ class JobStory(NamedTuple):
 
 
 def job(job_id: str) -> JobStory:
-    """One GPU of pool a at time 0, unless told otherwise."""
+    """Build a job: by default one GPU of pool a, submitted at time 0."""
     return JobStory(job_id)
 
 
 def pools(**quotas: int) -> list[Pool]:
-    """Pools of one sharing group."""
+    """Build pools of one sharing group."""
     return [Pool(name, quota) for name, quota in quotas.items()]
 
 
 class Started(NamedTuple):
-    """What became of a job: `loans` is who lent it how many GPUs, from when on."""
+    """The schedule of a job; `loans` lists lender, number of GPUs and start of each loan."""
 
     start: float
     end: float
@@ -87,8 +87,8 @@ def play_out(
 ) -> dict[str, Started]:
     """Play a story with true run times; with `checked` all invariants are asserted at each instant.
 
-    The forecast of loads is "perfect", "sliding-max", or "none", where nothing is foreseen. In
-    `cells`, widths must be those of cells, as forecasts count them as they are.
+    The load forecast is "perfect", "sliding-max" or "none" (no new load). With `cells`, each width
+    must be that of a cell, because forecasts do not round widths up.
     """
     core = Core(owned, policy(), options, cells)
     durations = {arrival.job.id: arrival.duration for arrival in arrivals}
@@ -115,7 +115,7 @@ def starts(played: dict[str, Started]) -> dict[str, float]:
 def revealed(
     owned: Sequence[Pool], arrivals: Sequence[Arrival], quotas: Sequence[PoolChanged] = ()
 ) -> FutureRevealed:
-    """All that SIA-VC is told at the first submit: every job, with its start in the baseline."""
+    """Return the plan that SIA-VC gets at the first submit: all jobs with their virtual starts."""
     baseline = starts(play_out(Fcfs, owned, arrivals, quotas=quotas))
     jobs = [FutureJob(a.job, a.duration, baseline.get(a.job.id, inf)) for a in arrivals]
     return FutureRevealed(arrivals[0].job.submit, jobs)
@@ -167,14 +167,14 @@ class Workload(NamedTuple):
     def plain(
         self,
     ) -> tuple[list[tuple[str, int, str, bool]], list[tuple[str, str, int, int, int]]]:
-        """The same as plain tuples of whole numbers, for the naive models."""
+        """Return the workload as tuples of whole numbers, for the naive models."""
         owned = [(pool.name, pool.quota, pool.group, pool.share) for pool in self.pools]
         jobs = [(j.id, j.pool, int(j.submit), j.width, int(d)) for j, d in self.arrivals]
         return owned, jobs
 
 
 def limited(rng: Random, owned: Sequence[Pool]) -> list[Pool]:
-    """Most pools have a limit on what they lend or borrow, or another weight."""
+    """Draw lend limits, borrow limits and weights for most of the pools."""
     limits = [None, None, 0, 1, 3, 6]
     return [
         replace(
@@ -201,7 +201,7 @@ def random_workload(rng: Random) -> Workload:
 
 
 def with_priorities(rng: Random, arrivals: Sequence[Arrival]) -> list[Arrival]:
-    """Every other job has a priority, mostly shared with others."""
+    """Give half of the jobs a priority, which most share with other jobs."""
     return [
         a._replace(job=replace(a.job, priority=rng.choice([0, 0, 0, -3, 1, 2, 7])))
         for a in arrivals
@@ -214,7 +214,7 @@ def _random_jobs(rng: Random, pool: Pool) -> list[Arrival]:
     durations = [rng.randint(*rng.choice(LENGTHS)) for _ in range(count)]
     service = sum(width * duration for width, duration in zip(widths, durations, strict=True))
     span = int(service / (pool.quota * rng.uniform(0.3, 1.3)))
-    # Rounded times fall together with ticks and with other pools' arrivals.
+    # Rounded times coincide with ticks and with arrivals of other pools.
     rounded = rng.choice([1, 5])
     bursts = [rng.randint(0, span) // rounded * rounded for _ in range(rng.randint(1, count))]
     return [
@@ -232,7 +232,7 @@ def play_segments(
     quotas: Sequence[PoolChanged] = (),
     checked: bool = False,
 ) -> dict[str, list[tuple[float, float, int]]]:
-    """Play a story with true run times: from when until when each job ran on how many GPUs."""
+    """Play out a workload with true run times; return start, end and GPUs of each segment."""
     core = Core(owned, policy(), options)
     durations = {arrival.job.id: arrival.duration for arrival in arrivals}
     widths = {arrival.job.id: arrival.job.width for arrival in arrivals}

@@ -1,4 +1,4 @@
-"""Cores that do what a test tells them to, and what is seen of them."""
+"""Cores whose policy is controlled by a test, and helpers to inspect their state."""
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Stream
@@ -27,7 +27,7 @@ PREEMPTING = [Srtf, Srsf, Las, ElasticMaxMin]
 
 
 class OnCue(Policy):
-    """Proposes what the test tells it to, however foolish."""
+    """A policy that makes the proposals of the test, valid or not."""
 
     shares = True
 
@@ -40,7 +40,7 @@ class OnCue(Policy):
 
 
 def on_cue(*arrivals, **quotas):
-    """A core that starts nothing by itself, to which these jobs have been submitted."""
+    """Return a core with these jobs submitted, which starts none by itself."""
     core = Core(pools(**quotas), OnCue(), SMALL)
     core.step(0.0, [JobSubmitted(0.0, arrival.job, arrival.duration) for arrival in arrivals])
     return core
@@ -64,7 +64,7 @@ def start_spare(core, *job_ids):
 
 
 def photograph(core):
-    """All that is known, as plain values."""
+    """Return the whole state as plain values."""
     state = core.state
     return (
         state.now,
@@ -101,7 +101,7 @@ def refusals(decisions):
 
 
 def random_quotas(rng, owned, arrivals):
-    """Pools shrink and grow while jobs arrive; in the end each has its first quota again."""
+    """Return changes of quotas while jobs arrive; at the end all have their first values again."""
     span = int(arrivals[-1].job.submit) + 50
     times = sorted(rng.randint(0, span) for _ in range(2 * len(owned)))
     changed = [
@@ -113,7 +113,7 @@ def random_quotas(rng, owned, arrivals):
 
 
 def playing(policy, owned, arrivals, quotas):
-    """A core, and its playout with perfect forecasts."""
+    """Return a core and its playout with perfect forecasts."""
     core = Core(owned, policy(), SMALL)
     facts = [revealed(owned, arrivals, quotas)] if policy.needs.future else []
     instants = play(

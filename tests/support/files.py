@@ -1,4 +1,4 @@
-"""Files for the tests of what is read, and how a bad one is refused."""
+"""Write input files for tests, and read the error line with which a bad file is refused."""
 
 import pytest
 
@@ -12,9 +12,9 @@ def written(folder, text, name="log.csv"):
 
 
 def refusal(read, *files, of=None, **options):
-    """The one line that says what is wrong with a file: its name, the problem, the mend.
+    """Return the error line for a bad file, checked to have the file's name, the problem and a fix.
 
-    The file is the first of those that are read, if `of` does not name another.
+    The bad file is the first of those given, unless `of` names another.
     """
     path = files[0] if of is None else of
     with pytest.raises(UserError) as caught:
@@ -23,7 +23,7 @@ def refusal(read, *files, of=None, **options):
     assert text.startswith(f"{path}: ")
     assert "\n" not in text
     problem, _, mend = text.removeprefix(f"{path}: ").rpartition("; ")
-    assert problem, f"no mend in: {text}"
+    assert problem, f"no fix in: {text}"
     assert mend
     return text
 

@@ -1,4 +1,4 @@
-"""Models that are trained in a moment."""
+"""Models that train in under a second."""
 
 from contextlib import contextmanager
 from importlib import import_module
@@ -7,7 +7,9 @@ from unittest.mock import patch
 
 @contextmanager
 def of_few_trees():
-    """Train models of a few trees each: quickly, and too few to foresee well."""
-    training = import_module("predictors.learning.training")  # here, for numpy takes long to import
+    """Train models of a few trees each: fast, but inaccurate."""
+    training = import_module(
+        "predictors.learning.training"
+    )  # imported here because numpy takes long to import
     with patch.multiple(training, ARRIVAL_ROUNDS=20, LOAD_ROUNDS=4):
         yield

@@ -1,4 +1,4 @@
-"""Small logs, in rows as their publishers write them, and the beginnings of large ones."""
+"""Small job logs in the formats of their publishers, and the first rows of large logs."""
 
 import gzip
 from itertools import islice
@@ -12,7 +12,7 @@ def first_jobs(log, count, path):
 
 
 AFTER = 2**63 - 1
-"""Google's time of what is after the trace."""
+"""Google's time value for events after the end of the trace."""
 
 # The Standard Workload Format
 
@@ -44,7 +44,7 @@ G_SUBMIT, G_SCHEDULE, G_EVICT, G_FAIL, G_FINISH, G_KILL, G_LOST, G_PENDING, G_RU
 
 
 def event(time, kind, job="6251639646", user="u81", sched_class="1", name="n3591"):
-    """A row of job_events, `time` in seconds."""
+    """Return a row of job_events; `time` is in seconds."""
     stamp = AFTER if time == AFTER else round(time * 1e6)
     return f"{stamp},,{job},{kind},{user},{sched_class},jn-{job},{name}\n"
 

@@ -1,4 +1,4 @@
-"""Where the project's own folders are, for tests in any folder below tests/."""
+"""Paths of the project's folders, for tests in any folder below tests/."""
 
 from pathlib import Path
 

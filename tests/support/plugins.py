@@ -1,4 +1,4 @@
-"""A package of somebody else: one module, and what it adds to SIA by entry point."""
+"""A third-party package that extends SIA by entry points."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def package(folder: Path, source: str, **groups: dict[str, str]) -> Path:
-    """Install a distribution with module `others` into a folder, to be put on the path.
+    """Install a distribution with the module `others` into a folder for PYTHONPATH.
 
     `groups` are its entry points: `loads={"half": "HalfLoads"}` is `half` in group `sia.loads`.
     """
@@ -23,12 +23,12 @@ def package(folder: Path, source: str, **groups: dict[str, str]) -> Path:
 
 
 def sia_with(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run a command in a process of its own that finds the package."""
+    """Run a command in a process that can import the package."""
     return python_with(folder, "-m", "sia", *arguments)
 
 
 def python_with(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own that finds the package."""
+    """Run Python code in a process that can import the package."""
     return subprocess.run(
         [sys.executable, *map(str, arguments)],
         capture_output=True,

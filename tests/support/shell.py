@@ -1,4 +1,4 @@
-"""The command line as a user runs it, and what it leaves."""
+"""Run the command line as a user does."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ from sia.__main__ import main
 
 
 class Done(NamedTuple):
-    """What a command ended with."""
+    """Exit code and output of a command."""
 
     returncode: int
     stdout: str
@@ -24,13 +24,13 @@ class Done(NamedTuple):
 
 
 def sia(*arguments, hash_seed=None):
-    """Run a command in this process: a new one takes half a second to import all it needs.
+    """Run a command in this process, because a new process takes half a second to import SIA.
 
-    With a hash seed, which a process has from its start, it gets one of its own.
+    With a hash seed the command gets its own process, as Python reads the seed at its start.
     """
     if hash_seed is not None:
         return sia_process(*arguments, hash_seed=hash_seed)
-    if "oracle.cli.oracle" in sys.modules:  # its time limit counts from the start of a process
+    if "oracle.cli.oracle" in sys.modules:  # --time-limit counts from the start of the process
         sys.modules["oracle.cli.oracle"].BEGAN = perf_counter()
     out, err = (TextIOWrapper(BytesIO(), "utf-8", "surrogateescape") for _ in range(2))
     kept = signal.getsignal(signal.SIGTERM)

@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
-"""A cluster manager that lives on SIA's topics alone: takes orders, runs jobs, reports.
+"""A cluster manager that talks to SIA only over MQTT: it takes orders, runs jobs and reports.
 
     pip install aiomqtt
     python manager.py --host 127.0.0.1 --port 1883 --cluster main --memory manager.jsonl
 
-It runs each job's command as a process, or, where the order says `duration`, waits so long.
-What matters of it for a manager of your own (docs/mqtt.md has the contract):
+The manager runs each job's command as a process. An order with `duration` only waits that long.
+A manager of your own must do the same in these points (docs/operate/mqtt.md has the contract):
 
-- An attempt (job, attempt) is started once. That it was is on the disk before it begins.
-- Jobs outlive it, each in a process group of its own, whose id and time of start are on the disk
-  before the command begins: started anew it goes on with them, and says nothing of them before.
-- It answers `sync` for each attempt that is named, whatever it said before.
-- Orders of an older epoch than the newest ever seen are void: a daemon that was deposed sent them.
-- Its own epoch grows with each start: reports of the one before are void.
+- It starts an attempt (job, attempt) once, and records the start on disk before the attempt begins.
+- Jobs outlive the manager. Each runs in its own process group. The manager stores the group's id
+  and start time on disk before the command begins, and watches the group again after a restart.
+- It answers `sync` for each attempt that the message names, even if it has reported it before.
+- It ignores orders with an older epoch than the newest it has seen: a former leader sent them.
+- Its own epoch grows with each start, so that the daemon can ignore reports of earlier runs.
 """
 
 import argparse
@@ -32,8 +32,9 @@ BEAT_EVERY = 5.0
 LOOK_EVERY = 0.2
 GRACE = 30.0
 
-# The leader of a job's group: waits until it is on the disk (or for nobody, if the manager died
-# before), leaves the exit code in a file, and takes with it what the command left running.
+# Script of the leader of a job's process group. It waits until the manager has stored the group's
+# id, and exits if the manager dies before. Then it runs the command, writes the exit code to a
+# file, and kills the rest of the group.
 LEADER = """
 read -r go || exit
 trap : TERM
@@ -44,7 +45,7 @@ kill -KILL 0
 
 
 def stat(pid):
-    """A process's state, group and time of start; None if there is none, or only its remains."""
+    """Return a process's group and start time; None if it does not exist or is a zombie."""
     try:
         words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -53,38 +54,38 @@ def stat(pid):
 
 
 def boot():
-    """Times of start count from here."""
+    """Return the id of this boot of the machine; start times count from the boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def is_there(process):
-    """Whether anything of a job's group runs."""
+    """Return whether any process of a job's group is running."""
     group, since = process["group"], process["since"]
     if process["boot"] != boot():
         return False
     leader = stat(group)
     if leader is not None:
-        return leader[1] == since  # or else the number is somebody else's by now
+        return leader[1] == since  # otherwise the pid was reused
     found = (stat(each.name) for each in Path("/proc").iterdir() if each.name.isdigit())
     return any(one is not None and one[0] == group and one[1] >= since for one in found)
 
 
 def end(process, how):
-    """Send a signal to all of a job's group."""
+    """Send a signal to a job's process group."""
     if is_there(process):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process["group"], how)
 
 
 class Memory:
-    """Lines of JSON on the disk: what was started and how it ended, the newest epochs."""
+    """A file of JSON lines: attempts started, how they ended, and the newest epochs."""
 
     def __init__(self, path):
         self.started, self.processes, self.over = set(), {}, {}
         self.daemon, self.epoch = 0, 0
         if path.exists():
             for line in path.read_text().splitlines():
-                with contextlib.suppress(ValueError):  # the last one, cut short by a crash
+                with contextlib.suppress(ValueError):  # a crash may cut off the last line
                     self._take(json.loads(line))
         self._file = path.open("a")
 
@@ -112,7 +113,7 @@ class Memory:
 
 
 class Manager:
-    """Runs what it is told to."""
+    """Carries out the daemon's orders and reports the results."""
 
     def __init__(self, cluster, path, *, speed=1.0, beat=BEAT_EVERY):
         self.root = f"sia/v1/{cluster}/manager"
@@ -122,19 +123,19 @@ class Manager:
         self.exits.mkdir(exist_ok=True)
         self.speed, self.beat = speed, beat
         self.running = {}  # tasks, by (job, attempt)
-        self.named = set()  # by the `sync` that is being read
+        self.named = set()  # attempts named by the current `sync`
         self.stopped = set()
         self.outbox = asyncio.Queue()
 
     async def live(self, host, port, **login):
-        """Be on the bus, whatever becomes of the broker; jobs go on without it."""
+        """Stay connected to the broker, reconnecting when needed; jobs run on meanwhile."""
         for key in self.memory.started - self.memory.over.keys():
             self.running[key] = asyncio.create_task(self._run(key))
         while True:
             try:
                 await self._be(host, port, login)
             except* (aiomqtt.MqttError, OSError) as errors:
-                print(f"no broker ({errors.exceptions[0]}); trying again", flush=True)
+                print(f"no connection to the broker ({errors.exceptions[0]}); retrying", flush=True)
             await asyncio.sleep(1)
 
     async def _be(self, host, port, login):
@@ -149,7 +150,7 @@ class Manager:
             await bus.subscribe(f"{self.root}/order", qos=1)
             group.create_task(self._beat(bus))
             group.create_task(self._report(bus))
-            print(f"connected to {host}:{port}; {len(self.running)} jobs run", flush=True)
+            print(f"connected to {host}:{port}; {len(self.running)} jobs are running", flush=True)
             async for message in bus.messages:
                 self.obey(json.loads(message.payload))
             raise aiomqtt.MqttError("the connection ended")
@@ -164,7 +165,7 @@ class Manager:
             await asyncio.sleep(self.beat)
 
     async def _report(self, bus):
-        """What cannot be said now is said later, or when the daemon asks."""
+        """Send reports; a report that could not be sent goes back into the queue."""
         while True:
             report = await self.outbox.get()
             try:
@@ -180,7 +181,7 @@ class Manager:
         self.outbox.put_nowait(report)
 
     def obey(self, order):
-        """Do what the daemon says, if it is the daemon's turn."""
+        """Carry out an order of the daemon, unless a former leader sent it."""
         if order["epoch"] < self.memory.daemon:
             return
         if order["epoch"] > self.memory.daemon:
@@ -205,7 +206,7 @@ class Manager:
     def _stop(self, key):
         if key not in self.stopped:
             self.stopped.add(key)
-            asyncio.get_running_loop().call_soon(self._end, key)  # when its task has begun
+            asyncio.get_running_loop().call_soon(self._end, key)  # set once its task has begun
 
     def _end(self, key):
         process = self.memory.processes.get(key)
@@ -217,11 +218,11 @@ class Manager:
         asyncio.get_running_loop().call_later(GRACE, end, process, signal.SIGKILL)
 
     async def _run(self, key, order=None):
-        """See an attempt to its end; without an order, one that was begun before this start."""
+        """Run an attempt to its end; without an order, watch one from before this start."""
         try:
             report = await self._until_over(key, order)
         except asyncio.CancelledError:
-            if key not in self.stopped:  # it is the manager that ends; jobs go on
+            if key not in self.stopped:  # the manager ends; its jobs run on
                 raise
             report = {"say": "ended", "signal": 15}
         except OSError as error:
@@ -244,7 +245,7 @@ class Manager:
         return self._exit(key, process)
 
     def _begin(self, key, order):
-        """Have a command run, once it is on the disk as what."""
+        """Start a command after its process group has been stored on disk."""
         gpus = ",".join(str(gpu) for each in order.get("nodes", {}).values() for gpu in each)
         name = uuid.uuid4().hex
         child = subprocess.Popen(  # noqa: S603 the order's own words, no shell's
@@ -260,7 +261,7 @@ class Manager:
         return child
 
     def _exit(self, key, process):
-        """How an attempt has ended of which nothing runs any more."""
+        """Return the report for an attempt whose processes have all ended."""
         try:
             code = int((self.exits / process["exit"]).read_text()) if process else None
         except FileNotFoundError:
@@ -268,7 +269,7 @@ class Manager:
         if code is None and key in self.stopped:
             return {"say": "ended", "signal": 9}
         if code is None:
-            return {"say": "lost", "why": "nothing of it runs, and nobody knows how it ended"}
+            return {"say": "lost", "why": "the job has ended with an unknown exit code"}
         return {"say": "ended", **({"signal": code - 128} if code > 128 else {"code": code})}
 
     def _over(self, key, report):
@@ -280,7 +281,7 @@ class Manager:
         self._tell(key)
 
     def _tell(self, key):
-        """How an attempt is."""
+        """Return the report of an attempt's state."""
         if key in self.running:
             self.say("started", key)
         elif key in self.memory.over:
@@ -309,7 +310,7 @@ def main():
     parser.add_argument("--memory", type=Path, default=Path("manager.jsonl"))
     parser.add_argument("--user")
     parser.add_argument("--password-file", type=Path)
-    parser.add_argument("--ca", help="speak TLS, and take the broker's word for nothing else")
+    parser.add_argument("--ca", help="use TLS; trust only certificates of this CA file")
     asked = parser.parse_args()
     login = {}
     if asked.user:

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Submit a job over MQTT, and wait until it is safe: sent again until SIA answers.
+"""Submit a job over MQTT, and resend it until SIA confirms that the job is stored.
 
     pip install aiomqtt
     python submitter.py --pool vision '{"id": "train-17", "gpus": 4, "command": ["python", "t.py"]}'
 
-The broker's own acknowledgement says that the broker has it, not that SIA does. Because a job has
-an id, sending it again is sending it once. Ends with 0 where SIA has the job, otherwise with 1.
+The broker's acknowledgement means that the broker has the message, not that SIA has the job.
+Submitting the same id again has no effect. Exits with 0 if SIA has the job, otherwise with 1.
 """
 
 import argparse
@@ -25,20 +25,20 @@ PATIENCE = 60.0
 
 
 class NoAnswerError(Exception):
-    """Nobody has said that SIA has it."""
+    """SIA did not answer."""
 
 
 def as_json(text):
     try:
         return json.loads(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"no JSON: {error}") from None
+        raise argparse.ArgumentTypeError(f"invalid JSON: {error}") from None
 
 
 async def submit(bus, cluster, pool, job, *, again=AGAIN):
-    """What became of a job: {"status": ..., "jobs": [...]}.
+    """Return SIA's answer: {"status": ..., "jobs": [...]}.
 
-    Raises NoAnswerError where the answer could not be read, aiomqtt.MqttError for all else.
+    Raises NoAnswerError if the answer could not be read, and aiomqtt.MqttError for other failures.
     """
     root = f"sia/v1/{cluster}/pool/{pool}"
     asked = Properties(PacketTypes.PUBLISH)
@@ -67,9 +67,7 @@ async def main():
     parser.add_argument("--port", type=int, default=1883)
     parser.add_argument("--user")
     parser.add_argument("--password-file", type=Path)
-    parser.add_argument(
-        "--ca", type=Path, help="speak TLS; the certificate that vouches for the broker"
-    )
+    parser.add_argument("--ca", type=Path, help="use TLS; trust only certificates of this CA file")
     parser.add_argument("--patience", type=float, default=PATIENCE, help="seconds for an answer")
     asked = parser.parse_args()
     login = {"protocol": aiomqtt.ProtocolVersion.V5, "username": asked.user}
@@ -89,13 +87,13 @@ async def main():
             said = await submit(bus, asked.cluster, asked.pool, asked.job)
     except TimeoutError:
         return (
-            f"no answer within {asked.patience:g} s; look whether SIA is there, whether the "
-            f"broker's ACL lets you write to pool {asked.pool}, and whether it wants --ca"
+            f"no answer within {asked.patience:g} s; check that SIA is running, that the "
+            f"broker's ACL lets you write to pool {asked.pool}, and --ca if it uses TLS"
         )
     except (aiomqtt.MqttError, NoAnswerError, OSError) as error:
         if getattr(error, "rc", None) == OLD_BROKER:
             return "the broker does not support MQTT 5, which replies need; use mosquitto"
-        return f"{error}; look at the user, the password, the pool and the broker's ACL"
+        return f"{error}; check the user, the password, the pool and the broker's ACL"
     print(json.dumps(said))
     wrong = [job for job in said.get("jobs", []) if job["status"] >= 400]
     return "refused" if wrong or said["status"] >= 400 else None

@@ -21,11 +21,11 @@ types = [
     { name = "node", child = "quad", count = 2, node = true },
 ]
 """
-"""The same as a cells file of types alone."""
+"""The same types as a cells file."""
 
 
 def spec(racks=2, nodes=2, quotas=None, pinned=(), bad=()):
-    """Racks of nodes of 8 GPUs: `n0`, `n1`, …; quotas as `{"a": {"node": 2}}`."""
+    """Build racks of nodes `n0`, `n1`, … with 8 GPUs each; quotas are like `{"a": {"node": 2}}`."""
     tops = []
     for rack in range(racks):
         names = [f"n{rack * nodes + i}" for i in range(nodes)]
@@ -70,10 +70,10 @@ LINES = {
         CellType("server", "half", 2, node=True),
     ),
 }
-"""Chains by their top cells: racks, rows of racks, and servers alone."""
+"""Chains by the type of their top cells: racks, rows of racks, and single servers."""
 
 NODES = {"rack": 3, "row": 4, "server": 1}
-"""Nodes in a top cell."""
+"""Number of nodes in a top cell."""
 
 
 def top(kind, name, bad=()):
@@ -82,7 +82,7 @@ def top(kind, name, bad=()):
 
 
 def some_quotas(rng, pools, kinds):
-    """One or two types of cells of each chain for each pool; they need not fit."""
+    """Draw quotas of one or two cell types of each chain for each pool; they need not fit."""
     return {
         pool: {
             kind: {
@@ -95,7 +95,7 @@ def some_quotas(rng, pools, kinds):
 
 
 def machine(rng, pools="abc", *, pinned=True, chains=2, **options):
-    """A small cluster of one chain or two, with all sorts of quotas; pool `a` may own a pin."""
+    """Draw a small cluster of one or two chains with quotas; pool `a` may own a pinned cell."""
     while True:
         kinds = rng.sample(list(LINES), rng.randint(1, chains))
         tops = [top(kind, f"{kind}{i}-") for kind in kinds for i in range(rng.randint(1, 3))]
@@ -112,5 +112,5 @@ def machine(rng, pools="abc", *, pinned=True, chains=2, **options):
         types = tuple(kind for of in kinds for kind in LINES[of])
         try:
             return Cells(Spec(types, tuple(tops), rows, tuple(pins)), **options)
-        except CellsError:  # they do not fit
+        except CellsError:  # the quotas do not fit
             continue

@@ -1,5 +1,5 @@
-"""A Kubernetes of the tests' own: kmock keeps objects, this adds what an API server and its
-controllers do that the daemon leans on: versions and conflicts, watches that resume and break off,
+"""An emulated Kubernetes: kmock stores the objects; this module adds what the daemon needs of an
+API server and its controllers: resource versions and conflicts, watches that resume and break off,
 rights, and Jobs whose pods are placed, run and end."""
 
 import asyncio
@@ -35,11 +35,11 @@ def failure(status, reason="", message="", **headers):
 
 
 class Cluster(KubernetesEmulator):
-    """See the module.
+    """An API server with the controllers of Jobs and nodes.
 
-    `verbs` counts what was asked for; `forbidden` has (verb, resource) that are not allowed;
-    `trouble` is asked of each request and may answer in the server's stead; `slow` jobs end when
-    they are told to; `ran` counts containers that began, by Job.
+    `verbs` counts requests; `forbidden` holds each (verb, resource) that is not allowed; `trouble`
+    is called for each request and may answer it; `slow` lists Jobs that end only when a test ends
+    them; `ran` counts started containers by Job.
     """
 
     def __init__(self, namespaces=("vision", "speech", "sia")):
@@ -52,18 +52,18 @@ class Cluster(KubernetesEmulator):
         self.watches = {}
         self.index = defaultdict(dict)  # kmock's objects, by kind
         self.ran, self.places = Counter(), defaultdict(list)
-        self.ends = {}  # by Job: what its containers end with, instead of 0
-        self.logs = {}  # by Job, or pod: what was written
+        self.ends = {}  # exit codes other than 0, by Job
+        self.logs = {}  # output by Job or pod
         self.slow = set()
         self.runs_for = 0.0
-        self.twice = False  # whether watches say each thing twice
+        self.twice = False  # whether watches send each event twice
         for name, kind in LISTED.values():
             self.resources[name] = ResourceInfo(kind=kind, namespaced=kind != "Node")
 
-    # --- what is there -------------------------------------------------------------------------
+    # --- objects ---------------------------------------------------------------------------------
 
     def all(self, kind):
-        """Nobody may change what these are: a change is another version."""
+        """Return the objects; callers must not modify them, as a change needs a new version."""
         return list(self.index[kind].values())
 
     def get(self, kind, name, namespace=...):
@@ -75,7 +75,7 @@ class Cluster(KubernetesEmulator):
         return self.objects[LISTED[kind][0], meta.get("namespace"), meta["name"]]
 
     def make(self, kind, body, namespace=None):
-        """Have it be there, as a person or a controller does."""
+        """Create an object, as a person or a controller does."""
         meta = body.setdefault("metadata", {})
         if namespace:
             meta["namespace"] = namespace
@@ -85,13 +85,13 @@ class Cluster(KubernetesEmulator):
         return body
 
     def change(self, kind, meta, patch):
-        """Change it, as a person or a controller does."""
+        """Change an object, as a person or a controller does."""
         found = self._object(kind, meta)
         found.patch({**patch, "metadata": {**patch.get("metadata", {}), **self._next()}})
         self._event(kind, "MODIFIED", found.raw)
 
     def remove(self, kind, meta):
-        """Have it be gone."""
+        """Delete an object."""
         found = self._object(kind, meta)
         raw = {**found.raw, "metadata": {**found.raw["metadata"], **self._next()}}
         found.delete()
@@ -115,16 +115,16 @@ class Cluster(KubernetesEmulator):
         self.wake = asyncio.Event()
 
     def forget(self):
-        """What happened before now cannot be watched any more."""
+        """Expire all events up to now: a watch cannot resume from them."""
         self.oldest = self.version
         self.events.clear()
 
     def drop_watches(self):
-        """All watches break off."""
+        """Break off all watches."""
         for each in list(self.watches.values()):
             each.transport.abort()
 
-    # --- what is asked -------------------------------------------------------------------------
+    # --- requests ------------------------------------------------------------------------------
 
     async def _handle(self, request):
         if request.resource is None or request.resource.plural is None:
@@ -207,7 +207,7 @@ class Cluster(KubernetesEmulator):
         return self.events[first:]
 
     def _logged(self, request):
-        """As a kubelet: from the beginning, or the last lines, so many bytes of it."""
+        """Return a log as a kubelet does: all of it or the last lines, up to a number of bytes."""
         pod = self.get("pods", request.name, request.namespace)
         if pod is None:
             return failure(404, "NotFound", "not found")
@@ -271,16 +271,16 @@ class Cluster(KubernetesEmulator):
         self.change(kind, meta, patch)
         return web.json_response(self._object(kind, meta).raw)
 
-    # --- what controllers do -------------------------------------------------------------------
+    # --- controllers ---------------------------------------------------------------------------
 
     async def live(self):
-        """Jobs have pods, pods have nodes, nodes run them."""
+        """Create pods of Jobs, place pods on nodes, and run them."""
         while True:
             wake = self.wake
             self.step()
             if wake is self.wake:
                 await wake.wait()
-            await asyncio.sleep(0.002)  # many changes, one look
+            await asyncio.sleep(0.002)  # handle several changes in one pass
 
     def step(self):
         pods = defaultdict(list)
@@ -347,7 +347,7 @@ class Cluster(KubernetesEmulator):
             self.remove("pods", pod["metadata"])
 
     def used(self):
-        """GPUs in use, by node."""
+        """Return the number of GPUs in use by node."""
         used = Counter()
         for pod in self.all("pods"):
             if pod["spec"].get("nodeName") and pod["status"]["phase"] in ("Pending", "Running"):
@@ -383,7 +383,7 @@ class Cluster(KubernetesEmulator):
                     loop.call_later(self.runs_for, self.finish, name)
 
     def finish(self, name, code=None, **more):
-        """What runs of a Job ends, with that code or the one that was set for it."""
+        """End the running pods of a Job with this exit code, or with the one set for the Job."""
         code = self.ends.get(name, 0) if code is None else code
         for pod in self.all("pods"):
             mine = pod["metadata"]["labels"]["job-name"] == name
@@ -394,7 +394,7 @@ class Cluster(KubernetesEmulator):
                 self.change("pods", pod["metadata"], {"status": status})
 
     def lose(self, node):
-        """A node goes, with all that runs there: its object, and its pods, as PodGC does."""
+        """Delete a node and its pods, as PodGC does."""
         self.remove("nodes", self.get("nodes", node)["metadata"])
         for pod in self.all("pods"):
             if pod["spec"].get("nodeName") == node and pod["status"]["phase"] == "Running":
@@ -414,7 +414,7 @@ def _verb(request):
 
 
 def _wrong(there, patch, subresource):
-    """What the real API server would refuse."""
+    """Return the error of a real API server for a change that it refuses, else ""."""
     before, spec = there["spec"], patch.get("spec", {})
     template = spec.get("template", {}).get("spec", {})
     started = there.get("status", {}).get("startTime")
@@ -474,7 +474,7 @@ def node(name, gpus=8, **labels):
 
 
 def job(name, gpus=1, pods=1, *, labels=None, notes=None, template=None, **spec):
-    """A suspended Job, as a person writes it."""
+    """Return a suspended Job as a user writes it."""
     limits = {"limits": {GPU: str(gpus)}}
     pod = {"containers": [{"name": "main", "image": "x", "resources": limits}]}
     return {
@@ -488,7 +488,7 @@ def job(name, gpus=1, pods=1, *, labels=None, notes=None, template=None, **spec)
 
 @asynccontextmanager
 async def cluster(nodes=("n1", "n2"), gpus=8, **more):
-    """One that lives, and the text of a kubeconfig for it."""
+    """Run an emulated server; yield it and the text of a kubeconfig."""
     it = Cluster(**more)
     for name in nodes:
         it.make("nodes", node(name, gpus))
@@ -503,7 +503,7 @@ async def cluster(nodes=("n1", "n2"), gpus=8, **more):
 
 
 def kubeconfig(folder, address):
-    """A file by which that server is found."""
+    """Write a kubeconfig for a server."""
     body = {
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": address}}],

@@ -1,4 +1,4 @@
-"""Daemons before the tests' Kubernetes, in the test's own process."""
+"""Daemons on the emulated Kubernetes, in the process of the test."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ POOLS = (PoolConfig("vision", 8), PoolConfig("speech", 8))
 
 
 async def built(folder, cluster, watch, *, pools=POOLS, settings=None, **more):
-    """A daemon that has this cluster, made in a thread, as that is here; and its configuration."""
+    """Return a daemon on this cluster and its configuration. This thread has to run the server."""
     path = kubeconfig(folder, cluster.address)
     options = {"poll": 0.1, "image": "registry/job:1", **more}
     config = config_in(
@@ -33,7 +33,7 @@ async def built(folder, cluster, watch, *, pools=POOLS, settings=None, **more):
 
 @asynccontextmanager
 async def serving(folder, cluster, **more):
-    """The service of such a daemon."""
+    """Run the service of such a daemon."""
     daemon, _ = await built(folder, cluster, Observer(), **more)
     await daemon.service.start()
     try:
@@ -44,7 +44,7 @@ async def serving(folder, cluster, **more):
 
 @asynccontextmanager
 async def client_of(folder, cluster, **more):
-    """A client of it, with the token."""
+    """Return an HTTP client of the daemon, with the token."""
     metrics = PrometheusMetrics()
     daemon, config = await built(folder, cluster, metrics, **more)
     await daemon.service.start()

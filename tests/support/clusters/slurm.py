@@ -1,7 +1,7 @@
-"""A Slurm of its own for tests: munged, slurmctld, slurmd and slurmrestd under one folder.
+"""A real Slurm for tests: munged, slurmctld, slurmd and slurmrestd below one folder.
 
-Four fake nodes of eight fake GPUs on this machine, reachable on the loopback alone. Every process
-is started in the foreground and ended by its id.
+Four fake nodes with eight fake GPUs each, reachable only on the loopback interface. Every process
+runs in the foreground and is ended by its pid.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from pathlib import Path
 NODES = ("n1", "n2", "n3", "n4")
 GPUS = 8
 SAVED = 30.0
-"""Seconds for slurmctld to save its jobs, as it does 5 s after a change."""
+"""Time limit in seconds for slurmctld to save its jobs; it saves 5 s after a change."""
 SAVES = "saves"
-"""What the jobs are called by which slurmctld is made to save."""
+"""Name of jobs that are submitted only to make slurmctld save its state."""
 AGAIN = ("timed out", "contact", "connect")
-"""Words of commands that slurmctld did not answer: it is busy."""
+"""Error messages of commands when slurmctld is too busy to answer."""
 FIRST, PORTS = 20000, 12000
-"""Ports to choose from: above them are those of outgoing connections."""
+"""Ports to choose from; ports above are used for outgoing connections."""
 NEEDED = ("munged", "slurmctld", "slurmd", "slurmrestd", "sbatch", "scontrol")
 BINARIES = "/usr/sbin:/usr/local/sbin:/sbin"
 
@@ -77,17 +77,17 @@ CoresPerSocket=32 ThreadsPerCore=1 RealMemory=500000 Gres=gpu:{gpus} State=UNKNO
 
 
 class SlurmMissingError(RuntimeError):
-    """Slurm is not installed here."""
+    """Slurm is not installed."""
 
 
 def missing():
-    """Programs that are not here."""
+    """Return the programs that are not installed."""
     path = os.environ.get("PATH", "") + ":" + BINARIES
     return [name for name in NEEDED if shutil.which(name, path=path) is None]
 
 
 def free_ports(count):
-    """So many free ports in a row."""
+    """Return the first of `count` consecutive free ports."""
     for _ in range(100):
         first = secrets.randbelow(PORTS) + FIRST
         held = []
@@ -103,11 +103,11 @@ def free_ports(count):
 
 
 class SlurmCluster:
-    """A cluster that tests start, break and mend.
+    """A cluster that tests start, break and repair.
 
     Args:
-        root: its folder; users of jobs must be able to get there.
-        partitions: name: its nodes.
+        root: Folder of the cluster; the users of jobs must be able to enter it.
+        partitions: Nodes by partition.
     """
 
     def __init__(self, root, partitions, *, min_job_age=300, more=""):
@@ -126,7 +126,7 @@ class SlurmCluster:
 
     @property
     def socket(self):
-        """The unix socket of slurmrestd that asks for no token."""
+        """The unix socket of the slurmrestd that requires no token."""
         return self.root / "rest" / "socket"
 
     @property
@@ -135,14 +135,14 @@ class SlurmCluster:
 
     @property
     def jwt(self):
-        """A file with a token of root."""
+        """File with a token of root."""
         path = self.root / "jwt"
         if not path.exists():
             self.new_token()
         return path
 
     def new_token(self, lifespan=3600):
-        """Have the file hold a fresh token."""
+        """Write a fresh token to the file."""
         text = self.run("scontrol", "token", "username=root", f"lifespan={lifespan}")
         path = self.root / "jwt.new"
         path.write_text(text.strip().removeprefix("SLURM_JWT="))
@@ -191,7 +191,7 @@ class SlurmCluster:
         log.close()
 
     def start(self):
-        """Start all of it; returns when all nodes take jobs."""
+        """Start all daemons; return when all nodes accept jobs."""
         folder = self.root / "munge"
         self._spawn(
             "munged", self._which("munged"), "-F", "--force", f"--socket={folder}/socket",
@@ -216,16 +216,17 @@ class SlurmCluster:
     def start_ctld(self, *more):
         self._spawn("slurmctld", self._which("slurmctld"), "-D", "-f", str(self.conf), *more)
         self.wait(lambda: self.call("scontrol", "ping") == 0, "slurmctld")
-        self.call("scancel", f"--name={SAVES}")  # it may have saved one before it was cancelled
+        # slurmctld may have saved such a job before the job was cancelled
+        self.call("scancel", f"--name={SAVES}")
 
     def start_rest(self, version="v0.0.38"):
-        """Without a token on a unix socket (as nobody), with one on the loopback."""
+        """Start slurmrestd twice: on a unix socket without a token (as nobody), on TCP with one."""
         nobody = pwd.getpwnam("nobody")
         self.socket.unlink(missing_ok=True)
         plugins = ("-s", f"openapi/{version}")
         who = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
         rest = self._which("slurmrestd")
-        whole = ("env", "SLURM_BITSTR_LEN=0")  # no list of tasks is cut
+        whole = ("env", "SLURM_BITSTR_LEN=0")  # do not cut task lists
         self._spawn(
             "rest", *whole, rest, *plugins, "-a", "rest_auth/local", f"unix:{self.socket}", **who
         )  # fmt: skip
@@ -249,7 +250,7 @@ class SlurmCluster:
         return False
 
     def stop(self, name, number=signal.SIGTERM):
-        """End one of them, by its id; what it does then is over when this returns."""
+        """End a daemon by its pid and wait for its exit."""
         process = self.processes.pop(name, None)
         if process is None:
             return
@@ -262,21 +263,21 @@ class SlurmCluster:
             process.wait(10)
 
     def kill(self, name):
-        """At once; of slurmctld only after it has saved what it knows."""
+        """Kill a daemon with SIGKILL; slurmctld only after it has saved its state."""
         if name == "slurmctld":
             self.saves()
         self.stop(name, signal.SIGKILL)
 
     @property
     def job_state(self):
-        """Where slurmctld saves its jobs."""
+        """File in which slurmctld saves its jobs."""
         return self.root / "state" / "job_state"
 
     def saves(self):
-        """Wait until slurmctld has saved what it knows now.
+        """Wait until slurmctld has saved its present state.
 
-        It does so within 5 s of a submission, and not of each start: it is given one that comes to
-        nothing. What it writes in the first moments it may have put together before.
+        slurmctld saves within 5 s of a submission, but not of each start, so this submits a job
+        that never runs. A file written within 2 s of the call may still hold an older state.
         """
         now, told = time.time(), False
         while not self._saved_since(now + 2):
@@ -290,14 +291,14 @@ class SlurmCluster:
         return self.job_state.exists() and self.job_state.stat().st_mtime > moment
 
     def close(self):
-        """End all jobs and all of it."""
+        """End all jobs and all daemons."""
         if "slurmctld" in self.processes and "munged" in self.processes:
             self.cancel_all()
         for name in [*self.processes][::-1]:
             self.stop(name)
 
     def cancel_all(self):
-        """Have no job be there."""
+        """Cancel all jobs and wait until they are gone."""
         self.call("scancel", "--me", "--full")
         ids = self.run("squeue", "-h", "-o", "%A").split()
         if ids:
@@ -306,7 +307,7 @@ class SlurmCluster:
         self.wait(lambda: not self.run("squeue", "-h", "-o", "%A").split(), "all jobs to be gone")
 
     def fresh(self):
-        """As it was at the beginning: no jobs, no reservations, all nodes and partitions up."""
+        """Restore the first state: no jobs, no reservations, all nodes and partitions up."""
         for name in ("slurmctld", "rest"):
             if name not in self.processes:
                 {"slurmctld": self.start_ctld, "rest": self.start_rest}[name]()
@@ -346,7 +347,7 @@ class SlurmCluster:
         return self.do(*argv).returncode
 
     def run(self, *argv, user=None):
-        """What a command says; it must not fail. What may be done twice is done again."""
+        """Return the output of a command, which must succeed; repeat it while slurmctld is busy."""
         done = self.do(*argv, user=user)
         for _ in range(5):
             said = done.stderr.lower()
@@ -358,7 +359,7 @@ class SlurmCluster:
         return done.stdout
 
     def sbatch(self, *options, script="sleep 300", user="nobody"):
-        """Submit a script as somebody; returns the job's id."""
+        """Submit a script as a user; return the job's id."""
         path = self.root / "out" / f"script.{secrets.token_hex(4)}"
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
@@ -367,15 +368,15 @@ class SlurmCluster:
         return text.strip().split(";")[0]
 
     def gate(self):
-        """A file that scripts of jobs wait for (see `waits_for`), until the test makes it."""
+        """Path of a file that job scripts wait for (see `waits_for`); the test creates the file."""
         return self.root / "out" / f"go.{secrets.token_hex(4)}"
 
     def reason(self, ref):
-        """Why a job waits."""
+        """Return Slurm's reason why a job is pending."""
         return self.run("squeue", "-h", "-j", ref, "-o", "%r").strip()
 
     def squeue(self, what="%i %P %T %N"):
-        """One list of words for each job that waits or runs."""
+        """Return the columns of squeue for each pending or running job."""
         return [line.split() for line in self.run("squeue", "-h", "-r", "-o", what).splitlines()]
 
     def wait(self, happens, what, seconds=30.0):
@@ -386,7 +387,7 @@ class SlurmCluster:
             time.sleep(0.05)
 
     def logs(self):
-        """The ends of what they say."""
+        """Return the ends of all log files."""
         return "\n".join(
             f"--- {path.name}\n{path.read_text(errors='replace')[-1500:]}"
             for path in sorted((self.root / "log").iterdir())
@@ -394,17 +395,17 @@ class SlurmCluster:
 
 
 def waits_for(gate):
-    """What a script says that ends when the test has looked, and not by itself."""
+    """Return a script that runs until the file `gate` exists."""
     return f"until [ -e {gate} ]; do sleep 0.1; done"
 
 
 THREE = {"vision": NODES[:2], "speech": NODES[2:3], "robots": NODES[3:]}
-"""Partitions that share no nodes, each a pool."""
+"""Partitions without common nodes; each is a pool."""
 
 
 @contextmanager
 def slurm_cluster(root, partitions=None, **more):
-    """A cluster from its start to its end."""
+    """Run a cluster for the length of a test run."""
     cluster = SlurmCluster(root, partitions or THREE, **more)
     try:
         cluster.start()

@@ -1,4 +1,4 @@
-"""Daemons before a real Slurm, in the test's own process."""
+"""Daemons on a real Slurm, in the process of the test."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -18,7 +18,7 @@ DOORS = ("socket", "token", "commands")
 
 
 def backend(cluster, way="token", **more):
-    """How the daemon gets to Slurm: without a token as nobody, with root's, by commands as root."""
+    """Configure a backend that uses REST as nobody, REST with root's token, or commands as root."""
     common = {"poll": 0.2, "work_dir": str(cluster.root / "out"), **more}
     if way == "commands":
         return SlurmSection(commands=True, conf=str(cluster.conf), **common)
@@ -29,7 +29,7 @@ def backend(cluster, way="token", **more):
 
 @asynccontextmanager
 async def serving(folder, cluster, way="token", *, pools=POOLS, settings=None, **more):
-    """The service of a daemon that has this Slurm."""
+    """Run the service of a daemon on this Slurm."""
     config = config_in(
         folder, pools=pools, backend=backend(cluster, way, **more), **(settings or {})
     )
@@ -42,12 +42,12 @@ async def serving(folder, cluster, way="token", *, pools=POOLS, settings=None, *
 
 
 async def until(happens, seconds=daemons.LONG):
-    """Wait for something that Slurm brings about: it takes its time."""
+    """Wait for an effect of Slurm, with a longer time limit than for the daemon alone."""
     await daemons.until(happens, seconds)
 
 
 async def looks(monkeypatch, service, times=3):
-    """Wait for so many whole turns."""
+    """Wait for a number of complete polls."""
     seen = []
     marks = service.backend._marks
     forget = marks.forget

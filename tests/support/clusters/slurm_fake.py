@@ -1,4 +1,4 @@
-"""A Slurm that is no more than its tables, and a slurmrestd that says what a test has it say."""
+"""Fakes of Slurm: its job table in memory, and a slurmrestd with answers set by a test."""
 
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -18,11 +18,11 @@ from tests.support.daemons.daemons import house
 CONFIG = SlurmSection(rest="unix:/nowhere", poll=0.05, work_dir="/")
 FOUND = SlurmInventory((("n1", tuple(range(8))),), {"a": ("n1",)})
 NOW = 1000.0
-"""When all is submitted: in one second, as it may be."""
+"""Submit time of all jobs: several jobs may have the same second."""
 
 
 class FakeSlurm:
-    """See `Slurm`. `rows` by number; `away`: it cannot be asked; `asked`: for whom it was."""
+    """See `Slurm`. `rows`: jobs by number; `away`: no request succeeds; `asked`: jobs requested."""
 
     single = True
 
@@ -40,7 +40,7 @@ class FakeSlurm:
         self.rows[number] = replace(self.rows[number], **more)
 
     def begins_anew(self, *rows):
-        """It knows no more than it had saved: these, and the numbers behind them are free."""
+        """Forget all jobs but the saved ones; the numbers of the others are used again."""
         self.rows, self.next = dict(rows), 5 + len(rows)
         self.on_submit, self.away = lambda *_: None, False
 
@@ -97,7 +97,7 @@ class FakeSlurm:
 
 @asynccontextmanager
 async def backend_of(door, said, expected=(), **more):
-    """A backend with nothing around it; what it says comes into `said`."""
+    """Return a backend without a daemon; its reports are appended to `said`."""
     book = SimpleNamespace(jobs={}, ended={}, nodes={}, pools={"a": 1}, job=lambda _: None)
     backend = SlurmBackend(replace(CONFIG, adopt=False), door, FOUND)
     await backend.open(house(said.append, book=lambda: book, **more))
@@ -113,7 +113,7 @@ def order(name, **more):
 
 
 def row_of(number, state="PENDING", **more):
-    """A job as slurmrestd writes it."""
+    """Return a job in the format of slurmrestd."""
     return {
         "job_id": number, "job_state": state, "user_name": "root", "submit_time": 100,
         "partition": "a", "priority": 0 if state == "PENDING" else 1, "tres_per_node": "gpu:1",
@@ -122,11 +122,11 @@ def row_of(number, state="PENDING", **more):
 
 
 class FakeRest:
-    """A slurmrestd whose answers of jobs a test replaces by `body`: a text, or what JSON it is."""
+    """A slurmrestd that answers requests for jobs with `body`: a text, or a value for JSON."""
 
     def __init__(self):
         self.rows, self.body, self.told = {}, None, []
-        self.looks = 0  # how often somebody asked for jobs
+        self.looks = 0  # number of requests for jobs
 
     def _jobs(self, _request):
         self.looks += 1
@@ -160,7 +160,7 @@ class FakeRest:
 
     @asynccontextmanager
     async def serving(self):
-        """Its address."""
+        """Address of the server."""
         app = web.Application()
         every = "/slurm/v0.0.44/{rest:.*}"
         app.router.add_get(every, self._get)

@@ -1,4 +1,4 @@
-"""Clusters to which everything happens, whatever the policy, and what is decided there."""
+"""Random histories of clusters (failures, changed quotas, preemption) and the core's decisions."""
 
 from heapq import heappop, heappush
 from math import inf
@@ -37,7 +37,7 @@ from tests.support.clusters.cells import TYPES
 from tests.support.cores import random_quotas
 
 MOST = 100
-"""Steps of a history: many have ended by then."""
+"""Steps of a history: enough for many jobs to end."""
 
 
 class Step(NamedTuple):
@@ -47,7 +47,7 @@ class Step(NamedTuple):
 
 
 def step(core, now, events):
-    """Decisions, and these as bytes, or what was refused."""
+    """The decisions of a step, their bytes, and refused proposals."""
     try:
         decisions = core.step(now, events)
     except ValueError as error:
@@ -56,7 +56,7 @@ def step(core, now, events):
 
 
 def rash(policy):
-    """The same, but now and then a start that it proposes in the midst of a pass cannot be."""
+    """Return the policy with invalid proposals of starts in the middle of some passes."""
 
     class Rash(policy):
         def propose(self, now):
@@ -73,7 +73,7 @@ def rash(policy):
 
 
 class History:
-    """Facts that are given, ends of what was started, and trouble; `steps` are what came of it."""
+    """Applies given events, ends of started jobs, and failures; `steps` holds the results."""
 
     def __init__(self, core, facts, durations, rng):
         self.first, self.core = core.copy(), core
@@ -118,12 +118,14 @@ class History:
             yield PriorityChanged(now, rng.choice(waiting), rng.randint(-2, 2))
         if rng.random() < 0.03:
             yield LendingSwitched(now, on=rng.random() < 0.6)
-        if rng.random() < 0.05:  # is refused in cells, when all before it is done
+        if rng.random() < 0.05:  # refused on cells, after the earlier proposals were carried out
             yield GpusOut(now, rng.choice([*state.pools]), rng.choice([0, 0, 2, 6]))
         if waiting and rng.random() < 0.05:
             yield JobCancelled(now, rng.choice(waiting))
         if rng.random() < 0.05:
-            yield JobCancelled(now, "nobody")  # is refused when all before it is done
+            yield JobCancelled(
+                now, "nobody"
+            )  # refused after the earlier proposals were carried out
 
     def live(self, now, events):
         decisions, answer = step(self.core, now, events)
@@ -139,7 +141,7 @@ class History:
 
 
 def options_of(rng, owned):
-    """All the operator's choices."""
+    """Draw settings of the operator."""
     return replace(
         random_choices(rng, owned),
         resume_cost=rng.choice([0.0, 3.5]),
@@ -150,7 +152,7 @@ def options_of(rng, owned):
 
 
 def odd(rng, job):
-    """Some may be stopped, some change their width, some in proportion to nothing."""
+    """Return the job with random user, priority, preemption cost, widths and speed-up."""
     points = tuple((gpus, 100 / gpus**0.7) for gpus in sorted(rng.sample(range(1, 12), k=3)))
     return replace(
         job,
@@ -165,14 +167,14 @@ def odd(rng, job):
 
 
 def submissions(rng, arrivals):
-    """Each job, thought to run for about as long as it will."""
+    """Give each job a run-time estimate close to its run time."""
     for job, duration in arrivals:
         run_time = float(duration) * rng.choice([0.5, 1.0, 1.0, 2.0])
         yield JobSubmitted(job.submit, odd(rng, job), run_time)
 
 
 def troubled(policy, rng):
-    """A history of pools that change their sizes."""
+    """Draw a history in which quotas change."""
     owned, arrivals = random_workload(rng)
     owned = limited(rng, owned) if rng.random() < 0.5 else owned
     quotas = rng.choice([[], _with_limits(rng, random_quotas(rng, owned, arrivals))])
@@ -193,7 +195,7 @@ def _with_limits(rng, quotas):
 
 
 def troubled_in_cells(policy, rng):
-    """The same of whole nodes, some of which are lost for a while."""
+    """Draw such a history on nodes, some of which fail for a while."""
     owned, arrivals = random_story(rng)
     owned = limited(rng, owned) if rng.random() < 0.3 else owned
     spec = whole_spec(Spec(TYPES, (), ()), PoolTable(owned))
@@ -210,7 +212,7 @@ def troubled_in_cells(policy, rng):
 
 
 def _quotas(rng, owned):
-    """Pools have fewer nodes for a while, or these in halves."""
+    """Reduce quotas for a while, or split the nodes of a pool into halves."""
     for pool in owned:
         nodes = pool.quota // 8
         if rng.random() < 0.4:

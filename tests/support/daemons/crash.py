@@ -1,4 +1,4 @@
-"""A daemon that is killed, and what outlives it: a world of jobs, and clients who noted answers."""
+"""A daemon that is killed, and what outlives it: simulated jobs, and clients' record of answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CLUSTER = setup([8, 8], a=8, b=8)
 
 
 class Diary:
-    """Lines in a file that outlive the process; several files, so that none is long."""
+    """Lines in files that outlive the process; several files keep each one short."""
 
     def __init__(self, path):
         self.path = path
@@ -38,7 +38,7 @@ class Diary:
 
 
 class OutlivingBackend:
-    """Jobs that go on without the daemon; each ends a while after its start."""
+    """Jobs that run without the daemon; each ends a fixed time after its start."""
 
     can = frozenset()
     gpus = None
@@ -67,7 +67,7 @@ class OutlivingBackend:
 
     async def start(self, order):
         key = (order.job, str(order.attempt))
-        if key in self._known:  # again, by a daemon that was told to before
+        if key in self._known:  # repeated by a restarted daemon
             return
         self._known.add(key)
         self._starts.note(*key)
@@ -101,7 +101,7 @@ class OutlivingBackend:
 
 
 async def client(service, acks, rng, name):
-    """Submits one job after the other, and cancels one now and then; notes what was answered."""
+    """Submits jobs one by one, sometimes cancels one, and records the answers."""
     for i in range(100_000):
         job_id = f"{name}-{i}"
         acks.note("asked", job_id)
@@ -116,7 +116,7 @@ async def client(service, acks, rng, name):
 
 
 def live(folder, life, seconds=60.0, clients=4):
-    """A daemon from its start to its end, or until it is killed: the jobs that are left."""
+    """Run a daemon until all jobs end or it is killed; return the jobs that are left."""
 
     async def story():
         rng = Random(life)
@@ -138,26 +138,26 @@ def live(folder, life, seconds=60.0, clients=4):
 
 
 def fork_a_life(folder, life):
-    """A daemon in a process of its own: its number."""
+    """Fork a daemon; return its pid."""
     pid = os.fork()
     if pid:
         return pid
     try:
-        gc.freeze()  # what the tests have is no garbage of the daemon's
+        gc.freeze()  # keep the tests' objects out of the daemon's garbage collection
         live(folder, life)
     finally:
         os._exit(1)
 
 
 def kill(pid):
-    """Whether it was alive until then."""
+    """Kill the process; return whether it was still alive."""
     os.kill(pid, signal.SIGKILL)
     _, status = os.waitpid(pid, 0)
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
 def assert_nothing_was_lost(folder):
-    """After a last life in which all ended: what was taken is there, and ran once at most."""
+    """Check after the last run that each accepted job exists and ran at most once."""
     left = live(folder, "last", seconds=90.0, clients=0)
     acks = Diary(folder / "acks").lines()
     taken = [job_id for word, job_id in acks if word == "taken"]

@@ -1,4 +1,4 @@
-"""Daemons for tests: a backend that does as it is told, a clock that stands, stories of jobs."""
+"""Daemons for tests: a backend and a clock that tests control, and jobs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def submit(job_id, pool="a", gpus=1, run_time=50.0, **more):
 
 
 class StillClock:
-    """Time goes on only when it is told to; who waits for it looks again now and then."""
+    """A clock that only the test advances; waiting tasks poll it."""
 
     def __init__(self, now=1000.0):
         self.time = now
@@ -58,13 +58,13 @@ class StillClock:
 
 
 def time_goes_by(monkeypatch, seconds):
-    """Daemons that are made from now on find that so much has gone by since the one before."""
+    """Advance the time that daemons created from now on see at their start."""
     ahead = partial(Clock, wall=lambda: time() + seconds, steady=lambda: uptime() + seconds)
     monkeypatch.setattr("daemon.process.build.Clock", ahead)
 
 
 class MemoryNotes:
-    """Notes that last as long as the test."""
+    """Attempt records kept in memory for the length of the test."""
 
     def __init__(self):
         self.kept = {}
@@ -81,7 +81,7 @@ class MemoryNotes:
 
 
 def house(sink, *, fence=None, notes=None, ask=None, parts=None, book=None):
-    """What a backend by itself is given: nobody takes over, and nothing is asked of it."""
+    """Context for a backend without a daemon: no takeover and no queries."""
     return BackendContext(
         sink,
         fence or SoleLeader(1),
@@ -93,14 +93,14 @@ def house(sink, *, fence=None, notes=None, ask=None, parts=None, book=None):
 
 
 class FakeBackend:
-    """Remembers what it was told; says only what a test has it say."""
+    """A backend that records orders and sends only the reports of the test."""
 
     can = frozenset()
     gpus = None
 
     def __init__(self, *, runs=True):
         self.told = []
-        self.runs = runs  # whether what is started is at once seen to run
+        self.runs = runs  # whether started jobs are reported as running at once
         self.running = {}
         self.sink = None
 
@@ -135,7 +135,7 @@ class FakeBackend:
 
 @asynccontextmanager
 async def serving(path, cluster, backend, clock=None, **more):
-    """A service from its start to its stop."""
+    """Run a service from its start to its stop."""
     service = Service(cluster, backend, Journal(path), clock or StillClock(), **more)
     await service.start()
     try:
@@ -145,19 +145,19 @@ async def serving(path, cluster, backend, clock=None, **more):
 
 
 LONG = 180.0
-"""Seconds for what says nothing by how long it takes: it comes at once, or never."""
+"""Time limit in seconds of waits that normally end at once; a slow machine does not fail them."""
 
 
 async def until(happens, seconds=LONG):
-    """Wait for something that other tasks bring about."""
+    """Wait until a condition holds that other tasks bring about."""
     deadline = monotonic() + seconds
     while not happens():
-        assert monotonic() < deadline, "it never happens"
+        assert monotonic() < deadline, "the condition never held"
         await asyncio.sleep(0.002)
 
 
 def forget_snapshots(path):
-    """Have a restart repeat all steps that it can."""
+    """Delete all snapshots but the first, so that a restart replays all steps."""
     with sqlite3.connect(path) as db:
         db.execute("DELETE FROM snapshots WHERE seq > (SELECT MIN(seq) FROM snapshots)")
         db.execute("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")

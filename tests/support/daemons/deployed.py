@@ -1,4 +1,4 @@
-"""What tests of `deploy/` stand on: its files, and the daemon as a service manager starts it."""
+"""Helpers for tests of `deploy/`: its files, and the daemon started as systemd does."""
 
 import configparser
 import os
@@ -17,16 +17,16 @@ DEPLOY = ROOT / "deploy"
 DOCS = ROOT / "docs"
 
 INSTALLED = "/opt/sia/current/bin/sia"
-"""The command as units name it, after `deploy/install.sh`."""
+"""Path of the command in units, as installed by `deploy/install.sh`."""
 
 
 def sia_here():
-    """The command line of this interpreter."""
+    """The command of this interpreter's installation."""
     return str(Path(sys.executable).with_name("sia"))
 
 
 def unit(path):
-    """A unit's values: section, key, all that it is given in order."""
+    """Return a unit's values in order, by section and key."""
 
     class Many(dict):
         def __setitem__(self, key, value):
@@ -42,7 +42,7 @@ def unit(path):
 
 
 def run(*words, **more):
-    """A tool's code and all that it said."""
+    """Return a tool's exit code and its output."""
     done = subprocess.run(
         [*map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         check=False, env={**os.environ, "PATH": PATH}, **more,
@@ -52,7 +52,7 @@ def run(*words, **more):
 
 @contextmanager
 def manager(path):
-    """Where a service says that it is ready, as systemd listens: what it said, when asked."""
+    """Listen on a notification socket as systemd does; yield a function that reads messages."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         line.bind("\0" + path[1:] if path[0] == "@" else path)
         line.settimeout(60)
@@ -61,7 +61,7 @@ def manager(path):
 
 @contextmanager
 def service(folder, words):
-    """A daemon begun as a unit's command line says, once it said that it is ready; its status."""
+    """Start a daemon with a unit's command line, wait until it is ready, and yield its status."""
     where = str(folder / "notify")
     env = {"PATH": os.defpath, "HOME": str(folder), "NOTIFY_SOCKET": where}
     with manager(where) as heard, (folder / "log").open("wb") as log:
@@ -75,7 +75,7 @@ def service(folder, words):
 
 
 def command_of(path, config):
-    """The words of a unit's ExecStart, for the command and the configuration that are here."""
+    """Return a unit's ExecStart with the paths of this command and configuration."""
     (line,) = unit(path)["Service"]["ExecStart"]
     changed = {INSTALLED: sia_here(), "/etc/sia/sia.toml": str(config)}
     return [changed.get(word, word) for word in shlex.split(line)]

@@ -1,4 +1,4 @@
-"""A daemon behind its door, in the test's own process: real service, journal and HTTP."""
+"""A daemon with its HTTP interface in the process of the test: real service, journal and HTTP."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -28,9 +28,9 @@ def config_in(folder, *, pools=POOLS, speed=1000.0, **settings):
 
 @asynccontextmanager
 async def door(folder, *, begin=None, **settings):
-    """A client with the token, of a daemon that serves; `client.service` is behind it.
+    """Run a daemon; yield an HTTP client with the token. `client.service` is the daemon's service.
 
-    `begin` may do something to the application before.
+    `begin` may change the application before it starts.
     """
     config = config_in(folder, **settings)
     metrics = PrometheusMetrics()
@@ -51,7 +51,7 @@ async def door(folder, *, begin=None, **settings):
 
 
 async def asked(client, method, path, body=None, *, status=200, headers=None):
-    """The JSON answer, of this status."""
+    """Return the JSON of the answer, which must have this status."""
     async with client.request(method, path, json=body, headers=headers) as response:
         text = await response.text()
         assert response.status == status, f"{method} {path}: {response.status} {text}"
@@ -61,7 +61,7 @@ async def asked(client, method, path, body=None, *, status=200, headers=None):
 
 
 async def job_in(client, job_id, phase):
-    """The job, once it is in that phase."""
+    """Wait until the job is in a phase, and return it."""
     for _ in range(1000):
         job = await asked(client, "GET", f"/v1/jobs/{job_id}")
         if job["phase"] == phase:

@@ -1,4 +1,4 @@
-"""`sia serve` in a world that outlives it: a folder in which each start is noted."""
+"""`sia serve` with jobs that outlive it: a folder records each start."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from daemon.model.inputs import Ended, Started
 from sia.console.main import main
 
 LASTS = 1.0
-"""Seconds of a job."""
+"""Run time of each job in seconds."""
 
 
 class World:
-    """Starts of attempts, a line for each time that one was asked for, appended whole."""
+    """A file with a line for each requested start of an attempt, appended in one write."""
 
     def __init__(self, folder):
         self.starts = folder / "starts"
@@ -32,7 +32,7 @@ class World:
         )
 
     def begun(self):
-        """(job, attempt): when it was started first."""
+        """Return the time of the first start of each (job, attempt)."""
         found = {}
         for job, attempt, _, at in self.lines(self.starts):
             found.setdefault((job, int(attempt)), float(at))
@@ -40,7 +40,7 @@ class World:
 
 
 class WorldBackend:
-    """Jobs of the world: each ends a while after its start, whoever looks."""
+    """A backend whose jobs end a fixed time after their start, with or without a daemon."""
 
     can = frozenset()
     gpus = None
@@ -65,7 +65,7 @@ class WorldBackend:
     async def start(self, order):
         key = (order.job, order.attempt)
         if not self._house.fence.holds():
-            raise RuntimeError("the fence was open a moment ago")
+            raise RuntimeError("the caller has checked the fence")
         self._world.note(self._world.starts, *key, self._house.fence.epoch, time.time())
         self._go_on(key, self._world.begun()[key])
 
@@ -75,10 +75,10 @@ class WorldBackend:
         asyncio.get_running_loop().call_later(wait, lambda: self._house.sink(Ended(*key, 0)))
 
     async def stop(self, job_id, attempt, kind):
-        """What began ends by itself."""
+        """Do nothing: jobs end by themselves."""
 
     async def close(self):
-        """Jobs go on."""
+        """Do nothing: jobs keep running."""
 
     def log(self, job_id, attempt, stream):
         return None

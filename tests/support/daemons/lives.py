@@ -1,4 +1,4 @@
-"""An engine that lives through a story in no time: jobs run as long as the story says."""
+"""An engine in virtual time: jobs run as long as the test says."""
 
 from heapq import heappop, heappush
 from math import inf
@@ -12,7 +12,7 @@ from daemon.runtime.clock import Anchor
 
 
 class Life:
-    """Steps one engine, as a service and a backend would, and keeps what came of it.
+    """Steps one engine as the service and a backend would, and keeps its decisions.
 
     `lasts` says how many seconds a job runs from its start; `breaks` after how many seconds its
     first attempt is lost. `forecaster` is asked before steps and told after them, as live.
@@ -58,7 +58,7 @@ class Life:
         return step
 
     def run(self, story=(), until=inf):
-        """Live through (time, inputs) in order of time, then until nothing happens any more."""
+        """Make a step for each (time, inputs) in order of time, then run until nothing is left."""
         story = [*story]
         place = 0
         while True:
@@ -77,7 +77,7 @@ class Life:
             self.step(now, inputs or [Tick()])
 
     def _hope(self):
-        """Whether time alone may change something: a policy asks for ticks while jobs wait."""
+        """Return whether a tick may change something, as policies want ticks for pending jobs."""
         book, shadow = self.engine.book, self.engine._shadow._shadow
         return bool(shadow is not None and shadow._ends) or any(
             pool.override for pool in book.pools.values()
@@ -90,7 +90,7 @@ class Lived(NamedTuple):
 
 
 def lived(life):
-    """When each job that is over was started and ended, by id."""
+    """Return the start and end of each ended job by id."""
     return {r.spec.id: Lived(r.decided, r.ended) for r in life.over if r.decided is not None}
 
 

@@ -1,4 +1,4 @@
-"""An event loop that says how long it was held: the CPU time of its longest callback."""
+"""Measure how long callbacks block the event loop, in CPU time."""
 
 import asyncio
 import gc
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 
 class Held:
-    """The longest callbacks so far.
+    """The longest callback so far.
 
     Attributes:
-        longest: Seconds of this thread's CPU time, whatever else the machine does.
-        what: The callback that took them.
+        longest: CPU time of this thread in seconds, which the load of the machine does not change.
+        what: The callback.
     """
 
     def __init__(self):
@@ -23,9 +23,9 @@ class Held:
 
 @contextmanager
 def watched_loop(monkeypatch):
-    """Measure each callback of all loops of this thread, garbage collection left out.
+    """Measure each callback of all loops of this thread, without garbage collection.
 
-    The daemon's command sets up the collector for itself; in a test it looks through all of pytest.
+    `sia serve` tunes the collector; in a test the collector would scan all objects of pytest.
     """
     held, run = Held(), asyncio.events.Handle._run
 

@@ -1,4 +1,4 @@
-"""Two daemons on one PostgreSQL, processes of their own, and a client that loses nothing."""
+"""Two daemon processes on one PostgreSQL, and a client that resubmits until it is answered."""
 
 import json
 import signal
@@ -35,13 +35,13 @@ quota = 16
 """
 
 LONG = 60.0
-"""Seconds for what says nothing by how long it takes."""
+"""Time limit in seconds of waits whose length is not tested."""
 
 TOKEN = "a token of the tests, long enough".replace(" ", "-")
 
 
 class Member:
-    """A daemon, which can be ended and begun again."""
+    """A daemon process that can be ended and restarted."""
 
     def __init__(self, folder, name, world, url, between):
         self.world, self.between, self.port = world, between, free_port()
@@ -64,7 +64,7 @@ class Member:
             )  # fmt: skip
 
     def run(self):
-        """Its exit code, where it ends by itself."""
+        """Wait until the daemon ends by itself, and return its exit code."""
         self.start()
         try:
             return self.process.wait(20)
@@ -77,7 +77,7 @@ class Member:
         self.process.wait()
 
     def ask(self, path, body=None, within=3.0):
-        """Status and JSON; 0 where nobody answers."""
+        """Return the status and JSON of an answer; status 0 if no daemon answers."""
         request = urllib.request.Request(
             f"http://127.0.0.1:{self.port}{path}",
             data=None if body is None else json.dumps(body).encode(),
@@ -101,7 +101,7 @@ class Member:
 
 
 class Client:
-    """Submits one job after the other to whoever takes it, until it is told to stop."""
+    """Submits jobs one by one to the daemon that accepts them, until it is stopped."""
 
     def __init__(self, members):
         self._members, self._enough = members, threading.Event()
@@ -114,9 +114,9 @@ class Client:
         self._thread.join()
 
     def goes_on(self, jobs=10):
-        """Wait until so many more were taken."""
+        """Wait until a number of further jobs were accepted."""
         enough = len(self.taken) + jobs
-        until(lambda: len(self.taken) >= enough, LONG, "jobs are taken again")
+        until(lambda: len(self.taken) >= enough, LONG, "jobs are accepted again")
 
     def _work(self):
         for number in count():
@@ -131,10 +131,10 @@ class Client:
 
 
 class Watch:
-    """Looks all the time whether who says that it leads has the lease by the database's clock.
+    """Checks continuously that a daemon that reports to lead holds the lease in the database.
 
-    Whoever says so before and after the row was read led when it was read, whatever stood still
-    meanwhile: nobody leads twice in between.
+    A daemon that reports the same epoch before and after the row was read was the leader in
+    between, even if a process was paused, because no daemon leads twice with one epoch.
     """
 
     ROW = "SELECT epoch, place, until > clock_timestamp() FROM sia.lease"
@@ -146,7 +146,7 @@ class Watch:
         self._thread.start()
 
     def stop(self):
-        """No two led at a time, and each that led had the next number."""
+        """Check that at most one daemon led at any time, and that epochs increased by one."""
         self._enough.set()
         self._thread.join()
         assert self.wrong == []
@@ -170,7 +170,7 @@ class Watch:
 
 
 def until(happens, seconds, what):
-    """How long it took."""
+    """Wait for a condition; return the time it took in seconds."""
     began = time.monotonic()
     while time.monotonic() < began + seconds:
         if happens():
@@ -181,7 +181,7 @@ def until(happens, seconds, what):
 
 @contextmanager
 def pair(folder, postgres, database):
-    """Both have a way to the database that can be cut."""
+    """Two daemons whose connections to the database can be cut."""
     url, world = postgres.database(database), folder / "world"
     world.mkdir()
     with ExitStack() as stack:
@@ -196,7 +196,7 @@ def pair(folder, postgres, database):
 
 
 def led_by(members):
-    """The leader, and the other one: as both say in one round."""
+    """Return the leader and the standby, as both report in the same round of requests."""
     found = []
 
     def agree():
@@ -205,12 +205,12 @@ def led_by(members):
         found[:] = leaders + others
         return len(leaders) == len(others) == 1 and leaders != others
 
-    until(agree, LONG, "one leads, and the other one stands by")
+    until(agree, LONG, "one daemon leads and the other is a standby")
     return found
 
 
 class Turns:
-    """Who took the lease when, by the database's clock: no test has to look in time."""
+    """A trigger that records each takeover of the lease with the database's time."""
 
     NOTE = """CREATE TABLE turns (epoch BIGINT, at TIMESTAMPTZ, given BOOLEAN);
         CREATE FUNCTION note_turn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
@@ -227,7 +227,7 @@ class Turns:
         return self._one("SELECT clock_timestamp()")[0]
 
     def newest(self):
-        """When, and whether it had been given back."""
+        """Return the time of the last takeover, and whether the lease had been released."""
         return self._one("SELECT at, given FROM turns ORDER BY epoch DESC LIMIT 1")
 
     def _one(self, ask):
@@ -238,7 +238,7 @@ class Turns:
 
 
 def again_of(starts):
-    """Attempts that were asked for again: the next leader may, where it does not find one."""
+    """Return attempts started again by the next leader, which did not find them running."""
     by = {}
     for job, attempt, epoch, _ in starts:
         by.setdefault((job, attempt), []).append(int(epoch))
@@ -248,14 +248,14 @@ def again_of(starts):
 
 
 def check(leader, taken):
-    """What was answered is done, once, by one leader after the other: the epochs of the starts."""
+    """Check that each accepted job ran once and that leaders did not overlap; return the epochs."""
     assert len(taken) > 20
 
     def phase(job):
         return leader.ask(f"/v1/jobs/{job}")[1].get("phase")
 
     for job in taken:
-        until(lambda job=job: phase(job) == "finished", LONG, f"{job} is over")
+        until(lambda job=job: phase(job) == "finished", LONG, f"{job} has ended")
     world = World(leader.world)
     starts = world.lines(world.starts)
     assert {attempt for _, attempt, _, _ in starts} == {"1"}
@@ -264,7 +264,7 @@ def check(leader, taken):
     if again:
         sys.stdout.write(f"{len(again)} starts were asked for again by the next leader\n")
     epochs = [int(epoch) for _, _, epoch, _ in starts]
-    assert epochs == sorted(epochs), "one acted after the next had begun to"
+    assert epochs == sorted(epochs), "a former leader acted after the next one had begun to act"
     verifier = Verifier()
     verifier.look(read_audit(leader.url))
     trail, wrong = verifier.finding()

@@ -272,7 +272,7 @@ class NaiveDaemon:
             job.placed = True
             self.places[job_id] = nodes
         given = self._given()
-        assert len(given) == len(set(given)), "a GPU is given twice"
+        assert len(given) == len(set(given)), "a GPU is assigned twice"
 
     def _given(self):
         return [

@@ -1,7 +1,7 @@
 """Naive models of the policies: every instant recomputes everything from lists.
 
 Nothing here comes from `sia/`. Pools are (name, quota, group, share), jobs are (id, pool, submit,
-width, duration) in order of arrival, all numbers are whole. Each model says when each job starts.
+width, duration) in order of arrival, all numbers are whole. Each model returns each job's start.
 """
 
 from collections.abc import Callable, Iterable
@@ -22,7 +22,7 @@ class Job(NamedTuple):
 
 
 class SecondsPlan:
-    """How many GPUs are reserved in each second from `origin` on."""
+    """Number of GPUs reserved in each second from `origin` on."""
 
     def __init__(self, origin: int = 0) -> None:
         self._origin = origin
@@ -59,7 +59,7 @@ class Cluster:
     def run(
         self, decide: Callable[[list[str]], None], wakes: Callable[[], list[int]] = list
     ) -> dict[str, int]:
-        """At each instant: ends, arrivals, one pass over all groups."""
+        """At each instant apply ends and arrivals, then make one pass over all groups."""
         while times := [
             *(end for end, _, _ in self.running),
             *(job.submit for job in self.future),
@@ -92,14 +92,14 @@ class Cluster:
         return sum(job.width for _, job, _ in self.running if job.pool == pool)
 
     def unused_quota(self, pool: str) -> int:
-        """Quota less what its dedicated jobs use."""
+        """Return the quota minus the GPUs of dedicated jobs."""
         used = sum(
             job.width for _, job, dedicated in self.running if dedicated and job.pool == pool
         )
         return self.quota[pool] - used
 
     def ratio(self, pool: str) -> int:
-        """CurrentAllocation / Quota, all pools brought to one denominator."""
+        """Return CurrentAllocation / Quota, scaled to a common denominator of all pools."""
         return self.allocated(pool) * (lcm(*self.quota.values()) // self.quota[pool])
 
     def by_ratio(self, group: list[str]) -> list[str]:
@@ -230,7 +230,7 @@ def sia(
     choices: Choices,
     priorities: dict[str, int] | None = None,
 ) -> dict[str, int]:
-    """Figures 7 and 8."""
+    """Figures 7 and 8 of the paper."""
     cluster = Cluster(pools, jobs)
     cluster.priority = priorities or {}
 
@@ -287,7 +287,7 @@ def _bin_end(duration: int, windows: tuple[int, ...]) -> float:
 
 
 def sia_vc(pools: Iterable[PlainPool], jobs: Iterable[PlainJob]) -> dict[str, int]:
-    """Figure 6 with virtual start times fixed in advance.
+    """Figure 6 of the paper with virtual start times fixed in advance.
 
     The plan counts half seconds: a job that runs for no time holds its GPUs for one of them.
     """

@@ -1,4 +1,4 @@
-"""Who looks at pages without a browser: cookies, forms, and what a page says."""
+"""A client of web pages without a browser: cookies, forms, and the text of a page."""
 
 import re
 from contextlib import asynccontextmanager
@@ -14,8 +14,10 @@ PAGE = {"Accept": "text/html"}
 
 @asynccontextmanager
 async def browser(client, token=TOKEN):
-    """A browser of its own, signed in with a token, or not (None)."""
-    jar = CookieJar(unsafe=True)  # the daemon is at an address without a name
+    """Return a client with its own cookies, signed in with a token, or not (None)."""
+    jar = CookieJar(
+        unsafe=True
+    )  # the daemon's URL has an IP address, for which cookies are off by default
     visitor = TestClient(client.server, cookie_jar=jar, headers=PAGE)
     try:
         if token is not None:
@@ -27,7 +29,7 @@ async def browser(client, token=TOKEN):
 
 
 async def seen(visitor, path, status=200):
-    """A page's HTML."""
+    """Return the HTML of a page."""
     async with visitor.get(path) as response:
         text = await response.text()
         assert response.status == status, f"{path}: {response.status} {text}"
@@ -36,14 +38,14 @@ async def seen(visitor, path, status=200):
 
 
 async def sent(visitor, path, *, headers=None, **fields):
-    """(status, where to go or the page) of a form."""
+    """Send a form; return the status and the redirect or the page."""
     request = visitor.post(path, data=fields, headers=headers, allow_redirects=False)
     async with request as response:
         return response.status, response.headers.get("Location") or await response.text()
 
 
 def seal_in(html):
-    """What the forms of a page carry."""
+    """Return the hidden token in the forms of a page."""
     return re.search(r'name="form" value="([0-9a-f]{64})"', html)[1]
 
 

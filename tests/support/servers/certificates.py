@@ -8,7 +8,7 @@ def openssl(*words):
 
 
 class Pair:
-    """A certificate and its key, of `name`, for so many days, by an authority or itself."""
+    """A certificate of `name` and its key, valid for `days`, signed by an authority or itself."""
 
     def __init__(self, folder, name, *, days=30, by=None, names="IP:127.0.0.1"):
         self.certificate, self.key = folder / f"{name}.pem", folder / f"{name}.key"

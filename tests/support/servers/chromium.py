@@ -1,4 +1,4 @@
-"""A real Chromium without a screen, told what to do by its DevTools protocol."""
+"""A headless Chromium, controlled by its DevTools protocol."""
 
 import asyncio
 import base64
@@ -21,7 +21,7 @@ FLAGS = (
 )  # fmt: skip
 
 WITHIN = 60.0
-"""Seconds in which a page is to become as it should be; a loaded machine takes some."""
+"""Time limit in seconds for a page to reach the expected state on a loaded machine."""
 
 
 @contextmanager
@@ -88,7 +88,7 @@ class Browser:
         return said["result"]
 
     async def page(self, *, width=1280, height=900, dark=False, scripts=True, zone="Asia/Tokyo"):
-        """A page of its own size, colours and zone."""
+        """Open a page with its own size, colour scheme and time zone."""
         made = await self.do(
             "Target.createTarget", url="about:blank", browserContextId=self.context
         )
@@ -116,8 +116,8 @@ class Page:
     """One page.
 
     Attributes:
-        wrong: What its console said that a page without faults does not.
-        asked: Hosts that it asked, by request; not those that its policy kept it from asking.
+        wrong: Console messages about errors.
+        asked: Hosts of the page's requests, without those blocked by its content security policy.
     """
 
     def __init__(self, browser, session):
@@ -144,7 +144,7 @@ class Page:
             self.heard.set()
 
     async def goto(self, address):
-        """Until all of it is there."""
+        """Wait until the page is loaded."""
         said = await self.do("Page.navigate", url=str(address))
         assert "errorText" not in said, said
         while said["loaderId"] not in self.loaded:
@@ -152,7 +152,7 @@ class Page:
             await asyncio.wait_for(self.heard.wait(), WITHIN)
 
     async def js(self, expression):
-        """The value of an expression, once what it promises has come."""
+        """Return the value of an expression; wait if the value is a promise."""
         said = await self.do(
             "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True,
             allowUnsafeEvalBlockedByCSP=True,
@@ -164,19 +164,19 @@ class Page:
         return await self.js(f"document.querySelector({selector!r})?.innerText")
 
     async def until(self, expression):
-        """Go on once it is so."""
+        """Wait until an expression is true."""
         deadline = time.monotonic() + WITHIN
         while True:
             try:
                 if await self.js(f"Boolean({expression})"):
                     return
-            except AssertionError:  # a page that is just left
+            except AssertionError:  # the page is being left
                 pass
             assert time.monotonic() < deadline, (expression, await self.text())
             await asyncio.sleep(0.02)
 
     async def click(self, selector):
-        """As a mouse would; where it leads is waited for by `until`."""
+        """Click as a mouse would; use `until` to wait for the result."""
         await self.js(f"document.querySelector({selector!r}).click()")
 
     async def type(self, selector, text):
@@ -190,13 +190,13 @@ class Page:
             )
 
     async def shot(self, path):
-        """All of the page as a picture."""
+        """Return a picture of the whole page."""
         said = await self.do("Page.captureScreenshot", captureBeyondViewport=True)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(said["data"]))
 
     async def faults(self):
-        """What axe-core finds that is serious or critical."""
+        """Return axe-core's serious and critical findings."""
         if not await self.js("typeof axe === 'object'"):
             await self.js(AXE.read_text("utf-8") + ";true")
         return await self.js(

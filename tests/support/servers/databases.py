@@ -1,4 +1,4 @@
-"""Databases for tests of the journal, which can be changed behind its back."""
+"""Databases for tests of the journal, which tests can change without the journal."""
 
 import re
 import sqlite3
@@ -13,7 +13,7 @@ from daemon.runtime.clock import Anchor
 
 
 def step(journal, engine, now, *inputs):
-    """One step, durable."""
+    """Commit one step durably."""
     made = engine.step(now, inputs)
     anchor = Anchor("boot", now, now)
     entry = JournalEntry(journal.last + 1, anchor, inputs, made.decisions, made.notices, made.over)
@@ -46,7 +46,7 @@ class InFile:
 
 
 class OnServer:
-    """PostgreSQL. Each journal is that of another daemon, which has taken over."""
+    """PostgreSQL. Each journal opened belongs to a new daemon that has taken over."""
 
     def __init__(self, server, name):
         self.server, self.name = server, name

@@ -1,4 +1,4 @@
-"""A Debian of its own for tests, booted by systemd-nspawn in a folder; it shares the network."""
+"""A Debian for tests, booted by systemd-nspawn in a folder; it shares the host's network."""
 
 import os
 import shutil
@@ -17,13 +17,13 @@ TRUSTED = "/etc/registries.crt"
 OF_PIP = ("PIP_CERT", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_PROXY", "PIP_DEFAULT_TIMEOUT")
 """Variables that go along: how registries are reached."""
 BOOT = 60.0
-"""Seconds until it has booted at the latest."""
+"""Time limit of the boot in seconds."""
 
 
 class Machine:
-    """Debian's smallest, with systemd: what somebody has who has just bought one.
+    """A minimal Debian with systemd, like a fresh server.
 
-    `SIA_DEBIAN` names a folder that debootstrap has filled so already: it is copied.
+    If `SIA_DEBIAN` names a folder that debootstrap has filled, the folder is copied.
     """
 
     def __init__(self, folder):
@@ -47,7 +47,7 @@ class Machine:
             subprocess.run([*map(str, words)], check=True, stdout=log, stderr=log, env=env)
 
     def boot(self):
-        """Until systemd says that all is begun."""
+        """Boot, and wait until systemd reports that all units have started."""
         words = ["systemd-nspawn", "-D", self.root, "--register=no", "--keep-unit", "-b"]
         with self.log.open("ab") as log:
             self._nspawn = subprocess.Popen(
@@ -61,10 +61,10 @@ class Machine:
             if self._first and "running" in self.sh("systemctl is-system-running", check=False):
                 return
             time.sleep(0.2)
-        raise AssertionError(f"it does not boot: {self.log.read_text()[-2000:]}")
+        raise AssertionError(f"the machine does not boot: {self.log.read_text()[-2000:]}")
 
     def halt(self):
-        """As by its switch: systemd stops everything in order."""
+        """Shut down as with the power button: systemd stops all units in order."""
         if self._nspawn is not None and self._nspawn.poll() is None:
             os.kill(int(self._first), signal.SIGRTMIN + 4)
             try:
@@ -75,7 +75,7 @@ class Machine:
         self._nspawn = None
 
     def sh(self, text, *, cwd="/", check=True):
-        """What a shell of its root says to these lines, which all must be well."""
+        """Run lines in a root shell, which must all succeed, and return the output."""
         own = {name: os.environ[name] for name in OF_PIP if name in os.environ}
         path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
         if "PIP_CERT" in own:
@@ -92,7 +92,7 @@ class Machine:
         return done.stdout
 
     def copy(self, root, to, names):
-        """Files of a folder of ours into one of its own."""
+        """Copy files of a host folder into the machine."""
         for name in names:
             there = self.root / to.lstrip("/") / name
             there.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class Machine:
 
 @contextmanager
 def machine(folder):
-    """Booted; it is gone afterwards."""
+    """Yield a booted machine, and delete it afterwards."""
     one = Machine(folder)
     one.boot()
     try:

@@ -1,4 +1,4 @@
-"""The example of an external cluster manager, in the test's own process."""
+"""The example of an external cluster manager, in the process of the test."""
 
 import asyncio
 import importlib.util
@@ -10,7 +10,7 @@ EXAMPLES = ROOT / "deploy" / "examples" / "mqtt"
 
 
 def example(name):
-    """One of the examples, as a module."""
+    """Import one of the examples as a module."""
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -19,7 +19,7 @@ def example(name):
 
 @asynccontextmanager
 async def manager_on(folder, port, *, cluster="main", speed=1000.0, beat=0.2, kind=None):
-    """A manager that lives there; what it remembers is in the folder."""
+    """Run a manager that keeps its memory file in the folder."""
     made = (kind or example("manager").Manager)(
         cluster, folder / f"{cluster}.jsonl", speed=speed, beat=beat
     )
@@ -30,7 +30,7 @@ async def manager_on(folder, port, *, cluster="main", speed=1000.0, beat=0.2, ki
         living.cancel()
         with suppress(asyncio.CancelledError):
             await living
-        made.memory.keep = lambda *_, **__: None  # as if it were killed
+        made.memory.keep = lambda *_, **__: None  # end the manager as if it were killed
         for task in [*made.running.values()]:
             task.cancel()
         await asyncio.gather(*made.running.values(), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Daemons on a bus, and others there: what they hear, what they say."""
+"""Daemons and other clients of an MQTT broker, and the messages they receive."""
 
 import asyncio
 import json
@@ -19,13 +19,13 @@ V5 = {"protocol": ProtocolVersion.V5, "clean_start": True}
 
 
 class Peer:
-    """Somebody on the bus; remembers what it heard, by topic."""
+    """A client of the broker that keeps the messages it received, by topic."""
 
     def __init__(self, client):
         self.client = client
         self.heard = []
         self.retained = {}
-        self.hear = None  # takes all of it instead, where a test has so much
+        self.hear = None  # called for each message instead of keeping it
 
     async def listen(self):
         async for message in self.client.messages:
@@ -36,11 +36,11 @@ class Peer:
             self.heard.append((topic, message.payload, message.properties))
             if message.retain:
                 self.retained[topic] = message.payload
-            elif not message.payload:  # what the broker kept there is cleared
+            elif not message.payload:  # an empty payload clears a retained message
                 self.retained.pop(topic, None)
 
     def on(self, topic):
-        """All that came there, in order, as JSON."""
+        """Return the JSON of all messages on a topic, in order."""
         return [json.loads(payload) for at, payload, _ in self.heard if at.endswith(topic)]
 
     async def say(self, topic, body, *, reply=None, correlation=None, retain=False, qos=1):
@@ -57,7 +57,7 @@ class Peer:
 
 @asynccontextmanager
 async def peer(port, *filters, **more):
-    """Somebody who listens to these."""
+    """Connect a client that subscribes to these topics."""
     async with aiomqtt.Client("127.0.0.1", port, **{**V5, **more}) as client:
         client.pending_calls_threshold = 10_000
         one = Peer(client)
@@ -73,21 +73,21 @@ async def peer(port, *filters, **more):
 
 
 def on_bus(folder, port, *, mqtt=None, **settings):
-    """The configuration of a daemon on a free port, with its bus there."""
+    """Return the configuration of a daemon on a free port, with its broker at this port."""
     bus = MqttConfig(**{"port": port, "keepalive": 5, **(mqtt or {})})
     return config_in(folder, **{"mqtt": bus, "listen": Address("127.0.0.1", 0), **settings})
 
 
 @asynccontextmanager
 async def daemon_on(folder, port, **settings):
-    """A daemon that serves, once it is on the bus."""
+    """Run a daemon; yield it once it is connected to the broker."""
     async with serving(on_bus(folder, port, **settings)) as (daemon, _):
         await until(lambda: is_well(daemon, "mqtt"))
         yield daemon.service
 
 
 def part(service, name):
-    """How a part is, if it has said so."""
+    """Return the health of a component, if reported."""
     return next((each for each in service.parts.all() if each.name == name), None)
 
 

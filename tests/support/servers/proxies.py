@@ -1,4 +1,4 @@
-"""A TCP proxy that can stop passing bytes, and say nothing of it to either side."""
+"""A TCP proxy that can stop passing bytes while both connections stay open."""
 
 import socket
 import threading
@@ -6,7 +6,7 @@ from contextlib import contextmanager, suppress
 
 
 class Proxy:
-    """On a port of its own, to another one of this machine."""
+    """Listens on its own port and forwards to another local port."""
 
     def __init__(self, target):
         self._target = target
@@ -19,16 +19,16 @@ class Proxy:
         self._begin(self._work)
 
     def cut(self):
-        """From now on what is sent arrives nowhere; it is kept."""
+        """Hold back all bytes sent from now on."""
         self._there.clear()
         self._back.clear()
 
     def cut_answers(self):
-        """What is asked is done, and nobody hears of it."""
+        """Pass on requests, but hold back the answers."""
         self._back.clear()
 
     def heal(self):
-        """Pass on what was kept, and what comes."""
+        """Pass on the bytes held back, and all later ones."""
         self._there.set()
         self._back.set()
 
@@ -36,7 +36,7 @@ class Proxy:
         self._ended = True
         self.heal()
         shut(self._door)
-        self._threads[0].join()  # nobody is taken any more
+        self._threads[0].join()  # the listener is closed
         for each in self._sockets:
             shut(each)
         for each in self._threads:

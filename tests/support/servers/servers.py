@@ -1,4 +1,4 @@
-"""Real servers for tests: on the loopback, on ports of their own, ended by pid."""
+"""Real servers for tests: on free ports of the loopback interface, ended by pid."""
 
 import os
 import shutil
@@ -33,7 +33,7 @@ def free_port():
 
 
 def wait_for(port, process, seconds=20.0):
-    """Until somebody listens there."""
+    """Wait until a server listens on a port."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -42,11 +42,11 @@ def wait_for(port, process, seconds=20.0):
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
         time.sleep(0.02)
-    raise AssertionError(f"nobody listens on {port}")
+    raise AssertionError(f"no server listens on {port}")
 
 
 class Mosquitto:
-    """A broker that can be ended and begun again on its port."""
+    """A broker that can be stopped and restarted on its port."""
 
     def __init__(self, folder, lines=(), port=None):
         needs("mosquitto")
@@ -86,7 +86,7 @@ def mosquitto(folder, lines=(), port=None):
 
 
 class Postgres:
-    """A PostgreSQL whose data are in a folder; it can be ended and begun again."""
+    """A PostgreSQL with its data in a folder; it can be stopped and restarted."""
 
     def __init__(self, folder):
         needs("initdb", "postgres", "psql", "runuser")
@@ -94,7 +94,7 @@ class Postgres:
         self.port = free_port()
         self.process = None
         folder.chmod(0o755)
-        for each in folder.parents:  # the server's user must reach it
+        for each in folder.parents:  # the server's user must be able to enter the folder
             if each.stat().st_uid == os.getuid() and each != each.parent:
                 each.chmod(each.stat().st_mode | 0o011)
         self.data.mkdir()
@@ -126,7 +126,7 @@ class Postgres:
             if self.run("SELECT 1", check=False).returncode == 0:
                 return
             time.sleep(0.05)
-        raise AssertionError("PostgreSQL takes no queries")
+        raise AssertionError("PostgreSQL accepts no queries")
 
     def run(self, sql, database="postgres", *, check=True):
         psql = shutil.which("psql", path=PATH)
@@ -137,14 +137,14 @@ class Postgres:
         )  # fmt: skip
 
     def stop(self, how=signal.SIGINT):
-        """SIGINT is its fast shutdown, SIGQUIT a crash."""
+        """Stop the server: SIGINT is a fast shutdown, SIGQUIT a crash."""
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(how)
             self.process.wait(30)
         self.process = None
 
     def database(self, name):
-        """An empty database, and how to name it."""
+        """Create an empty database and return its URL."""
         self.run(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
         self.run(f'CREATE DATABASE "{name}"')
         return self.url(name)

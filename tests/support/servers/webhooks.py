@@ -1,4 +1,4 @@
-"""Receivers of webhooks, real ones on the loopback, and daemons that tell them what happens."""
+"""Webhook receivers on the loopback interface, and daemons that deliver to them."""
 
 import asyncio
 import hashlib
@@ -22,9 +22,9 @@ SECRET = "a-secret-that-nobody-guesses"
 
 
 class Receiver:
-    """Answers as it is told to; remembers what it got, in order.
+    """A receiver that gives the answers of the test, and keeps the requests in order.
 
-    `answer` is a status, or what makes one (or a response) out of the events' numbers.
+    `answer` is a status, or a function from the events' numbers to a status or response.
     """
 
     def __init__(self, answer=200, port=0, tls=None):
@@ -37,7 +37,7 @@ class Receiver:
 
     @property
     def numbers(self):
-        """Of the events that it took, as often as it took them."""
+        """Return the numbers of the events accepted, repetitions included."""
         return [seq for got in self.got if got.status == 200 for seq in got.numbers]
 
     async def start(self):
@@ -85,7 +85,7 @@ async def receiver(answer=200, **more):
 
 @asynccontextmanager
 async def rude(what):
-    """The URL of one that answers any request with these bytes, and goes."""
+    """Yield the URL of a receiver that answers any request with these bytes and closes."""
 
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
@@ -99,7 +99,7 @@ async def rude(what):
 
 @contextmanager
 def receiving(answer=200, **more):
-    """The same beside a test that does not wait for anything itself."""
+    """Run such a receiver in a thread, for tests without an event loop."""
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever)
     thread.start()
@@ -115,7 +115,7 @@ def receiving(answer=200, **more):
 
 
 def signed(got, secret=SECRET):
-    """Whether a request has a signature of this secret."""
+    """Return whether a request is signed with this secret."""
     marks = got.headers["X-Sia-Signature"].split(",")
     moment = marks[0].removeprefix("t=")
     body = f"{moment}.".encode() + got.body
@@ -131,7 +131,7 @@ def secret_in(folder, secret=SECRET, name="secret"):
 
 
 def hook(folder, url, name="ops", **more):
-    """A webhook to there."""
+    """Return a webhook to this receiver."""
     url = getattr(url, "url", url)
     secret = secret_in(folder)
     sets = {key: frozenset(more.pop(key)) for key in ("events", "pools") if key in more}
@@ -140,7 +140,7 @@ def hook(folder, url, name="ops", **more):
 
 @asynccontextmanager
 async def telling(folder, *hooks, **settings):
-    """A daemon that serves, from its start to its end, with these webhooks."""
+    """Run a daemon with these webhooks."""
     config = config_in(folder, webhooks=hooks, listen=Address("127.0.0.1", 0), **settings)
     async with serving(config) as (daemon, address):
         yield SimpleNamespace(
@@ -149,21 +149,21 @@ async def telling(folder, *hooks, **settings):
 
 
 async def happens(service, count, pool="vision", prefix="job"):
-    """So many jobs that are held: an event each."""
+    """Submit a number of held jobs; each causes one event."""
     jobs = [submit(f"{prefix}{i}", pool, hold=True) for i in range(count)]
     for answer in await service.submit(jobs):
         assert answer.new, answer
 
 
 async def told_all(daemon, *receivers, seconds=10.0):
-    """Until they have all that has happened."""
+    """Wait until the webhooks have delivered all events."""
     wanted = daemon.service.last_notice
     for each in receivers:
         await until(lambda each=each: each.numbers and each.numbers[-1] >= wanted, seconds)
 
 
 def certificate(folder, name):
-    """A certificate for a name or address, signed by itself, and its key."""
+    """Make a self-signed certificate for a name or address, and its key."""
     key, cert = folder / f"{name}.key", folder / f"{name}.pem"
     kind = "IP" if name[0].isdigit() else "DNS"
     subprocess.run(
@@ -178,5 +178,5 @@ def certificate(folder, name):
 
 
 def parts(daemon):
-    """What is not well, and why."""
+    """Return the reason of each unhealthy component."""
     return {part.name: part.why for part in daemon.service.parts.all() if not part.ok}
