@@ -1,6 +1,6 @@
-"""Learning what arrives on Philly, foretelling it at a tick, and how well it is foretold.
+"""Train load forecasts on Philly: time to train, time per tick, and accuracy.
 
-All of it runs in one thread, so that its CPU time is what it takes where nobody else computes.
+Everything runs in one thread, so that CPU time equals the time on an idle machine.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Budgets on the bursty two-pool Helios log and on Philly: who was slowed, what was done about it.
+"""Budgets on the bursty two-pool Helios log and on Philly: slowed jobs, and what budgets prevent.
 
-The daemon's engine and forecasters live through the log in virtual time: jobs run as long as they
-did. Slowed is what the engine's own accounts say: begun later than in the pool alone, first come,
-first served.
+The daemon's engine and forecasters replay the log in virtual time with the logged run times. The
+engine's accounts count a job as slowed if it started after its virtual start time.
 
     python benchmarks/budgets_helios.py [--trace ../shared/traces/helios_venus_2vc.csv.gz]
 """
@@ -88,7 +87,7 @@ class Lived:
 
 
 def measured(lived: Lived) -> dict[str, Any]:
-    """What the accounts say of each pool, and what the rails did."""
+    """Return the accounts of each pool, and the actions of the guard rails."""
     pools = {}
     for name, account in lived.engine.book.accounts.items():
         pools[name] = {

@@ -1,6 +1,6 @@
-"""What cells cost a replay: Philly with them and without, in the core and as a whole command.
+"""Cost of cells in a replay of Philly, for the core and for the whole command.
 
-CPU time, as others may use the machine. Arguments are policies; without any, all.
+Measures CPU time, as the machine may be shared. Arguments are policies (default: all).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the benchmarks share: inputs, timing, and how results are kept."""
+"""Shared code of the benchmarks: inputs, timing, and storage of results."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def philly() -> tuple[Trace, PoolTable]:
 
 
 def spread(values: list[float]) -> dict[str, float]:
-    """Least, median and most of several runs."""
+    """Return the minimum, median and maximum of several runs."""
     return {
         "min": round(min(values), 4),
         "median": round(statistics.median(values), 4),
@@ -57,7 +57,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def in_turn(runs: int, *calls: Callable[[], float]) -> list[list[float]]:
-    """What each call returns, over so many rounds in which all take their turn."""
+    """Call all functions in turn for a number of rounds; return the results of each."""
     rounds = [[call() for call in calls] for _ in range(runs)]
     return [list(column) for column in zip(*rounds, strict=True)]
 

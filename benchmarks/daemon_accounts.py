@@ -1,4 +1,4 @@
-"""What accounts cost a step of the daemon: CPU time with and without them, in turns.
+"""Cost of accounts in a step of the daemon: CPU time with and without them, alternately.
 
 `python benchmarks/daemon_accounts.py [FOLDER]`: FOLDER as of daemon_core.py. One job ends and one
 comes in each step, with 1,000 pools, 10,000 jobs on GPUs and 10,000 that wait.

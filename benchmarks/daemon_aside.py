@@ -1,4 +1,4 @@
-"""What a child costs the daemon: how long the loop stands still, and what it copies afterwards.
+"""Cost of a forked child for the daemon: pause of the event loop, and memory copied afterwards.
 
 `python benchmarks/daemon_aside.py [JOBS]`: an engine of 1,000 pools and 20,000 jobs (or JOBS, half
 of them running). RUNS times a child is made that lives on for a while; then each job is looked at

@@ -1,6 +1,6 @@
-"""What the audit costs: durable submissions a second with it and without, in one process.
+"""Cost of the audit log: durable submissions per second with and without it, in one process.
 
-Turns alternate, so that what else the machine does falls on both.
+The two alternate, so that other load on the machine affects both.
 
     python benchmarks/daemon_audit.py [--seconds 5] [--turns 6] [--clients 32]
 """

@@ -1,4 +1,4 @@
-"""What starts and ends of jobs cost the daemon's backends, and a job beside itself.
+"""Cost of job starts and ends in the daemon's backends, and overhead of a local job.
 
 `simulated`: starts in a second, and ends that fall due. `local`: real processes (`sleep`) in a
 second, one start after the other; the processor time of each from start to end, its supervisor's

@@ -1,4 +1,4 @@
-"""The daemon without HTTP: submissions, passes, starts, restarts. Real files, all syncs.
+"""The daemon without HTTP: submissions, steps, job starts and restarts, with a synced journal.
 
 `python benchmarks/daemon_core.py [FOLDER]`: FOLDER (default: the system's temporary one) is on the
 disk that is measured.

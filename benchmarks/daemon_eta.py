@@ -1,4 +1,4 @@
-"""Estimates of starts and ends, held to what happened: a week of Philly in the daemon's engine.
+"""Accuracy of estimated starts and ends: a week of Philly in the daemon's engine.
 
 `python benchmarks/daemon_eta.py [--learned] [JOBS [SEED …]]` plays eight of Philly's pools, scaled
 to loads of 0.6 to 1.1, in virtual time under `sia@peaks+survival`, which has heard of four weeks

@@ -1,4 +1,4 @@
-"""What estimates cost: 1,000 pools, 10,000 jobs running and 10,000 waiting; CPU seconds.
+"""CPU time of estimates with 1,000 pools, 10,000 running and 10,000 pending jobs.
 
 `python benchmarks/daemon_eta_speed.py`; the playout is what a child does beside the daemon.
 """

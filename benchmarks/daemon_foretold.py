@@ -1,4 +1,4 @@
-"""What a daemon foretells of new jobs, held to what happens: what-if, estimates, fresh sites.
+"""Accuracy of what-if answers and estimates for new jobs, also on sites without history.
 
 `python benchmarks/daemon_foretold.py [--days 4] [--label after] [SITE …]` plays the daemon's engine
 in virtual time, with forecasts `peaks+survival`. Before a job is submitted, `whatif` is asked when

@@ -1,4 +1,4 @@
-"""What a Kubernetes with many Jobs costs the daemon: a list, an event, a turn. No network.
+"""Cost of a Kubernetes with many Jobs for the daemon: a list, an event, a poll. No network.
 
 .venv/bin/python benchmarks/daemon_kube.py 1000 10000
 """

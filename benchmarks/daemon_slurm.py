@@ -1,4 +1,4 @@
-"""Releases a second through slurmrestd, and what a look costs beside jobs that are over.
+"""Job releases per second through slurmrestd, and cost of a poll with many ended jobs.
 
 On a Slurm of its own, with four fake nodes: python benchmarks/daemon_slurm.py [JOBS_OVER …]
 """

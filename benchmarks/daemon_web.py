@@ -1,4 +1,4 @@
-"""Pages of a crowded daemon: when a browser has painted them, and what one costs the daemon.
+"""Web pages of a loaded daemon: time until a browser paints them, and the daemon's CPU time.
 
 The daemon is a process of its own (`sia serve`, simulated backend): 1,000 pools of 10 GPUs in
 groups of ten, 10,000 jobs that run and 40,000 that wait. Each page is opened in a headless Chromium

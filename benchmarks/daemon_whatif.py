@@ -1,4 +1,4 @@
-"""What-if questions to a crowded daemon: how long an answer takes, and what others wait meanwhile.
+"""What-if questions to a loaded daemon: time of an answer, and delay of other requests meanwhile.
 
 The daemon is a process of its own (`sia serve`, simulated backend): 1,000 pools of 10 GPUs, 10,000
 jobs that run and 10,000 that wait. Pools are one sharing group, or groups of ten.

@@ -1,4 +1,4 @@
-"""How long it takes to say why a job waits: 1,000 pools, 10,000 running and 50,000 pending jobs.
+"""Time to explain why a job is pending: 1,000 pools, 10,000 running and 50,000 pending jobs.
 
 `python benchmarks/daemon_why.py`. Pending jobs are asked about one after another, in a random
 order: in one sharing group and in fifty, without limits on loans and with some. As in the daemon, a

@@ -1,4 +1,4 @@
-"""How long `GET /v1/jobs/ID/why` takes, of a crowded daemon, and what others wait meanwhile.
+"""Time of `GET /v1/jobs/ID/why` on a loaded daemon, and delay of other requests meanwhile.
 
 The daemon is a process of its own, as in `daemon_whatif.py`: 1,000 pools of 10 GPUs, 10,000 jobs
 that run and 10,000 that wait. Pools are one sharing group or groups of ten, with limits on loans or

@@ -1,4 +1,4 @@
-"""How the cost of a job grows: with the length of the log, of the queue, with the pools."""
+"""Growth of the cost per job with the length of the log, the length of the queue, and the pools."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits of the journal on SQLite and on PostgreSQL, by how many jobs a step takes in.
+"""Commit times of the journal on SQLite and PostgreSQL, by the number of jobs in a step.
 
     python benchmarks/journal_stores.py --database postgresql://… [--seconds 5]
 

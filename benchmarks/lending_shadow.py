@@ -1,4 +1,4 @@
-"""What `lending shadow` says, beside what lending does; and what it costs.
+"""Compare the reports of shadow lending with real lending, and measure the cost of the shadow.
 
 The daemon's engine lives in virtual time through the first jobs of Philly, which run as long as
 they did and as was thought: with lending on, off and on shadow.

@@ -1,4 +1,4 @@
-"""What the oracle proves in the time it has: presets and seeds, each in a process of its own.
+"""Bounds that the oracle proves within its time limit, by preset and seed, one process each.
 
 .venv/bin/python benchmarks/oracle.py [PRESET] [SLOT] [TIME_LIMIT] [SEED ...]
 

@@ -1,4 +1,4 @@
-"""What a step costs as ever more spare jobs run that may be stopped, with recall and without."""
+"""Cost of a step with and without recall, by the number of preemptible spare jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs per second of the rivals on 30,000 Philly jobs in one pool, and how their cost grows."""
+"""Jobs per second of the rival policies on 30,000 Philly jobs in one pool, and growth of cost."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def main() -> None:
 def cost_of_a_step(trace: Trace, table: PoolTable, policy: str) -> float:
     """Microseconds for each event and decision after the first instant, until the last arrival.
 
-    Not for each arrival: who serves the shortest first ends many jobs while one arrives.
+    The unit is not an arrival, because shortest-first policies end many jobs per arrival.
     """
     rule = load(policy)()
     core = Core(table.pools, rule)

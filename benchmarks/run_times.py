@@ -1,4 +1,4 @@
-"""JVuPredict and survival: jobs a second of one core, predicted and learned from, and how well."""
+"""JVuPredict and survival: jobs predicted and learned per second on one core, and accuracy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RUNS = 3
 
 
 class Nothing(RunTimes):
-    """Knows and learns nothing: what telling alone takes."""
+    """A predictor that does nothing, to measure the cost of the calls alone."""
 
     def run_time(self, job: Job) -> float:
         """A second."""

@@ -1,4 +1,4 @@
-"""The whole suite at its whole length, server tests included: `make soak`, before each release.
+"""Run all tests at full length, server tests included: `make soak`, before each release.
 
 Arguments go to pytest. Only a run without any is stored in `results/soak.json`.
 """

@@ -1,4 +1,4 @@
-"""Webhooks: events a second to one receiver, how late they are, what a dead receiver costs others.
+"""Webhooks: events per second to one receiver, their delay, and the cost of a dead receiver.
 
 The daemon (`sia serve`, simulated backend), the receiver and the clients are three processes. Late
 is from the answer of a submission, which is durable then, to the arrival of its event. What
