@@ -222,7 +222,7 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
     served("cancel", "w1")
 
 
-def test_what_if_nothing_or_nobody_is_meant(served):
+def test_what_if_without_a_change_or_a_job_is_misuse(served):
     assert "No change given. Use --job" in served("whatif").stderr
     assert (
         "must be at most 30d" in served("whatif", "--quota", "vision=1", "--horizon", "100d").stderr
@@ -313,7 +313,7 @@ def test_pools_are_shown_and_changed(served):
         assert served("pool", "set", "speech", f"--{option}", value).returncode == 2, value
 
 
-def test_who_lends_nothing_is_seen_at_a_glance(served):
+def test_status_names_pools_that_lend_nothing(served):
     assert "lend nothing" not in served("status").stdout
     served("pool", "set", "speech", "--lend-budget-hours", "0")
     assert "lend nothing: speech (hours); reason: sia pool show NAME" in served("status").stdout
@@ -430,7 +430,7 @@ def test_misuse_is_2_and_nobody_there_is_3(served, tmp_path, monkeypatch):
     assert "the token is unknown" in denied.stderr
 
 
-def test_what_is_no_daemon_is_told_apart(served, monkeypatch):
+def test_another_server_than_the_daemon_is_reported_as_such(served, monkeypatch):
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

@@ -71,7 +71,7 @@ def test_whatever_is_tampered_with_is_found(texts, data):
 
 
 @given(TEXTS)
-def test_who_makes_all_of_it_anew_is_found_by_a_head_that_was_kept(texts):
+def test_a_stored_head_exposes_a_rewritten_audit_log(texts):
     rows = chain(texts)
     forged = chain([*texts[:-1], texts[-1] + "!"])
     assert found(forged).wrong == ""
@@ -148,7 +148,7 @@ async def test_each_change_stands_there_with_its_before_and_after(folder):
 
 
 @story
-async def test_attempts_that_are_denied_stand_there_too(folder):
+async def test_denied_attempts_are_recorded(folder):
     async with clients(folder) as (client, made):
         job = {"id": "hidden", "pool": "other", "gpus": 1, "duration": 1e6}
         await asked(client, "POST", "/v1/jobs", job, status=201)
@@ -172,7 +172,7 @@ async def test_attempts_that_are_denied_stand_there_too(folder):
 
 
 @story
-async def test_a_flood_of_denied_attempts_is_counted_and_not_written(folder):
+async def test_a_flood_of_denied_attempts_is_counted_instead_of_recorded(folder):
     async with clients(folder) as (client, made):
         who = made["viewer"]
         for _ in range(150):
@@ -274,7 +274,7 @@ async def test_it_goes_on_over_restarts_and_says_what_a_configuration_changed(fo
 
 
 @story
-async def test_there_are_no_secrets_in_it(folder):
+async def test_the_audit_log_contains_no_secrets(folder):
     async with door(folder, speed=1.0) as client:
         job = {"id": "a", "pool": "vision", "gpus": 1, "duration": 1e6,
                "env": {"PASSWORD": "hush-hush"}, "command": ["run", "--key=hush-hush"]}  # fmt: skip

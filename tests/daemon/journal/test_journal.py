@@ -82,7 +82,7 @@ def test_no_job_ends_twice_in_silence(kept):
     journal.close()
 
 
-def test_nobody_else_may_read_it(tmp_path):
+def test_the_journal_file_is_private_to_its_user(tmp_path):
     Journal(tmp_path / "new" / "db").close()
     assert stat.S_IMODE((tmp_path / "new" / "db").stat().st_mode) == 0o600
 
@@ -185,7 +185,7 @@ def newer(path):
         (lambda path: path.mkdir(), "see that the disk is well and the file is yours"),
     ],
 )
-def test_a_file_that_is_none_of_ours_is_refused(tmp_path, make, says):
+def test_a_file_that_is_not_a_journal_is_refused(tmp_path, make, says):
     make(tmp_path / "db")
     with pytest.raises(UserError, match="db: .*" + says):
         Journal(tmp_path / "db")
@@ -195,7 +195,7 @@ def test_a_file_that_is_none_of_ours_is_refused(tmp_path, make, says):
         db.close()
 
 
-def test_marks_letters_and_the_audit_are_kept_beside_the_steps(kept):
+def test_cursors_dead_letters_and_audit_are_stored_with_the_steps(kept):
     journal = kept.journal()
     before = journal.epoch
     journal.mark({"b": "1", "a%": "2", "a": "3", "É": "4", "A": "5"})
@@ -251,7 +251,7 @@ migrate(store)
 
 
 @pytest.mark.parametrize("at", [5, 13])
-def test_a_migration_that_is_killed_leaves_the_version_before(kept, at):
+def test_a_killed_migration_keeps_the_previous_version(kept, at):
     words, here = (*kept.words(), str(at)), ROOT
     dead = subprocess.run([sys.executable, "-c", DIES, *words], check=False, cwd=here)
     assert dead.returncode == -signal.SIGKILL
@@ -328,7 +328,7 @@ def last_of(path):
         ("DELETE FROM snapshots", "no snapshot can be read: there is none"),
     ],
 )
-def test_what_does_not_come_out_as_recorded_is_refused(kept, change, says):
+def test_recovery_refuses_a_step_with_other_decisions_than_recorded(kept, change, says):
     journal, _ = filled(kept.journal(), 4)
     journal.close()
     kept.change(change)
@@ -401,8 +401,8 @@ def test_old_records_go_once_two_snapshots_cover_them(kept, monkeypatch):
     journal.close()
 
 
-def test_what_is_old_goes_faster_than_new_comes(kept, monkeypatch):
-    """Each step has many more notices than it is one."""
+def test_old_records_are_deleted_faster_than_new_ones_arrive(kept, monkeypatch):
+    """Each step stores one record but many notices."""
     monkeypatch.setattr("daemon.journal.journal.PRUNED_AT_ONCE", 5)
     journal = kept.journal(keep_records=5.0, keep_history=8.0)
     engine = recover(journal, CLUSTER)
@@ -417,7 +417,7 @@ def test_what_is_old_goes_faster_than_new_comes(kept, monkeypatch):
     journal.close()
 
 
-def test_full_it_says_so_and_has_done_nothing(tmp_path):
+def test_a_full_disk_is_reported_and_stores_nothing(tmp_path):
     journal, dumps = filled(Journal(tmp_path / "db"), 3)
     engine = recover(journal, CLUSTER)
     pages = journal._one("PRAGMA page_count")[0]

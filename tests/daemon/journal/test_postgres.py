@@ -47,7 +47,7 @@ def rows(base):
     return int(base.ask("SELECT count(*) FROM records"))
 
 
-def test_a_daemon_that_was_deposed_writes_nothing(base):
+def test_a_former_leader_writes_nothing(base):
     old = base.journal()
     engine = recover(old, CLUSTER)
     step(old, engine, 1.0, submit("one"))
@@ -98,7 +98,7 @@ def test_nothing_is_sent_before_the_connection_before_has_ended(base, monkeypatc
         assert journal.marks("") == {}
 
 
-def test_a_step_that_was_under_way_when_the_connection_broke_is_no_step(base, between):
+def test_a_step_interrupted_by_a_broken_connection_is_not_stored(base, between):
     with closing(by_way_of(base, between)) as journal:
         engine = recover(journal, CLUSTER)
         step(journal, engine, 1.0, submit("one"))
@@ -113,7 +113,7 @@ def test_a_step_that_was_under_way_when_the_connection_broke_is_no_step(base, be
         assert [record.now for record in journal.records(0)] == [1.0, 3.0]
 
 
-def test_a_step_of_which_only_the_answer_was_lost_has_happened(base, between):
+def test_a_step_whose_confirmation_was_lost_is_stored(base, between):
     with closing(by_way_of(base, between)) as journal:
         engine = recover(journal, CLUSTER)
         step(journal, engine, 1.0, submit("one"))
@@ -136,7 +136,7 @@ def test_a_step_of_which_only_the_answer_was_lost_has_happened(base, between):
         step(journal, recover(journal, CLUSTER), 3.0, submit("three"))
 
 
-def test_a_takeover_waits_for_no_transaction_of_a_daemon_that_stands_still(base):
+def test_a_takeover_does_not_wait_for_a_transaction_of_a_paused_daemon(base):
     old = base.journal()
     engine = recover(old, CLUSTER)
     began = time.monotonic()
@@ -203,7 +203,7 @@ def test_a_service_keeps_what_it_has_while_the_database_is_not_to_be_heard_of(ba
     asyncio.run(story())
 
 
-def test_a_service_that_was_deposed_takes_nothing_and_stops(base):
+def test_a_former_leader_refuses_commands_and_stops(base):
     async def story():
         backend = FakeBackend()
         async with serving(PostgresStore(base.url, base.take()), CLUSTER, backend) as service:
@@ -259,7 +259,7 @@ def test_tables_of_others_are_left_alone(base):
     assert base.ask("SELECT count(*) FROM records") == "0"
 
 
-def test_a_newer_release_is_not_misread(base):
+def test_a_database_of_a_newer_release_is_refused(base):
     base.journal().close()
     base.change(f"UPDATE about SET version = {VERSION + 1}")
     with pytest.raises(UserError, match=f"is of version {VERSION + 1}, this release reads"):

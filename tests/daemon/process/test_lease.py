@@ -50,7 +50,7 @@ LEFT = "SELECT extract(epoch FROM until - %s::timestamptz)::float8 FROM sia.leas
 """Seconds that the database gives it from then on."""
 
 
-def test_who_has_it_keeps_it_and_gives_it_back(base):
+def test_a_holder_renews_and_releases_the_lease(base):
     other = Candidate(base.url, "http://there")
     with held(base.url) as lease:
         assert (lease.epoch, lease.holds()) == (1, True)
@@ -89,7 +89,7 @@ def test_a_holder_that_is_cut_off_believes_it_over_before_the_database_does(base
             assert (lease.trouble, lease.epoch, lease.lost) == ("", 1, False)
 
 
-def test_a_holder_that_was_deposed_hears_of_it(base):
+def test_a_former_holder_learns_that_it_lost_the_lease(base):
     told = []
     with held(base.url, lambda: told.append(1)) as lease:
         base.ask("UPDATE lease SET epoch = 7, holder = 'another'")
@@ -99,7 +99,7 @@ def test_a_holder_that_was_deposed_hears_of_it(base):
     assert base.ask("SELECT epoch, holder FROM lease") == "7|another"
 
 
-def test_a_holder_that_hangs_loses_it(base, monkeypatch):
+def test_a_holder_that_hangs_loses_the_lease(base, monkeypatch):
     """Its thread goes on, but nobody in it says that the daemon does."""
     monkeypatch.setattr("daemon.process.lease.DEAF", 1.0)
     with held(base.url) as lease:
@@ -118,7 +118,7 @@ def test_a_holder_that_never_comes_to_serve_loses_it(base, monkeypatch):
         assert "does nothing any more" in lease.trouble
 
 
-def test_one_of_many_takes_it(base):
+def test_only_one_of_many_daemons_takes_the_lease(base):
     """All that look at once, at the very moment when it is free."""
 
     async def story():

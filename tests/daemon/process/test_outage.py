@@ -63,7 +63,7 @@ def test_a_database_that_is_away_changes_no_leader_and_loses_nothing(members, po
     assert set(check(leader, client.taken)) == {before}
 
 
-def test_who_stops_in_order_hands_over_at_once(members, postgres):
+def test_a_leader_that_stops_releases_the_lease_at_once(members, postgres):
     leader, other = led_by(members)
     status, said = other.ask("/v1/jobs", within=LONG)
     assert (status, said["title"]) == (503, "stand-by")

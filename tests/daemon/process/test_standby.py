@@ -160,8 +160,8 @@ def test_who_cannot_lead_tries_it_again_with_ever_longer_rests(tmp_path, url, da
     assert rests[:8] == [0.0, REST, 2 * REST, 4 * REST, 8 * REST, 16 * REST, REST_MOST, REST_MOST]
 
 
-def test_who_is_to_stop_takes_no_turn(tmp_path, url, monkeypatch):
-    """It would restore a whole daemon, only to end it."""
+def test_a_stopping_daemon_does_not_take_the_lease(tmp_path, url, monkeypatch):
+    """Otherwise the daemon would recover its whole state only to stop."""
     asked, look = threading.Event(), Candidate.look
 
     def late(candidate, **more):

@@ -40,7 +40,7 @@ def test_a_job_that_is_over_is_not_said_to_wait():
         assert "cancel" not in over.mend
 
 
-def test_times_are_said_in_words():
+def test_times_are_printed_for_people():
     engine = Engine.new(setup([2], a=2))
     answers(engine, 100.0, SetPool("a", quota=1, until=3700.0))
     again = answers(engine, 100.0, SetPool("a", quota=2, until=5000.0))[0]

@@ -237,7 +237,7 @@ def test_a_machine_that_is_short_of_files_fails_no_job(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-def test_too_many_commands_are_sent_away(tmp_path, monkeypatch):
+def test_too_many_commands_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.service.inbox.MAX_INBOX", 3)
 
     async def story():

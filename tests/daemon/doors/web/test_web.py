@@ -467,7 +467,7 @@ async def test_who_signs_in_too_often_is_not_read(folder):
 
 
 @story
-async def test_who_lends_nothing_is_seen_at_a_glance(folder):
+async def test_pages_name_pools_that_lend_nothing(folder):
     async with door(folder) as client, browser(client) as visitor:
         for hours, seen in ((0.0, True), (None, False)):
             await asked(client, "PATCH", "/v1/pools/vision", {"lend_budget_hours": hours})
