@@ -108,7 +108,7 @@ class AgainstNaive(RuleBasedStateMachine):
         cluster = setup(NODES.values(), a=4, b=3)
         self.engine = Engine.new(replace(cluster, policy="fcfs"))
         self.naive = NaiveDaemon({"a": NaivePool(4), "b": NaivePool(3)}, NODES)
-        self.now = 100.0
+        self.now, self.drawn = 100.0, 0
 
     def step(self, inputs):
         self.naive.begin()
@@ -133,7 +133,10 @@ class AgainstNaive(RuleBasedStateMachine):
 
     @rule(seed=SEEDS)
     def something_happens(self, seed):
-        rng = Random(seed)
+        # The number of the draw makes up for few seeds: which ones Hypothesis draws depends on the
+        # constants in all modules that are loaded.
+        self.drawn += 1
+        rng = Random(f"{seed} {self.drawn}")
         self.now += rng.choice([0.0, 0.0, 1.0, 3.0, 10.0])
         made = [
             some_command(rng, self.now, self.engine.book)
@@ -214,9 +217,10 @@ def test_the_engine_does_as_the_naive_one():
         "Submitnew", "Submitsame", "Submit409", "Submit422", "Cancelnew", "Cancelsame", "Cancel409",
         "Holdnew", "Hold409", "Releasenew", "SetPoolnew", "SetPool409", "Startednew", "Endednew",
         "Ended409", "Ended404", "StartFailednew", "Lostnew", "Drainnew", "Resumenew", "placed",
-        "stopped", "passed", "kept", "later", "Holdsame", "Releasesame", "Releasenew", "warned",
+        "stopped", "passed", "later", "warned", "Holdsame",
+        "Releasesame", *budget(ci=(), soak=("kept",)),
     ):  # fmt: skip
-        assert AgainstNaive.happened[kind] > budget(ci=0, soak=5), AgainstNaive.happened
+        assert AgainstNaive.happened[kind] > budget(ci=0, soak=5), (kind, AgainstNaive.happened)
 
 
 def steps(engine, now, *inputs):
