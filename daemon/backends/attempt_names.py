@@ -17,9 +17,9 @@ KEEP = 10.0
 class AttemptNotes:
     """Names by attempt, stored as notes with a common key prefix."""
 
-    def __init__(self, house: BackendContext, prefix: str, notes: Mapping[str, str]) -> None:
+    def __init__(self, context: BackendContext, prefix: str, notes: Mapping[str, str]) -> None:
         """Read the notes that have the prefix."""
-        self._house, self._prefix = house, prefix
+        self._context, self._prefix = context, prefix
         self._names = {
             self._key(note): name for note, name in notes.items() if note.startswith(prefix)
         }
@@ -31,7 +31,7 @@ class AttemptNotes:
 
     async def note(self, names: Mapping[AttemptKey, str]) -> None:
         """Store names durably. Raises JournalError."""
-        await self._house.notes.write({self._note(key): name for key, name in names.items()})
+        await self._context.notes.write({self._note(key): name for key, name in names.items()})
         self._names.update(names)
 
     async def forget(self, runs: Container[AttemptKey]) -> None:
@@ -39,7 +39,7 @@ class AttemptNotes:
 
         Raises JournalError.
         """
-        now, jobs = asyncio.get_running_loop().time(), self._house.book().jobs
+        now, jobs = asyncio.get_running_loop().time(), self._context.book().jobs
         gone = []
         for key in self._names:
             record = jobs.get(key[0])
@@ -48,7 +48,7 @@ class AttemptNotes:
             elif now - self._over.setdefault(key, now) >= KEEP:
                 gone.append(key)
         if gone:
-            await self._house.notes.write({self._note(key): None for key in gone})
+            await self._context.notes.write({self._note(key): None for key in gone})
             for key in gone:
                 del self._names[key], self._over[key]
 

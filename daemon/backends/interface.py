@@ -85,7 +85,7 @@ class LogError(Exception):
 class LogReader(Protocol):
     """A backend whose logs are not files on this machine."""
 
-    async def read_log(self, record: JobRecord, asked: LogRequest) -> LogChunk | None:
+    async def read_log(self, record: JobRecord, request: LogRequest) -> LogChunk | None:
         """Return a piece of the output, or None if there is none. Raises LogError."""
 
 
@@ -146,7 +146,7 @@ class Backend(Protocol):
     def gpus(self) -> Nodes | None:
         """GPUs that the backend discovered, by node; None if only the configuration has them."""
 
-    async def open(self, house: BackendContext) -> None:
+    async def open(self, context: BackendContext) -> None:
         """Start to work. Raises UserError if that is not possible."""
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:

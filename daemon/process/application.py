@@ -129,7 +129,7 @@ def _door(guard: AccessMiddleware, metrics: PrometheusMetrics, pages: Pages) -> 
                 "refused request", operation=f"{request.method} {path}", status=response.status
             )
         metrics.asked(f"{request.method} {path}", response.status)
-        return await pages.dressed(request, response)
+        return await pages.finish(request, response)
 
     return door
 

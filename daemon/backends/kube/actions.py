@@ -69,7 +69,7 @@ class KubeActions:
         self,
         config: KubeConfig,
         kube: Kube,
-        house: BackendContext,
+        context: BackendContext,
         name: str,
         marks: AttemptNotes,
         *,
@@ -80,7 +80,7 @@ class KubeActions:
         done: Callable[[KubeAttempt, Observation], None],
     ) -> None:
         """`known` looks up Jobs; `seen` receives new states of Jobs, `done` ends of attempts."""
-        self._config, self._kube, self._house, self._name = config, kube, house, name
+        self._config, self._kube, self._context, self._name = config, kube, context, name
         self._marks, self._nodes, self._left, self._known = marks, nodes, left, known
         self._seen, self._done = seen, done
         self.unwanted: dict[Ref, bool] = {}
@@ -95,7 +95,7 @@ class KubeActions:
                 self._done(run, Ended(*run.key, why=NEVER))
         fresh = [run for run in there if run.ref is None and not run.ending]
         for some in parts(fresh, AT_ONCE):
-            if not self._house.fence.holds() or self.error[0]:
+            if not self._context.fence.holds() or self.error[0]:
                 return
             await self._make_all(some)
         ready = [run for run in there if run.ref and not run.released and not run.ending]
@@ -107,7 +107,7 @@ class KubeActions:
     async def _each(self, all_of: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
         """Run an action for each item, for as long as this daemon is the leader."""
         for some in parts(all_of, AT_ONCE):
-            if not self._house.fence.holds() or self.error[0]:
+            if not self._context.fence.holds() or self.error[0]:
                 return
             await together(self.tried(act(each)) for each in some)
 

@@ -64,16 +64,16 @@ class KubeAdopter:
     """Adopts Jobs, and follows those that are pending."""
 
     def __init__(
-        self, config: KubeConfig, kube: Kube, house: BackendContext, nodes: KubeNodeWatch,
+        self, config: KubeConfig, kube: Kube, context: BackendContext, nodes: KubeNodeWatch,
         left: ReleasedJobs,
         known: Callable[[Ref], KubeJob | None], seen: Callable[[KubeJob], None],
     ) -> None:  # fmt: skip
         """Create the adopter; known Jobs are found by their origin at the first look."""
-        self._config, self._kube, self._house = config, kube, house
+        self._config, self._kube, self._context = config, kube, context
         self._nodes, self._left, self._known, self._seen = nodes, left, known, seen
         self._jobs: dict[JobName, tuple[Ref, str]] | None = None  # Job -> reference, job id
         self._refused: dict[JobName, float] = {}  # time of the next try
-        self._strange: dict[JobName, str] = {}  # ignored Jobs, and why
+        self._ignored: dict[JobName, str] = {}  # ignored Jobs, and why
         self._longer: dict[JobName, float] = {}  # time limits that were raised too late
         self._unseen: set[JobName] = set()  # possibly new Jobs
         self._changed: set[JobName] = set()  # possibly changed Jobs
@@ -88,14 +88,14 @@ class KubeAdopter:
         """Adopt new Jobs and follow pending ones. O(news), periodically O(pending)."""
         now = asyncio.get_running_loop().time()
         if self._jobs is None:
-            records = self._house.book().jobs.values()
+            records = self._context.book().jobs.values()
             there = [(Ref.of(r.spec.origin), r.spec.id) for r in records if r.spec.origin]
             self._jobs = {ref[:2]: (ref, job_id) for ref, job_id in there}
         seen = set(_places(mirrors, news))
         lists = {space for space, name in news if not name}
         self._unseen |= seen
         self._changed |= seen | {place for place in self._jobs if place[0] in lists}
-        if self._config.adopt and self._house.fence.holds():
+        if self._config.adopt and self._context.fence.holds():
             await self._take_over(mirrors, now)
         if now >= self._due:
             self._due = now + self._config.poll
@@ -119,7 +119,7 @@ class KubeAdopter:
         job, known = mirrors[place[0]].objects.get(place[1]), self._jobs.get(place)
         if job is None:
             self._refused.pop(place, None)
-            self._strange.pop(place, None)
+            self._ignored.pop(place, None)
             return None
         if now < self._refused.get(place, 0.0) or (known and known[0].uid == job.metadata.uid):
             return None
@@ -128,7 +128,7 @@ class KubeAdopter:
     async def _submit(self, wanted: Sequence[tuple[JobName, JobSpec]], now: float) -> None:
         assert self._jobs is not None, "loaded by look"
         asked = [Submit(spec, actor=ACTOR) for _, spec in wanted]
-        answers = await self._house.ask(asked)
+        answers = await self._context.ask(asked)
         for (place, spec), answer in zip(wanted, answers, strict=True):
             if not isinstance(answer, Refused):
                 self._refused.pop(place, None)
@@ -150,12 +150,12 @@ class KubeAdopter:
         if over or not meant or not job.suspended or meta.note(ORDER):
             return None
         pool = self._pool_of(job)
-        why = self._strangeness(job, pool)
+        why = self._unsupported_reason(job, pool)
         if why:
-            self._tell_strange(place, why)
+            self._log_ignored(place, why)
             return None
-        assert pool is not None, "checked by _strangeness"
-        self._strange.pop(place, None)
+        assert pool is not None, "checked by _unsupported_reason"
+        self._ignored.pop(place, None)
         limit = job.spec.active_deadline_seconds
         return JobSpec(
             id_of(job), pool, gpus_of(job, self._config.gpu),
@@ -167,14 +167,14 @@ class KubeAdopter:
 
     def _pool_of(self, job: KubeJob) -> str | None:
         """Return the pool of a Job by namespace or label, or None."""
-        pools, label = self._house.book().pools, job.metadata.label(POOL)
+        pools, label = self._context.book().pools, job.metadata.label(POOL)
         if self._config.namespace:
             return label if label in pools else None
         space = job.metadata.namespace
         own = next((name for name in pools if self._config.namespace_of(name) == space), None)
         return own if label in ("", own) else None
 
-    def _strangeness(self, job: KubeJob, pool: str | None) -> str:
+    def _unsupported_reason(self, job: KubeJob, pool: str | None) -> str:
         """Return why a Job with the pool label is ignored, with the fix; "" if it is adopted."""
         spec, label = job.spec.template.spec, plain(job.metadata.label(POOL), 63)
         if pool is None:
@@ -194,9 +194,9 @@ class KubeAdopter:
             "pools nodes of one kind with backend.nodes"
         )
 
-    def _tell_strange(self, place: JobName, why: str) -> None:
-        if self._strange.get(place) != why:
-            self._strange[place] = why
+    def _log_ignored(self, place: JobName, why: str) -> None:
+        if self._ignored.get(place) != why:
+            self._ignored[place] = why
             what, _, mend = why.rpartition("; ")
             log().warning(
                 "suspended Job ignored", job="/".join(place), why=what,
@@ -217,7 +217,7 @@ class KubeAdopter:
     ) -> None:
         """Follow users' actions on pending Jobs, and jobs that ended in the daemon. O(changed)."""
         assert self._jobs is not None, "loaded by look"
-        book, wanted, looked = self._house.book(), list[Command](), set[JobName]()
+        book, wanted, looked = self._context.book(), list[Command](), set[JobName]()
         for place, (ref, job_id) in [e for e in self._jobs.items() if e[1][1] not in book.jobs]:
             if place[0] in mirrors and mirrors[place[0]].synced:
                 await self._let_go(place, job_id, self._known(ref))
@@ -237,16 +237,16 @@ class KubeAdopter:
                     looked.add(place)
                     wanted += asked
         if wanted:
-            await self._house.ask(wanted)
+            await self._context.ask(wanted)
         self._changed -= looked
 
     async def _let_go(self, place: JobName, job_id: str, job: KubeJob | None) -> None:
         """Mark a suspended Job whose job ended in the daemon, so that it is not adopted again."""
         assert self._jobs is not None, "loaded by look"
         waits = job is not None and job.suspended and job.verdict is None
-        ended = self._house.book().ended.get(job_id)
+        ended = self._context.book().ended.get(job_id)
         told = job is None or not waits or ended is None or bool(job.metadata.note(OVER))
-        if not told and job is not None and self._house.fence.holds():
+        if not told and job is not None and self._context.fence.holds():
             told = await self._suspend(job, "ended by sia")
         if told:
             await self._left.forget(self._jobs.pop(place)[0])
@@ -269,7 +269,7 @@ class KubeAdopter:
             return [] if record.phase is JobPhase.HELD else [Hold(record.spec.id, actor=ACTOR)]
         elif not self._config.kueue:
             log().warning("pending Job was started by someone else", job=record.spec.id)
-            if not self._house.fence.holds() or not await self._suspend(job):
+            if not self._context.fence.holds() or not await self._suspend(job):
                 return None
         priority = priority_of(job)
         if priority is not None and priority != record.priority:
@@ -316,7 +316,7 @@ class KubeAdopter:
         limit = float(min(deadline + GRACE, MAX_TIME_LIMIT))
         if not record.placed or known is None or limit < known:
             if limit != known:
-                self._house.sink(Limited(record.spec.id, limit, believed=True, shortens=True))
+                self._context.sink(Limited(record.spec.id, limit, believed=True, shortens=True))
         elif limit > known and self._longer.get(place) != limit:
             self._longer[place] = limit
             log().warning(

@@ -63,7 +63,7 @@ class KubeAttempt:
         ref: Its Job; None until the reference is durable.
         fresh: Whether no earlier daemon can have created the Job.
         released: Whether the Job was released.
-        told: Whether `Started` was reported.
+        reported: Whether `Started` was reported.
         seen: Whether the Job was seen by this daemon.
         ending: Whether the Job is to be ended.
         ended: Whether the end was requested from Kubernetes.
@@ -75,7 +75,7 @@ class KubeAttempt:
 
     def __init__(self, order: StartEffect, *, fresh: bool, started: bool = False) -> None:
         """Create an attempt to start, unless it was started."""
-        self.order, self.fresh, self.told = order, fresh, started
+        self.order, self.fresh, self.reported = order, fresh, started
         self.ref = Ref.of(order.spec.origin) if order.spec.origin else None
         self.released = started
         self.seen = self.ending = self.ended = self.grown = self.unsure = False
@@ -186,13 +186,13 @@ class CompletionCheck:
 
     async def _strand(self, run: KubeAttempt, now: float) -> None:
         """Requeue an attempt whose node is lost together with all its pods."""
-        lost = self._nodes.lost(run.order.nodes, begun=run.told)
+        lost = self._nodes.lost(run.order.nodes, begun=run.reported)
         if not lost or not run.released or run.ref is None:
             return
         if any(pod.holds for pod in await pods_of(self._kube, run.ref.namespace, run.ref.uid)):
             run.due = now + self._config.poll
             return
-        ran = run.told and not run.adopted  # for adopted Jobs the owner decides about a rerun
+        ran = run.reported and not run.adopted  # for adopted Jobs the owner decides about a rerun
         run.end(Lost(*run.key, lost) if ran else Requeued(*run.key, lost))
 
     async def _asked(self, ref: Ref) -> KubeJob | None:

@@ -99,10 +99,10 @@ class KubeBackend:
         self._by_ref: dict[tuple[str, str], AttemptKey] = {}
         self._strays: dict[AttemptKey, Ref] = {}
         self._news: set[tuple[str, str]] = set()
-        self._poke = asyncio.Event()
+        self._wake = asyncio.Event()
         self._jobs: dict[str, WatchCache[KubeJob]] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._house: BackendContext
+        self._context: BackendContext
         self.fence: Fence | None = None
 
     @property
@@ -115,37 +115,37 @@ class KubeBackend:
         """Nodes of each pool, if pools are limited to nodes."""
         return self._found.areas
 
-    async def open(self, house: BackendContext) -> None:
+    async def open(self, context: BackendContext) -> None:
         """Load the stored state; does not wait for Kubernetes."""
-        marks = await house.notes.read("kube/")
+        marks = await context.notes.read("kube/")
         name = marks.get(NAME)
         if name is None:
             name = secrets.token_hex(4)
-            await house.notes.write({NAME: name})
+            await context.notes.write({NAME: name})
         self._name = name
         self._lease: KubeFence | None = None
-        if isinstance(house.fence, SoleLeader):  # no lease in PostgreSQL: use one in Kubernetes
+        if isinstance(context.fence, SoleLeader):  # no lease in PostgreSQL: use one in Kubernetes
             own = Kube(self._config, tries=1, timeout=TIMEOUT)
-            self._lease = KubeFence(self._config, own, house.fence, name)
-            house = house._replace(fence=self._lease)
-        self._kube.fence = self.fence = house.fence
-        self._house = house
+            self._lease = KubeFence(self._config, own, context.fence, name)
+            context = context._replace(fence=self._lease)
+        self._kube.fence = self.fence = context.fence
+        self._context = context
         if self._found.away[0]:
-            house.parts.say("backend", *self._found.away)
+            context.parts.say("backend", *self._found.away)
         self._steering = (
-            QueueLimits(self._config, self._kube, house) if self._config.kueue else None
+            QueueLimits(self._config, self._kube, context) if self._config.kueue else None
         )
-        self._marks = AttemptNotes(house, RUNS, marks)
-        self._nodes = KubeNodeWatch(self._config, house, self._found)
+        self._marks = AttemptNotes(context, RUNS, marks)
+        self._nodes = KubeNodeWatch(self._config, context, self._found)
         self._logs = Logs(self._config, name)
-        self._left = await ReleasedJobs.of(house.notes, name, marks)
+        self._left = await ReleasedJobs.of(context.notes, name, marks)
         self._ends = CompletionCheck(self._config, self._kube, self._nodes, self._seen, self._done)
         self._acts = KubeActions(
-            self._config, self._kube, house, name, self._marks,
+            self._config, self._kube, context, name, self._marks,
             nodes=self._nodes, left=self._left, known=self._job, seen=self._seen, done=self._done,
         )  # fmt: skip
         self._adopter = KubeAdopter(
-            self._config, self._kube, house, self._nodes, self._left, self._job, self._seen
+            self._config, self._kube, context, self._nodes, self._left, self._job, self._seen
         )
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
@@ -157,12 +157,12 @@ class KubeBackend:
                 run.ref = Ref.of(mark)
             self._add(run)
         for node, why in self._found.out.items():
-            self._house.sink(NodeDown(node, why))
+            self._context.sink(NodeDown(node, why))
         self._begin()
         return []
 
     def _begin(self) -> None:
-        spaces = {self._config.namespace_of(pool) for pool in self._house.book().pools}
+        spaces = {self._config.namespace_of(pool) for pool in self._context.book().pools}
         for space in sorted(spaces):
             news = partial(self._hear, space)
             self._jobs[space] = WatchCache(self._kube, jobs_path(space), KubeJob, news)
@@ -174,9 +174,9 @@ class KubeBackend:
             mirrors.append(self._nodes.mirror)
         self._tasks = [asyncio.create_task(mirror.run()) for mirror in mirrors]
         if self._lease is not None:
-            self._tasks.append(asyncio.create_task(self._lease.run(self._poke.set)))
+            self._tasks.append(asyncio.create_task(self._lease.run(self._wake.set)))
         if self._steering is not None:
-            self._tasks.append(asyncio.create_task(self._steering.run(self._poke)))
+            self._tasks.append(asyncio.create_task(self._steering.run(self._wake)))
         self._tasks.append(asyncio.create_task(self._follow()))
 
     def _add(self, run: KubeAttempt) -> None:
@@ -188,7 +188,7 @@ class KubeBackend:
         """Queue an attempt to be created or released in the next turn."""
         if (order.job, order.attempt) not in self._runs:
             self._add(KubeAttempt(order, fresh=True))
-            self._poke.set()
+            self._wake.set()
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
         """Queue an end for the next turn; pods are warned by their own grace period."""
@@ -198,7 +198,7 @@ class KubeBackend:
         elif kind == "end" and (job, attempt) in self._strays:
             ref = self._strays[job, attempt]
             self._acts.unwanted[ref] = self._is_made(ref)
-        self._poke.set()
+        self._wake.set()
 
     async def close(self) -> None:
         """Stop all tasks; jobs continue."""
@@ -214,17 +214,17 @@ class KubeBackend:
         """Return None: pod output stays in Kubernetes."""
         return None
 
-    async def read_log(self, record: JobRecord, asked: LogRequest) -> LogChunk | None:
+    async def read_log(self, record: JobRecord, request: LogRequest) -> LogChunk | None:
         """Read the output of an attempt's pod."""
-        return await self._logs.read(record, asked)
+        return await self._logs.read(record, request)
 
     def _hear(self, space: str, name: str) -> None:
         self._news.add((space, name))
-        self._poke.set()
+        self._wake.set()
 
     def _hear_of_nodes(self) -> None:
         self._nodes.news = True
-        self._poke.set()
+        self._wake.set()
 
     def _job(self, ref: Ref) -> KubeJob | None:
         """Return the cached Job of a reference; None if missing or replaced."""
@@ -243,7 +243,7 @@ class KubeBackend:
             self._by_ref.pop(run.ref[:2], None)
             if not run.adopted and isinstance(last, Requeued):
                 self._acts.unwanted[run.ref] = True
-        self._house.sink(last)
+        self._context.sink(last)
 
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
@@ -254,13 +254,13 @@ class KubeBackend:
             except (JournalError, UnavailableError):
                 await asyncio.sleep(wait)  # the journal reports its own health
             except Exception as error:  # noqa: BLE001  a defect must not stop starts and ends
-                self._house.parts.say("backend", f"checking Kubernetes failed: {error!r}", BUG)
+                self._context.parts.say("backend", f"checking Kubernetes failed: {error!r}", BUG)
                 log().exception("checking Kubernetes failed")
                 await asyncio.sleep(wait)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait):
-                    await self._poke.wait()
-            self._poke.clear()
+                    await self._wake.wait()
+            self._wake.clear()
 
     async def _turn(self, now: float) -> float:
         """Execute due actions, then check changes; return the seconds until the next turn."""
@@ -332,10 +332,10 @@ class KubeBackend:
             return
         self._acts.look(run, job)
         if run.ending:
-            self._poke.set()
-        elif run.released and job.begun and not run.told:
-            run.told = True
-            self._house.sink(Started(*run.key))
+            self._wake.set()
+        elif run.released and job.begun and not run.reported:
+            run.reported = True
+            self._context.sink(Started(*run.key))
         run.grown = gpus_of(job, self._config.gpu) > run.order.spec.gpus
 
     def _sweep(self, job: KubeJob) -> None:
@@ -356,10 +356,10 @@ class KubeBackend:
             return
         if job.suspended and made:
             self._acts.unwanted[ref] = True
-            self._poke.set()
+            self._wake.set()
         elif not job.suspended and self._strays.get(key) != ref:
             self._strays[key] = ref
-            self._house.sink(Stray(*key))
+            self._context.sink(Stray(*key))
 
     def _is_made(self, ref: Ref) -> bool:
         """Return whether the daemon created a Job, and so may delete it."""
@@ -373,12 +373,12 @@ class KubeBackend:
             said.append(self._nodes.mirror.trouble)
         if self._lease is not None:
             said.append(self._lease.trouble)
-        self._house.parts.say("backend", *next((each for each in said if each[0]), ("", "")))
+        self._context.parts.say("backend", *next((each for each in said if each[0]), ("", "")))
         if self._steering is not None:
-            self._house.parts.say(KUEUE, *self._steering.trouble)
-        self._house.parts.say(RIGHTS, *self._acts.forbidden)
-        self._house.parts.say(MORE, *self._nodes.unused)
-        self._house.parts.say(AFTER, *self._left.trouble)
+            self._context.parts.say(KUEUE, *self._steering.trouble)
+        self._context.parts.say(RIGHTS, *self._acts.forbidden)
+        self._context.parts.say(MORE, *self._nodes.unused)
+        self._context.parts.say(AFTER, *self._left.trouble)
         unread = [
             f"{at}/{plain(name, 63)}" for at, mirror in self._jobs.items() for name in mirror.unread
         ]
@@ -386,6 +386,6 @@ class KubeBackend:
             some = ", ".join(sorted(unread)[:8])
             why = f"{len(unread)} Jobs cannot be parsed: {some}"
             mend = "they are ignored; report this with the version of Kubernetes"
-            self._house.parts.say(UNREAD, why, mend)
+            self._context.parts.say(UNREAD, why, mend)
         else:
-            self._house.parts.say(UNREAD)
+            self._context.parts.say(UNREAD)

@@ -166,9 +166,9 @@ class QueueLimits:
         trouble: Reason and fix if a queue cannot be updated; else empty.
     """
 
-    def __init__(self, config: KubeConfig, kube: Kube, house: BackendContext) -> None:
+    def __init__(self, config: KubeConfig, kube: Kube, context: BackendContext) -> None:
         """Create the updater; `run` starts it."""
-        self._config, self._kube, self._house = config, kube, house
+        self._config, self._kube, self._context = config, kube, context
         self._said: dict[str, tuple[int, int | None, float]] = {}
         self.trouble = "", ""
 
@@ -189,7 +189,7 @@ class QueueLimits:
 
     async def _steer(self) -> None:
         now = asyncio.get_running_loop().time()
-        wanted = {name: limits_of(pool) for name, pool in self._house.counts().items()}
+        wanted = {name: limits_of(pool) for name, pool in self._context.counts().items()}
         due = {}
         for pool, limits in wanted.items():
             *said, when = self._said.get(pool, (None, None, float("-inf")))
@@ -199,7 +199,7 @@ class QueueLimits:
             return
         path = f"{GROUP}/{await version_of(self._kube)}/clusterqueues"
         for pool, limits in due.items():
-            if not self._house.fence.holds():
+            if not self._context.fence.holds():
                 return
             if await self._say(path, pool, *limits):
                 self._said[pool] = (*limits, now)
@@ -209,7 +209,7 @@ class QueueLimits:
         name = self._config.cluster_queue_of(pool)
         try:
             queue = await self._kube.get(f"{path}/{name}", ClusterQueue)
-            why = self._strange(queue, pool)
+            why = self._ignored(queue, pool)
             if why[0]:
                 self.trouble = why
                 return False
@@ -221,7 +221,7 @@ class QueueLimits:
             return False
         return True
 
-    def _strange(self, queue: ClusterQueue, pool: str) -> tuple[str, str]:
+    def _ignored(self, queue: ClusterQueue, pool: str) -> tuple[str, str]:
         name = queue.metadata.name
         if not (queue.spec.cohort or queue.spec.cohort_name):
             return f"ClusterQueue {name} is in no cohort", COHORT
@@ -230,7 +230,7 @@ class QueueLimits:
         if odd:
             return f"ClusterQueue {name} has the nominalQuota {plain(odd[0], 40)!r}", WHOLE
         nominal = sum(quantity(each) or 0 for each in own)
-        known = self._house.book().pools.get(pool)
+        known = self._context.book().pools.get(pool)
         if known is not None and known.quota != nominal:
             mend = (
                 f"set its nominalQuota of {self._config.gpu} and the pool's quota to the same value"

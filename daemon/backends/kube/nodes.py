@@ -30,9 +30,9 @@ class KubeNodeWatch:
         unused: Nodes added since the start, and the fix; else empty.
     """
 
-    def __init__(self, config: KubeConfig, house: BackendContext, found: KubeInventory) -> None:
+    def __init__(self, config: KubeConfig, context: BackendContext, found: KubeInventory) -> None:
         """Watch the nodes of the inventory."""
-        self._config, self._house = config, house
+        self._config, self._context = config, context
         self._gpus = {name: len(gpus) for name, gpus in found.gpus}
         self._areas = found.areas
         self.mirror: WatchCache[KubeNode] | None = None
@@ -60,7 +60,7 @@ class KubeNodeWatch:
         """Return whether a node selector matches all nodes that the pool's jobs may use."""
         if self.mirror is None:
             return True
-        pools = self._house.book().pools
+        pools = self._context.book().pools
         own = pools[pool]
         with_it = [p.name for p in pools.values() if p.share and own.share and p.group == own.group]
         names = {node for p in {pool, *with_it} for node in self._areas.get(p, self._gpus)}
@@ -90,16 +90,16 @@ class KubeNodeWatch:
         if self.mirror is None or not self.mirror.synced or not self.news:
             return
         self.news = False
-        records = self._house.book().nodes
+        records = self._context.book().nodes
         for name in self._gpus:
             why, known = self._against(name), records.get(name)
             before = "" if known is None else known.reasons.get(BACKEND, "")
             if known is not None and why != before:
-                self._house.sink(NodeDown(name, why) if why else NodeUp(name))
+                self._context.sink(NodeDown(name, why) if why else NodeUp(name))
         for run in runs:
             if run.ref is None or run.due is not None:
                 continue
-            if self.lost(run.order.nodes, begun=run.told):
+            if self.lost(run.order.nodes, begun=run.reported):
                 run.due = 0.0
         self._tell_of_others()
 
@@ -129,5 +129,5 @@ class KubeNodeWatch:
     def _is_pools(self, node: KubeNode) -> bool:
         """Return whether a node belongs to a pool, as in the inventory."""
         labels = (node.metadata.labels or {}).items()
-        wanted = (self._config.nodes.get(pool, {}) for pool in self._house.book().pools)
+        wanted = (self._config.nodes.get(pool, {}) for pool in self._context.book().pools)
         return any(each.items() <= labels for each in wanted)

@@ -81,13 +81,13 @@ class Read(NamedTuple):
     until: float
     """Loop time until which the read counts as current."""
 
-    def piece(self, asked: LogRequest, now: float) -> LogChunk | None:
+    def piece(self, request: LogRequest, now: float) -> LogChunk | None:
         """Return the requested piece if it is in this read."""
-        begin = asked.after - self.after
+        begin = request.after - self.after
         known = self.whole and now < self.until
-        if begin < 0 or begin + (0 if known else asked.most) > len(self.data):
+        if begin < 0 or begin + (0 if known else request.most) > len(self.data):
             return None
-        return LogChunk(asked.after, self.data[begin : begin + asked.most])
+        return LogChunk(request.after, self.data[begin : begin + request.most])
 
 
 class LogTail:
@@ -125,46 +125,46 @@ class Logs:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._kube.close()
 
-    async def read(self, record: JobRecord, asked: LogRequest) -> LogChunk | None:
+    async def read(self, record: JobRecord, request: LogRequest) -> LogChunk | None:
         """Return a piece, or None if there is no output. Raises LogError if unavailable."""
-        if asked.stream != "stdout":
+        if request.stream != "stdout":
             raise LogError("Kubernetes stores stdout and stderr together", "use stdout")
-        if asked.after > MOST:
+        if request.after > MOST:
             raise LogError(f"the log exceeds {MOST >> 20} MiB", "use kubectl logs")
-        over = asked.attempt != record.attempt or record.phase not in ON_GPUS
-        key = (record.spec.id, asked.attempt, over)
-        if asked.tail is not None:
-            data = await self._end(key, record, asked)
-            return None if data is None else LogChunk(None, data[-asked.tail :])
-        found = self._known(key, asked)
+        over = request.attempt != record.attempt or record.phase not in ON_GPUS
+        key = (record.spec.id, request.attempt, over)
+        if request.tail is not None:
+            data = await self._end(key, record, request)
+            return None if data is None else LogChunk(None, data[-request.tail :])
+        found = self._known(key, request)
         if found is None:
             async with self._look(key):
-                found = self._known(key, asked) or await self._piece(key, record, asked)
+                found = self._known(key, request) or await self._piece(key, record, request)
         return found
 
-    def _known(self, key: LogKey, asked: LogRequest) -> LogChunk | None:
+    def _known(self, key: LogKey, request: LogRequest) -> LogChunk | None:
         """Return a piece from the cache."""
         read = self._reads.get(key)
-        return None if read is None else read.piece(asked, asyncio.get_running_loop().time())
+        return None if read is None else read.piece(request, asyncio.get_running_loop().time())
 
-    async def _piece(self, key: LogKey, record: JobRecord, asked: LogRequest) -> LogChunk | None:
-        most = min(asked.after + max(asked.after, AHEAD), MOST + asked.most)
-        said = await self._text(record, asked.attempt, {"limitBytes": str(most)})
+    async def _piece(self, key: LogKey, record: JobRecord, request: LogRequest) -> LogChunk | None:
+        most = min(request.after + max(request.after, AHEAD), MOST + request.most)
+        said = await self._text(record, request.attempt, {"limitBytes": str(most)})
         if said is None:
             return None
-        after = asked.after if asked.after <= len(said) else 0  # the log was rotated
+        after = request.after if request.after <= len(said) else 0  # the log was rotated
         until = asyncio.get_running_loop().time() + len(said) / READ
         self._reads[key] = Read(after, said[after:], len(said) < most, until)
         _bound(self._reads, key, KEPT)
-        return LogChunk(after, said[after : after + asked.most])
+        return LogChunk(after, said[after : after + request.most])
 
-    async def _end(self, key: LogKey, record: JobRecord, asked: LogRequest) -> bytes | None:
+    async def _end(self, key: LogKey, record: JobRecord, request: LogRequest) -> bytes | None:
         """Return the end of a log; concurrent requests share one read."""
-        lines = max(LINES, (asked.tail or 0) // LINE)
+        lines = max(LINES, (request.tail or 0) // LINE)
         end = self._ends.get((key, lines))
         if end is None or not end.told(asyncio.get_running_loop().time()):
             end = self._ends[key, lines] = LogTail()
-            end.task = asyncio.create_task(self._last(end, key, record, asked, lines))
+            end.task = asyncio.create_task(self._last(end, key, record, request, lines))
             end.task.add_done_callback(lambda task: task.cancelled() or task.exception())
         gone = _bound(self._ends, (key, lines), ENDS)
         if gone is not None:
@@ -178,7 +178,7 @@ class Logs:
         return end.task.result()
 
     async def _last(
-        self, end: LogTail, key: LogKey, record: JobRecord, asked: LogRequest, lines: int
+        self, end: LogTail, key: LogKey, record: JobRecord, request: LogRequest, lines: int
     ) -> bytes | None:
         """Read the last lines; retry with fewer if they exceed the limit, which keeps the first."""
         async with self._look(key):
@@ -187,9 +187,9 @@ class Logs:
             try:
                 while True:
                     query = {"tailLines": str(lines), "limitBytes": str(MOST)}
-                    said = await self._text(record, asked.attempt, query)
+                    said = await self._text(record, request.attempt, query)
                     if said is None or len(said) < MOST or lines == 1:
-                        return None if said is None else said[-asked.most :]
+                        return None if said is None else said[-request.most :]
                     lines = max(1, lines // 10)
             finally:
                 end.until = now() + min(REST * (now() - began), LONGEST)

@@ -48,11 +48,11 @@ class _Run:
     def __init__(self, attempt: AttemptFiles) -> None:
         self.attempt = attempt
         self.ready = False  # the supervisor has been started
-        self.told = False  # `Started` has been reported
+        self.reported = False  # `Started` has been reported
         self.asked: StopKind | None = None
         self.pidfd: int | None = None  # of the supervisor: readable when it ends
         self.news: int | None = None  # pipe: readable when the supervisor has started the job
-        self.burial: asyncio.Task[None] | None = None
+        self.cleanup: asyncio.Task[None] | None = None
 
     @property
     def key(self) -> tuple[str, int]:
@@ -116,9 +116,9 @@ class LocalBackend:
         """One node, with GPU indices as the driver numbers them."""
         return ((self._node, self._gpus),)
 
-    async def open(self, house: BackendContext) -> None:
+    async def open(self, context: BackendContext) -> None:
         """Lock the folder. Raises UserError if it is not usable or another daemon has it."""
-        self._sink = house.sink
+        self._sink = context.sink
         try:
             self._take_folder()
         except BlockingIOError:
@@ -132,7 +132,7 @@ class LocalBackend:
                 f"{self._root}: not usable ({error.strerror}); set another folder under [backend]"
             ) from None
         try:
-            await settle(house, self._root)
+            await settle(context, self._root)
         except UserError:
             await self.close()
             raise
@@ -182,8 +182,8 @@ class LocalBackend:
         """Unlock the folder; all jobs continue to run."""
         for run in self._runs.values():
             run.close()
-            if run.burial is not None:
-                run.burial.cancel()
+            if run.cleanup is not None:
+                run.cleanup.cancel()
         self._runs.clear()
         if self._looker is not None:
             self._looker.cancel()
@@ -222,7 +222,7 @@ class LocalBackend:
         while True:
             await asyncio.sleep(LOOK_AGAIN)
             for run in list(self._runs.values()):
-                if run.ready and run.pidfd is None and run.burial is None:
+                if run.ready and run.pidfd is None and run.cleanup is None:
                     with suppress(OSError):  # the next check may succeed
                         self._look(run)
 
@@ -231,7 +231,7 @@ class LocalBackend:
         if not attempt.begun:
             return False
         run = _Run(attempt)
-        run.told, run.ready = seen, True
+        run.reported, run.ready = seen, True
         run = self._runs.setdefault(run.key, run)
         if attempt.end is None and self._rebooted(attempt):
             self._done(run, Lost(*run.key, REBOOTED))
@@ -257,13 +257,13 @@ class LocalBackend:
             return
         loop = asyncio.get_running_loop()
         run.ready, run.news = True, news
-        loop.add_reader(news, self._heard, run)
+        loop.add_reader(news, self._on_news, run)
         with suppress(OSError):  # out of file descriptors: `_look_again` retries
             run.pidfd = os.pidfd_open(pid)
             loop.add_reader(run.pidfd, self._supervisor_gone, run)
         self._ask(run)
 
-    def _heard(self, run: _Run) -> None:
+    def _on_news(self, run: _Run) -> None:
         run.close_news()
         self._look(run)
 
@@ -276,15 +276,15 @@ class LocalBackend:
         attempt = run.attempt
         supervised = attempt.supervised  # read first: once False, the end has been written
         started, end = attempt.started, attempt.end
-        if started and not run.told and "failed" not in (end or {}):
-            run.told = True
+        if started and not run.reported and "failed" not in (end or {}):
+            run.reported = True
             self._sink(Started(*run.key))
         if supervised:
             self._follow(run, started)
         elif end is not None:
             self._done(run, ended(attempt, end))
         elif started:
-            run.burial = asyncio.get_running_loop().create_task(self._bury(run))
+            run.cleanup = asyncio.get_running_loop().create_task(self._kill_orphans(run))
         elif not attempt.folder.exists():
             self._done(run, Lost(*run.key, DELETED))
         elif attempt.give_up():
@@ -307,7 +307,7 @@ class LocalBackend:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(run.pidfd, SIGNALS[run.asked])
 
-    async def _bury(self, run: _Run) -> None:
+    async def _kill_orphans(self, run: _Run) -> None:
         """Kill the processes of a dead supervisor, whose end nobody would observe."""
         while remains := await asyncio.to_thread(run.attempt.remains):
             for process in remains:

@@ -18,7 +18,7 @@ KEY = "local.home"
 """Key of the note with machine and folder."""
 
 
-async def settle(house: BackendContext, folder: Path) -> None:
+async def settle(context: BackendContext, folder: Path) -> None:
     """Record that jobs run here from now on.
 
     Raises UserError if jobs run on another machine or folder by the database: this daemon would
@@ -26,22 +26,22 @@ async def settle(house: BackendContext, folder: Path) -> None:
     """
     here = json.encode([_machine(), platform.node(), str(folder)]).decode()
     try:
-        there = (await house.notes.read(KEY)).get(KEY)
+        there = (await context.notes.read(KEY)).get(KEY)
         if there == here:
             return
-        if there is not None and _any_runs(house):
+        if there is not None and _any_runs(context):
             _, name, where = json.decode(there)
             raise UserError(
                 f"jobs of this database run on {name}, in {where}; start the daemon there with "
                 "that folder, or use another database"
             )
-        await house.notes.write({KEY: here})
+        await context.notes.write({KEY: here})
     except JournalError as error:
         raise UserError(str(error)) from error
 
 
-def _any_runs(house: BackendContext) -> bool:
-    return any(job.placed and job.phase in ON_GPUS for job in house.book().jobs.values())
+def _any_runs(context: BackendContext) -> bool:
+    return any(job.placed and job.phase in ON_GPUS for job in context.book().jobs.values())
 
 
 def _machine() -> str:

@@ -183,11 +183,11 @@ class Supervisor:
         while self._reap():
             if self._status is not None:
                 self._finish()  # end what the job left running
-            self._hear()
+            self._wait()
         if self._status is not None:
             code = os.waitstatus_to_exitcode(self._status)
             self._end |= {"code": code} if code >= 0 else {"signal": -code}
-        self._say_end()
+        self._write_end()
 
     def _launch(self) -> bytes:
         """Fork the job; let it run once the start is recorded. Return a failed step and errno."""
@@ -277,13 +277,13 @@ class Supervisor:
         except ChildProcessError:
             return False
 
-    def _hear(self) -> None:
+    def _wait(self) -> None:
         """Wait for the end of a child, a signal from the daemon, or the time to kill."""
         if self._kill_at is None:
             number = signal.sigwait(HEARD)
         else:
-            heard = signal.sigtimedwait(HEARD, _left(self._kill_at) or AGAIN)
-            number = heard.si_signo if heard else 0
+            received = signal.sigtimedwait(HEARD, _left(self._kill_at) or AGAIN)
+            number = received.si_signo if received else 0
         if number == signal.SIGTERM:
             self._end["asked"] = 1
             self._finish()
@@ -302,7 +302,7 @@ class Supervisor:
                 send(found, signal.SIGTERM)
                 send(found, signal.SIGCONT)
 
-    def _say_end(self) -> None:
+    def _write_end(self) -> None:
         while True:
             try:
                 write_whole(EXIT, packed(self._end | {"time": time.time()}))

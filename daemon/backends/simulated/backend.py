@@ -64,9 +64,9 @@ class SimulatedBackend:
         self._number = count()
         self._follower: asyncio.Task[None] | None = None
 
-    async def open(self, house: BackendContext) -> None:
+    async def open(self, context: BackendContext) -> None:
         """Start the timers."""
-        self._sink = house.sink
+        self._sink = context.sink
         self._follow()
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:

@@ -69,12 +69,12 @@ class SlurmActions:
         self,
         config: SlurmConfig,
         slurm: Slurm,
-        house: BackendContext,
+        context: BackendContext,
         own: JobOwnership,
         marks: AttemptNotes,
     ) -> None:
         """`marks` stores the Slurm job id of each attempt."""
-        self._config, self._slurm, self._house, self._own = config, slurm, house, own
+        self._config, self._slurm, self._context, self._own = config, slurm, context, own
         self._marks = marks
         self._kept: set[str] = set()
         self.found: dict[AttemptKey, str] = {}
@@ -82,16 +82,16 @@ class SlurmActions:
 
     async def do(self, runs: dict[AttemptKey, SlurmAttempt]) -> None:
         """Execute all due actions. Raises SlurmError or JournalError; the rest stays due."""
-        fresh = [run for run in runs.values() if run.ref is None and run.sought]
+        fresh = [run for run in runs.values() if run.ref is None and run.searched]
         for some in parts(fresh, AT_ONCE):
-            if not self._house.fence.holds():
+            if not self._context.fence.holds():
                 return
             await self._name_all(runs, some)
         waiting = [run for run in runs.values() if run.ref and run.released is None]
         for some in parts(
             [run for run in waiting if not run.stop and self._to_release(run)], AT_ONCE
         ):
-            if not self._house.fence.holds():
+            if not self._context.fence.holds():
                 return
             ready = await self._same(runs, some)
             await together(self._release(runs, run) for run in ready)
@@ -99,7 +99,7 @@ class SlurmActions:
 
     def _to_release(self, run: SlurmAttempt) -> bool:
         """Return whether to release: attempts of an earlier daemon are checked first."""
-        return run.sought
+        return run.searched
 
     async def _name_all(
         self, runs: dict[AttemptKey, SlurmAttempt], some: Sequence[SlurmAttempt]
@@ -108,7 +108,7 @@ class SlurmActions:
         for run in some:
             if run.stop and run.key not in self.found:
                 del runs[run.key]
-                self._house.sink(Ended(*run.key, why="the job was never started"))
+                self._context.sink(Ended(*run.key, why="the job was never started"))
         some = [run for run in some if run.key in runs]
         names = await together(self._submit(runs, run) for run in some)
         taken = {run: ref for run, ref in zip(some, names, strict=True) if ref}
@@ -137,12 +137,12 @@ class SlurmActions:
         """
         if job is not None and (job.unread or self._own.key_of(job) == run.key):
             return not job.unread  # unreadable: decide in a later turn
-        ref, run.sought = self.found.pop(run.key), False
-        run.vain += 1
-        if run.vain >= VAIN:
+        ref, run.searched = self.found.pop(run.key), False
+        run.lost_submissions += 1
+        if run.lost_submissions >= VAIN:
             what = "nothing" if job is None else f"one of user {job.user!r}, {job.comment!r}"
             del runs[run.key]
-            self._house.sink(Requeued(*run.key, NOT_OURS.format(ref=ref, what=what), hold=True))
+            self._context.sink(Requeued(*run.key, NOT_OURS.format(ref=ref, what=what), hold=True))
         return False
 
     async def _seen(self, refs: Iterable[str]) -> dict[str, SlurmJob]:
@@ -169,13 +169,15 @@ class SlurmActions:
         jobs = await self._seen(run.ref for run in others if run.ref)
         for run in others:
             job = jobs.get(run.ref or "")
-            run.sought = run.seen = job is not None and self._own.is_of(run, job)
+            run.searched = run.seen = job is not None and self._own.is_of(run, job)
             run.before = None if job is None else job.where
             spec = run.order.spec
-            if run.sought and job is not None and (job.gpus, job.on) != (spec.gpus, spec.nodes):
+            if run.searched and job is not None and (job.gpus, job.on) != (spec.gpus, spec.nodes):
                 del runs[run.key]
-                self._house.sink(Requeued(*run.key, CHANGED, hold=True))
-        return [run for run in some if run.sought and run.key in runs]  # the next look has the rest
+                self._context.sink(Requeued(*run.key, CHANGED, hold=True))
+        return [
+            run for run in some if run.searched and run.key in runs
+        ]  # the next look has the rest
 
     async def _submit(self, runs: dict[AttemptKey, SlurmAttempt], run: SlurmAttempt) -> str:
         """Submit an attempt and return its Slurm job id, or "" if Slurm refuses."""
@@ -184,11 +186,11 @@ class SlurmActions:
         try:
             ref = await self._slurm.submit(self._wanted(run.order))
         except SlurmError:
-            run.sought = False  # Slurm may have accepted it: look first
+            run.searched = False  # Slurm may have accepted it: look first
             raise
         except SlurmRefusedError as error:
             del runs[run.key]
-            self._house.sink(StartFailed(*run.key, f"Slurm refuses the job: {error}"))
+            self._context.sink(StartFailed(*run.key, f"Slurm refuses the job: {error}"))
             return ""
         self.found[run.key] = ref
         return ref
@@ -207,10 +209,10 @@ class SlurmActions:
             del runs[run.key]
             why = f"Slurm refuses to release the job: {error}"
             if run.adopted:
-                self._house.sink(Requeued(*run.key, why, hold=True))
+                self._context.sink(Requeued(*run.key, why, hold=True))
             else:
                 self.unwanted.add(run.ref)
-                self._house.sink(StartFailed(*run.key, why))
+                self._context.sink(StartFailed(*run.key, why))
         else:
             run.released = loop.time()
 
@@ -226,11 +228,11 @@ class SlurmActions:
         all_of: list[SlurmAttempt | str] = [*ending, *self.unwanted]
         kept, self._kept = self._kept, set()
         for some in parts(all_of, AT_ONCE):
-            if not self._house.fence.holds():
+            if not self._context.fence.holds():
                 return
             await together(self._cancel(each) for each in some)
         if kept and not self._kept:
-            self._house.parts.say(ENDS)
+            self._context.parts.say(ENDS)
 
     async def _cancel(self, what: SlurmAttempt | str) -> None:
         ref = what if isinstance(what, str) else what.ref
@@ -239,7 +241,7 @@ class SlurmActions:
             await self._slurm.cancel(ref)
         except SlurmRefusedError as error:  # retried; other cancellations go on
             why = f"Slurm refuses to cancel job {ref}: {error}"
-            self._house.parts.say(ENDS, why, "make the daemon's Slurm user an operator")
+            self._context.parts.say(ENDS, why, "make the daemon's Slurm user an operator")
             self._kept.add(ref)
             return
         if isinstance(what, SlurmAttempt):

@@ -39,13 +39,13 @@ ENDED_WAITING = ("CANCELLED", "DEADLINE", "FAILED", "COMPLETED")
 class SlurmAdopter:
     """Adopts jobs, and follows those that are pending."""
 
-    def __init__(self, config: SlurmConfig, slurm: Slurm, house: BackendContext) -> None:
+    def __init__(self, config: SlurmConfig, slurm: Slurm, context: BackendContext) -> None:
         """Create the adopter; known jobs are found by their origin at the first look."""
-        self._config, self._slurm, self._house = config, slurm, house
+        self._config, self._slurm, self._context = config, slurm, context
         self._jobs: dict[str, str] = {}  # origin -> job id in the daemon
         self._refused: dict[str, float] = {}  # origin -> time of the next try
         self._locked: set[str] = set()  # held by the daemon: only an operator can release them
-        self._strange: set[int] = set()  # numbers of ignored jobs that were logged
+        self._ignored: set[int] = set()  # numbers of ignored jobs that were logged
         self._nice: set[str] = set()  # with a nice value; without, the daemon's priority applies
         self._last: SlurmView | None = None
 
@@ -65,7 +65,7 @@ class SlurmAdopter:
         await self._follow(view, runs)
 
     def _remember(self) -> None:
-        for record in self._house.book().jobs.values():
+        for record in self._context.book().jobs.values():
             if record.spec.origin:
                 self._jobs[record.spec.origin] = record.spec.id
 
@@ -85,16 +85,16 @@ class SlurmAdopter:
             for origin, due in self._refused.items()
             if due > view.began or origin in new
         }
-        self._strange &= {job.array or job.id for job in view.jobs.values()}
+        self._ignored &= {job.array or job.id for job in view.jobs.values()}
         specs = list(new.values())
         for i in range(0, len(specs), AT_ONCE):
             await self._submit(specs[i : i + AT_ONCE], view)
 
     async def _submit(self, specs: list[JobSpec], view: SlurmView) -> None:
         """Submit jobs to the daemon, with another id if the id is taken."""
-        if not self._config.adopt or not self._house.fence.holds():
+        if not self._config.adopt or not self._context.fence.holds():
             return
-        book = self._house.book()
+        book = self._context.book()
         asked = []
         for spec in specs:
             known = book.job(spec.id)
@@ -104,7 +104,7 @@ class SlurmAdopter:
                 self._jobs[spec.origin] = spec.id
                 continue
             asked.append(spec)
-        answers = await self._house.ask([Submit(spec, actor=ACTOR) for spec in asked])
+        answers = await self._context.ask([Submit(spec, actor=ACTOR) for spec in asked])
         for spec, answer in zip(asked, answers, strict=True):
             if isinstance(answer, Refused):
                 if spec.origin not in self._refused:
@@ -123,9 +123,9 @@ class SlurmAdopter:
         waits = job.state == "PENDING" and job.held and "COMPLETING" not in job.flags
         if pool is None or not waits or job.comment.startswith(f"{MARK}:"):
             return None
-        if job.strange:
-            self._say_strange(job)
-        if job.gpus <= 0 or job.strange:
+        if job.unsupported:
+            self._log_ignored(job)
+        if job.gpus <= 0 or job.unsupported:
             return None
         if "unfulfilled" in job.dependency or job.eligible > time():
             return None  # not eligible yet: it would only block GPUs
@@ -134,11 +134,11 @@ class SlurmAdopter:
             nodes=job.on, origin=origin_of(ref, job), time_limit=job.time_limit,
         )  # fmt: skip
 
-    def _say_strange(self, job: SlurmJob) -> None:
+    def _log_ignored(self, job: SlurmJob) -> None:
         number = job.array or job.id
-        if number not in self._strange:
-            self._strange.add(number)
-            why, _, mend = job.strange.partition("; ")
+        if number not in self._ignored:
+            self._ignored.add(number)
+            why, _, mend = job.unsupported.partition("; ")
             log().warning(
                 "held Slurm job ignored",
                 job=f"slurm-{number}", user=job.user, why=why, mend=mend,
@@ -146,12 +146,12 @@ class SlurmAdopter:
 
     def _pool_of(self, partition: str) -> str | None:
         """Return the pool of a partition list: the first partition that belongs to one."""
-        pools = {self._config.partition_of(pool): pool for pool in self._house.book().pools}
+        pools = {self._config.partition_of(pool): pool for pool in self._context.book().pools}
         return next((pools[name] for name in partition.split(",") if name in pools), None)
 
     async def _follow(self, view: SlurmView, runs: Mapping[AttemptKey, SlurmAttempt]) -> None:
         """Follow users' actions on pending jobs, and jobs that ended in the daemon."""
-        book = self._house.book()
+        book = self._context.book()
         wanted: list[Command] = []
         for origin, job_id in list(self._jobs.items()):
             ref = origin.partition("@")[0]
@@ -168,13 +168,13 @@ class SlurmAdopter:
             if job is not None and record is not None:
                 self._limit(record, job)
         if wanted:
-            await self._house.ask(wanted)
+            await self._context.ask(wanted)
 
     async def _let_go(self, origin: str, job_id: str, job: SlurmJob | None) -> None:
         """Cancel a job in Slurm that was cancelled in the daemon while pending."""
-        ended = self._house.book().ended.get(job_id)
+        ended = self._context.book().ended.get(job_id)
         waits = job is not None and job.state == "PENDING"
-        if waits and ended is not None and self._house.fence.holds():
+        if waits and ended is not None and self._context.fence.holds():
             await self._cancel(origin.partition("@")[0])
             return
         if not waits:
@@ -212,7 +212,7 @@ class SlurmAdopter:
     async def _keep(self, record: JobRecord, job: SlurmJob, origin: str) -> Iterator[Command]:
         """Hold the job in Slurm until the daemon starts it; a user's release applies here too."""
         locked = origin in self._locked or job.reason == "JobHeldAdmin"
-        if not self._house.fence.holds() or (job.held and locked):
+        if not self._context.fence.holds() or (job.held and locked):
             return iter(())
         try:
             await self._slurm.hold(origin.partition("@")[0])
@@ -225,7 +225,7 @@ class SlurmAdopter:
 
     def _limit(self, record: JobRecord, job: SlurmJob) -> None:
         if job.time_limit is not None and record.time_limit != job.time_limit:
-            self._house.sink(Limited(record.spec.id, job.time_limit, believed=True))
+            self._context.sink(Limited(record.spec.id, job.time_limit, believed=True))
 
 
 def origin_of(ref: str, job: SlurmJob) -> str:

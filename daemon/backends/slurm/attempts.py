@@ -51,7 +51,7 @@ class SlurmAttempt:
         ref: Slurm job id; None until it is durable.
         submitted: Submit time by Slurm; None if not seen.
         seen: Whether `ref` is confirmed since Slurm was last unreachable.
-        sought: Whether Slurm was searched for a submission by an earlier daemon.
+        searched: Whether Slurm was searched for a submission by an earlier daemon.
         fresh: Whether no earlier daemon can have released it.
         released: Loop time of the last release; None before.
         free: Whether Slurm has shown the release since it was last unreachable; a later hold is by
@@ -59,14 +59,14 @@ class SlurmAttempt:
         restarts: Slurm's restart count at the release.
         alive: Loop time when Slurm last showed it unfinished; None before.
         before: Partition and nodes right before the release; None if not looked up.
-        vain: How often Slurm lost an accepted submission.
+        lost_submissions: How often Slurm lost an accepted submission.
     """
 
     def __init__(
-        self, order: StartEffect, *, sought: bool, started: bool = False, fresh: bool = False
+        self, order: StartEffect, *, searched: bool, started: bool = False, fresh: bool = False
     ) -> None:
         """Create an attempt to start, unless Slurm has it already."""
-        self.order, self.sought, self.told, self.fresh = order, sought, started, fresh
+        self.order, self.searched, self.reported, self.fresh = order, searched, started, fresh
         self.ref: str | None = order.spec.origin.partition("@")[0] or None
         self.submitted: int | None = None
         self.seen = False
@@ -76,7 +76,7 @@ class SlurmAttempt:
         self.alive: float | None = None
         self.before: tuple[str, frozenset[str]] | None = None
         self.tries = 0
-        self.vain = 0
+        self.lost_submissions = 0
         self.stop = False
         self.stopped = False
 
@@ -164,6 +164,6 @@ def end_of(run: SlurmAttempt, job: SlurmJob) -> Observation | None:
         cancelled = state == "CANCELLED"
         return Ended(*key, signal=signal, why=why, cancelled=cancelled, by_itself=not cancelled)
     if state in LOST_BY:
-        kind = StartFailed if state == "BOOT_FAIL" and not run.told else Lost
+        kind = StartFailed if state == "BOOT_FAIL" and not run.reported else Lost
         return kind(*key, LOST_BY[state])
     return None

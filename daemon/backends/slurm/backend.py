@@ -69,12 +69,12 @@ class SlurmBackend:
             self.can |= {"logs"}
         self._runs: dict[AttemptKey, SlurmAttempt] = {}
         self._strays: dict[AttemptKey, str] = {}
-        self._poke = asyncio.Event()
+        self._wake = asyncio.Event()
         self._view: SlurmView | None = None
         self._all_due = 0.0
         self._in_turn = LeastRecentlyPolled()
         self._follower: asyncio.Task[None] | None = None
-        self._house: BackendContext
+        self._context: BackendContext
 
     @property
     def gpus(self) -> Gpus | None:
@@ -86,26 +86,26 @@ class SlurmBackend:
         """Nodes of each pool's partition."""
         return self._found.areas
 
-    async def open(self, house: BackendContext) -> None:
+    async def open(self, context: BackendContext) -> None:
         """Load the stored state; does not wait for Slurm."""
-        self._house = house
+        self._context = context
         if self._found.away[0]:
-            house.parts.say("backend", *self._found.away)
-        marks = await house.notes.read("slurm/")
+            context.parts.say("backend", *self._found.away)
+        marks = await context.notes.read("slurm/")
         name = marks.get(NAME)
         if name is None:
             name = secrets.token_hex(4)
-            await house.notes.write({NAME: name})
-        self._own = JobOwnership(house, name, marks, self._config.user)
-        self._marks = AttemptNotes(house, RUNS, marks)
-        self._acts = SlurmActions(self._config, self._slurm, house, self._own, self._marks)
-        self._adopter = SlurmAdopter(self._config, self._slurm, house)
-        self._nodes = SlurmNodeWatch(self._config, self._slurm, house, self._found)
+            await context.notes.write({NAME: name})
+        self._own = JobOwnership(context, name, marks, self._config.user)
+        self._marks = AttemptNotes(context, RUNS, marks)
+        self._acts = SlurmActions(self._config, self._slurm, context, self._own, self._marks)
+        self._adopter = SlurmAdopter(self._config, self._slurm, context)
+        self._nodes = SlurmNodeWatch(self._config, self._slurm, context, self._found)
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
         """Search Slurm for these attempts once it is reachable; returns none to start again."""
         for each in expected:
-            run = SlurmAttempt(each.order, sought=False, started=each.started is not None)
+            run = SlurmAttempt(each.order, searched=False, started=each.started is not None)
             mark = self._marks.get(run.key)
             if mark is not None and not run.adopted:
                 run.named(mark)
@@ -117,10 +117,10 @@ class SlurmBackend:
         """Queue an attempt to be submitted or released in the next turn."""
         if (order.job, order.attempt) in self._runs:
             return
-        run = self._runs[order.job, order.attempt] = SlurmAttempt(order, sought=True, fresh=True)
+        run = self._runs[order.job, order.attempt] = SlurmAttempt(order, searched=True, fresh=True)
         job = self._view.jobs.get(run.ref) if self._view is not None and run.ref else None
         run.restarts = job.restarts if job is not None else 0
-        self._poke.set()
+        self._wake.set()
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
         """Queue a cancellation; warnings are left to the job's own `--signal`."""
@@ -129,7 +129,7 @@ class SlurmBackend:
             run.stop = True
         elif kind == "end" and (job, attempt) in self._strays:
             self._acts.unwanted.add(self._strays[job, attempt])
-        self._poke.set()
+        self._wake.set()
 
     async def close(self) -> None:
         """Stop the turns; jobs continue."""
@@ -154,25 +154,25 @@ class SlurmBackend:
                     due = loop.time() + self._config.poll
                 await self._turn(looks=looks)
             except SlurmError as error:
-                self._house.parts.say("backend", error.why, error.mend)
+                self._context.parts.say("backend", error.why, error.mend)
                 self._view, due = None, loop.time() + self._config.poll
                 self._look_first()
                 await asyncio.sleep(self._config.poll)
             except (JournalError, UnavailableError):
                 await asyncio.sleep(self._config.poll)  # the journal reports its own health
             except Exception as error:  # noqa: BLE001  a defect must not stop starts and ends
-                self._house.parts.say("backend", f"polling Slurm failed: {error!r}", BUG)
+                self._context.parts.say("backend", f"polling Slurm failed: {error!r}", BUG)
                 log().exception("polling Slurm failed")
                 await asyncio.sleep(self._config.poll)
             with suppress(TimeoutError):
                 async with asyncio.timeout(max(0.0, due - loop.time())):
-                    await self._poke.wait()
-            self._poke.clear()
+                    await self._wake.wait()
+            self._wake.clear()
 
     def _look_first(self) -> None:
         """Distrust all job numbers after Slurm was unreachable: they may have been reused."""
         for run in self._runs.values():
-            run.sought, run.seen = run.sought and run.released is not None, False
+            run.searched, run.seen = run.searched and run.released is not None, False
             run.free = False
         self._acts.unwanted.clear()
         self._strays.clear()  # those that still exist are found again
@@ -213,11 +213,11 @@ class SlurmBackend:
     def _say_unread(self, view: SlurmView) -> None:
         """Report jobs that cannot be parsed."""
         if not view.unread:
-            self._house.parts.say(UNREAD)
+            self._context.parts.say(UNREAD)
             return
         some = ", ".join(map(str, sorted(view.unread)[:8]))
         why = f"{len(view.unread)} Slurm jobs cannot be parsed: {some}"
-        self._house.parts.say(UNREAD, why, "they are ignored; report this with Slurm's version")
+        self._context.parts.say(UNREAD, why, "they are ignored; report this with Slurm's version")
 
     async def _go_on(self, run: SlurmAttempt, view: SlurmView) -> None:
         """Report changes of an attempt since the last look."""
@@ -234,7 +234,7 @@ class SlurmBackend:
             return
         if not run.seen:
             run.seen, run.submitted = True, int(job.submitted)
-            self._poke.set()
+            self._wake.set()
         if "COMPLETING" not in job.flags:
             await self._shown(run, job, view)
 
@@ -248,28 +248,28 @@ class SlurmBackend:
             self._runs_now(run, job.restarts)
         elif job.state == "PENDING" and run.released is not None and view.began > run.released:
             await self._waits(run, job)
-        elif job.state == "PENDING" and not run.sought:
-            run.restarts, run.sought = job.restarts, True
-            self._poke.set()
+        elif job.state == "PENDING" and not run.searched:
+            run.restarts, run.searched = job.restarts, True
+            self._wake.set()
 
     def _gone(self, run: SlurmAttempt, view: SlurmView) -> None:
         """Handle a job that Slurm no longer knows: resubmit it if it was never released."""
         if run.fresh and run.released is None and not run.adopted:
-            run.ref, run.sought = None, False
+            run.ref, run.searched = None, False
         else:
             self._done(run, gone(run, view.began))
 
     def _runs_now(self, run: SlurmAttempt, restarts: int) -> None:
-        run.sought, run.released, run.restarts = True, run.released or 0.0, restarts
-        if not run.told:
-            run.told = True
-            self._house.sink(Started(*run.key))
+        run.searched, run.released, run.restarts = True, run.released or 0.0, restarts
+        if not run.reported:
+            run.reported = True
+            self._context.sink(Started(*run.key))
 
     def _seek(self, run: SlurmAttempt, view: SlurmView) -> None:
         """Look for a submission of the attempt by an earlier daemon, to release that one."""
-        if run.sought:
+        if run.searched:
             return
-        run.sought = True
+        run.searched = True
         same = self._own.keys(view).get(run.key)
         if same:
             self._acts.found[run.key] = min(same, key=int)
@@ -277,19 +277,19 @@ class SlurmBackend:
             self._acts.found.pop(run.key, None)  # Slurm lost it: the number may be reused
             if run.stop:
                 self._done(run, Ended(*run.key, why="the job was never started"))
-        self._poke.set()
+        self._wake.set()
 
     async def _waits(self, run: SlurmAttempt, job: SlurmJob) -> None:
         """Handle a released job that is pending: waiting for Slurm, held, or requeued."""
         assert run.ref is not None, "a released job has a Slurm job id"
         if run.stop:
             run.stopped = False  # requeued by Slurm after the cancellation: cancel it again
-            self._poke.set()
+            self._wake.set()
         elif job.held and self._forgot(run, job):
             run.released, run.tries = None, run.tries + 1
-            self._poke.set()
+            self._wake.set()
         elif job.held or job.restarts > run.restarts:
-            if not self._house.fence.holds():
+            if not self._context.fence.holds():
                 return
             why = f"held in Slurm ({job.reason})" if job.held else "requeued by Slurm"
             if not run.adopted:
@@ -302,7 +302,7 @@ class SlurmBackend:
 
     def _forgot(self, run: SlurmAttempt, job: SlurmJob) -> bool:
         """Return whether the hold means that Slurm lost the release, as far as was observed."""
-        same = not run.told and job.restarts == run.restarts
+        same = not run.reported and job.restarts == run.restarts
         return same and not run.free and run.tries < TRIES and not self._heard(run, job)
 
     def _heard(self, run: SlurmAttempt, job: SlurmJob) -> bool:
@@ -322,7 +322,7 @@ class SlurmBackend:
     def _done(self, run: SlurmAttempt, last: Observation) -> None:
         del self._runs[run.key]
         self._acts.found.pop(run.key, None)
-        self._house.sink(last)
+        self._context.sink(last)
 
     def _sweep(self, view: SlurmView) -> None:
         """Find jobs with this daemon's mark that should not exist."""
@@ -335,4 +335,4 @@ class SlurmBackend:
                 self._acts.unwanted.add(ref)
             elif self._strays.get(key) != ref:
                 self._strays[key] = ref
-                self._house.sink(Stray(*key))
+                self._context.sink(Stray(*key))

@@ -23,14 +23,14 @@ class SlurmNodeWatch:
     """Reports for each node whether Slurm starts jobs there."""
 
     def __init__(
-        self, config: SlurmConfig, slurm: Slurm, house: BackendContext, found: SlurmInventory
+        self, config: SlurmConfig, slurm: Slurm, context: BackendContext, found: SlurmInventory
     ) -> None:
         """Watch the nodes of the inventory."""
-        self._config, self._slurm, self._house = config, slurm, house
+        self._config, self._slurm, self._context = config, slurm, context
         self._gpus = {name: len(gpus) for name, gpus in found.gpus}
         self._areas = found.areas
         self._due = 0.0
-        self._strange: set[str] = set()
+        self._ignored: set[str] = set()
 
     async def look(self) -> None:
         """Poll Slurm and report changed nodes, and partitions that are missing or closed."""
@@ -42,12 +42,12 @@ class SlurmNodeWatch:
         partitions = {part.name: part for part in await self._slurm.partitions()}
         self._due = began + REST * (loop.time() - began)
         against = self._against(nodes, partitions)
-        records = self._house.book().nodes
+        records = self._context.book().nodes
         for name in self._gpus:
             why, known = against.get(name, ""), records.get(name)
             before = "" if known is None else known.reasons.get(BACKEND, "")
             if known is not None and why != before:
-                self._house.sink(NodeDown(name, why) if why else NodeUp(name))
+                self._context.sink(NodeDown(name, why) if why else NodeUp(name))
         self._say(partitions)
 
     def _against(
@@ -77,9 +77,9 @@ class SlurmNodeWatch:
 
     def _tell_of(self, others: set[str], there: Mapping[str, SlurmNode]) -> None:
         """Log nodes that were added after the start."""
-        new = {name for name in others if name in there and there[name].gpus} - self._strange
+        new = {name for name in others if name in there and there[name].gpus} - self._ignored
         if new:
-            self._strange |= new
+            self._ignored |= new
             log().warning("new nodes in Slurm; restart the daemon to use them", nodes=sorted(new))
 
     def _say(self, partitions: Mapping[str, SlurmPartition]) -> None:
@@ -92,4 +92,4 @@ class SlurmNodeWatch:
             elif not partitions[name].up:
                 trouble.append(f"partition {name} is closed in Slurm")
         mend = "create it, or open it: scontrol update PartitionName=… State=UP"
-        self._house.parts.say("backend", "; ".join(trouble), mend if trouble else "")
+        self._context.parts.say("backend", "; ".join(trouble), mend if trouble else "")

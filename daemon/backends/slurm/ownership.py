@@ -21,10 +21,10 @@ class JobOwnership:
     """
 
     def __init__(
-        self, house: BackendContext, name: str, marks: Mapping[str, str], user: str = ""
+        self, context: BackendContext, name: str, marks: Mapping[str, str], user: str = ""
     ) -> None:
         """Recognize jobs of the daemon with this name, which may be configured to use `user`."""
-        self._house, self.name = house, name
+        self._context, self.name = context, name
         self._users = {mark.removeprefix(USERS) for mark in marks if mark.startswith(USERS)}
         self._user = user
         self._jobs: Mapping[str, SlurmJob] | None = None
@@ -64,6 +64,6 @@ class JobOwnership:
         """Store the users as which jobs were submitted. Durable on return."""
         new = {user for user in users if user} - self._users
         if new:
-            await self._house.notes.write({USERS + user: "1" for user in new})
+            await self._context.notes.write({USERS + user: "1" for user in new})
             self._users |= new
             self._jobs = None

@@ -82,7 +82,7 @@ class SlurmJob(Struct, frozen=True):
     dependency: str = ""
     eligible: float = 0.0
     submitted: float = 0.0
-    strange: str = ""
+    unsupported: str = ""
     """Why the job is ignored although it may request GPUs, with the fix; else empty."""
     nodelist: tuple[str, ...] = ()
     """Required nodes, also of a pending job."""
@@ -199,13 +199,13 @@ def job_of(job: JsonObject) -> SlurmJob:
     task = number(job.get("array_task_id"))
     array = _int(job.get("array_job_id"))
     waiting = _text(job.get("array_task_string"))
-    strange = HET if _int(job.get("het_job_id")) else ""
+    unsupported = HET if _int(job.get("het_job_id")) else ""
     if CUT_HERE in waiting:
-        waiting, strange = waiting.partition(CUT_HERE)[0].rpartition(",")[0], CUT
+        waiting, unsupported = waiting.partition(CUT_HERE)[0].rpartition(",")[0], CUT
     tasks = tuple(numbers_of(waiting)) if waiting and task is None else ()
     minutes = number(job.get("time_limit"))
     gpus, on = _width(job)
-    strange = strange or (ODD if gpus < 0 else "")
+    unsupported = unsupported or (ODD if gpus < 0 else "")
     code, signal = _exit(job.get("exit_code"))
     return SlurmJob(
         _int(job["job_id"]), base, frozenset(flags), array, None if task is None else int(task),
@@ -216,7 +216,7 @@ def job_of(job: JsonObject) -> SlurmJob:
         code=code, signal=signal, time_limit=None if minutes is None else 60.0 * minutes,
         gpus=gpus, on=on, dependency=_text(job.get("dependency")),
         eligible=_int(job.get("eligible_time")), submitted=_int(job.get("submit_time")),
-        strange=strange if gpus else "", nodelist=_names(job.get("required_nodes")),
+        unsupported=unsupported if gpus else "", nodelist=_names(job.get("required_nodes")),
     )  # fmt: skip
 
 

@@ -72,7 +72,7 @@ class Sessions:
             self._name, path=UI, httponly=True, samesite="Strict", secure=self._secure
         )
 
-    def said(self, request: web.Request) -> str:
+    def cookie_of(self, request: web.Request) -> str:
         """Return the session cookie of a request for a page, or ""."""
         if not request.path.startswith(UI + "/"):
             return ""
@@ -88,7 +88,7 @@ class Sessions:
 
     def form(self, request: web.Request) -> str:
         """Return the CSRF token for the forms of this session, or "" without a session."""
-        cookie = self.said(request)
+        cookie = self.cookie_of(request)
         return hmac.digest(self._forms, _bytes(cookie), "sha256").hex() if cookie else ""
 
     def is_ours(self, request: web.Request, form: str) -> bool:
@@ -138,11 +138,11 @@ class TokenAuth:
         shown = self._shown(request)
         who = self._owner(shown)
         if who is None:
-            self.knock(request)
+            self.count_wrong_token(request)
             raise self._refusal(shown)
         return who
 
-    def knock(self, request: web.Request) -> None:
+    def count_wrong_token(self, request: web.Request) -> None:
         """Count a wrong token of the request's address. Raises ProblemError above the limit.
 
         The sign-in form calls this before it reads the body, whether or not the token is valid.
@@ -175,14 +175,14 @@ class TokenAuth:
 
     def _shown(self, request: web.Request) -> Credentials:
         """Read the credentials of a request. A header has precedence over a cookie."""
-        said = request.headers.get("Authorization", "")
-        cookie = "" if said else self.sessions.said(request)
+        header = request.headers.get("Authorization", "")
+        cookie = "" if header else self.sessions.cookie_of(request)
         if cookie:
             session = self.sessions.read(cookie)
             if session is None or self._life(session.digest) not in (None, session.life):
                 return Credentials(why="the session has ended")
             return Credentials(session.digest)
-        kind, _, token = said.partition(" ")
+        kind, _, token = header.partition(" ")
         if token and kind.lower() != "bearer":
             return Credentials(why="the Authorization header is not of type Bearer")
         return _as_token(token)
@@ -209,7 +209,7 @@ class TokenAuth:
         record = book.tokens.get(digest)
         return None if record is None else record.signed_out
 
-    def lasting(self, request: web.Request) -> Callable[[], bool]:
+    def validity_check(self, request: web.Request) -> Callable[[], bool]:
         """Return a function that tells whether the request's credentials are still valid. O(1)."""
         return lambda: self._known(self._shown(request).digest) is not None
 

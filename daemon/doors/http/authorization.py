@@ -89,7 +89,7 @@ class AccessMiddleware:
         self._service, self._gate = service, gate
         self._operations = {(each.method, each.path): each for each in operations}
         self._denials = TokenBuckets(DENIALS, DENIALS_AT_ONCE, MAX_TOKENS + 1)
-        self._unsaid: Counter[str] = Counter()
+        self._unlogged: Counter[str] = Counter()
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def check(self, request: web.Request) -> None:
@@ -98,7 +98,7 @@ class AccessMiddleware:
         if operation is not None and operation.rule is Rule.OPEN:
             return
         request[WHO] = self._gate.admit(request)
-        if request.method != "GET" and self._gate.sessions.said(request):
+        if request.method != "GET" and self._gate.sessions.cookie_of(request):
             await check_form(request, self._gate.sessions)
         if operation is None:
             if request.match_info.http_exception is None:
@@ -144,13 +144,13 @@ class AccessMiddleware:
             return
         who, denial = who_asks(request), request[DENIED]
         if self._denials.take(who.name):
-            self._unsaid[who.name] += 1
+            self._unlogged[who.name] += 1
             return
-        unsaid = self._unsaid.pop(who.name, 0)
-        more = f"and {unsaid} more before" if unsaid else ""
+        unlogged = self._unlogged.pop(who.name, 0)
+        more = f"and {unlogged} more before" if unlogged else ""
         note = ", ".join(filter(None, (denial.note, more)))
         witness = AuditNote(request.method, denial.target[:500], denial.status, note, who.name)
-        task = asyncio.create_task(self._write(witness, request.remote or "", unsaid + 1))
+        task = asyncio.create_task(self._write(witness, request.remote or "", unlogged + 1))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if denial.status == 403:  # never wait on 404: the time would reveal a hidden job
@@ -160,4 +160,4 @@ class AccessMiddleware:
         try:
             await self._service.submit([witness], origin)
         except UnavailableError:
-            self._unsaid[witness.actor] += denials
+            self._unlogged[witness.actor] += denials

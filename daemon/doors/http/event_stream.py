@@ -67,12 +67,12 @@ class EventRoutes:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Return a page or a stream, depending on the Accept header."""
-        asked = query_of(request, QUERY)
+        params = query_of(request, QUERY)
         resumed = _resumed(request)
-        after = resumed if asked["after"] is None else asked["after"]
+        after = resumed if params["after"] is None else params["after"]
         if SSE not in request.headers.get("Accept", ""):
             who = who_asks(request)
-            return answer(await self._page(who, after or 0, asked["limit"]))
+            return answer(await self._page(who, after or 0, params["limit"]))
         return await self._stream(request, self._service.last_notice if after is None else after)
 
     def _follow(self, after: int) -> AsyncGenerator[Notice]:
@@ -102,7 +102,7 @@ class EventRoutes:
         try:
             await response.prepare(request)
             async with aclosing(self._follow(after)) as notices:
-                still = self._gate.lasting(request)
+                still = self._gate.validity_check(request)
                 await _feed(response, notices, after, who, still)
         except asyncio.CancelledError:
             if not self._closed:
@@ -201,12 +201,12 @@ def _event(notice: Notice) -> EventView:
 
 def _resumed(request: web.Request) -> int | None:
     """Return the Last-Event-ID of a request. Raises ProblemError if it is not a number."""
-    said = request.headers.get("Last-Event-ID")
-    if said is None:
+    header = request.headers.get("Last-Event-ID")
+    if header is None:
         return None
     try:
-        return msgspec.convert(said, Seq, strict=False)
+        return msgspec.convert(header, Seq, strict=False)
     except msgspec.ValidationError:
         raise ProblemError(
-            422, "invalid", f"Last-Event-ID is {said[:40]!r}", "send the id of an event"
+            422, "invalid", f"Last-Event-ID is {header[:40]!r}", "send the id of an event"
         ) from None

@@ -31,7 +31,7 @@ handshake. A slow link needs one or two."""
 TOLD_EVERY = 60.0
 """Minimum seconds between two log lines about closed connections."""
 
-GOODBYE = 5.0
+SHUTDOWN_SECONDS = 5.0
 """Seconds that running requests get to finish when the daemon stops."""
 
 
@@ -129,7 +129,7 @@ class Listener:
         self._taking = asyncio.create_task(self._take())
 
     async def cleanup(self) -> None:
-        """Stop accepting, and give running requests `GOODBYE` seconds to finish."""
+        """Stop accepting, and give running requests `SHUTDOWN_SECONDS` seconds to finish."""
         self._taking.cancel()
         await asyncio.wait([self._taking])
         self._bound.close()
@@ -200,6 +200,6 @@ async def listen(
     app: web.Application, bound: socket.socket, tls: Certificate | None = None
 ) -> Listener:
     """Serve an application on a bound socket, with TLS if there is a certificate."""
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=GOODBYE)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     return Listener(runner, bound, tls)

@@ -74,32 +74,32 @@ def _structs(operation: Operation) -> Iterator[type[Struct]]:
 
 def _operation(operation: Operation) -> OpenApiDocument:
     words = re.findall(r"[a-z]+", f"{operation.method.lower()} {operation.path}")
-    said: OpenApiDocument = {
+    described: OpenApiDocument = {
         "operationId": "_".join(words),
         "summary": operation.about,
         "x-sia-rule": operation.rule.value,
         "responses": dict(_responses(operation)),
     }
     if operation.parameters:
-        said["parameters"] = [*map(_parameter, operation.parameters)]
+        described["parameters"] = [*map(_parameter, operation.parameters)]
     if operation.body is not None:
         content = {JSON: {"schema": _schema(operation.body)}}
-        said["requestBody"] = {"content": content, "required": operation.body not in OPTIONAL}
+        described["requestBody"] = {"content": content, "required": operation.body not in OPTIONAL}
     if operation.rule is Rule.OPEN:
-        said["security"] = []
-    return said
+        described["security"] = []
+    return described
 
 
 def _responses(operation: Operation) -> Iterator[tuple[str, OpenApiDocument]]:
     for status, kind in operation.answers.items():
-        said: OpenApiDocument = {"description": HTTPStatus(status).phrase}
+        described: OpenApiDocument = {"description": HTTPStatus(status).phrase}
         if isinstance(kind, str):
-            said["content"] = {kind: {"schema": {"type": "string"}}}
+            described["content"] = {kind: {"schema": {"type": "string"}}}
         elif kind is not None:
-            said["content"] = {JSON: {"schema": _schema(kind)}}
+            described["content"] = {JSON: {"schema": _schema(kind)}}
             if operation.stream:
-                said["content"][SSE] = {"schema": {"type": "string"}}
-        yield str(status), said
+                described["content"][SSE] = {"schema": {"type": "string"}}
+        yield str(status), described
     always = () if operation.rule is Rule.OPEN else ALWAYS
     sent = () if operation.body is None else (408, 415)
     for status in sorted({*always, *sent, *operation.refusals}):

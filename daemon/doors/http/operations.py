@@ -56,7 +56,7 @@ class Operation(NamedTuple):
     of: Target = ""
 
 
-INSTEAD = web.RequestKey("instead", bytes)
+BODY_OVERRIDE = web.RequestKey("instead", bytes)
 """A body that replaces the request's, when a page calls the API for a user."""
 
 
@@ -65,8 +65,8 @@ async def body_of(request: web.Request, kind: str = JSON) -> bytes:
 
     A body without a content type is accepted.
     """
-    if INSTEAD in request:
-        return request[INSTEAD]
+    if BODY_OVERRIDE in request:
+        return request[BODY_OVERRIDE]
     if "Content-Encoding" in request.headers:  # decompression is disabled: see `Connection`
         raise ProblemError(
             415, "compressed", "the body has a Content-Encoding", "send it uncompressed"
@@ -90,14 +90,17 @@ async def body_of(request: web.Request, kind: str = JSON) -> bytes:
 
 def _check_type(request: web.Request, kind: str) -> None:
     """Raise ProblemError for an unsupported content type or charset."""
-    said = request.headers["Content-Type"][:MAX_SHOWN]
+    content_type = request.headers["Content-Type"][:MAX_SHOWN]
     if request.content_type != kind:
         raise ProblemError(
-            415, "wrong content type", f"Content-Type is {said!r}", f"send Content-Type: {kind}"
+            415,
+            "wrong content type",
+            f"Content-Type is {content_type!r}",
+            f"send Content-Type: {kind}",
         )
     if (request.charset or "utf-8").lower() not in ("utf-8", "utf8"):
         raise ProblemError(
-            415, "unknown charset", f"Content-Type is {said!r}", "send UTF-8"
+            415, "unknown charset", f"Content-Type is {content_type!r}", "send UTF-8"
         )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Events:
             await self._link.up.wait()
             self._under_way.clear()
             try:
-                if await self._feed():
+                if await self._publish_all():
                     return
             except (WireError, JournalError):
                 await asyncio.sleep(PROBE_EVERY / 4)
@@ -63,7 +63,7 @@ class Events:
             else:
                 return
 
-    async def _feed(self) -> bool:
+    async def _publish_all(self) -> bool:
         """Publish events; return True at their end. Raises WireError if some were not confirmed."""
         notices = cast("AsyncGenerator[Notice]", self._service.notices(self._done))
         async with aclosing(notices):
@@ -71,7 +71,7 @@ class Events:
             try:
                 while True:
                     following = following or asyncio.ensure_future(_next(notices))
-                    await asyncio.wait((following,), timeout=self._patience)
+                    await asyncio.wait((following,), timeout=self._check_timeout)
                     await self._advance()
                     if not following.done():
                         continue
@@ -85,23 +85,25 @@ class Events:
                     await asyncio.wait((following,))
 
     @property
-    def _patience(self) -> float | None:
+    def _check_timeout(self) -> float | None:
         """Seconds until confirmations must be checked; None if nothing is in flight."""
         return CURSOR_EVERY if self._under_way or self._noted != self._done else None
 
     async def _tell(self, notice: Notice) -> None:
         """Publish an event on its pool's topic; a moved loan also on the earlier lender's topic."""
-        told = public_notice(notice)
-        if told is not None and told.kind == "loan_moved":
-            before = await self._send(told, told.data["previous"])
+        shown = public_notice(notice)
+        if shown is not None and shown.kind == "loan_moved":
+            before = await self._send(shown, shown.data["previous"])
             self._under_way.append((notice.seq - 1, before))  # seq counts only once both are sent
-        through = await self._send(told, told.pool) if told is not None and told.pool else None
+        through = await self._send(shown, shown.pool) if shown is not None and shown.pool else None
         self._under_way.append((notice.seq, through))
 
-    async def _send(self, told: Notice, pool: str) -> asyncio.Future[int]:
+    async def _send(self, shown: Notice, pool: str) -> asyncio.Future[int]:
         while not self._service.fence.holds():  # noqa: ASYNC110  the lease has no event to await
             await asyncio.sleep(PROBE_EVERY)
-        event = EventView(told.seq, told.time, told.kind, told.job, told.pool, told.node, told.data)
+        event = EventView(
+            shown.seq, shown.time, shown.kind, shown.job, shown.pool, shown.node, shown.data
+        )
         return await self._link.send(self._topics.pool(pool, "event"), _encode(event))
 
     async def _advance(self) -> None:

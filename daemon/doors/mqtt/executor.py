@@ -36,27 +36,27 @@ class CommandHandler:
         """Submit to a service within its admission limits; add estimates if available."""
         self._service, self._admission, self._eta = service, admission, eta
 
-    async def answers(self, letters: Sequence[ParsedMessage | Reply]) -> list[Reply]:
+    async def answers(self, messages: Sequence[ParsedMessage | Reply]) -> list[Reply]:
         """Execute the messages durably and return a reply for each; replies pass through."""
         said: dict[int, Reply] = {}
         gathered: dict[int, ParsedMessage] = {}
         named: set[str] = set()
-        for i, letter in enumerate(letters):
-            if isinstance(letter, Reply):
-                said[i] = letter
+        for i, message in enumerate(messages):
+            if isinstance(message, Reply):
+                said[i] = message
                 continue
-            if letter.command is None:
-                named.update(_names(letter))
+            if message.command is None:
+                named.update(_names(message))
             else:
-                if letter.job in named:  # submit first: then its pool is known
+                if message.job in named:  # submit first: then its pool is known
                     said.update(await self._do(gathered))
                     gathered, named = {}, set()
-                if not await self._owns(letter.pool, letter.job):
-                    said[i] = _foreign(letter)
+                if not await self._owns(message.pool, message.job):
+                    said[i] = _foreign(message)
                     continue
-            gathered[i] = letter
+            gathered[i] = message
         said.update(await self._do(gathered))
-        return [said[i] for i in range(len(letters))]
+        return [said[i] for i in range(len(messages))]
 
     async def _owns(self, pool: str, job_id: str) -> bool:
         """Return whether a job or array belongs to a pool."""
@@ -70,23 +70,23 @@ class CommandHandler:
                 return past is not None and past.spec.pool == pool
         return found[0].spec.pool == pool
 
-    async def _do(self, letters: dict[int, ParsedMessage]) -> dict[int, Reply]:
+    async def _do(self, messages: dict[int, ParsedMessage]) -> dict[int, Reply]:
         """Execute messages in one call."""
         can = self._service.backend.can
         wrong = {
             (i, k): why
-            for i, letter in letters.items()
-            for k, group in enumerate(letter.groups)
+            for i, message in messages.items()
+            for k, group in enumerate(message.groups)
             if (why := nothing_to_run(group[0], can)) is not None
         }
-        wrong.update(await self._too_many(letters, wrong))
-        asked = [_commands(i, letter, wrong) for i, letter in letters.items()]
+        wrong.update(await self._too_many(messages, wrong))
+        asked = [_commands(i, message, wrong) for i, message in messages.items()]
         answers = await self._durable([each for some in asked for each in some])
         if any(isinstance(each, Refused) and each.status == DEFECT for each in answers):
             # The step was rolled back because of one message: repeat with each message separately.
             answers = [each for some in asked for each in await self._durable(some)]
         said = iter(answers)
-        replies = {i: _reply(i, letter, said, wrong) for i, letter in letters.items()}
+        replies = {i: _reply(i, message, said, wrong) for i, message in messages.items()}
         if self._eta is not None:
             await add_estimates(
                 self._eta, [line for each in replies.values() for line in each.jobs]
@@ -94,13 +94,13 @@ class CommandHandler:
         return replies
 
     async def _too_many(
-        self, letters: dict[int, ParsedMessage], wrong: Collection[BatchIndex]
+        self, messages: dict[int, ParsedMessage], wrong: Collection[BatchIndex]
     ) -> dict[BatchIndex, Refused]:
         """Return the jobs that admission refuses now."""
         asks = {
-            (i, k): JobCount(array_name(group[0]), letter.pool, len(group))
-            for i, letter in letters.items()
-            for k, group in enumerate(letter.groups)
+            (i, k): JobCount(array_name(group[0]), message.pool, len(group))
+            for i, message in messages.items()
+            for k, group in enumerate(message.groups)
             if (i, k) not in wrong
         }
         while self._admission is not None and asks:
@@ -114,15 +114,15 @@ class CommandHandler:
 
     async def _durable(self, commands: Sequence[Command]) -> list[Answer]:
         """Submit commands, and retry for as long as the journal is unavailable."""
-        answers = await self._asked(commands)
+        answers = await self._submit(commands)
         while late := [i for i, each in enumerate(answers) if _is_late(each)]:
             await asyncio.sleep(PROBE_EVERY)
-            again = await self._asked([commands[i] for i in late])
+            again = await self._submit([commands[i] for i in late])
             for i, each in zip(late, again, strict=True):
                 answers[i] = each
         return answers
 
-    async def _asked(self, commands: Sequence[Command]) -> list[Answer]:
+    async def _submit(self, commands: Sequence[Command]) -> list[Answer]:
         """Submit commands until the service accepts the call."""
         while True:
             try:
@@ -136,42 +136,42 @@ def _is_late(answer: Answer) -> bool:
     return isinstance(answer, Refused) and answer.status in NOT_NOW
 
 
-def _commands(i: int, letter: ParsedMessage, wrong: Collection[BatchIndex]) -> list[Command]:
+def _commands(i: int, message: ParsedMessage, wrong: Collection[BatchIndex]) -> list[Command]:
     """Return the commands of a message without its refused jobs."""
-    if letter.command is not None:
-        return [letter.command]
-    groups = (k for k in range(len(letter.groups)) if (i, k) not in wrong)
-    return [each for k in groups for each in letter.submits(k)]
+    if message.command is not None:
+        return [message.command]
+    groups = (k for k in range(len(message.groups)) if (i, k) not in wrong)
+    return [each for k in groups for each in message.submits(k)]
 
 
-def _names(letter: ParsedMessage) -> set[str]:
+def _names(message: ParsedMessage) -> set[str]:
     """Return the ids under which the message's jobs can be addressed."""
-    jobs = {spec.id for group in letter.groups for spec in group}
-    return jobs | {array_name(group[0]) for group in letter.groups}
+    jobs = {spec.id for group in message.groups for spec in group}
+    return jobs | {array_name(group[0]) for group in message.groups}
 
 
-def _foreign(letter: ParsedMessage) -> Reply:
+def _foreign(message: ParsedMessage) -> Reply:
     """Return the reply for a job of another pool, which must not reveal that it exists."""
-    why = f"pool {letter.pool} has no job {letter.job!r}"
+    why = f"pool {message.pool} has no job {message.job!r}"
     mend = "submit the job first, and send the command after the reply"
-    return Reply(200, [BatchLine(letter.job, 404, why, mend)])
+    return Reply(200, [BatchLine(message.job, 404, why, mend)])
 
 
 def _reply(
-    i: int, letter: ParsedMessage, said: Iterator[Answer], wrong: dict[BatchIndex, Refused]
+    i: int, message: ParsedMessage, said: Iterator[Answer], wrong: dict[BatchIndex, Refused]
 ) -> Reply:
     """Build the reply to a message from the next answers."""
-    if letter.command is not None:
+    if message.command is not None:
         answer = next(said)
         if isinstance(answer, Refused):
-            line = BatchLine(letter.job, answer.status, answer.detail, answer.mend)
+            line = BatchLine(message.job, answer.status, answer.detail, answer.mend)
         else:
-            line = BatchLine(letter.job, 200)
+            line = BatchLine(message.job, 200)
         return Reply(200, [line])
     return Reply(
         200,
         [
             line_of(group, wrong.get((i, k)) or together([*islice(said, len(group))]))
-            for k, group in enumerate(letter.groups)
+            for k, group in enumerate(message.groups)
         ],
     )

@@ -54,11 +54,11 @@ class Inbound:
     ) -> None:
         """Create an empty queue."""
         self._service, self._link, self._topics = service, link, topics
-        self._replies, self._clerk = replies, CommandHandler(service, admission, eta)
+        self._replies, self._handler = replies, CommandHandler(service, admission, eta)
         self._queue: deque[InboundMessage] = deque()
         self._news = asyncio.Event()
         self._paused = False
-        self._groaned = -GROAN_EVERY
+        self._logged_at = -GROAN_EVERY
 
     def receive(self, message: mqtt.MQTTMessage) -> None:
         """Queue a message. A message for no pool is acknowledged at once."""
@@ -70,7 +70,7 @@ class Inbound:
         except UnicodeDecodeError:
             pass  # not a topic of ours
         if found is None:
-            self._groan(topic)
+            self._log_unknown(topic)
             self._link.ack(message, self._link.session)
             return
         if not message.qos and len(self._queue) >= UNACKNOWLEDGED:
@@ -93,11 +93,11 @@ class Inbound:
             except Exception:  # noqa: BLE001  one message must not block all others
                 log().exception("messages failed", messages=len(batch))
                 for each in batch:
-                    await self._alone(*each)
+                    await self._execute_alone(*each)
 
     async def _answer(self, batch: Sequence[tuple[InboundMessage, ParsedMessage | Reply]]) -> None:
         """Execute messages, publish replies and acknowledge; on failure reconnect for a resend."""
-        answers = await self._clerk.answers([letter for _, letter in batch])
+        answers = await self._handler.answers([parsed for _, parsed in batch])
         said = zip(batch, answers, strict=True)
         told = await self._replies.tell(
             [(came.pool, came.mail, reply) for (came, _), reply in said]
@@ -108,10 +108,10 @@ class Inbound:
             else:
                 self._link.drop(came.session)
 
-    async def _alone(self, came: InboundMessage, letter: ParsedMessage | Reply) -> None:
+    async def _execute_alone(self, came: InboundMessage, parsed: ParsedMessage | Reply) -> None:
         """Execute one message separately; if it fails again, refuse it to stop the resends."""
         try:
-            await self._answer([(came, letter)])
+            await self._answer([(came, parsed)])
         except Exception as error:  # noqa: BLE001  any defect
             with suppress(Exception):
                 await self._answer([(came, self._defect(came, error))])
@@ -129,13 +129,13 @@ class Inbound:
             if came.mail.retained and not came.mail.payload:
                 self._link.ack(came.message, came.session)
                 continue  # the sender cleared a retained message
-            letter = self._open(came)
-            batch.append((came, letter))
+            parsed = self._open(came)
+            batch.append((came, parsed))
             read += len(came.mail.payload)
             if read > READ_AT_ONCE:
                 read = 0
                 await asyncio.sleep(0)
-            jobs += letter.jobs if isinstance(letter, ParsedMessage) else 0
+            jobs += parsed.jobs if isinstance(parsed, ParsedMessage) else 0
         if not self._queue:
             self._news.clear()
         if self._paused and len(self._queue) < UNACKNOWLEDGED:
@@ -147,14 +147,14 @@ class Inbound:
         """Parse a message, or return the reply that refuses it."""
         try:
             if came.pool not in self._service.book.pools:
-                self._groan(came.mail.topic)
+                self._log_unknown(came.mail.topic)
                 raise ProblemError(404, "no such pool", "the topic names no existing pool", "")
-            letter = read(came.mail, self._topics, came.pool, came.door)
+            parsed = read(came.mail, self._topics, came.pool, came.door)
         except ProblemError as problem:
             return reply_to(problem)
         except Exception as error:  # noqa: BLE001  one message must not block all others
             return self._defect(came, error)
-        return letter
+        return parsed
 
     def _defect(self, came: InboundMessage, error: Exception) -> Reply:
         """Return the reply for a defect of the daemon."""
@@ -162,10 +162,10 @@ class Inbound:
         why = f"internal error: {error!r}"
         return reply_to(ProblemError(500, "defect", why, "report this defect"))
 
-    def _groan(self, topic: str) -> None:
+    def _log_unknown(self, topic: str) -> None:
         """Log a message for no pool, rate-limited; there is no topic to report it on."""
-        if monotonic() - self._groaned > GROAN_EVERY:
-            self._groaned = monotonic()
+        if monotonic() - self._logged_at > GROAN_EVERY:
+            self._logged_at = monotonic()
             log().warning("message for no pool", topic=topic[:200])
 
 

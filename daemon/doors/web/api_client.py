@@ -11,7 +11,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from daemon.doors.http.authorization import AccessMiddleware
-from daemon.doors.http.operations import INSTEAD, JSON, Operation
+from daemon.doors.http.operations import BODY_OVERRIDE, JSON, Operation
 from daemon.wire.problems import ProblemError
 
 _encode = msgspec.json.Encoder().encode
@@ -41,18 +41,22 @@ class Api:
         """
         method, _, path = what.partition(" ")
         operation = self._operations[method, path]
-        asked = _asking(request, method, path, query or {}, names)
+        call = _api_request(request, method, path, query or {}, names)
         if body is not None:
-            asked[INSTEAD] = _encode(body)
+            call[BODY_OVERRIDE] = _encode(body)
         try:
-            await self._guard.allow(asked, operation)
-            response = await operation.handler(asked)
+            await self._guard.allow(call, operation)
+            response = await operation.handler(call)
         except ProblemError:
-            await self._guard.remember(asked)
+            await self._guard.remember(call)
             raise
         assert isinstance(response, web.Response), "pages do not use streams"
-        said = response.body
-        return _read(said, operation.answers[response.status]) if isinstance(said, bytes) else None
+        body_bytes = response.body
+        return (
+            _read(body_bytes, operation.answers[response.status])
+            if isinstance(body_bytes, bytes)
+            else None
+        )
 
     async def ask_if_allowed(
         self, request: web.Request, what: str, query: Mapping[str, Any] | None = None, **names: str
@@ -66,20 +70,20 @@ class Api:
             raise
 
 
-def _read(said: bytes, kind: Any) -> Any:
+def _read(body_bytes: bytes, kind: Any) -> Any:
     """Decode an answer; of several possible structs, return the first that fits."""
     if isinstance(kind, str):
-        return said.decode(errors="replace")
+        return body_bytes.decode(errors="replace")
     *others, last = get_args(kind) or (kind,)
     for each in others:
         try:
-            return msgspec.json.decode(said, type=each)
+            return msgspec.json.decode(body_bytes, type=each)
         except msgspec.ValidationError:
             continue
-    return msgspec.json.decode(said, type=last)
+    return msgspec.json.decode(body_bytes, type=last)
 
 
-def _asking(
+def _api_request(
     request: web.Request,
     method: str,
     path: str,
@@ -90,7 +94,7 @@ def _asking(
     parts = {**request.match_info, **names}
     given = {name: str(value) for name, value in query.items() if value is not None}
     url = URL.build(path=path.format_map(parts), query=given)
-    asked = request.clone(method=method, rel_url=url, headers=CIMultiDict(Accept=JSON))
+    call = request.clone(method=method, rel_url=url, headers=CIMultiDict(Accept=JSON))
     route = request.match_info.route
-    asked._match_info = web.UrlMappingMatchInfo(parts, route)  # noqa: SLF001  clones share theirs
-    return asked
+    call._match_info = web.UrlMappingMatchInfo(parts, route)  # noqa: SLF001  clones share theirs
+    return call

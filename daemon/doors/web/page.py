@@ -82,7 +82,7 @@ class Pages:
         text = await asyncio.to_thread(made.render, **frame, **values)
         return web.Response(text=text, status=status, content_type=HTML)
 
-    async def dressed(
+    async def finish(
         self, request: web.Request, response: web.StreamResponse
     ) -> web.StreamResponse:
         """Add the common headers below `/ui/`, and render problems as pages for browsers."""

@@ -56,7 +56,7 @@ class SignPages:
     async def sign_in(self, request: web.Request) -> web.Response:
         """Start a session and redirect to the requested page, or show the form with the problem."""
         check_site(request)
-        self._gate.knock(request)
+        self._gate.count_wrong_token(request)
         fields = await form_of(request)
         to = fields.get("to", "")
         try:

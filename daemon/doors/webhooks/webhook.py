@@ -72,9 +72,9 @@ class WebhookSender:
 
     def __init__(self, config: WebhookConfig, secrets: Secrets, means: WebhookContext) -> None:
         """Create the sender; `run` starts it."""
-        self.config, self._means = config, means
+        self.config, self._context = config, means
         self._post = WebhookClient(config, secrets)
-        self._cutter = DeliveryBatcher(config, means.page)
+        self._batcher = DeliveryBatcher(config, means.page)
         self._url = hashlib.sha256(config.url.encode()).hexdigest()
         self._sending = asyncio.Lock()  # one request to a receiver at a time
         self._wake = asyncio.Event()
@@ -89,12 +89,12 @@ class WebhookSender:
     @property
     def place(self) -> WebhookCursor:
         """Current cursor."""
-        return self._means.ledger[self.config.name]
+        return self._context.ledger[self.config.name]
 
     @property
     def lag(self) -> int:
         """Number of events after the cursor, including those filtered out."""
-        return max(0, self._means.told() - self.place.cursor)
+        return max(0, self._context.told() - self.place.cursor)
 
     @property
     def state(self) -> DeliveryState:
@@ -136,11 +136,13 @@ class WebhookSender:
     async def _broke(self) -> None:
         log().exception("webhook failed and will be retried", webhook=self.config.name)
         part = f"webhook {self.config.name}"
-        self._means.parts.say(part, "internal error", "see the daemon's log, and report the defect")
+        self._context.parts.say(
+            part, "internal error", "see the daemon's log, and report the defect"
+        )
         await asyncio.sleep(LONGEST_PAUSE)
 
     async def _count(self) -> None:
-        self.dead = len(await self._means.letters.numbers(self.config.name))
+        self.dead = len(await self._context.letters.numbers(self.config.name))
 
     async def _once(self) -> bool:
         """Deliver once, or wait for an operator; return False at the end of the events."""
@@ -151,9 +153,9 @@ class WebhookSender:
             await self._wake.wait()
             return True
         place = self.place
-        before = self._cutter.gone
-        delivery = await self._cutter.next(place.cursor, place.last)
-        if (gone := self._cutter.gone) != before and gone is not None:
+        before = self._batcher.gone
+        delivery = await self._batcher.next(place.cursor, place.last)
+        if (gone := self._batcher.gone) != before and gone is not None:
             log().warning(
                 "webhook missed events that were deleted before delivery",
                 webhook=self.config.name, first=gone[0], last=gone[1],
@@ -184,8 +186,8 @@ class WebhookSender:
         self._since = self._since or time.monotonic()
         if outcome.verdict is DeliveryVerdict.GONE:
             self._put(replace(place, gone=self._url))
-        elif self._hopeless(place):
-            await self._bury(delivery, place)
+        elif self._is_hopeless(place):
+            await self._give_up(delivery, place)
         else:
             self._put(place)
             self._say()
@@ -194,7 +196,7 @@ class WebhookSender:
     async def _send(self, delivery: Delivery) -> PostResult | None:
         """Send one request after the previous one; None without sending if not the leader."""
         async with self._sending:
-            if not self._means.fence.holds():
+            if not self._context.fence.holds():
                 return None
             outcome = await self._post.send(delivery.body, delivery.id)
         self.last, self.asked = outcome, time.time()
@@ -207,21 +209,21 @@ class WebhookSender:
     def _put(self, place: WebhookCursor) -> None:
         if not place.tries:
             self._since = None
-        self._means.ledger.put(self.config.name, place)
+        self._context.ledger.put(self.config.name, place)
 
-    def _hopeless(self, place: WebhookCursor) -> bool:
+    def _is_hopeless(self, place: WebhookCursor) -> bool:
         config = self.config
         tried = 0.0 if self._since is None else time.monotonic() - self._since
         return place.refusals >= config.refusals or tried >= config.give_up
 
-    async def _bury(self, delivery: Delivery, place: WebhookCursor) -> None:
+    async def _give_up(self, delivery: Delivery, place: WebhookCursor) -> None:
         """Store a dead letter and advance the cursor in one transaction."""
         assert self.last is not None, "a request was sent"
         times = f", {place.tries} times" if place.tries > 1 else ""
         why = f"{self.last.why}{times}"
         name, following = self.config.name, WebhookCursor(delivery.until)
         letter = DeadLetter(0, name, delivery.first, time.time(), why, delivery.body.decode())
-        await self._means.letters.bury(letter, {key(name): text(following)})
+        await self._context.letters.bury(letter, {key(name): text(following)})
         self._put(following)
         self.dead += 1
         self._say(buried=True)
@@ -239,25 +241,25 @@ class WebhookSender:
         part, last, state = f"webhook {self.config.name}", self.last, self.state
         if state == "full":
             mend = f"run sia webhook retry {self.config.name}, or sia webhook drop"
-            self._means.parts.say(part, f"deliveries stopped: {MOST_DEAD} dead letters", mend)
+            self._context.parts.say(part, f"deliveries stopped: {MOST_DEAD} dead letters", mend)
         elif state == "gone":
             why = last.why if last is not None and last.why else "the receiver answered 410 (gone)"
             mend = f"change its url, remove it, or run: sia webhook retry {self.config.name}"
-            self._means.parts.say(part, why, mend)
+            self._context.parts.say(part, why, mend)
         elif buried or self.place.tries >= TROUBLE_AFTER:
             assert last is not None, "a request failed"
-            self._means.parts.say(part, last.why, last.mend)
+            self._context.parts.say(part, last.why, last.mend)
         elif not self.place.tries:
-            self._means.parts.say(part)
+            self._context.parts.say(part)
 
     async def test(self) -> PostResult:
         """Send a test event once, independent of deliveries.
 
         Raises UnavailableError if another daemon may be the leader.
         """
-        if not self._means.fence.holds():
+        if not self._context.fence.holds():
             raise UnavailableError(503, "another daemon may be the leader", PROBE_EVERY)
-        delivery = trial(self.config.name, self._means.now())
+        delivery = trial(self.config.name, self._context.now())
         outcome = await self._post.send(delivery.body, delivery.id, TRIAL_WITHIN)
         if outcome.verdict is DeliveryVerdict.DELIVERED:
             self._say()
@@ -288,7 +290,7 @@ class WebhookSender:
                 self._again.clear()
 
     async def _send_letter(self, number: int) -> None:
-        name, letters = self.config.name, self._means.letters
+        name, letters = self.config.name, self._context.letters
         found = await letters.dead(name, number - 1, 1)
         if not found or found[0].number != number:
             return
@@ -303,7 +305,7 @@ class WebhookSender:
 
     async def drop(self, numbers: Sequence[int]) -> None:
         """Delete dead letters. Raises JournalError."""
-        left = await self._means.letters.dig_out(self.config.name, numbers)
+        left = await self._context.letters.dig_out(self.config.name, numbers)
         full, self.dead = self.state == "full", left
         if full:
             self._wake.set()

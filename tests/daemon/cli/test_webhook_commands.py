@@ -97,7 +97,7 @@ def test_what_could_not_be_delivered_is_listed_sent_once_more_or_dropped(tmp_pat
         assert said[-1] == ("operator", "webhook drop", "ops")
         assert f"dead letters {first['number']}" in json.dumps(records[-1])
         done = daemon("webhook", "dead", "nobody")
-        assert done.stderr == "sia: there is no webhook 'nobody'; see: sia webhook list\n"
+        assert done.stderr == "sia: there is no webhook 'nobody'; list webhooks: sia webhook list\n"
         assert daemon.end() == 0
         for secret in (SECRET, "hidden"):
             assert secret not in daemon.log

@@ -105,27 +105,27 @@ class AccountRoutes:
 
     async def ledger(self, request: web.Request) -> web.Response:
         """Return a page of the ledger. O(open loans + limit)."""
-        asked = query_of(request, PAGES)
+        params = query_of(request, PAGES)
         pool, who = await self._pool(request), who_asks(request)
         now = self._service.clock.now()
         under_way = [*open_loans(self._service.book, pool, now, who.sees)]
-        found = await self._read(lambda j: j.lent(pool, asked["before"], asked["limit"]))
+        found = await self._read(lambda j: j.lent(pool, params["before"], params["limit"]))
         rows = [loan_row(number, row, who.sees) for number, _, row in found]
-        return answer(Ledger(rows, under_way, _next(found, asked["limit"])))
+        return answer(Ledger(rows, under_way, _next(found, params["limit"])))
 
     async def verdicts(self, request: web.Request) -> web.Response:
         """Return a page of verdicts. O(limit)."""
-        asked = query_of(request, PAGES)
+        params = query_of(request, PAGES)
         pool = await self._pool(request)
-        found = await self._read(lambda j: j.verdicts(pool, asked["before"], asked["limit"]))
+        found = await self._read(lambda j: j.verdicts(pool, params["before"], params["limit"]))
         rows = [verdict_row(number, verdict) for number, _, verdict in found]
-        return answer(Verdicts(rows, _next(found, asked["limit"])))
+        return answer(Verdicts(rows, _next(found, params["limit"])))
 
     async def statement(self, request: web.Request) -> web.Response:
         """Build a statement. O(rows of the month), in pages so that commits are not blocked."""
-        asked = query_of(request, (MONTH,))
+        params = query_of(request, (MONTH,))
         pool, who, now = await self._pool(request), who_asks(request), self._service.clock.now()
-        month = asked["month"] or _month(now)
+        month = params["month"] or _month(now)
         start, end = month_of(month)
         if start > now:
             mend = f"use {_month(now)} or an earlier month"

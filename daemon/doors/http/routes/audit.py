@@ -47,9 +47,9 @@ class AuditRoutes:
 
     async def audit(self, request: web.Request) -> web.Response:
         """Return a page, which is shorter than `limit` if records are large. O(limit)."""
-        asked = query_of(request, QUERY)
-        rows = await self._service.audit(asked["after"], asked["limit"])
+        params = query_of(request, QUERY)
+        rows = await self._service.audit(params["after"], params["limit"])
         views = [AuditView(row.number, msgspec.Raw(row.body.encode()), row.digest) for row in rows]
         trail = self._service.trail
-        following = views[-1].number if views else asked["after"]
+        following = views[-1].number if views else params["after"]
         return answer(Audit(views, following, trail.number, trail.head))

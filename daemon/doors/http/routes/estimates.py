@@ -79,8 +79,8 @@ class EtaRoutes:
 
     async def estimates(self, request: web.Request) -> web.Response:
         """Return the accuracy of estimates in visible pools. O(pools · horizons)."""
-        asked, who = query_of(request, POOL), who_asks(request)
-        eta, pool = self._eta, asked["pool"]
+        params, who = query_of(request, POOL), who_asks(request)
+        eta, pool = self._eta, params["pool"]
         if pool is not None and pool not in self._service.book.pools:
             raise no_pool(pool, self._service.book.pools)
         rows = [

@@ -122,17 +122,17 @@ class JobRoutes:
 
     async def list(self, request: web.Request) -> web.Response:
         """Return a page of jobs. O(limit), at most O(LOOKED_AT) if few jobs match."""
-        asked = query_of(request, FILTERS)
+        params = query_of(request, FILTERS)
         await self._service.settled()
-        tag, _, value = (asked["tag"] or "").partition("=")
-        limit, following = asked["limit"], None
+        tag, _, value = (params["tag"] or "").partition("=")
+        limit, following = params["limit"], None
         found: list[JobRecord] = []
-        records = self._records(who_asks(request), asked["pool"], asked["cursor"])
+        records = self._records(who_asks(request), params["pool"], params["cursor"])
         for looked, record in enumerate(records, 1):
             spec = record.spec
             if (
-                (asked["user"] is None or spec.user == asked["user"])
-                and (asked["phase"] is None or record.phase is asked["phase"])
+                (params["user"] is None or spec.user == params["user"])
+                and (params["phase"] is None or record.phase is params["phase"])
                 and (not tag or (tag in spec.tags and value in ("", spec.tags[tag])))
             ):
                 if len(found) == limit:
@@ -158,10 +158,10 @@ class JobRoutes:
 
     async def history(self, request: web.Request) -> web.Response:
         """Return a page of ended jobs: see `Journal.history`."""
-        asked = query_of(request, PAST)
-        limit = asked["limit"]
-        pools = _pools(who_asks(request), asked["pool"])
-        found = await self._service.past_jobs(asked["before"], limit, pools)
+        params = query_of(request, PAST)
+        limit = params["limit"]
+        pools = _pools(who_asks(request), params["pool"])
+        found = await self._service.past_jobs(params["before"], limit, pools)
         following = found[-1][0] if len(found) == limit else None
         return answer(History([job_view(record) for _, record in found], following))
 

@@ -65,26 +65,26 @@ class LogRoutes:
 
     async def log(self, request: web.Request) -> web.Response:
         """Return a piece of the output."""
-        asked = query_of(request, QUERY)
+        params = query_of(request, QUERY)
         record = await self._record(request.match_info["id"])
         job, backend = record.spec.id, self._service.backend
-        attempt = asked["attempt"] or record.attempt
+        attempt = params["attempt"] or record.attempt
         if not 0 < attempt <= record.attempt:
             why = f"{job} was started {counted(record.attempt, 'time')}"
             mend = "use an earlier attempt" if record.ended is not None else "wait for it"
             raise _nothing(why, mend)
         if "logs" not in backend.can:
             raise _nothing("this backend does not store job output", "see docs/operate/backends.md")
-        wanted = LogRequest(attempt, asked["stream"], asked["after"], asked["tail"], LOG_PIECE)
+        wanted = LogRequest(attempt, params["stream"], params["after"], params["tail"], LOG_PIECE)
         # Evaluated before the log is read: a job that has ended by now writes nothing more.
         grows = attempt == record.attempt and record.phase in ON_GPUS
         found = await _found(backend, record, wanted)
         if found is None and not grows:
             raise _nothing(f"there is no output of {job}", "its log was deleted or never written")
-        after, data = found or LogChunk(asked["after"], b"")
+        after, data = found or LogChunk(params["after"], b"")
         headers = dict(HEADERS)
         if after is not None and (grows or len(data) == LOG_PIECE):
-            on = {"stream": asked["stream"], "attempt": attempt, "after": after + len(data)}
+            on = {"stream": params["stream"], "attempt": attempt, "after": after + len(data)}
             query = "&".join(f"{key}={value}" for key, value in on.items())
             headers["Link"] = f'</v1/jobs/{job}/log?{query}>; rel="next"'
         return web.Response(body=data, headers=headers)
@@ -100,12 +100,12 @@ class LogRoutes:
         return record
 
 
-async def _found(backend: Backend, record: JobRecord, asked: LogRequest) -> LogChunk | None:
+async def _found(backend: Backend, record: JobRecord, wanted: LogRequest) -> LogChunk | None:
     """Read the piece, on a thread if it is in a file. Raises ProblemError on failure."""
     if not isinstance(backend, LogReader):
-        return await asyncio.to_thread(_read, backend, record.spec.id, asked)
+        return await asyncio.to_thread(_read, backend, record.spec.id, wanted)
     try:
-        return await backend.read_log(record, asked)
+        return await backend.read_log(record, wanted)
     except LogError as error:
         if not error.again:
             raise _nothing(error.why, error.mend) from None
@@ -113,7 +113,7 @@ async def _found(backend: Backend, record: JobRecord, asked: LogRequest) -> LogC
         raise ProblemError(503, "log unavailable", error.why, error.mend, headers=headers) from None
 
 
-def _read(backend: Backend, job: str, asked: LogRequest) -> LogChunk | None:
+def _read(backend: Backend, job: str, wanted: LogRequest) -> LogChunk | None:
     """Read a piece of a log file; return None if the file does not exist.
 
     Raises ProblemError if the file cannot be read.
@@ -121,7 +121,7 @@ def _read(backend: Backend, job: str, asked: LogRequest) -> LogChunk | None:
     Only regular files are read: the job may have replaced the file by a symbolic link, or by a
     pipe that never ends.
     """
-    path = backend.log(job, asked.attempt, asked.stream)
+    path = backend.log(job, wanted.attempt, wanted.stream)
     if path is None:
         return None
     try:
@@ -130,9 +130,9 @@ def _read(backend: Backend, job: str, asked: LogRequest) -> LogChunk | None:
             state = os.fstat(file)
             if not S_ISREG(state.st_mode):
                 raise _nothing(f"the log of {job} is not a regular file", "its output is lost")
-            tail = asked.tail
-            after = asked.after if tail is None else max(0, state.st_size - tail)
-            return LogChunk(after, os.pread(file, asked.most, after))
+            tail = wanted.tail
+            after = wanted.after if tail is None else max(0, state.st_size - tail)
+            return LogChunk(after, os.pread(file, wanted.most, after))
         finally:
             os.close(file)
     except FileNotFoundError:

@@ -203,13 +203,13 @@ class ViewRoutes:
 
     async def set_log_level(self, request: web.Request) -> web.Response:
         """Set the log level. The change is logged if the old or the new level allows it."""
-        asked = decoded(await body_of(request), self._level, LogLevel)
+        payload = decoded(await body_of(request), self._level, LogLevel)
         logger = logging.getLogger("sia")
-        wanted = logging.getLevelNamesMapping()[asked.level.upper()]
+        wanted = logging.getLevelNamesMapping()[payload.level.upper()]
         logger.setLevel(min(wanted, logger.getEffectiveLevel()))
-        log().info("log level", new=asked.level)
+        log().info("log level", new=payload.level)
         with suppress(UnavailableError):  # debugging an unavailable journal may need more logging
-            witness = AuditNote("log level", asked.level, 200, actor=who_asks(request).name)
+            witness = AuditNote("log level", payload.level, 200, actor=who_asks(request).name)
             await self._service.submit([witness], request.remote or "")
         logger.setLevel(wanted)
-        return answer(asked)
+        return answer(payload)

@@ -191,12 +191,14 @@ class PoolRoutes:
 
     async def maintain(self, request: web.Request) -> web.Response:
         """Plan a maintenance window."""
-        asked = decoded(await body_of(request), self._maintenance, MaintenanceRequest)
-        name = asked.id or "m" + secrets.token_hex(4)
+        payload = decoded(await body_of(request), self._maintenance, MaintenanceRequest)
+        name = payload.id or "m" + secrets.token_hex(4)
         by = who_asks(request).name
-        command = Maintain(name, asked.node, asked.start, asked.end, asked.why, by)
+        command = Maintain(name, payload.node, payload.start, payload.end, payload.why, by)
         done = await self._do(request, command)
-        view = MaintenanceView(name, asked.node, asked.start, asked.end, asked.why, begun=False)
+        view = MaintenanceView(
+            name, payload.node, payload.start, payload.end, payload.why, begun=False
+        )
         return answer(view, 201 if done.new else 200)
 
     async def unmaintain(self, request: web.Request) -> web.Response:
@@ -214,12 +216,12 @@ class PoolRoutes:
 
     async def set_lending(self, request: web.Request) -> web.Response:
         """Set the lending mode."""
-        asked = decoded(await body_of(request), self._lending, LendingSwitch)
-        if (asked.on is None) is (asked.mode is None):
+        payload = decoded(await body_of(request), self._lending, LendingSwitch)
+        if (payload.on is None) is (payload.mode is None):
             mend = 'send {"mode": "on"}, "shadow" or "off"; or {"on": true} or false'
             raise ProblemError(422, "invalid", "give exactly one of mode and on", mend)
-        on = asked.mode is LendingMode.ON if asked.on is None else asked.on
-        shadow = asked.mode is LendingMode.SHADOW
+        on = payload.mode is LendingMode.ON if payload.on is None else payload.on
+        shadow = payload.mode is LendingMode.SHADOW
         await self._do(request, Lending(on, who_asks(request).name, shadow))
         return await self.lending(request)
 
@@ -232,28 +234,28 @@ class PoolRoutes:
         return found
 
 
-def _limit(said: int | UnsetType | None) -> int | None:
+def _limit(value: int | UnsetType | None) -> int | None:
     """Convert a limit for the engine: None leaves it unchanged, UNLIMITED removes it."""
-    if isinstance(said, UnsetType):
+    if isinstance(value, UnsetType):
         return None
-    return UNLIMITED if said is None else said
+    return UNLIMITED if value is None else value
 
 
-def _budget(said: float | UnsetType | None) -> float | None:
+def _budget(value: float | UnsetType | None) -> float | None:
     """Convert a budget for the engine: None leaves it unchanged, NO_BUDGET removes it."""
-    if isinstance(said, UnsetType):
+    if isinstance(value, UnsetType):
         return None
-    return NO_BUDGET if said is None else said
+    return NO_BUDGET if value is None else value
 
 
 def _version(request: web.Request) -> int | None:
     """Return the version in If-Match, or None without the header. Raises ProblemError."""
-    said = request.headers.get("If-Match")
-    if said is None:
+    value = request.headers.get("If-Match")
+    if value is None:
         return None
-    found = re.fullmatch(r'"?([0-9]{1,9})"?', said)
+    found = re.fullmatch(r'"?([0-9]{1,9})"?', value)
     if found is None:
         raise ProblemError(
-            422, "invalid", f"If-Match is {said[:40]!r}", "send the ETag of GET /v1/pools/NAME"
+            422, "invalid", f"If-Match is {value[:40]!r}", "send the ETag of GET /v1/pools/NAME"
         )
     return int(found[1])

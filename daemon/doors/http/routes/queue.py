@@ -54,23 +54,23 @@ class QueueRoutes:
 
     async def queue(self, request: web.Request) -> web.Response:
         """Return a page. O(pools + jobs of their queues); by user, or not waiting, O(live jobs)."""
-        asked = query_of(request, QUERY)
+        params = query_of(request, QUERY)
         await self._service.settled()
         who, book = who_asks(request), self._service.book
         wanted = (
-            sorted(book.pools) if asked["pool"] is None else {asked["pool"]} & book.pools.keys()
+            sorted(book.pools) if params["pool"] is None else {params["pool"]} & book.pools.keys()
         )
         pools = [name for name in wanted if who.sees(name)]
-        count, places = self._found(asked, pools)
+        count, places = self._found(params, pools)
         return answer(Queue(self._service.clock.now(), count, [*map(self._line, places)]))
 
     def _found(
-        self, asked: dict[str, Any], pools: list[str]
+        self, params: dict[str, Any], pools: list[str]
     ) -> tuple[int, Sequence[QueuePosition]]:
-        book, user = self._service.book, asked["user"]
-        offset, limit = asked["offset"], asked["limit"]
-        if asked["what"] != "waiting":
-            found = alive(book, frozenset(pools), asked["what"], user)
+        book, user = self._service.book, params["user"]
+        offset, limit = params["offset"], params["limit"]
+        if params["what"] != "waiting":
+            found = alive(book, frozenset(pools), params["what"], user)
             return len(found), found[offset : offset + limit]
         return Waiting(book, self._service.engine.core, pools).piece(offset, limit, user)
 

@@ -105,7 +105,7 @@ class Submissions:
             if not begun:
                 raise
             found = [not_now(UnavailableError(503, str(error), PROBE_EVERY))] * len(groups)
-        return [line_of(group, said) for group, said in zip(groups, found, strict=True)]
+        return [line_of(group, answers) for group, answers in zip(groups, found, strict=True)]
 
     async def _found(self, request: web.Request, groups: Sequence[SubmissionGroup]) -> list[Answer]:
         """Return the answer for each group. Only permitted and admitted ones reach the engine."""
@@ -124,9 +124,9 @@ class Submissions:
         wrong = [next(full) if why is None else why for why in wrong]
         right = [group for group, why in zip(groups, wrong, strict=True) if why is None]
         commands = [Submit(spec, actor=who.name) for group in right for spec in group]
-        said = iter(await self._service.submit(commands, request.remote or ""))
+        answers = iter(await self._service.submit(commands, request.remote or ""))
         return [
-            why or together([*islice(said, len(group))])
+            why or together([*islice(answers, len(group))])
             for group, why in zip(groups, wrong, strict=True)
         ]
 

@@ -72,15 +72,15 @@ class TokenRoutes:
 
     async def issue(self, request: web.Request) -> web.Response:
         """Issue a token."""
-        asked = decoded(await body_of(request), self._request, TokenRequest)
+        payload = decoded(await body_of(request), self._request, TokenRequest)
         token, now = new_token(self._cluster), self._service.clock.now()
-        expires = None if asked.lasts is None else now + asked.lasts
+        expires = None if payload.lasts is None else now + payload.lasts
         command = IssueToken(
-            asked.name, asked.role, digest_of(token), tuple(dict.fromkeys(asked.pools)), expires,
-            who_asks(request).name,
+            payload.name, payload.role, digest_of(token), tuple(dict.fromkeys(payload.pools)),
+            expires, who_asks(request).name,
         )  # fmt: skip
         await self._do(request, command)
-        made = TokenMade(asked.name, asked.role, [*command.pools], token, expires)
+        made = TokenMade(payload.name, payload.role, [*command.pools], token, expires)
         return answer(made, 201, headers={"Cache-Control": "no-store"})
 
     async def revoke(self, request: web.Request) -> web.Response:

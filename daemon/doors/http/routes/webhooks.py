@@ -83,17 +83,17 @@ class HookRoutes:
 
     async def dead(self, request: web.Request) -> web.Response:
         """Return a page of dead letters, oldest first."""
-        hook, asked = self._named(request), query_of(request, PAGE)
-        found = await self._letters.dead(hook.config.name, asked["after"], asked["limit"])
-        following = found[-1].number if found else asked["after"]
+        hook, params = self._named(request), query_of(request, PAGE)
+        found = await self._letters.dead(hook.config.name, params["after"], params["limit"])
+        following = found[-1].number if found else params["after"]
         return answer(DeadLetterPage([*map(_letter, found)], following))
 
     async def drop(self, request: web.Request) -> web.Response:
         """Delete dead letters. The deletion is durable before the response."""
-        hook, asked = self._named(request), query_of(request, NUMBER)
+        hook, params = self._named(request), query_of(request, NUMBER)
         numbers = await self._letters.numbers(hook.config.name)
-        if asked["number"] is not None:
-            numbers = [self._known(asked["number"], numbers)]
+        if params["number"] is not None:
+            numbers = [self._known(params["number"], numbers)]
         await self._remember(request, "webhook drop", hook, numbers)
         await hook.drop(numbers)
         return answer(Dropped(len(numbers)))
@@ -101,10 +101,10 @@ class HookRoutes:
     async def retry(self, request: web.Request) -> web.Response:
         """Send dead letters again after the response; each is deleted once it is delivered."""
         hook, body = self._named(request), await body_of(request)
-        asked = decoded(body, self._again, Again) if body else Again()
+        payload = decoded(body, self._again, Again) if body else Again()
         numbers = await self._letters.numbers(hook.config.name)
-        if asked.numbers:
-            numbers = [self._known(number, numbers) for number in dict.fromkeys(asked.numbers)]
+        if payload.numbers:
+            numbers = [self._known(number, numbers) for number in dict.fromkeys(payload.numbers)]
         await self._remember(request, "webhook retry", hook, numbers)
         hook.resume()
         hook.again(numbers)
@@ -123,8 +123,8 @@ class HookRoutes:
         shown = ", ".join(map(str, numbers[:NAMED]))
         more = f" and {len(numbers) - NAMED} more" if len(numbers) > NAMED else ""
         note = f"dead letters {shown}{more}" if numbers else ""
-        asked = AuditNote(what, hook.config.name, 200, note, who_asks(request).name)
-        await self._service.submit([asked], request.remote or "")
+        audit_note = AuditNote(what, hook.config.name, 200, note, who_asks(request).name)
+        await self._service.submit([audit_note], request.remote or "")
 
     def _named(self, request: web.Request) -> WebhookSender:
         name = request.match_info["name"]

@@ -47,12 +47,12 @@ class WhatIfRoutes:
 
     async def ask(self, request: web.Request) -> web.Response:
         """Simulate in two forked processes; comparing them is O(starts) on the event loop."""
-        asked = decoded(await body_of(request), self._decoder, WhatIf)
-        await self._check(request, asked)
-        new = [spec for job in asked.submit for spec in specs_of(job, "")]
+        payload = decoded(await body_of(request), self._decoder, WhatIf)
+        await self._check(request, payload)
+        new = [spec for job in payload.submit for spec in specs_of(job, "")]
         who = who_asks(request)
         with self._turn(who):
-            found = await what_if(self._service, self._foresight, self._eta, asked, new, who.sees)
+            found = await what_if(self._service, self._foresight, self._eta, payload, new, who.sees)
         if isinstance(found, Refused):
             raise refusal(found)
         return answer(found)
@@ -72,27 +72,27 @@ class WhatIfRoutes:
         finally:
             self._asking.remove(who.name)
 
-    async def _check(self, request: web.Request, asked: WhatIf) -> None:
+    async def _check(self, request: web.Request, payload: WhatIf) -> None:
         """Check that a request is valid and permitted. Raises ProblemError."""
-        changes = asked.submit or asked.jobs or asked.pools or asked.drain
-        if not changes and asked.lending is None:
+        changes = payload.submit or payload.jobs or payload.pools or payload.drain
+        if not changes and payload.lending is None:
             raise ProblemError(
                 422, "invalid", "no change given",
                 "add submit, jobs, pools, drain or lending",
             )  # fmt: skip
-        if sum(job.array or 1 for job in asked.submit) > WHATIF_JOBS:
+        if sum(job.array or 1 for job in payload.submit) > WHATIF_JOBS:
             why = f"more than {WHATIF_JOBS:,} jobs, including the jobs of arrays"
             raise ProblemError(413, "too many jobs", why, "submit fewer jobs")
         who = who_asks(request)
-        if asked.starts > WHATIF_STARTS and not allows(who, Rule.OPERATE):
+        if payload.starts > WHATIF_STARTS and not allows(who, Rule.OPERATE):
             why = f"more than {WHATIF_STARTS} starts require an operator token"
             raise ProblemError(403, FORBIDDEN, why, "use fewer starts, or ask an operator")
         # Any caller may vary pool limits and nodes: these numbers are visible to all, and of the
         # result each caller sees only visible jobs.
-        for pool in [*(job.pool for job in asked.submit), *(job.pool for job in asked.jobs)]:
+        for pool in [*(job.pool for job in payload.submit), *(job.pool for job in payload.jobs)]:
             if pool is not None and (wrong := forbids(who, Rule.VIEW, pool)) is not None:
                 raise refusal(wrong)
-        for job in asked.jobs:
+        for job in payload.jobs:
             await self._check_job(request, job.job)
 
     async def _check_job(self, request: web.Request, job_id: str) -> None:

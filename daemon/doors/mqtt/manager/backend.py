@@ -71,18 +71,18 @@ class MqttBackend:
         self._manager = 0  # epoch of the manager
         self._beat = float("-inf")
         self._here = False
-        self._heard = 0  # session of the last heartbeat
+        self._beat_session = 0  # session of the last heartbeat
         self._session = 0  # session of the last full sync
         self._ask = True  # whether a full sync is needed
         self._link_trouble = "", ""
-        self._obeys = 0  # highest daemon epoch that the manager has seen
+        self._daemon_epoch = 0  # highest daemon epoch that the manager has seen
 
-    async def open(self, house: BackendContext) -> None:
+    async def open(self, context: BackendContext) -> None:
         """Load the manager's epoch and prepare the link; `reconcile` starts it."""
-        self._house = house
-        self._roster = DesiredAttempts(house.fence.epoch)
+        self._context = context
+        self._roster = DesiredAttempts(context.fence.epoch)
         try:
-            self._manager = int((await house.notes.read(self._key)).get(self._key, "0"))
+            self._manager = int((await context.notes.read(self._key)).get(self._key, "0"))
         except JournalError:
             self._manager = 0  # accept and store the next epoch
         self._link = Link(
@@ -91,7 +91,7 @@ class MqttBackend:
             [self._topics.manager("report"), self._topics.manager("state")],
             self._receive,
             self._say_link,
-            may=house.fence.holds,
+            may=context.fence.holds,
             as_published=False,
         )
 
@@ -113,7 +113,7 @@ class MqttBackend:
         """Send a stop order now, or with the sync when the manager is back."""
         self._roster.stop((job, attempt), kind, monotonic())
         if self._ready:
-            epoch = self._house.fence.epoch
+            epoch = self._context.fence.epoch
             self._orders.put_nowait(StopOrder(epoch=epoch, job=job, attempt=attempt, kind=kind))
 
     async def close(self) -> None:
@@ -140,7 +140,7 @@ class MqttBackend:
 
         A broker that restarted may have lost the manager's subscription.
         """
-        return self._link.up.is_set() and self._here and self._heard == self._link.session
+        return self._link.up.is_set() and self._here and self._beat_session == self._link.session
 
     def _receive(self, message: mqtt.MQTTMessage) -> None:
         if message.qos or self._reports.qsize() < UNACKNOWLEDGED:  # QoS 0 has no flow control
@@ -165,26 +165,26 @@ class MqttBackend:
         if len(message.payload) > MAX_PAYLOAD:
             raise msgspec.ValidationError("too large")
         report = _report.decode(message.payload)
-        if not await self._believes(report.manager):
+        if not await self._is_current(report.manager):
             return
         seen, again = self._roster.hear(report)
         for each in seen:
-            self._house.sink(each)
+            self._context.sink(each)
         if again is not None:
             self._orders.put_nowait(again)
 
     async def _heartbeat(self, state: ManagerState, session: int, *, stored: bool) -> None:
         """Handle a state message. A retained one gives the epoch but is no sign of life."""
-        if not await self._believes(state.epoch):
+        if not await self._is_current(state.epoch):
             return
-        self._obeys = state.daemon
+        self._daemon_epoch = state.daemon
         if not state.here:
             self._beat = float("-inf")
         elif not stored:
-            self._beat, self._heard = monotonic(), session
+            self._beat, self._beat_session = monotonic(), session
         self._look()
 
-    async def _believes(self, epoch: int) -> bool:
+    async def _is_current(self, epoch: int) -> bool:
         """Return whether an epoch is the current manager's; store a higher one."""
         if epoch > self._manager:
             await self._note(epoch)
@@ -196,7 +196,7 @@ class MqttBackend:
     async def _note(self, epoch: int) -> None:
         while True:
             try:
-                await self._house.notes.write({self._key: str(epoch)})
+                await self._context.notes.write({self._key: str(epoch)})
             except JournalError:
                 await asyncio.sleep(PROBE_EVERY)
             else:
@@ -206,7 +206,7 @@ class MqttBackend:
         """Check heartbeats, and send syncs after interruptions and for overdue orders."""
         while True:
             self._look()
-            if self._hears and self._house.fence.holds():
+            if self._hears and self._context.fence.holds():
                 try:
                     await self._ask_after()
                 except WireError:
@@ -220,7 +220,7 @@ class MqttBackend:
             self._session, self._ask = self._link.session, False
         elif not (only := self._roster.overdue(now, RESEND_AFTER)):
             return
-        for order in self._roster.ask(self._house.fence.epoch, now, only):
+        for order in self._roster.ask(self._context.fence.epoch, now, only):
             await self._order(order)
 
     def _look(self) -> None:
@@ -229,22 +229,23 @@ class MqttBackend:
             self._ask = True  # earlier orders may have been lost
         self._here = here
         if self._link_trouble[0]:
-            self._house.parts.say(PART, *self._link_trouble)
+            self._context.parts.say(PART, *self._link_trouble)
         elif not here:
             why = f"no heartbeat of the cluster manager within {self._gone_after:g} s"
             if self._beat == float("-inf"):
                 why = "the cluster manager reported that it is offline"
             mend = f"check that the manager runs and publishes {self._topics.manager('state')}"
-            self._house.parts.say(PART, why, mend)
-        elif self._obeys > (epoch := self._house.fence.epoch):
-            why = f"the manager obeys daemon epoch {self._obeys}, and this daemon has epoch {epoch}"
-            self._house.parts.say(PART, why, OTHER_DATABASE)
+            self._context.parts.say(PART, why, mend)
+        elif self._daemon_epoch > (epoch := self._context.fence.epoch):
+            newest = self._daemon_epoch
+            why = f"the manager obeys daemon epoch {newest}, and this daemon has epoch {epoch}"
+            self._context.parts.say(PART, why, OTHER_DATABASE)
         else:
-            self._house.parts.say(PART)
+            self._context.parts.say(PART)
 
     def _say_defect(self, why: str, mend: str) -> None:
         self._ask = True  # the order in progress may not have been sent
-        self._house.parts.say(PART, why, mend)
+        self._context.parts.say(PART, why, mend)
 
     def _say_link(self, why: str, mend: str) -> None:
         self._link_trouble = why, mend
@@ -254,7 +255,7 @@ class MqttBackend:
         """Send queued orders in sequence."""
         while True:
             each = await self._orders.get()
-            fence = self._house.fence
+            fence = self._context.fence
             order = each if isinstance(each, StopOrder) else self._roster.start(each, fence.epoch)
             if order is None:
                 continue
@@ -265,7 +266,7 @@ class MqttBackend:
 
     async def _order(self, order: Order) -> None:
         """Publish an order if this daemon is the leader. Raises WireError."""
-        if not self._house.fence.holds():
+        if not self._context.fence.holds():
             raise WireError("another daemon is the leader")
         sent = await self._link.send(self._topics.manager("order"), _encode(order))
         sent.add_done_callback(partial(self._sent, order))
@@ -277,6 +278,6 @@ class MqttBackend:
             if self._roster.drop((order.job, order.attempt)):
                 size, most = len(_encode(order)), self._link.most
                 why = f"the order has {size:,} bytes; the broker allows {most:,} (max_packet_size)"
-                self._house.sink(StartFailed(order.job, order.attempt, why))
+                self._context.sink(StartFailed(order.job, order.attempt, why))
         elif future.result() >= DENIED:
             self._ask = True

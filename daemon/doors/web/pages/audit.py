@@ -34,12 +34,12 @@ class AuditPages(PageSet):
 
     async def audit(self, request: web.Request) -> web.Response:
         """Render a page of records. Numbers have no gaps, so page N is a known range."""
-        asked = query_of(request, (PAGE,))
+        params = query_of(request, (PAGE,))
         end: Audit = await self._ask(request, 0, 1)
-        last = end.newest - (asked["page"] - 1) * ROWS
+        last = end.newest - (params["page"] - 1) * ROWS
         views = await self._between(request, max(0, last - ROWS), last)
         return await self._pages.page(
-            request, "audit.html", asked=asked, end=end,
+            request, "audit.html", params=params, end=end,
             records=[(_decode(view.record), view.digest) for view in reversed(views)],
             count_pages=pages_of(end.newest), address=addresses(request),
         )  # fmt: skip

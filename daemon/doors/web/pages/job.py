@@ -74,11 +74,11 @@ class JobPages(PageSet):
 
     async def job(self, request: web.Request) -> web.Response:
         """Render the page of a job or of an array."""
-        asked = query_of(request, QUERY)
+        params = query_of(request, QUERY)
         found = await self._pages.api.ask(request, "GET /v1/jobs/{id}")
         if isinstance(found, ArrayDetail):
-            return await self._array(request, found, asked["page"])
-        return await self._one(request, found, asked["stream"])
+            return await self._array(request, found, params["page"])
+        return await self._one(request, found, params["stream"])
 
     async def _one(self, request: web.Request, job: JobDetail, stream: str) -> web.Response:
         api, one = self._pages.api, "GET /v1/jobs/{id}"

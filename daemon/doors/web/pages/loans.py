@@ -45,16 +45,16 @@ class LoanPages(PageSet):
 
     async def loans(self, request: web.Request) -> web.Response:
         """Render the open loans. O(live jobs)."""
-        asked, who = query_of(request, OPEN), who_asks(request)
+        params, who = query_of(request, OPEN), who_asks(request)
         found: LoanList = await self._pages.api.ask(request, "GET /v1/loans")
-        pool = asked["pool"]
+        pool = params["pool"]
         loans = [loan for loan in found.loans if pool in ("", loan.donor, loan.borrower)]
         loans.sort(key=lambda loan: (loan.since, loan.job, loan.donor))
         names = [name for name in sorted({*found.lent, *found.borrowed}) if pool in ("", name)]
         names.sort(key=lambda name: -found.lent.get(name, 0) - found.borrowed.get(name, 0))
-        shown = cut(loans, asked["page"])
+        shown = cut(loans, params["page"])
         return await self._pages.page(
-            request, "loans/loans.html", asked=asked, loans=shown.rows, count=len(loans),
+            request, "loans/loans.html", params=params, loans=shown.rows, count=len(loans),
             sums=[
                 (name, found.lent.get(name, 0), found.borrowed.get(name, 0), who.sees(name))
                 for name in names[:ROWS]
@@ -65,8 +65,8 @@ class LoanPages(PageSet):
 
     async def ledger(self, request: web.Request) -> web.Response:
         """Render a page of the ledger."""
-        asked = query_of(request, BEFORE)
-        query = {"limit": ROWS, "before": asked["before"]}
+        params = query_of(request, BEFORE)
+        query = {"limit": ROWS, "before": params["before"]}
         ledger = await self._pages.api.ask(request, "GET /v1/pools/{name}/ledger", query)
         return await self._pages.page(
             request, "loans/ledger.html", pool=request.match_info["name"], ledger=ledger,
@@ -75,8 +75,8 @@ class LoanPages(PageSet):
 
     async def statement(self, request: web.Request) -> web.Response:
         """Render the first rows of a statement; the API has all rows."""
-        asked = query_of(request, (MONTH,))
-        query = {"month": asked["month"]}
+        params = query_of(request, (MONTH,))
+        query = {"month": params["month"]}
         made = await self._pages.api.ask(request, "GET /v1/pools/{name}/statement", query)
         return await self._pages.page(
             request, "loans/statement.html", made=made, rows=ROWS,

@@ -90,17 +90,17 @@ class NodePages(PageSet):
 
     async def nodes(self, request: web.Request) -> web.Response:
         """Render the page. O(nodes + live jobs)."""
-        asked, api = query_of(request, QUERY), self._pages.api
+        params, api = query_of(request, QUERY), self._pages.api
         nodes: list[NodeView] = (await api.ask(request, "GET /v1/nodes")).nodes
         chains = (await api.ask(request, "GET /v1/cells")).chains
         windows = (await api.ask(request, "GET /v1/maintenance")).maintenance
         found = [
             node for node in nodes
-            if asked["q"].lower() in node.name.lower() and is_in(node, asked["state"])
+            if params["q"].lower() in node.name.lower() and is_in(node, params["state"])
         ]  # fmt: skip
-        shown = cut(found, asked["page"])
+        shown = cut(found, params["page"])
         return await self._pages.page(
-            request, "nodes.html", asked=asked, nodes=shown.rows, count=len(found), jobs=JOBS,
+            request, "nodes.html", params=params, nodes=shown.rows, count=len(found), jobs=JOBS,
             vacancies=[*map(of_chain, chains)] or [of_nodes(nodes)], cells=bool(chains),
             windows=windows, count_pages=shown.pages, address=addresses(request),
             may=allows(who_asks(request), Rule.OPERATE),

@@ -43,14 +43,14 @@ class OverviewPages(PageSet):
 
     async def overview(self, request: web.Request) -> web.Response:
         """Render the overview. O(pools log pools)."""
-        asked = query_of(request, QUERY)
+        params = query_of(request, QUERY)
         pools = (await self._pages.api.ask(request, "GET /v1/pools")).pools
         usage = await self._pages.api.ask(request, "GET /v1/usage")
-        found = [pool for pool in pools if asked["q"].lower() in pool.name.lower()]
-        found.sort(key=_order(asked["sort"]))
-        shown = cut(found, asked["page"])
+        found = [pool for pool in pools if params["q"].lower() in pool.name.lower()]
+        found.sort(key=_order(params["sort"]))
+        shown = cut(found, params["page"])
         return await self._pages.page(
-            request, "overview.html", asked=asked, total=totals(pools), shown=shown,
+            request, "overview.html", params=params, total=totals(pools), shown=shown,
             address=addresses(request), chart=chart_of(usage.samples),
         )  # fmt: skip
 

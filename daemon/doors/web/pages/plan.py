@@ -49,17 +49,17 @@ class PlanPages(PageSet):
 
     async def plan(self, request: web.Request) -> web.Response:
         """Render the plan from the API's plan, queue and forecasts."""
-        asked, api = query_of(request, QUERY), self._pages.api
-        pool = asked["pool"] or None
-        of = {"what": "running", "pool": pool, "limit": ROWS, "offset": (asked["page"] - 1) * ROWS}
+        params, api = query_of(request, QUERY), self._pages.api
+        pool = params["pool"] or None
+        of = {"what": "running", "pool": pool, "limit": ROWS, "offset": (params["page"] - 1) * ROWS}
         running = await api.ask(request, "GET /v1/queue", of)
         plan = await api.ask(request, "GET /v1/plan", {"next": 0})
         coming = await self._coming(request, plan, pool)
         forecasts = await api.ask(request, "GET /v1/forecasts")
-        scale = TimeAxis(plan.time, SPANS[asked["span"]])
+        scale = TimeAxis(plan.time, SPANS[params["span"]])
         held = held_back(forecasts, pool)
         return await self._pages.page(
-            request, "plan.html", asked=asked, scale=scale, spans=list(SPANS), plan=plan,
+            request, "plan.html", params=params, scale=scale, spans=list(SPANS), plan=plan,
             running=_drawn(scale, running.jobs), count=running.count, coming=_drawn(scale, coming),
             held=_steps(scale, forecasts.windows, held), windows=forecasts.windows,
             left=max(0, len(held) - ROWS), groups=plan.groups[:ROWS],

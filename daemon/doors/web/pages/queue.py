@@ -49,24 +49,25 @@ class QueuePages(PageSet):
 
     async def queue(self, request: web.Request) -> web.Response:
         """Render a page of `/v1/queue`."""
-        asked = query_of(request, QUERY)
+        params = query_of(request, QUERY)
         query = {
-            "what": asked["what"], "pool": asked["pool"] or None, "user": asked["user"] or None,
-            "limit": ROWS, "offset": (asked["page"] - 1) * ROWS,
+            "what": params["what"], "pool": params["pool"] or None, "user": params["user"] or None,
+            "limit": ROWS, "offset": (params["page"] - 1) * ROWS,
         }  # fmt: skip
         queue = await self._pages.api.ask(request, "GET /v1/queue", query)
         return await self._pages.page(
-            request, "jobs/queue.html", asked=asked, queue=queue, count_pages=pages_of(queue.count),
+            request, "jobs/queue.html", params=params, queue=queue,
+            count_pages=pages_of(queue.count),
             address=addresses(request),
         )  # fmt: skip
 
     async def jobs(self, request: web.Request) -> web.Response:
         """Render a page of `/v1/jobs`."""
-        asked = query_of(request, ALL)
-        query = {key: value or None for key, value in asked.items()}
+        params = query_of(request, ALL)
+        query = {key: value or None for key, value in params.items()}
         jobs, following = await self._some(request, query)
         return await self._pages.page(
-            request, "jobs/jobs.html", asked=asked, jobs=jobs, next=following,
+            request, "jobs/jobs.html", params=params, jobs=jobs, next=following,
             address=addresses(request),
             phases=[phase.value for phase in JobPhase],
         )  # fmt: skip

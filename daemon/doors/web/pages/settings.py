@@ -45,9 +45,9 @@ class SettingsPages(PageSet):
 
     async def settings(self, request: web.Request) -> web.Response:
         """Render the page; only operators get the forms."""
-        api, asked = self._pages.api, query_of(request, (PAGE,))
+        api, params = self._pages.api, query_of(request, (PAGE,))
         tokens = await api.ask_if_allowed(request, "GET /v1/tokens")
-        shown = None if tokens is None else cut(tokens.tokens, asked["page"])
+        shown = None if tokens is None else cut(tokens.tokens, params["page"])
         return await self._pages.page(
             request, "settings.html", modes=[mode.value for mode in LendingMode],
             state=await api.ask(request, "GET /v1/lending"),

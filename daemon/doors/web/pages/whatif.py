@@ -129,21 +129,21 @@ def question(given: Mapping[str, str]) -> dict[str, Any]:
 
     Raises ValueError, with the title of the field, if a value cannot be parsed.
     """
-    asked: dict[str, Any] = {}
+    params: dict[str, Any] = {}
     for field in FIELDS:
         if text := given.get(field.name):
-            asked.setdefault(field.of, [{}])[0][field.key] = _read(field.title, field.read, text)
+            params.setdefault(field.of, [{}])[0][field.key] = _read(field.title, field.read, text)
     if given.get("job_cancel"):
-        asked.setdefault("jobs", [{}])[0]["cancel"] = True
-    for job in asked.get("submit", ()):
+        params.setdefault("jobs", [{}])[0]["cancel"] = True
+    for job in params.get("submit", ()):
         job.setdefault("gpus", 1)
     if node := given.get("drain"):
-        asked["drain"] = [node]
+        params["drain"] = [node]
     if lending := given.get("lending"):
-        asked["lending"] = lending == "on"
+        params["lending"] = lending == "on"
     if horizon := given.get("horizon"):
-        asked["horizon"] = _read("Time to simulate", parse_seconds, horizon)
-    return asked
+        params["horizon"] = _read("Time to simulate", parse_seconds, horizon)
+    return params
 
 
 def _read(title: str, read: Callable[[str], Any], text: str) -> Any:

@@ -98,7 +98,7 @@ async def test_no_log_is_said_to_be_none(folder):
             assert said["mend"]
         (folder / "jobs" / "jobs" / "many.0" / "1" / "stdout").unlink()
         said = await asked(client, "GET", "/v1/jobs/many.0/log", status=404)
-        assert "nothing is left" in said["detail"]
+        assert "there is no output" in said["detail"]
     async with door(folder / "simulated") as client:
         job = {"id": "a", "pool": "vision", "gpus": 1, "duration": 9}
         await asked(client, "POST", "/v1/jobs", job, status=201)
@@ -170,7 +170,7 @@ def test_a_log_is_printed(served):
     assert served("log", "a", "--follow").stdout == "out\n"
     none = served("log", "nobody")
     assert (none.returncode, none.stdout) == (1, "")
-    assert none.stderr == "sia: there is no job 'nobody'; see: sia jobs\n"
+    assert none.stderr == "sia: there is no job 'nobody'; list jobs: sia jobs\n"
     assert served("log", "a", "--stream", "stdin").returncode == 2
 
 

@@ -161,14 +161,14 @@ async def test_a_daemon_that_may_not_act_orders_nothing(folder, broker):
         cluster(folder, broker.port) as service,
     ):
         await until(lambda: is_well_now(service))
-        house = service.backend._house
+        house = service.backend._context
         shut = Shut(service.fence.epoch)
-        service.backend._house = house._replace(fence=shut)
+        service.backend._context = house._replace(fence=shut)
         await service.submit([job("a")])
         before = shut.asked
         await until(lambda: shut.asked >= before + 3)
         assert not manager.memory.started
-        service.backend._house = house
+        service.backend._context = house
         await until(lambda: phase(service, "a") is JobPhase.FINISHED)
 
 
@@ -199,8 +199,8 @@ async def test_a_defect_of_the_backend_is_said_and_ends_it_not(folder, broker):
         cluster(folder, broker.port) as service,
     ):
         said = []
-        roster, house = service.backend._roster, service.backend._house
-        service.backend._house = house._replace(
+        roster, house = service.backend._roster, service.backend._context
+        service.backend._context = house._replace(
             parts=SimpleNamespace(say=lambda *words: (said.append(words), house.parts.say(*words)))
         )
         overdue = roster.overdue

@@ -84,7 +84,7 @@ async def test_a_job_that_comes_twice_is_one_job_and_each_of_a_list_is_answered(
         why, again = refusals(one)
         assert why["job"] == again["job"] == "big"
         assert why["seq"] == 0
-        assert "99 GPUs never fit" in why["data"]["why"]
+        assert "99 GPUs exceed the quota" in why["data"]["why"]
         assert why["data"]["mend"]
         await one.say(f"{POOL}/submit", jobs[0])
         await until(lambda: ("known", "x") in kinds(one))

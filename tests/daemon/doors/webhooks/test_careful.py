@@ -132,7 +132,7 @@ async def test_who_stops_to_be_the_one_who_acts_while_it_waits_sends_nothing(fol
     async with receiver() as ops, telling(folder, hook(folder, ops)) as daemon:
         one, acts = daemon.hooks.get("ops"), [True]
         fence = SimpleNamespace(holds=lambda: acts[0])
-        one._means, before = one._means._replace(fence=fence), one._means
+        one._context, before = one._context._replace(fence=fence), one._context
         async with one._sending:  # as if a dead letter were on its way
             await happens(daemon.service, 1)
             await asyncio.sleep(0.1)
@@ -141,7 +141,7 @@ async def test_who_stops_to_be_the_one_who_acts_while_it_waits_sends_nothing(fol
         with pytest.raises(UnavailableError, match="another daemon"):
             await one.test()
         assert ops.got == []
-        one._means = before
+        one._context = before
         await told_all(daemon, ops)
 
 

@@ -256,12 +256,12 @@ async def test_who_may_not_act_tells_nobody(tmp_path, monkeypatch):
     async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
         looks = []
         one, shut = daemon.hooks.get("ops"), SimpleNamespace(holds=lambda: looks.append("no"))
-        one._means, before = one._means._replace(fence=shut), one._means
+        one._context, before = one._context._replace(fence=shut), one._context
         await happens(daemon.service, 1)
         seen = len(looks)
         await until(lambda: len(looks) >= seen + 3)
         assert ops.got == []
-        one._means = before
+        one._context = before
         await told_all(daemon, ops)
 
 
@@ -288,7 +288,7 @@ async def test_a_defect_of_one_hook_is_no_matter_of_the_others(tmp_path, monkeyp
     async with receiver() as ops, receiver() as other:
         hooks = hook(tmp_path, ops, "ops"), hook(tmp_path, other, "other")
         async with telling(tmp_path, *hooks) as daemon:
-            monkeypatch.setattr(daemon.hooks.get("ops")._cutter, "next", lambda *_: 1 / 0)
+            monkeypatch.setattr(daemon.hooks.get("ops")._batcher, "next", lambda *_: 1 / 0)
             await happens(daemon.service, 1)
             await told_all(daemon, other)
             await happens(daemon.service, 1, prefix="more")
