@@ -27,16 +27,9 @@ from daemon.backends.interface import (
 )
 from daemon.backends.kube.actions import KubeActions
 from daemon.backends.kube.adopt import KubeAdopter
-from daemon.backends.kube.attempts import (
-    RUNS,
-    CompletionCheck,
-    KubeAttempt,
-    Ref,
-    jobs_path,
-    name_of,
-    plain,
-)
+from daemon.backends.kube.attempts import RUNS, KubeAttempt, Ref, jobs_path, name_of, plain
 from daemon.backends.kube.client import Kube
+from daemon.backends.kube.completion import CompletionCheck
 from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.discovery import NODES, KubeInventory
 from daemon.backends.kube.kueue import QueueLimits

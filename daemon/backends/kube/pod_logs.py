@@ -14,9 +14,10 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeVar
 
 from daemon.backends.interface import LogChunk, LogError, LogRequest
-from daemon.backends.kube.attempts import Ref, jobs_path, name_of, pods_of
+from daemon.backends.kube.attempts import Ref, jobs_path, name_of
 from daemon.backends.kube.client import Kube, KubeError, KubeForbiddenError
 from daemon.backends.kube.client import KubeRefusedError as Refused
+from daemon.backends.kube.completion import pods_of
 from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.schema import INDEX, MAIN, ORDER, KubeJob, Pod, PodSpec, gpus_of_pod
 from daemon.model.book import JobRecord
