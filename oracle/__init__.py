@@ -1,1 +1,1 @@
-"""The offline optimum and its bounds: what anyone could gain who knew the future (§4.1)."""
+"""The offline optimum and its bounds, with full knowledge of the future (§4.1)."""

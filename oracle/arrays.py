@@ -1,4 +1,4 @@
-"""Arrays of the oracle, by what they hold."""
+"""Array types of the oracle."""
 
 from __future__ import annotations
 

@@ -1,15 +1,15 @@
-"""What the oracle cannot do, in one line that says what and the mend."""
+"""Errors of the oracle; each message is one line with the problem and the fix."""
 
 from sia.console.errors import UserError
 
 
 class NoScheduleError(UserError):
-    """No schedule keeps all cutoffs."""
+    """No schedule starts every job by its cutoff."""
 
 
 class BrokenScheduleError(UserError):
-    """What was handed back as a schedule breaks a window or the capacity."""
+    """A solver's result violates a start window or the capacity."""
 
 
 class SolverError(UserError):
-    """The solver is missing, or died."""
+    """The solver is not installed, or it crashed."""

@@ -1,9 +1,9 @@
-"""Limits of what the oracle models, with their reasons."""
+"""Limits on the size of the oracle's models, with the reason for each."""
 
 MAX_SLOTS = 10_000_000
-"""Slots from the first submission to the last end: at 1 s they are four months. Each holds its row
-of capacity, and a longer span is more likely a slot given in the wrong unit."""
+"""Slots from the first submission to the last end; at 1 s this is four months. Each slot needs a
+capacity row, and a larger number is probably a slot length in the wrong unit."""
 
 MAX_NONZEROS = 20_000_000
-"""Entries of a program's rows: PuLP, HiGHS and the rows themselves take about 300 bytes for each,
-6 GB in all."""
+"""Non-zero coefficients of a program. PuLP, HiGHS and the rows take about 300 bytes for each, 6 GB
+in total."""

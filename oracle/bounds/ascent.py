@@ -1,9 +1,9 @@
-"""Prices of GPUs that nearly give the LP's bound, in seconds and without a solver.
+"""Compute prices of GPUs whose bound is close to the LP's, in seconds and without a solver.
 
-The bound of given prices (`oracle/bounds/prices.py`) is concave: climb it. Where each task takes
-its cheapest start, it has corners; where it takes each start a little, the cheaper the more, it is
-smooth, and Nesterov's accelerated steps climb it fast. How little is lowered as it climbs. The
-parts in which tasks then start say as much about good schedules as the LP's.
+The bound of given prices (`oracle/bounds/prices.py`) is a concave function. With each task at its
+cheapest start it has corners. With a soft minimum over all starts it is smooth, and Nesterov's
+accelerated gradient ascent maximises it fast. The temperature of the soft minimum falls during the
+ascent. The resulting fractions of tasks at their starts are as useful to the search as the LP's.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from oracle.bounds.prices import accumulated
 from oracle.problem.all_starts import Starts
 
 STEPS = 600
-"""Within 0.5 % of the LP's bound on the paper's workloads; with half as many within 2 %."""
+"""Steps: within 0.5 % of the LP's bound on the paper's workloads; half as many within 2 %."""
 
 WARM, COLD = 0.4, 0.004
-"""How much dearer than the cheapest a start may be that is taken nearly as often: of what a median
-task costs that waits as long as it runs; at first, and at the end."""
+"""First and last temperature, relative to the cost of a median task that waits as long as it runs.
+A start that is dearer than the cheapest by the temperature has 1/e of its weight."""
 
 FRESH = 5
-"""Steps between two looks at all starts; between them, at those that are anything like cheap."""
+"""Steps between two evaluations of all starts; the other steps use only cheap starts."""
 
 CHEAP = 25.0
-"""How many of those costs dearer than the cheapest a start is then looked at: of those beyond,
-exp(-25) is taken."""
+"""A start is cheap if it is dearer than the cheapest by at most this many temperatures; beyond,
+its weight is below exp(-25)."""
 
 STEEPER, FLATTER = 2.0, 0.95
-"""Factors by which the curvature is guessed anew, where a step went too far and after each."""
+"""Factors on the estimated curvature: after a step that was too long, and after every step."""
 
 
 class Priced(NamedTuple):
-    """Prices by slot, the bound that they prove, and the part of each task at each start."""
+    """Prices by slot, their bound, and the fraction of each task at each start."""
 
     prices: Floats
     bound: float
@@ -45,12 +45,12 @@ class Priced(NamedTuple):
 
 
 def ascend(starts: Starts, stop: Callable[[], bool]) -> Priced:
-    """Climb from no prices; fewer steps where `stop` says so."""
+    """Maximise the bound, beginning with zero prices; end early if `stop` returns true."""
     return _Climb(starts).run(stop)
 
 
 class _Climb:
-    """Where it stands: the starts that are cheap there."""
+    """The state of the ascent, with the starts that are cheap at the current prices."""
 
     def __init__(self, starts: Starts) -> None:
         self._starts = starts
@@ -58,7 +58,7 @@ class _Climb:
         weights = np.array([task.weight for task in starts.problem.tasks])
         unit = max(1.0, float(np.median(starts.length))) * float(np.median(weights))
         self._warm, self._cold = WARM * unit, COLD * unit
-        self._look(np.zeros(len(self._capacity)), self._warm)
+        self._evaluate(np.zeros(len(self._capacity)), self._warm)
 
     def run(self, stop: Callable[[], bool]) -> Priced:
         at = ahead = best = np.zeros(len(self._capacity))
@@ -66,7 +66,7 @@ class _Climb:
         for step in range(STEPS):
             heat = self._warm * (self._cold / self._warm) ** (step / STEPS)
             if step % FRESH == 0:
-                found = self._look(at, heat)
+                found = self._evaluate(at, heat)
                 if found > bound:
                     bound, best = found, at
                 if stop():
@@ -74,11 +74,11 @@ class _Climb:
             value, slope = self._smooth(ahead, heat)
             new, slope_there, curvature = self._step(ahead, value, slope, heat, curvature)
             if slope_there @ (new - at) < 0.0:
-                pace = 1.0  # it ran past the top
+                pace = 1.0  # overshot: restart the momentum
             later = (1.0 + sqrt(1.0 + 4.0 * pace * pace)) / 2.0
             ahead = np.maximum(0.0, new + (pace - 1.0) / later * (new - at))
             at, pace, curvature = new, later, curvature * FLATTER
-        found = self._look(at, self._cold)
+        found = self._evaluate(at, self._cold)
         if found > bound:
             bound, best = found, at
         return Priced(best, bound, self._parts(best))
@@ -86,7 +86,7 @@ class _Climb:
     def _step(
         self, at: Floats, value: float, slope: Floats, heat: float, curvature: float
     ) -> tuple[Floats, Floats, float]:
-        """As far as the curvature lets it, guessed higher until it holds."""
+        """Make one step; increase the curvature estimate until the step is valid."""
         while True:
             new = np.maximum(0.0, at + slope / curvature)
             way = new - at
@@ -96,8 +96,8 @@ class _Climb:
                 return new, slope_there, curvature
             curvature *= STEEPER
 
-    def _look(self, prices: Floats, heat: float) -> float:
-        """Look at all starts: the bound of these prices; keep those that are cheap."""
+    def _evaluate(self, prices: Floats, heat: float) -> float:
+        """Evaluate all starts: return the bound of these prices and store the cheap starts."""
         starts = self._starts
         costs = priced(starts, prices)
         least = starts.least(costs)
@@ -117,7 +117,7 @@ class _Climb:
         self._first = np.searchsorted(self._task, np.arange(len(starts.first)))
 
     def _smooth(self, prices: Floats, heat: float) -> tuple[float, Floats]:
-        """The smooth bound and its slope: GPUs in use less those there are, by slot."""
+        """Return the smoothed bound and its gradient: GPUs in use minus capacity, by slot."""
         least, sums, taken = self._taken(prices, heat)
         value = least.sum() - heat * np.log(sums).sum() - prices @ self._capacity
         size, weights = len(prices) + 1, taken * self._width
@@ -139,7 +139,7 @@ class _Climb:
 
 
 def priced(starts: Starts, prices: Floats) -> Floats:
-    """What each start costs, paying included."""
+    """Return the cost of each start plus the price of its GPUs."""
     sums = accumulated(prices)
     paid = sums[starts.end] - sums[starts.slot]
     return np.asarray(starts.cost + starts.width[starts.task] * paid)

@@ -1,17 +1,17 @@
-"""Rows that whole jobs keep and parts of jobs do not.
+"""Cutting planes: rows that all integer schedules satisfy and fractional ones may violate.
 
-The LP has a job of eight GPUs start in eighths, as if each were a job of its own. But where 31 GPUs
-are left for such jobs, three run, not 3.9. So for each slot, divide its row of capacity by a width,
-count some of the narrower jobs as running, and round (mixed-integer rounding): with 32 GPUs, of the
-jobs of eight and any narrower one no more than four run at once.
+*Slot cuts*: the LP can start a job of eight GPUs in eighths. If 31 GPUs are left for such jobs, it
+runs 3.9 of them, although only three fit. The cut divides a slot's capacity row by a width, counts
+some narrower jobs as running, and applies mixed-integer rounding. With 32 GPUs, for example, at
+most four of the jobs of eight GPUs and any narrower job run at once.
 
-Nor does the LP know that a job runs but once: it has one run half in the morning and half at noon,
-beside others that run all day. So in a span of slots one job may roam: it counts wherever it runs
-in there, others where they run all through, as they run beside it then. Jobs that end (or begin)
-meanwhile may pass: they count in the span's first slot (or last), its base, and as there are so
-many GPUs that the one that roams did not have to leave to others, it counts by so much less where
-it is elsewhere. Such rows are rounded in their turn. (On one machine, with nobody who passes, they
-are those of van den Akker, van Hoesel and Savelsbergh.)
+*Span cuts*: the LP can also run one half of a job in the morning and one at noon, beside jobs that
+run all day. In a span of slots, one job *roams*: it counts wherever it runs in the span. Other jobs
+count if they run in the whole span, because they then run beside the roaming job. Jobs that end or
+start within the span can *pass*: they count in the span's first or last slot, its base. Where the
+roaming job is elsewhere than at the base, its weight is reduced by the GPUs of the passing jobs.
+These rows are also rounded. On one machine without passing jobs, they are the inequalities of van
+den Akker, van Hoesel and Savelsbergh.
 """
 
 from __future__ import annotations
@@ -28,48 +28,46 @@ from oracle.arrays import Counts, Floats
 from oracle.problem.all_starts import Starts
 from oracle.problem.coarse import together
 
-VIOLATED = 1e-3
-"""By how much a row must be broken to be worth having: below, the LP hardly moves."""
+MIN_VIOLATION = 1e-3
+"""Smallest violation of a cut that is added: smaller ones hardly change the LP."""
 
 MOST = 400
-"""Rows added at once of slots, and as many of spans, those broken most: with more, later ones are
-mostly repetitions."""
+"""Largest number of slot cuts, and of span cuts, in a round: more are mostly redundant."""
 
 NOTHING = 1e-7
-"""Parts of jobs that do not count as running."""
+"""Fractions of jobs up to this count as 0."""
 
 TORN = 1e-6
-"""What is between this and 1 less this runs in part."""
+"""A task is torn (fractional) if its value is between this and 1 minus this."""
 
 NO_WEIGHT = 1e-12
-"""Less is an error of rounding."""
+"""Smaller weights are rounding errors."""
 
 ROAMS = 12
-"""Rows added at once in which one and the same task roams: more are much alike."""
+"""Largest number of cuts in a round with the same roaming task: more are similar."""
 
 PLACES = 24
-"""Starts of a task that it roams around, those that it is most at."""
+"""Number of starts of a roaming task, with the largest fractions, around which spans are built."""
 
 SOME = 0.02
-"""Less of a task at a start is not worth a look at the slots before and after."""
+"""Smallest fraction of a task at a start for which longer spans are built."""
 
 BESIDE = (0, 1, 3, 7, 15)
-"""How many slots further than by one a span reaches before a start, or after an end: who passes is
-somebody else each time."""
+"""Additional slots of a span before a start or after an end; each gives other passing tasks."""
 
 PASS = 8
-"""Tasks that are looked at whether they pass: beside one of eight GPUs more have no room."""
+"""Candidates for passing tasks: beside a task of eight GPUs no more fit."""
 
 AT_ONCE = 256
-"""Slots or spans that are looked at together: neighbours, in which the same few tasks run."""
+"""Slots or spans evaluated together: neighbours, in which the same few tasks run."""
 
 NOBODY, NO_SLOT = -1, -1
 
 
 class CuttingPlane(NamedTuple):
-    """Σ weight · "`task` starts in slots `low` to `high`" ≤ `most`; a task may be there twice.
+    """Σ weight · "`task` starts in slots `low` to `high`" ≤ `most`; a task may occur twice.
 
-    `slot` says whose row of capacity it is, if it is one.
+    `slot` is set if the cut is the capacity row of a slot.
     """
 
     task: Counts
@@ -81,7 +79,7 @@ class CuttingPlane(NamedTuple):
 
 
 class _Spans(NamedTuple):
-    """Pairs of slots, the one that those count at who pass, the task that roams."""
+    """Spans of slots (first to last), with the base for passing tasks and the roaming task."""
 
     first: Counts
     last: Counts
@@ -89,15 +87,15 @@ class _Spans(NamedTuple):
     roams: Counts
 
     def some(self, at: Counts | NDArray[np.bool_] | slice) -> _Spans:
-        """Those at these places."""
+        """Return the spans at these indices."""
         return _Spans(*(own[at] for own in self))
 
 
 class _Counted(NamedTuple):
-    """What counts in spans (rows): of each of some tasks (columns) such a part, and who passes.
+    """For spans (rows), the fraction of each task (column) that counts, and the passing tasks.
 
-    The one that roams is elsewhere in part `away`, and counts as `left` there, rather than its
-    width.
+    `away` is the fraction of the roaming task elsewhere than at the base; it counts with width
+    `left` there.
     """
 
     spans: _Spans
@@ -109,10 +107,10 @@ class _Counted(NamedTuple):
 
 
 class _Broken(NamedTuple):
-    """A row that may be added: of a span, a divisor and so many narrower tasks as running.
+    """A violated cut: a span, a divisor, and the number of narrower tasks counted as running.
 
-    `order` are the tasks that count, those of which most does first; one beyond the last stands for
-    the one that roams where it is elsewhere.
+    `order` has the tasks that count, by descending fraction; an index beyond the last task stands
+    for the roaming task where it is elsewhere than at the base.
     """
 
     by: float
@@ -129,15 +127,15 @@ class _Broken(NamedTuple):
 
 
 def _rank(one: _Broken) -> tuple[float, ...]:
-    """Those broken most first."""
+    """Return a sort key: largest violation first."""
     return -one.by, one.first, one.last, one.base, one.roams, -one.divisor
 
 
 class Cuts:
-    """Finds broken rows of one problem."""
+    """Separates cuts of one problem."""
 
     def __init__(self, starts: Starts, stop: Callable[[], bool]) -> None:
-        """Fewer are looked for once `stop` says so. O(starts)."""
+        """Prepare the separation, which ends early if `stop` returns true. O(starts)."""
         self._starts, self._stop = starts, stop
         self._width, self._length = starts.width, starts.length
         self._latest = starts.slot[np.append(starts.first[1:], 0) - 1]
@@ -147,19 +145,22 @@ class Cuts:
         self._together = together(problem)
 
     def broken(self, begun: Floats, most: int = MOST) -> list[CuttingPlane]:
-        """The rows broken most, where such a part of each task (column) has begun by each slot."""
+        """Return the most violated cuts.
+
+        `begun` has shape (slots, tasks): the fraction of each task that has started by each slot.
+        """
         of_slots = [one for some in self._slots(begun) for one in self._broken(some)]
         of_spans = [one for some in self._roaming(begun) for one in self._broken(some)]
         some = *self._chosen(of_slots, most), *self._chosen(of_spans, most)
         return [self._cut(one) for one in some]
 
     def capacity(self, slot: int) -> CuttingPlane:
-        """A slot's row of capacity."""
+        """Return the capacity row of a slot."""
         cut = self._row(slot, slot, self._width.astype(np.float64), float(self._capacity[slot]))
         return cut._replace(slot=slot)
 
     def _chosen(self, found: list[_Broken], most: int) -> list[_Broken]:
-        """Those broken most, of those that are much alike only some."""
+        """Return the most violated cuts, without most of the similar ones."""
         roamed, alike, some = Counter[int](), set[tuple[int, ...]](), list[_Broken]()
         for one in sorted(found, key=_rank):
             first, last = one.first // self._together, one.last // self._together
@@ -174,7 +175,7 @@ class Cuts:
         return some
 
     def _slots(self, begun: Floats) -> Iterator[_Counted]:
-        """Slots in which wide tasks are torn, each by itself."""
+        """Yield slots in which wide tasks are torn, for slot cuts."""
         slots = np.flatnonzero(self._contended)
         for some in _some(slots):
             near = self._near(begun, some)
@@ -188,7 +189,7 @@ class Cuts:
             yield _Counted(spans, near, runs[kept], nobody, zero.astype(np.float64), zero)
 
     def _roaming(self, begun: Floats) -> Iterator[_Counted]:
-        """Spans in which torn tasks roam."""
+        """Yield spans in which torn tasks roam, for span cuts."""
         spans = self._spans(begun)
         for at in _some(np.argsort(spans.base, kind="stable")):
             if self._stop():
@@ -196,13 +197,13 @@ class Cuts:
             yield self._counted(begun, spans.some(at))
 
     def _near(self, begun: Floats, slots: Counts) -> Counts:
-        """The tasks of which a part runs between the first of these slots and the last."""
+        """Return the tasks of which a fraction runs between the first and last of these slots."""
         before = slots[0] - self._length
         ended = np.where(before < 0, 0.0, begun[np.maximum(before, 0), np.arange(len(before))])
         return np.flatnonzero(begun[slots[-1]] - ended > NOTHING)
 
     def _spans(self, begun: Floats) -> _Spans:
-        """Between the ends of a torn task's starts and later starts of it, and beside each."""
+        """Return spans between the end of a start of a torn task and a later start of it."""
         torn = np.flatnonzero(((begun > TORN) & (begun < 1.0 - TORN)).any(axis=0))
         torn = torn[(self._width[torn] > 1) & (self._length[torn] > 0)]
         pairs = [self._around(begun, place) for place in torn.tolist()]
@@ -215,7 +216,7 @@ class Cuts:
         return spans.some(self._contended[bases])
 
     def _around(self, begun: Floats, place: int) -> Counts:
-        """From and to which slots a task may roam, and that it does."""
+        """Return the (first, last, task) of spans in which a task roams, shape (3, spans)."""
         part, length = np.diff(begun[:, place], prepend=0.0), self._length[place]
         starts = np.sort(np.argsort(-part, kind="stable")[:PLACES])
         starts = starts[part[starts] > NOTHING]
@@ -228,7 +229,7 @@ class Cuts:
         return np.array([first[kept], last[kept], np.full(kept.sum(), place)])
 
     def _counted(self, begun: Floats, spans: _Spans) -> _Counted:
-        """Of spans in which the one that roams is elsewhere than at the base, in part."""
+        """Return what counts in the spans whose roaming task is partly away from the base."""
         near = np.union1d(self._near(begun, spans.base), spans.roams)
         runs = _running(begun, spans.base, spans.base, near, self._length)
         row, roams = np.arange(len(runs)), np.searchsorted(near, spans.roams)
@@ -249,7 +250,7 @@ class Cuts:
         return _Counted(spans, near, parts, passing, away, left)
 
     def _broken(self, counted: _Counted) -> Iterator[_Broken]:
-        """The broken rows of spans."""
+        """Yield the violated cuts of spans."""
         spans, parts = counted.spans, counted.parts
         rows = len(parts)
         if not rows:
@@ -263,7 +264,7 @@ class Cuts:
         order = order[:, : int((parts > NOTHING).sum(axis=1).max())]
         parts, width = np.take_along_axis(parts, order, 1), np.take_along_axis(width, order, 1)
         parts[parts <= NOTHING] = 0.0
-        # wherever the one that roams is, there is no more than this
+        # An upper bound on the capacity wherever the roaming task is.
         ends = zip(spans.first, spans.last, strict=True)
         capacity = np.array([self._capacity[first : last + 1].max() for first, last in ends])
         torn = (parts > TORN) & (parts < 1.0 - TORN)
@@ -272,7 +273,7 @@ class Cuts:
             if not len(own):
                 continue
             by, running = _most(capacity[own], u, width[own], parts[own])
-            for i in np.flatnonzero(by > VIOLATED):
+            for i in np.flatnonzero(by > MIN_VIOLATION):
                 at = own[i]
                 yield _Broken(
                     float(by[i]), int(spans.first[at]), int(spans.last[at]), int(spans.base[at]),
@@ -281,7 +282,7 @@ class Cuts:
                 )  # fmt: skip
 
     def _cut(self, broken: _Broken) -> CuttingPlane:
-        """Tasks that do not run count too, as whoever is put in place of those that do would."""
+        """Build a cut; tasks that do not run get the weight of running tasks of their width."""
         u, width = broken.divisor, np.append(self._width, broken.left)
         narrow = [int(place) for place in broken.order if width[place] < u]
         running = narrow[: broken.counted]
@@ -297,14 +298,14 @@ class Cuts:
         return cut if broken.roams == NOBODY else self._with_roaming(cut, broken, weights)
 
     def _row(self, first: int, last: int, weights: Floats, most: float) -> CuttingPlane:
-        """Of tasks where they run all through a span."""
+        """Return the row of tasks that run throughout a span."""
         task = np.flatnonzero(weights)
         return self._clipped(
             task, last - self._length[task] + 1, np.full(len(task), first), weights[task], most
         )
 
     def _with_roaming(self, cut: CuttingPlane, broken: _Broken, weights: Floats) -> CuttingPlane:
-        """With those that pass where they run at the base, and the one that roams wherever."""
+        """Add the passing tasks at the base, and the roaming task everywhere in the span."""
         first, last, base, roams = broken.first, broken.last, broken.base, broken.roams
         length = int(self._length[roams])
         passing = broken.passing[broken.passing != NOBODY]
@@ -322,7 +323,7 @@ class Cuts:
     def _clipped(
         self, task: Counts, low: Counts, high: Counts, weight: Floats, most: float
     ) -> CuttingPlane:
-        """Only starts that there are."""
+        """Restrict a cut to existing starts."""
         low = np.maximum(low, self._starts.release[task])
         high = np.minimum(high, self._latest[task])
         some = (low <= high) & (weight != 0.0)
@@ -330,13 +331,13 @@ class Cuts:
 
 
 def _some(at: Counts) -> Iterator[Counts]:
-    """A few at once."""
+    """Yield batches of AT_ONCE."""
     for begin in range(0, len(at), AT_ONCE):
         yield at[begin : begin + AT_ONCE]
 
 
 def _running(begun: Floats, first: Counts, last: Counts, tasks: Counts, length: Counts) -> Floats:
-    """The part of each of these tasks (column) that runs in all slots `first` to `last` (row)."""
+    """Return the fraction of each task (column) that runs throughout `first` to `last` (row)."""
     before = last[:, None] - length[tasks]
     ended = begun[np.maximum(before, 0), tasks]
     ended[before < 0] = 0.0
@@ -344,10 +345,11 @@ def _running(begun: Floats, first: Counts, last: Counts, tasks: Counts, length: 
 
 
 def _passing(more: Floats, widths: Counts, width: Counts) -> tuple[Counts, Counts]:
-    """Who passes, by span: those who raise the row, while one GPU is left of the one that roams.
+    """Choose the passing tasks of each span, and return the width left of the roaming task.
 
-    `more` is by how much each task (column) would, of its width; `width` is that of the one that
-    roams. Returns what is left of it as well.
+    Tasks pass if they increase the violation, while at least one GPU of the roaming task is left.
+    `more` is the increase per unit of width by each task (column), `width` the width of the roaming
+    task.
     """
     order = np.argsort(-more, axis=1, kind="stable")[:, :PASS]
     left, row = width.copy(), np.arange(len(width))
@@ -360,9 +362,9 @@ def _passing(more: Floats, widths: Counts, width: Counts) -> tuple[Counts, Count
 
 
 def _most(capacity: Counts, u: int, width: Counts, parts: Floats) -> tuple[Floats, Counts]:
-    """By how much each slot's most broken row is, and how many narrower jobs it has as running.
+    """Return each slot's largest violation, and its number of narrower jobs counted as running.
 
-    A row of `width` and `parts` is a slot: its jobs, those of which most runs first.
+    A row of `width` and `parts` has a slot's jobs by descending fraction.
     """
     narrow = (width < u) & (parts > 0.0)
     shape = len(width), width.shape[1] + 1
@@ -386,10 +388,10 @@ def _most(capacity: Counts, u: int, width: Counts, parts: Floats) -> tuple[Float
 
 
 def _weights(part: float, over: Floats) -> Floats:
-    """`_weight` of many."""
+    """Vectorised `_weight`."""
     return floor(part) + np.maximum(0.0, (part - floor(part) - over) / (1.0 - over))
 
 
 def _weight(part: float, over: float) -> float:
-    """How much a job counts in a rounded row, that takes `part` of the divisor."""
+    """Return the rounded weight of a job whose width is `part` of the divisor."""
     return floor(part) + max(0.0, (part - floor(part) - over) / (1.0 - over))

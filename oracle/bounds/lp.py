@@ -1,4 +1,4 @@
-"""The LP's bound alone, of one problem."""
+"""The LP bound of one problem."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from oracle.solver.program import TOLERANCE
 from oracle.solver.solvers import has_highs
 
 EXACT = 1e-7
-"""Part of the cost by which the LP and its bound may differ."""
+"""Relative difference up to which the LP and its bound count as equal."""
 
 
 class LpBound(NamedTuple):
-    """What nothing is less than, whether that was the end of it, and the size of the program."""
+    """A lower bound, whether the LP was solved to the end, and the size of the program."""
 
     bound: float
     finished: bool
@@ -34,20 +34,20 @@ def prove(
     form: Form,
     until: float,
     known: Sequence[int] | None = None,
-    rose: Callable[[float], object] = lambda _: None,
+    on_bound: Callable[[float], object] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> LpBound:
-    """What no schedule costs less than, as far as the LP gets until the clock reads `until`.
+    """Return a lower bound on the cost, as far as the LP gets until the clock reads `until`.
 
-    A schedule that is `known` says how far horizons may have to reach. `rose` is told each bound;
-    it ends early where `stop` says so. Raises NoScheduleError where there is no schedule.
+    A `known` schedule gives initial horizons. `on_bound` is called with each better bound. The
+    computation ends early if `stop` returns true. Raises NoScheduleError if there is no schedule.
     """
     best = 0.0
 
     def higher(bound: float) -> None:
         nonlocal best
         best = max(best, safe(bound, whole=problem.whole))
-        rose(best)
+        on_bound(best)
 
     if not problem.beta and fits(problem) and has_highs():
         proven = _priced(problem, until, known, higher, stop)
@@ -67,7 +67,7 @@ def _priced(
     higher: Callable[[float], None],
     stop: Callable[[], bool],
 ) -> LpBound | None:
-    """The LP of all starts; None where its tasks cannot all start in it."""
+    """Solve the LP of all starts; None if not all tasks can start in it."""
     from oracle.bounds.master import Master, OutOfTimeError, columns_of  # noqa: PLC0415  needs highspy
 
     def over() -> bool:
@@ -92,7 +92,7 @@ def _priced(
 
 
 def safe(bound: float, *, whole: bool) -> float:
-    """What a solver's bound proves in spite of its tolerance; whole costs lie at whole numbers."""
+    """Reduce a solver's bound by its tolerance; round up if all costs are whole numbers."""
     if not isfinite(bound):
         return 0.0
     safe = bound - TOLERANCE * max(1.0, abs(bound))

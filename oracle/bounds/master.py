@@ -1,13 +1,12 @@
-"""The LP of all starts, of which it holds those that matter, and the bound that its duals prove.
+"""The master LP: column and row generation over all starts, with a bound from the duals.
 
-Of a hundred thousand starts the LP takes a few hundred. So it is solved with those that are cheap
-at good prices; then its own prices are asked of all the others, and those that are too cheap are
-added, until there is none. Whatever the LP says, the bound is computed from its duals as prices of
-GPUs and of places in cuts, over all starts: it does not hang on the solver's tolerance, nor on
-which starts the LP holds. Nor does it hold all slots' rows of capacity: those that its starts could
-break at first, and those that a solution breaks later, which come and go as cuts do. Where slots
-are short, a row is the sum of those of some slots; that one of them is crowded matters only while
-it is `strict`.
+Of a hundred thousand possible starts the LP needs a few hundred. It begins with starts that are
+cheap at good prices. Then all other starts are priced with the LP's duals, and starts with negative
+reduced cost are added until there are none. The bound is computed from the duals, as prices of GPUs
+and of cuts, over all starts. It is valid regardless of the solver's tolerance and of the columns in
+the LP. Capacity rows are also generated: the LP begins with the rows that its starts could violate,
+and rows that a solution violates are added later as cuts. With many slots, a capacity row is the
+sum over several slots; violations within it are repaired only while `strict` is set.
 """
 
 from __future__ import annotations
@@ -26,33 +25,33 @@ from oracle.problem.all_starts import Starts
 from oracle.solver.highs import Entries, Lp
 
 NEAR = 0.5
-"""A start that is so little dearer than its task's cheapest (slots of waiting) is added with it: it
-will be asked for soon."""
+"""Starts within this cost of their task's cheapest (in slots of waiting) are added together: they
+would soon be added anyway."""
 
 FIRST_NEAR = 1.0
-"""The same of prices to begin with: those are known less well."""
+"""The same for the initial prices, which are less accurate."""
 
 TOO_CHEAP = 1e-7
-"""By how much a start must be too cheap: below, it is the LP's own error."""
+"""Smallest negative reduced cost of a start that is added; smaller ones are errors of the LP."""
 
 ENOUGH = 1e-4
-"""Part of the cost by which LP and bound may differ before there are cuts: another start moves the
-bound by less than the next cut does."""
+"""Relative difference of LP and bound at which pricing ends: then cuts raise the bound more than
+further starts."""
 
 ROUNDS = 60
-"""Of adding starts; where prices swing, what is proven by then is good enough."""
+"""Largest number of pricing rounds; if prices oscillate, the bound so far is good enough."""
 
 
 class OutOfTimeError(Exception):
-    """An LP was given up."""
+    """The LP was abandoned because of the time limit or `stop`."""
 
 
 class LpResult(NamedTuple):
-    """What an LP came to: nothing within its windows costs less than `bound`.
+    """The result of an LP: `bound` is a lower bound within the start windows.
 
-    `dearer` is by how much each start raises the bound, were it taken. `at` are the starts that the
-    LP takes, in parts `part`; `short` is by how much tasks start nowhere. `exact` says that
-    the bound is the LP's, rather than somewhat less, `fits` that no slot runs more than it has.
+    `dearer` is the reduced cost of each start. `at` are the starts in the solution with fractions
+    `part`; `short` is the total fraction of tasks without a start. `exact` means that the bound is
+    the LP's optimum, `fits` that no slot exceeds its capacity.
     """
 
     bound: float
@@ -65,12 +64,12 @@ class LpResult(NamedTuple):
 
     @property
     def whole(self) -> bool:
-        """Whether each task has one start."""
+        """Whether the solution is a schedule."""
         return self.fits and self.short <= TORN and bool((self.part >= 1.0 - TORN).all())
 
 
 class _InCuts(NamedTuple):
-    """Of all cuts, in the order of tasks: who starts from when to when, the weight, which cut."""
+    """The terms of all cuts, sorted by task: task, start range, weight, and index of the cut."""
 
     task: Counts
     low: Counts
@@ -80,14 +79,14 @@ class _InCuts(NamedTuple):
 
 
 class Master:
-    """The LP of a problem, within windows that may be narrowed, with cuts."""
+    """The master LP of a problem, with cuts and adjustable start windows."""
 
     def __init__(
         self, starts: Starts, columns: Counts, stop: Callable[[], bool], together: int = 1
     ) -> None:
-        """Begin with these starts, by place; it is given up as soon as `stop` says so.
+        """Build the LP with the starts `columns` (indices).
 
-        A row of capacity is the sum of those of so many slots.
+        Solves end once `stop` returns true. A capacity row is the sum over `together` slots.
         """
         self.starts = starts
         self.cuts: list[CuttingPlane] = []
@@ -107,7 +106,7 @@ class Master:
         self._own = len(rows)
         self._lp = Lp(rows, stop)
         self._unit = float(np.median([task.weight for task in problem.tasks]))
-        # of a task that starts nowhere; above what anything else could cost, so that it is the last
+        # Penalty for a task without a start, above any other cost so that it is a last resort.
         costs = starts.cost.max() * starts.width.max() + starts.width.max()
         alone: list[Entries] = [(np.array([place]), np.ones(1)) for place in range(tasks)]
         self._lp.add_columns(np.full(tasks, float(costs)), np.full(tasks, inf), alone)
@@ -120,25 +119,25 @@ class Master:
 
     @property
     def size(self) -> int:
-        """Starts that it holds."""
+        """Number of starts in the LP."""
         return len(self._columns)
 
     @property
     def entries(self) -> int:
-        """Their entries in all rows."""
+        """Number of coefficients."""
         return self._lp.entries
 
     def limit(self, lows: Counts, highs: Counts) -> None:
-        """Have each task start in slots low … high of its own."""
+        """Restrict each task to starts in its slots low to high."""
         starts = self.starts
         self._inside = (starts.slot >= lows[starts.task]) & (starts.slot <= highs[starts.task])
         nowhere = np.full(len(starts.first), inf)
         self._lp.limit(np.concatenate([nowhere, self._highs(self._columns)]))
 
     def probe(self, place: int, by: int) -> tuple[float, float]:
-        """What it costs where a task starts in slot `by` or before, and where later.
+        """Estimate the costs of both branches of a task: start in slot `by` or before, or later.
 
-        Of the starts that it holds, as far as a few steps tell: nothing is proven.
+        The estimate uses a few iterations and only the starts in the LP; it is not a bound.
         """
         own = np.flatnonzero(self.starts.task[self._columns] == place)
         at = self._columns[own]
@@ -148,7 +147,7 @@ class Master:
         return early_cost, late_cost
 
     def add(self, cuts: Sequence[CuttingPlane]) -> None:
-        """Add rows."""
+        """Add cuts."""
         if not cuts:
             return
         entries, places = list[Entries](), self._columns[self._order]
@@ -163,22 +162,22 @@ class Master:
         self.cuts += cuts
         self._table = None
 
-    def throw_out(self) -> None:
-        """Forget the cuts that bind nothing."""
-        gone = {*self._lp.throw_out()}
-        self.cuts = [cut for i, cut in enumerate(self.cuts) if i not in gone]
+    def delete_loose_cuts(self) -> None:
+        """Delete the cuts that are not binding."""
+        loose = {*self._lp.delete_loose_rows()}
+        self.cuts = [cut for i, cut in enumerate(self.cuts) if i not in loose]
         self._table = None
 
     def solve(self, until: float, limit: float = inf, enough: float = ENOUGH) -> LpResult:
-        """Solve it, until the bound is `limit`, or as good as the LP's.
+        """Solve the LP until its bound reaches `limit` or the LP's optimum within `enough`.
 
-        Raises OutOfTimeError where the clock reads `until` (seconds) before.
+        Raises OutOfTimeError when the clock reads `until` (seconds).
         """
         best, dearer = -inf, np.zeros(0)
         for _ in range(ROUNDS):
             solved = self._lp.solve(until)
             if solved.status == "infeasible":
-                raise SolverError("HiGHS: finds no solution where there is one; give --slot more")
+                raise SolverError("HiGHS: reports a feasible LP as infeasible; use a longer --slot")
             if solved.values is None or solved.duals is None:
                 raise OutOfTimeError
             duals = np.array(solved.duals)
@@ -205,7 +204,7 @@ class Master:
         return found
 
     def _crowded(self, found: LpResult) -> list[CuttingPlane]:
-        """The rows of slots that it does not hold, and in which more runs than there is room."""
+        """Return the capacity rows that are not in the LP and that the solution violates."""
         starts = self.starts
         change, used = np.zeros(len(self._row)), starts.width[starts.task[found.at]] * found.part
         np.add.at(change, starts.slot[found.at], used)
@@ -217,14 +216,14 @@ class Master:
         return [self.rows.capacity(i) for i in np.flatnonzero(over).tolist()]
 
     def begun(self, found: LpResult) -> Floats:
-        """The part of each task (column) that has begun by each slot (row)."""
+        """Return the fraction of each task that has started by each slot, shape (slots, tasks)."""
         starts = self.starts
         begun = np.zeros((len(self._row), len(starts.first)))
         np.add.at(begun, (starts.slot[found.at], starts.task[found.at]), found.part)
         return np.cumsum(begun, axis=0)
 
     def _hold(self, at: Counts) -> None:
-        """Add starts, those that it does not hold yet."""
+        """Add starts that are not in the LP yet."""
         at = at[~self._held[at]]
         if not len(at):
             return
@@ -235,11 +234,11 @@ class Master:
         self._order = np.argsort(self._columns)
 
     def _highs(self, at: Counts) -> Floats:
-        """No bound within windows: a row has the sum at 1, and bounds would hide its dual."""
+        """Return infinity within windows: the task row bounds the sum; bounds would alter duals."""
         return np.where(self._inside[at], inf, 0.0)
 
     def _entries(self, at: int) -> Entries:
-        """The rows that a start is in: its task's, those of slots, cuts."""
+        """Return the rows and coefficients of a start: task row, capacity rows, cuts."""
         starts, in_cuts = self.starts, self._in_cuts()
         task, slot, end = int(starts.task[at]), int(starts.slot[at]), int(starts.end[at])
         rows, counts = np.unique(self._row[slot:end], return_counts=True)
@@ -251,7 +250,7 @@ class Master:
         )
 
     def _in_cuts(self) -> _InCuts:
-        """All that is in cuts."""
+        """Return the terms of all cuts."""
         if self._table is None:
             cuts, none = self.cuts, np.zeros(0, dtype=np.int64)
             task = np.concatenate([none, *(cut.task for cut in cuts)])
@@ -266,7 +265,7 @@ class Master:
         return self._table
 
     def _priced(self, duals: Floats) -> tuple[Floats, float]:
-        """What each start costs, paying included, and what all that is sold is worth."""
+        """Return each start's cost plus prices, and the total value of capacities and cuts."""
         starts = self.starts
         prices = np.zeros(len(self._capacity))
         prices[self._slots] = np.maximum(0.0, -duals[self._row[self._slots]])
@@ -292,7 +291,7 @@ class Master:
 
 
 def _at_most(starts: Starts, columns: Counts) -> Counts:
-    """GPUs by slot, if each task ran wherever one of these starts lets it."""
+    """Return the GPUs by slot if each task used every slot that one of these starts covers."""
     columns = np.sort(columns)
     task, slot, end = starts.task[columns], starts.slot[columns], starts.end[columns]
     fresh = np.ones(len(columns), bool)
@@ -305,7 +304,7 @@ def _at_most(starts: Starts, columns: Counts) -> Counts:
 
 
 def columns_of(starts: Starts, prices: Priced, known: Sequence[int] | None) -> Counts:
-    """The starts to begin with: those cheap at these prices, and those of a schedule."""
+    """Return the initial starts: those cheap at these prices, and those of a known schedule."""
     costs = priced(starts, prices.prices)
     unit = float(np.median([task.weight for task in starts.problem.tasks]))
     cheap = costs - starts.least(costs)[starts.task] <= FIRST_NEAR * unit

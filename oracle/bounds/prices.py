@@ -1,9 +1,9 @@
-"""What a GPU is worth in each slot, and the bound that follows from it.
+"""The Lagrangian bound: prices of GPUs by slot, and the lower bound that follows.
 
-Let whoever runs pay for the GPUs, and let there be as many as anyone wants: then each job goes
-where waiting and paying together cost least, and no schedule costs less than all jobs' least costs
-together, less what the cluster's GPUs are worth. That holds for any prices, so that this bound does
-not hang on a solver's tolerance; with the duals of the LP it is the LP's.
+Drop the capacity limit and let jobs pay a price for each GPU and slot instead. Each job then takes
+the start with the lowest sum of waiting and payment. No schedule costs less than the sum of these
+minima minus the value of the cluster's GPUs at these prices. This holds for any prices, so the
+bound does not depend on a solver's tolerance. With the duals of the LP it equals the LP bound.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from oracle.problem.problem import Problem, Task
 
 
 def costs_of(task: Task, sums: Floats) -> Floats:
-    """What each start of a task costs, paying included; `sums` are `accumulated` prices."""
+    """Return the cost plus payment of each start of a task; `sums` are `accumulated` prices."""
     starts = np.arange(task.release, task.latest + 1)
     costs = task.weight * (starts - task.release)
     if task.price:
@@ -24,12 +24,12 @@ def costs_of(task: Task, sums: Floats) -> Floats:
 
 
 def accumulated(prices: Floats) -> Floats:
-    """Sums of the prices before each slot."""
+    """Return the sums of the prices before each slot, shape (slots + 1,)."""
     return np.concatenate([[0.0], np.cumsum(prices)])
 
 
 def priced_bound(problem: Problem, prices: Floats) -> float:
-    """The bound; O(all windows). Fairness is left out, as if it cost nothing."""
+    """Return the bound, ignoring unfairness. O(total length of the start windows)."""
     sums = accumulated(prices)
     least = sum(float(costs_of(task, sums).min()) for task in problem.tasks)
     return least - float(prices @ problem.capacity())

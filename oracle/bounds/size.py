@@ -1,4 +1,4 @@
-"""How large a program becomes, before it is built."""
+"""Estimate the size of a program before it is built."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sia.console.errors import UserError
 
 
 class Size(NamedTuple):
-    """Variables of a program and entries of its rows."""
+    """Variables and coefficients of a program."""
 
     variables: int
     nonzeros: int
 
 
 def estimate(problem: Problem, form: str) -> Size:
-    """About the size of the first program; horizons grow from there, by a third or so.
+    """Estimate the size of the first program; growing horizons add about a third.
 
-    In the step form a job has two entries in a row of each slot in which it may run, and in one for
-    each of its cells; in the pulse form as many as it has cells, up to its length.
+    In the step form, a job has two coefficients in the row of each slot in which it can run, and
+    two for each of its cells. In the pulse form it has one for each cell, up to its length.
     """
     variables = nonzeros = 0
     for task in problem.tasks:
@@ -34,13 +34,13 @@ def estimate(problem: Problem, form: str) -> Size:
 
 
 def refuse_too_large(found: Sequence[tuple[float, Problem]], form: str) -> Size:
-    """The largest of their sizes. Raises UserError where one would not fit."""
+    """Return the largest size of the problems. Raises UserError if it is too large."""
     largest = Size(0, 0)
     for _, problem in found:
         largest = max(largest, estimate(problem, form), key=lambda size: size.nonzeros)
     if largest.nonzeros > MAX_NONZEROS:
         raise UserError(
-            f"about {largest.nonzeros:,} entries in the program, of {MAX_NONZEROS:,} that fit; "
-            "give a longer --slot, or a shorter --window"
+            f"the program has about {largest.nonzeros:,} coefficients, more than {MAX_NONZEROS:,}; "
+            "use a longer --slot or a shorter --window"
         )
     return largest

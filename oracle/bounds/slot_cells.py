@@ -1,10 +1,10 @@
-"""Cells that fit the job: fine where it matters when a job starts, one coarse cell for the rest.
+"""Cells of start slots: one per slot up to a horizon, and one coarse cell (the tail) for the rest.
 
-A job whose window is as long as the baseline's queue needs a variable for each slot of it, of which
-the best schedules use the first few. So each job gets fine cells up to a horizon and one cell for
-all later slots (its tail): in it the job costs what the first of them does, and holds GPUs only
-where it would run however late it starts. That is a relaxation; where its LP starts nobody in a
-tail, its bound is that of all slots. A job that is started there gets a longer horizon.
+A job's start window is as long as the baseline's queue, but good schedules use only its first
+slots. So each job gets one variable per slot up to a horizon, and one for its tail. In the tail the
+job has the cost of the first slot, and uses GPUs only where it would run for every start in the
+tail. This is a relaxation. If its LP starts no job in a tail, its bound equals that of all slots.
+Jobs that start in their tail get a longer horizon.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from oracle.problem.problem import Problem, Task
 from oracle.solver.solvers import solve
 
 FIRST = 20
-"""Slots of a first horizon: few jobs wait longer in the best schedules of the paper's workloads."""
+"""Initial horizon in slots: few jobs wait longer in the best schedules of the paper's workloads."""
 
 SPARE_SLOTS = 5
-"""Slots by which a job's fine cells reach beyond its start in the best schedule, so that the solver
-can say it."""
+"""Slots of the horizon beyond a job's start in the best schedule, so that the program can represent
+that schedule."""
 
 LONGER = 3.0
-"""Factor by which a horizon grows beyond what the prices ask for: with 1.5 there were twice as many
-rounds, with programs a quarter smaller."""
+"""Growth factor of a horizon beyond the cheapest start: 1.5 needed twice as many rounds, with
+programs a quarter smaller."""
 
 ENOUGH = 5e-4
-"""Part by which a round must raise the bound for there to be another."""
+"""Smallest relative increase of the bound for another round."""
 
 TAILS = 1e-4
-"""The part of a task in its tail that counts: interior points leave a trace everywhere."""
+"""Smallest fraction of a task in its tail that counts: interior points are positive everywhere."""
 
 SLACK = 1e-6
-"""What a later start must cost less, for a horizon to grow: below, it is the LP's own error."""
+"""Smallest cost advantage of a later start that extends a horizon; less is an error of the LP."""
 
 
 class Fitted(NamedTuple):
-    """A program with fitted cells, which part of each task its LP starts in which cell, prices.
+    """A program with its cells, the fraction of each task in each cell in its LP, and prices.
 
-    `prices` are what a GPU is worth in each slot; None where the solver tells no duals.
+    `prices` are the duals by slot, or None if the solver does not provide them.
     """
 
     model: ProgramModel
@@ -53,11 +53,11 @@ class Fitted(NamedTuple):
     horizons: list[int]
     prices: Floats | None
     settled: bool = False
-    """That no longer horizons are worth another LP, rather than that the time was up."""
+    """Whether horizons are long enough; false if the time limit ended the computation."""
 
 
 def cells_of(task: Task, horizon: int) -> list[SlotRange]:
-    """A cell for each of the first slots up to the horizon, and the tail if there is one."""
+    """Return one cell per slot up to the horizon, and the tail if there is one."""
     last = min(task.latest, task.release + horizon)
     cells = [SlotRange(slot, slot) for slot in range(task.release, last + 1)]
     return [*cells, SlotRange(last + 1, task.latest)] if last < task.latest else cells
@@ -68,13 +68,13 @@ def fitted(
     form: Form,
     until: float,
     horizons: Sequence[int],
-    rose: Callable[[float], None],
+    on_bound: Callable[[float], None],
     stop: Callable[[], bool],
 ) -> Fitted | None:
-    """Lengthen horizons until the LP starts nobody in a tail, or the time is up.
+    """Lengthen horizons until the LP starts no job in a tail, or the clock reads `until`.
 
-    `until` is a reading of the clock (seconds); None if not even the first LP was solved by then.
-    `rose` is told each bound. Raises NoScheduleError where there is no schedule.
+    `on_bound` is called with each bound. Return None if the first LP was not solved in time. Raises
+    NoScheduleError if there is no schedule.
     """
     grown, best, before = [*horizons], None, -inf
     while not stop() and perf_counter() < until:
@@ -85,15 +85,15 @@ def fitted(
             relaxed=True,
             interior=not problem.beta,
             seconds=until - perf_counter(),
-            tell=lambda *_: stop(),
+            progress=lambda *_: stop(),
         )
         if found.status == "infeasible":
-            raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
+            raise NoScheduleError("no schedule meets all cutoffs; allow a slowdown")
         if found.values is None:
             return best
         prices = model.prices(found.duals) if found.duals else None
         bound = found.bound if prices is None else priced_bound(problem, prices)
-        rose(bound)
+        on_bound(bound)
         best = Fitted(model, model.parts(found.values), [*grown], prices)
         longer = _longer(best)
         if not longer or bound - before < ENOUGH * bound:
@@ -105,7 +105,7 @@ def fitted(
 
 
 def _longer(fit: Fitted) -> dict[int, int]:
-    """Longer horizons, by place: of tasks that the LP has in their tail, or would if it could."""
+    """Return longer horizons, by index, of tasks that use their tail or would be cheaper in it."""
     sums = None if fit.prices is None else accumulated(fit.prices)
     found = {}
     tasks = fit.model.problem.tasks
@@ -124,7 +124,7 @@ def _longer(fit: Fitted) -> dict[int, int]:
 
 
 def horizons_of(problem: Problem, known: Sequence[int] | None) -> list[int]:
-    """Horizons to begin with: those that a schedule asks for, if one is known."""
+    """Return initial horizons, long enough for a known schedule."""
     if known is None:
         return [FIRST] * len(problem.tasks)
     return [

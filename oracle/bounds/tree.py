@@ -1,9 +1,8 @@
-"""Branch, price and cut: who is torn most starts early or late, and then what do whole jobs keep?
+"""Branch, price and cut: branch on whether a torn (fractional) task starts early or late.
 
-Solvers cut at the root and branch from there. But a row that rounds the jobs of eight GPUs says
-most once it is settled when some of them run: so here each node of the tree is cut anew. What
-starts too late or too early for a schedule that is better than the best is left out of all nodes
-below.
+Solvers mostly add cuts at the root. Rounding cuts are strongest once branching has fixed some wide
+jobs, so this tree adds cuts at every node. Starts whose reduced cost rules out an improvement are
+removed from the subtree.
 """
 
 from __future__ import annotations
@@ -24,36 +23,37 @@ from oracle.problem.all_starts import Starts
 from oracle.problem.coarse import together
 
 LAST, TAIL = 3, 1e-3
-"""Where so many rounds raise the bound by no more than such a part, branches raise it faster."""
+"""The root ends if this many rounds raise the bound by less than this share: then branching raises
+the bound faster."""
 
 NODE_ROUNDS = 3
-"""Rounds of cuts at a node."""
+"""Largest number of cut rounds at a node."""
 
 NODE_CUTS = 150
-"""Rows added in a round at a node, of slots, and as many of spans."""
+"""Slot cuts, and span cuts, added in a round at a node."""
 
 RISE = 2e-5
-"""The part by which a round at a node must raise its bound for there to be another."""
+"""Smallest relative increase of a node's bound for another round."""
 
 CROWDED = 2
-"""Added rows there may be for each task, before those that bind nothing are thrown out."""
+"""Cuts per task above which loose cuts are deleted."""
 
 PROBED, IN_VAIN, LITTLE = 8, 4, 0.01
-"""Tasks that are probed before a node is parted at one of them; after how many in a row that are no
-better than one before them the others are let be; and a rise that counts for no less."""
+"""Strong branching: tasks probed at a node, probes without improvement after which it ends, and the
+smallest increase that counts."""
 
 DIVE_TASKS, DIVE_TORN, DIVE_ROUNDS = 3, 0.5, 1
-"""Of a dive: the tasks settled at once, the slots times the width over which one must be torn, and
-rounds of cuts at each step."""
+"""Diving: tasks fixed in a step, smallest spread (slots times width) of a torn task, and cut rounds
+per step."""
 
 SLACK = 1e-6
-"""In proportion: by so little a start may be too dear, and stays."""
+"""Relative tolerance when starts are removed by reduced cost."""
 
 
 class BranchNode(NamedTuple):
-    """A part of all schedules: each task's first and last start, and what they cost at least.
+    """An open node: each task's first and last start, and a lower bound on the cost.
 
-    It is to be parted at a task: whether that starts in slot `by` or before.
+    It branches on whether `task` starts in slot `by` or before.
     """
 
     bound: float
@@ -65,37 +65,37 @@ class BranchNode(NamedTuple):
 
 
 class Tree:
-    """A problem while it is solved. No schedule costs less than `bound`."""
+    """The branch-and-bound tree of a problem. `bound` is a lower bound on the cost."""
 
     def __init__(self, starts: Starts, columns: Counts, stop: Callable[[], bool]) -> None:
-        """Build its LP of these starts; it is given up as soon as `stop` says so."""
+        """Build the master LP with the starts `columns`; solves end once `stop` returns true."""
         self.master = Master(starts, columns, stop, together(starts.problem))
         self.nodes, self.done = 0, False
         self.found: LpResult | None = None
-        """The LP's solution, where it was last solved."""
+        """The last LP solution."""
         self.whole: tuple[float, list[int]] = inf, []
-        """The best schedule that an LP came to, and its cost."""
+        """The cost and starts of the best schedule that an LP found."""
         self._least, self._settled = -inf, inf
         self._open: list[BranchNode] = []
         self._number, self._dived = count(), -1
         most = float(np.maximum.reduceat(starts.cost, starts.first).sum())
-        self._most = most + SLACK * max(1.0, most)  # what all schedules cost at most
+        self._most = most + SLACK * max(1.0, most)  # upper bound on the cost of any schedule
 
     @property
     def bound(self) -> float:
-        """The lowest of what is open and what is settled."""
+        """The lowest bound of open and closed nodes."""
         if not self._open and not self.done:
             return self._least
         return max(self._least, min([self._settled, *(node.bound for node in self._open[:1])]))
 
     @property
     def new(self) -> bool:
-        """Whether there is a lowest node, and no dive began there."""
+        """Whether no dive has begun at the open node with the lowest bound."""
         return bool(self._open) and self._open[0].number != self._dived
 
     @property
     def parts(self) -> list[Floats]:
-        """The part of each task at each of its starts, where the LP stands."""
+        """The fraction of each task at each of its starts in the last LP solution."""
         starts, found = self.master.starts, self.found
         parts = np.zeros(len(starts.task))
         if found is not None:
@@ -103,15 +103,15 @@ class Tree:
         return starts.split(parts)
 
     def root(self, until: float) -> Iterator[float]:
-        """The bounds of rounds of cuts, until nothing is broken or the time is up."""
+        """Solve the root with cuts; yield the bound of each round until no cut is violated."""
         master, risen = self.master, list[float]()
         master.strict = together(master.starts.problem) == 1
         try:
             for rounds in count(1):
                 found = self.found = master.solve(until)
                 self._least = max(self._least, found.bound)
-                # those that bind nothing cost more than it takes to find some of them again
-                master.throw_out()
+                # Loose cuts cost more time than it takes to find some of them again.
+                master.delete_loose_cuts()
                 yield found.bound
                 risen.append(found.bound)
                 flat = rounds > LAST and risen[-1] < risen[-1 - LAST] * (1.0 + TAIL)
@@ -130,29 +130,29 @@ class Tree:
         self.done = not self._open
 
     def dive(self, limit: Callable[[], float], until: float) -> Iterator[None]:
-        """Settle tasks that are torn in the lowest node, as the larger part of each has it.
+        """Dive from the node with the lowest bound: repeatedly fix torn tasks to their larger part.
 
-        Those that start first first, until little is torn. Where it would cost `limit` or more, or
-        somebody could start nowhere, the first of them alone is settled so, or else the other way;
-        where that is no better it ends. It proves nothing, and is done once from a node.
+        Each step fixes the tasks that start first. If the LP then reaches `limit` or a task has no
+        start, the step tries the first task alone, then its other branch, and then the dive ends. A
+        dive yields after each step. It proves nothing, and is made once per node.
         """
         if not self.new:
             return
         self._dived = self._open[0].number
         lows, highs = self._open[0].lows.copy(), self._open[0].highs.copy()
-        ways = iter([(lows, highs)])
-        while (way := self._first_way(ways, limit, until)) is not None:
-            self.found, lows, highs = way
+        fixings = iter([(lows, highs)])
+        while (fixing := self._first_feasible(fixings, limit, until)) is not None:
+            self.found, lows, highs = fixing
             if self.found.whole:
                 self._take(self._slots(self.found))
             yield
-            ways = self._ways(self.found, lows, highs)
+            fixings = self._fixings(self.found, lows, highs)
 
-    def _first_way(
-        self, ways: Iterator[tuple[Counts, Counts]], limit: Callable[[], float], until: float
+    def _first_feasible(
+        self, fixings: Iterator[tuple[Counts, Counts]], limit: Callable[[], float], until: float
     ) -> tuple[LpResult, Counts, Counts] | None:
-        """The first windows in which all start and the LP is below `limit`; what it comes to."""
-        for lows, highs in ways:
+        """Return the first windows with a feasible LP below `limit`, and its result, or None."""
+        for lows, highs in fixings:
             self.master.limit(lows, highs)
             try:
                 found = self._cut(limit(), until, DIVE_ROUNDS)
@@ -162,10 +162,10 @@ class Tree:
                 return found, lows, highs
         return None
 
-    def _ways(
+    def _fixings(
         self, found: LpResult, lows: Counts, highs: Counts
     ) -> Iterator[tuple[Counts, Counts]]:
-        """Windows for some that are torn: all as most of each has it, or the first, or not that."""
+        """Yield windows that fix torn tasks: several, the first one alone, its other branch."""
         spread, mean = self._torn(found)
         spread[lows >= highs] = 0.0
         torn = np.flatnonzero(spread > DIVE_TORN)
@@ -182,9 +182,9 @@ class Tree:
             yield low, high
 
     def grow(self, limit: float, until: float) -> None:
-        """Part the lowest node; what costs `limit` or more is of no interest.
+        """Branch at the node with the lowest bound; close nodes with a bound of `limit` or more.
 
-        A tree whose root was given up has no node: it stays as it is.
+        If the root was abandoned there is no node, and nothing happens.
         """
         if not self._open:
             return
@@ -197,11 +197,11 @@ class Tree:
                 for late in (False, True):
                     self._part(node, late, limit, until)
             except OutOfTimeError:
-                heappush(self._open, node)  # what its first half came to is in there once more
+                heappush(self._open, node)  # covers its first branch again
         self.done = not self._open
 
     def _part(self, node: BranchNode, late: bool, limit: float, until: float) -> None:  # noqa: FBT001
-        """One half of a node."""
+        """Solve one branch of a node."""
         lows, highs = node.lows.copy(), node.highs.copy()
         (lows if late else highs)[node.task] = node.by + late
         self.master.limit(lows, highs)
@@ -211,7 +211,7 @@ class Tree:
         self._keep(found, lows, highs, limit, node.bound)
 
     def _cut(self, limit: float, until: float, most: int) -> LpResult:
-        """Cut where the LP stands, a few rounds."""
+        """Solve the LP with up to `most` rounds of cuts."""
         master, last = self.master, None
         for rounds in range(most + 1):
             try:
@@ -230,7 +230,7 @@ class Tree:
                 break
             master.add(cuts)
         if len(master.cuts) > CROWDED * len(master.starts.first):
-            master.throw_out()
+            master.delete_loose_cuts()
         assert last is not None
         return last
 
@@ -240,10 +240,10 @@ class Tree:
     def _keep(
         self, found: LpResult, lows: Counts, highs: Counts, limit: float, above: float
     ) -> None:
-        """Settle what an LP came to, or open the node below it."""
+        """Close the node of an LP result, or add it to the open nodes."""
         bound = max(found.bound, above)
         if bound > self._most:
-            return  # there is no schedule here
+            return  # infeasible
         if bound >= limit:
             self._settled = min(self._settled, bound)
             return
@@ -251,7 +251,7 @@ class Tree:
             self._settle(found)
             return
         if limit < inf:
-            self._settled = min(self._settled, limit)  # as much as what is left out here costs
+            self._settled = min(self._settled, limit)  # removed starts cost at least this
             lows, highs = self._narrowed(found, lows, highs, limit)
             if (lows > highs).any():
                 return
@@ -259,7 +259,7 @@ class Tree:
         if branch is not None:
             heappush(self._open, BranchNode(bound, next(self._number), lows, highs, *branch))
             return
-        # one schedule is left, and where windows were narrowed since, the LP may not have seen it
+        # One schedule is left; if windows were narrowed, the LP may not have evaluated it.
         try:
             self.master.starts.problem.check(lows.tolist())
         except BrokenScheduleError:
@@ -267,16 +267,16 @@ class Tree:
         self._settled = min(self._settled, self._take(lows))
 
     def _settle(self, found: LpResult) -> None:
-        """A whole schedule, and nothing in its windows is better."""
+        """Store a schedule that is optimal in its windows, and close its node."""
         self._take(self._slots(found))
         self._settled = min(self._settled, found.bound)
 
     def _slots(self, found: LpResult) -> Counts:
-        """When each task starts in a whole schedule."""
+        """Return the starts of a schedule in slots."""
         return self.master.starts.slot[found.at]
 
     def _take(self, slots: Counts) -> float:
-        """Keep a schedule if it is the best; what it costs."""
+        """Store a schedule if it is the best; return its cost."""
         starts = self.master.starts
         cost = float(starts.cost[starts.at(slots)].sum())
         if cost < self.whole[0]:
@@ -284,7 +284,7 @@ class Tree:
         return cost
 
     def _early(self, found: LpResult, place: int, by: int) -> bool:
-        """Whether half of a task or more starts in slot `by` or before."""
+        """Return whether at least half of a task starts in slot `by` or before."""
         starts = self.master.starts
         own = starts.task[found.at] == place
         early = found.part[own & (starts.slot[found.at] <= by)].sum()
@@ -293,7 +293,7 @@ class Tree:
     def _narrowed(
         self, found: LpResult, lows: Counts, highs: Counts, limit: float
     ) -> tuple[Counts, Counts]:
-        """Windows without the starts with which nothing costs less than `limit`."""
+        """Return windows without starts that rule out a cost below `limit`."""
         starts = self.master.starts
         room = limit - found.bound + SLACK * max(1.0, abs(limit))
         open_ = found.dearer <= room
@@ -307,17 +307,17 @@ class Tree:
     def _branch(
         self, found: LpResult, lows: Counts, highs: Counts, limit: float
     ) -> tuple[int, int] | None:
-        """The task to part the node at, and the slot.
+        """Choose the task and the slot to branch on, by strong branching.
 
-        Of those that are torn over most slots, times their width, it is the one whose halves both
-        seem to cost most. Around the mean of its starts both halves move as much of it. None where
-        no task has a choice left: then there is one schedule here at most.
+        The candidates are the tasks with the largest spread times width, each split at the mean of
+        its starts. The choice maximises the product of the cost increases of both branches. Return
+        None if no task has a choice left, so that at most one schedule remains.
         """
         spread, mean = self._torn(found)
         spread[lows >= highs] = 0.0
         torn = np.argsort(-spread, kind="stable")[:PROBED]
         torn = torn[spread[torn] > 0.0]
-        if not len(torn):  # somebody starts nowhere, or what is torn has no choice left
+        if not len(torn):  # a task has no start, or torn tasks have no choice left
             place = int((highs - lows).argmax())
             by = int(lows[place] + highs[place]) // 2
             return (place, by) if lows[place] < highs[place] else None
@@ -335,13 +335,13 @@ class Tree:
         return best
 
     def _torn(self, found: LpResult) -> tuple[Floats, Floats]:
-        """By task, over how many slots it is torn, times its width, and the mean of its starts."""
+        """Return, by task, its spread in slots times its width, and the mean of its starts."""
         starts = self.master.starts
         task, slot, part = starts.task[found.at], starts.slot[found.at], found.part
         tasks = len(starts.first)
         total = np.bincount(task, part, tasks)
         sums = np.cumsum(part) - (np.cumsum(total) - total)[task]
-        with np.errstate(invalid="ignore"):  # of who starts nowhere
+        with np.errstate(invalid="ignore"):  # tasks without a start
             mean = np.bincount(task, part * slot, tasks) / total
         begun = sums / total[task]
         torn = np.minimum(begun, 1.0 - begun)[:-1]

@@ -52,7 +52,7 @@ RESULTS = Results(
 """The results of both commands; each replaces those of the other."""
 
 PRICE = 1.0
-"""Default price of a slot beyond the cutoff, besides its waiting."""
+"""Default price of a slot after the cutoff, in addition to its waiting."""
 
 _COMMON = (
     click.option("--trace", "log", type=Path, required=True, help="Job log: CSV or Parquet."),
@@ -132,8 +132,8 @@ def solve(
     trace, table, known = read_inputs(log, pools, window, skip_invalid=skip_invalid)
     latest = None if cutoffs is None else read_cutoffs(cutoffs, trace, known)
     inputs = [log, pools, *([cutoffs] if cutoffs else [])]
-    asked = {
-        **_asked(SOLVE, log, pools, slot, window, form, seconds, skip_invalid=skip_invalid),
+    settings = {
+        **_settings(SOLVE, log, pools, slot, window, form, seconds, skip_invalid=skip_invalid),
         "beta": beta,
         "weighted": weighted,
         "slowdown_allowed_pct": slowdown_pct,
@@ -145,7 +145,7 @@ def solve(
     with own_folder(out, inputs, RESULTS) as folder:
         task = SolveSettings(slot, seconds, form, goal, seed)
         outcome = run(trace, table, task, BEGAN, latest, ProgressReporter(slot, goal))
-        found = write_outcome(folder, outcome, asked)
+        found = write_outcome(folder, outcome, settings)
     if as_json:
         print_json(found)
     else:
@@ -158,7 +158,7 @@ def solve(
         end_interrupted("the best schedule so far is kept")
 
 
-def _asked(
+def _settings(
     command: str, log: Path, pools: Path, slot: float, window: float | None, form: str,
     seconds: float, *, skip_invalid: bool,
 ) -> dict[str, Any]:  # fmt: skip
@@ -194,7 +194,7 @@ def bound(
         status = bounding.run(BoundReporter())
         alone = waiting(instance.trace, instance.baseline)
         found = {
-            **_asked(BOUND, log, pools, slot, window, form, seconds, skip_invalid=skip_invalid),
+            **_settings(BOUND, log, pools, slot, window, form, seconds, skip_invalid=skip_invalid),
             "jobs": len(instance.trace.arrivals),
             "dropped": dict(sorted(instance.trace.dropped.items())),
             "status": status,

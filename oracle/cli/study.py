@@ -81,8 +81,8 @@ def study_command(
     Writes OUT/study.csv, OUT/report.html, OUT/figures and OUT/runs. To continue an interrupted
     study, repeat its command.
     """
-    asked, cases = StudySettings(slot, window, seconds), cases_of(presets, repetitions)
-    refuse(cases, asked)
+    settings, cases = StudySettings(slot, window, seconds), cases_of(presets, repetitions)
+    refuse(cases, settings)
     facts = {
         "command": COMMAND,
         "version": __version__,
@@ -94,14 +94,14 @@ def study_command(
     refuse_others(out, (COMMAND,), SETTINGS)
     with _resumable(out, cases), opened(out, facts):
         with writable(out):
-            _solve(cases, asked, out)
+            _solve(cases, settings, out)
         found = read_runs(out, [case.run for case in cases])
         rows = [row for run in found for row in rows_of(run)]
         with writable(out):
-            for name in PICTURES:  # of more workloads, earlier
+            for name in PICTURES:  # remove those of an earlier, larger study
                 (out / "figures" / name).unlink(missing_ok=True)
-            told = {**facts, "presets": presets, "repetitions": repetitions}
-            replace_results(out, partial(_write_results, found, rows, told))
+            shown = {**facts, "presets": presets, "repetitions": repetitions}
+            replace_results(out, partial(_write_results, found, rows, shown))
     if as_json:
         print_json(rows)
         return
@@ -112,40 +112,40 @@ def study_command(
 
 
 def _more(out: Path, cases: Sequence[Case]) -> int:
-    """Workloads that were done before, and are not asked for now."""
-    asked = {run_folder(out, case.run) for case in cases}
+    """Return the number of finished workloads that this command does not include."""
+    included = {run_folder(out, case.run) for case in cases}
     done = (path for path in (out / RUNS).iterdir() if path.name.isdecimal())
-    return sum(path not in asked for path in done)
+    return sum(path not in included for path in done)
 
 
-def _left(out: Path, cases: Sequence[Case]) -> list[Case]:
+def _unfinished(out: Path, cases: Sequence[Case]) -> list[Case]:
     return [case for case in cases if not run_folder(out, case.run).exists()]
 
 
 @contextmanager
 def _resumable(out: Path, cases: Sequence[Case]) -> Iterator[None]:
-    """End as `sia` does when interrupted, but say what is kept."""
+    """On Ctrl-C, print how many workloads are done, and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        done = len(cases) - len(_left(out, cases))
+        done = len(cases) - len(_unfinished(out, cases))
         end_interrupted(
             f"{done} of {len(cases)} workloads are done, repeat the command to continue"
         )
 
 
-def _solve(cases: Sequence[Case], asked: StudySettings, out: Path) -> None:
-    """Do what is left to do, one after the other: each has all of the machine."""
-    todo = _left(out, cases)
+def _solve(cases: Sequence[Case], settings: StudySettings, out: Path) -> None:
+    """Do the unfinished workloads one at a time, because the time limit assumes a free machine."""
+    todo = _unfinished(out, cases)
     done = len(cases) - len(todo)
     if done:
         click.echo(f"{done} of {len(cases)} workloads were done before", err=True)
     for i, case in enumerate(todo, done + 1):
         name = f"{case.preset}, seed {case.seed} ({i} of {len(cases)})"
-        click.echo(f"{name}: up to {duration(asked.seconds)}", err=True)
+        click.echo(f"{name}: up to {duration(settings.seconds)}", err=True)
         began = perf_counter()
         with whole_run(out, case.run) as folder:
-            outcome = study(case, asked, folder, ProgressReporter(asked.slot, Goal()))
+            outcome = study(case, settings, folder, ProgressReporter(settings.slot, Goal()))
             if outcome.status == "interrupted":
                 raise KeyboardInterrupt
         click.echo(f"{name}: {outcome.status} after {duration(perf_counter() - began)}", err=True)

@@ -32,10 +32,10 @@ COMMAND = "sia oracle sweep"
 RESULTS = Results((COMMAND,), "sweep.json", ("sweep.csv", "sweep.json", "sweep.svg", "sweep.png"))
 
 BETAS_SHOWN = 7
-"""Prices in one terminal table of pools: more would be wider than 80 letters."""
+"""Prices in one terminal table of pools: more would exceed 80 columns."""
 
 NAME = 20
-"""Letters of a pool's name there."""
+"""Width of a pool's name in the table."""
 
 HEADER = (
     "beta", "status", "gap_pct", "wait_s", "unfairness_slots", "speedup_mean", "speedup_geomean",
@@ -82,7 +82,7 @@ def sweep_command(
     with own_folder(out, [log, pools], RESULTS) as folder:
         found = sweep(instance, sorted(betas), seconds, _begin)
         points = [described(instance, point) for point in found]
-        told = {
+        results = {
             "command": COMMAND,
             "version": __version__,
             "trace": log.name,
@@ -97,19 +97,21 @@ def sweep_command(
             "points": points,
         }
         write_rows(folder / "sweep.csv", HEADER, ([p[key] for key in HEADER] for p in points))
-        write_json(folder / "sweep.json", told)
+        write_json(folder / "sweep.json", results)
         picture = draw_sweep(points)
         (folder / "sweep.svg").write_bytes(picture.svg)
         (folder / "sweep.png").write_bytes(picture.png)
     if as_json:
-        print_json(told)
+        print_json(results)
     else:
         _show(points)
         click.echo(f"results: {out / 'sweep.png'}")
     if found[-1].status == "interrupted":
         done = len(found) - 1
-        end_interrupted(f"{done} of {len(betas)} prices are done and kept, and the best so far for "
-                        f"beta {found[-1].beta:g}")  # fmt: skip
+        end_interrupted(
+            f"{done} of {len(betas)} prices are done and kept, and the best schedule so far for "
+            f"beta {found[-1].beta:g}"
+        )
 
 
 def _begin(beta: float) -> ProgressCallback:
@@ -155,4 +157,6 @@ def _show_pools(points: Sequence[Mapping[str, Any]]) -> None:
     ]  # fmt: skip
     header = ["pool", "jobs", *(f"{point['beta']:g}" for point in points)]
     cut = f" ({ROWS_SHOWN} of {len(pools)} pools)" if len(pools) > ROWS_SHOWN else ""
-    show_table(f"Jobs of each pool that start sooner than alone, by beta{cut}", header, rows)
+    show_table(
+        f"Jobs of each pool that start earlier than in the baseline, by beta{cut}", header, rows
+    )

@@ -1,4 +1,4 @@
-"""All starts of all tasks in one row, so that numpy prices them at once."""
+"""All possible starts of all tasks in one array, so that numpy prices them at once."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from oracle.arrays import Counts, Floats
 from oracle.problem.problem import Problem
 
 MOST_STARTS = 5_000_000
-"""Starts that are held at once: a dozen arrays of them take 0.5 GB."""
+"""Largest number of starts in memory: a dozen arrays of them take 0.5 GB."""
 
 MOST_RUNNING = 10_000_000
-"""Tasks times slots: a table of who has begun when takes 80 MB then, a program 1 GB at worst."""
+"""Largest product of tasks and slots: a table of this size takes 80 MB, a program up to 1 GB."""
 
 
 class Starts(NamedTuple):
-    """The starts of each task in turn: whose they are, the slot, the end, and what they cost.
+    """The possible starts, grouped by task: task, start slot, end slot and cost of each.
 
-    `first` is where each task's begin; `width`, `length` and `release` are by task.
+    `first` is the index of each task's first start. `width`, `length` and `release` have one value
+    per task.
     """
 
     problem: Problem
@@ -33,26 +34,26 @@ class Starts(NamedTuple):
     release: Counts
 
     def at(self, starts: Counts) -> Counts:
-        """Where in the row a start of each task is."""
+        """Return the indices of one start (slot) per task."""
         return self.first + starts - self.release
 
     def least(self, costs: Floats) -> Floats:
-        """The least cost of each task."""
+        """Return the lowest cost of each task."""
         return np.asarray(np.minimum.reduceat(costs, self.first))
 
     def split(self, values: Floats) -> list[Floats]:
-        """What belongs to each task."""
+        """Split an array with one value per start by task."""
         return np.split(values, self.first[1:])
 
 
 def fits(problem: Problem) -> bool:
-    """Whether all starts can be held at once."""
+    """Return whether all starts fit in memory."""
     there = bool(problem.tasks) and problem.choices <= MOST_STARTS
     return there and len(problem.tasks) * problem.slots <= MOST_RUNNING
 
 
 def starts_of(problem: Problem) -> Starts:
-    """All starts of a problem that has tasks; O(their number)."""
+    """Return all starts of a problem with at least one task. O(starts)."""
     rows = [(t.release, t.latest, t.length, t.width, t.cutoff) for t in problem.tasks]
     release, latest, length, width, cutoff = np.array(rows, dtype=np.int64).T
     weight = np.array([task.weight for task in problem.tasks])

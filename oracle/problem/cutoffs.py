@@ -1,4 +1,4 @@
-"""Cutoffs from any schedule."""
+"""Read cutoffs (latest starts) from a schedule."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SUBMISSION = "give the jobs.csv of a schedule of the same log"
 
 
 def read_cutoffs(path: Path, trace: Trace, known: Collection[str]) -> dict[str, float]:
-    """The starts (seconds) of a `jobs.csv`, of those jobs that are taken, by id.
+    """Return the start (seconds) of each job of `trace` in a `jobs.csv`, by job ID.
 
-    `known` are the ids of all jobs of the log. Raises UserError for what no schedule of it says:
-    another job, one that stands twice or starts before it is submitted, none at all.
+    `known` are the IDs of all jobs of the log. Raises UserError for an unknown or duplicate job, a
+    start before the submission, or a file without a job of `trace`.
     """
     starts: dict[str, float] = {}
     submits = {arrival.job.id: arrival.job.submit for arrival in trace.arrivals}
@@ -29,27 +29,29 @@ def read_cutoffs(path: Path, trace: Trace, known: Collection[str]) -> dict[str, 
             name = cells[at["job_id"]]
             start = number(cells, "start", at["start"], zero=True)
             if name not in known:
-                _refuse("job_id", f"{shown(name)} is no job of the log", SUBMISSION)
+                _refuse("job_id", f"{shown(name)} is not a job of the log", SUBMISSION)
             if name in starts:
-                _refuse("job_id", f"{shown(name)} stands twice", "remove one of the rows")
+                _refuse("job_id", f"duplicate {shown(name)}", "remove one of the rows")
             if start < submits.get(name, 0.0):
                 words = f"{shown(name)} starts at {start:g} s, before its submission at "
                 _refuse("start", f"{words}{submits[name]:g} s", SUBMISSION)
             starts[name] = start
 
         take_rows(path, table, take)
-    return _taken(path, starts, submits)
+    return _selected(path, starts, submits)
 
 
-def _refuse(column: str, problem: str, mend: str) -> None:
-    raise BadCellError(column, problem, mend, problem)
+def _refuse(column: str, problem: str, fix: str) -> None:
+    raise BadCellError(column, problem, fix, problem)
 
 
-def _taken(
+def _selected(
     path: Path, starts: Mapping[str, float], submits: Mapping[str, float]
 ) -> dict[str, float]:
-    """Those of the jobs that are taken. Raises UserError where there is none."""
-    taken = {name: start for name, start in starts.items() if name in submits}
-    if not taken:
-        raise UserError(f"{path}: names none of the {len(submits):,} jobs taken; {SUBMISSION}")
-    return taken
+    """Return the starts of jobs in `submits`. Raises UserError if there are none."""
+    selected = {name: start for name, start in starts.items() if name in submits}
+    if not selected:
+        raise UserError(
+            f"{path}: contains none of the {len(submits):,} selected jobs; {SUBMISSION}"
+        )
+    return selected

@@ -1,8 +1,8 @@
-"""Fig. 19 as a mixed-integer program, in two forms: the paper's *pulse*, and *step*.
+"""The mixed-integer program of Fig. 19 in two formulations: *pulse* (the paper's) and *step*.
 
-In the pulse form a variable says in which slot a job starts, in the step form by which slot it has
-started. A job runs in slot t if its start lies in (t - length, t]: a sum of up to `length` pulses,
-or the difference of two steps. Both have the same LP bound.
+A pulse variable is 1 if the job starts in a slot, a step variable if it has started by a slot. A
+job runs in slot t if its start lies in (t - length, t]: a sum of up to `length` pulses, or the
+difference of two steps. Both formulations have the same LP bound.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from oracle.solver.program import Milp
 
 
 class SlotRange(NamedTuple):
-    """Slots first … last, of which a job starts in one."""
+    """The slots first to last, inclusive; a job starts in one of them."""
 
     first: int
     last: int
 
 
 class Form(Protocol):
-    """One job's variables, whatever they mean."""
+    """How one job's choice of a cell is encoded in variables."""
 
     def add(self, milp: Milp, costs: Sequence[float]) -> int:
-        """Add variables for the choice between cells of such costs; the number of the first."""
+        """Add variables for the choice between cells with these costs; return the first's index."""
 
     def between(self, first: int, cells: int, low: int, high: int) -> dict[int, float]:
-        """The terms of "starts in one of cells low … high - 1"; the key -1 is a constant."""
+        """Return the terms of "starts in a cell of [low, high)"; key CONSTANT is a constant."""
 
     def encode(self, cells: int, chosen: int) -> list[float]:
-        """The values that choose a cell."""
+        """Return the variable values that choose a cell."""
 
     def decode(self, values: Sequence[float]) -> int:
-        """The cell that values choose."""
+        """Return the cell that variable values choose."""
 
     def parts(self, values: Sequence[float], cells: int) -> list[float]:
-        """How much of the job starts in each cell, by the values of an LP."""
+        """Return the fraction of the job that starts in each cell in an LP solution."""
 
 
 CONSTANT = -1
@@ -49,36 +49,36 @@ CONSTANT = -1
 
 
 class PulseForm:
-    """x[k] = 1: the job starts in cell k."""
+    """x[k] = 1 means that the job starts in cell k."""
 
     def add(self, milp: Milp, costs: Sequence[float]) -> int:
-        """A variable a cell, of which exactly one is 1."""
+        """Add one variable per cell, of which exactly one is 1."""
         first = milp.binaries(costs)
         milp.exactly(range(first, first + len(costs)), 1.0)
         return first
 
     def between(self, first: int, cells: int, low: int, high: int) -> dict[int, float]:
-        """As many terms as there are cells."""
+        """Return one term per cell."""
         return dict.fromkeys(range(first + low, first + high), 1.0)
 
     def encode(self, cells: int, chosen: int) -> list[float]:
-        """One 1."""
+        """Return a unit vector."""
         return [float(k == chosen) for k in range(cells)]
 
     def decode(self, values: Sequence[float]) -> int:
-        """Where the 1 is."""
+        """Return the index of the largest value."""
         return max(range(len(values)), key=values.__getitem__)
 
     def parts(self, values: Sequence[float], cells: int) -> list[float]:
-        """The values themselves."""
+        """Return the values unchanged."""
         return [*values]
 
 
 class StepForm:
-    """z[k] = 1: the job has started in a cell up to k; of the last cell that is certain."""
+    """z[k] = 1 means that the job starts in cell k or before; the last cell needs no variable."""
 
     def add(self, milp: Milp, costs: Sequence[float]) -> int:
-        """A variable a cell but the last, ascending."""
+        """Add one variable for each cell but the last, in ascending order."""
         first = milp.binaries([a - b for a, b in pairwise(costs)])
         milp.offset += costs[-1]
         for k in range(first, first + len(costs) - 2):
@@ -86,7 +86,7 @@ class StepForm:
         return first
 
     def between(self, first: int, cells: int, low: int, high: int) -> dict[int, float]:
-        """At most two terms."""
+        """Return at most two terms."""
         terms = {}
         if high:
             terms[CONSTANT if high == cells else first + high - 1] = 1.0
@@ -95,15 +95,15 @@ class StepForm:
         return terms
 
     def encode(self, cells: int, chosen: int) -> list[float]:
-        """0 before the cell, 1 from it on."""
+        """Return 0 before the cell and 1 from the cell on."""
         return [float(k >= chosen) for k in range(cells - 1)]
 
     def decode(self, values: Sequence[float]) -> int:
-        """Where the first 1 is."""
+        """Return the index of the first 1."""
         return next((k for k, value in enumerate(values) if value > 0.5), len(values))
 
     def parts(self, values: Sequence[float], cells: int) -> list[float]:
-        """By how much they rise."""
+        """Return the differences of consecutive values."""
         return [b - a for a, b in pairwise([0.0, *values, 1.0])]
 
 
@@ -119,16 +119,16 @@ class ProgramModel:
         form: Form,
         cells: Sequence[Sequence[SlotRange]] | None = None,
     ) -> None:
-        """Build it. Without `cells` each slot is one, and the program is exact.
+        """Build the program. By default every slot is a cell, and the program is exact.
 
-        In a cell of several slots a task costs what its first does, and holds its GPUs only while
-        it runs wherever in the cell it starts: such a program is a bound.
+        In a cell of several slots, a task has the cost of the first slot and uses its GPUs only in
+        the slots in which it runs for every start of the cell. Such a program is a relaxation.
         """
         self.problem = problem
         self.form = form
         self.cells = cells or [all_slots(task) for task in problem.tasks]
         self.milp = Milp()
-        self.slot_of: dict[int, int] = {}  # of rows that hold capacity
+        self.slot_of: dict[int, int] = {}  # slot of each capacity row
         self._first = [
             form.add(self.milp, [task.cost(cell.first) for cell in of])
             for task, of in zip(problem.tasks, self.cells, strict=True)
@@ -137,7 +137,7 @@ class ProgramModel:
         self._add_slots()
 
     def _add_slots(self) -> None:
-        """Capacity where it may bind, and with `beta` the largest share in each slot."""
+        """Add capacity rows where they can bind, and with `beta` the largest share per slot."""
         problem, milp = self.problem, self.milp
         contended, capacity = problem.contended(), problem.capacity()
         rows: list[dict[int, float]] = [{} for _ in range(problem.slots)]
@@ -158,7 +158,7 @@ class ProgramModel:
             self._add_shares(shares)
 
     def _add_shares(self, shares: dict[tuple[int, int], dict[int, float]]) -> None:
-        """Rows 8 and 13 of Fig. 19; `shares` are the terms of a pool's use, by slot and pool."""
+        """Add rows 8 and 13 of Fig. 19; `shares` has the terms of GPU use by (slot, pool)."""
         milp = self.milp
         alphas: dict[int, int] = {}
         for (t, pool), terms in sorted(shares.items()):
@@ -168,7 +168,7 @@ class ProgramModel:
             milp.at_most({**terms, alphas[t]: -float(self.problem.quotas[pool])}, -fixed)
 
     def running(self, place: int, task: Task) -> Iterator[tuple[int, dict[int, float]]]:
-        """For each slot in which a task may run: the terms of "it runs"."""
+        """Yield, for each slot in which a task can run, the terms of "the task runs"."""
         cells, first, low, high = self.cells[place], self._first[place], 0, 0
         for t in range(cells[0].last, cells[-1].first + task.length):
             while high < len(cells) and cells[high].last <= t:
@@ -179,14 +179,14 @@ class ProgramModel:
                 yield t, self.form.between(first, len(cells), low, high)
 
     def prices(self, duals: Sequence[float]) -> Floats:
-        """What a GPU is worth in each slot, by the LP's duals; at least 0."""
+        """Return the price of a GPU in each slot, from the LP's duals; at least 0."""
         found = np.zeros(self.problem.slots)
         for row, slot in self.slot_of.items():
             found[slot] = max(0.0, -duals[row])
         return found
 
     def encode(self, starts: Sequence[int]) -> list[float]:
-        """The values of all variables for a schedule, the shares left at 0 (solvers fill them)."""
+        """Return the variable values of a schedule, with shares at 0 (solvers complete them)."""
         values = [0.0] * len(self.milp.costs)
         for cells, first, start in zip(self.cells, self._first, starts, strict=True):
             chosen = next(k for k, cell in enumerate(cells) if cell.last >= start)
@@ -195,25 +195,25 @@ class ProgramModel:
         return values
 
     def decode(self, values: Sequence[float]) -> list[int]:
-        """The first slots of the cells that values choose."""
+        """Return the first slots of the chosen cells."""
         return [
             cells[self.form.decode(of)].first
             for cells, of in zip(self.cells, self._split(values), strict=True)
         ]
 
     def in_tails(self, values: Sequence[float]) -> list[int]:
-        """The places of tasks whose cell is of several slots: values say no start of theirs."""
+        """Return the indices of tasks whose chosen cell has several slots."""
         chosen = zip(self.cells, self._split(values), strict=True)
         picked = [cells[self.form.decode(of)] for cells, of in chosen]
         return [place for place, cell in enumerate(picked) if cell.first < cell.last]
 
-    def says(self, starts: Sequence[int]) -> bool:
-        """Whether each of these starts has a cell of its own."""
+    def represents(self, starts: Sequence[int]) -> bool:
+        """Return whether each of these starts is representable by a cell of one slot."""
         pairs = zip(self.cells, starts, strict=True)
         return all(start <= cells[-1].first for cells, start in pairs)
 
     def parts(self, values: Sequence[float]) -> list[list[float]]:
-        """For each task the part of it that starts in each of its cells, in an LP."""
+        """Return, for each task, the fraction that starts in each of its cells in an LP."""
         return [
             self.form.parts(of, len(cells))
             for cells, of in zip(self.cells, self._split(values), strict=True)
@@ -225,7 +225,7 @@ class ProgramModel:
 
 
 def all_slots(task: Task) -> list[SlotRange]:
-    """Each slot a cell."""
+    """Return one cell per slot."""
     return [SlotRange(t, t) for t in range(task.release, task.latest + 1)]
 
 

@@ -1,4 +1,4 @@
-"""The job log and the pools that the oracle is given."""
+"""Read the oracle's inputs: job log and pools."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sia.console.errors import UserError
 from sia.wording import as_typed, counted
 
 FEW = 0.01
-"""The part of a log's jobs in a window up to which it is said where there may be more: real logs
-often begin slowly."""
+"""Share of the log's jobs in a window below which a note is printed: real logs often begin with
+little load."""
 
 
 class Inputs(NamedTuple):
-    """The jobs that are taken, their pools, and the ids of all jobs of the log."""
+    """The selected jobs, their pools, and the IDs of all jobs of the log."""
 
     trace: Trace
     table: PoolTable
@@ -30,17 +30,18 @@ class Inputs(NamedTuple):
 def read_inputs(
     log: Path, pools: Path, window: float | None, *, skip_invalid: bool = False
 ) -> Inputs:
-    """The jobs that can run in these pools, those of the window alone if there is one.
+    """Return the jobs that can run in these pools and are in the window, if one is given.
 
-    What is dropped is said on stderr. Raises UserError where no job is left.
+    Print dropped jobs to stderr. Raises UserError if no job is left.
     """
     table = read_pools(pools)
     whole = read_trace(log, skip_invalid=skip_invalid)
     trace = playable(whole, table)
     if not trace.arrivals:
         why = ", ".join(_dropped(trace)) or "it has none"
-        raise UserError(f"{log}: no job can run in the pools of {pools} ({why}); give those it "
-                        "belongs to")  # fmt: skip
+        raise UserError(
+            f"{log}: no job can run in the pools of {pools} ({why}); give the pools file of the log"
+        )
     if window is not None:
         trace = _within(window, trace)
     for words in _dropped(trace):
@@ -49,24 +50,24 @@ def read_inputs(
 
 
 def _within(window: float, trace: Trace) -> Trace:
-    """The jobs of the window. Raises UserError where there is none, says where there are few."""
-    kept, jobs = shortened(trace, window), len(trace.arrivals)
-    taken = len(kept.arrivals)
+    """Return the jobs of the window; print a note if they are few. Raises UserError if none."""
+    selected, jobs = shortened(trace, window), len(trace.arrivals)
+    taken = len(selected.arrivals)
     if not taken:
         raise UserError(
-            f"--window {as_typed(window)}: no job was submitted in that time; give a longer one"
+            f"--window {as_typed(window)}: no job was submitted in that time; use a longer window"
         )
     if taken < jobs and (taken < 2 or taken <= FEW * jobs):
         click.echo(
-            f"note: --window {as_typed(window)} takes {taken:,} of {counted(jobs, 'job')}: it "
-            "begins with the first of them; cut a busier piece (sia trace slice --from)",
+            f"note: --window {as_typed(window)} selects {taken:,} of {counted(jobs, 'job')}: the "
+            "window begins with the first job; cut a busier piece with sia trace slice --from",
             err=True,
         )
-    return kept
+    return selected
 
 
 def _dropped(trace: Trace) -> list[str]:
-    """How many jobs were left out, and why, like `9 jobs wider than their pool`."""
+    """Return the dropped jobs by reason, like `9 jobs wider than their pool`."""
     return [
         f"{counted(count, 'job')} {reason if count == 1 else reason.replace(' its ', ' their ')}"
         for reason, count in sorted(trace.dropped.items())

@@ -1,4 +1,4 @@
-"""A schedule from a list of jobs: each starts as early as it fits, in the order of the list."""
+"""List scheduling: jobs start, in the order of a list, as early as they fit."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import numpy as np
 from oracle.arrays import Counts
 from oracle.problem.problem import Problem, Task
 
-MENDS, UP = 40, 4
-"""Lists in which a job came too late are mended so often, by moving it up by some places, then by
-twice as many, and so on: at their front at once it would be in the way of many."""
+REPAIRS, UP = 40, 4
+"""Number of repairs of a list, and the places by which a late job first moves up. The distance
+doubles for each repair of the same job; moving the job to the front would delay many others."""
 
 
 class Room:
-    """GPUs in use by slot, and where a job fits."""
+    """Free GPUs by slot."""
 
     def __init__(self, problem: Problem) -> None:
-        """Begin with nothing in use."""
+        """Start with all GPUs free."""
         self.free: Counts = problem.capacity().copy()
 
     def put(self, task: Task, start: int) -> None:
-        """Have a job run from a slot on."""
+        """Allocate a job's GPUs from slot `start` on."""
         self.free[start : start + task.length] -= task.width
 
     def take(self, task: Task, start: int) -> None:
-        """Have it not run there."""
+        """Release a job's GPUs from slot `start` on."""
         self.free[start : start + task.length] += task.width
 
     def earliest(self, task: Task) -> int | None:
-        """The first slot in which it can start, if it is not too late; O(its window)."""
+        """Return the first feasible start of a task, or None. O(window of the task)."""
         release, length = task.release, task.length
         full = np.flatnonzero(self.free[release : task.latest + length] < task.width)
         if not len(full) or full[0] >= length:
@@ -42,9 +42,12 @@ class Room:
 
 
 def listed(problem: Problem, order: Sequence[int]) -> list[int] | None:
-    """The schedule of a list of places, mended where a job comes too late; None if that fails."""
+    """Return the schedule of a list of task indices, or None.
+
+    If a task would start after its latest slot, the list is repaired up to REPAIRS times.
+    """
     tasks, order, up = problem.tasks, [*order], dict[int, int]()
-    for _ in range(MENDS):
+    for _ in range(REPAIRS):
         room, starts = Room(problem), [0] * len(tasks)
         for at, place in enumerate(order):
             start = room.earliest(tasks[place])

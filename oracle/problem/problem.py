@@ -1,4 +1,4 @@
-"""What is to be solved: jobs of a sharing group on the grid, and when each may start."""
+"""The scheduling problem: jobs of a sharing group on the slot grid, with start windows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from sia.console.errors import UserError
 
 
 class Task(NamedTuple):
-    """A job in slots, counted from the problem's first; it starts in [release, latest].
+    """A job in units of slots, counted from the problem's first slot.
 
-    `position` is the job's place in the trace, `pool` its pool's place in the problem. Each slot
-    of waiting costs `weight`, and `price` more from `cutoff` on.
+    The job starts in [release, latest]. `position` is the job's index in the trace, `pool` the
+    index of its pool in the problem. Each slot of waiting costs `weight`, plus `price` after
+    `cutoff`.
     """
 
     position: int
@@ -34,23 +35,23 @@ class Task(NamedTuple):
     price: float = 0.0
 
     def cost(self, start: int) -> float:
-        """What a start in that slot costs."""
+        """Return the cost of a start in that slot."""
         return self.weight * (start - self.release) + self.price * max(0, start - self.cutoff)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Tasks that share what their pools own. Groups share nothing, so each is a problem of its own.
+    """The tasks of one sharing group, which share the GPUs of its pools.
 
-    With `beta` above 0, each slot costs `beta` times the largest part of its quota that any pool's
-    jobs use in it as well (Fig. 19, rows 8 and 13).
+    With `beta` above 0, each slot also costs `beta` times the largest utilisation of a quota by the
+    jobs of its pool (Fig. 19, rows 8 and 13).
     """
 
     tasks: Sequence[Task]
     quotas: Sequence[int]
     beta: float = 0.0
     taken: Counts | None = None
-    """GPUs that are not there, by slot: tasks that are fixed, and no longer among these."""
+    """GPUs in use by fixed tasks that are not part of the problem, by slot."""
 
     @property
     def whole(self) -> bool:
@@ -59,71 +60,73 @@ class Problem:
 
     @property
     def slots(self) -> int:
-        """Slots until the last possible end."""
+        """Number of slots until the last possible end."""
         return max((t.latest + t.length for t in self.tasks), default=0)
 
     @property
     def choices(self) -> int:
-        """Starts that there are, over all tasks."""
+        """Number of possible starts of all tasks."""
         return sum(task.latest - task.release + 1 for task in self.tasks)
 
     def capacity(self) -> Counts:
-        """GPUs by slot."""
+        """Return the available GPUs by slot."""
         there = np.full(self.slots, sum(self.quotas), dtype=np.int64)
         return there if self.taken is None else there - self.taken[: self.slots]
 
     def contended(self) -> NDArray[np.bool_]:
-        """Slots in which more could run than there is: elsewhere capacity binds nobody."""
+        """Return, by slot, whether the tasks that could run exceed the capacity."""
         most = np.zeros(self.slots, dtype=np.int64)
         for task in self.tasks:
             most[task.release : task.latest + task.length] += task.width
         return most > self.capacity()
 
     def cost(self, starts: Sequence[int]) -> float:
-        """What a schedule costs: waiting, prices and, with `beta`, fairness."""
+        """Return the cost of a schedule: waiting, prices and, with `beta`, unfairness."""
         waiting = sum(task.cost(start) for task, start in zip(self.tasks, starts, strict=True))
         return waiting + (self.beta * self.unfairness(starts) if self.beta else 0.0)
 
     def waiting(self, starts: Sequence[int]) -> int:
-        """Slots that the tasks wait, in all."""
+        """Return the total waiting in slots."""
         return sum(s - task.release for task, s in zip(self.tasks, starts, strict=True))
 
     def unfairness(self, starts: Sequence[int]) -> float:
-        """The sum, over the slots, of the largest part of its quota that a pool's jobs use."""
+        """Return the sum over slots of the largest utilisation of a quota by its pool's jobs."""
         used = np.zeros((len(self.quotas), self.slots))
         for task, start in zip(self.tasks, starts, strict=True):
             used[task.pool, start : start + task.length] += task.width / self.quotas[task.pool]
         return float(used.max(axis=0).sum()) if used.size else 0.0
 
     def usage(self, starts: Sequence[int]) -> Counts:
-        """GPUs in use by slot."""
+        """Return the GPUs in use by slot."""
         used = np.zeros(self.slots, dtype=np.int64)
         for task, start in zip(self.tasks, starts, strict=True):
             used[start : start + task.length] += task.width
         return used
 
     def allows(self, starts: Sequence[int]) -> bool:
-        """Whether a schedule keeps everybody's window."""
+        """Return whether all starts are within the windows."""
         pairs = zip(self.tasks, starts, strict=True)
         return all(task.release <= start <= task.latest for task, start in pairs)
 
     def check(self, starts: Sequence[int]) -> None:
-        """Raise BrokenScheduleError for what is no schedule: a job early or late, too many GPUs."""
+        """Raise BrokenScheduleError for a start outside its window or too many GPUs in use."""
         for task, start in zip(self.tasks, starts, strict=True):
             if not task.release <= start <= task.latest:
-                raise BrokenScheduleError(f"job {task.position} starts in slot {start}, out of "
-                                          f"{task.release} to {task.latest}")  # fmt: skip
+                raise BrokenScheduleError(
+                    f"job {task.position} starts in slot {start}, outside of {task.release} to "
+                    f"{task.latest}"
+                )
         over = self.usage(starts) > self.capacity()
         if over.any():
-            raise BrokenScheduleError(f"more GPUs run in slot {over.argmax()} than there are")
+            raise BrokenScheduleError(f"slot {over.argmax()} uses more GPUs than available")
 
 
 class Goal(NamedTuple):
-    """What is to be least, and what is allowed for it.
+    """The objective to minimise, and the allowed slowdown.
 
-    `weighted` divides each job's waiting by its JCT in the baseline, so that short jobs count as
-    much as long ones; costs are then in slots of waiting of a job of mean JCT. A job may start
-    `slowdown_pct` percent of its baseline JCT after its cutoff, for `price` a slot.
+    `weighted` divides each job's waiting by its baseline JCT, so that short jobs count as much as
+    long ones; costs are then in slots of waiting of a job of mean JCT. A job may start after its
+    cutoff by `slowdown_pct` percent of its baseline JCT, at a cost of `price` per slot.
     """
 
     beta: float = 0.0
@@ -132,9 +135,9 @@ class Goal(NamedTuple):
     price: float = 1.0
 
     def late(self, jct: int) -> int:
-        """Slots by which a job of that baseline JCT (slots) may be late, of the percent as typed.
+        """Return the slots by which a job with that baseline JCT (slots) may be late.
 
-        In floats 29 % of 100 are 28.999999999999996.
+        Exact arithmetic is needed: in floats, 29 % of 100 is 28.999999999999996.
         """
         return int(Fraction(str(self.slowdown_pct)) * jct / 100)
 
@@ -147,17 +150,17 @@ def problems(
     slot: float,
     goal: Goal,
 ) -> list[tuple[float, Problem]]:
-    """One problem for each sharing group that has jobs, and the second at which its slots begin.
+    """Return a problem for each sharing group with jobs, and the time (s) of its first slot.
 
-    `trace` is slotted; `alone` are the baseline's starts and `cutoffs` the latest ones without a
-    slowdown, by position, in seconds. Raises UserError where a quota changes, NoScheduleError for
-    a cutoff before its job's submission.
+    `trace` is on the slot grid. `alone` are the baseline's starts and `cutoffs` the latest starts
+    without slowdown, in seconds by position. Raises UserError if a quota changes, NoScheduleError
+    if a cutoff is before the submission of its job.
     """
     if table.changes:
         name = table.changes[0].pool
         raise UserError(
-            f"pool {name}: its quota changes, and the oracle knows constant ones only; "
-            "cut a piece with one quota for each (sia trace slice)"
+            f"pool {name}: its quota changes, but the oracle supports only constant quotas; "
+            "cut a piece with constant quotas with sia trace slice"
         )
     groups: dict[str, list[str]] = {}
     for pool in sorted(table.pools, key=lambda pool: pool.name):
@@ -208,6 +211,6 @@ def _slots(seconds: float, slot: float) -> int:
 
 
 def plain(problem: Problem) -> Problem:
-    """The same, of waiting alone."""
+    """Return the problem with waiting as its only objective."""
     tasks = [task._replace(weight=1.0, price=0.0) for task in problem.tasks]
     return replace(problem, tasks=tasks, beta=0.0)

@@ -1,4 +1,4 @@
-"""Jobs on a grid of time slots: what every figure of the oracle refers to."""
+"""Round jobs to a grid of time slots."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sia.wording import as_typed
 
 
 def on_grid(seconds: float, slot: float) -> float:
-    """Rounded up to whole slots."""
-    return -(-seconds // slot) * slot  # exact: a quotient that is rounded may be one slot less
+    """Round a time up to whole slots."""
+    return -(-seconds // slot) * slot  # exact; ceil(seconds / slot) can be one slot off
 
 
 def slotted(trace: Trace, slot: float) -> Trace:
-    """The jobs with submissions rounded up to slots, and durations to whole slots, at least one.
+    """Return the jobs with submissions and durations rounded up to whole slots, at least one.
 
-    `slot` is in whole seconds, so that no time is rounded twice. Raises UserError where it is not,
-    or where there would be more slots than the models can number.
+    `slot` must be a whole number of seconds, so that times are exact. Raises UserError if it is
+    not, or if there would be more than MAX_SLOTS slots.
     """
     if slot < 1 or slot != floor(slot):
-        raise UserError(f"--slot {slot:g}: a slot is a whole number of seconds; give one, like 5m")
+        raise UserError(f"--slot {slot:g}: use a whole number of seconds, like 5m")
     arrivals = [
         Arrival(
             replace(job, submit=on_grid(job.submit, slot)),
@@ -39,14 +39,14 @@ def slotted(trace: Trace, slot: float) -> Trace:
         longest = max(arrival.duration for arrival in arrivals)
         if (span + longest) / slot > MAX_SLOTS:
             raise UserError(
-                f"--slot {as_typed(slot)}: more than {MAX_SLOTS:,} slots; give a longer one"
+                f"--slot {as_typed(slot)}: more than {MAX_SLOTS:,} slots; use a longer slot"
             )
     return Trace(arrivals, trace.columns, trace.extras, trace.dropped, [*trace.notes])
 
 
 def shortened(trace: Trace, window: float) -> Trace:
-    """The jobs submitted within so many seconds of the first; the others are counted as dropped."""
+    """Return the jobs submitted within `window` seconds of the first; drop and count the others."""
     end = trace.arrivals[0].job.submit + window
-    kept = [arrival for arrival in trace.arrivals if arrival.job.submit < end]
-    dropped = trace.dropped + Counter({"after --window": len(trace.arrivals) - len(kept)})
-    return Trace(kept, trace.columns, trace.extras, dropped, [*trace.notes])
+    selected = [arrival for arrival in trace.arrivals if arrival.job.submit < end]
+    dropped = trace.dropped + Counter({"after --window": len(trace.arrivals) - len(selected)})
+    return Trace(selected, trace.columns, trace.extras, dropped, [*trace.notes])

@@ -1,4 +1,4 @@
-"""Messages of the oracle: progress, results, interruption."""
+"""Messages of the oracle on the terminal: progress, results, interruption."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oracle.run.run import RunResult, measured, waiting
 from oracle.search.answer import SolverProgress, gap_of
 from sia.wording import MINUTE, counted, decimal, duration
 
-SAID_EVERY = 5.0
+PRINT_EVERY = 5.0
 """Seconds between two lines of progress."""
 
 INTERRUPTED = 130
@@ -25,34 +25,34 @@ NO_BOUND = "no bound is proven yet"
 
 
 def end_interrupted(kept: str) -> NoReturn:
-    """End as `sia` does when interrupted, but say what is kept."""
+    """Print what is kept, and exit with code 130, as `sia` does after Ctrl-C."""
     click.echo(f"sia: interrupted; {kept}", err=True)
     raise click.exceptions.Exit(INTERRUPTED) from None
 
 
-def waits_alone(goal: Goal) -> bool:
-    """Whether the objective is waiting, and nothing else."""
+def only_waiting(goal: Goal) -> bool:
+    """Return whether the objective is waiting only."""
     return not (goal.beta or goal.weighted or goal.slowdown_pct)
 
 
 def unit_of(goal: Goal) -> str:
-    """What objectives are counted in."""
+    """Return the unit of objectives."""
     return "weighted slots" if goal.weighted else "slots"
 
 
 class ProgressReporter:
-    """Says every few seconds how far it is."""
+    """Prints the progress of a solve every PRINT_EVERY seconds."""
 
     def __init__(self, slot: float, goal: Goal) -> None:
-        """The objective is waiting, in slots of so many seconds, unless `goal` makes it another."""
-        self._slot, self._said = slot, 0.0
-        self._plain, self._unit = waits_alone(goal), unit_of(goal)
+        """Prepare reports for a slot length in seconds and an objective."""
+        self._slot, self._printed = slot, 0.0
+        self._plain, self._unit = only_waiting(goal), unit_of(goal)
 
     def __call__(self, now: SolverProgress) -> None:
-        """Say it, if the last time is long enough ago."""
-        if perf_counter() < self._said + SAID_EVERY:
+        """Print a line if it is time."""
+        if perf_counter() < self._printed + PRINT_EVERY:
             return
-        self._said = perf_counter()
+        self._printed = perf_counter()
         what = "waiting" if self._plain else f"objective ({self._unit})"
         best = NOTHING if now.cost == inf else self._shown(now.cost)
         bound = NOTHING if now.bound <= 0 < now.cost else self._shown(now.bound)
@@ -69,26 +69,26 @@ class ProgressReporter:
 
 
 class BoundReporter:
-    """Says every few seconds what is proven of the waiting."""
+    """Prints the bound on the waiting every PRINT_EVERY seconds."""
 
     def __init__(self) -> None:
-        """The first line comes after a while: most bounds are there before."""
-        self._said = perf_counter()
+        """Wait before the first line, because most bounds are computed quickly."""
+        self._printed = perf_counter()
 
     def __call__(self, bound: float, left: float) -> None:
-        """Say it (both in seconds), if the last time is long enough ago."""
-        if perf_counter() < self._said + SAID_EVERY:
+        """Print a line if it is time. `bound` and `left` are in seconds."""
+        if perf_counter() < self._printed + PRINT_EVERY:
             return
-        self._said = perf_counter()
+        self._printed = perf_counter()
         known = duration(bound) if bound else NOTHING
         click.echo(f"waiting: bound {known}, {duration(left)} left", err=True)
 
 
 def show_outcome(outcome: RunResult, *, cutoffs: bool) -> None:
-    """Say what was found, what none can beat, and what it comes to with times as in the log.
+    """Print the schedule's waiting, the bound, and the result with the times of the log.
 
-    With `cutoffs` of another schedule, or where some slowdown is allowed, bounds are of schedules
-    that may slow somebody.
+    With `cutoffs` of another schedule, or if a slowdown is allowed, the bound applies to schedules
+    that may slow jobs.
     """
     goal = outcome.task.goal
     within = cutoffs or goal.slowdown_pct
@@ -97,7 +97,7 @@ def show_outcome(outcome: RunResult, *, cutoffs: bool) -> None:
     waits = f"total waiting {duration(outcome.wait)}; {least}"
     gap = f"gap {decimal(100 * outcome.gap)} %" if outcome.gap else "gap 0"
     alone = f"without sharing {duration(outcome.alone)}"
-    if waits_alone(goal):
+    if only_waiting(goal):
         click.echo(f"{outcome.status}: {waits}, {gap}; {alone}")
     else:
         least = _less(none, outcome.cost, outcome.cost_bound, decimal)
@@ -116,10 +116,12 @@ def _less(none: str, found: float, bound: float, shown: Callable[[float], str]) 
 def _show_real(outcome: RunResult) -> None:
     log, baseline = outcome.instance.log, outcome.real_baseline
     found = measured(log, baseline, outcome.real)
-    later = "no job is later"
+    later = "no job ends later"
     if found.slowed:
         longest = duration(MINUTE * found.slowdown_max_min)
-        later = f"{found.slowed:,} of {counted(found.measured, 'job')} later, by up to {longest}"
+        later = (
+            f"{found.slowed:,} of {counted(found.measured, 'job')} end later, by up to {longest}"
+        )
     click.echo(
         f"with the times of the log: total waiting {duration(waiting(log, outcome.real))}; "
         f"without sharing {duration(waiting(log, baseline))}; {later}"

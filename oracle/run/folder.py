@@ -1,4 +1,4 @@
-"""Whose folder it is: results of other commands, and strangers' files, are never replaced."""
+"""Results folders: files of other commands and unrelated files are never replaced."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from replay.run.output import whole_folder
 from sia.console.errors import UserError
 
 MARKS = (SETTINGS, "oracle.json", "sweep.json")
-"""Files that say under `command` what has written the folder."""
+"""Files writer key `command` names the command that wrote the folder."""
 
 
 class Results(NamedTuple):
-    """What some commands leave, folders with a slash at their end; `mark` tells by which it is."""
+    """The results of some commands. Folders end in a slash; file `mark` names the command."""
 
     commands: Sequence[str]
     mark: str
@@ -27,10 +27,9 @@ class Results(NamedTuple):
 
 @contextmanager
 def own_folder(out: Path, inputs: Sequence[Path], results: Results) -> Iterator[Path]:
-    """A folder to write into, whose entries are all that `out` holds at the end.
+    """Yield a folder to write into; its entries replace earlier results of these commands.
 
-    Raises UserError as `whole_folder` does, and where `out` holds anything else than earlier
-    results of these commands. Those are replaced whole, where the block ends well.
+    Raises UserError as `whole_folder` does, and if `out` contains other files.
     """
     stale = [name.rstrip("/") for name in results.names]
     refuse_others(out, results.commands, results.mark, stale)
@@ -41,26 +40,26 @@ def own_folder(out: Path, inputs: Sequence[Path], results: Results) -> Iterator[
 def refuse_others(
     out: Path, commands: Sequence[str], mark: str, names: Collection[str] | None = None
 ) -> None:
-    """Raise UserError where `out` holds other results than these commands', or further files.
+    """Raise UserError if `out` contains results of other commands, or unrelated files.
 
-    Without `names` further files are left alone where the results are theirs.
+    Without `names`, unrelated files are allowed beside results of these commands.
     """
     if not out.is_dir():
         return
     there = sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
     own = _command(out / mark) in commands
-    strange = [name for name in there if names is not None and name not in names]
-    if not there or (own and not strange):
+    unrelated = [name for name in there if names is not None and name not in names]
+    if not there or (own and not unrelated):
         return
-    whose = None if own else _whose(out)
-    if whose is not None:
-        raise UserError(f"{out}: holds the results of {whose}; give another --out")
-    named = [*strange, *there][0]
-    raise UserError(f"{out / named}: is no result of {commands[0]}; give another --out")
+    writer = None if own else _writer(out)
+    if writer is not None:
+        raise UserError(f"{out}: contains results of {writer}; change --out")
+    named = [*unrelated, *there][0]
+    raise UserError(f"{out / named}: not a result of {commands[0]}; change --out")
 
 
-def _whose(out: Path) -> str | None:
-    """The command whose results stand there, if they say so."""
+def _writer(out: Path) -> str | None:
+    """Return the command that wrote the folder, or None."""
     if holds_experiment(out):
         return "sia experiment"
     if (out / REPLAY).exists():
@@ -69,7 +68,7 @@ def _whose(out: Path) -> str | None:
 
 
 def _command(path: Path) -> str | None:
-    """What a file says that it is of; nothing where it is no JSON object."""
+    """Return key `command` of a JSON file, or None."""
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, Any]).get("command")
     except (OSError, msgspec.MsgspecError):

@@ -1,4 +1,4 @@
-"""The oracle's results as files."""
+"""Write the oracle's results."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from replay.run.output import write_json, write_pools, write_schedule, write_tra
 from replay.run.schedule import Schedule
 
 
-def write_outcome(folder: Path, outcome: RunResult, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Write all results and return oracle.json; `asked` are the settings of the command."""
+def write_outcome(folder: Path, outcome: RunResult, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Write all results and return oracle.json; `settings` are those of the command."""
     write_schedule_of(folder, outcome)
     write_schedule(folder / "real", outcome.instance.log, outcome.real)
-    found = {**asked, **as_json(outcome)}
+    found = {**settings, **as_json(outcome)}
     write_json(folder / "oracle.json", found)
     return found
 
 
 def write_schedule_of(folder: Path, outcome: RunResult) -> None:
-    """Write the jobs on the grid, their pools and their schedule."""
+    """Write the jobs on the slot grid, their pools and their schedule."""
     instance = outcome.instance
     write_trace(folder / "trace.csv", instance.trace)
     write_pools(folder / "pools.csv", instance.table)
@@ -37,7 +37,7 @@ def write_schedule_of(folder: Path, outcome: RunResult) -> None:
 
 
 def as_json(outcome: RunResult) -> dict[str, Any]:
-    """The figures, as plain values. All but `real` are of the slotted jobs."""
+    """Return the measures as plain values. All but `real` apply to the jobs on the slot grid."""
     instance = outcome.instance
     return {
         "jobs": len(instance.trace.arrivals),

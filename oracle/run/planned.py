@@ -1,4 +1,4 @@
-"""The policy that carries a plan out: each job starts when it was said to."""
+"""A policy that starts each job at a planned time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ class Planned(Policy):
     shares = True
 
     def __init__(self, starts: Mapping[str, float]) -> None:
-        """Take the start of each job, by its id."""
+        """Take the start of each job by job ID."""
         self._starts = starts
         self._due: list[tuple[float, int, JobState]] = []
 
     def submitted(self, job: JobState) -> None:
-        """O(log n)."""
+        """Add a job to the queue of planned starts. O(log n)."""
         heappush(self._due, (self._starts[job.job.id], job.sequence, job))
 
     def propose(self, now: float) -> Iterator[Proposal]:
-        """Start what is due, and ask to be woken for what is due next."""
+        """Start the jobs that are due, and request a wake-up for the next one."""
         while self._due and self._due[0][0] <= now:
             job = heappop(self._due)[2]
             yield StartProposal(job, stream_of(job.pool, job.width), "planned for now")
@@ -37,9 +37,9 @@ class Planned(Policy):
 
 
 def carried_out(label: str, trace: Trace, table: PoolTable, starts: Sequence[float]) -> Schedule:
-    """The schedule of jobs that start at these times, with streams and loans; ends as they are.
+    """Return the schedule, with streams and loans, of jobs that start at these times.
 
-    Raises AssertionError where a job's GPUs are not idle then.
+    Raises AssertionError if a job's GPUs are not idle at its start.
     """
     by_id = {a.job.id: start for a, start in zip(trace.arrivals, starts, strict=True)}
     recorder = Recorder(label, trace, segments=False)

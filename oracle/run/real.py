@@ -1,4 +1,4 @@
-"""A plan made on the grid, followed with submissions and durations as they are in the log."""
+"""Apply a plan from the slot grid to the submissions and durations of the log."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from replay.logs.trace import Trace
 def brought_forward(
     log: Trace, found: Sequence[tuple[float, Problem]], planned: Sequence[float]
 ) -> list[float]:
-    """Starts (seconds, by position) of a plan's jobs, each as early as the others leave room.
+    """Return the starts (seconds, by position) of a plan's jobs, moved as early as possible.
 
-    In the log jobs come sooner and run shorter than on the grid, so that planned starts can be
-    kept; but that they were rounded up is no decision of the plan. So each job, in the order of the
-    plan, is brought forward, to its submission at best, where that puts no other job back: none
-    starts later than planned. O(n · m), where m jobs begin or end while a job waits.
+    In the log, jobs are submitted earlier and run shorter than on the grid, so the planned starts
+    are feasible, but late by the rounding. In the order of the plan, each job moves forward, at
+    most to its submission, as far as it delays no other job. O(n · m), where m jobs start or end
+    while a job waits.
     """
     starts = [*planned]
     for _, problem in found:
@@ -40,7 +40,7 @@ def brought_forward(
 
 
 class _Usage:
-    """GPUs in use over time, as steps: first all is planned, then some of it changes."""
+    """GPUs in use over time, as a step function."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -49,23 +49,23 @@ class _Usage:
         self._levels: list[int] = []
 
     def plan(self, begin: float, end: float, gpus: int) -> None:
-        """So many from `begin` until `end`."""
+        """Add `gpus` from `begin` until `end`; call before `settle`."""
         self._changes[begin] += gpus
         self._changes[end] -= gpus
 
     def settle(self) -> None:
-        """What is planned becomes steps."""
+        """Build the step function from the planned changes."""
         self._times = sorted(self._changes)
         self._levels = [*accumulate(self._changes[time] for time in self._times)]
 
     def add(self, begin: float, end: float, gpus: int) -> None:
-        """So many more from `begin` until `end`, or fewer; nothing if that is no later."""
+        """Add `gpus` (may be negative) from `begin` until `end`; do nothing if `end` <= `begin`."""
         if begin < end:
             for i in range(self._cut(begin), self._cut(end)):
                 self._levels[i] += gpus
 
     def _cut(self, time: float) -> int:
-        """The place of the step that begins then."""
+        """Return the index of the step that begins at `time`, splitting a step if needed."""
         i = bisect_left(self._times, time)
         if self._times[i] != time:
             self._times.insert(i, time)
@@ -73,9 +73,9 @@ class _Usage:
         return i
 
     def earliest(self, begin: float, latest: float, seconds: float, gpus: int) -> float:
-        """The first time from `begin` on at which so many are free for so long, or until `latest`.
+        """Return the first time from `begin` on with `gpus` free for `seconds` or until `latest`.
 
-        A step begins at `latest`.
+        A step must begin at `latest`.
         """
         start, i = begin, bisect_right(self._times, begin) - 1
         while self._times[i] < min(start + seconds, latest):

@@ -1,4 +1,4 @@
-"""From a job log to the oracle's schedule of it."""
+"""Run the oracle on a job log."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ from replay.run.summary import jct_pairs
 from sia.metrics import Metrics, measure
 
 START = "sia-vc"
-"""The policy that the search begins with: it slows nobody, and knows the future too."""
+"""The policy whose schedule the search begins with: it knows the future and slows no job."""
 
 LEFT_OVER = 1.5
-"""Seconds kept back for what comes after the solving: carrying the schedule out, writing it."""
+"""Seconds of the time limit for replaying and writing the schedule after solving."""
 
 RESERVED = 0.2
-"""The part of the time that a bound on waiting may take, where something else is least: its LP
-is solved in a few seconds mostly, and the better schedule is worth more."""
+"""Share of the time for the bound on waiting if the objective is not waiting alone. Its LP mostly
+takes a few seconds, and a better schedule is worth more."""
 
 ORDER = ("failed", "memory", "interrupted", "time", "bound only", "optimal")
-"""What stopped it, if several problems were stopped by different things: the first of these."""
+"""Statuses by precedence: the status of a run is the first that any of its problems has."""
 
 
 class SolveSettings(NamedTuple):
-    """What is asked of the oracle: a grid and a time limit (seconds), how and for what."""
+    """Slot length and time limit in seconds, formulation, objective, and seed."""
 
     slot: float
     seconds: float
@@ -51,7 +51,7 @@ class SolveSettings(NamedTuple):
 
 @dataclass(frozen=True)
 class Instance:
-    """The slotted jobs, what FCFS makes of them, and the problems they come to."""
+    """The jobs on the slot grid, their FCFS schedule, and the problem of each sharing group."""
 
     log: Trace
     trace: Trace
@@ -61,12 +61,12 @@ class Instance:
     problems: list[tuple[float, Problem]]
 
     def turn(self, i: int, until: float) -> float:
-        """What the clock reads at the end of a problem's share of the time that is left."""
+        """Return the clock reading at the end of problem i's share of the remaining time."""
         sizes, now = [problem.choices for _, problem in self.problems[i:]], perf_counter()
         return now + max(0.0, until - now) * sizes[0] / sum(sizes)
 
     def starts(self, found: Sequence[Sequence[int]]) -> list[float]:
-        """Starts in seconds by position in the trace, of those in slots by problem."""
+        """Convert starts in slots, by problem, to seconds by position in the trace."""
         starts = [0.0] * len(self.trace.arrivals)
         for (origin, problem), own in zip(self.problems, found, strict=True):
             for task, start in zip(problem.tasks, own, strict=True):
@@ -74,7 +74,7 @@ class Instance:
         return starts
 
     def slots(self, schedule: Schedule) -> list[list[int]]:
-        """A schedule's starts in slots by problem, rounded up."""
+        """Convert a schedule's starts to slots by problem, rounded up."""
         return [
             [-round((origin - _start(schedule, t.position)) // self.slot) for t in problem.tasks]
             for origin, problem in self.problems
@@ -83,14 +83,14 @@ class Instance:
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of it. Waiting is in seconds, over all jobs."""
+    """The result of a run. Waiting is the total over all jobs in seconds."""
 
     task: SolveSettings
     instance: Instance
     answers: list[SolveResult]
     schedule: Schedule
     real: Schedule
-    """The same plan with submissions and durations as they are in the log."""
+    """The same plan with the submissions and durations of the log."""
     real_baseline: Schedule
     status: str
     wait: float
@@ -102,7 +102,7 @@ class RunResult:
 
     @property
     def gap(self) -> float:
-        """(cost - bound) / cost; 0 of an optimum, proven as far as solvers can tell."""
+        """(cost - bound) / cost; 0 if proven optimal within solver tolerances."""
         return 0.0 if self.status == "optimal" else gap_of(self.cost, self.cost_bound)
 
 
@@ -113,14 +113,15 @@ def instance_of(
     goal: Goal,
     cutoffs: Mapping[str, float] | None = None,
 ) -> Instance:
-    """Put the jobs on the grid. Cutoffs are FCFS's starts, but where `cutoffs` say another (s).
+    """Build the instance on the slot grid. O(n log n).
 
-    Those are rounded up to slots as submissions are. O(n log n).
+    The cutoffs are the FCFS starts, unless `cutoffs` (seconds, by job ID) gives another, which is
+    rounded up to slots.
     """
     trace = slotted(log, slot)
     baseline = replay_one(trace, table, BASELINE, Settings([]), None)
     given = {name: on_grid(start, slot) for name, start in (cutoffs or {}).items()}
-    # where quotas change a job may never start; that is refused below
+    # Jobs can fail to start only if quotas change, which `problems` refuses.
     alone = [inf if start is None else start for start in baseline.starts]
     latest = [
         given.get(arrival.job.id, start)
@@ -136,28 +137,31 @@ def run(
     task: SolveSettings,
     began: float,
     cutoffs: Mapping[str, float] | None = None,
-    tell: ProgressCallback | None = None,
+    progress: ProgressCallback | None = None,
 ) -> RunResult:
-    """Solve it; the clock read `began` at the beginning. Raises UserError for what cannot be."""
+    """Solve all problems of a log. `began` is the clock reading at the start of the command.
+
+    Raises UserError for inputs that are too large or infeasible.
+    """
     instance = instance_of(log, table, task.slot, task.goal, cutoffs)
     refuse_too_large(instance.problems, task.form)
     known = replay_one(instance.trace, table, START, Settings([START]), instance.baseline)
     first = instance.slots(known)
     end = began + task.seconds - LEFT_OVER
-    # first: solvers heed their time by and large, and would leave nothing of what is kept for it
+    # First, because solvers may exceed their time limits a little and leave no time for it.
     waits = _wait_bounds(instance, task, first, end)
     answers: list[SolveResult] = []
     for i, (_, problem) in enumerate(instance.problems):
         stopped = any(answer.status == "interrupted" for answer in answers)
         mine = perf_counter() if stopped else instance.turn(i, end)
         begin = _begin(problem, first[i])
-        solving = Solving(problem, FORMS[task.form], mine, begin, task.seed, tell)
+        solving = Solving(problem, FORMS[task.form], mine, begin, task.seed, progress)
         answers.append(solving.run())
     return _outcome(instance, task, answers, waits, began)
 
 
 def _begin(problem: Problem, first: Sequence[int]) -> list[int] | None:
-    """The best schedule known before: that one, or the one whose starts are the cutoffs."""
+    """Return the better of two known schedules: `first`, or the one that starts at the cutoffs."""
     best = Incumbent(problem)
     for starts in (first, [task.cutoff for task in problem.tasks]):
         best.offer(starts)
@@ -167,9 +171,9 @@ def _begin(problem: Problem, first: Sequence[int]) -> list[int] | None:
 def _wait_bounds(
     instance: Instance, task: SolveSettings, first: Sequence[Sequence[int]], end: float
 ) -> list[float | None]:
-    """By problem, slots that no schedule waits less than; None where that is what is to be least.
+    """Return, by problem, a lower bound on the waiting in slots; None if waiting is the objective.
 
-    What dies proves nothing.
+    The bound is 0 if the solver fails.
     """
     until = perf_counter() + RESERVED * max(0.0, end - perf_counter())
     bounds: list[float | None] = []
@@ -196,9 +200,9 @@ def _outcome(
     for answer, (_, problem) in zip(answers, instance.problems, strict=True):
         if answer.starts is None:
             if answer.status == "interrupted":
-                raise KeyboardInterrupt  # there is nothing to keep
+                raise KeyboardInterrupt  # no result to keep
             raise NoScheduleError(
-                "no schedule was found in the time there was; give a longer --time-limit or --slot"
+                "no schedule was found within the time limit; use a longer --time-limit or --slot"
             )
         problem.check(answer.starts)
         found.append(answer.starts)
@@ -231,13 +235,13 @@ def lp_bound(
     instance: Instance,
     form: str,
     until: float,
-    rose: Callable[[float], object] = lambda _: None,
+    on_bound: Callable[[float], object] = lambda _: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> LpBound:
-    """Seconds that no schedule waits less than, by the LP alone, until the clock reads `until`.
+    """Return a lower bound on the waiting in seconds, by LPs only.
 
-    `rose` is told each that is proven on the way; it ends early where `stop` says so. Sizes are
-    sums over the groups' programs.
+    The computation ends when the clock reads `until` or `stop` returns true. `on_bound` is called
+    with each better bound. Sizes are sums over the problems.
     """
     known = replay_one(instance.trace, instance.table, START, Settings([START]), instance.baseline)
     slot, total, found = instance.slot, 0.0, []
@@ -245,10 +249,11 @@ def lp_bound(
         before = total
 
         def higher(bound: float, before: float = before) -> None:
-            rose((before + bound) * slot)
+            on_bound((before + bound) * slot)
 
         problem = instance.problems[i][1]
-        found.append(prove(problem, FORMS[form], instance.turn(i, until), own, higher, stop))
+        turn = instance.turn(i, until)
+        found.append(prove(problem, FORMS[form], turn, own, higher, stop))
         total += found[-1].bound
     return LpBound(
         total * slot,
@@ -260,16 +265,16 @@ def lp_bound(
 
 def _start(schedule: Schedule, position: int) -> float:
     start = schedule.starts[position]
-    assert start is not None, "a job that never starts"
+    assert start is not None, "a job never starts"
     return start
 
 
 def waiting(trace: Trace, schedule: Schedule) -> float:
-    """Seconds that the jobs wait, in all."""
+    """Return the total waiting of the jobs in seconds."""
     return fsum(_start(schedule, i) - a.job.submit for i, a in enumerate(trace.arrivals))
 
 
 def measured(trace: Trace, baseline: Schedule, schedule: Schedule) -> Metrics:
-    """Speed-ups and slowdowns of the jobs against the baseline."""
+    """Return the speed-ups and slowdowns of the jobs relative to the baseline."""
     pairs = jct_pairs(Result(trace, baseline, schedule), Settings([]))
     return measure([pair for pair in pairs if pair is not None])

@@ -1,4 +1,4 @@
-"""What is said of a problem while it is solved, and at the end."""
+"""Progress and result of a solve."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class SolverProgress(NamedTuple):
-    """How far it is: costs, the solver's nodes, seconds left."""
+    """Best cost, bound, number of branch-and-bound nodes, and seconds left."""
 
     cost: float
     bound: float
@@ -20,7 +20,7 @@ ProgressCallback = Callable[[SolverProgress], None]
 
 
 class SolveResult(NamedTuple):
-    """What is known of a problem: a schedule, if any, and what no schedule costs less than."""
+    """The best schedule found, if any, its cost, and a lower bound on the cost."""
 
     status: str
     starts: list[int] | None
@@ -31,7 +31,7 @@ class SolveResult(NamedTuple):
 
 
 def gap_of(cost: float, bound: float) -> float:
-    """(cost - bound) / cost; 0 where both are the same, infinite without a schedule."""
+    """Return (cost - bound) / cost; infinite without a schedule."""
     if cost == inf:
         return inf
     return (cost - bound) / cost if cost > bound else 0.0

@@ -1,4 +1,4 @@
-"""The best schedule so far, offered from the search and from the solver's thread."""
+"""The best schedule so far, shared by the search and the solver's thread."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ from oracle.problem.problem import Problem
 
 
 class KnownSchedule(NamedTuple):
-    """A schedule and its cost; infinite without one."""
+    """A schedule and its cost; the cost is infinite without a schedule."""
 
     cost: float = inf
     starts: list[int] | None = None
 
 
 class Incumbent:
-    """What is `known` of a problem: replaced whole, so that cost and schedule belong together."""
+    """The best known schedule of a problem. Thread-safe.
+
+    `known` is replaced as a whole, so that its cost and schedule always belong together.
+    """
 
     def __init__(self, problem: Problem) -> None:
-        """Nothing is known yet."""
+        """Start without a schedule."""
         self.problem, self.known = problem, KnownSchedule()
         self._lock = Lock()
 
     def offer(self, starts: Sequence[int]) -> bool:
-        """Take a schedule if it is one, and the best so far; solvers may hand back what is none."""
+        """Store a schedule if it is feasible and the best so far; return whether it was stored."""
         try:
             self.problem.check(starts)
         except BrokenScheduleError:

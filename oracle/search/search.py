@@ -1,8 +1,8 @@
-"""Good schedules soon: lists from the LP, then a local search.
+"""Heuristics: list schedules from the LP, then simulated annealing.
 
-A schedule is a list: each job in turn starts as early as those before it in the list leave room.
-The LP says in which order. Then jobs near one that waits are taken out and put back in another
-order, and what comes of it is kept if it is better, or by chance if it is little worse (annealing).
+A list schedule starts jobs in the order of a list, each as early as the jobs before it permit. The
+LP gives the order. The annealing removes a waiting job and some jobs near it, and inserts them in a
+different order. It accepts the result if the cost falls, or at random if it rises a little.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from oracle.problem.listing import Room, listed
 from oracle.problem.problem import Problem
 
 ANNEALING = 8.0
-"""Seconds of one annealing, from warm to cold; then it begins again from the best."""
+"""Duration of one annealing in seconds; the next one begins with the best schedule."""
 
 WARM, COLD = 12.0, 0.1
-"""Temperatures, in the cost of slots that a median job waits: a change that costs so much more is
-made every third time."""
+"""First and last temperature, in slots of waiting of a median job: an increase of the cost by this
+amount is accepted with probability 1/e."""
 
 TAKEN_OUT = (1, 2, 3, 4, 6, 10, 15)
-"""Jobs taken out at once, besides the one that waits."""
+"""Numbers of jobs removed together with the waiting job."""
 
-LOOKS = 64
-"""Tries between two looks at the clock."""
+MOVES = 64
+"""Moves between two checks of the clock."""
 
 StopCheck = Callable[[], bool]
 
@@ -40,15 +40,18 @@ def from_parts(
     seconds: float,
     stop: StopCheck,
 ) -> list[int] | None:
-    """The best of many lists by when the LP has started a part of each job, the part drawn."""
+    """Return the best list schedule by the LP, or None.
+
+    Each list orders jobs by the slot in which the LP has started a random fraction of the job.
+    """
     random, tasks = Random(seed), problem.tasks  # noqa: S311
-    begun = [np.cumsum(part) for part in parts]
+    started = [np.cumsum(part) for part in parts]
     best, least = None, float("inf")
     until = perf_counter() + seconds
     while perf_counter() < until and not stop():
         common, mixed, blur = random.random(), random.random(), random.choice((0, 1, 3, 8))
         keys = []
-        for task, sums in zip(tasks, begun, strict=True):
+        for task, sums in zip(tasks, started, strict=True):
             part = random.random() if random.random() < mixed else common
             slot = task.release + int(np.searchsorted(sums, min(part, sums[-1])))
             keys.append((slot + blur * random.random(), task.width * task.length))
@@ -59,10 +62,10 @@ def from_parts(
 
 
 class Search:
-    """A schedule that gets better; `best` is the best so far. Fairness is not looked at."""
+    """Simulated annealing of a schedule; `best` is the best so far. It ignores unfairness."""
 
     def __init__(self, problem: Problem, starts: Sequence[int], seed: int) -> None:
-        """Begin with a schedule. The same seed and number of tries find the same."""
+        """Begin with a schedule. The same seed and number of moves give the same result."""
         self.problem = problem
         self.best = [*starts]
         self.cost = problem.cost(starts)
@@ -71,32 +74,32 @@ class Search:
         self._unit = weights[len(weights) // 2]
 
     def run(self, seconds: float, stop: StopCheck = lambda: False) -> None:
-        """Search for so long, in rounds."""
+        """Anneal repeatedly for this time."""
         until = perf_counter() + seconds
         while (left := until - perf_counter()) > 0 and not stop():
             self._anneal(min(ANNEALING, left), stop)
 
     def _anneal(self, seconds: float, stop: StopCheck) -> None:
-        """One round, from the best schedule."""
+        """Anneal once, from the best schedule."""
         tasks = self.problem.tasks
         self._starts, self._room = [*self.best], Room(self.problem)
         for task, start in zip(tasks, self._starts, strict=True):
             self._room.put(task, start)
         self._movable = [i for i, task in enumerate(tasks) if task.latest > task.release]
-        cost, begun, part = self.cost, perf_counter(), 0.0
+        cost, started, part = self.cost, perf_counter(), 0.0
         while part < 1.0 and not stop():
             waiting = [i for i in self._movable if self._starts[i] > tasks[i].release]
             if not waiting:
                 return
             heat = self._unit * WARM * (COLD / WARM) ** part
-            for _ in range(LOOKS):
-                cost += self._try(self._random.choice(waiting), heat)
+            for _ in range(MOVES):
+                cost += self._move(self._random.choice(waiting), heat)
                 if cost < self.cost - 1e-9:
                     self.cost, self.best = cost, [*self._starts]
-            part = (perf_counter() - begun) / seconds
+            part = (perf_counter() - started) / seconds
 
-    def _try(self, place: int, heat: float) -> float:
-        """Take a job and some near it out, put them back; what that changed."""
+    def _move(self, place: int, heat: float) -> float:
+        """Try one move around a waiting job; return the change of the cost."""
         tasks, starts, room = self.problem.tasks, self._starts, self._room
         out = self._near(place)
         before = [starts[i] for i in out]
@@ -122,7 +125,7 @@ class Search:
         return 0.0
 
     def _near(self, place: int) -> list[int]:
-        """Some jobs that run while this one waits, or just after; it is the last of them."""
+        """Return some jobs that run while this one waits or just after, then the job itself."""
         tasks, starts = self.problem.tasks, self._starts
         low, high = tasks[place].release, starts[place] + 1
         near = [
@@ -134,14 +137,14 @@ class Search:
         return [*self._random.sample(near, count), place]
 
     def _ordered(self, out: Sequence[int], place: int) -> list[int]:
-        """An order to put them back in: by chance, by release, the smallest or this one first."""
+        """Return a random order for insertion: random, by release, by size, or this job first."""
         tasks, random = self.problem.tasks, self._random
-        way, order = random.random(), [*out]
-        if way < 0.3:
+        method, order = random.random(), [*out]
+        if method < 0.3:
             random.shuffle(order)
-        elif way < 0.5:
+        elif method < 0.5:
             order.sort(key=lambda i: tasks[i].release + 5 * random.random())
-        elif way < 0.8:
+        elif method < 0.8:
             order.sort(key=lambda i: tasks[i].width * tasks[i].length * random.uniform(0.5, 2.0))
         else:
             order.remove(place)

@@ -1,7 +1,7 @@
-"""The best schedule that can be found in the time there is, and what none can beat.
+"""Solve one problem within a time limit: find a good schedule and prove a lower bound.
 
-Two work at once: a thread in which the solver proves bounds, and the search for schedules beside
-it, which takes up what the LP says of the order as soon as it is known.
+One thread, the prover, runs the solver and raises the bound. The main thread searches for schedules
+and uses the LP solutions of the prover as soon as they are available.
 """
 
 from __future__ import annotations
@@ -38,49 +38,50 @@ if TYPE_CHECKING:
     from oracle.bounds.tree import Tree
 
 CLOSE = 2.5 * TOLERANCE
-"""What may lie between cost and bound of an optimum, in proportion: a bound is proven less one
-tolerance, and the solver's own cost may be off by another."""
+"""Relative gap below which a schedule counts as optimal: the proven bound is reduced by one
+tolerance, and the solver's cost can be off by another."""
 
-SLICE = 2.0
-"""Seconds between two looks at what the solver has found, where there is nothing else to do."""
+POLL = 2.0
+"""Seconds between two checks of the solver if there is nothing to search."""
 
 LISTS, ROUND = 3.0, 10.0
-"""Seconds for lists by the LP, of which the best comes early; of a round of search or programs."""
+"""Seconds for list schedules from the LP, and for a round of local search or programs."""
 
 COARSE_SHARE = 0.5
-"""The part of the time in which the jobs are scheduled in coarser slots, where there are many: a
-dive and programs after it take 300 s, and after 250 of the others the bound hardly rises on."""
+"""Share of the time for the coarse problem, if there are many slots. A dive and the programs after
+it take 300 s; in the fine problem the bound hardly rises after 250 s."""
 
 PATIENCE = 5.0
-"""Seconds that the search waits for a first word of the prover."""
+"""Seconds that the search waits for the first result of the prover."""
 
 DIVE, DIVE_SHARE = 0.02, 0.5
-"""Where the best costs so much more than the bound, in proportion, dives take turns with branches:
-near the end, what is left is mostly to be proven; after dives in vain branches have the more of
-the time. And the part of the time left that one may take: most comes of its later steps."""
+"""Relative gap above which dives alternate with branching, and the share of the remaining time that
+a dive may take. With a small gap, proving is more useful. After dives without improvement,
+branching gets more time. Most improvements come from the late steps of a dive."""
 
 ROOT_SHARE, PAUSE = 0.1, 0.2
-"""The part of the time for which the search leaves the machine to the root's cuts; it does so while
-the LP dives, too: beside it the LP is half as fast, and most comes of a dive's end. Lists are made
-meanwhile, now and then. And the seconds between two looks whether it is over."""
+"""Share of the time in which the search pauses for the cuts at the root, and seconds between two
+checks for the end of the pause. The search also pauses during dives, because the LP runs at half
+speed beside it. It still builds list schedules from time to time."""
 
 SWITCH = 2e-4
-"""Seconds after which the search lets the prover have the interpreter: that asks for it between two
-steps of numpy, each of which takes about as long, and would wait for 5 ms each time."""
+"""Interpreter switch interval in seconds. The prover needs the interpreter between numpy calls of
+about this length; with the default it would wait 5 ms each time."""
 
 GRACE = 5.0
-"""Seconds in which the solver has to stop: a tree's LP does not listen, and is left alone."""
+"""Seconds to wait for the solver to stop. An LP of the tree cannot be interrupted; its thread is
+abandoned."""
 
 
 class SearchHooks(NamedTuple):
-    """Whom better schedules are for, and whether that is over: nothing else counts then."""
+    """Callbacks of a coarse solve: whether to stop, and a receiver of better schedules."""
 
     over: Callable[[], bool]
-    took: Callable[[Sequence[int]], object]
+    improved: Callable[[Sequence[int]], object]
 
 
 class Solving:
-    """One problem while it is solved."""
+    """The solving of one problem."""
 
     def __init__(
         self,
@@ -89,32 +90,33 @@ class Solving:
         until: float,
         start: Sequence[int] | None = None,
         seed: int = 0,
-        tell: ProgressCallback | None = None,
+        progress: ProgressCallback | None = None,
         within: SearchHooks | None = None,
     ) -> None:
         """Solve `problem` until the clock reads `until` (seconds), from `start` if there is one."""
         self.problem, self.bound, self._within = problem, 0.0, within
         self._best = Incumbent(problem)
-        # the search looks at no fairness: where that counts, it has a best of its own
+        # The search ignores unfairness, so with beta it has its own incumbent.
         self._draft = Incumbent(replace(problem, beta=0.0)) if problem.beta else self._best
         if start is not None:
             self._offer(start)
-        self._form, self._until, self._seed, self._tell = form, until, seed, tell
-        self._stop, self._told, self._coarse_over = Event(), Event(), Event()
-        self._ended = Event()  # in 3.11 a join that Ctrl-C ends takes the thread for ended as well
+        self._form, self._until, self._seed, self._progress = form, until, seed, progress
+        self._stop, self._lp_ready, self._coarse_over = Event(), Event(), Event()
+        self._ended = Event()  # in Python 3.11 an interrupted join marks the thread as ended
         self._parts: Sequence[Sequence[float]] | None = None
         self._hints: list[list[int]] = []
         self._fresh, self._turns = False, SchedulingRounds()
-        self._listed = self._alone_until = -inf
+        self._listed = self._paused_until = -inf
         self._polish = Polish(self._draft.problem, form, seed)
         self._size, self._nodes = (0, 0), 0
-        self._died: Exception | None = None
+        self._error: Exception | None = None
         self.interrupted = False  # by Ctrl-C
 
     def run(self) -> SolveResult:
-        """Solve it. Ctrl-C ends it with what is known by then, and so does a solver that dies.
+        """Solve the problem. Ctrl-C or a crash of the solver ends it with the best result so far.
 
-        Raises NoScheduleError where there is no schedule, and without one what the solver died of.
+        Raises NoScheduleError if there is no schedule, and the solver's error if it crashed before
+        a schedule was found.
         """
         before = getswitchinterval()
         try:
@@ -124,8 +126,8 @@ class Solving:
             self._search()
         except KeyboardInterrupt:
             self.interrupted = True
-        except Exception as error:  # noqa: BLE001  what is known by then is kept
-            self._died = error
+        except Exception as error:  # noqa: BLE001  keep the result so far
+            self._error = error
         finally:
             setswitchinterval(before)
         self._stop.set()
@@ -134,12 +136,12 @@ class Solving:
             self._ended.wait(GRACE)
         except KeyboardInterrupt:
             self.interrupted = True
-        closed = self._closed()  # first: what comes later only closes it more
-        (cost, starts), bound, died = self._best.known, self.bound, self._died
+        closed = self._closed()  # read first: later improvements can only close the gap
+        (cost, starts), bound, died = self._best.known, self.bound, self._error
         if died is not None and starts is None:
             raise died
         status = "time"
-        if self.interrupted:  # even where it is proven: whoever asked for this is to hear of Ctrl-C
+        if self.interrupted:  # even if optimal: the caller must learn of Ctrl-C
             status = "interrupted"
         elif closed:
             status = "optimal"
@@ -148,15 +150,15 @@ class Solving:
         return SolveResult(status, starts, cost, min(bound, cost), *self._size)
 
     def _from_coarse(self) -> None:
-        """Begin with lists of all that is found in coarser slots; it proves nothing."""
+        """Solve the coarse problem and turn its schedules into list schedules; no bound results."""
         problem = coarser(self._draft.problem)
         if problem is not None and not self._done():
             until = perf_counter() + COARSE_SHARE * max(0.0, self._until - perf_counter())
             fine, start = self._draft.problem, in_order(problem, self._draft.known.starts)
             within = SearchHooks(self._done, lambda starts: self._offer(in_order(fine, starts)))
-            tell = self._tell and (lambda _: self._say())
-            solving = Solving(problem, self._form, until, start, self._seed, tell, within)
-            # rounding may leave no schedule, and what else goes wrong goes wrong in all slots
+            progress = self._progress and (lambda _: self._report())
+            solving = Solving(problem, self._form, until, start, self._seed, progress, within)
+            # Rounding can make the problem infeasible; other errors recur in the fine problem.
             with suppress(Exception):
                 solving.run()
             if solving.interrupted:
@@ -164,20 +166,20 @@ class Solving:
         self._coarse_over.set()
 
     def _search(self) -> None:
-        """Look for schedules until the solver is done or the time is up."""
+        """Search for schedules until the solver is done or the time is up."""
         round_ = 0
-        self._told.wait(self._share(PATIENCE))  # prices say more than a first round finds
+        self._lp_ready.wait(self._share(PATIENCE))  # LP prices are worth more than a first round
         while not self._over():
             if self._parts is not None or self._draft.known.starts is not None:
-                self._look(round_)
+                self._round(round_)
                 round_ += 1
             if self._draft.known.starts is None:
-                self._ended.wait(self._share(SLICE))
-            self._say()
+                self._ended.wait(self._share(POLL))
+            self._report()
 
-    def _look(self, number: int) -> None:
-        """One round: lists where the LP says something new, then programs or the local search."""
-        fresh, self._fresh = self._fresh, False  # before what they say: more may come meanwhile
+    def _round(self, number: int) -> None:
+        """Run one round: list schedules for a new LP solution, then programs or local search."""
+        fresh, self._fresh = self._fresh, False  # before reading _parts, which may change again
         problem, parts = self._draft.problem, self._parts
         if parts is not None and (fresh or self._draft.known.starts is None):
             seconds = self._share(LISTS)
@@ -185,7 +187,7 @@ class Solving:
         begin = self._draft.known.starts
         if begin is None:
             return
-        if self._waits:
+        if self._paused:
             self._ended.wait(self._share(PAUSE))
             return
         began, before = perf_counter(), self._draft.known.cost
@@ -193,17 +195,17 @@ class Solving:
         self._turns.round_over(before, self._draft.known.cost, began, perf_counter())
 
     def _improve(self, begin: list[int], number: int) -> None:
-        """A round of programs or of the local search."""
+        """Run a round of programs or of the local search."""
         if self._parts is not None and self._turns.programs():
             until = perf_counter() + self._share(ROUND)
-            while (left := until - perf_counter()) > 0 and not (self._waits or self._over()):
+            while (left := until - perf_counter()) > 0 and not (self._paused or self._over()):
                 best = self._draft.known.starts or begin
                 self._offer(self._polish.better(best, self._hints, left))
             return
         search = Search(self._draft.problem, begin, self._seed + number)
         try:
-            search.run(self._share(ROUND), lambda: self._waits or self._over())
-        finally:  # Ctrl-C too
+            search.run(self._share(ROUND), lambda: self._paused or self._over())
+        finally:  # also after Ctrl-C
             self._turns.searched(in_vain=search.cost >= self._draft.known.cost)
             self._offer(search.best)
 
@@ -211,13 +213,13 @@ class Solving:
         return max(0.0, min(seconds, (self._until - perf_counter()) / 4))
 
     @property
-    def _waits(self) -> bool:
-        """Whether the search leaves the machine to the prover, or rests."""
+    def _paused(self) -> bool:
+        """Whether the search pauses."""
         now = perf_counter()
-        return now < self._alone_until or self._turns.rests(self._draft.known.cost, now)
+        return now < self._paused_until or self._turns.rests(self._draft.known.cost, now)
 
     def _over(self) -> bool:
-        """Whether schedules are of no use any more: nor are they where the prover has ended."""
+        """Return whether to stop the search, also because the prover has ended."""
         return self._ended.is_set() or self._done()
 
     def _done(self) -> bool:
@@ -225,72 +227,72 @@ class Solving:
         return over or (self._within is not None and self._within.over())
 
     def _closed(self) -> bool:
-        """Whether the best schedule is proven to be so, as far as solvers can tell."""
+        """Return whether the best schedule is proven optimal within tolerances."""
         cost = self._best.known.cost
         return cost < inf and cost - self.bound <= CLOSE * max(1.0, cost)
 
-    def _say(self) -> None:
-        if self._tell is not None:
+    def _report(self) -> None:
+        if self._progress is not None:
             left = max(0.0, self._until - perf_counter())
-            self._tell(SolverProgress(self._best.known.cost, self.bound, self._nodes, left))
+            self._progress(SolverProgress(self._best.known.cost, self.bound, self._nodes, left))
 
     def _offer(self, starts: Sequence[int] | None) -> None:
-        """Take a schedule if it is the best so far."""
+        """Store a schedule if it is the best so far."""
         if starts is None:
             return
         if self._best.offer(starts) and self._within is not None:
-            self._within.took(starts)
+            self._within.improved(starts)
         if self._draft is not self._best:
             self._draft.offer(starts)
 
     def _guarded(self) -> None:
-        """In the thread: whatever goes wrong is kept for `run`."""
+        """Run the prover in its thread; store any error for `run`."""
         try:
             self._prove()
-        except Exception as error:  # noqa: BLE001  it is raised again where it can be heard
-            self._died = error
+        except Exception as error:  # noqa: BLE001  `run` raises it
+            self._error = error
             if isinstance(error, NoScheduleError):
-                self._stop.set()  # nor is there one for coarser slots to find
+                self._stop.set()  # the coarse problem cannot help either
         finally:
             self._ended.set()
-            self._told.set()
+            self._lp_ready.set()
 
     def _prove(self) -> None:
         if self.problem.beta or not (fits(self.problem) and has_highs()):
             self._with_programs()
             return
         if self._best.known.starts is None:
-            self._first_lp([FIRST] * len(self.problem.tasks))  # it says if there is no schedule
+            self._first_lp([FIRST] * len(self.problem.tasks))  # detects infeasibility
         self._with_tree()
 
     def _with_tree(self) -> None:
-        """Prices of GPUs, then branch, price and cut."""
+        """Compute prices of GPUs, then run branch, price and cut."""
         from oracle.bounds.master import columns_of  # noqa: PLC0415  where highspy is installed
         from oracle.bounds.tree import Tree  # noqa: PLC0415
 
         starts = starts_of(self.problem)
         prices = ascend(starts, self._done)
-        self._rose(prices.bound)
+        self._raise_bound(prices.bound)
         self._coarse_over.wait()
         self._suggest(starts.split(prices.parts), fresh=True)
         tree = Tree(starts, columns_of(starts, prices, self._best.known.starts), self._done)
         until = perf_counter() + ROOT_SHARE * max(0.0, self._until - perf_counter())
         for bound in tree.root(self._until):
             self._learn(tree, fresh=True)
-            self._rose(bound)
-            self._alone_until = until
+            self._raise_bound(bound)
+            self._paused_until = until
         if tree.found is not None:
-            self._learn(tree)  # the last of them may have settled it
-        self._alone_until = -inf
-        dived, branched, vain, least = 0.0, 0.0, 0, -inf
+            self._learn(tree)  # the last round may have proven optimality
+        self._paused_until = -inf
+        dived, branched, failed_dives, least = 0.0, 0.0, 0, -inf
         other = Polish(self.problem, self._form, self._seed + 1)
         while not tree.done and not self._done():
-            begun = perf_counter()
+            began = perf_counter()
             far = self._best.known.cost > (1.0 + DIVE) * max(tree.bound, self.bound)
-            if far and tree.new and (1 + vain) * dived <= branched:
+            if far and tree.new and (1 + failed_dives) * dived <= branched:
                 least = self._best.known.cost
                 self._dive(tree)
-                dived += perf_counter() - begun
+                dived += perf_counter() - began
                 continue
             known = self._best.known.starts
             if self._within is not None and dived and known is not None:
@@ -298,26 +300,29 @@ class Solving:
                 continue
             tree.grow(self._limit(), self._until)
             self._learn(tree)
-            self._rose(tree.bound)
-            branched += perf_counter() - begun
-            if least > -inf:  # meanwhile there was a list of where the dive ended
-                vain, least = vain + 1 if self._best.known.cost >= least else 0, -inf
+            self._raise_bound(tree.bound)
+            branched += perf_counter() - began
+            if least > -inf:  # since the dive, the search has tried lists from its last LP
+                failed_dives, least = (
+                    failed_dives + 1 if self._best.known.cost >= least else 0,
+                    -inf,
+                )
         if tree.done and tree.bound == inf:
-            raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
-        self._rose(tree.bound)
+            raise NoScheduleError("no schedule meets all cutoffs; allow a slowdown")
+        self._raise_bound(tree.bound)
 
     def _dive(self, tree: Tree) -> None:
-        """Have the search follow the LP down."""
+        """Run a dive, with the search paused."""
         until = perf_counter() + DIVE_SHARE * max(0.0, self._until - perf_counter())
-        self._alone_until = until
+        self._paused_until = until
         for _ in tree.dive(self._limit, until):
             self._learn(tree, fresh=True)
-            self._say()
-        self._alone_until = self._listed = -inf  # lists are worth most where it ends
+            self._report()
+        self._paused_until = self._listed = -inf  # the end of a dive gives the best lists
         self._learn(tree, fresh=True)
 
     def _learn(self, tree: Tree, *, fresh: bool = False) -> None:
-        """Take over what the LP says, and how large it is; `fresh` is worth lists now and then."""
+        """Take over the tree's LP solution and sizes; with `fresh`, build lists if it is time."""
         self._size = tree.master.size, tree.master.entries
         self._nodes = tree.nodes
         if tree.whole[0] < self._best.known.cost:
@@ -328,27 +333,27 @@ class Solving:
         self._suggest(tree.parts, fresh=fresh)
 
     def _suggest(self, parts: Sequence[Floats], *, fresh: bool = False) -> None:
-        """Tell the search which part of each task the LP starts when; `fresh` are worth lists."""
+        """Give the search an LP solution (fraction of each start); `fresh` builds lists from it."""
         self._parts = [part.tolist() for part in parts]
         if fresh:
             self._fresh = True
-        self._told.set()
+        self._lp_ready.set()
         self._hints = [
             (np.flatnonzero(part > PART) + task.release).tolist()
             for task, part in zip(self.problem.tasks, parts, strict=True)
         ]
 
     def _first_lp(self, horizons: Sequence[int]) -> Fitted | None:
-        """The LP of a program; the search learns what it says."""
-        fit = fitted(self.problem, self._form, self._until, horizons, self._rose, self._done)
+        """Solve the LP of a program and give its solution to the search."""
+        fit = fitted(self.problem, self._form, self._until, horizons, self._raise_bound, self._done)
         if fit is not None:
             self._parts, self._hints = fit.parts, hinted(fit.model.cells, fit.parts)
             self._fresh = True
-            self._told.set()
+            self._lp_ready.set()
         return fit
 
     def _with_programs(self) -> None:
-        """The LP, then branch and bound, with longer horizons where its best uses a tail."""
+        """Solve the LP, then branch and bound; repeat with longer horizons while tails are used."""
         self._coarse_over.wait()
         horizons = [FIRST] * len(self.problem.tasks)
         while not self._done():
@@ -367,35 +372,35 @@ class Solving:
                 horizons[place] *= 2
 
     def _limit(self) -> float:
-        """What schedules cost at least that are no better than the best."""
+        """Return the cost from which on a schedule is not an improvement."""
         cost = self._best.known.cost
         if self.problem.whole:
             return cost - 1.0 + 2 * TOLERANCE * max(1.0, cost)
         return cost * (1.0 - TOLERANCE)
 
-    def _rose(self, bound: float) -> None:
+    def _raise_bound(self, bound: float) -> None:
         self.bound = max(self.bound, safe(bound, whole=self.problem.whole))
-        self._say()
+        self._report()
 
     def _branch(self, fit: Fitted) -> list[float] | None:
-        """The solver's own branch and bound from the best schedule, if the cells can say it."""
+        """Run the solver's branch and bound, from the best schedule if it is representable."""
         model, best = fit.model, self._best.known.starts
-        start = best if best is not None and model.says(best) else None
+        start = best if best is not None and model.represents(best) else None
         found = solve(
             model.milp,
             seconds=self._until - perf_counter(),
             start=None if start is None else model.encode(start),
-            tell=self._hear,
-            took=lambda values: self._offer(model.decode(values)),
+            progress=self._on_progress,
+            improved=lambda values: self._offer(model.decode(values)),
         )
         if found.status == "infeasible":
-            raise NoScheduleError("no schedule keeps all cutoffs; allow some slowdown")
-        self._rose(found.bound)
+            raise NoScheduleError("no schedule meets all cutoffs; allow a slowdown")
+        self._raise_bound(found.bound)
         if found.values is not None:
             self._offer(model.decode(found.values))
         return found.values if found.status == "optimal" else None
 
-    def _hear(self, best: float, bound: float, nodes: int) -> bool:
+    def _on_progress(self, best: float, bound: float, nodes: int) -> bool:
         self._nodes = nodes
-        self._rose(bound)
+        self._raise_bound(bound)
         return self._done()

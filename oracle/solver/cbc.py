@@ -1,4 +1,4 @@
-"""CBC through PuLP: the one that PuLP 3 brings, or one on the path. Written for PuLP 3.3 and 4."""
+"""Solve programs with CBC through PuLP (3.3 and 4): PuLP 3's own CBC, or one on the path."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class Cbc(Solver):
 
     rank = 10
     command: ClassVar[str] = "PULP_CBC_CMD"
-    """PuLP's name of it."""
+    """PuLP's name of the solver."""
 
     @classmethod
     def available(cls) -> bool:
-        """Return whether PuLP has it and finds its program."""
+        """Return whether PuLP finds the solver's executable."""
         return cls.command in pulp.listSolvers(onlyAvailable=True)
 
     @classmethod
     def solve(cls, milp: Milp, request: SolverRequest) -> Solved:
-        """Solve a program. The bound is known only of an optimum: PuLP does not pass on others."""
+        """Solve a program. PuLP does not report the bound, so there is one only at the optimum."""
         return _solve_with_cbc(cls.command, milp, request)
 
 
 class SystemCbc(Cbc):
-    """A CBC that is installed as a program of its own."""
+    """A CBC that is installed separately."""
 
     rank = 20
     command = "COIN_CMD"
@@ -45,7 +45,7 @@ def _solve_with_cbc(name: str, milp: Milp, request: SolverRequest) -> Solved:
         for variable, value in zip(variables, start, strict=True):
             variable.setInitialValue(value)
     with catch_warnings():
-        simplefilter("ignore", DeprecationWarning)  # 3.3 calls its own CBC that, 4 has none
+        simplefilter("ignore", DeprecationWarning)  # PuLP 3.3 deprecates its bundled CBC
         cbc = pulp.getSolver(
             name, mip=not relaxed, msg=False, warmStart=start is not None,
             gapRel=request.gap or None, timeLimit=None if seconds == inf else seconds,
@@ -53,13 +53,15 @@ def _solve_with_cbc(name: str, milp: Milp, request: SolverRequest) -> Solved:
     try:
         problem.solve(cbc)
     except pulp.PulpSolverError as error:
-        raise SolverError(f"{name}: died ({error}); install highspy, or give --slot more") from None
-    said = str(getattr(problem.sol_status, "name", problem.sol_status)).lower()
-    if problem.sol_status == pulp.LpSolutionInfeasible or "infeasible" in said:
+        raise SolverError(
+            f"{name}: crashed ({error}); install highspy, or use a longer --slot"
+        ) from None
+    status = str(getattr(problem.sol_status, "name", problem.sol_status)).lower()
+    if problem.sol_status == pulp.LpSolutionInfeasible or "infeasible" in status:
         return Solved("infeasible", None, inf, inf)
     values = [variable.varValue for variable in variables]
     optimal = problem.sol_status == pulp.LpSolutionOptimal
-    # stopped before it has a solution, it leaves the LP's values behind, or none
+    # If CBC stops before it finds a solution, the values are those of the LP, or missing.
     whole = optimal or (not relaxed and problem.sol_status == pulp.LpSolutionIntegerFeasible)
     if not whole or any(value is None for value in values):
         return Solved("time", None, inf, -inf)

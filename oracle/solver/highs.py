@@ -1,4 +1,4 @@
-"""HiGHS through PuLP, with a first solution and with word of how it goes."""
+"""HiGHS through PuLP, with warm starts and progress callbacks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oracle.solver.program import (
     SolverRequest,
 )
 
-# an LP that is interrupted leaves threads of HiGHS behind, which abort the process at its end
+# An interrupted LP leaves threads of HiGHS behind, which would abort the process at exit.
 atexit.register(highspy.Highs.resetGlobalScheduler, True)  # noqa: FBT003  highspy's
 
 STATUS = highspy.HighsModelStatus
@@ -36,12 +36,12 @@ STOPPED = {
     STATUS.kInterrupt: "interrupted",
     STATUS.kSolutionLimit: "optimal",
 }
-"""What stopped it; anything else it died of, for want of memory or otherwise."""
+"""Statuses by HiGHS status; any other status is a crash."""
 
 INTERIOR = {"solver": "ipm", "run_crossover": "off"}
 
 BRANCHING = {"mip_heuristic_effort": 0.0}
-"""Schedules come from the search beside it: the solver is to prove."""
+"""The search finds schedules, so the solver spends no time on heuristics."""
 
 IN_LP = (
     highspy.cb.HighsCallbackType.kCallbackSimplexInterrupt,
@@ -51,54 +51,54 @@ INTERESTING = (
     highspy.cb.HighsCallbackType.kCallbackMipLogging,
     highspy.cb.HighsCallbackType.kCallbackMipInterrupt,
 )
-"""When it asks whether to go on, in an LP and in branch and bound."""
+"""Callback kinds at which HiGHS can be interrupted, in an LP and in branch and bound."""
 
 BETTER = highspy.cb.HighsCallbackType.kCallbackMipImprovingSolution
-"""When it has found a better solution."""
+"""Callback kind of a new best solution."""
 
 
 DUAL, PRIMAL = 1, 4
-"""HiGHS's numbers of the simplex methods."""
+"""HiGHS's codes of the simplex methods."""
 
 PROBE, NO_LIMIT = 100, 2**31 - 1
-"""Steps of the dual simplex method that tell a good branch from a bad one; HiGHS's own limit."""
+"""Dual simplex iterations of a probe, and HiGHS's default limit."""
 
 Entries = tuple[Counts, Floats]
-"""A column's: rows, and values; or a row's: columns, and values."""
+"""The non-zero entries of a column (rows and values) or of a row (columns and values)."""
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
-    """PuLP builds the model; here it is run. PuLP's own warm start is of 4 only."""
+    """Run the model that PuLP builds, with a warm start, which PuLP supports only from 4 on."""
 
     start: Sequence[float] | None = None
-    tell: SolverCallback | None = None
-    took: OnIncumbent | None = None
+    progress: SolverCallback | None = None
+    improved: OnIncumbent | None = None
     offset = 0.0
 
     def callSolver(self, lp: Any) -> None:  # noqa: N802  PuLP's name
-        """Give it the first solution, listen, and run."""
+        """Set the warm start and the callbacks, and run the model."""
         model = lp.solverModel
         if self.start is not None:
             known = np.arange(len(self.start), dtype=np.int32)
             model.setSolution(len(known), known, np.asarray(self.start, dtype=np.float64))
-        if self.tell is not None:
-            model.setCallback(self._hear, None)
+        if self.progress is not None:
+            model.setCallback(self._on_event, None)
             for kind in (*INTERESTING, BETTER) if self.mip else IN_LP:
                 model.startCallback(kind)
         model.run()
 
-    def _hear(self, kind: Any, message: str, said: Any, answer: Any, data: Any) -> None:
-        assert self.tell is not None
+    def _on_event(self, kind: Any, message: str, event: Any, answer: Any, data: Any) -> None:
+        assert self.progress is not None
         if kind in IN_LP:
-            if self.tell(inf, -inf, 0):
+            if self.progress(inf, -inf, 0):
                 answer.user_interrupt = True
             return
         if kind == BETTER:
-            if self.took is not None:
-                self.took(list(said.mip_solution))
+            if self.improved is not None:
+                self.improved(list(event.mip_solution))
             return
-        best = said.mip_primal_bound + self.offset
-        if self.tell(best, said.mip_dual_bound + self.offset, int(said.mip_node_count)):
+        best = event.mip_primal_bound + self.offset
+        if self.progress(best, event.mip_dual_bound + self.offset, int(event.mip_node_count)):
             answer.user_interrupt = True
 
 
@@ -122,13 +122,13 @@ def _solve_with_highs(milp: Milp, request: SolverRequest) -> Solved:
         **(INTERIOR if relaxed and interior else {} if relaxed else BRANCHING),
     )  # fmt: skip
     solver.start, solver.offset = (None if relaxed else request.start), milp.offset
-    solver.tell, solver.took = request.tell, request.took
+    solver.progress, solver.improved = request.progress, request.improved
     solver.createAndConfigureSolver(problem)
     solver.buildSolverModel(problem)
     solver.callSolver(problem)
     model = problem.solverModel
     if relaxed and interior and model.getModelStatus() not in STOPPED:
-        # it did not converge; the simplex method does
+        # The interior-point method did not converge; fall back to the simplex method.
         model.setOptionValue("solver", "simplex")
         solver.callSolver(problem)
     if relaxed:
@@ -144,17 +144,17 @@ def _solve_with_highs(milp: Milp, request: SolverRequest) -> Solved:
 
 
 def _status(model: Any) -> str:
-    """What stopped it. Raises MemoryError where memory did, SolverError where it died."""
-    said = model.getModelStatus()
-    if said == STATUS.kMemoryLimit:
+    """Return why HiGHS stopped. Raises MemoryError, or SolverError for a crash."""
+    status = model.getModelStatus()
+    if status == STATUS.kMemoryLimit:
         raise MemoryError
-    if said not in STOPPED:
-        raise SolverError(f"HiGHS: died ({said}); give a longer --slot")
-    return STOPPED[said]
+    if status not in STOPPED:
+        raise SolverError(f"HiGHS: stopped unexpectedly ({status}); use a longer --slot")
+    return STOPPED[status]
 
 
 def _of_lp(model: Any, offset: float) -> Solved:
-    """What came of an LP; its values are worth nothing before its end."""
+    """Return the result of an LP; it has values only if it was solved to optimality."""
     status = _status(model)
     if status != "optimal":
         return Solved(status, None, inf, inf if status == "infeasible" else -inf)
@@ -164,10 +164,10 @@ def _of_lp(model: Any, offset: float) -> Solved:
 
 
 class Lp:
-    """An LP that is solved again and again, each time from where it was; columns and rows come."""
+    """An LP that is solved repeatedly with a warm start while columns and rows are added."""
 
     def __init__(self, rows: Sequence[tuple[float, float]], stop: Callable[[], bool]) -> None:
-        """Begin with empty rows between such bounds. It is given up as soon as `stop` says so."""
+        """Create empty rows with these (low, high) bounds. No solve begins once `stop` is true."""
         model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         for option, value in (("output_flag", False), ("threads", 1)):
             model.setOptionValue(option, value)
@@ -179,13 +179,13 @@ class Lp:
 
     @property
     def entries(self) -> int:
-        """Of all rows."""
+        """Number of non-zero coefficients."""
         return int(self._model.getNumNz())
 
     def solve(self, until: float) -> Solved:
-        """Solve it until the clock reads `until` (seconds).
+        """Solve the LP until the clock reads `until` (seconds).
 
-        It is not asked whether to go on at each step: the search beside it would be in the way.
+        There are no callbacks during a solve, because they would wait for the search's thread.
         """
         model = self._model
         left = until - perf_counter()
@@ -196,9 +196,9 @@ class Lp:
         return _of_lp(model, 0.0)
 
     def add_columns(self, costs: Floats, highs: Floats, entries: Sequence[Entries]) -> None:
-        """Add variables between 0 and `highs`, of such entries in the rows.
+        """Add variables between 0 and `highs` with these entries.
 
-        The last basis keeps all rows then: the primal simplex method goes on from it.
+        The last basis stays primal feasible, so the primal simplex method continues from it.
         """
         begin = np.cumsum([0, *(len(rows) for rows, _ in entries)])
         self._model.addCols(
@@ -211,9 +211,9 @@ class Lp:
         self._model.setOptionValue("simplex_strategy", PRIMAL)
 
     def add_rows(self, entries: Sequence[Entries], highs: Floats) -> None:
-        """Add rows of such entries in the columns, up to `highs`.
+        """Add rows with these entries and the upper bounds `highs`.
 
-        Here and where bounds change, the dual simplex method goes on.
+        After this and after changes of bounds, the dual simplex method continues from the basis.
         """
         begin = np.cumsum([0, *(len(columns) for columns, _ in entries)])
         self._model.addRows(
@@ -225,15 +225,15 @@ class Lp:
         self._model.setOptionValue("simplex_strategy", DUAL)
 
     def limit(self, highs: Floats) -> None:
-        """Bound all variables anew."""
+        """Set the upper bounds of all variables."""
         columns = np.arange(self._count, dtype=np.int32)
         self._model.changeColsBounds(self._count, columns, np.zeros(self._count), highs)
         self._model.setOptionValue("simplex_strategy", DUAL)
 
     def probe(self, columns: Counts, highs: Sequence[Floats], before: Floats) -> list[float]:
-        """What it costs with each of such bounds of these variables, as far as a few steps tell.
+        """Estimate the cost with each of these upper bounds of `columns` by a few iterations.
 
-        It stands where it stood before then, with the bounds `before`. -inf where it is given up.
+        Restores the basis and the bounds `before`. The cost is -inf if `stop` is true.
         """
         model, at, none = self._model, columns.astype(np.int32), np.zeros(len(columns))
         basis, costs = model.getBasis(), list[float]()
@@ -251,8 +251,8 @@ class Lp:
         model.setOptionValue("simplex_iteration_limit", NO_LIMIT)
         return costs
 
-    def throw_out(self) -> list[int]:
-        """Delete added rows that bind nothing; which of them, counted from the first added."""
+    def delete_loose_rows(self) -> list[int]:
+        """Delete added rows that are not binding; return their indices among the added rows."""
         status = self._model.getBasis().row_status[self._own :]
         loose = [i for i, s in enumerate(status) if s == highspy.HighsBasisStatus.kBasic]
         if loose:

@@ -1,4 +1,4 @@
-"""A program in PuLP. Written for PuLP 3.3 and 4."""
+"""Convert a program to PuLP (3.3 and 4)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from oracle.solver.program import Milp
 
 
 def in_pulp(milp: Milp, *, relaxed: bool = False) -> tuple[Any, list[Any]]:
-    """The program in PuLP, and its variables in their order. The offset is left out."""
+    """Return the PuLP problem and its variables in order. The offset is omitted."""
     problem = pulp.LpProblem("oracle", pulp.LpMinimize)
     digits = len(str(len(milp.costs)))  # PuLP 3 sorts by name
     variables = [

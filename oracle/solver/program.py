@@ -1,4 +1,4 @@
-"""A mixed-integer program as plain numbers, and what solvers say of it, whichever they are."""
+"""A solver-independent mixed-integer program and its result."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from math import inf
 from typing import ClassVar, NamedTuple
 
 TOLERANCE = 1e-6
-"""Of solvers, for rows and whole numbers, and in proportion for what they say of a bound."""
+"""Tolerance of solvers: absolute for rows and integrality, relative for bounds."""
 
 SolverCallback = Callable[[float, float, int], bool]
-"""Called now and then with the best cost, the bound and the nodes; True ends the search."""
+"""Called from time to time with the best cost, the bound and the nodes; True stops the solver."""
 
 
 OnIncumbent = Callable[[Sequence[float]], object]
-"""Called with the values of each better solution as it is found."""
+"""Called with the values of each new best solution."""
 
 
 class Solved(NamedTuple):
-    """What a solver found; `values` are None without a schedule, and none costs below `bound`."""
+    """The result of a solver. `values` is None without a solution; `bound` is a lower bound."""
 
     status: str
     values: list[float] | None
     cost: float
     bound: float
     duals: list[float] | None = None
-    """Of an LP that HiGHS solved, by row: what the cost grows by with the row's bound."""
+    """Duals of the rows, for an LP that HiGHS solved."""
 
 
 class SolverRequest(NamedTuple):
-    """What a solver is to do with a program.
+    """How to solve a program.
 
     Attributes:
         relaxed: Solve the LP: all variables may be fractions.
@@ -38,8 +38,8 @@ class SolverRequest(NamedTuple):
         seconds: Time limit.
         start: A first solution, for a program with whole numbers.
         gap: Relative gap between cost and bound at which to stop.
-        tell: Called now and then with the progress.
-        took: Called with each better solution.
+        progress: Called from time to time.
+        improved: Called with each better solution.
     """
 
     relaxed: bool = False
@@ -47,8 +47,8 @@ class SolverRequest(NamedTuple):
     seconds: float = inf
     start: Sequence[float] | None = None
     gap: float = 0.0
-    tell: SolverCallback | None = None
-    took: OnIncumbent | None = None
+    progress: SolverCallback | None = None
+    improved: OnIncumbent | None = None
 
 
 class Solver:
@@ -59,12 +59,12 @@ class Solver:
 
     @classmethod
     def available(cls) -> bool:
-        """Return whether it can be used here."""
+        """Return whether the solver can be used here."""
         return True
 
     @classmethod
     def solve(cls, milp: Milp, request: SolverRequest) -> Solved:
-        """Solve a program that has variables. Raises SolverError if the solver dies."""
+        """Solve a program with at least one variable. Raises SolverError for a crash."""
         raise NotImplementedError
 
 
@@ -87,10 +87,10 @@ class Milp:
     rows: list[Constraint] = field(default_factory=list)
     offset: float = 0.0
     impossible: bool = False
-    """That a row without variables does not hold: solvers would not be shown it."""
+    """Whether a row without variables is violated; such rows are not passed to solvers."""
 
     def binaries(self, costs: Sequence[float]) -> int:
-        """Add a variable of 0 or 1 for each cost; the number of the first."""
+        """Add a binary variable for each cost; return the index of the first."""
         first = len(self.costs)
         self.costs += costs
         self.highs += [1.0] * len(costs)
@@ -98,24 +98,24 @@ class Milp:
         return first
 
     def number(self, cost: float) -> int:
-        """Add a variable that may be any number from 0; its own number."""
+        """Add a continuous variable of at least 0; return its index."""
         self.costs.append(cost)
         self.highs.append(inf)
         self.binary.append(False)
         return len(self.costs) - 1
 
     def at_most(self, terms: dict[int, float], high: float) -> None:
-        """Add a row, unless it binds nothing."""
+        """Add a row, unless all of its coefficients are 0."""
         if any(terms.values()):
             self.rows.append(Constraint([*terms], [*terms.values()], -inf, high))
         else:
             self.impossible |= high < 0.0
 
     def exactly(self, variables: Sequence[int], value: float) -> None:
-        """Add the row that so many of these are 1."""
+        """Add the row: the sum of these variables is `value`."""
         self.rows.append(Constraint(variables, [1.0] * len(variables), value, value))
 
     @property
     def nonzeros(self) -> int:
-        """Entries of all rows."""
+        """Number of coefficients of all rows."""
         return sum(len(row.variables) for row in self.rows)

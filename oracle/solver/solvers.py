@@ -20,12 +20,12 @@ def solvers() -> list[str]:
 
 
 def has_highs() -> bool:
-    """Return whether programs are solved with HiGHS: duals and warm starts are its own."""
+    """Return whether HiGHS is used; only HiGHS provides duals and warm starts."""
     return solvers()[:1] == ["highs"]
 
 
 def _loaded() -> dict[str, type[Solver]]:
-    """The solvers that can be imported: one may need a package that is not there."""
+    """Return the solvers whose packages are installed."""
     found: dict[str, type[Solver]] = {}
     for name in plugins(SOLVERS):
         try:
@@ -43,27 +43,27 @@ def solve(
     seconds: float = inf,
     start: Sequence[float] | None = None,
     gap: float = 0.0,
-    tell: SolverCallback | None = None,
-    took: OnIncumbent | None = None,
+    progress: SolverCallback | None = None,
+    improved: OnIncumbent | None = None,
     solver: str | None = None,
 ) -> Solved:
-    """Solve a program, or with `relaxed` its LP; from a first solution `start` if there is one.
+    """Solve a program, or its LP if `relaxed`, with the warm start `start` if given.
 
-    `interior` has HiGHS solve an LP by interior points: four times faster on large ones, while
-    values and duals are then of no corner, and the cost is no bound by itself.
+    With `interior`, HiGHS solves an LP by the interior-point method. This is four times faster on
+    large LPs, but the solution is not a vertex, and its cost is not a valid bound.
 
-    Raises SolverError if no solver is installed, or it dies.
+    Raises SolverError if no solver is installed or the solver crashes.
     """
     names = solvers()
     if solver is None and not names:
-        raise SolverError("no solver is installed: pip install highspy")
+        raise SolverError("no solver is installed; install one with: pip install highspy")
     if milp.impossible:
         return Solved("infeasible", None, inf, inf)
     if not milp.costs:
         return Solved("optimal", [], milp.offset, milp.offset)
     chosen = solver or names[0]
     if chosen not in names:
-        raise SolverError(f"solver {chosen}: is not installed; there are {', '.join(names)}")
-    relaxed = relaxed or not any(milp.binary)  # solvers tell no bound of those
-    request = SolverRequest(relaxed, interior, seconds, start, gap, tell, took)
+        raise SolverError(f"solver {chosen}: not installed; use one of {', '.join(names)}")
+    relaxed = relaxed or not any(milp.binary)  # solvers report no MIP bound for an LP
+    request = SolverRequest(relaxed, interior, seconds, start, gap, progress, improved)
     return _loaded()[chosen].solve(milp, request)

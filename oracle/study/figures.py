@@ -1,4 +1,4 @@
-"""The pictures of a study: a bar from the least to the most of each measure (Figs. 5, 15b, 24)."""
+"""The figures of a study: ranges and distributions of measures (Figs. 5, 15b, 24)."""
 
 from __future__ import annotations
 
@@ -32,23 +32,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TOP, TITLE, DOWN, BELOW, LEFT = 0.5, 0.28, 1.65, 0.32, 0.62
-"""Inches: the names of the policies, a panel's title, the panel, what is below and left of it."""
+"""Sizes in inches: legend, panel title, panel, and the space below and left of a panel."""
 
-ENDS = "a bar: from the least repetition to the most · a point: the median"
+ENDS = "bar: range of the repetitions · point: median"
 
 FILLED = 0.82
-"""The part of a group's room that its bars take."""
+"""Share of a group's width that its bars fill."""
 
 HAIR = 0.006
-"""The least height of a bar, as a part of the axis: all repetitions may give the same."""
+"""Smallest height of a bar as a share of the axis, so that ranges of one value are visible."""
 
 
 def draw_ranges(
     name: str, panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle], across: int
 ) -> RenderedFigure:
-    """A bar a policy from the least repetition to the most, a point at the median (Figs. 5, 24).
+    """Draw the range and the median of the repetitions for each policy (Figs. 5, 24).
 
-    So many panels stand side by side; their groups are workloads.
+    `across` is the number of panels per row; the groups of a panel are workloads.
     """
     down = ceil(len(panels) / across)
     height = TOP + down * (TITLE + DOWN + BELOW)
@@ -106,7 +106,7 @@ def _middle(values: FloatArray) -> FloatArray:
 def _names(
     figure: Figure, panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle]
 ) -> None:
-    """Which colour is which, above the panels."""
+    """Draw the legend above the panels."""
     from matplotlib.patches import Patch  # noqa: PLC0415
 
     labels = dict.fromkeys(n for p in panels for group in p.groups.values() for n in group)
@@ -122,7 +122,7 @@ def _names(
 def draw_captured(
     speedups: Values, captured: Values, style: Mapping[str, PolicyStyle]
 ) -> RenderedFigure:
-    """Distributions over instances: mean speed-ups, and parts of the possible gain (Fig. 15b)."""
+    """Draw distributions over instances: mean speed-up and captured gain (Fig. 15b)."""
     height = TITLE + DOWN + BELOW
 
     def draw(figure: Figure) -> None:
@@ -135,8 +135,8 @@ def draw_captured(
         _rising(left, speedups, scale.most, style)
         _rising(right, captured, 104.0, style)
         left.set_title("Mean speed-up of an instance's jobs", loc="left", fontsize=9, color=INK)
-        right.set_title("Of the avoidable waiting, avoided", loc="left", fontsize=9, color=INK)
-        left.set_ylabel("% of instances with at most this")
+        right.set_title("Avoidable waiting that was avoided", loc="left", fontsize=9, color=INK)
+        left.set_ylabel("% of instances at or below x")
         names = [plain(label, 30) for label in speedups]
         figure.legend(left.lines[-len(names) :], names, loc="upper center", ncols=len(names),
                       frameon=False, fontsize=8, handlelength=3.2)  # fmt: skip
@@ -145,7 +145,7 @@ def draw_captured(
 
 
 def _rising(axes: Axes, curves: Values, most: float, style: Mapping[str, PolicyStyle]) -> None:
-    """The share of each one's values (%) that are at most x."""
+    """Draw the empirical distribution of each policy's values, in percent."""
     axes.set_ylim(0, 104)
     for i, (label, values) in enumerate(curves.items()):
         if len(values):

@@ -1,4 +1,4 @@
-"""The report of a study: one page, and its pictures as files, from what stands in each run.json."""
+"""The report of a study: one page, and its figures as files, from the run.json files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sia.wording import decimal
 WAITING = Measure("wait_min", "Waiting of all jobs together", "minutes")
 
 BOUND = "bound"
-"""Beside the policies' waiting: what none that slows nobody waits less than."""
+"""Label of the lower bound in the figure on waiting."""
 
 RIVALS = (*(name for name in POLICIES if name != BASELINE), ORACLE)
 
@@ -35,30 +35,29 @@ LOOKS = {
 """The oracle is green, as in the paper."""
 
 FIGURE_5 = ("base", "more-queues", "higher-load")
-"""The workloads of Fig. 5; all are in Fig. 24."""
+"""The workloads of Fig. 5; Fig. 24 has all."""
 
 VARIANTS = ("sia", "sia-vc", ORACLE)
-"""Whose shares of the possible gain Fig. 15b compares."""
+"""The policies in Fig. 15b."""
 
 INSTANCES = 8
-"""Instances solved to the optimum from which on there is a distribution to show."""
+"""Smallest number of optimally solved instances for Fig. 15b."""
 
 READING = (
-    "Each bar spans the repetitions of a workload, from the least to the most; the point is their "
-    "median. Axes are "
-    "logarithmic; below the dotted line is the place of 0, where nobody was slowed."
+    "Each bar is the range of the repetitions of a workload, and the point their median. Axes are "
+    "logarithmic; values below the dotted line are 0: no job was slowed."
 )
 
 
 class StudyRow(NamedTuple):
-    """A row of a table: its policy or workload, and the other cells."""
+    """A row of a table: the name of a policy or workload, and the other cells."""
 
     name: str
     cells: Sequence[str]
 
 
 def write_study_report(folder: Path, runs: Sequence[StudyRun], settings: Mapping[str, Any]) -> None:
-    """Write report.html, and each picture as figures/NAME.svg and .png, into `folder`."""
+    """Write report.html, and each figure as figures/NAME.svg and .png, into `folder`."""
     found = sections(runs)
     drawn = folder / "figures"
     drawn.mkdir()
@@ -86,24 +85,24 @@ def write_study_report(folder: Path, runs: Sequence[StudyRun], settings: Mapping
 
 
 def _option(value: Any) -> str:
-    """A setting as it is typed."""
+    """Format a setting."""
     return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def findings(runs: Sequence[StudyRun]) -> list[str]:
-    """What these workloads say, in sentences."""
+    """Return the findings as sentences."""
     proven = [run for run in runs if run["status"] == "optimal"]
     gaps = [run["gap_pct"] for run in runs]
-    told = (
-        f"The oracle slowed {_slowing(runs, ORACLE)}. Its schedule is proven to have the least "
-        f"waiting in {len(proven):,} of {counted(len(runs), 'workload')}; the gap between its "
-        f"waiting and the bound is {decimal(max(gaps), 1)} % at most, the median "
-        f"{decimal(median(gaps), 1)} %."
+    summary = (
+        f"The oracle slowed {_slowing(runs, ORACLE)}. Its schedule is proven optimal in "
+        f"{len(proven):,} of {counted(len(runs), 'workload')}. The gap between its waiting and the "
+        f"bound is at most {decimal(max(gaps), 1)} %, and its median "
+        f"is {decimal(median(gaps), 1)} %."
     )
-    words = [told]
+    words = [summary]
     words += [
-        f"{name} avoids {captured_words(runs, name)} of the waiting that could be avoided, and "
-        f"slowed {_slowing(runs, name)}."
+        f"{name} avoids {captured_words(runs, name)} of the avoidable waiting, and slowed "
+        f"{_slowing(runs, name)}."
         for name in RIVALS
         if name != ORACLE and captured(runs, name) is not None
     ]
@@ -116,14 +115,17 @@ def findings(runs: Sequence[StudyRun]) -> list[str]:
 
 
 def _less(name: str, runs: Sequence[StudyRun]) -> str:
-    """At whose cost a policy waits less than the oracle in these workloads."""
-    words = f"{name} waits less than the oracle in {counted(len(runs), 'workload')}, where it "
+    """Explain how a policy has less waiting than the oracle in these workloads."""
+    words = (
+        f"{name} has less waiting than the oracle in {counted(len(runs), 'workload')}, where it "
+    )
     worst = max(_of(run, name, "slowdown_max_min") for run in runs)
     if not worst:
-        return words + "slows nobody either: a longer --time-limit may find as much."
+        return words + "slows no job either: a longer --time-limit may find such a schedule."
     total = median(_of(run, name, "slowdown_total_min") for run in runs)
     return (
-        f"{words}slows a job by up to {brief(worst)}, all together by {brief(total)} (the median)."
+        f"{words}slows a job by up to {brief(worst)}, and all jobs by {brief(total)} in total "
+        "(median)."
     )
 
 
@@ -133,11 +135,11 @@ def _of(run: StudyRun, policy: str, key: str) -> float:
 
 def _slowing(runs: Sequence[StudyRun], policy: str) -> str:
     hurt = sum(1 for run in runs if _of(run, policy, "slowed"))
-    return f"jobs in {hurt:,} of {counted(len(runs), 'workload')}" if hurt else "nobody"
+    return f"jobs in {hurt:,} of {counted(len(runs), 'workload')}" if hurt else "no job"
 
 
 def sections(runs: Sequence[StudyRun]) -> list[ReportSection]:
-    """The pictures that these workloads make."""
+    """Return the sections with figures."""
     groups = by_preset(runs)
     first = {name: groups[name] for name in FIGURE_5 if name in groups}
     found = []
@@ -169,7 +171,7 @@ def _panels(groups: Mapping[str, Sequence[StudyRun]]) -> list[MeasurePanel]:
 
 
 def _small(proven: Sequence[StudyRun]) -> ReportSection:
-    """Fig. 15b: what is captured of the least waiting, where that is known."""
+    """Return the section on captured gain in optimally solved instances (Fig. 15b)."""
     parts = {}
     for name in VARIANTS:
         found = (captured([run], name) for run in proven)
@@ -181,13 +183,13 @@ def _small(proven: Sequence[StudyRun]) -> ReportSection:
     )
     parts_of = ", ".join(f"{name} {captured_words(proven, name)}" for name in VARIANTS[:-1])
     words = (
-        f"{counted(len(proven), 'instance')} solved to the optimum. Of all the waiting that could "
-        f"be avoided in them: {parts_of}."
+        f"{counted(len(proven), 'instance')} solved to the optimum. Share of the avoidable waiting "
+        f"that was avoided: {parts_of}."
     )
     return ReportSection(
-        "Figure 15b: how near the best SIA comes",
+        "Figure 15b: SIA compared with the optimum",
         picture,
-        "A curve's height at x is the share of the instances with x or less: the further right it "
-        "rises the better.",
+        "The height of a curve at x is the share of the instances with x or less. Further right is "
+        "better.",
         [words],
     )

@@ -1,4 +1,4 @@
-"""The oracle and its rivals on the paper's synthetic workloads, on the same grid (Figs. 5, 24)."""
+"""Run the oracle and other policies on the paper's workloads, on one slot grid (Figs. 5, 24)."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from sia.wording import DAY, MINUTE, as_typed
 ORACLE = "oracle"
 
 LEARNED = ("sia@peaks+survival", "sia@none+history")
-"""SIA with what a live system could have known: the most careful forecasts, and the least."""
+"""SIA with forecasts that a live system can make: the most and the least careful."""
 
 POLICIES = (BASELINE, "ssf", "gssf", "mmfs", *LEARNED, "sia", "sia-vc")
-"""The rivals of §4.1, and SIA."""
+"""The policies of §4.1, and SIA."""
 
 
 class Case(NamedTuple):
-    """A workload that is studied: `run` numbers it among all there could be."""
+    """A workload of a study. `run` is its number among all possible workloads."""
 
     run: int
     preset: str
@@ -43,7 +43,7 @@ class Case(NamedTuple):
 
 
 class StudySettings(NamedTuple):
-    """What is asked of each: a grid, a length, a time limit for the oracle (all in seconds)."""
+    """Slot length, length of the workload, and time limit of the oracle, all in seconds."""
 
     slot: float
     window: float
@@ -51,7 +51,7 @@ class StudySettings(NamedTuple):
 
 
 def cases_of(presets: Sequence[str], repetitions: int) -> list[Case]:
-    """Each preset with seeds from 1 on. More presets or repetitions number none of them anew."""
+    """Return each preset with seeds from 1. Their numbers do not depend on the other presets."""
     names = [*PRESETS]
     return [
         Case((seed - 1) * len(names) + names.index(preset), preset, seed)
@@ -60,46 +60,51 @@ def cases_of(presets: Sequence[str], repetitions: int) -> list[Case]:
     ]
 
 
-def refuse(cases: Sequence[Case], asked: StudySettings) -> None:
-    """Raise UserError where one of them cannot be made, or does not fit, before any is solved."""
+def refuse(cases: Sequence[Case], settings: StudySettings) -> None:
+    """Raise UserError if a workload cannot be generated or is too large, before any is solved."""
     for case in cases:
-        log, table = workload(case, asked)
-        refuse_too_large(instance_of(log, table, asked.slot, Goal()).problems, "step")
+        log, table = workload(case, settings)
+        refuse_too_large(instance_of(log, table, settings.slot, Goal()).problems, "step")
 
 
-def workload(case: Case, asked: StudySettings) -> tuple[Trace, PoolTable]:
-    """The jobs that `sia trace synth` makes for so long. Raises UserError."""
+def workload(case: Case, settings: StudySettings) -> tuple[Trace, PoolTable]:
+    """Generate the jobs and pools as `sia trace synth` does. Raises UserError."""
     try:
-        return synthesize(PRESETS[case.preset], case.seed, asked.window / DAY)
+        return synthesize(PRESETS[case.preset], case.seed, settings.window / DAY)
     except UserError as error:
         why = str(error).partition(": ")[2]
-        raise UserError(f"--window {as_typed(asked.window)}: {why}") from None
+        raise UserError(f"--window {as_typed(settings.window)}: {why}") from None
 
 
-def past(case: Case, asked: StudySettings) -> PastJobs:
-    """What forecasts may have learned from: jobs of the same queues, as they could have had before.
-
-    None of the window is among them.
-    """
+def past(case: Case, settings: StudySettings) -> PastJobs:
+    """Generate a history for forecasts: jobs of the same queues before the workload."""
     log, table = synthesize(PRESETS[case.preset], case.seed, SPAN / DAY, past=True)
-    jobs = slotted(log, asked.slot)
+    jobs = slotted(log, settings.slot)
     pairs = zip(jobs.arrivals, starts_of(jobs, table), strict=True)
     starts = {a.job.id: start for a, start in pairs if start is not None}
     return past_of(jobs.arrivals, starts, table, SPAN)
 
 
-def study(case: Case, asked: StudySettings, folder: Path, tell: ProgressCallback) -> RunResult:
-    """Solve one and replay its rivals; write what came of it into `folder`."""
-    log, table = workload(case, asked)
-    outcome = run(log, table, SolveSettings(asked.slot, asked.seconds), perf_counter(), tell=tell)
+def study(
+    case: Case, settings: StudySettings, folder: Path, progress: ProgressCallback
+) -> RunResult:
+    """Solve a workload, replay the other policies, and write the results into `folder`."""
+    log, table = workload(case, settings)
+    outcome = run(
+        log,
+        table,
+        SolveSettings(settings.slot, settings.seconds),
+        perf_counter(),
+        progress=progress,
+    )
     if outcome.status != "interrupted":
-        write_json(folder / "run.json", described(case, outcome, past(case, asked)))
+        write_json(folder / "run.json", described(case, outcome, past(case, settings)))
         write_schedule_of(folder, outcome)
     return outcome
 
 
 def described(case: Case, outcome: RunResult, known: PastJobs) -> dict[str, Any]:
-    """What stands in `run.json`: nothing of it is a time on the wall."""
+    """Return the contents of `run.json`, without wall-clock times."""
     instance = outcome.instance
     trace, table, baseline = instance.trace, instance.table, instance.baseline
     settings = Settings([*POLICIES])

@@ -1,4 +1,4 @@
-"""Efficiency against fairness: the oracle with one price of unequal shares after the other (β)."""
+"""Efficiency against fairness: solve the oracle with several prices of unfairness (β)."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ StartLists = list[list[int]]
 
 
 class SweepPoint(NamedTuple):
-    """What the oracle does at one price; costs are in slots of waiting.
+    """The oracle's result at one price; costs are in slots of waiting.
 
-    `unfairness` is the sum over the slots of the largest part of its quota that a pool's jobs use.
+    `unfairness` is the sum over slots of the largest utilisation of a quota by its pool's jobs.
     """
 
     beta: float
@@ -39,7 +39,7 @@ class SweepPoint(NamedTuple):
 
     @property
     def gap(self) -> float:
-        """(cost - bound) / cost; 0 of an optimum, proven as far as solvers can tell."""
+        """(cost - bound) / cost; 0 if proven optimal within solver tolerances."""
         return 0.0 if self.status == "optimal" else gap_of(self.cost, self.bound)
 
 
@@ -49,13 +49,13 @@ def sweep(
     seconds: float,
     begin: Callable[[float], ProgressCallback],
 ) -> list[SweepPoint]:
-    """Solve it for each of `betas`, in so many seconds each. Ctrl-C leaves out those to come.
+    """Solve the instance for each of `betas`, with a time limit of `seconds` each.
 
-    `begin` is told which one is next, and says who is to be told of the progress. The one that was
-    being solved when Ctrl-C came has the status `interrupted`.
+    `begin` is called with the next beta and returns its progress callback. Ctrl-C ends the sweep;
+    the point that was being solved has the status `interrupted`.
 
-    What was found for one is weighed for all: where the least is not proven, dearer unfairness
-    still buys less of it, for no less waiting. Raises UserError for what does not fit.
+    Each schedule is evaluated at all prices. So even without proven optima, a higher price never
+    gives more unfairness or less waiting. Raises UserError if the program is too large.
     """
     refuse_too_large(_priced(instance, max(betas)), FORM)
     known = replay_one(instance.trace, instance.table, START, Settings([START]), instance.baseline)
@@ -81,9 +81,9 @@ def _solve(
     beta: float,
     found: Sequence[StartLists],
     seconds: float,
-    tell: ProgressCallback,
+    progress: ProgressCallback,
 ) -> list[SolveResult]:
-    """Solve each problem from the best that is known of it."""
+    """Solve each problem, beginning with the best known schedule."""
     answers: list[SolveResult] = []
     until = perf_counter() + seconds
     priced = _priced(instance, beta)
@@ -93,18 +93,18 @@ def _solve(
         if any(answer.status == "interrupted" for answer in answers):
             mine = now
         best = _best(problem, [starts[i] for starts in found])
-        answers.append(Solving(problem, FORMS[FORM], mine, best, tell=tell).run())
+        answers.append(Solving(problem, FORMS[FORM], mine, best, progress=progress).run())
     return answers
 
 
 def _starts(answers: Sequence[SolveResult]) -> StartLists:
     found = [answer.starts for answer in answers if answer.starts is not None]
-    assert len(found) == len(answers), "solving begins with a schedule"
+    assert len(found) == len(answers), "each solve begins with a schedule"
     return found
 
 
 def _best(problem: Problem, known: Sequence[list[int]]) -> list[int]:
-    """The schedule that costs least; of several the fairest."""
+    """Return the schedule with the lowest cost, and of several the fairest."""
     return min(known, key=lambda starts: (problem.cost(starts), problem.unfairness(starts)))
 
 
@@ -125,7 +125,7 @@ def _point(
 
 
 def described(instance: Instance, point: SweepPoint) -> dict[str, Any]:
-    """A point as plain values: what stands in `sweep.json`."""
+    """Return a point as plain values, for `sweep.json`."""
     found = measured(instance.trace, instance.baseline, point.schedule)
     return {
         "beta": point.beta,
@@ -140,15 +140,15 @@ def described(instance: Instance, point: SweepPoint) -> dict[str, Any]:
 
 
 def _pools(instance: Instance, schedule: Schedule) -> dict[str, dict[str, Any]]:
-    """By pool: jobs that start sooner than alone, and the waiting that is gone."""
+    """Return, by pool, the jobs that start before their baseline start, and the waiting avoided."""
     pools: dict[str, dict[str, Any]] = {
         pool.name: {"jobs": 0, "sooner": 0, "alone_s": 0.0, "wait_s": 0.0}
         for pool in instance.table.pools
     }
     starts = zip(schedule.starts, instance.baseline.starts, strict=True)
     for (job, _), (start, alone) in zip(instance.trace.arrivals, starts, strict=True):
-        assert start is not None, "a job that never starts"
-        assert alone is not None, "a job that never starts alone"
+        assert start is not None, "a job never starts"
+        assert alone is not None, "a job never starts in the baseline"
         pool = pools[job.pool]
         pool["jobs"] += 1
         pool["sooner"] += start < alone

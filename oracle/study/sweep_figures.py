@@ -1,4 +1,4 @@
-"""The picture of a sweep: what fairness costs, and what it changes for each pool."""
+"""The figure of a sweep: waiting against unfairness, and the gain of each pool by price."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 3.3
-"""Inches: three panels side by side, and the names of the pools above."""
+"""Height in inches: three panels side by side, below the legend."""
 
 POOLS_NAMED = 10
-"""Pools with a line of their own, those with most jobs: more would not be told apart."""
+"""Pools in the figure, chosen by number of jobs: more would be indistinguishable."""
 
 Points = Sequence[Mapping[str, Any]]
 
 
 def draw_sweep(points: Points) -> RenderedFigure:
-    """Waiting against unfairness, a point a price; then each pool's gain, price by price."""
+    """Draw waiting against unfairness, one point per price, and each pool's gain by price."""
 
     def draw(figure: Figure) -> None:
         grid = figure.add_gridspec(1, 3, left=0.07, right=0.985, bottom=0.15, top=0.82, wspace=0.26)
         _trade(figure.add_subplot(grid[0, 0]), points)
         looks = _looks(points)
         for column, key, title in (
-            (1, "sooner_pct", "Jobs sooner than alone, % of the pool's"),
-            (2, "gone_pct", "Waiting that is gone, % of the pool's"),
+            (1, "sooner_pct", "Jobs that start earlier, % of the pool's"),
+            (2, "gone_pct", "Waiting avoided, % of the pool's"),
         ):
             axes = figure.add_subplot(grid[0, column])
             _pools(axes, points, key, looks)
@@ -68,20 +68,20 @@ def _trade(axes: Axes, points: Points) -> None:
     y = [point["wait_s"] / 3600 for point in points]
     axes.plot(x, y, color=GREY, linewidth=1.2, marker="o", markersize=4, markerfacecolor=INK)
     for spot, names in names_of(points).items():
-        right = spot[0] > (min(x) + max(x)) / 2  # the line comes from above left
+        right = spot[0] > (min(x) + max(x)) / 2  # the curve falls from the upper left
         side, shift = ("right", (-4, -10)) if right else ("left", (4, 4))
         axes.annotate(names, spot, shift, textcoords="offset points", ha=side, fontsize=7.5,
                       color=INK)  # fmt: skip
     axes.margins(0.12)
     axes.set_title("Efficiency against fairness (β)", loc="left", fontsize=9, color=INK)
-    axes.set_xlabel("unfairness: Σ largest part of a quota in use, slots")
-    axes.set_ylabel("waiting of all jobs, hours")
+    axes.set_xlabel("unfairness: Σ largest quota utilisation, slots")
+    axes.set_ylabel("total waiting, hours")
 
 
 def names_of(points: Points) -> dict[tuple[float, float], str]:
-    """What stands at each place (unfairness in slots, waiting in hours): its prices, like `0, 0.3`.
+    """Return the label of each point (unfairness in slots, waiting in hours), like `0, 0.3`.
 
-    Places that fall together in the picture are one.
+    Points that coincide in the figure share a label.
     """
     spots: dict[tuple[float, float], list[str]] = {}
     for point in points:

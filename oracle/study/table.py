@@ -1,4 +1,4 @@
-"""The rows of `study.csv`, and what a terminal shows of a study."""
+"""The rows of `study.csv`, and the tables of a study for the terminal."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ MEASURES = (
 HEADER = (*RUN, "policy", *MEASURES)
 
 LEGEND = """\
-mean, geo (metric mean), slowed by (all jobs together), waiting: the median
-repetition; at most (the worst job's slowdown): the largest of all repetitions;
-of possible (of the waiting that could be avoided, what is): a ratio of sums,
-above 100 % for those alone that slow somebody"""
+mean, geo (geometric mean), slowed by (total slowdown), waiting: medians over
+the repetitions; at most (slowdown of the worst job): maximum over the
+repetitions; of possible (avoided share of the avoidable waiting): a ratio of
+sums, above 100 % only for policies that slow jobs"""
 
 StudyRun = Mapping[str, Any]
 """The contents of a run.json."""
 
 
 def rows_of(run: StudyRun) -> list[dict[str, Any]]:
-    """The rows of study.csv that a workload makes: one a policy."""
+    """Return a workload's rows of study.csv, one per policy."""
     known = {key: run[key] for key in RUN}
     return [
         {**known, "policy": policy, **{key: measures[key] for key in MEASURES}}
@@ -44,10 +44,10 @@ def rows_of(run: StudyRun) -> list[dict[str, Any]]:
 
 
 def captured(runs: Sequence[StudyRun], policy: str) -> tuple[float, float] | None:
-    """Percent of the avoidable waiting that a policy avoids: of all there can be, and of the best.
+    """Return the avoidable waiting that a policy avoids, in percent of two estimates.
 
-    What can be avoided lies between what the oracle's schedule avoids and what its bound leaves;
-    over several workloads it is the sum. None where nothing can be avoided.
+    The avoidable waiting lies between what the oracle's bound allows (first value) and what its
+    schedule avoids (second value), summed over the workloads. None if no waiting is avoidable.
     """
     alone = _total(runs, BASELINE)
     avoided = alone - _total(runs, policy)
@@ -63,7 +63,7 @@ def _total(runs: Sequence[StudyRun], policy: str) -> float:
 
 
 def captured_words(runs: Sequence[StudyRun], policy: str) -> str:
-    """Like `91–94 %`: the truth lies between."""
+    """Format `captured` as a range, like `91–94 %`."""
     between = captured(runs, policy)
     if between is None:
         return NONE
@@ -72,7 +72,7 @@ def captured_words(runs: Sequence[StudyRun], policy: str) -> str:
 
 
 def by_preset(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
-    """The repetitions of each workload."""
+    """Return the repetitions by workload."""
     found: dict[str, list[StudyRun]] = {}
     for run in runs:
         found.setdefault(run["preset"], []).append(run)
@@ -80,7 +80,7 @@ def by_preset(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
 
 
 def show(runs: Sequence[StudyRun]) -> None:
-    """A row a policy for each workload, then a row a repetition of what the oracle proved."""
+    """Print a row per policy and workload, then a row per repetition with the oracle's proof."""
     groups = by_preset(runs)
     header = ["policy", "mean", "geo", "at most", "slowed by", "waiting", "of possible"]
     rows = []
@@ -89,13 +89,13 @@ def show(runs: Sequence[StudyRun]) -> None:
         rows += [[f"  {policy}", *cells_of(some, policy)] for policy in some[0]["policies"]]
     show_table("Speed-up per job against FCFS in each pool alone", header, rows)
     click.echo(LEGEND)
-    header = ["workload", "seed", "jobs", "alone", "oracle", "bound", "gap", "stopped by"]
+    header = ["workload", "seed", "jobs", "baseline", "oracle", "bound", "gap", "stopped by"]
     rows = [proof(run) for some in groups.values() for run in some]
-    show_table("Waiting of all jobs: what the oracle proved", header, rows, ["stopped by"])
+    show_table("Total waiting: proofs of the oracle", header, rows, ["stopped by"])
 
 
 def cells_of(runs: Sequence[StudyRun], policy: str) -> list[str]:
-    """A policy's figures over the repetitions of a workload; the worst slowdown is that of all."""
+    """Return a policy's measures over repetitions: medians, and the maximum of the slowdown."""
     entries = [run["policies"][policy] for run in runs]
 
     def middle(key: str) -> float:
@@ -112,7 +112,7 @@ def cells_of(runs: Sequence[StudyRun], policy: str) -> list[str]:
 
 
 def proof(run: StudyRun) -> list[str]:
-    """What is known of the least waiting of one workload."""
+    """Return the row of a workload: waiting of baseline and oracle, bound, gap and status."""
     waits = (run["policies"][name]["wait_min"] for name in (BASELINE, ORACLE))
     return [
         run["preset"],

@@ -94,7 +94,7 @@ class LearnedLoads(Loads):
         """Describe what the model predicts: whether jobs arrive, or how many GPUs."""
         if quantile is not None:
             return "a model predicts the maximum of arriving GPUs"
-        return f"{cls.summary}, {recent} windows back"
+        return f"{cls.summary}, over {recent} windows"
 
     def __init__(
         self,

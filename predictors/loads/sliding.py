@@ -64,7 +64,7 @@ class SlidingMaximum(Loads):
     @classmethod
     def describe(cls, quantile: float | None, recent: int) -> str:
         """Describe the predictor, with the number of windows that it remembers."""
-        return f"{cls.summary}, {recent} windows back"
+        return f"{cls.summary}, over {recent} windows"
 
     def __init__(
         self, pools: Sequence[str], windows: Sequence[float], start: float, recent: int = RECENT

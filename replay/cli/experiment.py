@@ -20,7 +20,7 @@ from replay.cluster.cells_file import node_size, types_of
 from replay.cluster.text_map import described
 from replay.experiment.design import Piece, PieceDesign, Sizes, plan_pieces, plan_sizes
 from replay.experiment.folder import COMMAND, TABLE, opened, read_runs, replace_results, writable
-from replay.experiment.run import RunContext, checksum, left, run_all
+from replay.experiment.run import RunContext, checksum, run_all, unfinished
 from replay.experiment.table import HEADER, rows_of, show_medians
 from replay.logs.limits import MAX_RUNS
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, refuse_idle
@@ -28,7 +28,7 @@ from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace
 from replay.report.terminal import progress_bars, show_foresight
 from replay.run.output import write_rows
-from replay.run.predictors import taught_until
+from replay.run.predictors import trained_until
 from replay.run.run import BASELINE, Settings
 from sia import __version__
 from sia.console.as_json import json_option, print_json
@@ -49,7 +49,7 @@ WARMUP = 2 * DAY
 INTERRUPTED = 130
 """Exit code, as `sia` has it after Ctrl-C or SIGTERM."""
 
-SAY_EVERY = 10.0
+PRINT_EVERY = 10.0
 """Seconds between two lines of progress without a terminal."""
 
 
@@ -158,10 +158,10 @@ def experiment(
     refuse_idle(policies, preemptible, recall)
     types = None if cells_file is None else types_of(cells_file)
     step = _step(quota_step, types)
-    asked = _asked(pools, queues, weeks, runs, load, sizes, withdraw, seed, since, step)
+    design = _design(pools, queues, weeks, runs, load, sizes, withdraw, seed, since, step)
     options = Options(windows=windows, slack=slack, resume_cost=resume_cost, recall=recall)
     if warmup is None:
-        warmup = WARMUP if isinstance(asked, PieceDesign) else 0.0
+        warmup = WARMUP if isinstance(design, PieceDesign) else 0.0
     policies = list(dict.fromkeys([BASELINE, *policies]))  # runs anyway, and is what "before" means
     quantiles = load_quantile, run_time_quantile
     forecast, model = foreseen_by(policies, forecast, durations, quantiles, max_slowed_pct, windows)
@@ -173,20 +173,20 @@ def experiment(
     )  # fmt: skip
     table = None if pools is None else read_pools(pools)
     work = RunContext(out, log, checksum(log), settings, keep, skip_invalid, table)
-    facts = _facts(work, asked, pools, cells_file)
+    facts = _facts(work, design, pools, cells_file)
     trace = read_trace(log, skip_invalid=skip_invalid)
     note_unstoppable(mark(trace, preemptible, seed), policies)
-    _refuse_warmup(trace, asked, warmup)
+    _refuse_warmup(trace, design, warmup)
     if model is not None:
-        _refuse_known(model, trace, asked, warmup)
-    pieces = _plan(trace, table, asked, in_cells=types is not None)
+        _refuse_known(model, trace, design, warmup)
+    pieces = _plan(trace, table, design, in_cells=types is not None)
     with _resumable(out, pieces), opened(out, facts):
         _run(pieces, work, trace, jobs or len(os.sched_getaffinity(0)))
         found = read_runs(out, [piece.run for piece in pieces])
         rows = [row for run in found for row in rows_of(run)]
         with writable(out):
-            told = facts if types is None else {**facts, "cells": _cells(types)}
-            replace_results(out, partial(_write_results, found, rows, told))
+            shown = facts if types is None else {**facts, "cells": _cells(types)}
+            replace_results(out, partial(_write_results, found, rows, shown))
     if as_json:
         print_json(rows)
         return
@@ -195,29 +195,29 @@ def experiment(
     for note in trace.notes:
         click.echo(f"note: {note}")
     show_foresight(settings)
-    show_medians(rows, by_size=isinstance(asked, Sizes))
+    show_medians(rows, by_size=isinstance(design, Sizes))
     click.echo(f"results: {out / 'report.html'}")
 
 
-def _asked(
+def _design(
     pools: Path | None, queues: list[int] | None, weeks: float | None,
     runs: int | None, load: str | None, sizes: list[float] | None, withdraw: int, seed: int,
     since: float | None, step: int,
 ) -> PieceDesign | Sizes:  # fmt: skip
-    """Pieces or sizes, by the options given; those of the other kind are refused."""
+    """Return the design that the options describe. Raises UserError for a mix of both kinds."""
     given = {
         "--queues": queues, "--weeks": weeks, "--runs": runs, "--load": load, "--from": since,
     }  # fmt: skip
-    strange = [option for option, value in given.items() if value is not None]
+    conflicting = [option for option, value in given.items() if value is not None]
     if sizes is None:
         if withdraw:
             raise UserError("--withdraw needs --size; give both")
         length = (weeks or WEEKS) * WEEK
         loads = load_bounds(load or LOAD)
         return PieceDesign(queues or QUEUES, runs or RUNS, length, loads, seed, since, step)
-    if strange:
+    if conflicting:
         raise UserError(
-            f"{strange[0]} does not work with --size, which replays the whole log; leave one out"
+            f"{conflicting[0]} does not work with --size, which replays the whole log; omit one"
         )
     if pools is None:
         raise UserError("--size needs --pools, whose quotas it multiplies; give both")
@@ -225,7 +225,7 @@ def _asked(
 
 
 def _step(step: int | None, types: Spec | None) -> int:
-    """GPUs that quotas are multiples of: with cells a node's, unless another is asked for."""
+    """Return the multiple to which quotas are rounded; with cells by default the GPUs of a node."""
     if types is None:
         return step or 1
     node = node_size(types)
@@ -238,18 +238,21 @@ def _step(step: int | None, types: Spec | None) -> int:
 
 
 def _facts(
-    work: RunContext, asked: PieceDesign | Sizes, pools: Path | None, cells: Path | None
+    work: RunContext, design: PieceDesign | Sizes, pools: Path | None, cells: Path | None
 ) -> dict[str, Any]:
-    """All that the results depend on, but for the number of runs: a later one may add to them."""
-    if isinstance(asked, PieceDesign):
+    """Return the settings that results depend on.
+
+    The number of runs is not among them, so that a later command can add runs.
+    """
+    if isinstance(design, PieceDesign):
         kind = {
-            "queues": asked.queues,
-            "length_s": asked.length,
-            "load": asked.loads,
-            "since_s": asked.since,
+            "queues": design.queues,
+            "length_s": design.length,
+            "load": design.loads,
+            "since_s": design.since,
         }
     else:
-        kind = {"sizes": asked.sizes, "withdraw": asked.withdraw}
+        kind = {"sizes": design.sizes, "withdraw": design.withdraw}
     settings = work.settings
     return {
         "command": COMMAND,
@@ -270,7 +273,7 @@ def _facts(
         "slack": settings.options.slack,
         "resume_cost_s": settings.options.resume_cost,
         "warmup_s": settings.warmup,
-        "quota_step": asked.step,
+        "quota_step": design.step,
         "preemptible": settings.preemptible,
         "recall": settings.options.recall,
         "seed": settings.seed,
@@ -280,35 +283,35 @@ def _facts(
 
 
 def _cells(types: Spec) -> str:
-    """Like `rack of 2 node of 8 gpu, 8 GPUs a node`."""
+    """Describe cells, like `rack of 2 node of 8 gpu, 8 GPUs a node`."""
     return f"{described(only_chain(types.types))}, {counted(node_size(types), 'GPU')} a node"
 
 
-def _refuse_warmup(trace: Trace, asked: PieceDesign | Sizes, warmup: float) -> None:
-    """Raise UserError for a warm-up that leaves nothing to measure, or does nothing."""
+def _refuse_warmup(trace: Trace, design: PieceDesign | Sizes, warmup: float) -> None:
+    """Raise UserError for a warm-up that excludes all jobs or none."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
-    end = asked.length if isinstance(asked, PieceDesign) else last
+    end = design.length if isinstance(design, PieceDesign) else last
     if warmup > 0 and warmup >= end:
-        default = " (the default)" if isinstance(asked, PieceDesign) and warmup == WARMUP else ""
+        default = " (the default)" if isinstance(design, PieceDesign) and warmup == WARMUP else ""
         raise UserError(
             f"--warmup {as_typed(warmup)}{default} leaves no job to measure: the last is "
             f"submitted by {duration(end)}; give a shorter one"
         )
-    if isinstance(asked, Sizes) and 0 < warmup <= first:
+    if isinstance(design, Sizes) and 0 < warmup <= first:
         raise UserError(
             f"--warmup {as_typed(warmup)} has no effect: it counts from second 0, and the first "
             f"job was submitted at {first:,.0f} s; add this time"
         )
 
 
-def _refuse_known(model: Model, trace: Trace, asked: PieceDesign | Sizes, warmup: float) -> None:
-    """Raise UserError where a model would be measured on what it was taught."""
-    until = taught_until(model, trace)
+def _refuse_known(model: Model, trace: Trace, design: PieceDesign | Sizes, warmup: float) -> None:
+    """Raise UserError if a model would be measured on its own training data."""
+    until = trained_until(model, trace)
     if until is None:
         return
-    measured = asked.since or 0.0 if isinstance(asked, PieceDesign) else warmup
+    measured = design.since or 0.0 if isinstance(design, PieceDesign) else warmup
     if measured < until:
-        option = "--from" if isinstance(asked, PieceDesign) else "--warmup"
+        option = "--from" if isinstance(design, PieceDesign) else "--warmup"
         raise UserError(
             f"--forecast: the model was trained on this log until second {ceil(until)}; measure "
             f"only later jobs, with {option} {ceil(until)}s"
@@ -316,26 +319,26 @@ def _refuse_known(model: Model, trace: Trace, asked: PieceDesign | Sizes, warmup
 
 
 def _plan(
-    trace: Trace, table: PoolTable | None, asked: PieceDesign | Sizes, *, in_cells: bool
+    trace: Trace, table: PoolTable | None, design: PieceDesign | Sizes, *, in_cells: bool
 ) -> list[Piece]:
-    if isinstance(asked, PieceDesign):
-        return plan_pieces(trace, table, asked)
+    if isinstance(design, PieceDesign):
+        return plan_pieces(trace, table, design)
     assert table is not None, "--size without --pools is refused"
     if in_cells and table.changes:
         raise UserError(
             f"--cells: pool {table.changes[0].pool}'s quota changes over time, its cells do not; "
             "give a pools file with one row for each pool"
         )
-    return plan_sizes(trace, table, asked)
+    return plan_sizes(trace, table, design)
 
 
 @contextmanager
 def _resumable(out: Path, pieces: Sequence[Piece]) -> Iterator[None]:
-    """End as `sia` does when interrupted, but say what is kept."""
+    """On Ctrl-C, print how many runs are done, and exit with code 130."""
     try:
         yield
     except KeyboardInterrupt:
-        done = len(pieces) - len(left(out, pieces))
+        done = len(pieces) - len(unfinished(out, pieces))
         click.echo(
             f"sia: interrupted; {done} of {len(pieces)} runs are done, repeat the command to "
             "continue",
@@ -345,35 +348,35 @@ def _resumable(out: Path, pieces: Sequence[Piece]) -> Iterator[None]:
 
 
 def _run(pieces: Sequence[Piece], work: RunContext, trace: Trace, jobs: int) -> None:
-    """Do what is left to do, and show how far it is."""
-    todo = left(work.folder, pieces)
+    """Do the unfinished runs and show the progress."""
+    todo = unfinished(work.folder, pieces)
     done = len(pieces) - len(todo)
     if done:
         click.echo(f"{done} of {len(pieces)} runs were done before", err=True)
-    with progress_bars(_Sometimes(done)) as tell:
+    with progress_bars(_ProgressLines(done)) as progress:
 
-        def tell_one() -> None:
+        def run_done() -> None:
             nonlocal done
             done += 1
-            tell("runs", done, len(pieces))
+            progress("runs", done, len(pieces))
 
-        tell("runs", done, len(pieces))
+        progress("runs", done, len(pieces))
         with writable(work.folder):
-            run_all(todo, work, trace, jobs, tell_one)
+            run_all(todo, work, trace, jobs, run_done)
 
 
-class _Sometimes:
-    """Progress where there is no terminal: a line now and then."""
+class _ProgressLines:
+    """Progress without a terminal: a line every PRINT_EVERY seconds."""
 
     def __init__(self, before: int) -> None:
         self._before = before
-        self._began = self._said = monotonic()
+        self._began = self._printed = monotonic()
 
     def __call__(self, what: str, done: int, total: int) -> None:
         now = monotonic()
-        if done == self._before or (done < total and now - self._said < SAY_EVERY):
+        if done == self._before or (done < total and now - self._printed < PRINT_EVERY):
             return
-        self._said = now
+        self._printed = now
         to_go = (now - self._began) / (done - self._before) * (total - done)
         rest = f", about {duration(to_go)} to go" if done < total else ""
         click.echo(f"{done} of {total} {what} done{rest}", err=True)

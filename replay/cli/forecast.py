@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from predictors.learning.model import Model
 
 NEWEST = WEEK
-"""Seconds at a log's end on which the models are compared: every day of the week once."""
+"""Length of the test data at the end of the log, in seconds: every day of the week once."""
 
 LEAST_NEWEST = DAY
-"""Least of those seconds, besides the longest window: one whole day."""
+"""Shortest test data in seconds, in addition to the longest window: one whole day."""
 
 
 @click.group(cls=Group)
@@ -221,7 +221,10 @@ def _tell(what: str) -> None:
 
 
 def _read(log: Path, pools: Path | None) -> tuple[Trace, Trace, PoolTable | None]:
-    """A log as it is, and the jobs that its pools can run. Raises UserError where none is left."""
+    """Return the log as read, the jobs that its pools can run, and the pools.
+
+    Raises UserError if no job can run.
+    """
     table = None if pools is None else read_pools(pools)
     whole = read_trace(log)
     trace = whole if table is None else playable(whole, table)
@@ -233,7 +236,7 @@ def _read(log: Path, pools: Path | None) -> tuple[Trace, Trace, PoolTable | None
 
 
 def _refuse_from(trace: Trace, since: float | None, end: float) -> None:
-    """Raise UserError where nothing is left to learn from between `since` and `end`."""
+    """Raise UserError if no training data is left between `since` and `end`."""
     if since is not None and since >= end:
         first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
         raise UserError(
@@ -248,9 +251,9 @@ def _given(*paths: Path | None) -> list[Path]:
 
 
 def _newest(log: Path, end: float, windows: Sequence[float], old: Model) -> float:
-    """Seconds before `end` that the old model has not learned from, of `NEWEST`.
+    """Return the length of the test data, in seconds before `end`.
 
-    Raises UserError where they are too few to judge by.
+    The old model was not trained on it. Raises UserError if it is too short.
     """
     newest = min(NEWEST, end - old.manifest.until)
     least = windows[-1] + LEAST_NEWEST

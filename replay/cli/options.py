@@ -104,9 +104,9 @@ def foreseen_by(
     max_slowed_pct: float | None,
     windows: Sequence[float],
 ) -> tuple[str, Model | None]:
-    """The name of a forecast and the model it needs.
+    """Return the name of a forecast, and its model if it needs one.
 
-    Raises UserError where there is none, or where an option would be without effect.
+    Raises UserError if there is none, or if an option would have no effect.
     """
     name = forecast if forecast in forecasts() else LEARNED
     _refuse_quantiles(name, run_times, quantiles)

@@ -20,7 +20,7 @@ from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace, playable
 from replay.report.terminal import progress_bars, show_foresight, show_policies, show_pools
 from replay.run.output import whole_folder, write_json, write_schedule, write_trace
-from replay.run.predictors import taught_until
+from replay.run.predictors import trained_until
 from replay.run.run import BASELINE, Settings, replay_all
 from replay.run.summary import summarize
 from sia.console.as_json import json_option, print_json
@@ -147,9 +147,9 @@ def replay(
     if closed_loop:
         _refuse_foresight(settings)
     if model is not None:
-        _note_taught(model, whole, trace, warmup)
+        _note_training_data(model, whole, trace, warmup)
     _note_warmup(trace, warmup)
-    _note_lonely(trace, table)
+    _note_no_sharing(trace, table)
     trace.notes.extend(shortages(spec) if spec else [])
     note_unstoppable(trace, policies)
     earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
@@ -170,7 +170,7 @@ def replay(
 def _run(
     trace: Trace, table: PoolTable, settings: Settings, folder: Path, *, report: bool
 ) -> dict[str, Any]:
-    """Replay, and write everything into `folder`."""
+    """Replay all policies and write the results into `folder`. Return the summary."""
     with progress_bars() as progress:
         results = replay_all(trace, table, settings, progress)
     for result in results:
@@ -212,13 +212,13 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
 
 
 def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
-    """What a policy's measures alone do not tell."""
+    """Print notes that explain a policy's measures."""
     if measures["never_ended"] and name != BASELINE:
         lost = counted(measures["never_ended"], "job")
         click.echo(f"note: under {name} {lost} never ended")
-    if unheard := measures["skipped"] - dropped:
-        click.echo(f"note: under {name} {unheard:,} jobs were never submitted, because an earlier "
-                   "job of their user never ended")  # fmt: skip
+    if unsubmitted := measures["skipped"] - dropped:
+        click.echo(f"note: under {name} {unsubmitted:,} jobs were never submitted, because an "
+                   "earlier job of their user never ended")  # fmt: skip
     if recalls(name) and not measures["interruptions"]:
         click.echo(f"note: under {name} no job had to be stopped")
     if stops := measures["interruptions"]:
@@ -232,7 +232,7 @@ def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
 
 
 def _show_unmeasured(settings: Settings, summary: dict[str, Any]) -> None:
-    """Say how many jobs have no baseline to be measured against."""
+    """Print how many jobs never ended in the baseline."""
     lost = {name: m["baseline_never_ended"] for name, m in summary["policies"].items()}
     for name, count in lost.items() if settings.closed_loop else [*lost.items()][:1]:
         where = f" on the log of {name}" if settings.closed_loop else ""
@@ -242,7 +242,7 @@ def _show_unmeasured(settings: Settings, summary: dict[str, Any]) -> None:
 
 
 def _refuse_foresight(settings: Settings) -> None:
-    """In a closed loop the log does not tell what will arrive: it depends on the policy."""
+    """Raise UserError for policies that know arrivals, which depend on the policy here."""
     for label in settings.policies:
         needs = load(settings.choice(label).policy).needs
         if needs.future:
@@ -257,7 +257,7 @@ def _refuse_foresight(settings: Settings) -> None:
 
 
 def _note_warmup(trace: Trace, warmup: float) -> None:
-    """Say where a warm-up does not do what it was meant to; times are those of the trace."""
+    """Add a note if the warm-up excludes no job or all jobs."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
     if warmup > last:
         trace.notes.append(
@@ -270,9 +270,9 @@ def _note_warmup(trace: Trace, warmup: float) -> None:
         )
 
 
-def _note_taught(model: Model, whole: Trace, trace: Trace, warmup: float) -> None:
-    """Say where a model is measured on what it was taught."""
-    until = taught_until(model, whole)
+def _note_training_data(model: Model, whole: Trace, trace: Trace, warmup: float) -> None:
+    """Add a note if a model is measured on its own training data."""
+    until = trained_until(model, whole)
     if until is not None and warmup < until:
         trace.notes.append(
             f"the model was trained on this log until second {ceil(until)}, and earlier jobs are "
@@ -280,8 +280,8 @@ def _note_taught(model: Model, whole: Trace, trace: Trace, warmup: float) -> Non
         )
 
 
-def _note_lonely(trace: Trace, table: PoolTable) -> None:
-    """Say where no pool has another to share with."""
+def _note_no_sharing(trace: Trace, table: PoolTable) -> None:
+    """Add a note if no pool has another pool to share with."""
     groups = Counter(pool.group for pool in table.pools if pool.share)
     if max(groups.values(), default=0) < 2:
         trace.notes.append(

@@ -299,7 +299,7 @@ def _pool_facts(arrivals: list[Arrival], quota: int | None, span: float) -> dict
 
 
 def load_bounds(text: str) -> tuple[float, float]:
-    """`0.9` or `0.6-1.1` as the least and the most load. Raises UserError."""
+    """Parse `0.9` or `0.6-1.1` as the lowest and highest load. Raises UserError."""
     low, dash, high = text.partition("-")
     try:
         bounds = float(low), float(high if dash else low)

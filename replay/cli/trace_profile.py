@@ -74,7 +74,7 @@ def _pair(text: str) -> tuple[Path, Path]:
 
 
 def name_of(log: Path) -> str:
-    """The file's name without its endings; the folder's for `trace.csv`, as our commands write."""
+    """Return the file name without suffixes; for `trace.csv`, the name of its folder."""
     stem = log.name.partition(".")[0]
     return log.resolve().parent.name or stem if stem == "trace" else stem
 

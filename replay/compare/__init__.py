@@ -1,4 +1,4 @@
-"""Two outcomes compared job by job, with intervals.
+"""Compare two results job by job or run by run, with confidence intervals.
 
 Imports: experiment, run.
 """

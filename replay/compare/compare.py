@@ -1,7 +1,7 @@
-"""Two outcomes of the same jobs, or of the same runs, compared pair by pair with intervals.
+"""Compare two results of the same jobs or runs by a paired percentile bootstrap.
 
-Pairs are drawn anew with replacement, again and again (a paired percentile bootstrap): a job that
-is long in both stays in its pair, so that only what the two do differently moves the result.
+The bootstrap resamples pairs with replacement. A job that is long in both results stays in its
+pair, so only differences between the results affect the intervals.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from sia.wording import as_typed
 FloatArray = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-"""Share of repetitions in which an interval is to hold the true value."""
+"""Confidence level of the intervals."""
 
 FEW_PAIRS = 20
-"""Below so many pairs a percentile interval is known to be too narrow: at 10, one of 95 % holds the
-true mean in 90 % of cases, at 20 in 92 % (tests/replay/compare/test_compare.py holds it)."""
+"""Number of pairs below which a note is shown. Percentile intervals are too narrow for few pairs: a
+95 % interval covers the true mean in 90 % of cases with 10 pairs, in 92 % with 20
+(tests/replay/compare/test_compare.py)."""
 
 JOBS, RUNS = "jobs.csv", "experiments.csv"
 
@@ -49,14 +50,14 @@ HIGHER_IS_BETTER = {
     "utilisation_pct": None,
     "gpu_hours_lent": None,
 }
-"""The measures of runs that are compared; None where neither direction is better in itself."""
+"""The compared measures of runs; None if neither direction is better."""
 
 SAME_DRAW = ("seed", "queues", "size", "withdrawn", "total_gpus")
-"""What two runs of one number must agree in: else they are not of the same piece of a log."""
+"""Columns in which paired runs must agree; otherwise they replay different pieces of a log."""
 
 
 class Side(NamedTuple):
-    """One of the two that are compared: a policy's folder, or an experiment's policy ("": all)."""
+    """One side of a comparison: a policy's folder, or an experiment's policy ("": all)."""
 
     folder: Path
     kind: str
@@ -64,33 +65,33 @@ class Side(NamedTuple):
 
 
 class JobTimes(NamedTuple):
-    """When a job was submitted and how long it took to complete, in seconds."""
+    """A job's submission and completion time, in seconds."""
 
     submit: float
     jct: float
 
 
 class MeasuredRun(NamedTuple):
-    """What a run was drawn as, and its measures; None where no job was measured."""
+    """A run's draw and measures; a measure is None if no job was measured."""
 
     draw: Mapping[str, str]
     measures: Mapping[str, float | None]
 
 
 class IntervalEstimate(msgspec.Struct, frozen=True):
-    """A value with the ends of its interval; None where one pair, or none, gives no interval."""
+    """A value and the ends of its interval; None if there are fewer than two pairs."""
 
     value: float
     low: float | None
     high: float | None
 
     def excludes(self, value: float) -> bool:
-        """Whether the interval lies wholly on one side of `value`."""
+        """Return whether `value` lies outside of the interval."""
         return self.low is not None and self.high is not None and not self.low <= value <= self.high
 
 
 class Resampling(NamedTuple):
-    """How often pairs are drawn anew, and by which seed."""
+    """Number of bootstrap resamples, and their seed."""
 
     resamples: int = 10_000
     seed: int = 0
@@ -100,9 +101,10 @@ class Resampling(NamedTuple):
         columns: Sequence[FloatArray],
         statistics: Sequence[Callable[[FloatArray], FloatArray]],
     ) -> list[IntervalEstimate]:
-        """Statistics of the columns' means, each from (…, columns) to (…), with their intervals.
+        """Estimate statistics of the columns' means, with intervals.
 
-        The columns hold a value a pair, one pair or more. O(resamples · pairs · columns).
+        Each column has one value per pair, at least one. A statistic maps means of shape (…,
+        columns) to shape (…). O(resamples · pairs · columns).
         """
         values = np.asarray(columns, dtype=np.float64)
         means = values.mean(axis=1)
@@ -117,14 +119,14 @@ class Resampling(NamedTuple):
         ]
 
     def _means(self, values: FloatArray) -> FloatArray:
-        """Means of each column over pairs drawn with replacement, of shape (resamples, columns)."""
+        """Return the resampled means of the columns, shape (resamples, columns)."""
         random = np.random.default_rng(self.seed)
         pairs = values.shape[1]
         step = max(1, DRAWN_AT_ONCE // pairs)
         means = np.empty((self.resamples, len(values)))
         for first in range(0, self.resamples, step):
             rows = min(step, self.resamples - first)
-            # How often each pair is drawn is cheaper to multiply with than pairs are to gather.
+            # Multiplying by counts is faster than gathering the drawn pairs.
             picks = random.integers(0, pairs, (rows, pairs)) + pairs * np.arange(rows)[:, None]
             times = np.bincount(picks.ravel(), minlength=rows * pairs).reshape(rows, pairs)
             means[first : first + rows] = np.einsum("kn,rn->rk", values, times) / pairs
@@ -132,25 +134,25 @@ class Resampling(NamedTuple):
 
 
 def side_of(text: str) -> Side:
-    """What the user means by A or B. Raises UserError."""
+    """Parse A or B of the command line. Raises UserError."""
     folder, policy = _folder_and_policy(text)
     if holds_experiment(folder) and not (folder / RUNS).is_file():
-        raise UserError(f"{folder}: this experiment is not finished; repeat its command")
+        raise UserError(f"{folder}: the experiment is not finished; repeat its command")
     if (folder / RUNS).is_file():
         return Side(folder, RUNS, policy)
     if not policy and (folder / JOBS).is_file():
         return Side(folder, JOBS)
     wanted = RUNS if policy else f"{JOBS} or {RUNS}"
     raise UserError(
-        f"{folder}: holds no {wanted}; name a policy's folder of a replay, like out/sia, or an "
+        f"{folder}: contains no {wanted}; give a policy's folder of a replay, like out/sia, or an "
         "experiment's folder and a policy, like experiment:sia"
     )
 
 
 def _folder_and_policy(text: str) -> tuple[Path, str]:
-    """Where a folder's name ends and a policy's begins: both may have colons, like peaks:0.95.
+    """Split FOLDER:POLICY; both can contain colons, like peaks:0.95.
 
-    Of several folders that fit, an experiment's comes first, then the shorter policy.
+    If several splits name a folder, prefer an experiment's folder, then the longest folder name.
     """
     if Path(text).is_dir():
         return Path(text), ""
@@ -158,24 +160,24 @@ def _folder_and_policy(text: str) -> tuple[Path, str]:
     splits = [(":".join(parts[:i]), ":".join(parts[i:])) for i in range(len(parts) - 1, 0, -1)]
     found = [(Path(head), tail) for head, tail in splits if Path(head).is_dir()]
     if not found:
-        raise UserError(f"{text}: there is no such folder; write OUT/POLICY or EXPERIMENT:POLICY")
+        raise UserError(f"{text}: no such folder; write OUT/POLICY or EXPERIMENT:POLICY")
     return next((split for split in found if holds_experiment(split[0])), found[0])
 
 
 @contextmanager
 def _parsing(path: Path, row: LogRow, width: int) -> Iterator[None]:
-    """Say in one line which cell of a row was wrong."""
+    """Turn a BadCellError into a UserError of one line."""
     try:
         if len(row.cells) != width:
-            problem = f"the row has {len(row.cells)} cells, the header {width}"
-            raise BadCellError("1", problem, "write the results anew", "")
+            problem = f"the row has {len(row.cells)} cells, but the header has {width}"
+            raise BadCellError("1", problem, "write the results again", "")
         yield
     except BadCellError as bad:
         raise bad_row(path, row, bad) from None
 
 
 def read_jobs(folder: Path) -> dict[str, JobTimes]:
-    """The jobs of a policy's folder by id. Raises UserError."""
+    """Read the jobs of a policy's folder by job ID. Raises UserError."""
     path = folder / JOBS
     jobs: dict[str, JobTimes] = {}
     with open_table(path) as table:
@@ -184,19 +186,19 @@ def read_jobs(folder: Path) -> dict[str, JobTimes]:
             with _parsing(path, row, len(table.header)):
                 job_id = row.cells[at["job_id"]]
                 if job_id in jobs:
-                    twice = f"{shown(job_id)} stands twice"
-                    raise BadCellError("job_id", twice, "give every job an id of its own", "")
+                    twice = f"duplicate {shown(job_id)}"
+                    raise BadCellError("job_id", twice, "give every job a unique ID", "")
                 submit = number(row.cells, "submit", at["submit"], zero=True)
                 end = number(row.cells, "end", at["end"], zero=True)
                 if end < submit:
                     early = "the job ends before it was submitted"
-                    raise BadCellError("end", early, "write the results anew", "")
+                    raise BadCellError("end", early, "write the results again", "")
             jobs[job_id] = JobTimes(submit, end - submit)
     return jobs
 
 
 def read_runs(folder: Path) -> dict[str, dict[int, MeasuredRun]]:
-    """The runs of an experiment, by policy and number. Raises UserError."""
+    """Read the runs of an experiment by policy and run number. Raises UserError."""
     path = folder / RUNS
     policies: dict[str, dict[int, MeasuredRun]] = {}
     with open_table(path) as table:
@@ -208,8 +210,8 @@ def read_runs(folder: Path) -> dict[str, dict[int, MeasuredRun]]:
                 runs = policies.setdefault(row.cells[at["policy"]], {})
                 run = int(number(row.cells, "run", at["run"], zero=True))
                 if run in runs:
-                    twice = "this run of this policy stands twice"
-                    raise BadCellError("run", twice, "write the results anew", "")
+                    twice = "duplicate run of a policy"
+                    raise BadCellError("run", twice, "write the results again", "")
                 measured = number(row.cells, "measured", at["measured"], zero=True)
                 measures = {
                     key: number(row.cells, key, at[key], zero=True)
@@ -224,29 +226,29 @@ def read_runs(folder: Path) -> dict[str, dict[int, MeasuredRun]]:
 def compare_jobs(
     a: Mapping[str, JobTimes], b: Mapping[str, JobTimes], warmup: float, resampling: Resampling
 ) -> dict[str, Any]:
-    """Measures of the jobs of both, paired by id; times are seconds.
+    """Compare jobs paired by ID; times are in seconds.
 
-    Jobs that A has before `warmup` are left out, and those of a JCT of 0, too short for its time's
-    float. Raises UserError where no job is left.
+    Jobs submitted before `warmup` in A are omitted, and jobs with a JCT of 0, which is below the
+    floating-point resolution. Raises UserError if no job is left.
     """
-    # By id and not by place: the same pairs are drawn however the rows were ordered.
+    # Sorted by ID, so that the resamples do not depend on the order of the rows.
     both = [(a[job_id], b[job_id]) for job_id in sorted(a.keys() & b.keys())]
     warm = [pair for pair in both if pair[0].submit >= warmup]
     if both and not warm:
         last = max(mine.submit for mine, _ in both)
         raise UserError(
-            f"--warmup {as_typed(warmup)}: no job is left to compare, the last came at "
-            f"{last:,.0f} s; give a shorter one"
+            f"--warmup {as_typed(warmup)}: no job is left to compare, because the last was "
+            f"submitted at {last:,.0f} s; use a shorter warm-up"
         )
     pairs = [pair for pair in warm if pair[0].jct > 0 and pair[1].jct > 0]
     if not pairs:
         raise UserError(
-            f"no job to compare: {len(both):,} of {len(a):,} and {len(b):,} job ids stand in both, "
-            f"{len(both) - len(warm):,} of them before the warm-up; give two outcomes of one log"
+            f"no job to compare: {len(both):,} of {len(a):,} and {len(b):,} job IDs are in both, "
+            f"{len(both) - len(warm):,} of them before the warm-up; give two results of one log"
         )
     of_a, of_b = (np.array([pair[i].jct for pair in pairs]) for i in (0, 1))
     later = of_a - of_b
-    # Where submissions differ, as in a closed loop, a job may end sooner and take no less.
+    # If submissions differ, as in a closed loop, a job can end earlier with the same JCT.
     ends_later = later + np.array([x.submit - y.submit for x, y in pairs])
     columns = [of_a, of_b, np.log(of_a / of_b), later < -SLOWED, later > SLOWED, ends_later]
     statistics: dict[str, Callable[[FloatArray], FloatArray]] = {
@@ -274,20 +276,23 @@ def compare_jobs(
 def compare_runs(
     a: Mapping[int, MeasuredRun], b: Mapping[int, MeasuredRun], resampling: Resampling
 ) -> dict[str, Any]:
-    """Means over the runs of both, and of the differences A − B, run by run.
+    """Compare runs paired by number: means of both sides, and of the differences A − B.
 
-    Raises UserError where no run is in both, or runs of one number are not of one draw.
+    Raises UserError if there is no pair, or if paired runs have different draws.
     """
     numbers = sorted(a.keys() & b.keys())
     if not numbers:
-        raise UserError(f"no run to compare: of {len(a):,} and {len(b):,} none has the same number")
+        raise UserError(
+            f"no run to compare: {len(a):,} and {len(b):,} runs have no number in common; give two "
+            "results of one experiment design"
+        )
     for run in numbers:
-        odd = [key for key in SAME_DRAW if a[run].draw[key] != b[run].draw[key]]
-        if odd:
-            mine, theirs = (shown(side[run].draw[odd[0]]) for side in (a, b))
+        different = [key for key in SAME_DRAW if a[run].draw[key] != b[run].draw[key]]
+        if different:
+            mine, theirs = (shown(side[run].draw[different[0]]) for side in (a, b))
             raise UserError(
-                f"run {run}: {odd[0]} is {mine} in A and {theirs} in B; compare experiments that "
-                "drew the same pieces of the same log"
+                f"run {run}: {different[0]} is {mine} in A and {theirs} in B; compare experiments "
+                "with the same pieces of the same log"
             )
     kinds = Counter((a[run].draw["size"], a[run].draw["withdrawn"]) for run in numbers)
     measures = {}

@@ -1,4 +1,4 @@
-"""What `sia compare` prints."""
+"""The output of `sia compare`."""
 
 from __future__ import annotations
 
@@ -58,18 +58,20 @@ RUN_ROWS = {
     "gpu_hours_lent": ("GPU-hours lent", "ratio"),
 }
 
-SAID = ("speedup_mean", "speedup_geomean", "slowed_pct", "slowdown_total_min")
-"""Measures with a sentence of their own below the table."""
+VERDICTS = ("speedup_mean", "speedup_geomean", "slowed_pct", "slowdown_total_min")
+"""Measures with a sentence below the table."""
 
 
 def show(a: str, b: str, warmup: float, resampling: Resampling, *, as_json: bool) -> None:
-    """Compare A with B as the command line means them, and print it. Raises UserError."""
+    """Compare A and B of the command line and print the result. Raises UserError."""
     of_a, of_b = side_of(a), side_of(b)
     if of_a.kind != of_b.kind:
-        raise UserError(f"{a}, {b}: one is a replay, the other an experiment; give two of a kind")
+        raise UserError(
+            f"{a}, {b}: one is a replay, the other an experiment; give two of the same kind"
+        )
     if warmup and of_a.kind == RUNS:
         raise UserError(
-            "--warmup does not work with experiments, whose runs have their own; leave it out"
+            "--warmup does not work with experiments, whose runs have their own warm-up; omit it"
         )
     answer: dict[str, Any] = {"a": a, "b": b, "confidence": CONFIDENCE}
     answer |= {"resamples": resampling.resamples, "seed": resampling.seed}
@@ -89,12 +91,14 @@ def show(a: str, b: str, warmup: float, resampling: Resampling, *, as_json: bool
 
 
 def _experiments(a: Side, b: Side, resampling: Resampling) -> dict[str, Any]:
-    """The comparison of the policies named, or of each that both have."""
+    """Compare the named policies, or every policy that both experiments have."""
     runs_a, runs_b = read_runs(a.folder), read_runs(b.folder)
     if not a.policy and not b.policy:
         both = [policy for policy in runs_a if policy in runs_b]
         if not both:
-            raise UserError(f"{a.folder} and {b.folder}: no policy is in both; name one of each")
+            raise UserError(
+                f"{a.folder} and {b.folder}: no policy in common; name a policy of each"
+            )
         return {p: _noted(compare_runs(runs_a[p], runs_b[p], resampling)) for p in both}
     pair = _of(runs_a, a), _of(runs_b, b)
     label = a.policy if a.policy == b.policy else f"{a.policy} against {b.policy}"
@@ -111,7 +115,7 @@ def _of(runs: dict[str, dict[int, MeasuredRun]], side: Side) -> dict[int, Measur
 
 
 def _noted(comparison: dict[str, Any]) -> dict[str, Any]:
-    """Add what is not in the numbers, and how far they may be trusted."""
+    """Add notes on omitted pairs and on the validity of the intervals."""
     pairs = comparison["pairs"]
     what = "job" if "before_warmup" in comparison else "run"
     reasons = {
@@ -120,21 +124,21 @@ def _noted(comparison: dict[str, Any]) -> dict[str, Any]:
         "before_warmup": "from before the end of the warm-up",
         "without_duration": "with a JCT of 0",
     }
-    left_out = [(comparison.get(key, 0), words) for key, words in reasons.items()]
-    notes = [f"{counted(n, what)} {words} left out" for n, words in left_out if n]
+    omitted = [(comparison.get(key, 0), words) for key, words in reasons.items()]
+    notes = [f"{counted(n, what)} {words} omitted" for n, words in omitted if n]
     if comparison.get("one_log"):
         notes.append(
-            "these runs are one log at several sizes, no independent draws: the intervals say how "
-            "much the sizes differ, not how much another log would"
+            "the runs are one log at several sizes, not independent draws: the intervals show the "
+            "variation between sizes, not between logs"
         )
     if pairs < 2:
-        notes.append(f"one pair of {what}s gives no interval")
+        notes.append(f"a single pair of {what}s gives no interval")
     elif pairs < FEW_PAIRS:
-        notes.append(f"only {pairs} pairs of {what}s: the true intervals are wider than these")
+        notes.append(f"only {pairs} pairs of {what}s: the intervals are too narrow")
     if what == "job":
         notes.append(
-            "jobs of one log wait for each other and are not independent: the intervals are those "
-            "of this log's mix of jobs, too narrow for another log's; sia experiment draws many"
+            "jobs of one log wait for each other and are not independent: the intervals apply to "
+            "this log and are too narrow for other logs; use sia experiment for many pieces"
         )
     return comparison | {"notes": notes}
 
@@ -182,7 +186,7 @@ def _show_runs(policy: str, comparison: dict[str, Any]) -> None:
     header = ["", "A", "B", "A − B", f"{WIDE} from", "to", "A above", "below", "better"]
     show_table(f"{policy}: means over {counted(comparison['pairs'], 'run')}", header, rows)
     click.echo()
-    for key in SAID:
+    for key in VERDICTS:
         measure = comparison["measures"][key]
         if measure["pairs"]:
             words, kind = RUN_ROWS[key]
@@ -192,7 +196,7 @@ def _show_runs(policy: str, comparison: dict[str, Any]) -> None:
 
 
 def _better(estimate: IntervalEstimate, neutral: float, *, higher: bool | None) -> str:
-    """Which side is better, where the interval says so."""
+    """Return the better side if the interval excludes `neutral`."""
     if higher is None or not estimate.excludes(neutral):
         return NONE
     return "A" if (estimate.value > neutral) == higher else "B"
@@ -201,15 +205,15 @@ def _better(estimate: IntervalEstimate, neutral: float, *, higher: bool | None) 
 def _verdict(
     what: str, estimate: IntervalEstimate, neutral: float, kind: str, *, higher_is_better: bool
 ) -> str:
-    """Which is better, in words, and whether the interval excludes that there is no difference."""
+    """Return a sentence on which side is better, or that the interval is inconclusive."""
     if estimate.low is None:
-        return f"{what}: one pair alone does not tell which is better"
+        return f"{what}: a single pair is inconclusive"
     value, low, high = (_cell(end, kind) for end in (estimate.value, estimate.low, estimate.high))
     numbers = f"{'A − B' if neutral == 0 else 'A / B'} is {value} ({WIDE} {low} to {high}"
     if estimate.low == estimate.high == neutral:
         return f"{what}: A and B are equal in every pair"
     if not estimate.excludes(neutral):
-        return f"{what}: {numbers}, includes {neutral:.0f}): this does not tell which is better"
+        return f"{what}: {numbers}, includes {neutral:.0f}): inconclusive"
     better = _better(estimate, neutral, higher=higher_is_better)
     return f"{what}: {numbers}, excludes {neutral:.0f}): {better} is better"
 

@@ -1,4 +1,4 @@
-"""Many pieces of a log: draw, replay, measure and show them.
+"""Experiments on many pieces of a log: draw, replay, measure and present them.
 
 Imports: run, report, plotting.
 """

@@ -1,4 +1,4 @@
-"""What the runs of an experiment are: drawn and checked before the first of them begins (§6.1)."""
+"""The design of an experiment: all runs are drawn and checked before the first begins (§6.1)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sia.model import Pool
 from sia.wording import HOUR, WEEK, as_typed, counted, decimal, some
 
 ONE_POOL = ", or make one pool several with sia trace split"
-"""Mend where a log has one pool."""
+"""Additional fix if the log has one pool."""
 
 NO_JOB = "no job"
 TOO_WIDE = "only jobs wider than its quota"
@@ -30,9 +30,9 @@ TOO_LARGE = "more work than any quota allows"
 
 
 class PieceDesign(NamedTuple):
-    """What is asked for: so many runs for each number of queues, each `length` seconds of the log.
+    """Random pieces of the log: `runs` runs for each number of queues, each `length` seconds long.
 
-    Each pool's load comes from U(`loads`); pieces begin at second `since` of the log or later.
+    Each pool's load is drawn from U(`loads`). Pieces begin at second `since` of the log or later.
     """
 
     queues: Sequence[int]
@@ -42,13 +42,14 @@ class PieceDesign(NamedTuple):
     seed: int = 0
     since: float | None = None
     step: int = 1
-    """Quotas are rounded up to multiples of so many GPUs."""
+    """Quotas are rounded up to multiples of this number of GPUs."""
 
 
 class Sizes(NamedTuple):
-    """The other thing to ask for: the whole log, with all quotas times each of `sizes` (Fig. 18).
+    """The whole log, with all quotas multiplied by each of `sizes` (Fig. 18).
 
-    With `withdraw`, each size a second time, with so many pools that do not share (Table 17's ♣).
+    With `withdraw`, each size is replayed a second time, with this number of pools not sharing (♣
+    in Table 17).
     """
 
     sizes: Sequence[float]
@@ -58,10 +59,10 @@ class Sizes(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What one run replays: the jobs of the pools in `table` submitted in [begin, begin + length).
+    """The input of one run: jobs of the pools in `table` submitted in [begin, begin + length).
 
-    `begin` becomes second 0. The `whole` log is replayed as it is; of its pools, the `withdraw`
-    ones that idle most keep to themselves. `loads` are those that the quotas were scaled to.
+    `begin` becomes second 0. `loads` are the loads to which the quotas were scaled. If `whole`, the
+    run replays the whole log, and the `withdraw` most idle pools do not share.
     """
 
     run: int
@@ -74,14 +75,14 @@ class Piece(NamedTuple):
     whole: bool = False
 
     def past(self, trace: Trace, starts: Mapping[str, float]) -> PastJobs | None:
-        """What forecasts may learn from before the piece begins; None before the whole log.
+        """Return the history before the piece, for forecasts; None for the whole log.
 
-        `starts` says when each job of the log started.
+        `starts` is the start time of each job of the log.
         """
         return None if self.whole else past_of(trace.arrivals, starts, self.table, self.begin)
 
     def cut(self, trace: Trace) -> Trace:
-        """This piece of the log. Jobs wider than their pool's quota are still in it."""
+        """Return the jobs of the piece, including those wider than their pool's quota."""
         if self.whole:
             return Trace(trace.arrivals, trace.columns, trace.extras)
         end = self.begin + self.length
@@ -98,7 +99,7 @@ def _submit(arrival: Arrival) -> float:
 
 @dataclass
 class _PoolLog:
-    """The jobs of one pool in order of submission, and the work before each of them."""
+    """The jobs of one pool in order of submission, with the cumulative work before each."""
 
     submits: list[float] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
@@ -110,10 +111,10 @@ class _PoolLog:
         self.work.append(self.work[-1] + arrival.job.width * arrival.duration)
 
     def fit(self, begin: float, length: float, load: float, step: int) -> tuple[int, str]:
-        """The quota that makes a window's jobs that load, and why the pool is of no use with it.
+        """Return the quota on which a window's jobs are `load`, and why it is unsuitable, or "".
 
-        It is a multiple of `step`, so that the load may be a little less. O(log jobs), plus the
-        jobs in front of the first one that is narrow enough.
+        The quota is rounded up to a multiple of `step`, which lowers the load a little. O(log jobs)
+        plus the number of jobs before the first one that fits.
         """
         low, high = (bisect_left(self.submits, time) for time in (begin, begin + length))
         quota = _up(scaled_quota(self.work[high] - self.work[low], load, length), step)
@@ -129,83 +130,84 @@ def _up(quota: int, step: int) -> int:
     return -(-quota // step) * step
 
 
-def plan_pieces(trace: Trace, table: PoolTable | None, asked: PieceDesign) -> list[Piece]:
-    """Draw pools, weeks and loads of every run: those of `table`, or any pool of the log.
+def plan_pieces(trace: Trace, table: PoolTable | None, design: PieceDesign) -> list[Piece]:
+    """Draw the pools, window and loads of every run, from the pools of `table` or of the log.
 
-    What run k of so many queues draws depends on the log, the seed, the queues and k alone: a later
-    experiment with more runs only adds to it. Raises UserError for what cannot be drawn.
+    Run k depends only on the log, the seed, the number of queues and k, so an experiment with more
+    runs extends an earlier one. Raises UserError if a run cannot be drawn.
     """
     logs: dict[str, _PoolLog] = {}
     for arrival in trace.arrivals:
         logs.setdefault(arrival.job.pool, _PoolLog()).add(arrival)
     pools = [Pool(name, 1) for name in logs] if table is None else [*table.pools]
     pools.sort(key=lambda pool: pool.name)
-    _refuse(trace, logs, pools, asked)
-    first, last = _span(trace, asked)
+    _refuse(trace, logs, pools, design)
+    first, last = _span(trace, design)
     return [
-        _draw(logs, pools, asked, (first, last), k * len(asked.queues) + i, queues)
-        for k in range(asked.runs)
-        for i, queues in enumerate(asked.queues)
+        _draw(logs, pools, design, (first, last), k * len(design.queues) + i, queues)
+        for k in range(design.runs)
+        for i, queues in enumerate(design.queues)
     ]
 
 
 def _refuse(
-    trace: Trace, logs: Mapping[str, _PoolLog], pools: Sequence[Pool], asked: PieceDesign
+    trace: Trace, logs: Mapping[str, _PoolLog], pools: Sequence[Pool], design: PieceDesign
 ) -> None:
     idle = [pool.name for pool in pools if pool.name not in logs]
     if idle:
         raise UserError(
-            f"--pools: {some(idle)}: no job in the whole log; remove such pools from the file"
+            f"--pools: {some(idle)}: no job in the log; remove these pools from the file"
         )
-    if max(asked.queues) > len(pools):
+    if max(design.queues) > len(pools):
         raise UserError(
-            f"--queues {max(asked.queues)}: the log has only "
-            f"{counted(len(pools), 'pool')}; ask for fewer" + ONE_POOL * (len(pools) == 1)
+            f"--queues {max(design.queues)}: the log has only "
+            f"{counted(len(pools), 'pool')}; use fewer" + ONE_POOL * (len(pools) == 1)
         )
-    _refuse_length(trace, asked)
+    _refuse_length(trace, design)
 
 
-def _refuse_length(trace: Trace, asked: PieceDesign) -> None:
-    """Raise UserError where no piece of that length fits into the log, or after `since`."""
+def _refuse_length(trace: Trace, design: PieceDesign) -> None:
+    """Raise UserError if no piece of that length fits into the log, or after `since`."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
-    weeks, span = asked.length / WEEK, f"from second {first:,.0f} to second {last:,.0f}"
-    if asked.length > last - first:
+    weeks, span = design.length / WEEK, f"from second {first:,.0f} to second {last:,.0f}"
+    if design.length > last - first:
         raise UserError(
             f"--weeks {weeks:g}: the log spans only {(last - first) / WEEK:.3g} weeks, {span}; "
-            "ask for fewer"
+            "use fewer"
         )
-    if asked.since is not None and asked.length > last - asked.since:
+    if design.since is not None and design.length > last - design.since:
         raise UserError(
-            f"--from {as_typed(asked.since)}: too late for a piece of --weeks {weeks:g}: the "
-            f"log's jobs came {span}; use at most {floor(last - asked.length)}s, or fewer weeks"
+            f"--from {as_typed(design.since)}: too late for a piece of --weeks {weeks:g}: jobs of "
+            f"the log were submitted {span}; use at most {floor(last - design.length)}s, or fewer "
+            "weeks"
         )
 
 
-def _span(trace: Trace, asked: PieceDesign) -> tuple[float, float]:
-    """Where pieces may lie."""
+def _span(trace: Trace, design: PieceDesign) -> tuple[float, float]:
+    """Return the time range of the log from which pieces are drawn."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
-    return first if asked.since is None else max(first, asked.since), last
+    return first if design.since is None else max(first, design.since), last
 
 
 def _draw(
     logs: Mapping[str, _PoolLog],
     pools: Sequence[Pool],
-    asked: PieceDesign,
+    design: PieceDesign,
     span: tuple[float, float],
     run: int,
     queues: int,
 ) -> Piece:
     """Draw windows until one has enough pools with a job that fits."""
     first, last = span
-    random = Random(f"{asked.seed}/{queues}/{run // len(asked.queues)}")  # noqa: S311  no secret
+    random = Random(f"{design.seed}/{queues}/{run // len(design.queues)}")  # noqa: S311  no secret
     failed: Counter[tuple[str, str]] = Counter()
     for _ in range(WINDOWS_DRAWN):
-        # A whole second: what fell together in the log still does, to the last bit.
-        begin = first + random.randrange(int(last - first - asked.length) + 1)
-        loads = {pool.name: random.uniform(*asked.loads) for pool in pools}
+        # A whole second: times that were equal in the log stay exactly equal after the shift.
+        begin = first + random.randrange(int(last - first - design.length) + 1)
+        loads = {pool.name: random.uniform(*design.loads) for pool in pools}
         fitting = []
         for pool in pools:
-            quota, why = logs[pool.name].fit(begin, asked.length, loads[pool.name], asked.step)
+            quota, why = logs[pool.name].fit(begin, design.length, loads[pool.name], design.step)
             if why:
                 failed[pool.name, why] += 1
             else:
@@ -214,10 +216,10 @@ def _draw(
             chosen = sorted(random.sample(fitting, queues), key=lambda pool: pool.name)
             _refuse_giants(chosen)
             drawn = {pool.name: loads[pool.name] for pool in chosen}
-            return Piece(run, PoolTable(chosen), begin, asked.length, drawn)
+            return Piece(run, PoolTable(chosen), begin, design.length, drawn)
     raise UserError(
-        f"--queues {queues}: none of {WINDOWS_DRAWN:,} windows drawn has so many pools with a job "
-        f"that fits: {_reasons(failed)}; ask for fewer queues, more weeks or less load"
+        f"--queues {queues}: none of {WINDOWS_DRAWN:,} random windows has that many pools with a "
+        f"job that fits: {_reasons(failed)}; use fewer queues, more weeks or less load"
     )
 
 
@@ -226,25 +228,27 @@ def _reasons(failed: Counter[tuple[str, str]]) -> str:
     return some([f"{pool} had {why} in {count:,}" for (pool, why), count in most])
 
 
-def plan_sizes(trace: Trace, table: PoolTable, asked: Sizes) -> list[Piece]:
-    """A run a size, or two. Raises UserError for a log or quotas that are too large."""
+def plan_sizes(trace: Trace, table: PoolTable, design: Sizes) -> list[Piece]:
+    """Return one or two runs per size. Raises UserError for a log or quotas that are too large."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
     if last - first > MAX_HOURS * HOUR:
         raise UserError(
-            f"--trace: it spans {decimal((last - first) / 3600, 0)} hours, more than "
+            f"--trace: the log spans {decimal((last - first) / 3600, 0)} hours, more than "
             f"{MAX_HOURS:,}; write its times in seconds, or cut it with sia trace slice"
         )
-    if asked.withdraw >= len(table.pools):
+    if design.withdraw >= len(table.pools):
         raise UserError(
-            f"--withdraw {asked.withdraw}: the pools file has only "
-            f"{counted(len(table.pools), 'pool')}; leave some"
+            f"--withdraw {design.withdraw}: the pools file has only "
+            f"{counted(len(table.pools), 'pool')}; withdraw fewer"
         )
-    kinds = (0, asked.withdraw) if asked.withdraw else (0,)
+    kinds = (0, design.withdraw) if design.withdraw else (0,)
     pieces: list[Piece] = []
-    for size in asked.sizes:
-        scaled = _scaled(table, size, asked.step)
+    for size in design.sizes:
+        scaled = _scaled(table, size, design.step)
         if not playable(trace, scaled).arrivals:
-            raise UserError(f"--size {size:g}: no job of the log can run in these pools")
+            raise UserError(
+                f"--size {size:g}: no job of the log can run in these pools; use a larger size"
+            )
         for kind in kinds:
             run = len(pieces)
             pieces.append(Piece(run, scaled, 0.0, last, size=size, withdraw=kind, whole=True))
@@ -252,7 +256,10 @@ def plan_sizes(trace: Trace, table: PoolTable, asked: Sizes) -> list[Piece]:
 
 
 def _scaled(table: PoolTable, size: float, step: int) -> PoolTable:
-    """All quotas times `size`, at least 1 GPU each, rounded up to `step`; none stays none."""
+    """Return the table with all quotas multiplied by `size` and rounded up to `step`.
+
+    A quota becomes at least 1 GPU; a quota of 0 stays 0.
+    """
 
     def scale(quota: int) -> int:
         return _up(max(1, round(quota * size)), step) if quota else 0
@@ -271,7 +278,7 @@ def _refuse_giants(pools: Sequence[Pool]) -> None:
     if largest.quota > MAX_QUOTA:
         raise UserError(
             f"pool {largest.name} would have {largest.quota:,} GPUs, more than {MAX_QUOTA:,}; "
-            "ask for a smaller --size"
+            "use a smaller --size"
         )
     if sum(pool.quota for pool in pools) > MAX_GROUP:
-        raise UserError(f"the pools would have more than {MAX_GROUP:,} GPUs; ask for fewer of them")
+        raise UserError(f"the pools would have more than {MAX_GROUP:,} GPUs; use fewer pools")

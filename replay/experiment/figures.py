@@ -1,7 +1,7 @@
-"""The pictures of an experiment's report: distributions over runs, one look a policy (§6).
+"""The figures of an experiment's report: distributions over runs, one line style per policy (§6).
 
-Speed-ups and slowdowns span orders of magnitude, and that a slowdown is 0 is what matters most:
-their axes are logarithmic and have, where a value may be 0, a place for it before the first power.
+Speed-ups and slowdowns span orders of magnitude, and the most important slowdown is 0. Their axes
+are logarithmic, with a separate position for 0 below the smallest value.
 """
 
 from __future__ import annotations
@@ -33,43 +33,43 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 PAPER_DPI = 200
-"""Of the PNG files: 2,000 pixels across, for two columns of print."""
+"""Resolution of the PNG files: 2,000 pixels wide, for two columns of print."""
 
 INK = "#333c44"
 NAME = 44
-"""Characters of a policy's label: the longest are a name, a forecast, a predictor, their quantiles
-and a guard's budget."""
+"""Characters of a policy's label before truncation. The longest labels consist of a name, a
+forecast, a predictor, their quantiles and a guard's budget."""
 
 LETTER = 0.063
-"""Inches of a letter of a label of 8 points, about."""
+"""Approximate width of a letter of an 8-point label, in inches."""
 
 TAILS = tuple(0.5**power for power in range(2, 7))
-"""What is cut off at each end by the boxes: a quarter, an eighth, and so on."""
+"""Shares of the runs beyond each end of the boxes: a quarter, an eighth, and so on."""
 
 FEW = 8
-"""Runs below which there is no box: single runs say more than quartiles of so few."""
+"""Minimum number of runs for a box; fewer runs are shown as dots."""
 
 BEYOND = 2
-"""Runs that must lie beyond each end of a box: further out they are shown one by one."""
+"""Minimum number of runs beyond each end of a box; fewer runs are shown as dots."""
 
 Values = Mapping[str, FloatArray]
-"""A value a run, by policy."""
+"""One value per run, by policy."""
 
 NOTHING: FloatArray = np.empty(0)
 
 SIZES_NAMED = 6
-"""Sizes named below an axis: more would run into each other."""
+"""Sizes labelled on an axis: more labels would overlap."""
 
 
 class MeasurePanel(NamedTuple):
-    """One measure's values, under the name of each group of runs."""
+    """The values of one measure, by the name of a group of runs."""
 
     measure: Measure
     groups: Mapping[str, Values]
 
 
 class LogAxis(NamedTuple):
-    """A logarithmic axis from `least` to `most`, with a place for 0 unless `zero` is 0."""
+    """A logarithmic axis from `least` to `most`. `zero` is the position of 0, or 0 if not shown."""
 
     unit: str
     least: float
@@ -78,17 +78,17 @@ class LogAxis(NamedTuple):
 
     @property
     def begin(self) -> float:
-        """Where the axis begins."""
+        """The lower limit of the axis."""
         return self.zero * (self.zero / self.least) ** 0.4 if self.zero else self.least
 
     def place(self, values: FloatArray) -> FloatArray:
-        """Where values stand on the axis."""
+        """Return the positions of values on the axis."""
         placed: FloatArray = np.maximum(values, self.zero or self.least)
         return placed
 
     def ticks(self, inches: float) -> list[tuple[float, str]]:
-        """Round values and their words, with room between them; that of 0 comes first."""
-        decades = log10(self.most / self.begin) / inches  # in an inch
+        """Return (position, label) of ticks that do not overlap; the tick of 0 comes first."""
+        decades = log10(self.most / self.begin) / inches  # per inch
         found = [(self.zero, "0")] if self.zero else []
         last = log10(self.zero) if self.zero else -np.inf
         for value, words in self._candidates():
@@ -108,9 +108,9 @@ class LogAxis(NamedTuple):
 
 
 def scale_of(unit: str, values: Iterable[FloatArray]) -> LogAxis:
-    """An axis on which all of these values have a place, 0 one of its own.
+    """Return an axis that covers all of these values.
 
-    What is drawn must be among them: values between 0 and the least would stand in 0's place.
+    Include every value that is drawn: a value between 0 and the smallest one would be drawn at 0.
     """
     everything = np.concatenate([NOTHING, *values])
     some = everything[everything > 0]
@@ -124,7 +124,7 @@ def scale_of(unit: str, values: Iterable[FloatArray]) -> LogAxis:
 
 
 def draw_cdfs(panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle]) -> RenderedFigure:
-    """The distribution of each measure over runs, a curve a policy (Fig. 13)."""
+    """Draw the distribution of each measure over runs, one curve per policy (Fig. 13)."""
 
     def draw(figure: Figure) -> None:
         cells = _Cells(figure, len(panels) + 1, 1.65, left=0.62)
@@ -138,14 +138,14 @@ def draw_cdfs(panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle]) 
                     _cumulative(axes, scale.place(runs), scale.most, style[name], i)
             axes.set_title(measure.words, loc="left", fontsize=9, color=INK)
             if cells.first_in_row(axes):
-                axes.set_ylabel("% of runs with at most this")
+                axes.set_ylabel("% of runs at or below x")
         _legend(cells.last, _drawn_policies(panels), style, cells.down)
 
     return picture("fig13", _Cells.height(len(panels) + 1, 1.65), draw, PAPER_DPI)
 
 
 def draw_hours(hours: Values, style: Mapping[str, PolicyStyle]) -> RenderedFigure:
-    """The distribution over hours of the share of all GPU-time in use (Fig. 2)."""
+    """Draw the distribution of the hourly GPU utilisation (Fig. 2)."""
 
     def draw(figure: Figure) -> None:
         axes = figure.add_axes((0.062, 0.15, 0.66, 0.81))
@@ -154,8 +154,8 @@ def draw_hours(hours: Values, style: Mapping[str, PolicyStyle]) -> RenderedFigur
         for i, (name, shares) in enumerate(hours.items()):
             _cumulative(axes, shares, 100.0, style[name], i)
         axes.xaxis.set_major_formatter(lambda x, _: f"{x:.0f} %")
-        axes.set_xlabel("GPU-time in use, of all that the pools own, in an hour")
-        axes.set_ylabel("% of hours with at most this")
+        axes.set_xlabel("GPU utilisation in an hour, all pools")
+        axes.set_ylabel("% of hours at or below x")
         _legend(figure.add_axes((0.745, 0.15, 0.25, 0.81)), list(hours), style, 3.2 * 0.81)
 
     return picture("fig02", 3.2, draw, PAPER_DPI)
@@ -164,7 +164,7 @@ def draw_hours(hours: Values, style: Mapping[str, PolicyStyle]) -> RenderedFigur
 def draw_boxes(
     name: str, panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle]
 ) -> RenderedFigure:
-    """Letter-value boxes over runs, a group a number of queues, a box a policy (Figs. 14, 15a)."""
+    """Draw letter-value boxes over runs, by number of queues and policy (Figs. 14, 15a)."""
     rows = _rows(panels)
     down = 0.158 * len(rows)
     names = max((len(plain(label, NAME)) for _, label in rows), default=0)
@@ -189,9 +189,9 @@ def draw_boxes(
 def draw_sizes(
     name: str, panels: Sequence[MeasurePanel], style: Mapping[str, PolicyStyle]
 ) -> RenderedFigure:
-    """Each measure against the size of the pools, a line a policy (Fig. 18).
+    """Draw each measure against the size of the pools, one line per policy (Fig. 18).
 
-    The groups of a panel are the sizes, as text.
+    The groups of a panel are the sizes as text.
     """
 
     def draw(figure: Figure) -> None:
@@ -217,14 +217,14 @@ def draw_sizes(
 
 
 class _Cells:
-    """Panels side by side, three in a row; sizes are in inches."""
+    """A grid of panels, three per row. Sizes are in inches."""
 
     TOP, BELOW, GAP = 0.3, 0.36, 0.42
 
     def __init__(
         self, figure: Figure, count: int, down: float, *, left: float, shared: bool = False
     ) -> None:
-        """Room for `count` panels `down` high; with `shared`, only a row's first has labels."""
+        """Place `count` panels of height `down`; if `shared`, only a row's first has labels."""
         high, self.down = self.height(count, down), down
         gap = 0.16 if shared else self.GAP + (0.3 if left > 0.65 else 0.0)
         self.across = (WIDTH - 0.12 - left - 2 * gap) / 3
@@ -239,19 +239,19 @@ class _Cells:
 
     @classmethod
     def height(cls, count: int, down: float) -> float:
-        """Inches of a picture with so many panels."""
+        """Return the height of a figure with `count` panels, in inches."""
         return ceil(count / 3) * (cls.TOP + down + cls.BELOW)
 
     def __iter__(self) -> Iterator[Axes]:
         return iter(self._axes)
 
     def first_in_row(self, axes: Axes) -> bool:
-        """Whether labels stand to the left of it."""
+        """Return whether a panel is the first of its row."""
         return self._axes.index(axes) % 3 == 0
 
 
 def logarithmic(axes: Axes, along: str, scale: LogAxis, inches: float) -> None:
-    """Give an axis (`x` or `y`), so long, its scale, ticks and, at 1 and after 0, its lines."""
+    """Set the scale, ticks and reference lines of an axis (`x` or `y`) of a length in inches."""
     getattr(axes, f"set_{along}scale")("log")
     getattr(axes, f"set_{along}lim")(scale.begin, scale.most)
     ticks = scale.ticks(inches)
@@ -266,11 +266,11 @@ def logarithmic(axes: Axes, along: str, scale: LogAxis, inches: float) -> None:
 
 
 def _cumulative(axes: Axes, values: FloatArray, most: float, look: PolicyStyle, over: int) -> None:
-    """The share of values (%) that are at most x."""
+    """Draw the empirical distribution of values, in percent."""
     ordered = np.sort(values)
     ranks = np.arange(len(ordered))
     if len(ordered) > POINTS_DRAWN:
-        last_of_first = np.searchsorted(ordered, ordered[0], "right") - 1  # the share at 0, exact
+        last_of_first = np.searchsorted(ordered, ordered[0], "right") - 1  # keeps the share at 0
         even = np.linspace(0, len(ordered) - 1, POINTS_DRAWN).round().astype(np.int64)
         ranks = np.unique(np.append(even, last_of_first))
     x = np.concatenate([ordered[:1], ordered[ranks], [most]])
@@ -279,7 +279,7 @@ def _cumulative(axes: Axes, values: FloatArray, most: float, look: PolicyStyle, 
 
 
 def _rows(panels: Sequence[MeasurePanel]) -> list[tuple[str, str]]:
-    """(group, policy) from top to bottom; a group's heading has no policy."""
+    """Return (group, policy) from top to bottom; the policy of a group's heading is empty."""
     rows = []
     for group, values in panels[0].groups.items():
         rows += [(group, ""), *((group, label) for label in values)]
@@ -301,20 +301,20 @@ def _name_rows(axes: Axes, rows: Sequence[tuple[str, str]], *, named: bool) -> N
 
 
 def _ends(runs: FloatArray) -> list[FloatArray]:
-    """The ends of each box, the thickest first; they may fall between 0 and the least slowdown."""
+    """Return (low, high) of each box, thickest first."""
     tails = [tail for tail in TAILS if len(runs) >= FEW and len(runs) * tail >= BEYOND]
     return [np.quantile(runs, [tail, 1 - tail]) for tail in tails]
 
 
 def _median(runs: FloatArray) -> FloatArray:
-    """The median, which may fall there too; nothing of no runs."""
+    """Return the median as an array of one value; an empty array if there are no runs."""
     return np.quantile(runs, [0.5]) if len(runs) else NOTHING
 
 
 def _box(axes: Axes, y: float, scale: LogAxis, runs: FloatArray, colour: str) -> None:
-    """One policy's runs: ever wider boxes, the median, and single runs beyond the boxes."""
+    """Draw the runs of one policy: boxes, the median, and dots for runs beyond the boxes."""
     ends = _ends(runs)
-    hair = (scale.most / scale.begin) ** 0.004  # so that boxes without width are seen
+    hair = (scale.most / scale.begin) ** 0.004  # keeps boxes of zero width visible
     for depth, (low, high) in reversed([*enumerate(ends)]):
         left, right = scale.place(np.array([low, high])) * [1 / hair, hair]
         thick = 0.86 * 0.68**depth
@@ -330,7 +330,7 @@ def _box(axes: Axes, y: float, scale: LogAxis, runs: FloatArray, colour: str) ->
 
 
 def _tint(colour: str, depth: int) -> tuple[float, ...]:
-    """A colour mixed with white, the more the further out the box reaches."""
+    """Return a colour mixed with white; outer boxes are lighter."""
     parts = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
     return tuple(1 - (1 - part) * (0.85 * 0.66**depth) for part in parts)
 
@@ -342,7 +342,7 @@ def _drawn_policies(panels: Sequence[MeasurePanel]) -> list[str]:
 def _legend(
     axes: Axes, names: Sequence[str], style: Mapping[str, PolicyStyle], inches: float
 ) -> None:
-    """Which line is which policy, in axes of its own so many inches high."""
+    """Draw the legend into its own axes, which are `inches` high."""
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(inches, 0)

@@ -1,7 +1,7 @@
-"""An experiment's folder: whose it is, what is finished in it, and how that survives anything.
+"""An experiment's folder: its settings, its finished runs, and crash-safe writes.
 
-What is being written has a name that begins with a dot and ends in -partial; it gets its own name
-when it is whole. Leftovers of a process that was killed are removed when the next one opens it.
+A file or folder that is being written has a name that begins with a dot and ends in -partial. It is
+renamed when it is complete. The next process that opens the folder removes leftovers.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ OWN = (SETTINGS, RUNS, TABLE, "report.html", "figures", "frontier.json")
 RESULTS = "results"
 COMMAND = "sia experiment"
 REPLAY = "summary.json"
-"""What each folder of `sia replay` holds."""
+"""A file in each results folder of `sia replay`."""
 
 PARTIAL = "-partial"
 
 
 @contextmanager
 def opened(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
-    """Make or take up the folder of the experiment with these settings, for this process alone.
+    """Create or reopen the folder of the experiment with these settings, and lock it.
 
-    Raises UserError where it is another's, or cannot be written, inside of the block too.
+    Raises UserError if the folder belongs to another experiment or cannot be written, also for
+    errors inside the block.
     """
     with writable(folder):
         if str(folder) == "." or (folder.exists() and not folder.is_dir()):
-            raise UserError(f"{folder}: give --out the name of a folder for the results alone")
+            raise UserError(f"{folder}: not a folder for results; give --out a folder of its own")
         folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder, settings["command"]):
             _refuse_other(folder, settings)
@@ -58,27 +59,27 @@ def opened(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
 
 @contextmanager
 def writable(folder: Path) -> Iterator[None]:
-    """Say in one line what cannot be written there."""
+    """Turn errors of writing into a UserError of one line."""
     try:
         yield
     except OSError as error:
-        mend = "free some space" if error.errno == ENOSPC else "mend it"
+        fix = "free some space" if error.errno == ENOSPC else "fix this"
         raise UserError(
-            f"{error.filename or folder}: cannot be written ({error.strerror or error}); {mend} "
+            f"{error.filename or folder}: cannot be written ({error.strerror or error}); {fix} "
             "and repeat the command to continue"
         ) from None
 
 
 @contextmanager
 def _locked(folder: Path, command: str) -> Iterator[None]:
-    """Keep other processes out; the lock goes with the process, however that ends."""
+    """Hold an exclusive lock; the kernel releases it when the process ends."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"{folder}: another {command} is at work there; wait for it, or give another --out"
+                f"{folder}: in use by another {command}; wait for it to end, or change --out"
             ) from None
         yield
     finally:
@@ -86,12 +87,12 @@ def _locked(folder: Path, command: str) -> Iterator[None]:
 
 
 def holds_experiment(folder: Path) -> bool:
-    """Whether an experiment stands there, or what is left of one."""
+    """Return whether the folder contains an experiment, complete or not."""
     return (folder / TABLE).exists() or _settings(folder).get("command") == COMMAND
 
 
 def _settings(folder: Path) -> dict[str, Any]:
-    """What stands in its settings; nothing where that is no JSON object."""
+    """Return the stored settings; empty if they are missing or not a JSON object."""
     try:
         return msgspec.json.decode((folder / SETTINGS).read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.MsgspecError):
@@ -99,47 +100,47 @@ def _settings(folder: Path) -> dict[str, Any]:
 
 
 def _refuse_other(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Raise UserError for a folder with other settings, or with others' files under our names."""
+    """Raise UserError if the folder has other settings or unrelated files with our names."""
     path = folder / SETTINGS
     name = settings["command"].split()[-1]
     kind = f"an {name}" if name[0] in "aeiou" else f"a {name}"
     if not path.exists():
         if (folder / REPLAY).exists():
-            raise UserError(f"{folder}: holds the results of sia replay; give another --out")
-        strange = [name for name in OWN if (folder / name).exists()]
-        if strange:
-            raise UserError(f"{folder / strange[0]}: is of no {name}; give another --out")
+            raise UserError(f"{folder}: contains results of sia replay; change --out")
+        unrelated = [name for name in OWN if (folder / name).exists()]
+        if unrelated:
+            raise UserError(f"{folder / unrelated[0]}: not a file of {kind}; change --out")
         return
     found = _settings(folder)
     if found.get("command") != settings["command"]:
-        raise UserError(f"{path}: is of no {name}; give another --out")
+        raise UserError(f"{path}: not a file of {kind}; change --out")
     wanted: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(settings))
     for key in sorted(wanted.keys() | found.keys(), key=[*wanted, *found].index):
         if found.get(key) != wanted.get(key):
             raise UserError(
-                f"{folder}: holds {kind} {_difference(key, found, wanted)}; repeat its "
-                "options to continue it, or choose another --out"
+                f"{folder}: contains {kind} {_difference(key, found, wanted)}; to continue it, "
+                "use the same options; otherwise change --out"
             )
 
 
 def _difference(key: str, found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-    """Where two experiments' settings differ, as options that the user gave, or may give."""
+    """Return the difference between two settings in terms of command-line options."""
     if ("sizes" in found) != ("sizes" in wanted):
         return "with --size, not without it" if "sizes" in found else "without --size, not with it"
-    was, now = found.get(key), wanted.get(key)
+    old, new = found.get(key), wanted.get(key)
     if key == "trace_sha256":
         return "on another log than --trace"
     if key in FILES:
-        was, now = was is not None, now is not None
-        if was and now:
+        old, new = old is not None, new is not None
+        if old and new:
             return f"on another {FILES[key]} file than --{FILES[key]}"
-    if isinstance(was, bool) and isinstance(now, bool):
+    if isinstance(old, bool) and isinstance(new, bool):
         option = "--" + FILES.get(key, key).replace("_", "-")
-        return f"{'with' if was else 'without'} {option}"
+        return f"{'with' if old else 'without'} {option}"
     if key == "version":
-        return f"of sia {was}, not {now}"
+        return f"of sia {old}, not {new}"
     option, typed = OPTIONS.get(key, (key, _shown))
-    return f"with {option} {typed(was)}, not {typed(now)}"
+    return f"with {option} {typed(old)}, not {typed(new)}"
 
 
 def _listed(values: Sequence[Any]) -> str:
@@ -172,10 +173,10 @@ def _marked(value: Any) -> str:
 
 
 FILES = {"pools_sha256": "pools", "cells_sha256": "cells"}
-"""Checksums, and the options that name their files."""
+"""Options that name the files of these checksums."""
 
 SHOWN = 60
-"""Characters of a setting in an error."""
+"""Maximum number of characters of a setting in an error."""
 
 OPTIONS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "queues": ("--queues", _listed),
@@ -201,11 +202,11 @@ OPTIONS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "recall": ("--recall", _shown),
     "seed": ("--seed", _shown),
 }
-"""Settings whose value is that of an option, and how it is typed."""
+"""Options of settings, and functions that format their values."""
 
 
 def _tidy(folder: Path) -> None:
-    """Remove what was never finished."""
+    """Remove unfinished files and folders."""
     _partial(folder / SETTINGS).unlink(missing_ok=True)
     unfinished = (folder / RUNS).glob(f".[0-9]*{PARTIAL}")
     for path in (_partial(folder / RESULTS), *unfinished):
@@ -217,13 +218,13 @@ def _partial(path: Path) -> Path:
 
 
 def run_folder(folder: Path, run: int) -> Path:
-    """Where a finished run's results stand."""
+    """Return the path of a finished run's results."""
     return folder / RUNS / f"{run:03d}"
 
 
 @contextmanager
 def whole_run(folder: Path, run: int) -> Iterator[Path]:
-    """A folder to write a run's results into; it counts as finished when the block ends well."""
+    """Yield a folder for a run's results; the run counts as finished if the block succeeds."""
     place = run_folder(folder, run)
     partial = _partial(place)
     try:
@@ -235,7 +236,7 @@ def whole_run(folder: Path, run: int) -> Iterator[Path]:
 
 
 def read_runs(folder: Path, runs: Sequence[int]) -> list[dict[str, Any]]:
-    """What those finished runs gave. Raises UserError for a file that is damaged."""
+    """Return the results of finished runs. Raises UserError for a damaged file."""
     found = []
     for run in runs:
         path = run_folder(folder, run) / "run.json"
@@ -249,7 +250,7 @@ def read_runs(folder: Path, runs: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def replace_results(folder: Path, write: Callable[[Path], None]) -> None:
-    """Write results aside, then put each file in the place of the one before, if there is one."""
+    """Write results into a temporary folder, then move each file over the previous one."""
     aside = _partial(folder / RESULTS)
     aside.mkdir()
     write(aside)

@@ -1,8 +1,8 @@
-"""The frontier: how much of what perfect forecasts gain others capture, and whom they slow for it.
+"""The frontier: the gain that forecasts capture, against the share of jobs that they slow.
 
-Captured gain is log(geometric mean speed-up) / log(that of SIA with perfect forecasts): 1 is all of
-it, 0 as if nothing were shared. Over runs it is the ratio of the sums of the logarithms, so that
-runs count by what there was to gain in them.
+The captured gain of a policy is log(geometric mean speed-up) divided by the same for SIA with
+perfect forecasts: 1 is the full gain, 0 is no sharing. Over several runs it is the ratio of the
+sums of the logarithms, which weights runs by their possible gain.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TARGET = 0.5
-"""Captured gain that makes lending worth its while, at `MAX_SLOWED_PCT` of the jobs slowed."""
+"""Captured gain that justifies lending, with at most `MAX_SLOWED_PCT` of the jobs slowed."""
 
 LENDER = "sia"
 """The policy whose forecasts are compared."""
@@ -34,23 +34,24 @@ LENDER = "sia"
 MEAN_SLOWED = Measure("slowed_pct_mean", "Jobs slowed, mean over the runs", "percent")
 
 HEIGHT, PITCH = 4.0, 0.19
-"""Inches of the picture, and between two names beside it."""
+"""Height of the figure and line pitch of its legend, in inches."""
 
 LEVELS = (0, 1)
-"""Captured gain that has a line: that of no sharing, and that of perfect forecasts."""
+"""Reference lines: the captured gain of no sharing and of perfect forecasts."""
 
 LABEL = 7.5
-"""Points of a label's letters."""
+"""Font size of labels, in points."""
 
 REACH = (0.0, 1.1)
-"""Captured gain shown at least. What no SIA reaches stands at the edge, with its number."""
+"""Smallest range of captured gain that is drawn. Points of other policies beyond the range are
+drawn at its edge, labelled with their value."""
 
 
 class FrontierPoint(NamedTuple):
-    """What a policy captured and cost, over the runs in which perfect forecasts were run too.
+    """Gain and cost of a policy over the runs that include perfect forecasts.
 
-    `captured` is a ratio, `slowed_pct_*` are percent of a run's jobs, `slowdown_min_mean` the
-    minutes that all jobs of a run lost together, `slowdown_min_most` the worst delay of one job.
+    `captured` is a ratio and `slowed_pct_*` are percentages of a run's jobs. `slowdown_min_mean` is
+    the total slowdown of a run's jobs in minutes, `slowdown_min_most` the largest of one job.
     """
 
     label: str
@@ -64,14 +65,14 @@ class FrontierPoint(NamedTuple):
 
     @property
     def on_target(self) -> bool:
-        """Whether it captures enough and slows few enough."""
+        """Whether the policy captures enough gain and slows few enough jobs."""
         return self.captured >= TARGET and self.slowed_pct_mean <= MAX_SLOWED_PCT
 
 
 class FrontierCurve(NamedTuple):
-    """Points that differ in nothing but how cautious they are, the most cautious first.
+    """Points that differ only in quantiles and guard budget, the most cautious first.
 
-    `quantiles` are in words, one for each point.
+    `quantiles` has a text for each point.
     """
 
     name: str
@@ -82,27 +83,27 @@ class FrontierCurve(NamedTuple):
 
     @property
     def pair(self) -> str:
-        """The forecasts, whether they are watched or not."""
+        """The forecasts without the guard."""
         return self.name.removesuffix(f"+{GUARD}") if self.guarded else self.name
 
 
 class Frontier(NamedTuple):
-    """What is compared: curves of SIA's forecasts, single points of whatever else was run."""
+    """Curves of SIA's forecasts, and single points of all other policies."""
 
     reference: str
     rivals: Sequence[FrontierCurve]
     curves: Sequence[FrontierCurve]
     honest: Sequence[FrontierPoint]
-    """SIA with forecasts that a live system could have made, and that are more than a coin flip."""
+    """SIA with forecasts that a live system could make, without the random ones."""
 
     @property
     def points(self) -> list[FrontierPoint]:
-        """All of them, as they stand in the table."""
+        """All points in the order of the table."""
         return [point for curve in (*self.rivals, *self.curves) for point in curve.points]
 
     @property
     def best(self) -> FrontierPoint:
-        """Of the honest ones on target that which captures most; else that which slows fewest."""
+        """The honest point on target with the largest gain, else the one that slows fewest jobs."""
         good = [point for point in self.honest if point.on_target]
         if good:
             return max(good, key=lambda point: point.captured)
@@ -110,9 +111,10 @@ class Frontier(NamedTuple):
 
 
 def frontier(experiment: Experiment) -> Frontier | None:
-    """The frontier of these runs.
+    """Return the frontier of an experiment.
 
-    None where SIA was not run with perfect forecasts and with others, or perfect ones gain nothing.
+    Return None if SIA was not run with both perfect and other forecasts, or if perfect forecasts
+    gain nothing.
     """
     reference = next(filter(partial(_perfect, experiment), experiment.rivals), None)
     if reference is None:
@@ -140,7 +142,7 @@ def frontier(experiment: Experiment) -> Frontier | None:
 
 
 def _perfect(experiment: Experiment, label: str) -> bool:
-    """Whether it is SIA that knows the future and lends freely."""
+    """Return whether a label is SIA with perfect forecasts and without a guard."""
     choice = experiment.choice(label)
     return choice is not None and (*choice[:3], choice.guard) == (
         LENDER,
@@ -151,7 +153,7 @@ def _perfect(experiment: Experiment, label: str) -> bool:
 
 
 def _point(experiment: Experiment, label: str, reference: str) -> FrontierPoint | None:
-    """None where nothing was measured, or there was nothing to gain."""
+    """Return a policy's point; None if nothing was measured or nothing could be gained."""
     both = [
         (run["policies"][label], run["policies"][reference])
         for run in experiment.runs
@@ -175,7 +177,7 @@ def _point(experiment: Experiment, label: str, reference: str) -> FrontierPoint 
 
 
 def _curves(lenders: dict[str, Choice], points: dict[str, FrontierPoint]) -> list[FrontierCurve]:
-    """Labels that differ only in quantiles, and in the guard's budget, are one curve."""
+    """Join labels that differ only in quantiles and guard budget into curves."""
     curves: dict[str, list[str]] = {}
     for label, choice in lenders.items():
         curves.setdefault(_name(choice), []).append(label)
@@ -192,25 +194,25 @@ def _curves(lenders: dict[str, Choice], points: dict[str, FrontierPoint]) -> lis
 
 
 def _name(choice: Choice) -> str:
-    """Of a curve, like `peaks:q+survival:q+guard`, where q are the quantiles."""
-    senses = zip(choice[1:3], quantiles(choice), strict=True)
-    names = [name if quantile is None else f"{name}:q" for name, quantile in senses]
+    """Return the name of a curve, like `peaks:q+survival:q+guard`; q stands for quantiles."""
+    pairs = zip(choice[1:3], quantiles(choice), strict=True)
+    names = [name if quantile is None else f"{name}:q" for name, quantile in pairs]
     return "+".join([*names, GUARD] if choice.guard is not None else names)
 
 
 def _boldness(choice: Choice) -> tuple[float, float, tuple[float, ...]]:
-    """More where both forecasts are less likely to hold, then where the budget is larger."""
+    """Return a sort key: larger for lower quantiles, then for a larger guard budget."""
     asked = [quantile or 1.0 for quantile in quantiles(choice)]
     return -prod(asked), choice.guard or 0.0, (-asked[0], -asked[1])
 
 
 def _words(choice: Choice) -> str:
-    """A choice's quantiles, like `0.95, 0.9`."""
+    """Format a choice's quantiles, like `0.95, 0.9`."""
     return ", ".join(f"{quantile:g}" for quantile in quantiles(choice) if quantile is not None)
 
 
 def draw_frontier(found: Frontier, experiment: Experiment) -> RenderedFigure:
-    """Captured gain against jobs slowed: a curve for each pair of forecasts."""
+    """Draw the captured gain against the jobs slowed, one curve per pair of forecasts."""
     curves = [*found.rivals, *found.curves]
     colours = _colours(found, experiment)
     slowed = np.array([point.slowed_pct_mean for point in found.points])
@@ -238,7 +240,7 @@ def draw_frontier(found: Frontier, experiment: Experiment) -> RenderedFigure:
 
 
 def _colours(found: Frontier, experiment: Experiment) -> dict[str, str]:
-    """Rivals look as they do everywhere; a pair of forecasts, many policies, has its own colour."""
+    """Return the colour of each curve; other policies keep the colour of the other figures."""
     colours = {curve.pair: experiment.looks[curve.name].colour for curve in found.rivals}
     free = [colour for colour in PALETTE if colour not in colours.values()] or PALETTE
     pairs = dict.fromkeys(curve.pair for curve in found.curves)
@@ -246,7 +248,7 @@ def _colours(found: Frontier, experiment: Experiment) -> dict[str, str]:
 
 
 def _mark_target(axes: Axes, scale: LogAxis) -> None:
-    """Where forecasts are good enough to lend by."""
+    """Shade the target area."""
     for level in LEVELS:
         axes.axhline(level, color=INK, linewidth=0.8)
     top = axes.get_ylim()[1]
@@ -259,25 +261,25 @@ def _mark_target(axes: Axes, scale: LogAxis) -> None:
 def _draw_curve(
     axes: Axes, curve: FrontierCurve, scale: LogAxis, colour: str, reach: tuple[float, float]
 ) -> None:
-    """A curve, and the quantiles at both of its ends."""
+    """Draw a curve and label its two ends with quantiles."""
     x: FloatArray = scale.place(np.array([point.slowed_pct_mean for point in curve.points]))
     captured = np.array([point.captured for point in curve.points])
     y = captured.clip(*reach)
     axes.plot(x, y, curve.marker, **_look(curve, colour), clip_on=False)
-    said = [
+    labels = [
         f"{value:.1f}" if beyond else ""
         for value, beyond in zip(captured, y != captured, strict=True)
     ]
-    for i in sorted({0, len(said) - 1}):
-        words = curve.quantiles[i] if curve.quantiles else said[i]
+    for i in sorted({0, len(labels) - 1}):
+        words = curve.quantiles[i] if curve.quantiles else labels[i]
         below = _clear_of_levels(axes, float(y[i]), guarded=curve.guarded)
         axes.annotate(words, (x[i], y[i]), (6, below), textcoords="offset points",
                       fontsize=LABEL, color=GREY)  # fmt: skip
 
 
 def _clear_of_levels(axes: Axes, y: float, *, guarded: bool) -> float:
-    """Points from y up to a label's baseline, so that no line of a level strikes it through."""
-    below = -11.0 if guarded else -3.0  # what is the same but for a guard often falls together
+    """Return the offset of a label's baseline from y, in points, clear of reference lines."""
+    below = -11.0 if guarded else -3.0  # curves with and without guard often coincide
     for level in LEVELS:
         pixels = axes.transData.transform([(1, y), (1, level)])[:, 1]
         line = float(np.diff(pixels)[0]) * 72 / axes.figure.dpi
@@ -293,7 +295,7 @@ def _draw_name(axes: Axes, curve: FrontierCurve, colour: str, y: float) -> None:
 
 
 def _look(curve: FrontierCurve, colour: str) -> dict[str, Any]:
-    """Hollow and dashed where a guard watches."""
+    """Return the line style of a curve: hollow and dashed with a guard."""
     return {
         "color": colour,
         "linestyle": (0, (4, 2)) if curve.guarded else "-",

@@ -1,4 +1,4 @@
-"""The measures of an experiment's runs: what its pictures, tables and sentences ask for."""
+"""The measures of an experiment's runs, for figures, tables and sentences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RunRows = Sequence[RunRow]
 
 
 class Measure(NamedTuple):
-    """One of a run's numbers: its key, its name, its unit (a key of `UNITS`)."""
+    """A measure of a run: its key in run.json, its title, and its unit (a key of `UNITS`)."""
 
     key: str
     words: str
@@ -33,11 +33,11 @@ class Measure(NamedTuple):
 
 
 LENGTHS = ((31_536_000.0, "y"), (86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
-"""Seconds of the units that a slowdown is told in: the largest of which there are two."""
+"""Units of slowdowns in seconds; `brief` uses the largest unit of which there are at least two."""
 
 
 def brief(value: float) -> str:
-    """Minutes in one unit with two digits or more, like `6.1 h`; not zero never shows as zero."""
+    """Format minutes in one unit, like `6.1 h`. Only exactly 0 is shown as 0."""
     size, unit = next((one for one in LENGTHS if value * 60 >= 2 * one[0]), LENGTHS[-1])
     amount = value * 60 / size
     digits = ",.0f" if amount >= 9.95 or not amount else ".1f" if amount >= 0.95 else ".1g"
@@ -51,7 +51,7 @@ UNITS: Mapping[str, Callable[[float], str]] = {
     "share": lambda value: f"{decimal(value, 1)} %",
     "hours": hours,
 }
-"""How people read a number of each unit."""
+"""Functions that format a number of each unit."""
 
 MEAN = Measure("speedup_mean", "Mean speed-up", "speed")
 GEOMEAN = Measure("speedup_geomean", "Geometric mean speed-up", "speed")
@@ -66,10 +66,10 @@ LENT = Measure("gpu_hours_lent", "GPU-hours lent", "hours")
 
 
 class Experiment:
-    """An experiment's runs, and what is asked of them again and again."""
+    """The runs of an experiment and their common properties."""
 
     def __init__(self, runs: RunRows, settings: Mapping[str, Any]) -> None:
-        """Take one run or more, of the same policies."""
+        """Take at least one run."""
         self.runs = sorted(runs, key=lambda run: int(run["run"]))
         self.settings = settings
         self.policies = list(dict.fromkeys(name for run in runs for name in run["policies"]))
@@ -80,27 +80,27 @@ class Experiment:
 
     @property
     def in_cells(self) -> bool:
-        """Whether jobs needed GPUs that lie together."""
+        """Whether jobs needed GPUs of one cell."""
         return self.settings.get("cells_sha256") is not None
 
     @property
     def whole(self) -> bool:
-        """Whether the runs are one log at some sizes, and no pieces drawn from it."""
+        """Whether the runs replay the whole log at several sizes, not random pieces."""
         return bool(self.settings.get("sizes") or self.withdrawn or len(self.sizes) > 1)
 
     @cached_property
     def by_queues(self) -> dict[str, RunRows]:
-        """The runs of each number of queues."""
+        """The runs by number of queues."""
         numbers = sorted({run["queues"] for run in self.runs})
         return {queues(n): [r for r in self.runs if r["queues"] == n] for n in numbers}
 
     def at_size(self, size: float, *, withdrawn: bool) -> RunRows:
-        """The runs of the whole log at a size, with or without pools that keep to themselves."""
+        """Return the runs of the whole log at a size, with or without withdrawn pools."""
         same = [run for run in self.runs if run["size"] == size]
         return [run for run in same if bool(run["withdrawn"]) == withdrawn]
 
     def sharing(self) -> list[str]:
-        """The policies that share GPUs."""
+        """Return the policies that share GPUs."""
         return [
             name
             for name in self.policies
@@ -108,8 +108,8 @@ class Experiment:
         ]
 
     @cached_property
-    def asked(self) -> Settings:
-        """By what its policies foresee, as far as their labels do not say, and stop jobs."""
+    def settings_of_replay(self) -> Settings:
+        """The default predictors and preemption options of the policies."""
         keys = {"forecast", "durations", "load_quantile", "run_time_quantile", "max_slowed_pct"}
         known = {key: self.settings[key] for key in keys & self.settings.keys()}
         if "recent_windows" in self.settings:
@@ -123,48 +123,51 @@ class Experiment:
         return Settings([], options=options, **known)
 
     def choice(self, label: str) -> Choice | None:
-        """What a label stands for; None for one from elsewhere."""
+        """Parse a label; None if the policy or predictor is not installed here."""
         try:
-            return self.asked.choice(label)
+            return self.settings_of_replay.choice(label)
         except KeyError:
             return None
 
     def foresees(self, label: str) -> bool:
-        """Whether a policy was told what no live system knows."""
+        """Return whether a policy knew the future."""
         if self.choice(label) is None:
             return "perfect" in label
-        return bool(known_in_advance(self.asked, label))
+        return bool(known_in_advance(self.settings_of_replay, label))
 
 
 def entries(runs: RunRows, policy: str) -> list[Mapping[str, Any]]:
-    """What a policy gave, in each run that has it and in which a job was measured."""
+    """Return a policy's measures in each run that has the policy and a measured job."""
     found = [run["policies"][policy] for run in runs if policy in run["policies"]]
     return [entry for entry in found if entry["measured"]]
 
 
 def values(runs: RunRows, policy: str, key: str) -> FloatArray:
-    """A measure over runs; those that do not have it are left out."""
+    """Return a measure over runs, without the runs that do not have it."""
     found = [entry[key] for entry in entries(runs, policy)]
     return np.array([value for value in found if value is not None], dtype=np.float64)
 
 
 def at(runs: RunRows, policy: str, key: str, share: float = 0.5) -> float | None:
-    """A quantile of a measure over runs: without `share` the median; None of no runs."""
+    """Return a quantile (default: median) of a measure over runs; None if there are no runs."""
     return quantile(values(runs, policy, key), share)
 
 
 def quantile(found: FloatArray, share: float) -> float | None:
-    """A quantile of values, between the two nearest if it falls between; None of none."""
+    """Return a quantile of values with linear interpolation; None if there are no values."""
     return float(np.quantile(found, share)) if len(found) else None
 
 
 def shown(value: float | None, unit: str) -> str:
-    """A number as people read it."""
+    """Format a number with its unit."""
     return NONE if value is None else UNITS[unit](value)
 
 
 def spread(runs: RunRows, policy: str, measure: Measure, tail: float = 0.25) -> str:
-    """What runs lie between without the `tail` at each end, like `3.2–8.1x`; "" of one value."""
+    """Format the range of the runs without `tail` at each end, like `3.2–8.1x`.
+
+    Return "" if both ends are equal.
+    """
     low, high = (shown(at(runs, policy, measure.key, x), measure.unit) for x in (tail, 1 - tail))
     unit = low.lstrip("0123456789.,e-")
     if high.endswith(unit):
@@ -173,10 +176,10 @@ def spread(runs: RunRows, policy: str, measure: Measure, tail: float = 0.25) -> 
 
 
 def queues(number: int) -> str:
-    """`1 queue` or `4 queues`."""
+    """Format a number of queues: `1 queue` or `4 queues`."""
     return counted(number, "queue")
 
 
 def counted(number: int, what: str) -> str:
-    """`1 run` or `4,000 runs`."""
+    """Format a number with a noun: `1 run` or `4,000 runs`."""
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -1,6 +1,6 @@
-"""The report of an experiment: one page, and its pictures as files, from the runs' measures alone.
+"""The report of an experiment: one page, and its figures as files, from the runs' measures.
 
-Labels and names of pools come from strangers: the template escapes them all.
+Labels and names of pools are untrusted; the template escapes all of them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from replay.experiment.measures import (
 )
 from replay.experiment.sections import ReportSection, sections
 from replay.plotting.numbers import inlined
-from replay.report.provenance import IN_CELLS, senses, stopping
+from replay.report.provenance import IN_CELLS, predictors_of, preemption_costs
 from replay.report.report import page, styles
 from replay.run.output import write_json
 from replay.run.run import BASELINE
@@ -45,23 +45,23 @@ from sia.policies import load
 from sia.wording import duration
 
 FIGURES = ("fig02", "fig13", "fig14", "fig15a", "fig16", "fig18", "fig18-withdrawn", "frontier")
-"""All pictures there may be: of an earlier report, those that are no longer drawn are removed."""
+"""All figures that a report can have; stale files of an earlier report are removed."""
 
 FRONTIER = "frontier.json"
 
 WITHDRAWN = "♣"
-"""Marks rows of runs in which some pools keep to themselves, as in Table 17."""
+"""Marks rows of runs with withdrawn pools, as in Table 17."""
 
 
 class MedianRange(NamedTuple):
-    """The median over runs, and the middle half of them where that is more than one value."""
+    """The median over runs, and their interquartile range if it is not a single value."""
 
     median: str
     spread: str = ""
 
 
 class PolicyRow(NamedTuple):
-    """A row of the table: a policy over some runs."""
+    """A row of the table: the measures of a policy over some runs."""
 
     policy: str
     mark: str
@@ -69,11 +69,12 @@ class PolicyRow(NamedTuple):
 
 
 def write_experiment_report(folder: Path, runs: RunRows, settings: Mapping[str, Any]) -> None:
-    """Write report.html, and each picture as figures/NAME.svg and .png, into `folder`.
+    """Write report.html, and each figure as figures/NAME.svg and .png, into `folder`.
 
-    Where there is a frontier, its points are written into frontier.json: a list of objects. `runs`
-    are the contents of run.json, of one run or more; `settings` those of settings.json and, in
-    cells, under `cells` what their types are. Same input, same bytes.
+    If there is a frontier, its points are written into frontier.json as a list of objects. `runs`
+    are the contents of the run.json files, at least one. `settings` are the contents of
+    settings.json, plus a description of the cells under `cells`. The same input gives the same
+    bytes.
     """
     experiment = Experiment(runs, settings)
     compared = frontier(experiment)
@@ -95,14 +96,14 @@ def write_experiment_report(folder: Path, runs: RunRows, settings: Mapping[str, 
 
 
 def render(experiment: Experiment, found: Sequence[ReportSection]) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     return page(
         "experiment.html",
         whole=experiment.whole,
         runs=counted(len(experiment.runs), "run"),
         baseline=BASELINE,
         styles=styles(experiment.looks),
-        foreseen=[name for name in experiment.rivals if experiment.foresees(name)],
+        future_known=[name for name in experiment.rivals if experiment.foresees(name)],
         honest=any(_honest(experiment, name) for name in experiment.rivals),
         headlines=[_headline(experiment, name) for name in experiment.rivals],
         groups=_table(experiment),
@@ -114,29 +115,29 @@ def render(experiment: Experiment, found: Sequence[ReportSection]) -> str:
 
 
 def _honest(experiment: Experiment, label: str) -> bool:
-    """Whether a policy foresees load, by what a live system could have known."""
+    """Return whether a policy uses a load forecast that a live system could make."""
     choice = experiment.choice(label)
     needy = choice is not None and load(choice.policy).needs.loads
     return needy and not experiment.foresees(label)
 
 
 def _headline(experiment: Experiment, policy: str) -> dict[str, Any]:
-    """What a policy did to people over all runs, and how much sooner they were done."""
+    """Return the card of a policy: slowed jobs and speed-ups over all runs."""
     runs = experiment.runs
     found = entries(runs, policy)
     hurt = sum(1 for entry in found if entry["slowed"])
     if not found:
         words = "no job was measured in any run"
         return {"policy": policy, "harmless": None, "words": words, "more": []}
-    harm = f"slowed {'jobs' if hurt else 'nobody'} in {hurt or len(found):,} of "
+    harm = f"slowed {'jobs' if hurt else 'no job'} in {hurt or len(found):,} of "
     harm += counted(len(found), "run")
     more = [f"Geometric mean speed-up {_over(experiment, policy, GEOMEAN)}."]
     if hurt:
         worst = max(runs, key=lambda run: _largest(run, policy))
         more += [
-            f"Jobs slowed: {_over(experiment, policy, SLOWED)}, together by",
-            f"{_over(experiment, policy, TOTAL)}. The worst delay of one job,",
-            f"{brief(_largest(worst, policy))}, is in run {worst['run']}",
+            f"Jobs slowed: {_over(experiment, policy, SLOWED)}, in total by",
+            f"{_over(experiment, policy, TOTAL)}. The largest slowdown of a job,",
+            f"{brief(_largest(worst, policy))}, occurred in run {worst['run']}",
             f"({_place(experiment, worst)}).",
         ]
     if lost := sum(entry["never_ended"] for entry in found):
@@ -152,13 +153,13 @@ def _headline(experiment: Experiment, policy: str) -> dict[str, Any]:
 
 
 def _largest(run: RunRow, policy: str) -> float:
-    """Minutes of the worst slowdown, below 0 where the run has no such policy."""
+    """Return the largest slowdown in minutes, or -1 if the run does not have the policy."""
     entry = run["policies"].get(policy)
     return float(entry["slowdown_max_min"]) if entry else -1.0
 
 
 def _over(experiment: Experiment, policy: str, measure: Measure) -> str:
-    """A measure over all runs: of pieces the median and the middle half, of sizes the range."""
+    """Format a measure over all runs: median and interquartile range of pieces, range of sizes."""
     runs = experiment.runs
     median = shown(at(runs, policy, measure.key), measure.unit)
     if experiment.whole:
@@ -168,7 +169,7 @@ def _over(experiment: Experiment, policy: str, measure: Measure) -> str:
 
 
 def _place(experiment: Experiment, run: RunRow) -> str:
-    """Which of the runs it is."""
+    """Describe a run by its number of queues, or its size."""
     if not experiment.whole:
         return queues(run["queues"])
     away = len(run["withdrawn"])
@@ -176,7 +177,7 @@ def _place(experiment: Experiment, run: RunRow) -> str:
 
 
 def _table(experiment: Experiment) -> list[tuple[str, list[PolicyRow]]]:
-    """A row a policy, for each number of queues or, of a whole log, each size (Table 17)."""
+    """Return a row per policy for each number of queues, or for each size (Table 17)."""
     if not experiment.whole:
         groups = experiment.by_queues.items()
         return [(name, _lines(experiment, runs, "")) for name, runs in groups]
@@ -191,7 +192,7 @@ def _table(experiment: Experiment) -> list[tuple[str, list[PolicyRow]]]:
 
 
 def _lines(experiment: Experiment, runs: RunRows, mark: str) -> list[PolicyRow]:
-    names = experiment.rivals if mark else experiment.policies  # the baseline shares nothing anyhow
+    names = experiment.rivals if mark else experiment.policies  # the baseline never shares
     return [PolicyRow(name, mark, _cells(runs, name)) for name in names] if runs else []
 
 
@@ -207,21 +208,24 @@ def _cells(runs: RunRows, policy: str) -> list[MedianRange]:
 
 
 def _facts(experiment: Experiment) -> list[tuple[str, str]]:
-    """What was run."""
+    """Return the facts about the runs as (title, text)."""
     runs = experiment.runs
     pools = [pool for run in runs for pool in run["pools"]]
     loads = [pool["load"] for pool in pools if pool["load"] is not None]
     each = ", ".join(f"{len(some):,} of {name}" for name, some in experiment.by_queues.items())
     facts = [
-        ("RunRows", f"{len(runs):,}" if experiment.whole else f"{len(runs):,}: {each}"),
-        ("Pools", f"{len({pool['pool'] for pool in pools}):,} different ones"),
+        ("Runs", f"{len(runs):,}" if experiment.whole else f"{len(runs):,}: {each}"),
+        ("Pools", f"{len({pool['pool'] for pool in pools}):,} distinct"),
         ("Jobs a run", _range([run["jobs"] for run in runs])),
         ("GPUs a run", _range([sum(pool["quota"] for pool in run["pools"]) for run in runs])),
         ("Load of a pool", f"{min(loads):.2f} to {max(loads):.2f}" if loads else "unknown"),
         ("Length of a run", _times(run["length_s"] for run in runs)),
         ("Warm-up, not measured", _times(run["warmup_s"] for run in runs)),
-        *senses(experiment.asked, experiment.rivals),
-        *stopping(experiment.asked, [n for n in experiment.rivals if _stops(experiment, n)]),
+        *predictors_of(experiment.settings_of_replay, experiment.rivals),
+        *preemption_costs(
+            experiment.settings_of_replay,
+            [n for n in experiment.rivals if _preempts(experiment, n)],
+        ),
     ]
     if experiment.in_cells:
         facts.append(
@@ -236,12 +240,12 @@ def _facts(experiment: Experiment) -> list[tuple[str, str]]:
     reasons = [f"{n:,} {reason}" for reason, n in sorted(dropped.items())]
     empty = [run["run"] for run in runs if not any(e["measured"] for e in run["policies"].values())]
     if empty:
-        facts.append(("Runs without a measured job, left out", ", ".join(map(str, empty))))
-    return [*facts, ("Jobs left out, all runs", "; ".join(reasons) or "none")]
+        facts.append(("Runs omitted, no job measured", ", ".join(map(str, empty))))
+    return [*facts, ("Jobs dropped, all runs", "; ".join(reasons) or "none")]
 
 
-def _stops(experiment: Experiment, label: str) -> bool:
-    """Whether a policy stops jobs, or changes their width."""
+def _preempts(experiment: Experiment, label: str) -> bool:
+    """Return whether a policy preempts or resizes jobs."""
     choice = experiment.choice(label)
     return choice is not None and load(choice.policy).needs.preemption
 
@@ -256,7 +260,7 @@ def _times(seconds: Iterable[float]) -> str:
 
 
 def _options(settings: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The experiment's options, as they stand in settings.json."""
+    """Return the options as in settings.json."""
     return [
         (str(key), value if isinstance(value, str) else msgspec.json.encode(value).decode())
         for key, value in sorted(settings.items())

@@ -1,7 +1,7 @@
-"""The runs of an experiment: each on its own, as many at once as there are processes.
+"""Run an experiment: independent runs in parallel processes.
 
-A run depends on its piece alone, so the results are the same however many processes there are, and
-whichever of them was killed and when.
+A run depends only on its piece, so the results do not depend on the number of processes or on
+interruptions.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class RunContext(NamedTuple):
-    """What the runs of an experiment have in common; `keep` says to write schedules too.
+    """The common inputs of all runs. `keep` also writes the log, pools and schedules of each run.
 
-    In the pools of `table`, unless the log says when, the jobs ran that forecasts learn from.
+    If the log has no waits, the history for forecasts is replayed in the pools of `table`.
     """
 
     folder: Path
@@ -56,14 +56,14 @@ class RunContext(NamedTuple):
 
 
 class WholeLog(NamedTuple):
-    """The whole log, and when its jobs started, if forecasts are to learn from that."""
+    """The whole log, and the start times of its jobs if a forecast learns from history."""
 
     trace: Trace
     starts: Mapping[str, float]
 
 
-def as_it_ran(trace: Trace, work: RunContext) -> WholeLog:
-    """The log and its starts, if anybody learns from them. Raises UserError as `starts_of` does."""
+def log_with_starts(trace: Trace, work: RunContext) -> WholeLog:
+    """Return the log, with start times if a policy needs them. Raises UserError."""
     settings = work.settings
     if not any(learns(settings.choice(label)) for label in settings.policies):
         return WholeLog(trace, {})
@@ -73,38 +73,38 @@ def as_it_ran(trace: Trace, work: RunContext) -> WholeLog:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of a file. Raises UserError."""
+    """Return the SHA-256 of a file. Raises UserError."""
     with reading(path):
         return sha256(path.read_bytes()).hexdigest()
 
 
-def left(folder: Path, pieces: Sequence[Piece]) -> list[Piece]:
-    """The runs that are not finished."""
+def unfinished(folder: Path, pieces: Sequence[Piece]) -> list[Piece]:
+    """Return the pieces whose runs are not finished."""
     return [piece for piece in pieces if not run_folder(folder, piece.run).exists()]
 
 
 def run_all(
-    pieces: Sequence[Piece], work: RunContext, trace: Trace, jobs: int, tell: Callable[[], None]
+    pieces: Sequence[Piece], work: RunContext, trace: Trace, jobs: int, run_done: Callable[[], None]
 ) -> None:
-    """Do these runs in so many processes, and tell of each that is finished.
+    """Do these runs in `jobs` processes, and call `run_done` after each.
 
-    Raises UserError or OSError for what keeps one from being written; those finished stay.
+    Raises UserError or OSError if a run cannot be written; finished runs stay.
     """
     if min(jobs, len(pieces)) < 2:
-        log = as_it_ran(trace, work)
+        log = log_with_starts(trace, work)
         for piece in pieces:
             run_piece(log, piece, work)
-            tell()
+            run_done()
         return
     executor = ProcessPoolExecutor(
         min(jobs, len(pieces)), get_context("spawn"), _begin_worker, (work,)
     )
     try:
-        with _signals_held():  # processes begin with it, and leave signals to this one
+        with _signals_held():  # workers inherit the mask, so only this process handles signals
             futures = [executor.submit(_run_in_worker, piece) for piece in pieces]
         for future in as_completed(futures):
             future.result()
-            tell()
+            run_done()
         executor.shutdown()
     except BrokenProcessPool:
         raise UserError(
@@ -127,7 +127,7 @@ def _signals_held() -> Iterator[None]:
 
 
 class _Worker:
-    """What a process of its own keeps from run to run."""
+    """The state of a worker process between runs."""
 
     work: RunContext
     log: WholeLog | None = None
@@ -140,9 +140,9 @@ def _begin_worker(work: RunContext) -> None:
 
 
 def _end_with_parent() -> None:
-    """Write no more when the process that may be repeated is gone."""
+    """Exit when the parent process ends, so that no orphan writes into the folder."""
     parent = parent_process()
-    assert parent is not None, "a worker was started by some process"
+    assert parent is not None, "a worker has a parent process"
     wait([parent.sentinel])
     os._exit(1)
 
@@ -152,12 +152,12 @@ def _run_in_worker(piece: Piece) -> None:
     if _Worker.log is None:
         if checksum(work.log) != work.checksum:
             raise UserError(f"{work.log}: changed while the experiment ran; repeat the command")
-        _Worker.log = as_it_ran(read_trace(work.log, skip_invalid=work.skip_invalid), work)
+        _Worker.log = log_with_starts(read_trace(work.log, skip_invalid=work.skip_invalid), work)
     run_piece(_Worker.log, piece, work)
 
 
 def run_piece(whole: WholeLog, piece: Piece, work: RunContext) -> None:
-    """Replay one piece of the log through all policies, and write its folder whole."""
+    """Replay one piece under all policies, and write its folder atomically."""
     settings = work.settings
     log = mark(piece.cut(whole.trace), settings.preemptible, settings.seed)
     table, withdrawn = piece.table, []
@@ -169,7 +169,7 @@ def run_piece(whole: WholeLog, piece: Piece, work: RunContext) -> None:
     runnable = playable(log, table, places)
     if piece.withdraw:
         withdrawn = _most_idle(runnable, table, settings)[: piece.withdraw]
-        table = _keeping(table, withdrawn)
+        table = _without_sharing(table, withdrawn)
     results = replay_all(runnable, table, settings, past=past)
     facts = _describe(piece, table, withdrawn, results, settings)
     with whole_run(work.folder, piece.run) as folder:
@@ -184,7 +184,7 @@ def run_piece(whole: WholeLog, piece: Piece, work: RunContext) -> None:
 
 
 def _most_idle(trace: Trace, table: PoolTable, settings: Settings) -> list[str]:
-    """Pools by unused GPU-time under FCFS, the most first."""
+    """Return the pools in descending order of unused GPU-time under FCFS."""
     begin, end = span(trace, settings)
     unused = owned_seconds(table, begin, end)
     for run in replay_one(trace, table, BASELINE, settings, None).runs(trace):
@@ -193,8 +193,8 @@ def _most_idle(trace: Trace, table: PoolTable, settings: Settings) -> list[str]:
     return sorted(unused, key=lambda pool: (-unused[pool], pool))
 
 
-def _keeping(table: PoolTable, withdrawn: Sequence[str]) -> PoolTable:
-    """The same pools, of which some keep to themselves."""
+def _without_sharing(table: PoolTable, withdrawn: Sequence[str]) -> PoolTable:
+    """Return the table with `withdrawn` pools not sharing."""
     pools = [
         msgspec.structs.replace(pool, share=pool.share and pool.name not in withdrawn)
         for pool in table.pools
@@ -209,7 +209,7 @@ def _describe(
     results: Sequence[Result],
     settings: Settings,
 ) -> dict[str, Any]:
-    """What stands in `run.json`."""
+    """Return the contents of `run.json`."""
     summary = summarize(table, settings, results)
     pools = next(iter(summary["policies"].values()))["pools"]
     policies = {}

@@ -1,4 +1,4 @@
-"""The figures of an experiment's report: which there are, how to read them, what they show here."""
+"""The sections of an experiment's report: a figure, how to read it, and what it shows."""
 
 from __future__ import annotations
 
@@ -34,30 +34,29 @@ from sia.policies import load
 from sia.wording import decimal
 
 VARIANTS = 2
-"""Variants of SIA from which on an ablation compares anything."""
+"""Minimum number of SIA variants for an ablation."""
 
 ZERO = (
-    "Axes of speed-ups and slowdowns are logarithmic; left of the dotted line is the place of 0, "
-    "where nobody was slowed."
+    "Axes of speed-ups and slowdowns are logarithmic. Values left of the dotted line are 0: no job "
+    "was slowed."
 )
 
 BOXES = (
-    "Each row is a policy's runs with that many queues. The black stroke is the median run; the "
-    "thickest box holds the middle half of the runs, the next one three quarters, and so on, each "
-    "leaving out half as many; single runs beyond the boxes are dots (with under 8 runs there are "
-    "only dots)."
+    "Each row shows a policy's runs with that number of queues. The black line is the median run. "
+    "The thickest box contains the middle half of the runs, the next one three quarters, and so "
+    "on. Runs beyond the boxes are dots; with fewer than 8 runs there are only dots."
 )
 
 
 class SectionTable(NamedTuple):
-    """A table beside a picture: the first cell of each row is its heading."""
+    """A table below a figure; the first cell of each row is its heading."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
 class ReportSection(NamedTuple):
-    """A picture of the report: its title, how to read it, what it shows of these runs."""
+    """A figure of the report: its title, how to read it, and what it shows about these runs."""
 
     title: str
     picture: RenderedFigure
@@ -67,9 +66,9 @@ class ReportSection(NamedTuple):
 
 
 def sections(experiment: Experiment, compared: Frontier | None) -> list[ReportSection]:
-    """All that these runs, and their frontier, can show.
+    """Return the sections for an experiment and its frontier, if there is one.
 
-    Pieces are distributions, one log at several sizes is not.
+    Random pieces are shown as distributions, the whole log at several sizes as curves.
     """
     if not experiment.rivals:
         found = []
@@ -94,33 +93,32 @@ def _panels(
 
 
 def _distributions(experiment: Experiment) -> ReportSection:
-    """Fig. 13."""
+    """Return the section on distributions over runs (Fig. 13)."""
     runs, rivals = experiment.runs, experiment.rivals
     measures = (MEAN, P95, SLOWED, TOTAL, LARGEST)
     spared = [name for name in rivals if not any(e["slowed"] for e in entries(runs, name))]
-    showing = [f"Slowed nobody in any run: {', '.join(spared)}."] if spared else []
+    showing = [f"Slowed no job in any run: {', '.join(spared)}."] if spared else []
     hurt = [name for name in rivals if name not in spared]
     if hurt:
         words = (f"{name} in {_slowing(experiment, name)}" for name in hurt)
         showing.append(f"Jobs were slowed by {', '.join(words)}.")
     return ReportSection(
-        "All runs, as distributions",
+        "Distributions over all runs",
         draw_cdfs(_panels({"": runs}, rivals, measures), experiment.looks),
-        "A curve's height at x is the share of the runs in which the measure was x or less. For "
-        "speed-ups the further right a curve rises the better, for slowdowns the further left. "
-        + ZERO,
+        "The height of a curve at x is the share of runs in which the measure was x or less. For "
+        "speed-ups, further right is better; for slowdowns, further left. " + ZERO,
         showing,
     )
 
 
 def _slowing(experiment: Experiment, policy: str) -> str:
-    """In how many runs a policy slowed anybody."""
+    """Format the number of runs in which a policy slowed a job."""
     found = entries(experiment.runs, policy)
     return f"{sum(1 for e in found if e['slowed']):,} of {counted(len(found), 'run')}"
 
 
 def _queues(experiment: Experiment) -> ReportSection:
-    """Fig. 14; Fig. 16 where jobs have places."""
+    """Return the section by number of queues (Fig. 14; with cells Fig. 16)."""
     measures = (MEAN, P90, P95, SLOWED, TOTAL, LARGEST)
     groups, rivals = experiment.by_queues, experiment.rivals
     showing = []
@@ -130,11 +128,11 @@ def _queues(experiment: Experiment) -> ReportSection:
         if found:
             best = max(found, key=lambda name: found[name])
             showing.append(
-                f"{group}: the median of the runs' mean speed-ups is highest under {best}, "
+                f"{group}: {best} has the highest mean speed-up in the median run, "
                 f"{shown(found[best], 'speed')}."
             )
     return ReportSection(
-        "By the number of queues that share",
+        "By number of queues",
         draw_boxes(
             "fig16" if experiment.in_cells else "fig14",
             _panels(groups, rivals, measures),
@@ -146,7 +144,7 @@ def _queues(experiment: Experiment) -> ReportSection:
 
 
 def _ablation(experiment: Experiment) -> list[ReportSection]:
-    """Fig. 15a: SIA by what it foresees with, and max-min beside it."""
+    """Return the section on SIA's predictors, compared with max-min (Fig. 15a)."""
     names = {label: label.partition("@")[0] for label in experiment.rivals}
     variants = [label for label, name in names.items() if f"{name}-".startswith("sia-")]
     if len(variants) < VARIANTS:
@@ -154,24 +152,24 @@ def _ablation(experiment: Experiment) -> list[ReportSection]:
     chosen = [label for label, name in names.items() if name == "mmfs"] + variants
     medians = [shown(at(experiment.runs, label, MEAN.key), "speed") for label in chosen]
     showing = [
-        f"{label}{_unsaid(experiment, label)}: mean speed-up {median} in the median run; jobs "
-        f"slowed in {_slowing(experiment, label)}."
+        f"{label}{_default_predictors(experiment, label)}: mean speed-up {median} in the "
+        f"median run; jobs slowed in {_slowing(experiment, label)}."
         for label, median in zip(chosen, medians, strict=True)
     ]
     panels = _panels(experiment.by_queues, chosen, (MEAN, SLOWED, TOTAL))
     return [
         ReportSection(
-            "SIA by what it foresees with",
+            "SIA by predictors",
             draw_boxes("fig15a", panels, experiment.looks),
-            "Variants of SIA side by side: after @ a label says what arrivals and run times are "
-            f"foreseen with. {BOXES} {ZERO}",
+            "Variants of SIA: the part of a label after @ names the predictors of load and run "
+            f"times. {BOXES} {ZERO}",
             showing,
         )
     ]
 
 
-def _unsaid(experiment: Experiment, label: str) -> str:
-    """What a policy foresees with, if it does and its label does not say."""
+def _default_predictors(experiment: Experiment, label: str) -> str:
+    """Return a policy's predictors in brackets if its label does not name them, else ""."""
     choice = experiment.choice(label)
     if choice is None or "@" in label:
         return ""
@@ -180,23 +178,23 @@ def _unsaid(experiment: Experiment, label: str) -> str:
 
 
 def _frontier(experiment: Experiment, found: Frontier | None) -> list[ReportSection]:
-    """What forecasts capture, and whom they slow for it."""
+    """Return the section on the frontier."""
     if found is None:
         return []
     return [
         ReportSection(
-            "What forecasts are worth",
+            "Value of forecasts",
             draw_frontier(found, experiment),
-            "The higher the better, and the further left. Captured gain is the logarithm of the "
-            f"geometric mean speed-up, divided by that of {found.reference}, which knows the "
-            "future, over all runs. A line joins forecasts of one kind, q standing for the "
-            "quantiles of load and run time; they stand at its ends. Hollow and dashed: a share "
-            "controller watches. Left of the dotted line is the place of 0, where nobody was "
-            "slowed; whatever lies beyond the frame stands at its edge, with its captured gain.",
-            [*_on_target(found), *_beside_max_min(found)],
+            "Higher and further left is better. The captured gain is the logarithm of the "
+            f"geometric mean speed-up divided by that of {found.reference}, which knows the "
+            "future, over all runs. A line joins forecasts that differ only in their quantiles q "
+            "of load and run time, which are given at its ends. Hollow and dashed lines have a "
+            "share controller. Values left of the dotted line are 0: no job was slowed. Points "
+            "beyond the frame are drawn at its edge, with their captured gain.",
+            [*_on_target(found), *_versus_max_min(found)],
             SectionTable(
-                ("policy", "captured", "jobs slowed, mean", "most", "slowdown a run, mean",
-                 "worst delay", "runs with nobody slowed"),
+                ("policy", "captured gain", "jobs slowed, mean", "maximum",
+                 "slowdown per run, mean", "largest slowdown", "runs without slowed jobs"),
                 [_frontier_row(point) for point in found.points],
             ),
         )
@@ -216,46 +214,46 @@ def _frontier_row(point: FrontierPoint) -> list[str]:
 
 
 def _on_target(found: Frontier) -> list[str]:
-    """Which forecasts are good enough to lend by."""
+    """Return a sentence on the forecasts on target."""
     target = (
-        f"on target, which is a captured gain of {TARGET:g} or more with at most "
-        f"{MAX_SLOWED_PCT:g} % of the jobs slowed in the mean run"
+        f"on target (a captured gain of at least {TARGET:g}, with at most {MAX_SLOWED_PCT:g} % of "
+        "the jobs slowed on average)"
     )
     good = [point for point in found.honest if point.on_target]
     if not good:
-        return [f"No forecast that could have been made at the time is {target}."]
+        return [f"No forecast that a live system could make is {target}."]
     good.sort(key=lambda point: -point.captured)
     words = (
         f"{point.label} ({decimal(point.captured)} at {shown(point.slowed_pct_mean, 'percent')})"
         for point in good
     )
     who = ", ".join(words)
-    return [f"Forecasts that could have been made at the time and are {target}: {who}."]
+    return [f"Forecasts that a live system could make and that are {target}: {who}."]
 
 
-def _beside_max_min(found: Frontier) -> list[str]:
-    """What the best forecast and max-min cost others."""
+def _versus_max_min(found: Frontier) -> list[str]:
+    """Return a sentence on the total slowdown of the best forecast and of max-min."""
     rivals = [point for point in found.points if point.label == "mmfs"]
     lost = (
         f"{shown(point.slowdown_min_mean, 'minutes')} under {point.label}"
         for point in (found.best, *rivals)
     )
-    return [f"In the mean run all jobs together lost {', and '.join(lost)}."] if rivals else []
+    return [f"Mean total slowdown of a run: {', '.join(lost)}."] if rivals else []
 
 
 def _hours(experiment: Experiment) -> list[ReportSection]:
-    """Fig. 2, before and after."""
-    kept = [name for name in (BASELINE, *experiment.sharing()) if name in experiment.policies]
-    kept = list(dict.fromkeys(kept))
+    """Return the section on utilisation with and without sharing (Fig. 2)."""
+    policies = [name for name in (BASELINE, *experiment.sharing()) if name in experiment.policies]
+    policies = list(dict.fromkeys(policies))
     found = {
         name: np.array([x for e in entries(experiment.runs, name) for x in e["hourly_pct"]])
-        for name in kept
+        for name in policies
     }
     found = {name: shares for name, shares in found.items() if len(shares)}
     if not found:
         return []
     before = (
-        f"{BASELINE} is before, with nothing shared; what lies to the right of its curve is use "
+        f"{BASELINE} is without sharing; the area to the right of its curve is the utilisation "
         "that sharing adds. "
         if BASELINE in found
         else ""
@@ -265,18 +263,18 @@ def _hours(experiment: Experiment) -> list[ReportSection]:
     )
     return [
         ReportSection(
-            "GPUs in use, before and after",
+            "GPU utilisation without and with sharing",
             draw_hours(found, experiment.looks),
-            "A curve's height at x is the share of hours, of all runs together, in which at most x "
-            f"of all GPU-time was in use. {before}Hours count from the end of the warm-up to the "
-            "last submission.",
-            [f"In the median hour: {medians}."],
+            "The height of a curve at x is the share of hours of all runs with a utilisation of at "
+            f"most x. {before}The hours span the time from the end of the warm-up to the last "
+            "submission.",
+            [f"Median hour: {medians}."],
         )
     ]
 
 
 def _sizes(experiment: Experiment) -> list[ReportSection]:
-    """Fig. 18, and once more with pools that keep to themselves."""
+    """Return the sections by size of the pools (Fig. 18), without and with withdrawn pools."""
     found = []
     for withdrawn, name in ((False, "fig18"), (True, "fig18-withdrawn")):
         groups = {
@@ -295,14 +293,14 @@ def _sizes(experiment: Experiment) -> list[ReportSection]:
                 [shown(at(groups[size], label, MEAN.key), "speed") for size in (first, last)]
             ]
         ]
-        away = " with some pools keeping to themselves" if withdrawn else ""
+        away = ", with some pools withdrawn" if withdrawn else ""
         found.append(
             ReportSection(
-                f"By the size of the pools{away}",
+                f"By size of the pools{away}",
                 draw_sizes(name, panels, experiment.looks),
-                "To the right, every pool has more GPUs for the same jobs; the baseline that each "
-                "point is compared with has pools of the same size. The vertical axes are "
-                "logarithmic; below the dotted line is the place of 0, where nobody was slowed.",
+                "Further right, every pool has more GPUs for the same jobs. Each point is compared "
+                "with a baseline of the same size. The vertical axes are logarithmic; values below "
+                "the dotted line are 0: no job was slowed.",
                 showing,
             )
         )

@@ -1,4 +1,4 @@
-"""The rows of `experiments.csv`, and what a terminal shows of them."""
+"""The rows of `experiments.csv`, and their table for the terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HEADER = ("run", "seed", "policy", "queues", "size", "withdrawn", *MEASURES)
 
 
 def rows_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of experiments.csv that a run makes: one a policy."""
+    """Return a run's rows of experiments.csv, one per policy."""
     drawn = {
         "run": run["run"],
         "seed": run["seed"],
@@ -35,7 +35,7 @@ def rows_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def show_medians(rows: Sequence[Mapping[str, Any]], *, by_size: bool) -> None:
-    """A row a policy for each number of queues, or each size."""
+    """Print a row per policy for each number of queues, or for each size."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((_group(row, by_size=by_size), row["policy"]), []).append(row)
@@ -59,7 +59,7 @@ def _group(row: Mapping[str, Any], *, by_size: bool) -> str:
 
 
 def _medians(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What the runs of one policy have in common; a run without a measured job is left out."""
+    """Return the cells of a policy's row; runs without a measured job are omitted."""
     found = [row for row in rows if row["measured"]]
     slowing = [row for row in found if row["slowed_pct"]]
     speedups = (_median(found, f"speedup_{key}") for key in ("mean", "geomean", "p5", "p95"))

@@ -22,7 +22,7 @@ from replay.forecast.run_times import (
 )
 from replay.forecast.train import learn, observe, thinned
 from replay.logs.trace import PoolTable, Trace, checksum_of_jobs
-from replay.run.starts import starts_of, told_by
+from replay.run.starts import source_of_starts, starts_of
 from sia.console.errors import UserError
 from sia.forecasts import RunTimes
 from sia.wording import as_typed
@@ -181,7 +181,7 @@ def _run_times(
     split: Split, notes: list[str], tell: StageCallback
 ) -> tuple[dict[str, RunTimeScores], PairScores]:
     """Ask each predictor about each job; all start without a past at the log's begin."""
-    notes.append(told_by(split.trace, split.table))
+    notes.append(source_of_starts(split.trace, split.table))
     starts = starts_of(split.trace, split.table)
     trace, since = split.trace, split.since
     judged = None if split.state is None else ended_as(trace, split.state)

@@ -1,47 +1,48 @@
-"""Limits of what is read and drawn, with their reasons."""
+"""Limits of input and output sizes, with the reason for each."""
 
 MAX_LINE = 2**20
-"""Characters of one line of a text file. Real rows have hundreds; a longer line is no job log, and
-reading on would fill the memory with it."""
+"""Largest number of characters in a line of a text file. Real rows have hundreds; a longer line is
+not from a job log and would only fill the memory."""
 
 MAX_JSON = 2**30
-"""Bytes of one JSON log. Philly's whole log has 70 MB; JSON is read whole."""
+"""Largest JSON log, in bytes: JSON is read into memory at once. The whole Philly log has 70 MB."""
 
 POOLS_DRAWN = 16
-"""Pools with a time line in the report, those with most GPU-hours: more make no picture."""
+"""Pools with a time line in the report, chosen by GPU-hours: more would be unreadable."""
 
 POINTS_DRAWN = 400
-"""Points of a curve in the report: about one per pixel of its width."""
+"""Points of a curve in the report: about one per pixel of the figure's width."""
 
 ROWS_SHOWN = 40
-"""Pools in a terminal table, those with most jobs; `summary.json` holds all."""
+"""Pools in a terminal table, chosen by number of jobs; `summary.json` lists all."""
 
 WIDTHS_SHOWN = 5
-"""Widths of a pool's jobs that `sia trace info` shows, the most frequent: more make no line."""
+"""Most frequent job widths that `sia trace info` shows for each pool: more do not fit in a line."""
 
 MAX_LOAD = 10.0
-"""Load that quotas are scaled to; beyond, it was more likely meant in percent."""
+"""Largest load to which quotas can be scaled; a larger value was probably meant as a percentage."""
 
 MAX_JOBS_MADE = 10_000_000
-"""Jobs that `sia trace synth` will make: more would not fit in memory."""
+"""Largest number of jobs that `sia trace synth` generates: more would not fit in memory."""
 
 MIN_DURATION = 1e-6
-"""Seconds: below, times no longer show the difference, and speed-ups become infinite."""
+"""Shortest duration of a job, in seconds. Below it, floating-point times cannot represent the
+difference and speed-ups become infinite."""
 
 MAX_RESAMPLES = 1_000_000
-"""Times that `sia compare` draws the pairs anew: an interval's ends no longer move beyond it, and
-the means of each time are kept (40 bytes)."""
+"""Largest number of bootstrap resamples of `sia compare`. More do not change the interval, and each
+takes 40 bytes."""
 
 DRAWN_AT_ONCE = 2**19
-"""Pairs drawn anew at once: some MB, however many times they are drawn."""
+"""Pairs resampled in one batch: bounds the memory to a few MB for any number of resamples."""
 
 MAX_RUNS = 10_000
-"""Runs of an experiment for each number of queues: all are planned in memory before the first."""
+"""Largest number of runs of an experiment per number of queues: all runs are planned in memory."""
 
 WINDOWS_DRAWN = 1_000
-"""Windows an experiment draws for one run before it gives up: a second at most; by then less than
-one window in hundreds would do."""
+"""Windows that an experiment draws for one run before it fails. Drawing them takes at most a
+second; if none is suitable, fewer than one window in hundreds is."""
 
 MAX_HOURS = 100_000
-"""Hours (11 years) of a log in an experiment, which writes utilisation hour by hour; a longer log
-is more likely in milliseconds."""
+"""Longest log of an experiment, in hours (11 years). An experiment writes the utilisation of every
+hour, and a longer log is probably in milliseconds."""

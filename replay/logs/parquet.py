@@ -1,4 +1,4 @@
-"""Parquet needs duckdb, an extra that is loaded only where it is needed."""
+"""Load duckdb, an optional dependency, only if a Parquet file is read or written."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from sia.console.errors import UserError
 
 
 def duckdb_for(path: Path, doing: str) -> ModuleType:
-    """The module, for `doing` (reading, writing) that file. Raises UserError where it lacks."""
+    """Import and return duckdb. Raises UserError if it is not installed.
+
+    `doing` is "reading" or "writing", for the message.
+    """
     try:
         import duckdb  # noqa: PLC0415  an extra
     except ImportError:

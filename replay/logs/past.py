@@ -1,4 +1,4 @@
-"""What was known before a piece of a log begins: forecasts learn from it, and nothing else does."""
+"""The history before a slice of a log. Only forecasts use it, to learn before the replay begins."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ from sia.model import Job
 from sia.wording import DAY
 
 SPAN = 28 * DAY
-"""How far back it goes: twice what the forecasts look back on, and no month of work a piece."""
+"""Length of the history in seconds: twice the period that forecasts look back on. A longer history
+would add work to every slice."""
 
 ENDED, SUBMITTED, STARTED, ENDED_AT_ONCE = range(4)
-"""The order of what happens at one instant."""
+"""Order of events at the same instant."""
 
 
 _Event = tuple[float, int, int, Arrival]
-"""When, what, the job's place in the past, the job."""
+"""Time, kind, the job's index in the history, the job."""
 
 
 class PastJobs(NamedTuple):
-    """Jobs submitted from `begin` on and before second 0, with when they started."""
+    """Jobs submitted in [begin, 0), each with its start time, in seconds."""
 
     begin: float
     jobs: Sequence[tuple[Arrival, float]]
@@ -37,13 +38,13 @@ class PastJobs(NamedTuple):
 def past_of(
     arrivals: Sequence[Arrival], starts: Mapping[str, float], table: PoolTable, begin: float
 ) -> PastJobs:
-    """The jobs of these pools before second `begin` of a log, which becomes second 0.
+    """Return the jobs of the pools in `table` before second `begin`, which becomes second 0.
 
-    `starts` says when each job of the log started; jobs that are not in it, or too wide for their
-    pool as it is now, are left out.
+    `starts` gives the start time of each job of the log. Jobs that are missing from `starts` or
+    wider than their pool's quota in `table` are omitted.
     """
     quotas = {pool.name: pool.quota for pool in table.pools}
-    since = max(begin - SPAN, arrivals[0].job.submit)  # before the log nothing was seen
+    since = max(begin - SPAN, arrivals[0].job.submit)  # no observations before the log begins
     low, high = (bisect_left(arrivals, t, key=_submit) for t in (since, begin))
     jobs = []
     for job, duration in arrivals[low:high]:
@@ -57,60 +58,60 @@ def _submit(arrival: Arrival) -> float:
     return arrival.job.submit
 
 
-def tell(past: PastJobs, run_times: RunTimes | None, loads: Loads | None) -> None:
-    """Tell forecasts what happened before second 0; who is there then is gone.
+def warm_up(past: PastJobs, run_times: RunTimes | None, loads: Loads | None) -> None:
+    """Feed the forecasts the events before second 0.
 
-    A piece begins with empty pools, so nobody is left to run or to wait in it.
+    A slice begins with empty pools, so jobs that are pending or running at second 0 are withdrawn.
     """
     events = _events(past)
     estimates: dict[str, float] = {}
     if run_times is not None:
-        estimates = _tell_run_times(events, run_times)
+        estimates = _feed_run_times(events, run_times)
     if loads is not None:
-        _tell_loads(past.begin, events, loads, estimates)
+        _feed_loads(past.begin, events, loads, estimates)
 
 
-def _tell_run_times(events: Sequence[_Event], run_times: RunTimes) -> dict[str, float]:
+def _feed_run_times(events: Sequence[_Event], run_times: RunTimes) -> dict[str, float]:
     estimates = {}
-    left: dict[str, Job] = {}
+    present: dict[str, Job] = {}
     for when, kind, _, (job, duration) in events:
         if kind == SUBMITTED:
-            left[job.id] = job
+            present[job.id] = job
             estimates[job.id] = run_times.run_time(job)
         elif kind == STARTED:
             run_times.started(when, job)
         else:
-            run_times.finished(when, left.pop(job.id), duration)
-    for job in left.values():
+            run_times.finished(when, present.pop(job.id), duration)
+    for job in present.values():
         run_times.withdrawn(0.0, job)
     return estimates
 
 
-def _tell_loads(
+def _feed_loads(
     begin: float, events: Sequence[_Event], loads: Loads, estimates: Mapping[str, float]
 ) -> None:
-    """At each tick, as in a replay, after all that happens then."""
-    left: dict[str, Job] = {}
+    """Feed events to the load forecast, with a tick after the events of each instant."""
+    present: dict[str, Job] = {}
     tick = ceil(begin / TICK)
     for when, kind, _, (job, _) in events:
         while tick * TICK < when:
             loads.unasked(tick * TICK)
             tick += 1
         if kind == SUBMITTED:
-            left[job.id] = job
+            present[job.id] = job
             loads.submitted(when, job)
         elif kind == STARTED:
             loads.started(when, job, estimates.get(job.id, 0.0))
         else:
-            loads.finished(when, left.pop(job.id))
+            loads.finished(when, present.pop(job.id))
     for silent in range(tick, 0):
         loads.unasked(silent * TICK)
-    for job in left.values():
+    for job in present.values():
         loads.withdrawn(0.0, job)
 
 
 def _events(past: PastJobs) -> list[_Event]:
-    """All that happened before second 0, in order."""
+    """Return all events before second 0, in order."""
     events = []
     for i, (arrival, start) in enumerate(past.jobs):
         end = start + arrival.duration

@@ -1,4 +1,4 @@
-"""Jobs that may be stopped, where the log does not say which: some of them, drawn."""
+"""Mark a random share of the jobs as preemptible, for logs that do not say which jobs are."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from sia.wording import as_typed, parse_seconds, some
 
 
 class PreemptibleShare(NamedTuple):
-    """So many percent of the jobs may be stopped, and lose so many seconds each time."""
+    """The percentage of jobs that are preemptible, and the cost of each preemption in seconds."""
 
     percent: float
     cost: float
 
 
 class PercentAndCost(click.ParamType[PreemptibleShare]):
-    """`30:5m`."""
+    """A percentage and a time, like `30:5m`."""
 
     name = "percent:cost"
 
@@ -43,8 +43,8 @@ class PercentAndCost(click.ParamType[PreemptibleShare]):
             marked = PreemptibleShare(-1.0, 0.0)
         if not (0 <= marked.percent <= 100 and 0 <= marked.cost <= MAX_RESUME_COST):
             self.fail(
-                f"{value}: write a percentage of jobs and the time that each loses, like 30:5m; "
-                f"the time must be at most {as_typed(MAX_RESUME_COST)}",
+                f"{value}: write the percentage of preemptible jobs and the cost of a preemption, "
+                f"like 30:5m; the cost must be at most {as_typed(MAX_RESUME_COST)}",
                 param,
                 ctx,
             )
@@ -52,17 +52,17 @@ class PercentAndCost(click.ParamType[PreemptibleShare]):
 
 
 def recalls(label: str) -> bool:
-    """Whether a policy stops jobs that may be stopped."""
+    """Return whether a policy preempts preemptible jobs."""
     return label.partition("@")[0] == "sia-recall"
 
 
 def stops(label: str) -> bool:
-    """Whether a policy stops any jobs: what that costs those marked counts for all that do."""
+    """Return whether a policy preempts any jobs; the cost of marked jobs applies to it then."""
     return load(label.partition("@")[0]).needs.preemption
 
 
 def refuse_idle(policies: Sequence[str], marked: PreemptibleShare | None, recall: float) -> None:
-    """Raise UserError for an option that has no effect on any of these policies."""
+    """Raise UserError if an option has no effect on any of the policies."""
     if marked is not None and not any(map(stops, policies)):
         raise UserError(
             "--preemptible: none of these policies preempts jobs; add sia-recall to --policy, or "
@@ -75,19 +75,19 @@ def refuse_idle(policies: Sequence[str], marked: PreemptibleShare | None, recall
 
 
 def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
-    """Note where a policy that may stop jobs finds none that it may."""
+    """Add a note if a policy preempts preemptible jobs but the log has none."""
     who = [label for label in policies if recalls(label)]
     if who and all(job.preemptible is None for job, _ in trace.arrivals):
         trace.notes.append(
-            f"no job is preemptible, so that {some(who)} works like sia; mark jobs with "
+            f"no job is preemptible, so {some(who)} behaves like sia; mark jobs with "
             "--preemptible or in column preemptible"
         )
 
 
 def mark(trace: Trace, marked: PreemptibleShare | None, seed: int) -> Trace:
-    """The same jobs, of which some may be stopped and no others, whatever the log says.
+    """Return the trace with a random share of jobs preemptible, replacing the log's own marks.
 
-    Which ones depends on the seed and their ids alone.
+    The choice depends only on the seed and the job IDs.
     """
     if marked is None:
         return trace

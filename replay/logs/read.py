@@ -1,7 +1,7 @@
-"""Canonical job logs and pools files, CSV (.gz too) or Parquet, each row checked at the door.
+"""Read canonical job logs and pools files: CSV, gzipped CSV or Parquet. Every row is validated.
 
-Bad input is refused whole, with file, row, column and the mend; or, where asked, bad rows are left
-out and counted by reason.
+A reader rejects a file with an error that names file, row, column and fix. On request it skips
+invalid rows instead and counts them by reason.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ NO = ("no", "false", "0")
 
 
 class BadCellError(Exception):
-    """What is wrong with a row: in which column, how to mend it, as what to count it."""
+    """A row is invalid: the column, the problem, the fix, and the reason to count it under."""
 
-    def __init__(self, column: str, problem: str, mend: str, reason: str) -> None:
-        """`problem` and `mend` are for people, `reason` counts rows of one kind."""
+    def __init__(self, column: str, problem: str, fix: str, reason: str) -> None:
+        """`problem` and `fix` are texts for people; `reason` groups rows with the same problem."""
         super().__init__(problem)
-        self.column, self.problem, self.mend, self.reason = column, problem, mend, reason
+        self.column, self.problem, self.fix, self.reason = column, problem, fix, reason
 
 
 class LogRow(NamedTuple):
-    """The number of a row in its file (a line for text) and its cells as text."""
+    """A row's number in its file (the line number for text) and its cells as text."""
 
     number: int
     cells: Sequence[str]
 
 
 def bad_row(path: Path, row: LogRow, bad: BadCellError) -> UserError:
-    """The one line that says where a bad cell stands and how to mend it."""
+    """Return a one-line error with the location of a bad cell and the fix."""
     kind = OtherFormatError if bad.reason == CELLS else UserError
-    return kind(f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.mend}")
+    return kind(f"{path}: row {row.number}, column {bad.column}: {bad.problem}; {bad.fix}")
 
 
 class LogTable(NamedTuple):
-    """A file's header and its rows, read as they are asked for."""
+    """A file's header, and an iterator that reads its rows."""
 
     header: list[str]
     rows: Iterator[LogRow]
@@ -69,30 +69,30 @@ class LogTable(NamedTuple):
 
 @contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """Say in one line what a file's reading failed on."""
+    """Turn errors of reading `path` into a UserError of one line."""
     try:
         yield
     except FileNotFoundError:
-        raise UserError(f"{path}: there is no such file; check the path") from None
+        raise UserError(f"{path}: no such file; check the path") from None
     except (IsADirectoryError, PermissionError) as error:
         raise UserError(
-            f"{path}: cannot be read ({error.strerror}); name a readable file"
+            f"{path}: cannot be read ({error.strerror}); give a readable file"
         ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(
-            f"{path}: the compressed file is cut off or damaged ({error}); fetch it again"
+            f"{path}: the compressed file is truncated or damaged ({error}); download it again"
         ) from None
     except UnicodeDecodeError:
         raise UserError(
-            f"{path}: row {_odd_row(path)}: this is not text in UTF-8; save "
-            "the CSV file as UTF-8, or give a Parquet file"
+            f"{path}: row {_first_bad_row(path)}: the text is not UTF-8; save "
+            "the CSV file as UTF-8, or use a Parquet file"
         ) from None
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
 
 
-def _odd_row(path: Path) -> int:
-    """The first line of a file that is not UTF-8."""
+def _first_bad_row(path: Path) -> int:
+    """Return the number of the first line that is not UTF-8."""
     with path.open("rb") as file:
         zipped = file.read(2) == GZIP_MAGIC
         file.seek(0)
@@ -109,10 +109,10 @@ def _odd_row(path: Path) -> int:
 
 @contextmanager
 def open_table(path: Path, *layouts: Sequence[str]) -> Iterator[LogTable]:
-    """Open CSV, gzipped CSV or Parquet, whatever the name says. Raises UserError.
+    """Open CSV, gzipped CSV or Parquet, recognised by content, not by name. Raises UserError.
 
-    The first of `layouts` names the columns of a CSV file that comes without a header. It may have
-    one all the same: a first row with two names of one of the layouts is taken as such.
+    If `layouts` are given, the first layout names the columns of a CSV file without a header. The
+    first row counts as a header if it contains at least two names of one layout.
     """
     with reading(path), path.open("rb") as file:
         magic = file.read(4)
@@ -128,8 +128,8 @@ def _open_csv(path: Path, file: BinaryIO, layouts: Sequence[Sequence[str]]) -> I
         rows = _csv_rows(path, text)
         first = next(rows, None)
         if first is None:
-            lacks = "it must have rows" if layouts else "its first line must name the columns"
-            raise UserError(f"{path}: the file is empty; {lacks}")
+            fix = "give a file with rows" if layouts else "the first line must name the columns"
+            raise UserError(f"{path}: the file is empty; {fix}")
         header = [name.strip() for name in first.cells]
         if not layouts or any(len(set(names).intersection(header)) > 1 for names in layouts):
             yield LogTable(header, rows)
@@ -139,17 +139,17 @@ def _open_csv(path: Path, file: BinaryIO, layouts: Sequence[Sequence[str]]) -> I
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[str]]:
-    """Open text, gzipped or not, line by line. Raises UserError.
+    """Open text, gzipped or not, and iterate over its lines. Raises UserError.
 
-    What is not UTF-8 is replaced: old logs have comments in any encoding, and a field that is
-    hurt by it is no number any more.
+    Bytes that are not UTF-8 are replaced, because old logs have comments in other encodings. A
+    number that contains such bytes fails to parse later.
     """
     with reading(path), path.open("rb") as file, _text(file, errors="replace") as text:
         yield _lines(path, text)
 
 
 def _text(file: BinaryIO, errors: str = "strict") -> TextIOWrapper:
-    """A file as text, gzipped or not."""
+    """Wrap a file, gzipped or not, as text."""
     zipped = file.read(2) == GZIP_MAGIC
     file.seek(0)
     binary = gzip.GzipFile(fileobj=file) if zipped else file
@@ -158,7 +158,7 @@ def _text(file: BinaryIO, errors: str = "strict") -> TextIOWrapper:
 
 def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[LogRow]:
     reader = csv.reader(_lines(path, text), strict=True)
-    first = 1  # line of the row that is being read: an open quote may swallow many
+    first = 1  # first line of the current row: an unclosed quote can span many lines
     try:
         for cells in reader:
             if cells:
@@ -166,7 +166,7 @@ def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[LogRow]:
             first = reader.line_num + 1
     except csv.Error as error:
         raise UserError(
-            f"{path}: row {first}: this is not CSV ({error}); mend or remove the row"
+            f"{path}: row {first}: invalid CSV ({error}); fix or remove the row"
         ) from None
 
 
@@ -176,7 +176,7 @@ def _lines(path: Path, text: TextIOWrapper) -> Iterator[str]:
         number += 1
         if len(line) == MAX_LINE and not line.endswith("\n"):
             raise UserError(
-                f"{path}: row {number}: longer than {MAX_LINE} characters; this is no job log"
+                f"{path}: row {number}: the line exceeds {MAX_LINE} characters; give a job log"
             )
         yield line
 
@@ -191,10 +191,10 @@ def _parquet(path: Path) -> LogTable:
         except duckdb.Error as error:
             problem = str(error).splitlines()[0]
             raise UserError(
-                f"{path}: this Parquet file cannot be read ({problem}); write it anew"
+                f"{path}: the Parquet file cannot be read ({problem}); write it again"
             ) from None
 
-    query = "SELECT COLUMNS(*)::VARCHAR FROM read_parquet(?)"  # text, whatever the types
+    query = "SELECT COLUMNS(*)::VARCHAR FROM read_parquet(?)"  # all columns as text
     with querying():
         result = duckdb.connect().execute(query, [glob.escape(str(path))])
     header = [column[0] for column in result.description or ()]
@@ -214,29 +214,29 @@ def _parquet(path: Path) -> LogTable:
 
 
 def columns_of(path: Path, header: Sequence[str], required: Iterable[str]) -> dict[str, int]:
-    """Where each column stands. Raises UserError where one is missing or stands twice."""
+    """Return the index of each column. Raises UserError if one is missing or duplicated."""
     missing = [name for name in required if name not in header]
     if missing:
         there = some([shown(name) for name in header])
         raise OtherFormatError(
-            f"{path}: row 1: column {', '.join(missing)} is missing, there are {there}; the "
-            f"header must name {','.join(required)}, separated by commas, in small letters"
+            f"{path}: row 1: column {', '.join(missing)} is missing, found {there}; the "
+            f"header must name {','.join(required)}, separated by commas, in lower case"
         )
     twice = [name for name, count in Counter(header).items() if count > 1 and name]
     if twice:
-        raise UserError(f"{path}: row 1: column {twice[0]} stands twice; remove one")
+        raise UserError(f"{path}: row 1: duplicate column {twice[0]}; remove one")
     return {name: i for i, name in enumerate(header)}
 
 
 def complete(cells: Sequence[str], columns: int, first: str) -> None:
-    """A cell for each column, `first` being the name of the first. Raises BadCellError."""
+    """Check that a row has `columns` cells. Raises BadCellError for column `first`."""
     if len(cells) != columns:
-        problem = f"the row has {len(cells)} cells, the table {columns} columns"
-        raise BadCellError(first, problem, "fill it up or cut it: a cell for each column", CELLS)
+        problem = f"the row has {len(cells)} cells, but the table has {columns} columns"
+        raise BadCellError(first, problem, "write one cell for each column", CELLS)
 
 
 def take_rows(path: Path, table: LogTable, take: Callable[[Sequence[str]], object]) -> None:
-    """Hand the cells of each row over. Raises UserError, also for a BadCellError of `take`."""
+    """Call `take` with each row's cells. Raises UserError, also for a BadCellError of `take`."""
     for row in table.rows:
         try:
             complete(row.cells, len(table.header), table.header[0])
@@ -245,8 +245,8 @@ def take_rows(path: Path, table: LogTable, take: Callable[[Sequence[str]], objec
             raise bad_row(path, row, bad) from None
 
 
-SHIFT = "shift all times so that the first is 0 or later"
-NEVER_STOPPED = "write seconds from 0 on, or nothing where the job must not be stopped"
+SHIFT = "shift all times so that the first is at least 0"
+NEVER_STOPPED = "write seconds of at least 0, or leave it empty if the job is not preemptible"
 
 
 def number(
@@ -258,13 +258,16 @@ def number(
     negative: str = SHIFT,
     unit: str = "seconds",
 ) -> float:
-    """A finite number of at least 0, or above it. Raises BadCellError; `negative` is a mend."""
+    """Parse a finite number of at least 0, or above 0 unless `zero`. Raises BadCellError.
+
+    `negative` is the fix shown for a negative number, `unit` the unit named in fixes.
+    """
     text = cells[at]
     try:
         value = float(_plain(text))
     except ValueError:
         raise BadCellError(
-            column, f"{shown(text)} is no number", f"write {unit}", f"{column} is no number"
+            column, f"{shown(text)} is not a number", f"write {unit}", f"{column} is no number"
         ) from None
     if not isfinite(value):
         raise BadCellError(
@@ -272,7 +275,9 @@ def number(
         )
     if value >= MAX_TIME:
         large = f"{column} is too large"
-        raise BadCellError(column, f"{shown(text)} is too large", f"stay below {MAX_TIME:g}", large)
+        raise BadCellError(
+            column, f"{shown(text)} is too large", f"write a number below {MAX_TIME:g}", large
+        )
     if value < 0:
         raise BadCellError(
             column,
@@ -281,49 +286,55 @@ def number(
             f"{column} is negative",
         )
     if value < MIN_DURATION and not zero:
-        mend = f"write {unit} above 0, at least {MIN_DURATION:g}"
-        raise BadCellError(column, f"it is {shown(text)}", mend, f"{column} is zero")
+        fix = f"write {unit} above 0, at least {MIN_DURATION:g}"
+        raise BadCellError(column, f"{shown(text)} is too small", fix, f"{column} is zero")
     return value
 
 
 def whole(cells: Sequence[str], column: str, at: int, *, least: int) -> int:
-    """A whole number from `least` to the quota limit. Raises BadCellError."""
+    """Parse a whole number from `least` to MAX_QUOTA. Raises BadCellError."""
     text = cells[at]
-    mend = f"write a whole number from {least} to {MAX_QUOTA}"
+    fix = f"write a whole number from {least} to {MAX_QUOTA}"
     try:
         value = float(_plain(text))
     except ValueError:
         raise BadCellError(
-            column, f"{shown(text)} is no number", mend, f"{column} is no number"
+            column, f"{shown(text)} is not a number", fix, f"{column} is no number"
         ) from None
     if not least <= value <= MAX_QUOTA or value != int(value):
         raise BadCellError(
-            column, f"it is {shown(text)}", mend, f"{column} is no whole number from {least} up"
+            column,
+            f"{shown(text)} is not allowed",
+            fix,
+            f"{column} is no whole number from {least} up",
         )
     return int(value)
 
 
 def _plain(text: str) -> str:
-    """The text of a number; Python would also read 1_0 as 10. Raises ValueError."""
+    """Reject underscores, because Python reads 1_0 as 10. Raises ValueError."""
     if "_" in text:
         raise ValueError(text)
     return text
 
 
 def shown(text: str) -> str:
-    """A cell as an error shows it: short, and with its odd characters spelled out."""
+    """Return a cell as an error message shows it: quoted, shortened, in ASCII."""
     return ascii(text if len(text) <= 40 else text[:37] + "...")
 
 
 def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
-    """Read a canonical job log. Raises UserError; `skip_invalid` counts bad rows instead."""
+    """Read a canonical job log. Raises UserError.
+
+    With `skip_invalid`, the reader skips invalid rows and counts them in `Trace.dropped`.
+    """
     with open_table(path) as table:
         at = _columns_of_log(path, table.header)
         parse = _JobParser(at, len(table.header))
-        kept = tuple(
+        extra_columns = tuple(
             name for name in table.header if name and name not in REQUIRED + KNOWN + ELASTIC
         )
-        spots = [at[name] for name in kept]
+        spots = [at[name] for name in extra_columns]
         arrivals: list[Arrival] = []
         extras: dict[str, tuple[str, ...]] = {}
         dropped: Counter[str] = Counter()
@@ -334,15 +345,15 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
                 if arrival.job.id in seen:
                     raise BadCellError(
                         "job_id",
-                        f"{shown(arrival.job.id)} stands twice",
-                        "give every job an id of its own",
+                        f"duplicate {shown(arrival.job.id)}",
+                        "give every job a unique ID",
                         "job_id stands twice",
                     )
             except BadCellError as bad:
                 if not skip_invalid:
                     raise UserError(
                         f"{path}: row {row.number}, column {bad.column}: {bad.problem}; "
-                        f"{bad.mend}, or leave such rows out with --skip-invalid"
+                        f"{bad.fix}, or skip such rows with --skip-invalid"
                     ) from None
                 dropped[f"invalid: {bad.reason}"] += 1
                 continue
@@ -351,12 +362,12 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
             if spots:
                 extras[arrival.job.id] = tuple([row.cells[i] for i in spots])
     if not arrivals:
-        raise UserError(f"{path}: no valid job in it; every row is missing or was left out")
+        raise UserError(f"{path}: the log has no valid job; add rows, or fix those skipped")
     notes = []
     if any(a.job.submit > b.job.submit for a, b in pairwise(arrivals)):
         arrivals.sort(key=lambda arrival: arrival.job.submit)
-        notes.append("rows were not in order of submission and have been sorted")
-    return Trace(arrivals, kept, extras, dropped, notes)
+        notes.append("rows were not in order of submission and were sorted")
+    return Trace(arrivals, extra_columns, extras, dropped, notes)
 
 
 def _columns_of_log(path: Path, header: Sequence[str]) -> dict[str, int]:
@@ -364,12 +375,15 @@ def _columns_of_log(path: Path, header: Sequence[str]) -> dict[str, int]:
         return columns_of(path, header, REQUIRED)
     except OtherFormatError as error:
         raise OtherFormatError(
-            f"{error.message}; a publisher's log is converted by sia trace convert --format"
+            f"{error.message}; to convert a published log, use sia trace convert --format"
         ) from None
 
 
 class _JobParser:
-    """Turn the cells of a row into an arrival; the common case first, what is wrong afterwards."""
+    """Turn the cells of a row into an arrival.
+
+    Valid plain rows take a fast path; all others are parsed again with full checks.
+    """
 
     def __init__(self, at: dict[str, int], width: int) -> None:
         self._cells = width
@@ -393,13 +407,13 @@ class _JobParser:
                     return self._arrival(cells, begin, gpus, seconds)
         except ValueError:
             pass
-        return self._carefully(cells)
+        return self._validated(cells)
 
-    def _carefully(self, cells: Sequence[str]) -> Arrival:
+    def _validated(self, cells: Sequence[str]) -> Arrival:
         job_id, _, submit, width, duration = self._required
         complete(cells, self._cells, "job_id")
         if not cells[job_id]:
-            raise BadCellError("job_id", "it is empty", "give the job an id", "job_id is empty")
+            raise BadCellError("job_id", "empty", "give the job an ID", "job_id is empty")
         return self._arrival(
             cells,
             number(cells, "submit", submit, zero=True),
@@ -417,7 +431,7 @@ class _JobParser:
 
 
 def _elastic(job: Job, cells: dict[str, str]) -> Job:
-    """The job with how far its width may change, where its row says so. Raises BadCellError."""
+    """Return the job with the elastic and preemptible columns of its row. Raises BadCellError."""
     given = {name: text for name, text in cells.items() if text.strip()}
     widths = {
         name: whole([text], name, 0, least=1) for name, text in given.items() if "width" in name
@@ -426,7 +440,7 @@ def _elastic(job: Job, cells: dict[str, str]) -> Job:
     if not least <= job.width <= (most or job.width):
         raise BadCellError(
             "max_width" if least <= job.width else "min_width",
-            f"the job is {job.width} wide",
+            f"the job has width {job.width}",
             "widths must ascend: min_width, width, max_width",
             "widths do not ascend",
         )
@@ -438,20 +452,20 @@ def _elastic(job: Job, cells: dict[str, str]) -> Job:
 
 
 def _cost(text: str) -> float:
-    """Seconds that stopping a job costs. Raises BadCellError."""
+    """Return the cost of preempting a job, in seconds. Raises BadCellError."""
     cost = number([text], "preemptible", 0, zero=True, negative=NEVER_STOPPED)
     if cost > MAX_RESUME_COST:
         raise BadCellError(
             "preemptible",
-            f"stopping it would cost {shown(text)} seconds",
-            f"write at most {MAX_RESUME_COST:g}, or nothing where it must not be stopped",
+            f"a preemption would cost {shown(text)} seconds",
+            f"write at most {MAX_RESUME_COST:g}, or leave it empty if the job is not preemptible",
             "stopping it costs too much",
         )
     return cost
 
 
 def _demand(text: str) -> tuple[tuple[int, float], ...]:
-    """`1:3600;2:1900` as points (GPUs, seconds). Raises BadCellError."""
+    """Parse `1:3600;2:1900` as points (GPUs, seconds). Raises BadCellError."""
     points = []
     for part in text.split(";"):
         gpus, _, seconds = part.partition(":")
@@ -460,7 +474,10 @@ def _demand(text: str) -> tuple[tuple[int, float], ...]:
         )
     if any(a[0] >= b[0] for a, b in pairwise(points)):
         raise BadCellError(
-            "demand", f"{shown(text)} does not ascend", "write GPUs:seconds;…", "odd demand"
+            "demand",
+            f"the GPUs of {shown(text)} do not ascend",
+            "write GPUs:seconds;… with ascending GPUs",
+            "odd demand",
         )
     return tuple(points)
 
@@ -472,7 +489,7 @@ def read_pools(path: Path) -> PoolTable:
     extras: dict[tuple[str, float], tuple[str, ...]] = {}
     with open_table(path) as table:
         at = columns_of(path, table.header, ("pool", "quota"))
-        kept = tuple(
+        extra_columns = tuple(
             n for n in table.header if n not in ("", "pool", "quota", "from", "group", "share")
         )
         for row in table.rows:
@@ -481,25 +498,25 @@ def read_pools(path: Path) -> PoolTable:
                 if pool.name in pools and (begin is None or begin in dict(steps[pool.name])):
                     raise BadCellError(
                         "pool",
-                        f"{shown(pool.name)} stands twice",
-                        "give each row of one pool another time in column from",
+                        f"duplicate {shown(pool.name)}",
+                        "give each row of a pool a different time in column from",
                         "",
                     )
                 before = pools.get(pool.name, pool)
                 if (before.group, before.share) != (pool.group, pool.share):
                     raise BadCellError(
                         "group",
-                        f"{shown(pool.name)} has another group or share than in its row before",
-                        "only the quota of a pool may change",
+                        f"{shown(pool.name)} changes its group or share",
+                        "give all rows of a pool the same group and share; only quotas may change",
                         "",
                     )
             except BadCellError as bad:
                 raise bad_row(path, row, bad) from None
             pools[pool.name] = pool
             steps.setdefault(pool.name, []).append((begin or 0.0, pool.quota))
-            extras[pool.name, begin or 0.0] = tuple(row.cells[at[name]] for name in kept)
+            extras[pool.name, begin or 0.0] = tuple(row.cells[at[name]] for name in extra_columns)
     if not pools:
-        raise UserError(f"{path}: no pool in it; give one row a pool: pool,quota")
+        raise UserError(f"{path}: the file has no pools; write one row per pool: pool,quota")
     changes = []
     for name, rows in steps.items():
         rows.sort()
@@ -513,20 +530,20 @@ def read_pools(path: Path) -> PoolTable:
         most[own.share, own.group if own.share else name] += max(quota for _, quota in rows)
     if max(most.values()) > MAX_GROUP:
         raise UserError(
-            f"{path}: column quota: a sharing group owns more than {MAX_GROUP} GPUs; "
-            "split it by column group"
+            f"{path}: column quota: a sharing group has more than {MAX_GROUP} GPUs; "
+            "split it with column group"
         )
-    return PoolTable(list(pools.values()), changes, kept, extras)
+    return PoolTable(list(pools.values()), changes, extra_columns, extras)
 
 
 def _pool(cells: Sequence[str], at: dict[str, int], width: int) -> tuple[Pool, float | None]:
     complete(cells, width, "pool")
     name = cells[at["pool"]]
     if not name:
-        raise BadCellError("pool", "it is empty", "name the pool", "")
+        raise BadCellError("pool", "empty", "name the pool", "")
     share = cells[at["share"]].strip().lower() if "share" in at else ""
     if share not in YES + NO:
-        raise BadCellError("share", f"it is {shown(share)}", "write yes or no", "")
+        raise BadCellError("share", f"unknown value {shown(share)}", "write yes or no", "")
     begin = None
     if "from" in at and cells[at["from"]]:
         begin = number(cells, "from", at["from"], zero=True)

@@ -1,4 +1,4 @@
-"""A piece of a trace: some pools, some weeks, quotas scaled to a load (§6.1)."""
+"""Cut a slice out of a trace: some pools, a period, and quotas scaled to a load (§6.1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sia.wording import did_you_mean, some
 
 
 def scaled_quota(work: float, load: float, length: float) -> int:
-    """GPUs on which so much work (GPU-seconds) in `length` seconds is that load; at least 1."""
+    """Return the quota on which `work` GPU-seconds in `length` seconds are `load`; at least 1."""
     return max(1, round(work / (load * length)))
 
 
@@ -28,26 +28,27 @@ def slice_trace(
     pools: Sequence[str],
     loads: Mapping[str, float] | None = None,
 ) -> tuple[Trace, PoolTable]:
-    """Jobs of `pools` submitted in [begin, end), with `begin` as the new second 0.
+    """Return the jobs of `pools` submitted in [begin, end), with `begin` as the new second 0.
 
-    With `loads`, each pool's quota is what makes its jobs that load (`scaled_quota` of the sum of
-    width · duration); its quota no longer changes then. Jobs wider than that are left in and
-    dropped by the replay, counted. Raises UserError for an unknown or empty pool.
+    With `loads`, each pool gets a constant quota on which its jobs make up the given load
+    (`scaled_quota` of the sum of width · duration). The slice may contain jobs wider than that
+    quota; the replay drops and counts them. Raises UserError for an unknown pool or if no job is
+    left.
     """
     known = {pool.name for pool in table.pools}
     unknown = [name for name in pools if name not in known]
     if unknown:
         close = did_you_mean(unknown[0], known) or f" The pools are {some(sorted(known))}."
         raise UserError(f"--pick: no pool {unknown[0]!r}.{close}")
-    piece = _cut(trace, begin, end, pools)
+    part = _cut(trace, begin, end, pools)
     if loads is None:
-        return piece, _as_they_are(table, begin, end, set(pools))
+        return part, _own_quotas(table, begin, end, set(pools))
     work = dict.fromkeys(pools, 0.0)
-    for arrival in piece.arrivals:
+    for arrival in part.arrivals:
         work[arrival.job.pool] += arrival.job.width * arrival.duration
     scaled = {name: scaled_quota(work[name], loads[name], end - begin) for name in pools}
-    kept = [pool for pool in table.pools if pool.name in scaled]
-    return piece, PoolTable([Pool(p.name, scaled[p.name], p.group, p.share) for p in kept])
+    selected = [pool for pool in table.pools if pool.name in scaled]
+    return part, PoolTable([Pool(p.name, scaled[p.name], p.group, p.share) for p in selected])
 
 
 def _cut(trace: Trace, begin: float, end: float, pools: Sequence[str]) -> Trace:
@@ -64,18 +65,18 @@ def _cut(trace: Trace, begin: float, end: float, pools: Sequence[str]) -> Trace:
             arrivals.append(Arrival(moved, duration))
     if not arrivals:
         raise UserError(
-            f"no job of {some(pools)} was submitted from {begin:,.0f} s to {end:,.0f} s; "
-            "choose another --from, --length or --pick"
+            f"no job of {some(pools)} was submitted between {begin:,.0f} s and {end:,.0f} s; "
+            "change --from, --length or --pick"
         )
     extras = {a.job.id: trace.extras[a.job.id] for a in arrivals if a.job.id in trace.extras}
-    notes = [f"second 0 of this piece is second {begin:,.0f} of the whole"]
+    notes = [f"second 0 of this slice is second {begin:,.0f} of the log"]
     return Trace(arrivals, trace.columns, extras, dropped + trace.dropped, notes)
 
 
-def _as_they_are(table: PoolTable, begin: float, end: float, wanted: set[str]) -> PoolTable:
-    """These pools with the quotas that they have from `begin` to `end`."""
+def _own_quotas(table: PoolTable, begin: float, end: float, wanted: set[str]) -> PoolTable:
+    """Return the pools with their own quotas from `begin` to `end`."""
     steps = table.quotas()
-    kept = [
+    selected = [
         Pool(p.name, next(q for t, q in reversed(steps[p.name]) if t <= begin), p.group, p.share)
         for p in table.pools
         if p.name in wanted
@@ -87,7 +88,7 @@ def _as_they_are(table: PoolTable, begin: float, end: float, wanted: set[str]) -
     ]
     extras_of_pools = {
         (name, max(0.0, time - begin)): row
-        for (name, time), row in sorted(table.extras.items())  # of those before, the last holds
+        for (name, time), row in sorted(table.extras.items())  # the last row before `begin` wins
         if name in wanted and time < end
     }
-    return PoolTable(kept, changes, table.columns, extras_of_pools)
+    return PoolTable(selected, changes, table.columns, extras_of_pools)

@@ -1,4 +1,4 @@
-"""A log's pools cut into classes of jobs, so that one large pool can be used as several."""
+"""Split pools by job width, so that one large pool can be replayed as several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sia.core.playout import Arrival
 
 
 def split_by_width(trace: Trace) -> Trace:
-    """The same jobs, each in pool `POOL-wN`: N is its width, rounded up to a power of two."""
+    """Return the trace with each job in pool `POOL-wN`, N being the width class of the job."""
     arrivals = [
         Arrival(msgspec.structs.replace(job, pool=f"{job.pool}-w{width_class(job.width)}"), seconds)
         for job, seconds in trace.arrivals
@@ -20,5 +20,5 @@ def split_by_width(trace: Trace) -> Trace:
 
 
 def width_class(width: int) -> int:
-    """The least power of two that is at least `width`, which is 1 or more."""
+    """Return the least power of two that is at least `width`, which must be at least 1."""
     return 1 << (width - 1).bit_length()

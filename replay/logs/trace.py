@@ -1,4 +1,4 @@
-"""A job log and the pools it ran in, as the rooms above see them."""
+"""A job log and its pools in memory."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ ELASTIC = ("min_width", "max_width", "demand", "preemptible")
 
 @dataclass(frozen=True)
 class Trace:
-    """Jobs in order of submission; equal submissions keep their order in the file.
+    """Jobs in order of submission; jobs submitted at the same time are in file order.
 
-    `extras` are the further columns of each job's row, as text; `dropped` counts rows that are not
-    among the jobs by reason, `notes` say what else was done to them.
+    `extras` maps a job ID to the text of its extra `columns`. `dropped` counts omitted rows by
+    reason. `notes` describe other changes made to the log.
     """
 
     arrivals: Sequence[Arrival]
@@ -39,16 +39,16 @@ class Trace:
 
 @dataclass(frozen=True)
 class PoolTable:
-    """Pools as they are at first, and how their quotas change. Times are seconds of the trace."""
+    """Pools with their initial quotas, and the changes of quota. Times are seconds of the trace."""
 
     pools: list[Pool]
     changes: list[PoolChanged] = field(default_factory=list)
     columns: tuple[str, ...] = ()
     extras: Mapping[tuple[str, float], tuple[str, ...]] = field(default_factory=dict)
-    """The further columns of each row, as text, by pool and the second from which it holds."""
+    """The text of each row's extra columns, by pool and the time from which the row is valid."""
 
     def quotas(self) -> dict[str, list[tuple[float, int]]]:
-        """(from, quota) of each pool, ascending; the first holds from the beginning."""
+        """Return (from, quota) of each pool in ascending order; the first `from` is -inf."""
         steps = {pool.name: [(float("-inf"), pool.quota)] for pool in self.pools}
         for change in self.changes:
             steps[change.pool].append((change.time, change.quota))
@@ -56,12 +56,17 @@ class PoolTable:
 
 
 def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Trace:
-    """The jobs that their pool could ever run, in its cells too; the others are counted."""
+    """Return the trace without jobs that their pool, or its cells, can never run.
+
+    The new trace counts the omitted jobs by reason.
+    """
     largest_from = {name: _suffix_maxima(steps) for name, steps in table.quotas().items()}
     kept: list[Arrival] = []
     dropped = Counter(trace.dropped)
     lacking: dict[str, None] = {}
-    could = cache(places.fits_quota) if places is not None else None  # jobs are of a few widths
+    could = (
+        cache(places.fits_quota) if places is not None else None
+    )  # jobs have few distinct widths
     for arrival in trace.arrivals:
         job = arrival.job
         maxima = largest_from.get(job.pool)
@@ -81,7 +86,10 @@ def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Tr
 
 
 def largest_load(jobs: Sequence[Job], window: float = 300.0) -> int:
-    """The most GPUs that jobs, in order of submission, ask for within a window (seconds)."""
+    """Return the largest load (sum of widths) of the jobs submitted within a window, in GPUs.
+
+    `jobs` must be in order of submission; `window` is in seconds. O(jobs).
+    """
     most = total = first = 0
     for job in jobs:
         total += job.width
@@ -93,7 +101,7 @@ def largest_load(jobs: Sequence[Job], window: float = 300.0) -> int:
 
 
 def _suffix_maxima(steps: Sequence[tuple[float, int]]) -> list[tuple[float, int]]:
-    """For each step the largest quota from then on."""
+    """Return, for each step, the largest quota from then on."""
     largest = 0
     maxima = []
     for time, quota in reversed(steps):
@@ -107,13 +115,13 @@ def _at(steps: Sequence[tuple[float, int]], time: float) -> int:
 
 
 def checksum_of_jobs(trace: Trace, until: float = inf) -> str:
-    """SHA-256 of all that is learned from in a log, of jobs submitted by `until` (seconds).
+    """Return the SHA-256 of the training data: the jobs submitted until `until` (seconds).
 
-    Of the log as it was read: what is playable depends on the pools as well.
+    Pass the log as read: the jobs that are playable also depend on the pools.
     """
-    found = sha256()
+    digest = sha256()
     for job, seconds in trace.arrivals:
         if job.submit <= until:
             row = (job.pool, job.submit, job.width, seconds, job.user, job.name)
-            found.update(repr(row).encode(errors="surrogatepass"))
-    return found.hexdigest()
+            digest.update(repr(row).encode(errors="surrogatepass"))
+    return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""One replay shown: terminal tables and the HTML report.
+"""Present one replay: terminal tables and the HTML report.
 
 Imports: run, cluster, plotting.
 """

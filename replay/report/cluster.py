@@ -1,4 +1,4 @@
-"""What a replay's report shows of the cells: nodes in use, and how large the free cells are."""
+"""The report's section on cells: nodes in use, and sizes of the free cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sia.wording import percent
 
 
 def cells_section(replayed: Replayed) -> dict[str, Any] | None:
-    """Pictures of each policy; None without cells."""
+    """Return the figures of each policy; None without cells."""
     spec = replayed.settings.cells
     if spec is None:
         return None
@@ -32,7 +32,7 @@ def cells_section(replayed: Replayed) -> dict[str, Any] | None:
 
 
 def _whole(found: Occupancy) -> str:
-    """How much of what is free lies in whole nodes, on average."""
+    """Return a sentence on the share of free GPUs that are in completely free nodes."""
     free = whole = 0
     for cells in found.free.values():
         shape = cells.shape
@@ -40,4 +40,4 @@ def _whole(found: Occupancy) -> str:
         whole += int(cells.whole[shape.node].sum()) * shape.size[shape.node]
     if not free:
         return "no GPU was ever free"
-    return f"{percent(100 * whole / free)} % of the GPUs that were free lay in free nodes"
+    return f"{percent(100 * whole / free)} % of the free GPUs were in completely free nodes"

@@ -1,4 +1,4 @@
-"""What stands in a replay's report on how it was made."""
+"""The report's section on settings: log, options and predictors."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from sia.policies import load
 from sia.wording import counted, duration
 
 CLOSED_LOOP = (
-    "each job of a user comes as much earlier or later as the one before ended; every policy "
-    "brings about a log of its own, and is compared with the baseline on that log"
+    "each job of a user is submitted earlier or later by as much as the user's previous job ended "
+    "earlier or later; every policy is compared with the baseline on its own submissions"
 )
 
 
 def facts(replayed: Replayed) -> list[tuple[str, str]]:
-    """What was replayed, and with which options: labels and words."""
+    """Return the log, the options and the predictors of a replay as (title, text)."""
     settings, options = replayed.settings, replayed.settings.options
     quotas = replayed.table.quotas().values()
     gpus = f"{sum(max(quota for _, quota in steps) for steps in quotas):,}"
     if replayed.table.changes:
-        gpus += f", each pool at its largest ({len(replayed.table.changes):,} changes of size)"
+        gpus += f", counting each pool's largest quota ({len(replayed.table.changes):,} changes)"
     begin, end = replayed.range()
     before = int(np.count_nonzero(replayed.log.submit < settings.warmup))
     from_first = f"{duration(settings.warmup - begin)} from the first submission"
-    warmup = f"{from_first}: {counted(before, 'job')} not measured"
+    warmup = f"{from_first}: {counted(before, 'job')} excluded from the measures"
     found = [
         ("Jobs", f"{len(replayed.log.submit):,}, submitted over {duration(end - begin)}"),
         ("Pools", f"{len(replayed.table.pools):,}"),
         ("GPUs", gpus),
-        *senses(settings, [*replayed.outcomes]),
+        *predictors_of(settings, [*replayed.outcomes]),
         ("Windows", ", ".join(map(duration, options.windows))),
         ("Warm-up", warmup if before else "none: every job is measured"),
-        ("Reserve factor", f"{options.slack:g}"),
+        ("Reservation factor", f"{options.slack:g}"),
         ("Seed", str(settings.seed)),
         ("Version", f"sia {replayed.version}"),
     ]
     if lost := max(m["baseline_never_ended"] for m in replayed.measures.values()):
-        found.append(("In no measure", f"{counted(lost, 'job')} that never ended under {BASELINE}"))
+        found.append(("Not measured", f"{counted(lost, 'job')} that never ended under {BASELINE}"))
     if settings.closed_loop:
         found.append(("Closed loop", CLOSED_LOOP))
     if settings.cells is not None:
         found.append(("Cells", _cells(settings)))
-    found += _stopping(replayed)
+    found += _preemption_costs(replayed)
     if options.spare_priority:
         ranks = sorted(options.spare_priority.items(), key=lambda item: (-item[1], item[0]))
         found.append(("Spare priority", ", ".join(f"{pool}: {rank}" for pool, rank in ranks)))
@@ -79,14 +79,14 @@ def quantiles(choice: Choice) -> tuple[float | None, float | None]:
     return load_quantile, run_time_quantile
 
 
-def senses(settings: Settings, labels: Sequence[str]) -> list[tuple[str, str]]:
-    """By what loads and run times were foreseen, for whom that matters: titles and words."""
+def predictors_of(settings: Settings, labels: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the predictors of the policies that use them, as (title, text)."""
     lines: dict[tuple[str, str], list[str]] = {}
     for label in labels:
         try:
             choice = settings.choice(label)
             needs = load(choice.policy).needs
-        except KeyError:  # a schedule from elsewhere
+        except KeyError:  # the policy is not installed here
             continue
         load_quantile, run_time_quantile = quantiles(choice)
         if needs.loads:
@@ -99,7 +99,7 @@ def senses(settings: Settings, labels: Sequence[str]) -> list[tuple[str, str]]:
             words = f"{choice.durations}: {how}{_at(run_time_quantile)}"
             lines.setdefault(("Run times", words), []).append(label)
         if needs.loads and choice.guard is not None:
-            words = f"lends less where more than {choice.guard:g} % of a pool's jobs were slowed"
+            words = f"reduces lending when over {choice.guard:g} % of a pool's jobs were slowed"
             lines.setdefault(("Share controller", words), []).append(label)
     order = ("Load forecast", "Run times", "Share controller")
     found = [(title, f"{words} ({', '.join(who)})") for (title, words), who in lines.items()]
@@ -107,50 +107,50 @@ def senses(settings: Settings, labels: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _at(quantile: float | None) -> str:
-    """A quantile in words."""
-    return "" if quantile is None else f", meant to hold {100 * quantile:g} times in 100"
+    """Return a quantile in words."""
+    return "" if quantile is None else f", {quantile:g} quantile"
 
 
-def _stopping(replayed: Replayed) -> list[tuple[str, str]]:
-    """What stopping jobs costs those policies that do, and who did not have to."""
+def _preemption_costs(replayed: Replayed) -> list[tuple[str, str]]:
+    """Return the cost of preemption, and the policies that did not preempt any job."""
     who = [name for name, o in replayed.outcomes.items() if o.schedule.segments is not None]
     spared = [n for n in who if recalls(n) and not replayed.measures[n]["interruptions"]]
-    return stopping(replayed.settings, who) + (
-        [("Stopped", f"no job had to be, under {', '.join(spared)}")] if spared else []
+    return preemption_costs(replayed.settings, who) + (
+        [("Not preempted", f"no job under {', '.join(spared)}")] if spared else []
     )
 
 
-def stopping(settings: Settings, who: Sequence[str]) -> list[tuple[str, str]]:
-    """What stopping jobs costs those policies that do: titles and words."""
+def preemption_costs(settings: Settings, who: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the cost of preemption for the policies in `who`, as (title, text)."""
     if not who:
         return []
     options = settings.options
-    cost = duration(options.resume_cost) if options.resume_cost else "nothing, the most to hope for"
-    lines = [("Preemption", f"by {', '.join(who)}; to go on costs a job {cost}")]
+    cost = duration(options.resume_cost) if options.resume_cost else "nothing, the best case"
+    lines = [("Preemption", f"by {', '.join(who)}; resuming costs a job {cost}")]
     if settings.preemptible is not None:
         percent, seconds = settings.preemptible
         each = duration(seconds) if seconds else "nothing"
-        words = f"; {percent:g} % of the jobs, drawn, may be stopped at a cost of {each} each"
+        words = f"; a random {percent:g} % of the jobs is preemptible, at a cost of {each} each"
         lines[0] = ("Preemption", f"by {', '.join(who)}{words}")
     if any(map(recalls, who)):
         part = f"up to {100 * options.recall:g} % of a window"
-        lines.append(("Recall", f"stopping spare jobs is counted on where it costs {part}"))
+        lines.append(("Recall", f"relies on preempting spare jobs if this costs {part}"))
     if any(name.partition("@")[0] == "las" for name in who):
         queues = ", ".join(map(duration, options.las_thresholds))
-        promote = f"promoted after waiting {options.las_promote:g} times the run"
-        lines.append(("LAS", f"queues end at GPU-times of {queues}; {promote}"))
+        promote = f"a job is promoted after waiting {options.las_promote:g} times its run time"
+        lines.append(("LAS", f"queue thresholds at GPU-times of {queues}; {promote}"))
     return lines
 
 
-def foreseen(replayed: Replayed) -> dict[str, Any] | None:
-    """Which foreknowledge was perfect, and which of the policies made use of it."""
-    told = {name: _told(replayed.settings, name) for name in replayed.outcomes}
-    who = [name for name, known in told.items() if known]
+def future_known(replayed: Replayed) -> dict[str, Any] | None:
+    """Return which future facts were known, and to which policies; None if to none."""
+    known_to = {name: _known_to(replayed.settings, name) for name in replayed.outcomes}
+    who = [name for name, known in known_to.items() if known]
     if not who:
         return None
     known = [
-        ("the load to come", any("arrivals" in words for words in told.values())),
-        ("how long jobs run", any("run times" in words for words in told.values())),
+        ("future load", any("arrivals" in words for words in known_to.values())),
+        ("run times", any("run times" in words for words in known_to.values())),
     ]
     words = " and ".join(words for words, perfect in known if perfect)
     settings = replayed.settings
@@ -160,8 +160,8 @@ def foreseen(replayed: Replayed) -> dict[str, Any] | None:
     return {"who": who, "known": words, "avoidable": avoidable}
 
 
-def _told(settings: Settings, label: str) -> list[str]:
+def _known_to(settings: Settings, label: str) -> list[str]:
     try:
         return known_in_advance(settings, label)
-    except KeyError:  # a schedule from elsewhere: whatever it is, it was offered both
+    except KeyError:  # the policy is not installed here: assume the worst
         return ["arrivals", "run times"]

@@ -1,6 +1,6 @@
-"""The report of a replay: one HTML file that needs nothing else, not even a script.
+"""The report of a replay: one self-contained HTML file without scripts.
 
-Names of pools and policies, job ids and notes come from strangers: the template escapes them all.
+Names of pools and policies, job IDs and notes are untrusted; the template escapes all of them.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from replay.plotting import canvas
 from replay.plotting.canvas import FloatArray, PolicyStyle, SlowedBars, Steps, TimeLine
 from replay.plotting.numbers import hours, inlined, minutes, share, speed
 from replay.report.cluster import cells_section
-from replay.report.provenance import facts, foreseen
+from replay.report.provenance import facts, future_known
 from replay.run.arrays import PolicyOutcome, Replayed, floats
 from replay.run.run import BASELINE, Settings
 from replay.run.schedule import Result
 from sia.wording import NONE, counted, decimal, duration, percent
 
 WORST_SHOWN = 10
-"""Slowed jobs named one by one: enough to look into, few enough to read."""
+"""Slowed jobs listed individually: a table that fits on a screen."""
 
 
 class ReportRow(NamedTuple):
-    """A row of a table: its policy or pool, and the other cells."""
+    """A row of a table: the name of a policy or pool, and the other cells."""
 
     name: str
     cells: Sequence[str]
 
 
 class Slowed(NamedTuple):
-    """One job that a policy made end later than in the baseline."""
+    """A job that ended later under a policy than in the baseline."""
 
     policy: str
     job_id: str
@@ -59,20 +59,20 @@ def write_report(
     summary: dict[str, Any],
     results: Sequence[Result],
 ) -> None:
-    """Write the report of a replay to `path`. Same input, same bytes."""
+    """Write the report of a replay to `path`. The same input gives the same bytes."""
     replayed = Replayed(table, settings, summary, results)
     path.write_text(render(replayed), encoding="utf-8", errors="replace", newline="\n")
 
 
 def render(replayed: Replayed) -> str:
-    """The report as HTML."""
+    """Return the report as HTML."""
     trace = replayed.trace
     return page(
         "report.html",
         facts=facts(replayed),
         dropped=[(reason, f"{n:,}") for reason, n in sorted(trace.dropped.items())],
         notes=trace.notes,
-        foreseen=foreseen(replayed),
+        future_known=future_known(replayed),
         headlines=[_headline(replayed, name) for name in replayed.outcomes if name != BASELINE],
         sharing=replayed.sharing,
         styles=styles(replayed.looks),
@@ -89,7 +89,7 @@ def render(replayed: Replayed) -> str:
 
 
 def page(template: str, **values: Any) -> str:
-    """A page as HTML; what stands in `values` is escaped."""
+    """Render a template as HTML; `values` are escaped."""
     environment = Environment(
         loader=PackageLoader("replay.report"),
         autoescape=True,
@@ -101,7 +101,7 @@ def page(template: str, **values: Any) -> str:
 
 
 def styles(looks: Mapping[str, PolicyStyle]) -> dict[str, dict[str, str]]:
-    """How the page's keys show each policy."""
+    """Return the colour and dash pattern of each policy for the legends."""
     return {
         name: {"colour": colour, "dash": " ".join(f"{2 * length:g}" for length in dash)}
         for name, (colour, dash) in looks.items()
@@ -109,7 +109,7 @@ def styles(looks: Mapping[str, PolicyStyle]) -> dict[str, dict[str, str]]:
 
 
 def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
-    """What an operator wants to know first of a sharing policy."""
+    """Return the card of a policy: speed-up, slowed jobs, and GPU-hours lent."""
     m = replayed.measures[policy]
     if not m["measured"]:
         return {"policy": policy, "harmless": False, "words": "no job was measured", "more": []}
@@ -120,18 +120,19 @@ def _headline(replayed: Replayed, policy: str) -> dict[str, Any]:
     alone, shared = m["baseline_avg_jct_s"], m["avg_jct_s"]
     change = f"{share(abs(shared - alone), alone or inf)} {'more' if shared > alone else 'less'}"
     more = [
-        f"Average completion time: {duration(shared)}, alone {duration(alone)} ({change}).",
-        f"Speed-up of the median job {speed(m['speedup_p50'])}, of the best tenth at least",
+        f"Average completion time: {duration(shared)}, in the baseline {duration(alone)}",
+        f"({change}). Median speed-up {speed(m['speedup_p50'])}, 90th percentile",
         f"{speed(m['speedup_p90'])}.",
     ]
     if m["slowed"]:
         more.append(
-            f"Slowed jobs end {minutes(m['slowdown_total_min'])} later in all, the worst of them "
+            f"Slowed jobs end {minutes(m['slowdown_total_min'])} later in total, the worst one "
             f"{minutes(m['slowdown_max_min'])}."
         )
     if lost := replayed.outcomes[policy].lost:
         more.append(
-            f"{counted(lost, 'job')} never ended that would have alone; no measure has them."
+            f"{counted(lost, 'job')} never ended, but would have in the baseline; the measures "
+            "exclude them."
         )
     return {"policy": policy, "harmless": not m["slowed"] + lost, "words": words, "more": more}
 
@@ -166,7 +167,7 @@ def _speedups(replayed: Replayed) -> Markup | None:
 
 
 def _slowed(replayed: Replayed) -> dict[str, Any]:
-    """Section 4: sentences, and pictures and rows where any job was slowed."""
+    """Return the section on slowed jobs: sentences, and figures and rows if there are any."""
     outcomes = replayed.outcomes
     some = [name for name, outcome in outcomes.items() if outcome.slowed.any()]
     sentences = [
@@ -205,7 +206,7 @@ def _later(outcome: PolicyOutcome) -> FloatArray:
 def _slowed_sentence(outcome: PolicyOutcome) -> str:
     n = int(np.count_nonzero(outcome.measured))
     never = (
-        f"; {counted(outcome.lost, 'job')} never ended that would have alone"
+        f"; {counted(outcome.lost, 'job')} never ended, but would have in the baseline"
         if outcome.lost
         else ""
     )
@@ -217,7 +218,7 @@ def _slowed_sentence(outcome: PolicyOutcome) -> str:
     median, most, total = (minutes(float(x)) for x in (np.median(late), late.max(), late.sum()))
     return (
         f"{len(late):,} of {counted(n, 'job')} ({percent(100 * len(late) / n)} %) ended later "
-        f"than alone: by {median} in the median, {most} at most, {total} in all{never}."
+        f"than in the baseline: median {median}, maximum {most}, total {total}{never}."
     )
 
 
@@ -249,7 +250,7 @@ def _worst(replayed: Replayed, policies: Sequence[str]) -> list[Slowed]:
 
 
 def _pools(replayed: Replayed) -> dict[str, Any]:
-    """Section 5: rows of speed-ups (Table 12), and rows of what each pool lent and borrowed."""
+    """Return the section on pools: speed-ups (Table 12), and GPU-hours lent and borrowed."""
     policies = [name for name in replayed.outcomes if name != BASELINE] or [*replayed.outcomes]
     rows, loans = [], []
     for place in replayed.pools:
@@ -273,7 +274,7 @@ def _pools(replayed: Replayed) -> dict[str, Any]:
 
 
 def _times(replayed: Replayed) -> dict[str, Any]:
-    """Section 6: a time line for each of the busiest pools, under one policy."""
+    """Return the section on time: a time line of each of the busiest pools under one policy."""
     fallback = (replayed.sharing or [*replayed.outcomes])[-1]
     policy = "sia" if "sia" in replayed.outcomes else fallback
     begin, end = replayed.range()
@@ -306,7 +307,7 @@ def _time_words(line: TimeLine) -> str:
 
 
 def time_lines(replayed: Replayed, policy: str, places: Sequence[int]) -> list[TimeLine]:
-    """The time lines of the pools at these places of the table, under one policy."""
+    """Return the time lines of the pools at `places`, indices of the table, under one policy."""
     outcome, edges = replayed.outcomes[policy], canvas.bins(*replayed.range())
     loans, quotas = outcome.schedule.loans, replayed.table.quotas()
     place = {pool.name: i for i, pool in enumerate(replayed.table.pools)}
@@ -341,7 +342,7 @@ def time_lines(replayed: Replayed, policy: str, places: Sequence[int]) -> list[T
                 own_spare=lending((donor == at) & (user == at)),
                 lent=lending((donor == at) & (user != at)),
                 borrowed=lending((donor != at) & (user == at)),
-                # There, less running: a job that is preempted waits again.
+                # Submitted less running jobs: a preempted job waits again.
                 waiting=canvas.during(
                     np.concatenate([log.submit[mine], from_]),
                     np.concatenate([stays[mine], until]),

@@ -1,4 +1,4 @@
-"""What a terminal shows: tables of measures, and progress while it works."""
+"""Terminal output: tables of measures, and progress."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import click
 
 from replay.logs.limits import ROWS_SHOWN
-from replay.run.run import ReplayProgress as Tell
+from replay.run.run import ReplayProgress as ProgressCallback
 from replay.run.run import Settings, known_in_advance
 from sia.console.tables import show_table
 from sia.policies import load
 from sia.wording import counted, decimal, duration, percent
 
 WITHOUT = {"arrivals": "--forecast peaks", "run times": "--durations survival"}
-"""Options that do without what nobody can know."""
+"""Options that replace knowledge of the future by forecasts."""
 
 
 def show_policies(summary: Mapping[str, Any]) -> None:
-    """A row a policy: what it gave, and what it cost."""
+    """Print a row per policy: speed-ups, slowed jobs, and GPU-hours lent."""
     header = [
         "policy", "mean", "geo", "p5", "p50", "p90", "p95",
         "avg JCT", "% slowed", "slowed by", "at most", "% used", "GPU-h lent",
@@ -43,7 +43,7 @@ def show_policies(summary: Mapping[str, Any]) -> None:
 
 
 def show_pools(summary: Mapping[str, Any]) -> None:
-    """A row a pool: the geometric mean of its jobs' speed-ups under each policy (Table 12)."""
+    """Print a row per pool: the geometric mean of its speed-ups under each policy (Table 12)."""
     policies = summary["policies"]
     first = next(iter(policies.values()))["pools"]
     shown = sorted(first, key=lambda name: (-first[name]["jobs"], name))[:ROWS_SHOWN]
@@ -66,44 +66,44 @@ def show_pools(summary: Mapping[str, Any]) -> None:
 
 
 def show_foresight(settings: Settings) -> None:
-    """Say which policies are told what nobody can know, and how they would do without, if at all.
+    """Print which policies know the future, and the options that replace this by forecasts.
 
-    Policies that need the whole future cannot do without; those that run without it, too, are
-    shown beside. Where there are such, the others are named.
+    No options are suggested for policies that need the whole future, and for policies that are
+    also replayed with forecasts.
     """
     policies = {label: settings.choice(label).policy for label in settings.policies}
     known = {label: known_in_advance(settings, label) for label in policies}
-    beside = {policies[label] for label in policies if not known[label]}
-    told: dict[str, list[str]] = {}
+    without_future = {policies[label] for label in policies if not known[label]}
+    known_to: dict[str, list[str]] = {}
     for label, what in known.items():
         if what:
-            told.setdefault(" and ".join(what), []).append(label)
-    if not told:
+            known_to.setdefault(" and ".join(what), []).append(label)
+    if not known_to:
         return
-    who = "; ".join(f"{what} to {', '.join(labels)}" for what, labels in told.items())
+    who = "; ".join(f"{what} to {', '.join(labels)}" for what, labels in known_to.items())
     lacking = [
         label
         for label, policy in policies.items()
-        if known[label] and policy not in beside and not load(policy).needs.future
+        if known[label] and policy not in without_future and not load(policy).needs.future
     ]
-    mends = [mend for what, mend in WITHOUT.items() if any(what in known[x] for x in lacking)]
-    some = f" for {', '.join(lacking)}" if len(lacking) < sum(map(len, told.values())) else ""
-    mend = f"; compare {' '.join(mends)}{some}" if mends else ""
-    click.echo(f"note: known in advance, as nobody can: {who}{mend}")
+    fixes = [fix for what, fix in WITHOUT.items() if any(what in known[x] for x in lacking)]
+    some = f" for {', '.join(lacking)}" if len(lacking) < sum(map(len, known_to.values())) else ""
+    fix = f"; compare with {' '.join(fixes)}{some}" if fixes else ""
+    click.echo(f"note: known in advance, unlike in a live system: {who}{fix}")
 
 
-def _say_when_done(policy: str, done: int, jobs: int) -> None:
+def _echo_when_done(policy: str, done: int, jobs: int) -> None:
     if done == jobs:
         click.echo(f"{policy}: {counted(jobs, 'job')} replayed", err=True)
 
 
 @contextmanager
-def progress_bars(say: Tell = _say_when_done) -> Iterator[Tell]:
-    """A bar a policy on a terminal; what `say` says elsewhere: one line a policy."""
+def progress_bars(fallback: ProgressCallback = _echo_when_done) -> Iterator[ProgressCallback]:
+    """Yield a progress callback: bars on a terminal, else `fallback` (one line per policy)."""
     if not sys.stderr.isatty():
-        yield say
+        yield fallback
         return
-    from rich.console import Console  # noqa: PLC0415  takes a tenth of a small replay to load
+    from rich.console import Console  # noqa: PLC0415  import takes a tenth of a small replay
     from rich.markup import escape  # noqa: PLC0415
     from rich.progress import (  # noqa: PLC0415
         BarColumn,
@@ -122,9 +122,9 @@ def progress_bars(say: Tell = _say_when_done) -> Iterator[Tell]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         tasks: dict[str, Any] = {}
 
-        def tell(policy: str, done: int, jobs: int) -> None:
+        def update(policy: str, done: int, jobs: int) -> None:
             if policy not in tasks:
                 tasks[policy] = progress.add_task(escape(policy), total=jobs)
             progress.update(tasks[policy], completed=done)
 
-        yield tell
+        yield update

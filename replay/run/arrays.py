@@ -1,4 +1,4 @@
-"""All that a replay gave, as arrays, for its report."""
+"""The results of a replay as arrays, for its report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from sia.policies import load
 
 
 class JobArrays(NamedTuple):
-    """The jobs of a trace, by position; `pool` is their pool's place in the table."""
+    """The jobs of a trace as arrays of shape (jobs,). `pool` is an index into the pool table."""
 
     submit: FloatArray
     width: FloatArray
@@ -29,7 +29,10 @@ class JobArrays(NamedTuple):
 
 
 class PolicyOutcome(NamedTuple):
-    """One schedule against the baseline, by position in its log; JCTs only where `measured`."""
+    """One schedule and its baseline as arrays of shape (jobs,). Times are in seconds.
+
+    `jct` and `baseline_jct` are valid only where `measured` is true.
+    """
 
     trace: Trace
     log: JobArrays
@@ -41,11 +44,11 @@ class PolicyOutcome(NamedTuple):
     measured: NDArray[np.bool_]
     slowed: NDArray[np.bool_]
     lost: int
-    """Jobs that end in the baseline and never here."""
+    """Number of jobs that end in the baseline but not in this schedule."""
 
 
 class Replayed:
-    """All that a replay gave, as arrays."""
+    """The results of a replay: jobs, and the outcome of each policy."""
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class Replayed:
         summary: Mapping[str, Any],
         results: Sequence[Result],
     ) -> None:
-        """O(jobs · policies)."""
+        """Convert the results to arrays. O(jobs · policies)."""
         first = results[0]
         self.trace = first.loop.log if first.loop else first.trace
         self.table, self.settings = table, settings
@@ -71,12 +74,12 @@ class Replayed:
 
     def _log(self, trace: Trace) -> JobArrays:
         jobs = [arrival.job for arrival in trace.arrivals]
-        place = {pool.name: i for i, pool in enumerate(self.table.pools)}
+        index = {pool.name: i for i, pool in enumerate(self.table.pools)}
         return JobArrays(
             submit=floats([job.submit for job in jobs]),
             width=floats([job.width for job in jobs]),
             duration=floats([arrival.duration for arrival in trace.arrivals]),
-            pool=np.asarray([place[job.pool] for job in jobs], dtype=np.int64),
+            pool=np.asarray([index[job.pool] for job in jobs], dtype=np.int64),
         )
 
     def _outcome(self, result: Result) -> PolicyOutcome:
@@ -94,25 +97,28 @@ class Replayed:
 
     @cached_property
     def pools(self) -> list[int]:
-        """Pools by the GPU-time that their jobs ask for, most first."""
-        asked = self.by_pool(self.log, self.log.width * self.log.duration)
+        """Indices of the pools, in descending order of the GPU-time that their jobs request."""
+        requested = self.by_pool(self.log, self.log.width * self.log.duration)
         names = [pool.name for pool in self.table.pools]
-        return sorted(range(len(names)), key=lambda i: (-asked[i], names[i]))
+        return sorted(range(len(names)), key=lambda i: (-requested[i], names[i]))
 
     def by_pool(self, log: JobArrays, weights: FloatArray | NDArray[np.bool_]) -> FloatArray:
-        """The sum over each pool's jobs."""
+        """Return the sum of `weights` (one per job) over the jobs of each pool, shape (pools,)."""
         return np.bincount(log.pool, weights, len(self.table.pools)).astype(np.float64)
 
-    def pool_name(self, place: int) -> str:
-        """The name of the pool at that place of the table."""
-        return self.table.pools[place].name
+    def pool_name(self, index: int) -> str:
+        """Return the name of the pool at an index of the table."""
+        return self.table.pools[index].name
 
     def range(self) -> tuple[float, float]:
-        """The time lines' first and last second; where all come at once, until the last end."""
+        """Return the first and last second of the time lines.
+
+        The range ends at the last submission; if all jobs are submitted at once, at the last end.
+        """
         if not len(self.log.submit):
             return 0.0, 1.0
         begin, last = float(self.log.submit[0]), span(self.trace, self.settings)[1]
-        shortest = max(1.0, begin * 1e-9)  # in which the floats still tell bins apart
+        shortest = max(1.0, begin * 1e-9)  # shorter bins are not distinct as floats
         if last - begin >= shortest:
             return begin, last
         ends = [np.nanmax(o.ends, initial=begin) for o in self.outcomes.values()]
@@ -120,13 +126,13 @@ class Replayed:
 
 
 def floats(values: Sequence[float | None]) -> FloatArray:
-    """As an array; None becomes NaN."""
+    """Return an array; None becomes NaN."""
     return np.array(values, dtype=np.float64)
 
 
 def shares(label: str, *, lent: bool) -> bool:
-    """Whether a policy shares; one that is not installed does if it `lent` anything."""
+    """Return whether a policy shares GPUs; an unknown policy does if it `lent` any."""
     try:
         return load(label.partition("@")[0]).shares
-    except KeyError:  # a schedule from elsewhere
+    except KeyError:  # the policy is not installed here
         return lent

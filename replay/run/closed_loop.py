@@ -1,9 +1,10 @@
-"""A closed loop: who gets results earlier submits the next jobs earlier (§2, what §6.1 leaves out).
+"""Closed-loop replay: users who get results earlier submit their next jobs earlier (§2).
 
-A job follows the job of the same user that, in the baseline, was the last to end before it was
-submitted. It is submitted as much earlier, or later, as that one ends. Jobs without a user, and
-those before which none of their user's jobs ended, come when the log says. Under the baseline
-itself nothing is shifted.
+The predecessor of a job is the job of the same user that was the last to end, in the baseline,
+before the job was submitted. If the predecessor ends earlier or later than in the baseline, the
+submission of the job shifts by the same amount. Jobs without a user or a predecessor are submitted
+at the time in the log. Under the baseline no submission is shifted. The paper's replay is open-loop
+(§6.1).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from sia.core.playout import Arrival
 
 
 class ClosedLoop:
-    """Decides, while a policy is replayed, when the jobs of a log are submitted."""
+    """Determine the submission times of jobs while a policy is replayed."""
 
     def __init__(self, trace: Trace, baseline: Schedule) -> None:
         """Find each job's predecessor by the ends of `baseline`. O(n log n)."""
@@ -35,7 +36,7 @@ class ClosedLoop:
                 ended.setdefault(job.user, []).append((end, job.id))
         for own in ended.values():
             own.sort(key=itemgetter(0))
-        self.unprompted: list[Arrival] = []
+        self.without_predecessor: list[Arrival] = []
         self._after: dict[str, list[Arrival]] = {}
         for arrival in trace.arrivals:
             own = ended.get(arrival.job.user, [])
@@ -43,11 +44,11 @@ class ClosedLoop:
             if before:
                 self._after.setdefault(own[before - 1][1], []).append(arrival)
             else:
-                self.unprompted.append(arrival)
-        self._submitted: list[Arrival] = [*self.unprompted]
+                self.without_predecessor.append(arrival)
+        self._submitted: list[Arrival] = [*self.without_predecessor]
 
     def followers(self, now: float, job_id: str) -> Sequence[Arrival]:
-        """The jobs that follow one that has ended now, with their shifted submissions."""
+        """Return the successors of a job that ends at `now`, with shifted submission times."""
         earlier = (self._ends[job_id] or 0.0) - now
         shifted = [
             Arrival(
@@ -62,9 +63,10 @@ class ClosedLoop:
         return shifted
 
     def sooner(self, effective: Trace, schedule: Schedule, warmup: float) -> float | None:
-        """Seconds by which jobs end earlier, on average, than under the baseline on the log.
+        """Return the mean time, in seconds, by which jobs end earlier than in the baseline.
 
-        Of those that the log has from `warmup` on and that end in both; None of none.
+        The mean is over jobs that the log submits at `warmup` or later and that end in both
+        schedules; None if there are none.
         """
         submits = {arrival.job.id: arrival.job.submit for arrival in self._trace.arrivals}
         gains = [
@@ -77,9 +79,9 @@ class ClosedLoop:
         return fsum(gains) / len(gains) if gains else None
 
     def effective(self, schedule: Schedule) -> tuple[Trace, Schedule]:
-        """The log as it came about, in order of submission, and `schedule` by its positions.
+        """Return the log with the effective submission times, and `schedule` in its order.
 
-        Jobs whose predecessor never ended were never submitted: they are dropped, counted.
+        Jobs whose predecessor never ended were never submitted; the log drops and counts them.
         """
         places = {arrival.job.id: i for i, arrival in enumerate(self._trace.arrivals)}
         arrivals = sorted(self._submitted, key=lambda arrival: arrival.job.submit)

@@ -1,4 +1,4 @@
-"""How much of all GPUs is used hour by hour (Fig. 2)."""
+"""GPU utilisation by hour (Fig. 2)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from sia.wording import HOUR
 
 
 def hourly_use(result: Result, table: PoolTable, settings: Settings) -> list[float]:
-    """GPU-time used / owned over all pools, in percent, of each whole hour (Fig. 2).
+    """Return the utilisation over all pools of each whole hour, in percent (Fig. 2).
 
-    From the end of the warm-up to the last submission.
+    The hours span the time from the end of the warm-up to the last submission.
     """
     begin, end = span(result.trace, settings)
     hours = int((end - begin) / HOUR)
@@ -32,9 +32,12 @@ def _ownership(table: PoolTable) -> Iterator[tuple[float, float, int]]:
 
 
 def gpu_hours(spans: Iterable[tuple[float, float, int]], begin: float, hours: int) -> list[float]:
-    """GPU-hours that (from, to, GPUs) make up in each of so many hours from `begin` on."""
-    parts = [0.0] * (hours + 1)  # of hours in which a span begins or ends
-    steps = [0] * (hours + 2)  # GPUs that come and go between those that it fills
+    """Return the GPU-hours of spans (from, to, GPUs) in each hour from `begin` on.
+
+    O(spans + hours).
+    """
+    parts = [0.0] * (hours + 1)  # partly covered hours, at the ends of spans
+    steps = [0] * (hours + 2)  # change of GPUs at the hours that spans cover completely
     for start, stop, gpus in spans:
         first = max(0.0, (start - begin) / HOUR)
         last = min(float(hours), (stop - begin) / HOUR)

@@ -1,4 +1,4 @@
-"""Results appear whole or not at all: written aside, then renamed."""
+"""Write results atomically: write into a temporary folder, then rename."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sia.core.playout import Arrival
 from sia.model import Job
 
 RESULTS = {"jobs.csv", "loans.csv", "segments.csv", "trace.csv"}
-"""What a policy's folder of results holds: a folder with anything else in it is not replaced."""
+"""Files in a policy's results folder. A folder that contains other files is not replaced."""
 
 
 @contextmanager
@@ -36,17 +36,17 @@ def whole_folder(
     *,
     replace: bool = True,
 ) -> Iterator[Path]:
-    """A folder to write into, whose entries stand in `out` at the end, all or none.
+    """Yield a temporary folder; move all of its entries into `out` when the block ends.
 
-    They replace earlier results of the same names, and `stale` earlier results go; nothing else is
-    touched. Nothing is left behind when the block fails. Raises UserError where `out` cannot be
-    written, where a result would replace one of the `inputs`, or what is no result: before the
-    block for what is `planned`, names of files, and of folders with a slash at their end. Without
-    `replace` no other file of the same name is replaced either: it has the same bytes, or is
-    refused.
+    Either all entries appear in `out` or none. They replace earlier results of the same names, and
+    the earlier results named in `stale` are removed. If the block fails, nothing is changed.
+
+    Raises UserError if `out` cannot be written, or if a result would replace one of the `inputs` or
+    a file that is not a result. For names in `planned` (folders end in a slash) this is checked
+    before the block. Without `replace`, an existing file must have the same bytes as the new one.
     """
     if str(out) == "." or (out.exists() and not out.is_dir()):
-        raise UserError(f"{out}: give --out the name of a folder for the results alone")
+        raise UserError(f"{out}: not a folder for results; give --out a folder of its own")
     for name in planned:
         _refuse_to_replace(out / name, inputs, folder=name.endswith("/"))
     made = None
@@ -58,7 +58,7 @@ def whole_folder(
         aside.mkdir()
     except OSError as error:
         raise UserError(
-            f"{out}: cannot be written ({error.strerror}); give --out a folder that can"
+            f"{out}: cannot be written ({error.strerror}); give --out a writable folder"
         ) from None
     done = False
     try:
@@ -66,17 +66,17 @@ def whole_folder(
         new.mkdir()
         old.mkdir()
         yield new
-        gone = [out / name for name in stale if (out / name).exists() and _is_result(out / name)]
+        removed = [out / name for name in stale if (out / name).exists() and _is_result(out / name)]
         for entry in sorted(new.iterdir()):
             _refuse_to_replace(out / entry.name, inputs, folder=entry.is_dir())
             if not replace:
-                _leave_alone(out / entry.name, entry)
-        _swap(out, new, old, gone)
+                _require_equal(out / entry.name, entry)
+        _swap(out, new, old, removed)
         done = True
     except OSError as error:
         where = error.filename or out
         raise UserError(
-            f"{where}: cannot be written ({error.strerror}); mend it and repeat"
+            f"{where}: cannot be written ({error.strerror}); fix this and repeat the command"
         ) from None
     finally:
         shutil.rmtree(aside, ignore_errors=True)
@@ -85,24 +85,22 @@ def whole_folder(
 
 
 def _refuse_to_replace(place: Path, inputs: Sequence[Path], *, folder: bool) -> None:
-    """Raise UserError where a result, a file or a folder, must not stand at `place`."""
+    """Raise UserError if a result (a file or folder) must not replace what is at `place`."""
     if not place.exists():
         return
     for given in inputs:
         if given.exists() and (place.samefile(given) or place.resolve() in given.resolve().parents):
-            raise UserError(f"{given}: would be replaced by a result; give another --out")
+            raise UserError(f"{given}: would be replaced by a result; change --out")
     if place.is_dir() != folder or not _is_result(place):
-        raise UserError(f"{place}: is no earlier result and would be replaced; give another --out")
+        raise UserError(f"{place}: not an earlier result, but would be replaced; change --out")
 
 
-def _leave_alone(place: Path, entry: Path) -> None:
-    """Drop the new `entry` where the file at `place` is the same, else raise UserError."""
+def _require_equal(place: Path, entry: Path) -> None:
+    """Delete the new `entry` if the file at `place` is equal, else raise UserError."""
     if not place.exists():
         return
     if not filecmp.cmp(place, entry, shallow=False):
-        raise UserError(
-            f"{place}: stands there already and differs; remove it or give another --out"
-        )
+        raise UserError(f"{place}: already exists with other contents; remove it or change --out")
     entry.unlink()
 
 
@@ -110,16 +108,16 @@ def _is_result(place: Path) -> bool:
     return place.is_file() or {path.name for path in place.iterdir()} <= RESULTS
 
 
-def _swap(out: Path, new: Path, old: Path, gone: Sequence[Path]) -> None:
-    """Put what is in `new` into `out`, and what stood there into `old`; undone where it fails."""
-    moves = [(place, old / place.name) for place in gone]
+def _swap(out: Path, new: Path, old: Path, removed: Sequence[Path]) -> None:
+    """Move the entries of `new` into `out` and replaced ones into `old`; undo if a move fails."""
+    moves = [(place, old / place.name) for place in removed]
     for entry in sorted(new.iterdir()):
         place = out / entry.name
-        if place.exists() and place not in gone:
+        if place.exists() and place not in removed:
             moves.append((place, old / entry.name))
         moves.append((entry, place))
     signals = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # they are heard when all is in place
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # an interruption would leave half the moves
     undo: list[tuple[Path, Path]] = []
     try:
         for here, there in moves:
@@ -134,7 +132,7 @@ def _swap(out: Path, new: Path, old: Path, gone: Sequence[Path]) -> None:
 
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write CSV; floats are written so that reading gives the same float back."""
+    """Write CSV. Floats are written with enough digits to be read back exactly."""
     with _open_text(path) as file:
         writer = csv.writer(_UnixLines(file), lineterminator="\r\n")
         writer.writerow(header)
@@ -147,7 +145,7 @@ def _open_text(path: Path) -> Iterator[TextIO]:
         with path.open("w", newline="", encoding="utf-8") as file:
             yield file
         return
-    # Neither name nor time go in: the same rows give the same bytes.
+    # Without name and time in the gzip header, the same rows give the same bytes.
     with (
         path.open("wb") as raw,
         gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed,
@@ -157,7 +155,10 @@ def _open_text(path: Path) -> Iterator[TextIO]:
 
 
 class _UnixLines:
-    """Ends rows with a line feed; csv told so would not quote a lone carriage return in a cell."""
+    """End rows with a line feed.
+
+    With a line feed as line terminator, the csv module would not quote a carriage return in a cell.
+    """
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -167,13 +168,13 @@ class _UnixLines:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON for people and scripts; the same value gives the same bytes."""
+    """Write indented JSON; the same value gives the same bytes."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=1)
     path.write_bytes(text + b"\n")
 
 
 def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
-    """Write `jobs.csv`, `loans.csv`, and `segments.csv` where jobs are preempted or resized."""
+    """Write `jobs.csv` and `loans.csv`; also `segments.csv` if jobs are preempted or resized."""
     folder.mkdir()
     rows = []
     places = schedule.nodes or [()] * len(trace.arrivals)
@@ -187,17 +188,17 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
             )
     header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
     write_rows(folder / "jobs.csv", header, rows)
-    ended = {row[0] for row in rows}  # what was begun and never ended is no result
+    ended = {row[0] for row in rows}  # omit loans and segments of jobs that never ended
     loans = [loan for loan in schedule.loans if loan.job_id in ended]
     write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), loans)
     if schedule.segments is not None:
-        whole = [segment for segment in schedule.segments if segment.job_id in ended]
-        segments = [(*segment[:4], nodes_text(segment.nodes)) for segment in whole]
+        segments_of_ended = [segment for segment in schedule.segments if segment.job_id in ended]
+        segments = [(*segment[:4], nodes_text(segment.nodes)) for segment in segments_of_ended]
         write_rows(folder / "segments.csv", ("job_id", "start", "end", "width", "nodes"), segments)
 
 
 def write_trace(path: Path, trace: Trace) -> None:
-    """Write a canonical job log, further columns included; `.gz` and `.parquet` by the name."""
+    """Write a canonical job log with its extra columns; the suffix selects CSV, .gz or .parquet."""
     elastic = ELASTIC if any(map(_is_elastic, trace.arrivals)) else ()
     header = (*REQUIRED, *KNOWN, *elastic, *trace.columns)
     blank = ("",) * len(trace.columns)
@@ -248,7 +249,7 @@ def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[An
 
 
 def write_pools(path: Path, table: PoolTable) -> None:
-    """Write a pools file; column `from` only where a quota changes."""
+    """Write a pools file; it has column `from` only if a quota changes."""
     varies = bool(table.changes)
     named = any(pool.group or not pool.share for pool in table.pools)
     header = ["pool", "quota"]

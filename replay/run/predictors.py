@@ -1,4 +1,4 @@
-"""The predictors of a replay, which may know the whole log."""
+"""Build the predictors of a replay; perfect ones read the whole log."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from predictors.learning.model import Model
 
 
-def taught_until(model: Model, trace: Trace) -> float | None:
-    """The second until which a model has learned from this log, as read; None if of another."""
+def trained_until(model: Model, trace: Trace) -> float | None:
+    """Return the second of the log until which a model was trained; None if on another log.
+
+    Pass the log as read, because the checksum covers all of its jobs.
+    """
     until = model.manifest.until
     return until if checksum_of_jobs(trace, until) == model.manifest.trace_sha256 else None
 
@@ -35,9 +38,9 @@ def loads_of(
     context: PredictorContext,
     past: PastJobs | None = None,
 ) -> Loads | None:
-    """Build the load forecast that is chosen; it begins to observe with the `past`, if given.
+    """Return the chosen load forecast, or None for the forecast `none`.
 
-    None predicts nothing.
+    It begins to observe at the start of `past` if given, else at the first submission.
     """
     pools = [pool.name for pool in table.pools]
     start = _begin(trace) if past is None else past.begin
@@ -48,8 +51,8 @@ def loads_of(
 def guarded(
     loads: Loads, max_slowed_pct: float, trace: Trace, table: PoolTable, windows: Sequence[float]
 ) -> Loads:
-    """The same forecast with a share controller that watches it from the first job on."""
-    from predictors.loads.guard import GuardedLoads  # noqa: PLC0415  numpy takes its time
+    """Return the forecast with a share controller that limits the slowed jobs to a percentage."""
+    from predictors.loads.guard import GuardedLoads  # noqa: PLC0415  numpy is slow to import
 
     return GuardedLoads(loads, table.pools, windows, _begin(trace), max_slowed_pct)
 

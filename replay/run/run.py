@@ -1,4 +1,4 @@
-"""One replay: the same trace through several policies, each against the FCFS baseline."""
+"""Replay one trace under several policies, each compared with the FCFS baseline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cells.cells import Cells
 from cells.layout.spec import Spec
 from predictors.catalog import Choice, loads_class, parse, run_times_class
 from predictors.loads.rounded import RoundedLoads, rounded
-from replay.logs.past import PastJobs, tell
+from replay.logs.past import PastJobs, warm_up
 from replay.logs.preemptible import PreemptibleShare
 from replay.logs.trace import PoolTable, Trace
 from replay.run.closed_loop import ClosedLoop
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 BASELINE = "fcfs"
 
 ReplayProgress = Callable[[str, int, int], None]
-"""Called now and then with a policy's name, the jobs that have ended, and all jobs."""
+"""Called from time to time with a policy's label, the number of ended jobs, and of all jobs."""
 
 PROGRESS_EVERY = 4096
-"""Instants between two calls: often enough to look alive, too seldom to cost anything."""
+"""Instants between two progress calls: a few calls per second at no measurable cost."""
 
 
 class Settings(NamedTuple):
-    """What a replay is to do; nothing is measured before second `warmup` of the trace.
+    """The settings of a replay. Jobs submitted before second `warmup` are not measured.
 
-    `policies` are labels: the name of a policy, which then foresees by what follows here, or a name
-    with senses of its own, like `sia@peaks:0.95+survival` (`predictors.catalog`). `model` is what
-    the forecast `learned` has learned. With `cells`, jobs have places.
-    `preemptible` says which jobs the log was changed to let stop.
+    `policies` are labels: the name of a policy, which uses the predictors set here, or a name with
+    its own predictors, like `sia@peaks:0.95+survival` (`predictors.catalog`). `model` is the model
+    of the forecast `learned`. With `cells`, jobs have a placement.
+    `preemptible` is the share of jobs that were marked preemptible, if any.
     """
 
     policies: Sequence[str]
@@ -68,7 +68,7 @@ class Settings(NamedTuple):
         return PredictorContext(windows, recent=recent, seed=self.seed, model=self.model)
 
     def choice(self, label: str) -> Choice:
-        """What a label stands for. Raises KeyError for what there is not."""
+        """Parse a label. Raises KeyError for an unknown policy or predictor."""
         default = Choice(
             "",
             self.forecast,
@@ -81,7 +81,7 @@ class Settings(NamedTuple):
 
 
 def known_in_advance(settings: Settings, label: str) -> list[str]:
-    """What a policy is told that nobody can know; as words."""
+    """Return the future facts that a policy is given: "arrivals", "run times", both or neither."""
     choice = settings.choice(label)
     needs = load(choice.policy).needs
     found = []
@@ -99,9 +99,10 @@ def replay_all(
     progress: ReplayProgress | None = None,
     past: PastJobs | None = None,
 ) -> list[Result]:
-    """The policies asked for, in their order, each against the baseline.
+    """Replay all policies of `settings`, in order, each with its baseline.
 
-    In a closed loop each policy brings about a log of its own, with a baseline of its own.
+    In a closed loop, submission times depend on the policy, so each policy has its own log and its
+    own baseline. Forecasts learn from `past` before the replay begins.
     """
     baseline = replay_one(trace, table, BASELINE, settings, None, progress)
     results = []
@@ -128,9 +129,9 @@ def _replay_closed(
     loop = ClosedLoop(trace, baseline)
     schedule = replay_one(trace, table, label, settings, None, progress, loop)
     effective, schedule = loop.effective(schedule)
-    alone = replay_one(effective, table, BASELINE, settings, None)
+    own_baseline = replay_one(effective, table, BASELINE, settings, None)
     sooner = loop.sooner(effective, schedule, settings.warmup)
-    return Result(effective, alone, schedule, ClosedLoopLog(trace, sooner))
+    return Result(effective, own_baseline, schedule, ClosedLoopLog(trace, sooner))
 
 
 def replay_one(
@@ -143,20 +144,20 @@ def replay_one(
     loop: ClosedLoop | None = None,
     past: PastJobs | None = None,
 ) -> Schedule:
-    """Replay one policy. `baseline` is asked for by policies that must know the future.
+    """Replay one policy. Policies that need the future also need `baseline`.
 
-    In a closed loop, `loop` says when jobs are submitted. Of the `past` forecasts learn before the
+    In a closed loop, `loop` gives the submission times. Forecasts learn from `past` before the
     replay begins.
     """
     choice = settings.choice(label)
-    rule = load(choice.policy)()
+    policy = load(choice.policy)()
     spec = settings.cells
     cells = None if spec is None else Cells(spec)
-    core = Core(table.pools, rule, settings.options, cells)
+    core = Core(table.pools, policy, settings.options, cells)
     arrivals = trace.arrivals
-    recorder = Recorder(label, trace, segments=rule.needs.preemption, cells=cells is not None)
+    recorder = Recorder(label, trace, segments=policy.needs.preemption, cells=cells is not None)
     facts: list[PoolChanged | FutureRevealed] = [*table.changes]
-    if rule.needs.future and arrivals:
+    if policy.needs.future and arrivals:
         assert baseline is not None, f"{label} needs the baseline"
         jobs = [
             FutureJob(arrival.job, arrival.duration, NEVER if start is None else start)
@@ -165,20 +166,20 @@ def replay_one(
         facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
         facts.sort(key=lambda fact: fact.time)
     context, run_times = settings.context, None
-    if rule.needs.run_times:
+    if policy.needs.run_times:
         run_times = run_times_of(choice, trace, context, past)
     loads, places = None, core.state.places
-    if rule.needs.loads:
+    if policy.needs.loads:
         loads = loads_of(choice, _in_cells(trace, places), table, context, past)
     if past is not None:
-        tell(past, run_times, _told_in_cells(loads, places))
+        warm_up(past, run_times, _rounded_to_cells(loads, places))
     if loads is not None and choice.guard is not None:
         loads = guarded(loads, choice.guard, trace, table, context.windows)
-    loads = _told_in_cells(loads, places)
+    loads = _rounded_to_cells(loads, places)
     began = perf_counter()
     for instant in play(
         core,
-        arrivals if loop is None else loop.unprompted,
+        arrivals if loop is None else loop.without_predecessor,
         run_times=run_times,
         loads=loads,
         facts=facts,
@@ -194,11 +195,11 @@ def replay_one(
 
 
 def _in_cells(jobs: Trace, places: Places | None) -> Trace:
-    """The jobs as wide as the cells that they take: what is foreseen of them."""
+    """Return the jobs with widths rounded up to cells, as forecasts count them."""
     if places is None:
         return jobs
     return Trace([Arrival(rounded(job, places.gpus), seconds) for job, seconds in jobs.arrivals])
 
 
-def _told_in_cells(loads: Loads | None, places: Places | None) -> Loads | None:
+def _rounded_to_cells(loads: Loads | None, places: Places | None) -> Loads | None:
     return loads if loads is None or places is None else RoundedLoads(loads, places.gpus)

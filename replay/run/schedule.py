@@ -1,4 +1,4 @@
-"""What became of the jobs: a schedule, and how it is written down while the core runs."""
+"""Schedules, and the recorder that builds one while the core runs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from sia.decisions import Decision, MoveLoan, PreemptJob, ProposalRefused, Resiz
 from sia.events import JobFinished
 from sia.model import Nodes, Stream
 
-PLACES_KEPT = 65536
-"""Places whose text is kept: jobs are narrow, so that a few thousand come again and again."""
+CACHED_PLACEMENTS = 65536
+"""Placements whose text is cached: most jobs are narrow, so a few thousand placements recur."""
 
 
 class LoanSpan(NamedTuple):
-    """GPUs of `donor` that a spare job used for a while; `donor` may be the job's own pool."""
+    """GPUs of a lender (`donor`) that a spare job used from `start` to `end`.
+
+    The lender may be the job's own pool.
+    """
 
     job_id: str
     donor: str
@@ -28,7 +31,7 @@ class LoanSpan(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """A time in which a job that is preempted or resized ran without a change."""
+    """A period in which a job ran on the same GPUs, for policies that preempt or resize jobs."""
 
     job_id: str
     start: float
@@ -40,7 +43,7 @@ class Segment(NamedTuple):
 
 
 class RunSpan(NamedTuple):
-    """A time in which the job at that position of the trace ran without a change."""
+    """A period in which the job at `position` of the trace ran on the same GPUs."""
 
     position: int
     start: float
@@ -53,10 +56,10 @@ class RunSpan(NamedTuple):
 
 @dataclass
 class Schedule:
-    """What became of every job under one policy: by position in the trace, seconds.
+    """The start and end of every job under one policy, in seconds, by position in the trace.
 
-    A job that is preempted or resized runs in segments, from the first one's start to the last
-    one's end; `segments` is None under policies that run every job to completion.
+    A job that is preempted or resized runs in segments; its start and end are those of the first
+    and last segment. `segments` is None for policies that run every job to completion.
     """
 
     policy: str
@@ -66,14 +69,14 @@ class Schedule:
     loans: list[LoanSpan] = field(default_factory=list)
     segments: list[Segment] | None = None
     nodes: list[Nodes] | None = None
-    """Where there are cells: which GPUs each job ran on; `nodes_text` writes them."""
+    """With cells: the GPUs on which each job ran; `nodes_text` formats them."""
     peak_gpus: int = 0
     instants: int = 0
     seconds: float = 0.0
-    """From the first event to the last decision, on the wall."""
+    """Wall-clock time from the first event to the last decision."""
 
     def runs(self, trace: Trace) -> Iterator[RunSpan]:
-        """Who runs when and how wide, in segments where there are any."""
+        """Yield the period and width of every run, by segment if there are segments."""
         if self.segments is not None:
             positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
             for job_id, start, end, width, spare, nodes in self.segments:
@@ -87,12 +90,13 @@ class Schedule:
 
 
 class Recorder:
-    """Writes down who runs when, and opens and closes loans and segments."""
+    """Build a schedule from the events and decisions of a core."""
 
     def __init__(self, label: str, trace: Trace, *, segments: bool, cells: bool = False) -> None:
-        """Expect the jobs of `trace`; with `segments`, jobs that are preempted or resized.
+        """Start an empty schedule of the jobs of `trace`.
 
-        With `cells`, jobs that have a place.
+        `segments` is true for policies that preempt or resize jobs, `cells` if jobs have a
+        placement.
         """
         jobs = len(trace.arrivals)
         self._arrivals = trace.arrivals
@@ -109,7 +113,7 @@ class Recorder:
         self._segments: dict[str, tuple[float, int, bool, Nodes]] = {}  # since, GPUs, spare, nodes
 
     def take(self, instant: Instant) -> None:
-        """Write down what happened at one moment."""
+        """Record the events and decisions of one instant."""
         now, events, decisions = instant
         schedule, positions = self.schedule, self._positions
         schedule.instants += 1
@@ -136,7 +140,7 @@ class Recorder:
                 self._stop(decision.job_id, now)
             elif type(decision) is ResizeJob:
                 self._stop(decision.job_id, now)
-                self._go_on(decision, now)
+                self._open_segment(decision, now)
             elif type(decision) is MoveLoan:
                 self._move(decision, now)
             elif type(decision) is ProposalRefused:
@@ -150,7 +154,7 @@ class Recorder:
         if schedule.segments is not None:
             if schedule.starts[position] is None:
                 schedule.starts[position] = now
-            self._go_on(start, now)
+            self._open_segment(start, now)
             return
         self._running += self._widths[position]
         schedule.starts[position] = now
@@ -158,8 +162,8 @@ class Recorder:
             schedule.spare[position] = True
             self._lent[start.job_id] = {donor: (gpus, now) for donor, gpus in start.loans}
 
-    def _go_on(self, start: StartJob | ResizeJob, now: float) -> None:
-        """Open a segment; a job that ever borrows counts as spare."""
+    def _open_segment(self, start: StartJob | ResizeJob, now: float) -> None:
+        """Open a segment. A job that borrows in any segment counts as spare."""
         position, spare = self._positions[start.job_id], start.stream is Stream.SPARE
         width = start.width or self._arrivals[position].job.width
         self._widths[position] = width
@@ -178,7 +182,7 @@ class Recorder:
 
     def _close_segment(self, job_id: str, now: float) -> None:
         since, width, spare, nodes = self._segments.pop(job_id)
-        assert self.schedule.segments is not None, "a segment of a policy that has none"
+        assert self.schedule.segments is not None, "the policy does not preempt"
         if now > since:
             self.schedule.segments.append(Segment(job_id, since, now, width, spare, nodes))
 
@@ -202,14 +206,14 @@ class Recorder:
         return gpus
 
 
-@lru_cache(maxsize=PLACES_KEPT)
+@lru_cache(maxsize=CACHED_PLACEMENTS)
 def nodes_text(nodes: Nodes) -> str:
-    """GPUs by node: `n3:0-3;n4:5,7`."""
+    """Format GPUs by node, like `n3:0-3;n4:5,7`."""
     return ";".join(f"{node}:{_ranges(gpus)}" for node, gpus in nodes)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """`0-3,5` for 0, 1, 2, 3, 5."""
+    """Format numbers as ranges: `0-3,5` for 0, 1, 2, 3, 5."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and number == parts[-1][1] + 1:
@@ -220,15 +224,15 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 class ClosedLoopLog(NamedTuple):
-    """What a closed loop came from, and what it brought: see `replay.closed_loop`."""
+    """The original log of a closed loop, and the effect of the loop (`replay.run.closed_loop`)."""
 
     log: Trace
     sooner: float | None
-    """Seconds by which measured jobs end earlier, on average, than under FCFS on `log`."""
+    """Mean time, in seconds, by which measured jobs end earlier than under FCFS on `log`."""
 
 
 class Result(NamedTuple):
-    """A schedule, the log that it is of, and what FCFS makes of the same log."""
+    """A schedule, its log, and the FCFS baseline of the same log."""
 
     trace: Trace
     baseline: Schedule

@@ -1,4 +1,4 @@
-"""When the jobs of a log started, as far as that can be known."""
+"""Determine when the jobs of a log started."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from sia.core.playout import Arrival
 from sia.limits import MAX_TIME
 
 WAIT = "wait"
-"""The column that says how many seconds a job waited."""
+"""The column with the time that a job waited, in seconds."""
 
 
-def told_by(trace: Trace, table: PoolTable | None) -> str:
-    """By what `starts_of` knows, as a sentence."""
+def source_of_starts(trace: Trace, table: PoolTable | None) -> str:
+    """Return a sentence that describes how `starts_of` determines the starts."""
     if WAIT in trace.columns:
-        return "jobs start and end when the log says: it tells how long each waited"
+        return "jobs start and end as in the log, which has the wait of each job"
     if table is None:
         return (
-            "jobs are taken to start when submitted: the log tells no waits, and no pools are "
-            "given to replay it in"
+            "jobs are assumed to start when submitted: the log has no waits, and no pools file is "
+            "given"
         )
-    return "jobs start as in a replay, first come, first served in the pools given"
+    return "jobs start as in a replay, first come, first served, in the given pools"
 
 
 def starts_of(trace: Trace, table: PoolTable | None = None) -> list[float | None]:
-    """Seconds for each job: after the wait that the log tells, else first come, first served.
+    """Return the start of each job in seconds; None if the job never starts.
 
-    Without waits and without pools every job starts at its submission; with pools, which all jobs
-    must fit, None stands for one that never starts. Raises UserError where a wait is no number of
-    seconds.
+    The start is the submission plus the wait in the log. If the log has no waits, the starts are
+    those of an FCFS replay in the pools of `table`, which all jobs must fit. Without a table, jobs
+    start when they are submitted. Raises UserError if a wait is invalid.
     """
     if WAIT in trace.columns:
         column = trace.columns.index(WAIT)
@@ -48,7 +48,7 @@ def _wait(arrival: Arrival, cell: str) -> float:
         wait = -1.0
     if not 0 <= wait < MAX_TIME:
         raise UserError(
-            f"job {arrival.job.id}, column {WAIT}: {cell[:40]!r} is no wait; "
+            f"job {arrival.job.id}, column {WAIT}: {cell[:40]!r} is not a wait; "
             "write seconds, 0 or more, or leave it empty"
         )
     return wait

@@ -1,4 +1,4 @@
-"""The measures of a replay: what `summary.json` holds and the tables show."""
+"""The measures of a replay, for `summary.json` and the tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sia.metrics import measure
 
 
 def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
-    """All measures of all policies, as plain values; no wall-clock time among them."""
+    """Return all measures of all policies as plain values, without wall-clock times."""
     trace = results[0].loop.log if results[0].loop else results[0].trace
     return {
         "version": __version__,
@@ -87,7 +87,7 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
         "makespan_s": max(ends) - trace.arrivals[0].job.submit if ends else None,
         "utilisation_pct": _share(used_seconds(trace, schedule, begin, end), owned),
         "gpu_hours_lent": fsum(hour for hours in lent.values() for hour in hours),
-        **_thrown_away(trace, schedule, settings),
+        **_wasted(trace, schedule, settings),
         "pools": {
             name: {
                 "quota": largest[name],
@@ -111,8 +111,8 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
     }
 
 
-def _thrown_away(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, Any]:
-    """How often jobs were stopped or changed their width, and the GPU-hours that it cost them."""
+def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, Any]:
+    """Return the number of preemptions and resizes, and the GPU-hours that they wasted."""
     if schedule.segments is None:
         return {"interruptions": 0, "gpu_hours_thrown_away": 0.0}
     costs = {job.id: job.preemptible for job, _ in trace.arrivals if job.preemptible is not None}
@@ -131,9 +131,10 @@ def _name(pool: Any) -> str:
 
 
 def span(trace: Trace, settings: Settings) -> tuple[float, float]:
-    """Seconds from the end of the warm-up, or the first submission, to the last submission.
+    """Return the time span of the measures, in seconds.
 
-    Utilisation is taken over it: afterwards the cluster only drains.
+    It begins at the end of the warm-up or the first submission, whichever is later, and ends at the
+    last submission: afterwards the cluster only drains.
     """
     if not trace.arrivals:
         return 0.0, 0.0
@@ -142,7 +143,7 @@ def span(trace: Trace, settings: Settings) -> tuple[float, float]:
 
 
 def owned_seconds(table: PoolTable, begin: float, end: float) -> dict[str, float]:
-    """GPU-seconds that each pool owns between two times."""
+    """Return the GPU-seconds that each pool owns between two times."""
     owned = {}
     for pool, steps in table.quotas().items():
         stops = [time for time, _ in steps[1:]] + [end]
@@ -154,7 +155,7 @@ def owned_seconds(table: PoolTable, begin: float, end: float) -> dict[str, float
 
 
 def used_seconds(trace: Trace, schedule: Schedule, begin: float, end: float) -> float:
-    """GPU-seconds that run between two times."""
+    """Return the GPU-seconds used between two times."""
     return fsum(
         run.width * max(0.0, min(run.end, end) - max(run.start, begin))
         for run in schedule.runs(trace)
@@ -162,7 +163,7 @@ def used_seconds(trace: Trace, schedule: Schedule, begin: float, end: float) -> 
 
 
 def jct_pairs(result: Result, settings: Settings) -> list[tuple[float, float] | None]:
-    """(JCT, baseline JCT) of each job, in seconds; None for those that are not measured."""
+    """Return (JCT, baseline JCT) of each job in seconds; None for jobs that are not measured."""
     pairs: list[tuple[float, float] | None] = []
     ends = zip(result.schedule.ends, result.baseline.ends, strict=True)
     for (job, _), (end, base) in zip(result.trace.arrivals, ends, strict=True):

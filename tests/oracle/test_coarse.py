@@ -158,7 +158,7 @@ def test_programs_find_jobs_that_move_as_far_as_in_coarser_slots(monkeypatch):
         monkeypatch.setattr(coarse, "FINE", 500)
         monkeypatch.setattr(coarse, "FEW", few)
         polish, starts = Polish(problem, FORMS["step"], 0), [100, 400]
-        polish._ways = [way for way in polish._ways if way.step == together(problem)]
+        polish._methods = [method for method in polish._methods if method.step == together(problem)]
         for _ in range(20):
             starts = polish.better(starts, [], 5.0)
             problem.check(starts)
@@ -264,29 +264,29 @@ def test_a_search_in_vain_rests_longer_each_time_until_something_is_better(monke
 
     monkeypatch.setattr(solving, "_improve", vain)
     for _ in range(PATIENT):
-        solving._look(0)
-        assert not solving._waits, "not yet"
+        solving._round(0)
+        assert not solving._paused, "not yet"
     for times in (1, 2, 3):
-        solving._look(0)
+        solving._round(0)
         clock.now += 10.0 * times - 1.0
-        assert solving._waits
+        assert solving._paused
         clock.now += 2.0
-        assert not solving._waits
-    solving._look(0)
-    assert solving._waits
+        assert not solving._paused
+    solving._round(0)
+    assert solving._paused
     solving._offer([0, 5])
-    assert not solving._waits, "there is something new to begin with"
-    solving._look(0)
+    assert not solving._paused, "there is something new to begin with"
+    solving._round(0)
     clock.now += 51.0
-    assert not solving._waits
+    assert not solving._paused
 
     def better(begin, number):
         clock.now += 10.0
         solving._offer([0, 3])
 
     monkeypatch.setattr(solving, "_improve", better)
-    solving._look(0)
-    assert not solving._waits
+    solving._round(0)
+    assert not solving._paused
 
 
 class Stub:
@@ -372,7 +372,7 @@ def test_coarser_slots_end_where_the_prover_needs_no_schedules_any_more(monkeypa
     def prove(solving):
         if solving.problem is TWO:
             assert coarse_began.wait(20.0)
-            solving._rose(3.0)
+            solving._raise_bound(3.0)
         else:
             solving._stop.wait(60.0)
 

@@ -63,7 +63,7 @@ def quietly_refused(*arguments):
 def test_where_no_job_is_taken_there_is_nothing_to_solve(command, tmp_path):
     out = tmp_path / "out"
     words = refused(command, *files_of(tmp_path), "--window", "0", "--out", out)
-    assert "--window 0s: no job was submitted in that time; give a longer one" in words
+    assert "--window 0s: no job was submitted in that time; use a longer window" in words
     write_trace(tmp_path / "log.csv", Trace([]))
     given = "--trace", tmp_path / "log.csv", "--pools", tmp_path / "pools.csv"
     assert "log.csv" in quietly_refused(command, *given, "--out", out)
@@ -88,7 +88,7 @@ def test_a_window_that_takes_hardly_a_job_is_told(tmp_path, capsys):
     given = files_of(tmp_path, log)
     read_inputs(given[1], given[3], 180.0)
     said = capsys.readouterr().err
-    assert "note: --window 3m takes 3 of 300 jobs" in said
+    assert "note: --window 3m selects 3 of 300 jobs" in said
     assert "sia trace slice --from" in said
     read_inputs(given[1], given[3], 240.0)
     assert "note" not in capsys.readouterr().err
@@ -125,7 +125,7 @@ def test_what_is_told_is_enough_to_repeat_it(tmp_path, checker):
         "without sharing 1 h"
     )
     assert lines[1] == (
-        "with the times of the log: total waiting 0 s; without sharing 59 m 50 s; no job is later"
+        "with the times of the log: total waiting 0 s; without sharing 59 m 50 s; no job ends later"
     )
     assert (told["real"]["total_wait_s"], told["real"]["baseline_wait_s"]) == (0.0, 3590.0)
     given = tmp_path / "log.csv", tmp_path / "pools.csv", out / "real", "oracle"
@@ -166,14 +166,14 @@ def test_cutoffs_between_slots_are_rounded_up_as_submissions_are(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ("behind,25\nstrange,9\n", "row 3, column job_id: 'strange' is no job of the log; give"),
-        ("behind,25\nbehind,26\n", "row 3, column job_id: 'behind' stands twice; remove one"),
+        ("behind,25\nstrange,9\n", "row 3, column job_id: 'strange' is not a job of the log; give"),
+        ("behind,25\nbehind,26\n", "row 3, column job_id: duplicate 'behind'; remove one"),
         (
             "behind,19\n",
             "'behind' starts at 19 s, before its submission at 20 s; give the jobs.csv",
         ),
-        ("later,19\n", "names none of the 3 jobs taken; give the jobs.csv"),
-        ("", "names none of the 3 jobs taken; give the jobs.csv"),
+        ("later,19\n", "contains none of the 3 selected jobs; give the jobs.csv"),
+        ("", "contains none of the 3 selected jobs; give the jobs.csv"),
     ],
 )
 def test_cutoffs_that_are_of_no_schedule_of_the_log_are_refused(rows, words, tmp_path):
@@ -214,12 +214,12 @@ def test_results_of_its_own_are_replaced_whole(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("summary.json", "{}", "holds the results of sia replay"),
-        ("settings.json", '{"command": "sia oracle study"}', "the results of sia oracle study"),
-        ("settings.json", '{"command": "sia experiment"}', "the results of sia experiment"),
-        ("jobs.csv", "mine", "jobs.csv: is no result of sia oracle"),
-        ("notes.txt", "mine", "notes.txt: is no result of sia oracle"),
-        ("oracle.json", "[]", "oracle.json: is no result of sia oracle"),
+        ("summary.json", "{}", "contains results of sia replay"),
+        ("settings.json", '{"command": "sia oracle study"}', "results of sia oracle study"),
+        ("settings.json", '{"command": "sia experiment"}', "results of sia experiment"),
+        ("jobs.csv", "mine", "jobs.csv: not a result of sia oracle"),
+        ("notes.txt", "mine", "notes.txt: not a result of sia oracle"),
+        ("oracle.json", "[]", "oracle.json: not a result of sia oracle"),
     ],
 )
 def test_folders_of_others_are_left_alone(command, name, text, words, tmp_path):
@@ -229,7 +229,7 @@ def test_folders_of_others_are_left_alone(command, name, text, words, tmp_path):
     before = digests(out)
     said = quietly_refused(command, *files_of(tmp_path), "--out", out)
     assert words in said
-    assert said.endswith("; give another --out")
+    assert said.endswith("; change --out")
     assert digests(out) == before
 
 
@@ -238,16 +238,16 @@ def test_the_oracles_commands_leave_each_other_alone(tmp_path):
     ok("sweep", *given, "--beta", "0", *QUICK, "--out", out)
     ok("sweep", *given, "--beta", "1", *QUICK, "--out", out)
     assert names_in(out) == SWEPT
-    assert "holds the results of sia oracle sweep" in quietly_refused("solve", *given, "--out", out)
-    assert "holds the results of sia oracle sweep" in refused("study", "--out", out)
+    assert "contains results of sia oracle sweep" in quietly_refused("solve", *given, "--out", out)
+    assert "contains results of sia oracle sweep" in refused("study", "--out", out)
     solved = tmp_path / "solved"
     ok("solve", *given, *QUICK, "--out", solved)
     (solved / "notes.txt").write_text("mine")
-    assert "notes.txt: is no result" in quietly_refused("solve", *given, "--out", solved)
+    assert "notes.txt: not a result" in quietly_refused("solve", *given, "--out", solved)
     (solved / "notes.txt").unlink()
     before = digests(solved)
-    assert "holds the results of sia oracle solve" in refused("study", "--out", solved)
-    assert "holds the results of sia oracle solve" in quietly_refused(
+    assert "contains results of sia oracle solve" in refused("study", "--out", solved)
+    assert "contains results of sia oracle solve" in quietly_refused(
         "sweep", *given, "--out", solved
     )
     assert digests(solved) == before
@@ -331,7 +331,7 @@ def test_interrupted_each_says_what_it_keeps(tmp_path, checker):
     assert checker(out / "trace.csv", out / "pools.csv", out, "oracle")[0] == []
     out = tmp_path / "sweep"
     code, shown, said = interrupted("sweep", *given, "--beta", "30,100", "--out", out)
-    kept = "0 of 2 prices are done and kept, and the best so far for beta 30"
+    kept = "0 of 2 prices are done and kept, and the best schedule so far for beta 30"
     assert (code, said) == (130, f"sia: interrupted; {kept}")
     assert "interrupted" in shown
     told = json.loads((out / "sweep.json").read_text())

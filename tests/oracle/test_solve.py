@@ -209,7 +209,7 @@ def test_slots_are_whole_seconds(slot):
 
 def test_a_slot_in_the_wrong_unit_is_refused():
     log = log_of(("x", "a", 0, 1, 1), ("y", "a", 10**9, 1, 1))
-    with pytest.raises(UserError, match="give a longer one"):
+    with pytest.raises(UserError, match="use a longer slot"):
         slotted(log, 1.0)
 
 
@@ -373,7 +373,7 @@ def test_a_program_that_cannot_fit_is_refused_before_it_is_built(monkeypatch):
     found = instance_of(STORY, TWO, SLOT, Goal()).problems
     size = refuse_too_large(found, "step")
     monkeypatch.setattr("oracle.bounds.size.MAX_NONZEROS", size.nonzeros - 1)
-    with pytest.raises(UserError, match="longer --slot, or a shorter --window"):
+    with pytest.raises(UserError, match="longer --slot or a shorter --window"):
         refuse_too_large(found, "step")
 
 

@@ -181,7 +181,7 @@ def test_tables_of_many_prices_fit_a_terminal(capsys):
     _show(points)
     said = capsys.readouterr().out
     assert max(map(len, said.splitlines())) <= 80
-    assert said.count("start sooner than alone, by beta") == 2
+    assert said.count("start earlier than in the baseline, by beta") == 2
 
 
 @pytest.mark.parametrize(

@@ -137,7 +137,7 @@ def test_the_search_leaves_the_machine_to_a_dive(monkeypatch):
 
     spied(Search, "run", begins)
     spied(Polish, "better", begins)
-    spied(Solving, "_look", lambda: looked.release() if diving.is_set() else None)
+    spied(Solving, "_round", lambda: looked.release() if diving.is_set() else None)
 
     problem = busy(3, 12)
 

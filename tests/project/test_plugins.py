@@ -83,7 +83,7 @@ def test_a_policy_and_predictors_of_another_package_replay_a_log(others, log, tm
     found = json.loads((tmp_path / "out" / "summary.json").read_text())
     assert label in found["policies"]
     page = (tmp_path / "out" / "report.html").read_text()
-    assert "half: always the same, meant to hold 60 times in 100" in page
+    assert "half: always the same, 0.6 quantile" in page
     assert "told: a minute each" in page
 
 

@@ -1,8 +1,8 @@
-"""Job logs as their publishers give them, one file a format.
+"""Importers for published job logs, one module per format.
 
-An importer takes the log's path and an optional second file, returns the trace and, where the
-format tells them, the pools. It drops what cannot be replayed, counted by reason, and raises
-UserError for what the format does not allow.
+An importer takes the path of a log and an optional second file. It returns the trace and, if the
+format contains them, the pools. It drops jobs that cannot be replayed, counts them by reason, and
+raises UserError if the log violates the format.
 """
 
 from __future__ import annotations

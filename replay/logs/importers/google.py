@@ -1,19 +1,19 @@
 """Google's cluster trace of 2011 (clusterdata-2011): `job_events`.
 
-The table comes in parts, `part-00000-of-00500.csv.gz` and so on, without headers: time in
+The table is split add_to parts, `part-00000-of-00500.csv.gz` and so on, without headers: time in
 microseconds, missing info, job ID, event type, user, scheduling class, job name, logical job name.
-Time 0 stands for what was before the trace, 2⁶³ − 1 for what came after it. LOG is one part or the
-folder of all.
+Time 0 means before the trace, and 2⁶³ − 1 means after it. LOG is one part or the folder that
+contains all parts.
 
-A job is submitted at its first SUBMIT and runs from its first SCHEDULE to its last end, an EVICT,
-FAIL, FINISH, KILL or LOST. What is between, when it was evicted or failed and was scheduled again,
-counts as run time: the table tells nothing of the tasks that a job is made of, some of which may
-have gone on. The seconds before its first SCHEDULE are kept as `wait`.
+A job is submitted at its first SUBMIT and runs from its first SCHEDULE to its last end event
+(EVICT, FAIL, FINISH, KILL or LOST). If a job was evicted or failed and was scheduled again, the
+time between counts as run time: the table does not list tasks, and some of them may have continued
+to run. Column `wait` holds the seconds from submission to the first SCHEDULE.
 
-The same jobs joined, a row a job in seconds, are read as well, told by their header:
-job_id,submit_s,schedule_s,end_s,end_event,user,sched_class,logical_job_name.
+The importer also reads a joined form with one row per job and times in seconds. It recognises the
+form by its header: job_id,submit_s,schedule_s,end_s,end_event,user,sched_class,logical_job_name.
 
-Neither tells how wide a job is: every job has width 1. All run in one pool, `google`.
+Neither form contains widths: every job has width 1. All jobs run in one pool, `google`.
 """
 
 from __future__ import annotations
@@ -58,33 +58,36 @@ JOINED = (
     "logical_job_name",
 )  # fmt: skip
 AFTER = re.compile(r"9223372036854\.?775[0-9]*")
-"""2⁶³ − 1 microseconds, or as seconds: the time of what came after the trace."""
+"""2⁶³ − 1 microseconds, or the same in seconds: the time of events after the trace."""
 MICROSECONDS = 1e6
-"""Of a second."""
+"""Microseconds per second."""
 PART = re.compile(r"part-([0-9]+)-of-([0-9]+)(\.csv)?(\.gz)?")
 POOL = "google"
 
 
 def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
-    """Jobs that ran inside the trace, by its own clock. Pool sizes are not in it."""
+    """Return the jobs that started and ended within the trace, in its own time.
+
+    The trace has no pool sizes. Raises UserError.
+    """
     if pools is not None:
-        raise UserError(f"{pools}: Google's trace has no file of pools; leave this file out")
-    kept = ImportedJobs(log, "job_id", "state", "sched_class", "wait")
-    kept.notes.append("second 600 is 2011-05-01 19:00:00, local time of the cluster")
-    kept.notes.append("the width of every job is 1: the trace does not tell it")
+        raise UserError(f"{pools}: Google's trace has no pools file; omit this argument")
+    jobs_out = ImportedJobs(log, "job_id", "state", "sched_class", "wait")
+    jobs_out.notes.append("second 600 is 2011-05-01 19:00:00, local time of the cluster")
+    jobs_out.notes.append("every job has width 1: the trace does not contain widths")
     events = _Events()
-    for part in _parts(log, kept.notes):
+    for part in _parts(log, jobs_out.notes):
         with open_table(part, EVENTS, JOINED) as table:
             if "submit_s" in table.header and part == log:
-                _joined(part, table, kept)
+                _joined(part, table, jobs_out)
             else:
                 events.read(part, table)
-    events.into(kept)
-    return kept.trace(), None
+    events.add_to(jobs_out)
+    return jobs_out.trace(), None
 
 
 def _parts(log: Path, notes: list[str]) -> Sequence[Path]:
-    """The file, or the parts of the table that a folder holds."""
+    """Return the file, or the parts of the table in a folder. Raises UserError."""
     if not log.is_dir():
         return [log]
     with reading(log):
@@ -92,8 +95,8 @@ def _parts(log: Path, notes: list[str]) -> Sequence[Path]:
     found = {path: match for path in files if (match := PART.fullmatch(path.name))}
     if not found:
         raise UserError(
-            f"{log}: cannot be read as job_events, as no part-*-of-* is in this folder; "
-            "name the folder that has them, or a file"
+            f"{log}: cannot be read as job_events: no part-*-of-* in this folder; "
+            "give the folder that contains the parts, or one file"
         )
     numbers: dict[int, Path] = {}
     for path, match in found.items():
@@ -101,12 +104,12 @@ def _parts(log: Path, notes: list[str]) -> Sequence[Path]:
             raise UserError(f"{path}: {numbers[int(match[1])].name} is the same part; keep one")
     parts = max(int(match[2]) for match in found.values())
     if len(found) < parts:
-        notes.append(f"{len(found)} of {parts} parts are there: events of the others are missing")
+        notes.append(f"{len(found)} of {parts} parts found: the events of the others are missing")
     return [path for _, path in sorted(numbers.items())]
 
 
-class _Story(Struct, gc=False):
-    """What is known of a job; times in seconds, infinite after the trace."""
+class _JobRecord(Struct, gc=False):
+    """The history of one job. Times are in seconds, infinite if after the trace."""
 
     id: str
     submit: float | None = None
@@ -117,18 +120,18 @@ class _Story(Struct, gc=False):
     sched_class: str = ""
     name: str = ""
     last: float = 0.0
-    """When it was last submitted or scheduled or ended."""
+    """Time of the latest submission, scheduling or end."""
     schedules: int = 0
 
     def describe(self, user: str, sched_class: str, name: str) -> None:
-        """Take what a row says of the job; a row may leave it out."""
-        # The same few texts stand in hundreds of thousands of rows.
+        """Set the attributes that a row gives; a row may leave cells empty."""
+        # Interning saves memory: the same few texts occur in hundreds of thousands of rows.
         self.user = intern(user) or self.user
         self.sched_class = intern(sched_class) or self.sched_class
         self.name = intern(name) or self.name
 
-    def goes_on(self, kind: str, time: float) -> None:
-        """Hear of an event; of two at one time the later row is the later event."""
+    def apply(self, kind: str, time: float) -> None:
+        """Apply an event. Of two events at the same time, the later row is the later event."""
         if kind == "SUBMIT":
             self.submit = time if self.submit is None else min(self.submit, time)
         elif kind == "SCHEDULE":
@@ -136,51 +139,51 @@ class _Story(Struct, gc=False):
             self.schedules += 1
         if time >= self.last:
             self.last = time
-            # A job that is submitted or scheduled again has not ended yet.
+            # A job that is submitted or scheduled again has not ended.
             self.end, self.state = (time, kind) if kind in ENDS else (None, "")
 
-    def into(self, kept: ImportedJobs) -> bool:
-        """Keep the job, or count why not. Raises BadCellError."""
+    def add_to(self, jobs_out: ImportedJobs) -> bool:
+        """Add the job, or count the reason for dropping it. Raises BadCellError."""
         if self.submit is None:
-            kept.dropped["without a submission"] += 1
+            jobs_out.dropped["without a submission"] += 1
         elif 0 in (self.submit, self.start):
-            kept.dropped["from before the trace"] += 1
+            jobs_out.dropped["from before the trace"] += 1
         elif inf in (self.submit, self.start, self.end):
-            kept.dropped["going on after the trace"] += 1
+            jobs_out.dropped["going on after the trace"] += 1
         elif self.start is None:
-            kept.dropped["never scheduled"] += 1
+            jobs_out.dropped["never scheduled"] += 1
         elif self.end is None:
-            kept.dropped["without an end"] += 1
+            jobs_out.dropped["without an end"] += 1
         else:
             job = Job(self.id, POOL, self.submit, 1, self.user, self.name)
-            # To the microsecond, as the times are: their difference in floats is not.
+            # Times are whole microseconds; rounding removes the error of the subtraction.
             wait = round(self.start - self.submit, 6)
-            told = (self.state, self.sched_class, repr(wait) if wait >= 0 else "")
-            return kept.add(job, round(self.end - self.start, 6), *told)
+            extras = (self.state, self.sched_class, repr(wait) if wait >= 0 else "")
+            return jobs_out.add(job, round(self.end - self.start, 6), *extras)
         return False
 
 
-def _joined(log: Path, table: LogTable, kept: ImportedJobs) -> None:
-    """Keep the jobs of the joined form, or count why not."""
+def _joined(log: Path, table: LogTable, jobs_out: ImportedJobs) -> None:
+    """Add the jobs of the joined form, or count the reasons for dropping them."""
     at = columns_of(log, table.header, JOINED)
 
     def take(cells: Sequence[str]) -> None:
         submit, start, end = (_time(cells, name, at[name]) for name in JOINED[1:4])
-        story = _Story(cells[at["job_id"]], submit, start, end, intern(cells[at["end_event"]]))
-        story.describe(*(cells[at[name]] for name in JOINED[5:]))
-        story.into(kept)
+        record = _JobRecord(cells[at["job_id"]], submit, start, end, intern(cells[at["end_event"]]))
+        record.describe(*(cells[at[name]] for name in JOINED[5:]))
+        record.add_to(jobs_out)
 
     take_rows(log, table, take)
 
 
 class _Events:
-    """Jobs by what the events so far tell of them."""
+    """The history of each job, built from events in order."""
 
     def __init__(self) -> None:
-        self._stories: dict[str, _Story] = {}
+        self._records: dict[str, _JobRecord] = {}
 
     def read(self, part: Path, table: LogTable) -> None:
-        """Hear the events of a part, in order."""
+        """Apply the events of one part, in order. Raises UserError."""
         at = columns_of(part, table.header, EVENTS)
         take_rows(part, table, lambda cells: self._event(cells, at))
 
@@ -188,44 +191,47 @@ class _Events:
         job_id, kind = cells[at["job ID"]], _type(cells[at["event type"]])
         time = _time(cells, "time", at["time"], MICROSECONDS)
         if not job_id:
-            raise BadCellError("job ID", "it is empty", "give the job an id", "")
+            raise BadCellError("job ID", "empty", "give the job an ID", "")
         if time is None:
-            raise BadCellError("time", "it is empty", "write microseconds", "")
-        story = self._stories.get(job_id)
-        if story is None:
-            story = self._stories[job_id] = _Story(job_id)
-        story.describe(
+            raise BadCellError("time", "empty", "write microseconds", "")
+        record = self._records.get(job_id)
+        if record is None:
+            record = self._records[job_id] = _JobRecord(job_id)
+        record.describe(
             cells[at["user"]], cells[at["scheduling class"]], cells[at["logical job name"]]
         )
         if kind not in UPDATES:
-            story.goes_on(kind, time)
+            record.apply(kind, time)
 
-    def into(self, kept: ImportedJobs) -> None:
-        """Keep the jobs, or count why not."""
-        again = 0
-        for story in self._stories.values():
-            again += story.into(kept) and story.schedules > 1
-        if again:
-            kept.notes.append(
-                f"{counted(again, 'job')} scheduled again after being evicted or failing; "
-                "what was between is in the duration"
+    def add_to(self, jobs_out: ImportedJobs) -> None:
+        """Add the jobs, or count the reasons for dropping them."""
+        rescheduled = 0
+        for record in self._records.values():
+            rescheduled += record.add_to(jobs_out) and record.schedules > 1
+        if rescheduled:
+            jobs_out.notes.append(
+                f"{counted(rescheduled, 'job')} scheduled again after an eviction or failure; "
+                "the duration includes the time between"
             )
 
 
 def _type(cell: str) -> str:
-    """The name of an event's type. Raises BadCellError."""
+    """Return the name of an event type. Raises BadCellError."""
     if cell not in CODES:
-        mend = f"write a whole number from 0 to {len(TYPES) - 1}"
-        raise BadCellError("event type", f"it is {shown(cell)}", mend, "")
+        fix = f"write a whole number from 0 to {len(TYPES) - 1}"
+        raise BadCellError("event type", f"unknown type {shown(cell)}", fix, "")
     return CODES[cell]
 
 
-def _time(cells: Sequence[str], column: str, at: int, a_second: float = 1.0) -> float | None:
-    """Seconds, infinite after the trace, None where the cell is empty. Raises BadCellError."""
+def _time(cells: Sequence[str], column: str, at: int, per_second: float = 1.0) -> float | None:
+    """Return seconds, infinite if after the trace, None if the cell is empty.
+
+    `per_second` is the number of the cell's units in a second. Raises BadCellError.
+    """
     if not cells[at]:
         return None
     if AFTER.fullmatch(cells[at]):
         return inf
-    unit = "seconds" if a_second == 1.0 else "microseconds"
-    mend = f"write {unit} since the trace began"
-    return number(cells, column, at, zero=True, negative=mend, unit=unit) / a_second
+    unit = "seconds" if per_second == 1.0 else "microseconds"
+    fix = f"write {unit} since the start of the trace"
+    return number(cells, column, at, zero=True, negative=fix, unit=unit) / per_second

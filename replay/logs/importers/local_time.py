@@ -1,4 +1,4 @@
-"""Publishers' local times as seconds."""
+"""Convert local times of published logs to seconds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from sia.wording import DAY
 
 EMPTY = ("", "None", "NULL", "null", "nan", "NaN")
-"""How publishers write that a time is not known."""
+"""Cell texts that mean an unknown time."""
 
 
 def seconds(text: str | None) -> float | None:
-    """`YYYY-MM-DD[ HH:MM:SS]` as seconds of the Unix epoch, as if the local clock were UTC.
+    """Parse `YYYY-MM-DD[ HH:MM:SS]` as Unix time, treating the local clock as UTC.
 
-    None where it is not known. Raises ValueError for other texts.
+    Return None if the time is unknown. Raises ValueError for other texts.
     """
     if text is None or text.strip() in EMPTY:
         return None
@@ -24,10 +24,10 @@ def seconds(text: str | None) -> float | None:
 
 
 def midnight(time: float) -> float:
-    """The start of that day, which importers take as second 0."""
+    """Return the start of the day of `time`; importers use it as second 0."""
     return time // DAY * DAY
 
 
 def day(time: float) -> str:
-    """The date of an epoch second, for notes."""
+    """Return the date of a Unix time, for notes."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")

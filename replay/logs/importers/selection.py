@@ -1,4 +1,4 @@
-"""What importers make of a log: the jobs that can be replayed, and the others counted by reason."""
+"""The result of an importer: jobs that can be replayed, and the dropped ones counted by reason."""
 
 from __future__ import annotations
 
@@ -17,10 +17,14 @@ from sia.model import Job
 
 
 class ImportedJobs:
-    """Jobs of a log in the order of its rows, `dropped` by reason, and `notes` on the rest."""
+    """Collect the jobs of a log in row order, with `dropped` counts by reason and `notes`."""
 
     def __init__(self, log: Path, job_id: str, *columns: str, what: str = "job") -> None:
-        """`job_id` is the log's word for it, `columns` are kept besides, `what` is looked for."""
+        """Start without jobs.
+
+        `job_id` names the log's ID column in errors, `columns` are the extra columns to store, and
+        `what` names the jobs that the importer selects.
+        """
         self.dropped: Counter[str] = Counter()
         self.notes: list[str] = []
         self._log, self._job_id, self._what = log, job_id, what
@@ -30,31 +34,37 @@ class ImportedJobs:
         self._cells: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def add(self, job: Job, duration: float, *cells: str) -> bool:
-        """Keep a job, submitted by the publisher's clock, if it ran. Raises BadCellError."""
+        """Add a job if it ran; return whether it did. Raises BadCellError.
+
+        `job.submit` is in the publisher's time, `duration` in seconds; `cells` are the extra
+        columns.
+        """
         if not job.id:
-            raise BadCellError(self._job_id, "it is empty", "give the job an id", "")
+            raise BadCellError(self._job_id, "empty", "give the job an ID", "")
         if job.id in self._extras:
-            raise BadCellError(self._job_id, f"{shown(job.id)} stands twice", "keep one row", "")
+            raise BadCellError(
+                self._job_id, f"duplicate {shown(job.id)}", "remove one of the rows", ""
+            )
         if duration < MIN_DURATION:
             self.dropped["ended before it started" if duration < 0 else "ran for 0 seconds"] += 1
             return False
         self._arrivals.append(Arrival(job, duration))
-        # A log has many jobs and few different further cells: one tuple for all that are equal.
+        # Logs have many jobs but few distinct extra cells; sharing equal tuples saves memory.
         self._extras[job.id] = self._cells.setdefault(cells, cells)
         return True
 
     def first(self) -> float:
-        """When the first job was submitted. Raises UserError where there is no job."""
+        """Return the earliest submission time. Raises UserError if there are no jobs."""
         if not self._arrivals:
             why = ", ".join(f"{n} {reason}" for reason, n in sorted(self.dropped.items()))
             raise UserError(
-                f"{self._log}: no {self._what} that ran is in it ({why or 'it has no rows'}); "
-                "give another log"
+                f"{self._log}: the log has no {self._what} that ran ({why or 'no rows'}); "
+                "use another log"
             )
         return min(arrival.job.submit for arrival in self._arrivals)
 
     def trace(self, origin: float = 0.0) -> Trace:
-        """The jobs in order of submission, `origin` being second 0. Raises UserError."""
+        """Return the jobs in order of submission, with `origin` as second 0. Raises UserError."""
         self.first()
         arrivals = self._arrivals
         if origin:

@@ -444,7 +444,7 @@ def test_any_second_is_as_looked_up_row_by_row(seed, file, tmp_path):
         ("n0:0-7", "n1:2", "row 3, column nodes: 'a' and 'b' have one GPU of it; write the"),
         ("n0:0-7", "n1:3;n1:3", "row 2, column nodes: 'a' and 'a' have one GPU of it; write"),
         ("dedicated,n0", "lent,n0", "row 2, column stream: it is 'lent'; write dedicated or spare"),
-        ("0,1000", "0,long", "row 2, column end: 'long' is no number; write seconds"),
+        ("0,1000", "0,long", "row 2, column end: 'long' is not a number; write seconds"),
     ],
 )
 def test_results_that_cannot_be_shown_are_refused(old, new, says, file, tmp_path):
@@ -470,7 +470,7 @@ def test_a_wrong_cells_file_is_refused_as_anywhere(tmp_path):
     [
         (["--jobs", "jobs.csv"], "--jobs and --at belong together; give both or none"),
         (["--at", "3d"], "--jobs and --at belong together; give both or none"),
-        (["--jobs", "none.csv", "--at", "3d"], "none.csv: there is no such file"),
+        (["--jobs", "none.csv", "--at", "3d"], "none.csv: no such file"),
         (["--jobs", "jobs.csv", "--at", "3x"], "'3x' is not a time; write a number with s, m"),
         (["--jobs", "jobs.csv", "--at", "3d12x"], "'3d12x' is not a time"),
         (["--jobs", "jobs.csv", "--at", ""], "'' is not a time"),

@@ -454,7 +454,7 @@ OTHER = {
     ),
     "another forecast": (["--forecast", "none"], "with --forecast perfect, not none"),
     "another warm-up": (["--warmup", "1d"], "with --warmup 2d, not 1d"),
-    "other contents": (["--keep"], "holds an experiment without --keep; repeat its options"),
+    "other contents": (["--keep"], "contains an experiment without --keep; to continue it"),
 }
 
 
@@ -550,13 +550,13 @@ def test_what_is_of_no_experiment_is_refused(name, log, tmp_path):
         precious.mkdir()
         precious = precious / "marathon.txt"
     precious.write_text('{"editor": "mine"}')
-    assert_refused(command(log, tmp_path), "is of no experiment")
+    assert_refused(command(log, tmp_path), "not a file of an experiment")
     assert digests(tmp_path).keys() == {str(precious.relative_to(tmp_path))}
 
 
 def test_a_replays_folder_is_no_place_for_an_experiment(log, tmp_path):
     (tmp_path / "summary.json").write_text("{}")
-    assert_refused(command(log, tmp_path), "holds the results of sia replay; give another --out")
+    assert_refused(command(log, tmp_path), "contains results of sia replay; change --out")
     assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 

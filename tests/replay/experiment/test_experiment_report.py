@@ -22,7 +22,7 @@ from replay.experiment.measures import MEAN, SLOWED, TOTAL, Experiment, brief, s
 from replay.experiment.report import write_experiment_report
 from replay.logs.limits import POINTS_DRAWN
 from replay.plotting.canvas import DASHES, PALETTE, TIMES, PolicyStyle, looks
-from replay.report.provenance import senses
+from replay.report.provenance import predictors_of
 from replay.run.run import Settings
 from tests.replay.report.test_report import HOSTILE, Tags, svgs
 
@@ -166,16 +166,16 @@ def test_headlines_say_whom_each_policy_slowed_and_by_how_much(of_pieces):
         f"mmfs slowed jobs in 2 of 3 runs; mean speed-up 8.00{TIMES} (6.00–8.50{TIMES}) some jobs "
         "ran later"
     ) in text
-    assert "Jobs slowed: 5.00 % (2.50–12.50 %), together by 90 min (45 min – 2.1 d)" in text
-    assert "The worst delay of one job, 4.2 d, is in run 2 (2 queues)." in text
-    assert f"sia slowed nobody in 3 of 3 runs; mean speed-up 3.00{TIMES}" in text
-    assert "Slowed nobody in any run: sia. Jobs were slowed by mmfs in 2 of 3 runs." in text
-    assert "2 queues: the median of the runs' mean speed-ups is highest under mmfs, 6.50" in text
+    assert "Jobs slowed: 5.00 % (2.50–12.50 %), in total by 90 min (45 min – 2.1 d)" in text
+    assert "The largest slowdown of a job, 4.2 d, occurred in run 2 (2 queues)." in text
+    assert f"sia slowed no job in 3 of 3 runs; mean speed-up 3.00{TIMES}" in text
+    assert "Slowed no job in any run: sia. Jobs were slowed by mmfs in 2 of 3 runs." in text
+    assert "2 queues: mmfs has the highest mean speed-up in the median run, 6.50" in text
 
 
 def test_the_table_has_medians_of_each_number_of_queues(of_pieces):
     text = Tags(of_pieces[0]).text
-    table = text[text.index("The policies compared") : text.index("All runs, as distributions")]
+    table = text[text.index("Comparison of policies") : text.index("Distributions over all runs")]
     two, eight = table.split("8 queues")
     assert f"mmfs 6.50{TIMES} 5.25–7.75{TIMES}" in two
     assert "2 of 2 12.50 % 8.75–16.25 %" in two
@@ -210,14 +210,14 @@ def test_a_whole_log_at_several_sizes_has_figure_18_and_table_17(tmp_path: Path)
     assert re.search(rf"mmfs 3\.00{TIMES} .* sia 2\.50{TIMES} .* mmfs ♣ .* sia ♣ ", table)
     assert "1 of 1 0.50 % 3.0 min 3.0 min" in table
     assert f"mmfs slowed jobs in 6 of 6 runs; mean speed-up 2.00–4.00{TIMES}" in text
-    assert "is in run 0 (size 0.9)" in text
+    assert "occurred in run 0 (size 0.9)" in text
     assert "p0, p3" in text
 
 
 def test_one_size_alone_is_a_table(tmp_path: Path):
     html, names = written(tmp_path / "out", [run(0, mmfs=gave(2.0))], sizes=[1.0])
     assert names == {"fig02"}
-    assert f"mmfs slowed nobody in 1 of 1 run; mean speed-up 2.00{TIMES}" in Tags(html).text
+    assert f"mmfs slowed no job in 1 of 1 run; mean speed-up 2.00{TIMES}" in Tags(html).text
 
 
 def test_pictures_that_are_no_longer_drawn_go(tmp_path: Path):
@@ -243,8 +243,8 @@ def test_runs_in_which_no_job_was_measured_are_left_out(tmp_path: Path):
     runs = [run(4, fcfs=gave(None), mmfs=gave(None)), run(1, fcfs=gave(), mmfs=gave(5.0, 2, 8.0))]
     text = Tags(written(tmp_path / "out", runs)[0]).text
     assert f"mmfs slowed jobs in 1 of 1 run; mean speed-up 5.00{TIMES}" in text
-    assert "Jobs slowed: 1.00 %, together by 8.0 min." in text
-    assert "Runs without a measured job, left out 4" in text
+    assert "Jobs slowed: 1.00 %, in total by 8.0 min." in text
+    assert "Runs omitted, no job measured 4" in text
     nothing = Tags(written(tmp_path / "none", runs[:1])[0]).text
     assert "mmfs no job was measured in any run" in nothing
     assert "ran later" not in nothing
@@ -265,7 +265,7 @@ def test_the_report_says_who_knew_the_future(tmp_path: Path):
     labels = ("mmfs", "sia", "sia@sliding-max+history", "sia-vc")
     runs = [run(0, **{label: gave(2.0) for label in labels})]
     text = Tags(written(tmp_path / "out", runs)[0]).text
-    assert "The future was known to sia, sia-vc, as it never is" in text
+    assert "These policies knew the future, unlike a live system: sia, sia-vc" in text
     guessed = Experiment(runs, {"forecast": "sliding-max", "durations": "history"})
     assert [name for name in labels if guessed.foresees(name)] == ["sia-vc"]
 
@@ -307,13 +307,11 @@ def test_the_frontier_is_drawn_and_told(tmp_path: Path):
     html, names = written(tmp_path / "out", forecasts())
     assert "frontier" in names
     text = Tags(html).text
-    section = text[text.index("What forecasts are worth") : text.index("GPUs in use, before")]
+    section = text[text.index("Value of forecasts") : text.index("GPU utilisation without")]
     assert f"{PEAKS} 0.50 0.25 % 0.50 % 90 s 3.0 min 1 of 2" in section
     assert "mmfs 0.17 20.00 % 30.00 % 20 h 30 h 0 of 2" in section
-    assert "No forecast that could have been made at the time is on target" in section
-    assert (
-        f"In the mean run all jobs together lost 90 s under {PEAKS}, and 20 h under mmfs." in text
-    )
+    assert "No forecast that a live system could make is on target" in section
+    assert f"Mean total slowdown of a run: 90 s under {PEAKS}, 20 h under mmfs." in text
     rows = msgspec.json.decode((tmp_path / "out" / "frontier.json").read_bytes())
     assert [row["label"] for row in rows] == ["mmfs", "sia", PEAKS]
     assert rows[2] == {
@@ -463,30 +461,30 @@ def test_reports_say_by_what_each_policy_foresees():
     settings = Settings([], "peaks", "jvupredict", recent=7, max_slowed_pct=0.2)
     labels = ["mmfs", "ssf", "sia", PEAKS, "sia@learned:0.9+history:0.8", "sia@learned+random",
               "sia@sliding-max+survival+guard", "from elsewhere"]  # fmt: skip
-    found = senses(settings, labels)
+    found = predictors_of(settings, labels)
     peaks = "peaks: the most GPUs that new jobs held at once in recent windows"
     model = "learned: a model predicts"
-    sliding, recent = "sliding-max: the highest load seen in recent windows", "7 windows back"
+    sliding, recent = "sliding-max: the highest load seen in recent windows", "over 7 windows"
     much = "the highest recent load how many GPUs"
-    often = "meant to hold {} times in 100"
+    often = "{} quantile"
     jvupredict = "jvupredict: estimated from ended jobs with the most specific feature in common"
     history = "history: guessed from earlier jobs of the same name, or user, pool and width"
     survival = "survival: the first window that similar jobs, ended and running, rarely outlast"
-    guard = "lends less where more than {} % of a pool's jobs were slowed"
+    guard = "reduces lending when over {} % of a pool's jobs were slowed"
     loads = [words for title, words in found if title == "Load forecast"]
     run_times = [words for title, words in found if title == "Run times"]
     assert loads == [
-        f"{peaks}, meant to hold 95 times in 100 (sia, {PEAKS})",
-        f"{model} the maximum of arriving GPUs, {often.format(90)} (sia@learned:0.9+history:0.8)",
+        f"{peaks}, 0.95 quantile (sia, {PEAKS})",
+        f"{model} the maximum of arriving GPUs, {often.format(0.9)} (sia@learned:0.9+history:0.8)",
         f"{model} whether jobs arrive, {much}, {recent} (sia@learned+random)",
         f"{sliding}, {recent} (sia@sliding-max+survival+guard)",
     ]
     assert run_times == [
         f"{jvupredict} (ssf, sia)",
-        f"{survival}, {often.format(90)} ({PEAKS})",
-        f"{history}, {often.format(80)} (sia@learned:0.9+history:0.8)",
+        f"{survival}, {often.format(0.9)} ({PEAKS})",
+        f"{history}, {often.format(0.8)} (sia@learned:0.9+history:0.8)",
         "random: a duration bin was drawn for each job (sia@learned+random)",
-        f"{survival}, {often.format(88)} (sia@sliding-max+survival+guard)",
+        f"{survival}, {often.format(0.88)} (sia@sliding-max+survival+guard)",
     ]
     assert found[len(loads) + len(run_times) :] == [
         ("Share controller", f"{guard.format(0.2)} (sia)"),
@@ -503,9 +501,11 @@ def test_an_experiments_report_says_what_its_settings_mean(tmp_path: Path):
     text = Tags(html).text
     assert f"sia (learned+jvupredict): mean speed-up 2.00{TIMES} in the median run" in text
     assert f"sia-vc: mean speed-up 2.00{TIMES}" in text
-    assert "in common, meant to hold 95 times in 100 (sia)" in text
-    assert "The future was known to sia@perfect+perfect, sia-vc, as it never is" in text
-    assert "For forecasts that could have been made" not in text
+    assert "feature in common, 0.95 quantile (sia)" in text
+    assert (
+        "These policies knew the future, unlike a live system: sia@perfect+perfect, sia-vc" in text
+    )
+    assert "For forecasts that a live system can make" not in text
     assert [e for e in labels if Experiment([], settings).foresees(e)] == [*labels[3:]]
 
 
@@ -515,9 +515,11 @@ def test_an_experiments_report_says_where_jobs_lie_and_who_stops_them(tmp_path: 
     runs = [run(0, **{"sia-recall": gave(2.0), "mmfs": gave(2.0)})]
     text = Tags(written(tmp_path, runs, **settings)[0]).text
     assert "Cells node of 8 gpu, 8 GPUs a node; pools own whole nodes; a job's GPUs are" in text
-    assert "left over by rounding its width up stay unused" in text
-    assert "Preemption by sia-recall; 30 % of the jobs, drawn, may be stopped at a cost of" in text
-    assert "Recall stopping spare jobs is counted on where it costs up to 25 % of a window" in text
+    assert "rounding its width up stay unused" in text
+    assert (
+        "Preemption by sia-recall; a random 30 % of the jobs is preemptible, at a cost of" in text
+    )
+    assert "Recall relies on preempting spare jobs if this costs up to 25 % of a window" in text
     plain = Tags(written(tmp_path, [run(0, mmfs=gave(2.0))])[0]).text
     assert "Preemption" not in plain
     assert "Cells" not in plain

@@ -294,7 +294,7 @@ def test_the_page_has_it_all_and_needs_nothing_else(evaluated):
         "run-times-errors.svg", "run-times-outside.svg", "run-times-reliability.svg",
     ]  # fmt: skip
     assert "no job has a name" in said
-    assert "jobs are taken to start when submitted" in said
+    assert "jobs are assumed to start when submitted" in said
 
 
 def test_bins_foretold_too_short_are_below_the_diagonal():

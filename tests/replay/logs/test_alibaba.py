@@ -70,19 +70,19 @@ def test_pai_jobs_that_cannot_be_replayed_are_counted_by_reason(tmp_path):
 
 def test_what_was_made_of_pai_jobs_is_said(tmp_path):
     assert alibaba_of(tmp_path, PAI_JOBS, PAI_TASKS, PAI_GROUPS).notes == [
-        "second 0 is a midnight in Shanghai; the publisher does not tell the date",
+        "second 0 is midnight in Shanghai; the date was not published",
         "a job is submitted at its start_time and runs from the launch of its first task",
-        "2 jobs on parts of GPUs; each task is rounded up to whole ones",
-        "1 job of the task table, not in the log",
-        "1 job without a name, as no group or several are given",
-        "names are the groups of pai_group_tag_table.csv",
+        "2 jobs used fractions of GPUs; each task is rounded up to whole GPUs",
+        "1 job of the task table not found in the job table",
+        "1 job without a name: the group table lists no group or several groups",
+        "job names are the groups of pai_group_tag_table.csv",
     ]
 
 
 def test_pai_jobs_without_a_table_of_groups_have_no_names(tmp_path):
     trace = alibaba_of(tmp_path, PAI_JOBS, PAI_TASKS)
     assert {job.name for job, _ in trace.arrivals} == {""}
-    says = "jobs have no names: pai_group_tag_table.csv is not beside the task table"
+    says = "jobs have no names: pai_group_tag_table.csv is not in the task table's folder"
     assert trace.notes[-1] == says
 
 
@@ -97,7 +97,7 @@ def test_the_groups_may_be_zipped(tmp_path):
     written(tmp_path, gzip.compress(PAI_GROUPS.encode()), "pai_group_tag_table.csv.gz")
     trace = alibaba_of(tmp_path, PAI_JOBS, PAI_TASKS)
     assert by_id(trace)["workers"].job.name == "fbeb14d671c6"
-    assert trace.notes[-1] == "names are the groups of pai_group_tag_table.csv.gz"
+    assert trace.notes[-1] == "job names are the groups of pai_group_tag_table.csv.gz"
 
 
 def test_pai_tables_may_have_headers(tmp_path):
@@ -145,20 +145,20 @@ def pai_job(job, start=1500000.0, end=1500060.0):
 def test_parts_of_gpus_are_rounded_up_for_a_task(tmp_path, instances, percent, width, shares):
     trace = alibaba_of(tmp_path, pai_job("a"), pai_task("a", instances, percent))
     assert trace.arrivals[0].job.width == width
-    assert any("parts of GPUs" in note for note in trace.notes) is shares
+    assert any("fractions of GPUs" in note for note in trace.notes) is shares
 
 
 def test_each_task_is_rounded_up_on_its_own(tmp_path):
     """Two tasks of half a GPU are two GPUs, as they may be on two machines."""
     trace = alibaba_of(tmp_path, pai_job("a"), 2 * pai_task("a", percent=50.0))
     assert trace.arrivals[0].job.width == 2
-    assert "1 job on parts of GPUs; each task is rounded up to whole ones" in trace.notes
+    assert "1 job used fractions of GPUs; each task is rounded up to whole GPUs" in trace.notes
 
 
 def test_jobs_that_are_dropped_are_not_said_to_use_parts(tmp_path):
     tasks = pai_task("a", percent=50.0) + pai_task("b")
     trace = alibaba_of(tmp_path, pai_job("a", end="") + pai_job("b"), tasks)
-    assert not any("parts of GPUs" in note for note in trace.notes)
+    assert not any("fractions of GPUs" in note for note in trace.notes)
 
 
 TASKS = st.lists(
@@ -190,11 +190,11 @@ BAD_PAI_JOBS = {
     "submitted at a word": ("b,i,u,Failed,soon,1500060", "start_time", "write seconds"),
     "submitted below zero": ("b,i,u,Failed,-5,1500060", "start_time", "leave it empty"),
     "ended at no number": ("b,i,u,Failed,1500000,nan", "end_time", "write seconds"),
-    "ended too late": ("b,i,u,Failed,1500000,1e15", "end_time", "stay below"),
-    "a job that was there": ("a,i,u,Failed,1500000,1500060", "job_name", "keep one"),
-    "a cell too few": ("b,i,u,Failed,1500000", "job_name", "fill it up"),
+    "ended too late": ("b,i,u,Failed,1500000,1e15", "end_time", "write a number below"),
+    "a job that was there": ("a,i,u,Failed,1500000,1500060", "job_name", "remove one"),
+    "a cell too few": ("b,i,u,Failed,1500000", "job_name", "one cell for each column"),
     "a row of tasks": (pai_task("b").strip(), "job_name", "the row has 10 cells"),
-    "no name": (",i,u,Failed,1500000,1500060", "job_name", "give the job an id"),
+    "no name": (",i,u,Failed,1500000,1500060", "job_name", "give the job an ID"),
 }
 
 
@@ -216,7 +216,11 @@ BAD_PAI_TASKS = {
     "instances without number": (pai_task("a", MAX_QUOTA + 1), "inst_num", f"to {MAX_QUOTA}"),
     "more GPUs than a pool has": (pai_task("a", MAX_QUOTA), "plan_gpu", "remove the job"),
     "launched at a word": (pai_task("a", launch="soon"), "start_time", "write seconds"),
-    "a cell too few": ("a,worker,1.0,Terminated,1,2,600.0,29.3,100", "job_name", "fill it up"),
+    "a cell too few": (
+        "a,worker,1.0,Terminated,1,2,600.0,29.3,100",
+        "job_name",
+        "one cell for each column",
+    ),
 }
 
 
@@ -245,12 +249,12 @@ def test_a_pai_log_needs_its_task_table(tmp_path):
 @pytest.mark.parametrize(
     ("jobs", "says"),
     [
-        ("", "the file is empty; it must have rows"),
-        (JOB_HEAD, "it has no rows"),
+        ("", "the file is empty; give a file with rows"),
+        (JOB_HEAD, "(no rows)"),
         ("job_name,user\n", "column inst_id, status, start_time, end_time is missing"),
         (JOB_HEAD.replace("inst_id", "user"), "column inst_id is missing"),
-        (pai_job("b"), "no GPU job that ran is in it (1 not in the task table)"),
-        (b"\x1f\x8b\x08", "cut off or damaged"),
+        (pai_job("b"), "no GPU job that ran (1 not in the task table)"),
+        (b"\x1f\x8b\x08", "truncated or damaged"),
     ],
 )
 def test_a_file_that_is_no_pai_log_is_refused_in_one_line(tmp_path, jobs, says):

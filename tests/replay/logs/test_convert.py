@@ -100,4 +100,4 @@ def test_a_log_that_is_one_file_takes_no_second_one(tmp_path, form, word):
     second = written(tmp_path, "pool,quota\n", "pools.csv")
     text = refusal(FORMATS[form], tmp_path / "log", second, of=second)
     assert word in text
-    assert "leave this file out" in text
+    assert "omit this argument" in text

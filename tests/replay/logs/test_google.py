@@ -56,7 +56,7 @@ def test_a_google_job_runs_from_its_schedule_to_its_end(tmp_path):
     assert trace.extras == {"6251639646": ("FINISH", "1", "1.261")}
     assert trace.notes == [
         "second 600 is 2011-05-01 19:00:00, local time of the cluster",
-        "the width of every job is 1: the trace does not tell it",
+        "every job has width 1: the trace does not contain widths",
     ]
 
 
@@ -161,7 +161,7 @@ def test_of_two_events_at_one_time_that_of_the_later_part_is_the_later(tmp_path)
 def test_parts_that_are_missing_are_said(tmp_path):
     written(tmp_path, SURE, "part-00003-of-00500.csv")
     trace, _ = google.read(tmp_path, None)
-    assert "1 of 500 parts are there: events of the others are missing" in trace.notes
+    assert "1 of 500 parts found: the events of the others are missing" in trace.notes
 
 
 def test_a_part_that_is_there_twice_is_refused(tmp_path):
@@ -206,12 +206,16 @@ def test_joined_google_columns_may_stand_in_another_order(tmp_path):
 BAD_GOOGLE = {
     "no time": (",,1,0,u,1,j,n", "time", "write microseconds"),
     "a time that is a word": ("soon,,1,0,u,1,j,n", "time", "write microseconds"),
-    "a time before all times": ("-1,,1,0,u,1,j,n", "time", "since the trace began"),
-    "a time beyond all times": ("9223372036854000000,,1,0,u,1,j,n", "time", "stay below"),
+    "a time before all times": ("-1,,1,0,u,1,j,n", "time", "since the start of the trace"),
+    "a time beyond all times": ("9223372036854000000,,1,0,u,1,j,n", "time", "write a number below"),
     "an event of no type": ("700000000,,1,9,u,1,j,n", "event type", "from 0 to 8"),
     "an event that is a word": ("700000000,,1,SUBMIT,u,1,j,n", "event type", "from 0 to 8"),
-    "no job": ("700000000,,,0,u,1,j,n", "job ID", "give the job an id"),
-    "cells of another table": ("0,,3418309,0,4155527081,0,yN=,3,9,0.12,,", "time", "fill it up"),
+    "no job": ("700000000,,,0,u,1,j,n", "job ID", "give the job an ID"),
+    "cells of another table": (
+        "0,,3418309,0,4155527081,0,yN=,3,9,0.12,,",
+        "time",
+        "one cell for each column",
+    ),
 }
 
 
@@ -226,12 +230,16 @@ def test_a_bad_google_event_is_refused_with_its_place_and_mend(tmp_path, row, co
 
 BAD_JOINED = {
     "submitted at a word": ("1,noon,1,2,KILL,u,1,n", "submit_s", "write seconds"),
-    "scheduled before all times": ("1,1,-1,2,KILL,u,1,n", "schedule_s", "since the trace began"),
-    "ended too late": ("1,1,1,1e15,KILL,u,1,n", "end_s", "stay below"),
+    "scheduled before all times": (
+        "1,1,-1,2,KILL,u,1,n",
+        "schedule_s",
+        "since the start of the trace",
+    ),
+    "ended too late": ("1,1,1,1e15,KILL,u,1,n", "end_s", "write a number below"),
     "ended at no number": ("1,1,1,nan,KILL,u,1,n", "end_s", "write seconds"),
-    "no id": (",1,1,2,KILL,u,1,n", "job_id", "give the job an id"),
-    "an id that was there": ("6251639646,1,1,2,KILL,u,1,n", "job_id", "keep one"),
-    "a cell too few": ("1,1,1,2,KILL,u,1", "job_id", "fill it up"),
+    "no id": (",1,1,2,KILL,u,1,n", "job_id", "give the job an ID"),
+    "an id that was there": ("6251639646,1,1,2,KILL,u,1,n", "job_id", "remove one"),
+    "a cell too few": ("1,1,1,2,KILL,u,1", "job_id", "one cell for each column"),
 }
 
 
@@ -246,13 +254,13 @@ def test_a_bad_joined_row_is_refused_with_its_place_and_mend(tmp_path, row, colu
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "the file is empty; it must have rows"),
+        ("", "the file is empty; give a file with rows"),
         (event(700, G_SUBMIT), "(1 never scheduled)"),
-        (JOINED_HEAD, "it has no rows"),
+        (JOINED_HEAD, "(no rows)"),
         (JOINED_HEAD.replace(",end_s", ""), "column end_s is missing"),
         ("time,user\n", "column missing info, job ID"),
         ("1,2,3\n", "row 1, column time: the row has 3 cells"),
-        (gzip.compress(SURE.encode(), mtime=0)[:-9], "cut off or damaged"),
+        (gzip.compress(SURE.encode(), mtime=0)[:-9], "truncated or damaged"),
         (SURE.encode().replace(b"u81", b"\xff"), "UTF-8"),
     ],
 )

@@ -196,8 +196,8 @@ BAD_HELIOS = {
     "duration is a word": ("duration", "long", "seconds"),
     "duration is endless": ("duration", "inf", "seconds"),
     "duration is negative": ("duration", "-5", "seconds"),
-    "no id": ("job_id", "", "give the job an id"),
-    "an id that was there": ("job_id", "0", "keep one row"),
+    "no id": ("job_id", "", "give the job an ID"),
+    "an id that was there": ("job_id", "0", "remove one of the rows"),
 }
 
 
@@ -217,11 +217,11 @@ def test_a_bad_helios_row_is_refused_with_its_place_and_mend(tmp_path, column, c
     [
         ("", "empty"),
         (HELIOS_HEAD.replace(",gpu_num", ""), "column gpu_num is missing"),
-        (HELIOS_HEAD.replace("queue", "vc"), "column vc stands twice"),
+        (HELIOS_HEAD.replace("queue", "vc"), "duplicate column vc"),
         (HELIOS_HEAD + GOOD_ROW + ",7\n", "row 2, column job_id: the row has 13 cells"),
         (HELIOS_HEAD + "1,u,vcA\n", "row 2, column job_id: the row has 3 cells"),
         ("[]", "missing"),
-        (b"\x1f\x8b\x08", "cut off or damaged"),
+        (b"\x1f\x8b\x08", "truncated or damaged"),
     ],
 )
 def test_a_file_that_is_no_helios_log_is_refused_in_one_line(tmp_path, text, says):
@@ -296,7 +296,7 @@ BAD_SIZES = {
     "size is negative": ("2020-04-06,64,-8,24,96", "vcB", "whole number from 0"),
     "size is a fraction": ("2020-04-06,64,8,1.5,96", "vcC", "whole number from 0"),
     "size is unknown": ("2020-04-06,,8,24,96", "vcA", "whole number from 0"),
-    "row is short": ("2020-04-06,64,8", "date", "fill it up"),
+    "row is short": ("2020-04-06,64,8", "date", "one cell for each column"),
 }
 
 
@@ -471,7 +471,7 @@ BAD_PHILLY = {
     "not JSON": ('[{"vc": "a", ', "not a Philly job log"),
     "nothing": ("", "not a Philly job log"),
     "zipped": (gzip.compress(b"[]"), "not a Philly job log"),
-    "not text": (b'[{"vc": "\xff", "jobid": "a"}]', "not a Philly job log"),
+    "not UTF-8": (b'[{"vc": "\xff", "jobid": "a"}]', "not a Philly job log"),
     "one job and no list": (json.dumps(philly_job("a", attempt())), "not a Philly job log"),
     "no virtual cluster": ('[{"jobid": "a"}]', "`vc`"),
     "an id of another type": ('[{"vc": "a", "jobid": 7}]', "$[0].jobid"),
@@ -482,7 +482,7 @@ BAD_PHILLY = {
     ),
     "one id twice": (
         json.dumps([philly_job("a", attempt()), philly_job("b"), philly_job("a", attempt())]),
-        "job 3: jobid 'a' stands twice; keep one",
+        "job 3: duplicate jobid 'a'; remove one",
     ),
     "no id": (json.dumps([philly_job("b", attempt()), philly_job("", attempt())]), "job 2"),
     "submitted at no time": (
@@ -518,14 +518,14 @@ def test_a_bad_philly_log_is_refused_with_its_place_and_mend(tmp_path, content, 
 
 @pytest.mark.parametrize("text", ["[]", '[{"vc": "a", "jobid": "b"}]'])
 def test_a_philly_log_without_a_job_that_ran_is_refused_in_one_line(tmp_path, text):
-    with pytest.raises(UserError, match=r"^[^\n]*no job that ran is in it[^\n]*$"):
+    with pytest.raises(UserError, match=r"^[^\n]*no job that ran[^\n]*$"):
         philly_of(tmp_path, text)
 
 
 def test_a_philly_log_takes_no_pools_file(tmp_path):
     log = written(tmp_path, PHILLY_LOG)
     pools = written(tmp_path, "pool,quota\n", "pools.csv")
-    assert "leave this file out" in refusal(philly.read, log, pools, of=pools)
+    assert "omit this argument" in refusal(philly.read, log, pools, of=pools)
 
 
 def test_a_philly_log_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):

@@ -261,10 +261,10 @@ BAD_ROWS = {
         f"to {MAX_QUOTA}",
         "width is no whole number from 1 up",
     ),
-    "id is empty": (",p,1,1,1", "job_id", "give the job an id", "job_id is empty"),
-    "id stands twice": ("a,q,1,1,1", "job_id", "an id of its own", "job_id stands twice"),
-    "row is short": ("b,p,1,1", "job_id", "a cell for each column", "wrong number of cells"),
-    "row is long": ("b,p,1,1,1,", "job_id", "a cell for each column", "wrong number of cells"),
+    "id is empty": (",p,1,1,1", "job_id", "give the job an ID", "job_id is empty"),
+    "id stands twice": ("a,q,1,1,1", "job_id", "a unique ID", "job_id stands twice"),
+    "row is short": ("b,p,1,1", "job_id", "one cell for each column", "wrong number of cells"),
+    "row is long": ("b,p,1,1,1,", "job_id", "one cell for each column", "wrong number of cells"),
 }
 CELLS_OF_BAD_ROWS = {
     name: bad for name, bad in BAD_ROWS.items() if not name.startswith("row is")
@@ -360,7 +360,7 @@ def test_each_reason_is_counted_by_itself(tmp_path):
 
 def test_the_first_of_two_rows_with_one_id_is_kept_with_its_other_columns(tmp_path):
     path = written(tmp_path, HEAD.rstrip() + ",state\na,p,0,1,1,first\na,q,1,1,1,second\n")
-    assert "column job_id: 'a' stands twice" in refusal(read_trace, path)
+    assert "column job_id: duplicate 'a'" in refusal(read_trace, path)
     trace = read_trace(path, skip_invalid=True)
     assert trace.arrivals == [Arrival(Job("a", "p", 0.0, 1), 1.0)]
     assert trace.extras == {"a": ("first",)}
@@ -432,26 +432,26 @@ BAD_FILES = {
     "no header": (lambda folder: written(folder, GOOD + LAST), "row 1: column job_id, pool"),
     "column twice": (
         lambda folder: written(folder, HEAD.rstrip() + ",submit\na,p,0,1,1,0\n"),
-        "row 1: column submit stands twice",
+        "row 1: duplicate column submit",
     ),
     "other column twice": (
         lambda folder: written(folder, HEAD.rstrip() + ",x,x\na,p,0,1,1,0,0\n"),
-        "row 1: column x stands twice",
+        "row 1: duplicate column x",
     ),
-    "gzip cut off": (cut_gzip, "cut off or damaged"),
-    "gzip cut to its magic": (lambda folder: written(folder, b"\x1f\x8b"), "cut off or damaged"),
-    "gzip damaged": (damaged_gzip, "cut off or damaged"),
-    "gzip of another sum": (gzip_of_another_sum, "cut off or damaged"),
+    "gzip cut off": (cut_gzip, "truncated or damaged"),
+    "gzip cut to its magic": (lambda folder: written(folder, b"\x1f\x8b"), "truncated or damaged"),
+    "gzip damaged": (damaged_gzip, "truncated or damaged"),
+    "gzip of another sum": (gzip_of_another_sum, "truncated or damaged"),
     "gzip and more": (
         lambda folder: written(folder, gzip.compress((HEAD + GOOD).encode()) + b"more"),
-        "cut off or damaged",
+        "truncated or damaged",
     ),
-    "binary": (lambda folder: written(folder, bytes(range(256)) * 9), "not text"),
+    "binary": (lambda folder: written(folder, bytes(range(256)) * 9), "not UTF-8"),
     "zero bytes": (lambda folder: written(folder, bytes(100)), "row 1: column"),
-    "UTF-16": (lambda folder: written(folder, (HEAD + GOOD).encode("utf-16")), "not text"),
+    "UTF-16": (lambda folder: written(folder, (HEAD + GOOD).encode("utf-16")), "not UTF-8"),
     "binary later": (
         lambda folder: written(folder, (HEAD + GOOD).encode() + b"\xff\xfe\xfd\n"),
-        "not text",
+        "not UTF-8",
     ),
     "quote not closed": (
         lambda folder: written(folder, HEAD + GOOD + '"b,p,0,1,1\n' + LAST * 3),
@@ -460,13 +460,16 @@ BAD_FILES = {
     "quote in a cell": (lambda folder: written(folder, HEAD + GOOD + '"b"x,p,0,1,1\n'), "row 3: "),
     "line too long": (
         lambda folder: written(folder, HEAD + GOOD + "b," + "p," * MAX_LINE + "\n"),
-        f"row 3: longer than {MAX_LINE} characters",
+        f"row 3: the line exceeds {MAX_LINE} characters",
     ),
     "line too long, zipped": (
         lambda folder: written(folder, gzip.compress((HEAD + "b" * 2 * MAX_LINE).encode())),
-        f"row 2: longer than {MAX_LINE} characters",
+        f"row 2: the line exceeds {MAX_LINE} characters",
     ),
-    "header too long": (lambda folder: written(folder, HEAD.strip() * MAX_LINE), "row 1: longer"),
+    "header too long": (
+        lambda folder: written(folder, HEAD.strip() * MAX_LINE),
+        "row 1: the line exceeds",
+    ),
     "cell too long": (
         lambda folder: written(folder, HEAD + GOOD + "b," + "p" * 200_000 + ",0,1,1\n"),
         "row 3: ",
@@ -565,13 +568,13 @@ BAD_POOLS = {
     "quota is NaN": ("b,nan,,,", "quota", "whole number from 0"),
     "quota is huge": (f"b,{MAX_QUOTA + 1},,,", "quota", f"to {MAX_QUOTA}"),
     "pool is empty": (",1,,,", "pool", "name the pool"),
-    "pool stands twice": ("a,8,,,", "pool", "another time in column from"),
-    "pool twice at one time": ("a,8,0,,", "pool", "another time in column from"),
-    "from is negative": ("b,1,-5,,", "from", "0 or later"),
+    "pool stands twice": ("a,8,,,", "pool", "a different time in column from"),
+    "pool twice at one time": ("a,8,0,,", "pool", "a different time in column from"),
+    "from is negative": ("b,1,-5,,", "from", "at least 0"),
     "from is a word": ("b,1,monday,,", "from", "write seconds"),
     "from is NaN": ("b,1,nan,,", "from", "write seconds"),
     "share is a bad word": ("b,1,,,maybe", "share", "write yes or no"),
-    "row is short": ("b,1", "pool", "fill it up"),
+    "row is short": ("b,1", "pool", "one cell for each column"),
     "row is long": ("b,1,,,,", "pool", ""),
 }
 
@@ -590,7 +593,7 @@ def test_a_bad_row_of_pools_is_refused_with_its_place_and_mend(tmp_path, row, co
         ("", "empty"),
         ("pool,quota\n", "no pool"),
         ("pool,gpus\na,1\n", "row 1: column quota is missing"),
-        ("pool,quota,quota\na,1,1\n", "row 1: column quota stands twice"),
+        ("pool,quota,quota\na,1,1\n", "row 1: duplicate column quota"),
         ('pool,quota\n"a,1\n', "row 2: "),
     ],
 )

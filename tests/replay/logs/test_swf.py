@@ -36,7 +36,10 @@ def test_swf_jobs_keep_the_clock_of_the_log_and_come_in_order(tmp_path):
         Arrival(Job("6", "machine", 80.0, 3), 30.5),
         Arrival(Job("9", "machine", 90.0, 1, "5"), 50.0),
     ]
-    assert "second 0 is that of the log, Unix time 843480031 by its header" in trace.notes
+    assert (
+        "second 0 is second 0 of the log, Unix time 843480031 according to its header"
+        in trace.notes
+    )
 
 
 def test_swf_states_groups_and_waits_are_kept_where_known(tmp_path):
@@ -75,7 +78,7 @@ def test_a_swf_job_too_short_for_the_clock_ran_for_0_seconds(tmp_path):
 def test_swf_jobs_as_wide_as_they_asked_for_are_said(tmp_path):
     """Jobs 6 and 8 got -1 and 0 processors, which tells nothing; 5 asked for -1 and is gone."""
     trace, _ = swf_of(tmp_path, SWF_LOG)
-    assert "2 jobs as wide as requested: what was given is not known" in trace.notes
+    assert "2 jobs with the requested width: the allocated processors are unknown" in trace.notes
     trace, _ = swf_of(tmp_path, swf_row(allocated=4, requested=8))
     assert trace.arrivals[0].job.width == 4
     assert not any("requested" in note for note in trace.notes)
@@ -94,7 +97,7 @@ def test_the_only_swf_pool_is_as_large_as_the_header_says(tmp_path, head, size, 
     trace, table = swf_of(tmp_path, swf_row(), head)
     assert table.pools == [Pool("machine", size)]
     assert not table.changes
-    assert f"pool machine has {size} processors, as {source} of the header says" in trace.notes
+    assert f"pool machine has {size} processors ({source} of the header)" in trace.notes
 
 
 @pytest.mark.parametrize(
@@ -135,7 +138,7 @@ def test_swf_jobs_that_tell_their_pool_in_different_ways_are_said(tmp_path):
     ]
     assert table is None
     says = "partition 1, queue 1, neither partition nor queue 2"
-    assert f"jobs tell their pool in different ways: {says}" in trace.notes
+    assert f"jobs name their pool in different fields: {says}" in trace.notes
     trace, _ = swf_of(tmp_path, swf_row(1, partition=2) + swf_row(2, partition=1))
     assert not any("different ways" in note for note in trace.notes)
 
@@ -155,14 +158,14 @@ def test_swf_fields_may_be_set_apart_by_tabs_and_empty_lines_stand_between(tmp_p
 BAD_SWF = {
     "a field too few": ("1 0 -1 60 1 -1 -1 1", "job number", "the row has 8 cells"),
     "a field too many": (swf_row().strip() + " -1", "job number", "the row has 19 cells"),
-    "no job number": (swf_row(-1), "job number", "give the job an id"),
+    "no job number": (swf_row(-1), "job number", "give the job an ID"),
     "a job number that is a word": (swf_row("one"), "job number", "whole number, or -1"),
-    "a number that was there": (swf_row(99), "job number", "keep one"),
+    "a number that was there": (swf_row(99), "job number", "remove one"),
     "submitted at a word": (swf_row(submit="noon"), "submit time", "write seconds"),
     "submitted before the log": (swf_row(submit=-2), "submit time", "or -1"),
     "run time below unknown": (swf_row(run=-5), "run time", "or -1"),
     "run time without an end": (swf_row(run="inf"), "run time", "write seconds"),
-    "run time too large": (swf_row(run="1e15"), "run time", f"stay below {MAX_TIME:g}"),
+    "run time too large": (swf_row(run="1e15"), "run time", f"write a number below {MAX_TIME:g}"),
     "run time as Python writes it": (swf_row(run="1_0"), "run time", "write seconds"),
     "half a processor": (swf_row(allocated=0.5), "allocated processors", "whole number from 0"),
     "processors below unknown": (swf_row(allocated=-2), "allocated processors", "from 0"),
@@ -174,9 +177,9 @@ BAD_SWF = {
     "a status that is none": (swf_row(status=6), "status", "0 to 5"),
     "a queue that is a word": (swf_row(queue="batch"), "queue", "or -1"),
     "a partition below unknown": (swf_row(partition=-2), "partition", "or -1"),
-    "a part of another job": (swf_row(98, status=2), "status", "a row with the whole job"),
-    "a part of no job": (swf_row(-1, status=2), "status", "a row with the whole job"),
-    "a second size": ("; MaxProcs: 17", "MaxProcs", "keep one"),
+    "a part of another job": (swf_row(98, status=2), "status", "a row of the whole job"),
+    "a part of no job": (swf_row(-1, status=2), "status", "a row of the whole job"),
+    "a second size": ("; MaxProcs: 17", "MaxProcs", "remove one"),
 }
 
 
@@ -191,14 +194,14 @@ def test_a_bad_swf_row_is_refused_with_its_place_and_mend(tmp_path, row, field, 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "it has no rows"),
-        (SWF_HEAD, "it has no rows"),
+        ("", "(no rows)"),
+        (SWF_HEAD, "(no rows)"),
         (swf_row(run=0), "1 ran for 0 seconds"),
-        (swf_row(-1, status=2), "row 1, column status: it is a part of job"),
-        (b"\x1f\x8b\x08", "cut off or damaged"),
+        (swf_row(-1, status=2), "row 1, column status: a part of job"),
+        (b"\x1f\x8b\x08", "truncated or damaged"),
         ("job_id,pool,submit,width,duration\n", "the row has 1 cells"),
         (swf_row().encode().replace(b"60", b"\xff60"), "run time"),
-        ("1" * 2**20, "no job log"),
+        ("1" * 2**20, "exceeds 1048576 characters"),
     ],
 )
 def test_a_file_that_is_no_swf_log_is_refused_in_one_line(tmp_path, text, says):

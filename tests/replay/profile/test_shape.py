@@ -236,7 +236,10 @@ def test_what_rose_over_a_gap_is_no_burst(minutes):
     [
         ("time,total_gpu_num\n", "column running_gpu_num, pending_gpu_num, total_gpujob_num is"),
         (",".join(COLUMNS) + "\n", "no minute in it"),
-        (",".join(COLUMNS) + "\nyesterday,1,1,0,1\n", "row 2, column time: 'yesterday' is no time"),
+        (
+            ",".join(COLUMNS) + "\nyesterday,1,1,0,1\n",
+            "row 2, column time: 'yesterday' is not a time",
+        ),
         (",".join(COLUMNS) + "\n2020-05-01 00:00:00,1,-1,0,1\n", "column running_gpu_num"),
         (",".join(COLUMNS) + "\n2020-05-01 00:00:00,1,1\n", "the row has 3 cells"),
         (",".join(COLUMNS) + 2 * "\n2020-05-01 00:00:00,1,1,0,1" + "\n", "row 3, column time"),
@@ -355,8 +358,8 @@ def at(folder, text):
     [
         ("", "name a log and its pools file"),
         ("@/jobs.csv", "has no pools file; write LOG:POOLS, like jobs.csv:pools.csv"),
-        ("@/none.csv:@/pools.csv", "none.csv: there is no such file"),
-        ("@/jobs.csv:@/none.csv", "none.csv: there is no such file"),
+        ("@/none.csv:@/pools.csv", "none.csv: no such file"),
+        ("@/jobs.csv:@/none.csv", "none.csv: no such file"),
         ("@/jobs.csv:@/pools.csv @/b/jobs.csv:@/pools.csv", "two logs have the name 'jobs'"),
         ("@/jobs.csv:@/others.csv", "jobs.csv: no job of it could ever run in its pool"),
         ("@/long.csv:@/pools.csv", "long.csv: it spans 277,777,777 hours; are its times seconds?"),

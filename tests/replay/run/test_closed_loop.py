@@ -137,7 +137,7 @@ def test_under_the_baseline_nothing_is_shifted(helios):
     trace, table = helios
     baseline = replay_one(trace, table, BASELINE, Settings([]), None)
     loop = ClosedLoop(trace, baseline)
-    assert len(loop.unprompted) < len(trace.arrivals)
+    assert len(loop.without_predecessor) < len(trace.arrivals)
     schedule = replay_one(trace, table, BASELINE, Settings([]), None, None, loop)
     effective, schedule = loop.effective(schedule)
     order = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}

@@ -9,9 +9,9 @@ from predictors.catalog import Choice, learns, parse
 from predictors.learning.model import QUANTILES
 from predictors.loads.learned import LearnedLoads
 from replay.experiment.design import PieceDesign, plan_pieces
-from replay.experiment.run import RunContext, WholeLog, as_it_ran
+from replay.experiment.run import RunContext, WholeLog, log_with_starts
 from replay.forecast.train import train_on
-from replay.logs.past import PastJobs, past_of, tell
+from replay.logs.past import PastJobs, past_of, warm_up
 from replay.logs.trace import PoolTable, Trace, playable
 from replay.run.output import write_pools, write_trace
 from replay.run.predictors import loads_of, run_times_of
@@ -155,7 +155,7 @@ def test_before_the_log_began_nothing_was_seen():
 
 def test_forecasts_hear_of_the_past_in_its_order_and_then_all_who_are_there_are_gone():
     run_times, loads = Heard(), Heard()
-    tell(a_past(), run_times, loads)
+    warm_up(a_past(), run_times, loads)
     assert run_times.told == [
         ("asked", -100, "ended"),
         ("started", -95, "ended", None),
@@ -194,7 +194,7 @@ class Ticks(Heard):
 def test_loads_hear_of_each_tick_of_the_past_after_all_that_happened_at_it():
     loads = Ticks()
     stories = [job("a").at(-700).runs(100), job("b").at(-350).runs(50)]
-    tell(PastJobs(-1000.0, [(one, one.job.submit) for one in stories]), None, loads)
+    warm_up(PastJobs(-1000.0, [(one, one.job.submit) for one in stories]), None, loads)
     assert loads.told == [
         -900,
         ("submitted", -700, "a"),
@@ -225,7 +225,7 @@ def test_a_past_of_misses_raises_the_first_answer_of_a_learned_load(width):
         LearnedLoads("a", Modest.manifest.windows, past.begin, Modest(), load_quantile=0.8)
         for _ in range(3)
     )
-    tell(past, None, taught)
+    warm_up(past, None, taught)
     for i, (one, _) in enumerate(past.jobs, -200):
         asked.changes(i * TICK)
         asked.submitted(one.job.submit, one.job)
@@ -314,12 +314,14 @@ def test_a_log_ran_first_come_first_served_in_its_pools_or_at_once():
     trace, table = a_log()
     settings = Settings(["sia@peaks+survival"])
     work = RunContext(None, None, "", settings)
-    at_once = as_it_ran(trace, work)
+    at_once = log_with_starts(trace, work)
     assert at_once.starts == {a.job.id: a.job.submit for a in trace.arrivals}
-    queued = as_it_ran(trace, work._replace(table=table))
+    queued = log_with_starts(trace, work._replace(table=table))
     fcfs = replay_one(trace, table, "fcfs", settings, None)
     assert [queued.starts[a.job.id] for a in trace.arrivals] == fcfs.starts
-    assert as_it_ran(trace, RunContext(None, None, "", Settings(["sia", "mmfs"]))).starts == {}
+    assert (
+        log_with_starts(trace, RunContext(None, None, "", Settings(["sia", "mmfs"]))).starts == {}
+    )
 
 
 def test_pieces_begin_where_they_are_told_to():

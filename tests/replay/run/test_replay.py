@@ -376,12 +376,12 @@ def test_the_tables_name_every_policy_and_pool(small):
 FORESIGHT = {
     "fcfs,mmfs": None,
     "ssf,sia,sia-vc": "run times to ssf; arrivals and run times to sia, sia-vc; "
-    "compare --forecast peaks --durations survival for ssf, sia",
+    "compare with --forecast peaks --durations survival for ssf, sia",
     "ssf,sia": "run times to ssf; arrivals and run times to sia; "
-    "compare --forecast peaks --durations survival",
+    "compare with --forecast peaks --durations survival",
     "ssf,sia,sia@peaks+survival": "run times to ssf; arrivals and run times to sia; "
-    "compare --durations survival for ssf",
-    "ssf": "run times to ssf; compare --durations survival",
+    "compare with --durations survival for ssf",
+    "ssf": "run times to ssf; compare with --durations survival",
     "sia,sia@sliding-max+history": "arrivals and run times to sia",
     "sia-vc": "arrivals and run times to sia-vc",
     "sia@sliding-max+history": None,
@@ -392,7 +392,9 @@ FORESIGHT = {
 def test_who_knew_in_advance_is_named_and_the_mend_where_there_is_one(policies, capsys):
     show_foresight(Settings(policies.split(",")))
     expected = FORESIGHT[policies]
-    said = "" if expected is None else f"note: known in advance, as nobody can: {expected}\n"
+    said = (
+        "" if expected is None else f"note: known in advance, unlike in a live system: {expected}\n"
+    )
     assert capsys.readouterr().out == said
 
 
@@ -420,7 +422,7 @@ def test_a_publishers_log_names_the_mend(tmp_path):
     log = tmp_path / "log.csv"
     log.write_text("job_id,user,vc,gpu_num\n1,u,a,1\n")
     said = sia("trace", "info", "--trace", log).stderr
-    assert "there are 'job_id', 'user', 'vc', 'gpu_num';" in said
+    assert "found 'job_id', 'user', 'vc', 'gpu_num';" in said
     assert "sia trace convert --format" in said
     for form in ("helios", "philly", "swf", "google", "alibaba"):
         second = [log] if form == "alibaba" else []
@@ -437,7 +439,7 @@ def test_what_cannot_be_replayed_is_dropped_counted_and_shown(small):
     assert "note: the pools file lacks elsewhere" in done.stdout
     assert "1 job of a pool that the pools file lacks" in done.stdout
     assert "1 job wider than its pool" in done.stdout
-    assert "have been sorted" in done.stdout
+    assert "were sorted" in done.stdout
     dropped = json.loads((small / "out" / "summary.json").read_text())["trace"]["dropped"]
     assert dropped == {"of a pool that the pools file lacks": 1, "wider than its pool": 1}
 
@@ -535,7 +537,7 @@ def test_nothing_that_is_no_result_is_replaced(small):
     done = replay(small, "--policy", "fcfs,sia")
     assert done.returncode == 2
     [said] = done.stderr.splitlines()  # nothing was replayed before
-    assert "no earlier result" in said
+    assert "not an earlier result" in said
     assert [path.name for path in (small / "out").rglob("*")] == ["sia", "core.py"]
 
 
@@ -555,7 +557,7 @@ def test_somebodys_own_log_is_not_overwritten_by_one_that_is_made(tmp_path):
     done = sia("trace", "synth", "--days", 1, "--out", tmp_path)
     assert done.returncode == 2
     [said] = done.stderr.splitlines()
-    assert "pools.csv: stands there already and differs; remove it" in said
+    assert "pools.csv: already exists with other contents; remove it" in said
     assert [path.name for path in tmp_path.iterdir()] == ["pools.csv"]
     assert (tmp_path / "pools.csv").read_text() == "pool,quota\nmine,8\n"
 

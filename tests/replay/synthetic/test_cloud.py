@@ -238,7 +238,7 @@ def test_a_burst_comes_after_the_last_of_its_users_jobs_has_ended(seed):
 def test_a_replay_in_a_closed_loop_shifts_nothing(seed):
     trace, table = made(seed)
     loop = ClosedLoop(trace, alone(seed))
-    assert len(loop.unprompted) < 0.2 * len(trace.arrivals)
+    assert len(loop.without_predecessor) < 0.2 * len(trace.arrivals)
     schedule = replay_one(trace, table, "fcfs", Settings(["fcfs"]), None, None, loop)
     effective, schedule = loop.effective(schedule)
     assert what_became(effective, schedule) == what_became(trace, alone(seed))
