@@ -477,7 +477,7 @@ def test_another_log_or_other_pools_are_refused(log, reference, tmp_path):
         'types = [{ name = "gpu" }, { name = "node", child = "gpu", count = 2, node = true }]'
     )
     asked = ["--cells", cells, "--policy", "mmfs"]
-    assert_refused(command(log, reference, *asked), "an experiment without --cells; repeat its")
+    assert_refused(command(log, reference, *asked), "an experiment without --cells; to continue it")
     sizes = ["--trace", log / "trace.csv", "--size", 1, *pools, "--out", reference]
     assert_refused(["experiment", *sizes], "without --size, not with it")
 

@@ -231,7 +231,7 @@ def test_a_past_of_misses_raises_the_first_answer_of_a_learned_load(width):
         asked.submitted(one.job.submit, one.job)
     asked.changes(0.0)
     first = taught.changes(0.0)
-    assert [load.gpus for load in first] == asked._said[0].tolist()
+    assert [load.gpus for load in first] == asked._last[0].tolist()
     usual = fresh.changes(0.0)
     for now, before in zip(first, usual, strict=True):
         assert (now.gpus > before.gpus) == (width == 20)
