@@ -1,4 +1,4 @@
-"""`sia.toml` as checked values, a module per section.
+"""Reads and checks `sia.toml`; each section has a module.
 
 Imports: model, runtime.
 """

@@ -1,4 +1,4 @@
-"""What a configuration says of encryption and of limits."""
+"""The sections `[tls]` and `[limits]` of `sia.toml`."""
 
 from __future__ import annotations
 
@@ -9,73 +9,73 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 MOST_JOBS = 10_000_000
-"""That may be told to wait at most: more than a day's of the largest clouds."""
+"""Upper bound of a job limit: more jobs than the largest clouds receive in a day."""
 
 Rate = Annotated[float, Meta(gt=0, le=1e6)]
 JobLimit = Annotated[int, Meta(ge=1, le=MOST_JOBS)]
 
 BURST = 10.0
-"""Seconds of a rate that may come at once, where nothing else is said."""
+"""Default burst, in seconds of the rate."""
 
 
 class RateLimit(NamedTuple):
-    """Of a pool, or of a token; None is none."""
+    """Admission limits of a pool or a token. None means no limit."""
 
     rate: float | None = None
-    """Jobs a second."""
+    """Jobs per second."""
     burst: int | None = None
-    """Jobs at once before that counts."""
+    """Jobs accepted at once before the rate applies."""
     max_waiting: int | None = None
-    """Jobs that wait at a time."""
+    """Pending jobs at a time."""
 
     @property
     def at_once(self) -> float:
-        """Jobs that may come at once."""
+        """Return the number of jobs accepted at once before the rate applies."""
         return self.burst or max(1.0, BURST * (self.rate or 0.0))
 
 
 class LimitsConfig(Struct, frozen=True):
-    """Of each pool that says nothing else, and of each token. None is no limit."""
+    """`[limits]`: defaults for pools, and limits of each token. None means no limit."""
 
     rate: Rate | None = None
-    """Jobs a second."""
+    """Jobs per second."""
     burst: JobLimit | None = None
-    """Jobs at once before that counts; ten seconds of the rate if nothing is said."""
+    """Jobs accepted at once before the rate applies; by default ten seconds of the rate."""
     max_waiting: JobLimit | None = None
-    """Jobs that wait at a time."""
+    """Pending jobs at a time."""
     token_rate: Rate | None = None
     token_burst: JobLimit | None = None
     token_max_waiting: JobLimit | None = None
 
     @property
     def pool(self) -> RateLimit:
-        """Of a pool."""
+        """Return the default limits of a pool."""
         return RateLimit(self.rate, self.burst, self.max_waiting)
 
     @property
     def token(self) -> RateLimit:
-        """Of a token."""
+        """Return the limits of each token."""
         return RateLimit(self.token_rate, self.token_burst, self.token_max_waiting)
 
 
 class TlsConfig(Struct, frozen=True):
-    """What the daemon shows to clients, and what it wants of them. Paths are absolute."""
+    """`[tls]`: the daemon's certificate, and whether clients need one. Paths are absolute."""
 
     certificate: str = ""
-    """A PEM file, with the certificates between it and its authority."""
+    """PEM file with the certificate and the intermediate certificates of its chain."""
     key: str = ""
     client_ca: str = ""
-    """Whose certificates clients must have; empty asks for none."""
+    """PEM file of the authorities that sign client certificates; empty: clients need none."""
     terminated_by_proxy: bool = False
-    """Whether somebody in front of the daemon encrypts."""
+    """Whether a proxy in front of the daemon terminates TLS."""
 
     @property
     def on(self) -> bool:
-        """Whether the daemon itself encrypts."""
+        """Whether the daemon itself serves TLS."""
         return bool(self.certificate)
 
     def beside(self, base: Path) -> TlsConfig:
-        """With its paths beginning at a folder."""
+        """Return a copy whose relative paths are resolved against the folder `base`."""
         files = ("certificate", "key", "client_ca")
         paths = {name: str(base / path) for name in files if (path := getattr(self, name))}
         return replace(self, **paths)

@@ -1,4 +1,4 @@
-"""What a configuration says that each key alone does not show to be wrong."""
+"""Checks of a configuration that involve several keys, other files or installed packages."""
 
 from __future__ import annotations
 
@@ -22,17 +22,21 @@ from sia.policies import load, names
 from sia.wording import DAY, as_typed, counted
 
 USUAL = "sia"
-"""The policy that a forecast is checked for where the one that is named cannot be."""
+"""The policy for which a forecast is checked if the configured policy is invalid."""
 
 LEAST_RETRAIN = 3600.0
-"""Seconds: training takes minutes of a core, and an hour of a cloud teaches little."""
+"""Shortest `daemon.retrain`, in seconds: a training takes minutes of a core, and one hour of new
+jobs changes a model little."""
 
 LEAST_TICK = 0.01
-"""Seconds: below it there would be nothing but ticks."""
+"""Shortest `daemon.tick`, in seconds: with a shorter one the daemon would only process ticks."""
 
 
 def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
-    """A line for each thing that is wrong; `pools` are names of those that are ill formed too."""
+    """Return one line for each problem: `KEY: WHAT; HOW TO FIX IT`.
+
+    `pools` names all pools of the file, including those whose tables are invalid.
+    """
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
         _database, _policy, _forecast, _times, _pools, _nodes, _webhooks, _limits,
     )  # fmt: skip
@@ -43,7 +47,7 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
 
 
 def cells_of(path: Path, pools: Sequence[PoolConfig]) -> Spec:
-    """The cells of a file, which are those of the pools. Raises UserError."""
+    """Read a cells file and check it against the pools. Raises UserError."""
     table = PoolTable([pool.pool for pool in pools])
     spec = cells_for(path, table)
     checked_places(path, spec, Path("[[pool]]"), table)
@@ -56,22 +60,22 @@ def _database(config: Config) -> Iterator[str]:
 
 def _policy(config: Config) -> Iterator[str]:
     if config.policy not in names():
-        yield f"daemon.policy: is {config.policy!r}; there is {', '.join(_able())}"
+        yield f"daemon.policy: unknown policy {config.policy!r}; use one of {', '.join(_able())}"
         return
     policy = load(config.policy)
     if config.policy not in _able():
-        why = "the future" if policy.needs.future else "jobs that are stopped and go on"
+        why = "knows the future" if policy.needs.future else "needs preemption"
         yield (
-            f"daemon.policy: {config.policy} needs {why}, which the daemon has not; "
-            f"there is {', '.join(_able())}"
+            f"daemon.policy: {config.policy} {why} and works only in replays; "
+            f"use one of {', '.join(_able())}"
         )
     if config.cells is not None and not policy.places:
         able = ", ".join(name for name in _able() if load(name).places)
-        yield f"daemon.policy: {config.policy} knows no cells; there is {able}"
+        yield f"daemon.policy: {config.policy} does not support cells; use one of {able}"
 
 
 def _able() -> list[str]:
-    """Policies that do with what a daemon has."""
+    """Return the policies that need neither the future nor preemption."""
     needs = {name: load(name).needs for name in names()}
     return [name for name in needs if not needs[name].future and not needs[name].preemption]
 
@@ -89,18 +93,18 @@ def _forecast(config: Config) -> Iterator[str]:
     except KeyError as error:
         mend = error.args[0].removeprefix(f"{label!r}: ").replace("sia@", "")
         mend = mend.replace("POLICY@", "")
-        yield f"daemon.forecast: is {config.forecast!r}; {mend}"
+        yield f"daemon.forecast: invalid forecast {config.forecast!r}; {mend}"
         return
     chosen = (loads_class(choice.forecast), run_times_class(choice.durations))
     for name, predictor in zip(choice[1:3], chosen, strict=True):
         if predictor.replay_only:
-            yield f"daemon.forecast: {name} works only in replays; write peaks+survival"
+            yield f"daemon.forecast: {name} works only in replays; use peaks+survival"
     if choice.load_quantile is not None and config.windows:
         most, reason = chosen[0].quantile_limit(config.windows)
         if choice.load_quantile > most:
             yield (
                 f"daemon.forecast: {choice.load_quantile:g} is too high for {choice.forecast}, "
-                f"because {reason}; write at most {most:g}"
+                f"because {reason}; use at most {most:g}"
             )
     yield from _learned(config, choice)
 
@@ -108,7 +112,7 @@ def _forecast(config: Config) -> Iterator[str]:
 def _learned(config: Config, choice: Choice) -> Iterator[str]:
     trained = loads_class(choice.forecast).needs_model
     if trained:
-        from replay.forecast.model_folder import require_xgboost  # noqa: PLC0415  numpy takes its time
+        from replay.forecast.model_folder import require_xgboost  # noqa: PLC0415  importing numpy is slow
 
         try:
             require_xgboost()
@@ -117,53 +121,53 @@ def _learned(config: Config, choice: Choice) -> Iterator[str]:
     if config.retrain is None:
         return
     if not trained:
-        yield f"daemon.retrain: {choice.forecast} has no model; leave it out, or use {LEARNED}"
+        yield f"daemon.retrain: {choice.forecast} trains no model; remove the key, or use {LEARNED}"
     elif config.retrain < LEAST_RETRAIN:
         least = as_typed(LEAST_RETRAIN)
-        yield f"daemon.retrain: is {as_typed(config.retrain)}; write {least} or more"
+        yield f"daemon.retrain: {as_typed(config.retrain)} is too short; use at least {least}"
 
 
 def _times(config: Config) -> Iterator[str]:
     windows = config.windows
     if not windows or len(windows) > MAX_WINDOWS or any(a >= b for a, b in pairwise(windows)):
         shown = ", ".join(map(as_typed, windows))
-        yield f"daemon.windows: is {shown}; write 1 to {MAX_WINDOWS} times, ascending"
+        yield f"daemon.windows: invalid list {shown}; give 1 to {MAX_WINDOWS} ascending times"
     elif windows[-1] > LONGEST_WINDOW:
         longest = as_typed(LONGEST_WINDOW)
-        yield f"daemon.windows: the last is {as_typed(windows[-1])}; write {longest} or less"
+        yield f"daemon.windows: {as_typed(windows[-1])} is too long; use at most {longest}"
     if not LEAST_TICK <= config.tick <= DAY:
-        yield f"daemon.tick: is {config.tick:g} s; write {LEAST_TICK:g}s to 1d"
+        yield f"daemon.tick: {config.tick:g} s is out of range; use {LEAST_TICK:g}s to 1d"
 
 
 def _pools(config: Config) -> Iterator[str]:
     for name in dict.fromkeys(pool.name for pool in config.pools):
         if not name.isprintable() or "/" in name:
-            yield f"pool: {name!r} is no name; write letters, digits, dots and dashes"
+            yield f"pool: invalid name {name!r}; use letters, digits, dots and dashes"
     most: Counter[tuple[bool, str]] = Counter()
     for pool in config.pools:
         most[pool.share, pool.group if pool.share else pool.name] += pool.quota
     if most and max(most.values()) > MAX_GROUP:
-        yield f"pool: a sharing group owns more than {MAX_GROUP} GPUs; split it by group"
+        yield f"pool: a sharing group owns more than {MAX_GROUP} GPUs; split it with the key group"
 
 
 def _nodes(config: Config) -> Iterator[str]:
     owned = sum(pool.quota for pool in config.pools)
     if config.nodes and config.cells is not None:
-        yield "node: the cells file has nodes already; leave [[node]] out"
+        yield "node: the cells file already defines the nodes; remove [[node]]"
     yield from _twice("node", [node.name for node in config.nodes])
     for name in dict.fromkeys(node.name for node in config.nodes):
         if not NAME.fullmatch(name):
-            yield f"node: {name!r} is no name; write one without spaces, commas, colons, semicolons"
+            yield f"node: invalid name {name!r}; use no spaces, commas, colons and semicolons"
     there = sum(node.gpus for node in config.nodes)
     if config.nodes and there < owned:
         yield (
-            f"node: all have {counted(there, 'GPU')} together, the pools own {owned:,}; "
-            "give the pools smaller quotas or add a node"
+            f"node: the nodes have {counted(there, 'GPU')} in total, but the pools own {owned:,}; "
+            "reduce the quotas or add a node"
         )
     if config.backend.finds_nodes and config.nodes:
-        yield "node: this backend has the nodes of its cluster; leave [[node]] out"
+        yield "node: this backend reads the nodes from its cluster; remove [[node]]"
     if config.backend.finds_nodes and config.cells is not None:
-        yield "daemon.cells: this backend has no cells yet; leave them out"
+        yield "daemon.cells: this backend does not support cells; remove the key"
     yield from config.backend.problems(config)
 
 
@@ -173,7 +177,7 @@ def _webhooks(config: Config) -> Iterator[str]:
 
 
 def _limits(config: Config) -> Iterator[str]:
-    """Bursts that count for nothing: without a rate nothing is limited."""
+    """Report bursts without a rate, which would have no effect."""
     limits = config.limits
     for key, burst, rate in (
         ("rate", limits.burst, limits.rate),
@@ -181,13 +185,13 @@ def _limits(config: Config) -> Iterator[str]:
     ):
         if burst and not rate:
             name = key.replace("rate", "burst")
-            yield f"limits.{name}: is without a rate; add limits.{key}, or leave it out"
+            yield f"limits.{name}: has no effect without a rate; add limits.{key} or remove it"
     for pool in config.pools:
         if pool.burst and not (pool.rate or limits.rate):
-            yield f"pool {pool.name}: burst: is without a rate; add rate, or leave it out"
+            yield f"pool {pool.name}: burst: has no effect without a rate; add rate or remove burst"
 
 
 def _twice(key: str, names: Sequence[str]) -> Iterator[str]:
     for name, times in Counter(names).items():
         if times > 1:
-            yield f"{key}: {name!r} stands {times} times; give each another name"
+            yield f"{key}: the name {name!r} is used {times} times; rename all but one"

@@ -1,4 +1,4 @@
-"""What a daemon is told at its start: plain values, checked whole by `config_read`."""
+"""The daemon's configuration as plain values. `daemon.config.read` reads and checks them."""
 
 from __future__ import annotations
 
@@ -28,68 +28,68 @@ BACKENDS = "sia.backends"
 """The entry point group of backends."""
 
 USUAL_BACKEND = "simulated"
-"""The kind of backend if none is given."""
+"""The default of `backend.kind`."""
 
 PORT = 8642
-"""Where the daemon listens if nothing else is said; nobody else is known to."""
+"""Default port; no other known service uses it."""
 
 FIRST_NAME = "sia.toml"
-"""The configuration that is read if no other is named, where there is one."""
+"""The file that commands read by default if it exists in the working directory."""
 
 CLUSTER = "main"
-"""What a cluster is called that nobody named."""
+"""Default name of the cluster."""
 
 ClusterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}(?!\n)$")]
-"""It stands in tokens and in the names of topics."""
+"""Name of a cluster. It is part of tokens and of MQTT topics, so the characters are limited."""
 
 
 DriftMode = Literal["off", "say", "keep"]
 
 
 class PoolConfig(Struct, frozen=True):
-    """A pool as it is before anybody changes it: GPUs that somebody owns."""
+    """`[[pool]]`: the configured settings of a pool, before operators change them."""
 
     name: Name
     quota: GpuCount
     group: Annotated[str, Meta(max_length=MAX_NAME)] = ""
     share: bool = True
     lend_limit: GpuCount | None = None
-    """GPUs of its own that others may hold at a time."""
+    """Most GPUs that the pool lends at a time."""
     borrow_limit: GpuCount | None = None
-    """GPUs of others that its jobs may hold at a time."""
+    """Most GPUs that the pool's jobs borrow at a time."""
     weight: Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)] = 1.0
-    """Pools are visited by what they use / (quota · weight)."""
+    """A policy visits pools in the order of used GPUs / (quota · weight)."""
     lend_budget_hours: Annotated[float, Meta(ge=0, le=MAX_BUDGET)] | None = None
-    """GPU-hours that it lends in a calendar month (UTC) at most."""
+    """Most GPU-hours that the pool lends in a calendar month (UTC)."""
     slowed_budget_pct: Annotated[float, Meta(ge=0, le=100)] | None = None
-    """Percent of its jobs that may begin later than in the pool alone."""
+    """Largest percentage of the pool's jobs that may start later than in the baseline."""
     state: PoolMode = PoolMode.OPEN
     rate: Rate | None = None
-    """Jobs a second that are taken for it; like the two below, [limits] if nothing is said."""
+    """Jobs accepted per second. This and the two keys below default to `[limits]`."""
     burst: JobLimit | None = None
-    """Jobs at once before that counts."""
+    """Jobs accepted at once before the rate applies."""
     max_waiting: JobLimit | None = None
-    """Jobs that wait for it at a time."""
+    """Pending jobs of the pool at a time."""
 
     def limit(self, usual: RateLimit) -> RateLimit:
-        """How many jobs are taken for it; what it does not say is as usual."""
+        """Return the pool's admission limits; `usual` gives those that the pool does not set."""
         burst = self.burst if self.rate or self.burst else usual.burst
         return RateLimit(self.rate or usual.rate, burst, self.max_waiting or usual.max_waiting)
 
     @property
     def budget(self) -> Budget:
-        """How much it lends at most."""
+        """Return the pool's lending budget."""
         return Budget(self.lend_budget_hours, self.slowed_budget_pct)
 
     @property
     def pool(self) -> Pool:
-        """What the replay knows of it."""
+        """Return the pool as the core uses it."""
         limits = self.lend_limit, self.borrow_limit, self.weight
         return Pool(self.name, self.quota, self.group, self.share, *limits)
 
 
 class NodeConfig(Struct, frozen=True):
-    """A node, where there are no cells."""
+    """`[[node]]`: a node of a cluster without cells."""
 
     name: Name
     gpus: Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
@@ -104,19 +104,22 @@ class BackendConfig(Struct, frozen=True):
     """
 
     finds_nodes: ClassVar[bool] = False
-    """Whether it asks a cluster for the nodes, so that the configuration names none."""
+    """Whether the backend reads the nodes from its cluster; `[[node]]` is then not allowed."""
 
     @property
     def clock_speed(self) -> float:
-        """How much faster the daemon's clock goes than the clock on the wall."""
+        """Ratio of the speed of the daemon's clock to that of the wall clock."""
         return 1.0
 
     def placed(self, base: Path, state: Path) -> Self:
-        """Take relative paths as from the configuration's folder, or from the state folder."""
+        """Return a copy whose relative paths are resolved against `base` or `state`.
+
+        `base` is the folder of the configuration file, `state` the state folder.
+        """
         return self
 
     def problems(self, config: Config) -> Iterator[str]:
-        """Return a line for each thing that is wrong with it: `KEY: WHAT; HOW TO FIX IT`."""
+        """Return one line for each problem of the section: `KEY: WHAT; HOW TO FIX IT`."""
         return iter(())
 
     def build(self, context: Any) -> Any:
@@ -131,27 +134,27 @@ def backend_section(kind: str) -> type[BackendConfig]:
 
 
 def _simulated() -> BackendConfig:
-    """The backend of a daemon that is told of none."""
+    """Return the section of the default backend, with default values."""
     return backend_section(USUAL_BACKEND)()
 
 
 class Address(NamedTuple):
-    """Where the daemon listens."""
+    """The address on which the daemon listens."""
 
     host: str
     port: int
     scheme: str = "http"
-    """`https` where it encrypts."""
+    """`https` if the daemon serves TLS."""
 
     @property
     def url(self) -> str:
-        """As clients ask for it."""
+        """Return the base URL for clients."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}"
 
     @property
     def loopback(self) -> bool:
-        """Whether only this machine can reach it."""
+        """Whether only this machine can reach the address."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -166,57 +169,60 @@ DEFAULT_POOLS = (
     PoolConfig("language", 32),
     PoolConfig("robots", 16),
 )
-"""The pools of a daemon that nobody configured: small enough to queue, unequal enough to lend."""
+"""Default pools: small enough that jobs queue, unequal enough that pools lend."""
 
 
 def state_folder() -> Path:
-    """Where a user's daemon keeps what it knows, unless it is told another folder."""
+    """Return the default state folder: `$XDG_STATE_HOME/sia`, or `~/.local/state/sia`."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "sia"
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """All of it. Times are seconds; paths are absolute, or relative to the working folder."""
+    """The whole configuration.
+
+    Times are seconds. Paths are absolute, or relative to the working directory.
+    """
 
     database: Path | DatabaseUrl
     token_file: Path
     listen: Address = LOOPBACK
     cluster: str = CLUSTER
-    """The name by which others know it, and its tokens."""
+    """Name of the cluster in tokens, MQTT topics and reports."""
     policy: str = "sia"
     forecast: str = "peaks+survival"
-    """What the policy foresees by, as after the @ of a replay's label; "none" for nothing."""
+    """The forecasts of the policy, written like the part of a label after `@`; "none" for none."""
     retrain: float | None = None
-    """Seconds from one training of a learned forecast to the next; None does not train."""
+    """Seconds between two trainings of a learned forecast; None: the daemon does not train."""
     models: Path
-    """A folder with one for each model that was learned."""
+    """Folder of trained models; each model has its own folder in it."""
     windows: tuple[float, ...] = WINDOWS
     tick: float = TICK
     slack: float = 1.0
     lending: LendingMode | None = None
-    """How the switch for loans stands at first; on if nothing is said."""
+    """Initial lending mode of a new journal; None means on."""
     drift: DriftMode = "say"
-    """Of pools whose forecasts are wrong too often: nothing, a word, or none lends until well."""
+    """Reaction to drift: `off` ignores drift, `say` reports it, `keep` also stops lending."""
     estimates: bool = True
-    """Whether children of the daemon play the present forward, to say when jobs start and end."""
+    """Whether child processes of the daemon estimate when jobs start and end."""
     snapshot_every: int = SNAPSHOT_EVERY
-    """Inputs between two snapshots."""
+    """Number of inputs between two snapshots."""
     retention: float = KEEP_RECORDS
-    """How long records older than the snapshots are kept."""
+    """Seconds for which the journal keeps steps that are older than its snapshots."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     backend: BackendConfig = msgspec.field(default_factory=_simulated)
     pools: tuple[PoolConfig, ...] = DEFAULT_POOLS
     nodes: tuple[NodeConfig, ...] = ()
-    """Where there are no cells; one node with the GPUs of all pools if none is named."""
+    """Nodes of a cluster without cells. Empty: one node with the GPUs of all pools."""
     cells: Spec | None = None
     webhooks: tuple[WebhookConfig, ...] = ()
     mqtt: MqttConfig | None = None
-    """The broker, if the daemon is to be on one."""
+    """The MQTT broker; None disables MQTT."""
     tls: TlsConfig = TlsConfig()
     limits: LimitsConfig = LimitsConfig()
 
     @classmethod
     def embedded(cls, folder: Path | None = None) -> Config:
-        """The configuration of a daemon that nobody configured."""
+        """Return the configuration of a daemon that runs without `sia.toml`."""
         state = state_folder() if folder is None else folder
         return cls(database=state / "sia.db", token_file=state / "token", models=state / "models")

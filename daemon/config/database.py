@@ -1,4 +1,4 @@
-"""Where the journal is: a file, or a PostgreSQL of which nothing secret is ever shown."""
+"""`daemon.database`: a SQLite file or a PostgreSQL URL, whose secrets no message shows."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ NEEDS_EXTRA = (
 
 
 class DatabaseUrl:
-    """A PostgreSQL, by a URL as libpq has it. As text it has neither password nor parameters."""
+    """A PostgreSQL URL as libpq reads it. `str()` omits the password and the parameters."""
 
     def __init__(self, url: str) -> None:
-        """As it stands in the configuration."""
+        """Keep the URL as the configuration gives it."""
         self._url = url
 
     def reveal(self) -> str:
-        """All of it, for libpq alone."""
+        """Return the URL with its secrets. Only libpq may get it."""
         return self._url
 
     def secrets(self) -> list[str]:
-        """What must be in no message, as it is written and as it is meant."""
+        """Return the passwords, as written and percent-decoded; no message may contain them."""
         try:
             parts = urlsplit(self._url)
             found = [parts.password or ""]
@@ -42,10 +42,10 @@ class DatabaseUrl:
 
     @property
     def well_formed(self) -> bool:
-        """Whether it can be taken apart in one way only, and ports are numbers.
+        """Whether the URL has only one reading and its ports are numbers.
 
-        A password with a `/`, `#`, `?` or `@` that is written as it is ends somewhere else for
-        libpq than for us.
+        If a password contains an unescaped `/`, `#`, `?` or `@`, libpq and `urlsplit` disagree
+        about where the password ends.
         """
         try:
             parts = urlsplit(self._url)
@@ -58,7 +58,7 @@ class DatabaseUrl:
 
     def __str__(self) -> str:
         if not self.well_formed:
-            return "postgresql://…"  # what of it is the password, nobody knows
+            return "postgresql://…"  # any part may belong to the password
         parts = urlsplit(self._url)
         return f"postgresql://{_place(parts)}{quote(unquote(parts.path))}"
 
@@ -72,7 +72,7 @@ class DatabaseUrl:
 
 
 def _place(parts: SplitResult) -> str:
-    """User, host and port."""
+    """Return the user, hosts and ports of the URL."""
     at = "@" if "@" in parts.netloc else ""
     user = parts.username or ""
     hosts = parts.netloc.rpartition("@")[2]
@@ -80,37 +80,37 @@ def _place(parts: SplitResult) -> str:
 
 
 def database_of(text: str, state: Path) -> Path | DatabaseUrl:
-    """What `daemon.database` says."""
+    """Return the database that `daemon.database` names; a path is relative to `state`."""
     return DatabaseUrl(text) if _scheme(text) in SCHEMES else state / text
 
 
 def problems_of(database: Path | DatabaseUrl) -> Iterator[str]:
-    """What is wrong with how it is written; whether it is there, nobody asks."""
+    """Check the syntax of the URL or path, without connecting to the database."""
     if isinstance(database, Path):
         if "://" in str(database) or ":/" in str(database):
-            yield "daemon.database: is neither file nor URL; write postgresql://USER@HOST:PORT/NAME"
+            yield "daemon.database: neither a file nor a URL; use postgresql://USER@HOST:PORT/NAME"
         return
     try:
-        from psycopg import ProgrammingError, conninfo  # noqa: PLC0415  not everybody has it
+        from psycopg import ProgrammingError, conninfo  # noqa: PLC0415  an optional dependency
     except ImportError:
         yield f"daemon.database: {NEEDS_EXTRA}"
         return
     try:
         conninfo.conninfo_to_dict(database.reveal())
         fine = database.well_formed
-    except (ProgrammingError, UnicodeError):  # what it says may show the password
+    except (ProgrammingError, UnicodeError):  # the error text may contain the password
         fine = False
     if not fine:
         yield (
-            f"daemon.database: {database} is no URL that libpq reads; write "
-            "postgresql://USER@HOST:PORT/NAME, with %XX for what is special in a password"
+            f"daemon.database: {database} is not a URL that libpq can read; use "
+            "postgresql://USER@HOST:PORT/NAME, with %XX for special characters in the password"
         )
 
 
 def require_psycopg() -> None:
-    """Raise UserError where it is not installed."""
+    """Raise UserError if psycopg is not installed."""
     try:
-        import psycopg  # noqa: F401, PLC0415  not everybody has it
+        import psycopg  # noqa: F401, PLC0415  an optional dependency
     except ImportError:
         raise UserError(NEEDS_EXTRA) from None
 

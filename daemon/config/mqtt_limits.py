@@ -1,75 +1,77 @@
-"""Limits of what goes over MQTT, with their reasons."""
+"""Limits of MQTT messages and connections, with their reasons."""
 
 MAX_PAYLOAD = 2**16
-"""Bytes of a message that comes in: five hundred jobs with their commands. More belongs on HTTP."""
+"""Bytes of an incoming message: about 500 jobs with their commands. Larger requests need HTTP."""
 
 READ_AT_ONCE = 2**16
-"""Bytes of messages that are read before others have their turn: some ten milliseconds where all
-that they hold is wrong."""
+"""Bytes of messages that the daemon reads before it yields to other tasks: about 10 ms if every
+message is invalid."""
 
 MAX_PACKET = 2**20
-"""Bytes of a packet that a broker may send us (MQTT 5): what is a little too long is refused with
-words, what is far too long is not even carried."""
+"""Bytes of a packet that the broker may send (MQTT 5). The daemon refuses a message between
+`MAX_PAYLOAD` and this limit with an error; the broker does not deliver a larger one."""
 
 PROTOCOL_PACKET = 2**28 - 1
-"""Bytes of any packet (MQTT 5), where the broker names no limit of its own. Of an older broker,
-which cannot, it is taken that it has ours."""
+"""Bytes of a packet by the MQTT 5 standard, if the broker announces no limit. A broker of an older
+version cannot announce one; the daemon assumes `MAX_PACKET` for it."""
 
 OVERHEAD = 16
-"""Bytes of a packet beside topic, payload and properties, and a few more."""
+"""Bytes of a packet in addition to topic, payload and properties, rounded up."""
 
 REPLY_LINES = 100
-"""Jobs of one message of which an event each is told; of the others there is a number."""
+"""Jobs of a message that the reply lists one by one; the reply only counts further jobs."""
 
 MAX_CORRELATION = 256
 """Bytes of correlation data: a UUID has 36."""
 
 MIN_CORRELATION = 16
-"""Bytes of those that jobs' ids are made of: a UUID has so many. Shorter ones are counters, which
-begin anew with their program, or are those of somebody else in the pool."""
+"""Bytes of correlation data from which the daemon derives job ids: the length of a UUID. Shorter
+data is usually a counter, which restarts with its program or collides with another client's."""
 
 UNACKNOWLEDGED = 1000
-"""Messages that have come in and are not durable yet: as many as one step takes."""
+"""Received messages that are not durable yet: as many as one step accepts."""
 
 WINDOW = 1000
-"""Messages that have gone out and that the broker has not confirmed."""
+"""Sent messages that the broker has not acknowledged."""
 
 SESSION = 7 * 86400
-"""Seconds for which a broker keeps what comes for a daemon that is away: a long weekend."""
+"""Seconds for which the broker keeps the session of a disconnected daemon: more than a long
+weekend."""
 
 TIMEOUT = 10.0
-"""Seconds that a broker has to answer anything: what takes longer is no connection any more."""
+"""Seconds for an answer of the broker; after them the daemon treats the connection as lost."""
 
 BACK_OFF = 0.25
-"""Seconds within which the first try to connect again falls; twice as many for each later one."""
+"""Longest delay of the first reconnection attempt, in seconds; doubles with each attempt."""
 
 BACK_OFF_MOST = 8.0
-"""Seconds within which any later try falls: a broker that is back is noticed well within 20."""
+"""Longest delay of any attempt, in seconds: the daemon reconnects well within 20 s."""
 
 STEADY = 5.0
-"""Seconds after which a connection counts as one that holds, and tries begin anew with short
-waits: two who take one session from each other must not do so without rest."""
+"""Seconds after which a connection counts as stable and the delays start from `BACK_OFF` again.
+Two clients with the same client id disconnect each other; without this they would do so in a tight
+loop."""
 
 FAREWELL = 2.0
-"""Seconds that a daemon which stops waits for the broker to take its last word."""
+"""Seconds that a stopping daemon waits for the broker to accept its last message."""
 
 STATE_EVERY = 1.0
-"""Seconds between two looks at the states of pools."""
+"""Seconds between two publications of pool states."""
 
 CURSOR_EVERY = 1.0
-"""Seconds between two notes of how far events were delivered: so much comes twice after a crash."""
+"""Seconds between two writes of the event cursor; after a crash, events since then are repeated."""
 
 GROAN_EVERY = 10.0
-"""Seconds between two lines of the log about messages that nobody can be told about."""
+"""Seconds between two log lines about invalid messages whose senders cannot be answered."""
 
 BEAT_EVERY = 5.0
-"""Seconds between two beats of a manager."""
+"""Seconds between two heartbeats of a manager."""
 
 GONE_AFTER = 15.0
-"""Seconds without a beat after which a manager counts as gone: three that did not come."""
+"""Seconds without a heartbeat after which a manager counts as lost: three missed heartbeats."""
 
 RESEND_AFTER = 10.0
-"""Seconds after which what a manager has not answered is asked anew."""
+"""Seconds after which the daemon repeats an unanswered request to a manager."""
 
 SYNC_JOBS = 500
-"""Jobs named in one message: 40 KB or so."""
+"""Jobs listed in one message, about 40 KB."""

@@ -1,4 +1,4 @@
-"""`sia.toml`: read whole, and all that is wrong with it said at once."""
+"""Reads `sia.toml` and reports all of its problems at once."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from sia.plugins import plugins
 from sia.wording import did_you_mean, parse_seconds
 
 MAX_CONFIG = 2**24
-"""Bytes of a configuration: a thousand pools take 100,000."""
+"""Bytes of a configuration file; a thousand pools take about 100,000."""
 
 ConfigTime = float | str
 """Seconds, or text like `5m`."""
 
 
 class ConfigError(UserError):
-    """A configuration cannot be. `problems` has one line for each thing that is wrong."""
+    """A configuration is invalid. `problems` has one line for each problem."""
 
     def __init__(self, path: Path, problems: list[str]) -> None:
-        """Name the file and all that is wrong."""
+        """Create an error that names the file and lists the problems."""
         self.path, self.problems = path, problems
         super().__init__("\n".join(f"{path}: {problem}" for problem in problems))
 
@@ -61,7 +61,7 @@ SECTIONS = ("daemon", "backend", "pool", "node", "webhook", "mqtt", "tls", "limi
 class _Daemon(Struct, frozen=True):
     state: str = ""
     database: str = "sia.db"
-    token_file: str = "token"  # noqa: S105  a file's name
+    token_file: str = "token"  # noqa: S105  a file name, not a secret
     listen: str = "{}:{}".format(*LOOPBACK)
     cluster: ClusterName = CLUSTER
     policy: str = "sia"
@@ -80,13 +80,13 @@ class _Daemon(Struct, frozen=True):
 
 
 def read_config(path: Path | None) -> Config:
-    """The configuration of a file, or the embedded one for None.
+    """Read and check a configuration file; None gives the built-in defaults.
 
-    Raises ConfigError with all that is wrong: each key by itself, then how they fit together.
+    Raises ConfigError with all problems: first those of single keys, then those of combinations.
     """
     if path is None:
         return Config.embedded()
-    from daemon.config.check import problems_of  # noqa: PLC0415  clients need none of it
+    from daemon.config.check import problems_of  # noqa: PLC0415  clients do not need it
 
     values = _values(path)
     problems: list[ConfigProblem] = []
@@ -98,15 +98,15 @@ def read_config(path: Path | None) -> Config:
 
 
 def find_config(path: Path | None) -> Path | None:
-    """The file that is meant: the one named, or else `sia.toml` where it is here."""
+    """Return `path`, or `sia.toml` if `path` is None and the working directory has that file."""
     here = Path(FIRST_NAME)
     return here if path is None and here.exists() else path
 
 
 def peek(path: Path | None) -> Config:
-    """As much of a configuration as tells a client where the daemon is and what its token.
+    """Read what a client needs to reach the daemon: the sections `[daemon]` and `[tls]`.
 
-    Raises ConfigError where the file cannot be read.
+    Raises ConfigError if the file cannot be read.
     """
     if path is None:
         return Config.embedded()
@@ -117,23 +117,23 @@ def peek(path: Path | None) -> Config:
 
 
 def _values(path: Path) -> dict[str, Any]:
-    """The tables of the file. Raises ConfigError where it is none."""
+    """Parse the file. Raises ConfigError if it is not TOML."""
     try:
         if path.stat().st_size > MAX_CONFIG:
-            raise ConfigError(path, [f"more than {MAX_CONFIG} bytes; give a configuration"])
+            raise ConfigError(path, [f"larger than {MAX_CONFIG} bytes; name a configuration"])
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
-        raise ConfigError(path, [f"{error.strerror}; give a file that can be read"]) from None
+        raise ConfigError(path, [f"{error.strerror}; name a readable file"]) from None
     except UnicodeDecodeError:
-        raise ConfigError(path, ["is not UTF-8 text; write it in TOML"]) from None
+        raise ConfigError(path, ["is not UTF-8 text; save the file as UTF-8"]) from None
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(path, [f"is no TOML: {error}; mend that place"]) from None
+        raise ConfigError(path, [f"is not valid TOML: {error}; correct that line"]) from None
     except RecursionError:
         raise ConfigError(path, ["is nested too deeply; see docs/operate/daemon.md"]) from None
 
 
 def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -> Config:
-    """What the file says, with defaults for what is wrong, which goes to the problems."""
+    """Build the configuration; each invalid value adds a problem and becomes the default."""
     refuse_unknown(values, SECTIONS, (), problems)
     said = read(values.get("daemon", {}), _Daemon, ("daemon",), problems) or _Daemon()
     base = path.absolute().parent
@@ -173,14 +173,14 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
 
 
 def _backend(values: Any, problems: list[ConfigProblem]) -> BackendConfig:
-    """The section of the kind that is named; the usual one with its defaults if that fails."""
+    """Read the section of the named backend; return the default backend if it is invalid."""
     usual = backend_section(USUAL_BACKEND)
     kind = values.get("kind", USUAL_BACKEND) if isinstance(values, dict) else USUAL_BACKEND
     if not isinstance(kind, str) or kind not in plugins(BACKENDS):
         known = list(plugins(BACKENDS))
         close = did_you_mean(kind, known) if isinstance(kind, str) else ""
-        mend = f"write {', '.join(known)}{close and f'.{close}'}"
-        problems.append(ConfigProblem(("backend", "kind"), f"is {shown(kind)}", mend))
+        mend = f"use one of {', '.join(known)}{close and f'.{close}'}"
+        problems.append(ConfigProblem(("backend", "kind"), f"unknown kind {shown(kind)}", mend))
         return usual()
     if isinstance(values, dict):
         values = {key: value for key, value in values.items() if key != "kind"}
@@ -199,11 +199,11 @@ def _mqtt(
 def _tables(
     values: Mapping[str, Any], key: str, kind: type[T], problems: list[ConfigProblem]
 ) -> tuple[T, ...]:
-    """The tables of an array that are well formed."""
+    """Return the valid tables of an array; each invalid table adds its problems."""
     rows = values[key]
     if not isinstance(rows, list) or not rows:
         problems.append(
-            ConfigProblem((key,), "is no array of tables", f"write [[{key}]] before each")
+            ConfigProblem((key,), "is not an array of tables", f"write [[{key}]] before each")
         )
         return ()
     found = (read(row, kind, (key, i), problems) for i, row in enumerate(rows))
@@ -211,15 +211,15 @@ def _tables(
 
 
 def _names(values: Mapping[str, Any], key: str) -> list[str]:
-    """Names in all tables of an array, well formed or not."""
+    """Return the names in all tables of an array, including invalid tables."""
     rows = values.get(key)
     tables = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
     return [row["name"] for row in tables if isinstance(row.get("name"), str)]
 
 
 def _cells(path: Path, pools: Sequence[PoolConfig], problems: list[ConfigProblem]) -> Spec | None:
-    """The cells of a file, which are those of the pools."""
-    from daemon.config.check import cells_of  # noqa: PLC0415  clients need none of it
+    """Read a cells file and check it against the pools; None adds a problem."""
+    from daemon.config.check import cells_of  # noqa: PLC0415  clients do not need it
 
     try:
         return cells_of(path, pools)
@@ -230,7 +230,7 @@ def _cells(path: Path, pools: Sequence[PoolConfig], problems: list[ConfigProblem
 
 
 def _seconds(key: str, value: ConfigTime, problems: list[ConfigProblem]) -> float:
-    """A time, which is above 0; five minutes where it is none."""
+    """Return a positive time in seconds; an invalid one adds a problem and becomes 300."""
     try:
         seconds = parse_seconds(value if isinstance(value, str) else f"{value:f}s")
     except ValueError as error:
@@ -239,7 +239,7 @@ def _seconds(key: str, value: ConfigTime, problems: list[ConfigProblem]) -> floa
         return 300.0
     if seconds <= 0:
         problems.append(
-            ConfigProblem(("daemon", key), f"is {value!r}", "write a time above 0, like 5m")
+            ConfigProblem(("daemon", key), f"is {value!r}", "use a time above 0, such as 5m")
         )
     return seconds
 
@@ -247,7 +247,7 @@ def _seconds(key: str, value: ConfigTime, problems: list[ConfigProblem]) -> floa
 def _address(text: str, problems: list[ConfigProblem]) -> Address:
     found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]+)):(\d{1,5})", text)
     if found is None or int(found[3]) > 65535:
-        mend = "write HOST:PORT, like {}:{}".format(*LOOPBACK)
-        problems.append(ConfigProblem(("daemon", "listen"), f"is {text!r}", mend))
+        mend = "use HOST:PORT, such as {}:{}".format(*LOOPBACK)
+        problems.append(ConfigProblem(("daemon", "listen"), f"invalid address {text!r}", mend))
         return LOOPBACK
     return Address(found[1] or found[2], int(found[3]))

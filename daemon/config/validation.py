@@ -1,7 +1,7 @@
-"""Values from outside as structs, with all that is wrong with them said at once.
+"""Converts external values to structs and reports all of their problems at once.
 
-`msgspec` stops at the first wrong value, which is quick; where something is wrong it is looked at
-again here, key by key.
+`msgspec` is fast but stops at the first invalid value. This module then checks the keys one by
+one.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ import msgspec
 from msgspec import Struct
 
 MAX_SHOWN = 40
-"""Characters of a wrong value that are said: enough to find it by."""
+"""Characters of an invalid value that a message quotes: enough to find the value."""
 
 MAX_UNKNOWN = 20
-"""Unknown keys of one object that are named: finding the key that was meant takes 0.2 ms each."""
+"""Unknown keys of an object that are reported; finding the nearest key takes 0.2 ms each."""
 
 SECRET = frozenset(("env", "password", "secret", "token"))
-"""Keys whose values are not said even to whoever sent them: messages end up in logs."""
+"""Keys whose values no message quotes, because messages end up in logs."""
 
 PATTERNS = {
-    "'^[A-Za-z0-9_]": "letters, digits, dots, dashes and underscores, first no dot and no dash",
-    "'^[A-Za-z0-9][": "letters, digits, dots and dashes, 63 at most, first a letter or a digit",
-    "'^20[0-9]": "a month, as 2026-11",
-    "'^[^=": "characters other than = and NUL, one at least",
+    "'^[A-Za-z0-9_]": "letters, digits, dots, dashes, underscores, not starting with a dot or dash",
+    "'^[A-Za-z0-9][": "at most 63 letters, digits, dots, dashes, starting with a letter or digit",
+    "'^20[0-9]": "a month, such as 2026-11",
+    "'^[^=": "at least one character, without = and NUL",
     r"'^[^\\u0000]": "text without NUL",
     "'": "text without control characters",
 }
-"""Patterns by how they begin, as what to write."""
+"""What to write, by the beginning of the pattern that a value did not match."""
 
 SPAN = re.compile(r"[0-9.]+ *(ms|s|min|m|h|d|w)")
-"""A time with its unit, where a number is wanted."""
+"""A time with a unit, given where a number is expected."""
 
 BOUND = re.compile(r"float ([<>]=?) ([-0-9.e+]+)")
-"""A number that is out of its bounds, as `msgspec` says it."""
+"""The bound in a `msgspec` message about a number that is out of range."""
 
 T = TypeVar("T", bound=Struct)
 
 Path = tuple[str | int, ...]
-"""Keys and numbers that lead to a value."""
+"""Keys and indices that lead to a value."""
 
 
 class ConfigProblem(NamedTuple):
-    """One wrong value: where it is, what is wrong, and the mend."""
+    """One invalid value: its path, the problem and the fix."""
 
     path: Path
     what: str
     mend: str
 
     def __str__(self) -> str:
-        """As one line."""
+        """Return `PATH: PROBLEM; FIX`."""
         where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
         return f"{where.removeprefix('.')}: {self.what}; {self.mend}"
 
 
 def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) -> T | None:
-    """Values by key as a struct, with defaults for what is wrong, which is added to the problems.
+    """Convert a mapping to a struct; each invalid value adds a problem and becomes the default.
 
-    None where a key is wrong that has no default.
+    Returns None if a required key is missing or invalid.
     """
     if not isinstance(values, dict):
-        problems.append(ConfigProblem(path, f"is {shown(values)}", "write keys and their values"))
+        problems.append(ConfigProblem(path, f"is {shown(values)}", "write keys and values"))
         return None
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     refuse_unknown(values, fields, path, problems)
@@ -78,7 +78,7 @@ def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) 
             except msgspec.ValidationError as error:
                 what, mend = explained(values[name], str(error), field.type)
                 if name in SECRET:
-                    what = "is not as it should be"
+                    what = "is invalid"
                 problems.append(ConfigProblem((*path, name), what, mend))
         elif field.required:
             problems.append(ConfigProblem((*path, name), "is missing", "add it"))
@@ -89,15 +89,15 @@ def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) 
 def refuse_unknown(
     values: Mapping[str, Any], known: Collection[str], path: Path, problems: list[ConfigProblem]
 ) -> None:
-    """Name each key that is not known, and the one that was likely meant."""
+    """Add a problem for each unknown key, with the nearest known key."""
     for key in islice((key for key in values if key not in known), MAX_UNKNOWN):
         near = difflib.get_close_matches(key[:MAX_SHOWN], known, 1)
-        mend = f"did you mean {near[0]}?" if near else f"there is {', '.join(known)}"
+        mend = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
         problems.append(ConfigProblem((*path, key[:MAX_SHOWN]), "is unknown", mend))
 
 
 def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:
-    """`Expected …` of msgspec as what is there and what to write instead."""
+    """Turn a `msgspec` error into the problem and the fix."""
     if message.startswith("Invalid enum value"):
         return f"is {shown(value)}", f"write {', '.join(_choices(kind))}"
     inside = " in it" if " - at `" in message else ""
@@ -115,8 +115,8 @@ def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:
 
 
 def shown(value: Any) -> str:
-    """A wrong value, not all of it if it is long."""
-    text = _brief.repr(value)  # `repr` would go through all of a value of any size
+    """Return the `repr` of an invalid value, shortened to `MAX_SHOWN` characters."""
+    text = _brief.repr(value)  # plain `repr` would format a value of any size in full
     return text if len(text) <= MAX_SHOWN else text[: MAX_SHOWN - 3] + "..."
 
 

@@ -1,4 +1,4 @@
-"""Kinds of events, so that a configuration cannot wait for one that never comes."""
+"""The kinds of events, against which `webhook.events` is checked."""
 
 KINDS = frozenset((
     "account_renewed", "cancelled", "configured", "ended", "ending", "held", "lending",
@@ -9,4 +9,4 @@ KINDS = frozenset((
     "submitted", "token_issued", "token_revoked",
     "token_signed_out", "warned", "would_lend",
 ))  # fmt: skip
-"""All that the engine tells of."""
+"""All kinds of notices that the engine emits."""

@@ -1,63 +1,66 @@
 """Limits of webhooks, with their reasons."""
 
 MAX_HOOKS = 32
-"""Webhooks of a daemon: each costs a task, a connection and reads of the journal."""
+"""Webhooks of a daemon; each needs a task, a connection and reads of the journal."""
 
 BATCH = 100
-"""Events of one delivery: a receiver that answers in 50 ms keeps up with 2,000 a second."""
+"""Default events of a delivery: a receiver that answers in 50 ms gets 2,000 events per second."""
 
 MAX_BATCH = 1000
-"""The most that a configuration may ask for."""
+"""Upper bound of `webhook.batch`."""
 
 BODY = 2**18
-"""Bytes after which a delivery takes no further event: proxies often refuse a megabyte."""
+"""Bytes after which a delivery takes no further event; proxies often reject bodies of 1 MB."""
 
 ANSWER_WITHIN = 10.0
-"""Seconds that a receiver has for its answer, if the configuration says nothing else."""
+"""Default of `webhook.timeout`, in seconds."""
 
 LAST_ANSWERS = 2.0
-"""Seconds that a daemon which stops waits for answers under way: others come twice."""
+"""Seconds that a stopping daemon waits for open deliveries; its next start repeats the
+rest."""
 
 TRIAL_WITHIN = 20.0
-"""Seconds that a trial waits at most: the operator's command waits half a minute."""
+"""Seconds for a test delivery; the operator's command itself waits 30 s."""
 
 MAX_ANSWER = 2**16
-"""Bytes of an answer's body that are read, only to use its connection again."""
+"""Bytes of a response body that are read; reading the body lets the connection be reused."""
 
 FIRST_PAUSE = 0.5
-"""Seconds: the most that is waited after the first failure; it doubles with each."""
+"""Longest delay after the first failure, in seconds; doubles with each failure."""
 
 LONGEST_PAUSE = 15.0
-"""Seconds: the most that is waited at all, so that a receiver that is back hears of it soon."""
+"""Longest delay after any failure, in seconds: a receiver that recovers gets events soon."""
 
 LONGEST_WISH = 300.0
-"""Seconds that a receiver can ask for by Retry-After: a mistake in it must not stop a hook."""
+"""Longest Retry-After that is honoured, in seconds: a wrong header must not stop a webhook."""
 
 REFUSALS = 10
-"""Answers that refuse a delivery (4xx) until it is given up: about half a minute, in which a
-receiver that is just being changed is well again."""
+"""Default number of 4xx responses after which a delivery is given up: about 30 s, enough for the
+redeployment of a receiver."""
 
 GIVE_UP = 86400.0
-"""Seconds for which a delivery that fails otherwise is tried: a night and who looks into it."""
+"""Default seconds for which a delivery with other failures is retried: a day, so that failures of a
+night can be repaired."""
 
 TROUBLE_AFTER = 2
-"""Failures in a row after which a hook is not well: one alone is a connection that was closed."""
+"""Consecutive failures after which a webhook is unhealthy; a single one is often a closed idle
+connection."""
 
 MOST_DEAD = 1000
-"""Dead letters of a hook, after which it waits for somebody: what happens waits in the journal."""
+"""Dead letters after which a webhook stops until an operator acts; events stay in the journal."""
 
 DEAD_PAGE = 20
-"""Dead letters of one answer, if the client does not say: each has up to `BATCH` events."""
+"""Default page size of dead letters; each has up to `BATCH` events."""
 
 SAVE_EVERY = 1.0
-"""Seconds between two times that the hooks' places are made durable, all together: a delivery by
-itself would cost a sync, and what was delivered since comes twice after a crash."""
+"""Seconds between two writes of all cursors. A write per delivery would cost a disk sync each;
+after a crash, deliveries since the last write are repeated."""
 
 LEAST_SECRET = 16
-"""Bytes of a secret: fewer could be guessed by who sees a signed request."""
+"""Bytes of a secret: a shorter one could be guessed from a signed request."""
 
 MOST_SECRETS = 2
-"""Lines of a secret file: the secret, and while it is changed the one before."""
+"""Secrets in a secret file: the current one and, during a rotation, the previous one."""
 
 MAX_SECRET_FILE = 4096
-"""Bytes: a longer file is another one."""
+"""Bytes of a secret file; a longer file is not a secret file."""

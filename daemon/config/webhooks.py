@@ -1,4 +1,4 @@
-"""`[[webhook]]`: who is told what, and what is wrong with it."""
+"""`[[webhook]]` of `sia.toml`: receivers of events, and the checks of their settings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from sia.wording import parse_seconds
 ConfigTime = float | str
 
 LONGEST_TIMEOUT = 60.0
-"""Seconds for an answer: a receiver that needs longer should answer first and work then."""
+"""Upper bound of `webhook.timeout`, in seconds: a slow receiver should respond before it works."""
 
 ConfigText = Annotated[str, Meta(min_length=1, max_length=2000)]
 
@@ -49,32 +49,32 @@ class _Hook(Struct, frozen=True):
 
 
 class WebhookConfig(NamedTuple):
-    """A receiver. Times are seconds."""
+    """One receiver of events. Times are seconds."""
 
     name: str
     url: str
     secret_file: Path
     events: frozenset[str] = frozenset()
-    """Kinds; all where none is named."""
+    """Kinds of events to deliver; empty: all."""
     pools: frozenset[str] = frozenset()
-    """Only what is of one of these; all, and what is of none, where none is named."""
+    """Pools whose events are delivered; empty: all events, including those without a pool."""
     ca_file: Path | None = None
-    """Who vouches for its certificate, instead of those that the system trusts."""
+    """PEM file of authorities to trust instead of the system's."""
     batch: int = BATCH
-    """Events of a delivery at most."""
+    """Most events in a delivery."""
     timeout: float = ANSWER_WITHIN
     refusals: int = REFUSALS
-    """Answers of 4xx until a delivery is given up."""
+    """Number of 4xx responses after which a delivery is given up."""
     give_up: float = GIVE_UP
-    """How long a delivery that fails otherwise is tried."""
+    """Seconds for which a delivery with other failures is retried."""
 
     def __repr__(self) -> str:
-        """Without the URL, which may hold a secret."""
+        """Return the name and the origin; the rest of the URL may be secret."""
         return f"WebhookConfig({self.name!r}, {self.origin!r})"
 
     @property
     def origin(self) -> str:
-        """As much of the URL as is no secret."""
+        """Return scheme, host and port: the part of the URL that is not secret."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -82,14 +82,16 @@ class WebhookConfig(NamedTuple):
 def read_webhooks(
     values: Mapping[str, Any], base: Path, problems: list[ConfigProblem]
 ) -> tuple[WebhookConfig, ...]:
-    """Those of `[[webhook]]` that are well formed; files begin at the folder `base`."""
+    """Return the valid `[[webhook]]` tables; file paths are relative to `base`."""
     rows = values.get("webhook", [])
     if not isinstance(rows, list):
-        problems.append(ConfigProblem(("webhook",), "is no array of tables", "write [[webhook]]"))
+        problems.append(
+            ConfigProblem(("webhook",), "is not an array of tables", "write [[webhook]]")
+        )
         return ()
     if len(rows) > MAX_HOOKS:
-        mend = f"have {MAX_HOOKS} at most"
-        problems.append(ConfigProblem(("webhook",), f"stands {len(rows)} times", mend))
+        mend = f"use at most {MAX_HOOKS}"
+        problems.append(ConfigProblem(("webhook",), f"has {len(rows)} tables", mend))
     found = []
     for i, row in enumerate(rows[:MAX_HOOKS]):
         said = read(row, _Hook, ("webhook", i), problems)
@@ -116,20 +118,20 @@ def _whole(said: _Hook, i: int, base: Path, problems: list[ConfigProblem]) -> We
 
 
 def webhook_problems(webhooks: tuple[WebhookConfig, ...], pools: frozenset[str]) -> Iterator[str]:
-    """A line for each thing that is wrong with them, secrets that cannot be read too."""
+    """Yield one line for each problem, including secret files that cannot be read."""
     for hook in webhooks:
         where = f"webhook {hook.name}"
         yield from (f"{where}: {problem}" for problem in _url_problems(hook.url))
         unknown = sorted(hook.events - KINDS)
         if unknown:
             there = ", ".join(sorted(KINDS))
-            yield f"{where}: events: there is no {unknown[0]!r}; there is {there}"
+            yield f"{where}: events: unknown event {unknown[0]!r}; use {there}"
         if hook.pools - pools:
-            yield f"{where}: pools: there is no {min(hook.pools - pools)!r}; name pools that are"
+            yield f"{where}: pools: unknown pool {min(hook.pools - pools)!r}; name configured pools"
         if not 0 < hook.timeout <= LONGEST_TIMEOUT:
-            yield f"{where}: timeout: is {hook.timeout:g} s; write up to {LONGEST_TIMEOUT:g}s"
+            yield f"{where}: timeout: is {hook.timeout:g} s; use at most {LONGEST_TIMEOUT:g}s"
         if hook.give_up <= 0:
-            yield f"{where}: give_up: is {hook.give_up:g} s; write a time above 0, like 1d"
+            yield f"{where}: give_up: is {hook.give_up:g} s; use a time above 0, such as 1d"
         try:
             read_secrets(hook.secret_file)
         except UserError as error:
@@ -142,42 +144,44 @@ def webhook_problems(webhooks: tuple[WebhookConfig, ...], pools: frozenset[str])
 
 
 def read_secrets(path: Path) -> tuple[bytes, ...]:
-    """The secrets of a file, one a line.
+    """Read the secrets of a file, one per line.
 
-    Raises UserError where it cannot be read, others can read it, or it holds none.
+    Raises UserError if the file cannot be read, other users can read it, or a secret is invalid.
     """
     try:
         with path.open("rb") as file:
             text = file.read(MAX_SECRET_FILE + 1)
         mode = path.stat().st_mode
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; write the secret into it") from None
+        raise UserError(f"{path}: {error.strerror}; write the secret to this file") from None
     if mode & 0o077:
-        raise UserError(f"{path}: others can read the secret; chmod 600 {path}")
+        raise UserError(f"{path}: other users can read the secret; run chmod 600 {path}")
     secrets = [line.strip() for line in text.splitlines() if line.strip()]
     if not 1 <= len(secrets) <= MOST_SECRETS or len(text) > MAX_SECRET_FILE:
-        raise UserError(f"{path}: holds no secret; write 1 to {MOST_SECRETS} of them, one a line")
+        raise UserError(
+            f"{path}: is not a secret file; write 1 to {MOST_SECRETS} secrets, one per line"
+        )
     if min(map(len, secrets)) < LEAST_SECRET:
-        raise UserError(f"{path}: the secret is short; write {LEAST_SECRET} characters or more")
+        raise UserError(f"{path}: the secret is too short; use at least {LEAST_SECRET} characters")
     return tuple(secrets)
 
 
 def _url_problems(url: str) -> Iterator[str]:
-    """What is wrong with it, without repeating it: it may hold a secret."""
+    """Yield the problems of a URL, without quoting the URL, which may be secret."""
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
-        yield "url: is no URL; write one like https://host.example/path"
+        yield "url: is not a URL; use a URL such as https://host.example/path"
         return
     if parts.scheme not in ("http", "https") or not host or not url.isprintable() or " " in url:
-        yield "url: is no URL; write one like https://host.example/path"
+        yield "url: is not a URL; use a URL such as https://host.example/path"
     elif parts.username is not None or parts.password is not None:
-        yield "url: has a user or password in it; leave them out, the secret signs"
+        yield "url: contains a user or password; remove them, the secret authenticates requests"
     elif parts.fragment:
-        yield "url: has a # in it, which is never sent; leave it out"
+        yield "url: contains a fragment (#), which is never sent; remove the fragment"
     elif parts.scheme == "http" and not _loopback(parts):
-        yield "url: is http:// to another machine, which anybody can read; write https://"
+        yield "url: http:// to another machine is not encrypted; use https://"
 
 
 def _loopback(parts: SplitResult) -> bool:

@@ -125,15 +125,18 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         """,
     )
     foresees = (
-        "daemon.forecast: is 'perfect'; write FORECAST[:QUANTILE]+DURATIONS[:QUANTILE]"
+        "daemon.forecast: invalid forecast 'perfect'; "
+        "write FORECAST[:QUANTILE]+DURATIONS[:QUANTILE]"
         "[+guard[:PERCENT]], like peaks:0.95+survival:0.9"
     )
-    (able,) = [line for line in said if line.startswith("daemon.policy: is 'best'; there is ")]
-    assert said[0].startswith("bogus: is unknown; there is daemon, ")
+    (able,) = [
+        line for line in said if line.startswith("daemon.policy: unknown policy 'best'; use ")
+    ]
+    assert said[0].startswith("bogus: is unknown; use one of daemon, ")
     assert said[1:] == [
         "daemon.polcy: is unknown; did you mean policy?",
         "daemon.log_level: is 'loud'; write debug, error, info, warning",
-        "backend.speed: is unknown; there is folder, gpus, kill_after",
+        "backend.speed: is unknown; use one of folder, gpus, kill_after",
         "backend.gpus: is -1; write int >= 0",
         "pool[0].quota: is -3; write int >= 0",
         "pool[0].state: is 'shut'; write open, hold, drain",
@@ -141,12 +144,12 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         "pool[1].name: is missing; add it",
         "pool[1].quota: is '4'; write int",
         "pool[2].quota: is '4'; write int",
-        "daemon.listen: is 'foo'; write HOST:PORT, like 127.0.0.1:8642",
+        "daemon.listen: invalid address 'foo'; use HOST:PORT, such as 127.0.0.1:8642",
         "daemon.tick: '5q' is not a time; write a number with s, m, h, d or w, like 5m",
         able,
         foresees,
-        "daemon.windows: is 1h, 5m; write 1 to 16 times, ascending",
-        "pool: 'a' stands 2 times; give each another name",
+        "daemon.windows: invalid list 1h, 5m; give 1 to 16 ascending times",
+        "pool: the name 'a' is used 2 times; rename all but one",
     ]
 
 
@@ -155,55 +158,64 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
     [
         ("daemon = 3", "daemon: is 3; write keys"),
         ("backend = 3", "backend: is 3; write keys"),
-        ("pool = 3", "pool: is no array of tables"),
-        ("pool = []", "pool: is no array of tables"),
+        ("pool = 3", "pool: is not an array of tables"),
+        ("pool = []", "pool: is not an array of tables"),
         ("pool = [3]", "pool[0]: is 3; write keys"),
-        ("[backend]\nkind = 'cloud'", "backend.kind: is 'cloud'; write kubernetes, local, mqtt, "),
+        ("[backend]\nkind = 'cloud'", "backend.kind: unknown kind 'cloud'; use one of "),
         ("[backend]\nspeed = 0", "backend.speed: is 0; write more than 0"),
         ("[backend]\nspeed = nan", "backend.speed: is nan"),
         ("[daemon]\nslack = inf", "daemon.slack: is inf"),
         ("[daemon]\ntick = 0", "daemon.tick"),
         ("[daemon]\ntick = -5", "daemon.tick"),
         ("[daemon]\nwindows = []", "daemon.windows"),
-        ("[daemon]\nwindows = ['60d']", "daemon.windows: the last is 60d; write 30d or less"),
-        ("[daemon]\npolicy = 'best'", "daemon.policy: is 'best'; there is "),
-        ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc needs the future"),
-        ("[daemon]\npolicy = 'las'", "daemon.policy: las needs jobs that are stopped"),
+        ("[daemon]\nwindows = ['60d']", "daemon.windows: 60d is too long; use at most 30d"),
+        ("[daemon]\npolicy = 'best'", "daemon.policy: unknown policy 'best'"),
+        ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc knows the future"),
+        ("[daemon]\npolicy = 'las'", "daemon.policy: las needs preemption"),
         (
             "[daemon]\nforecast = 'perfect+perfect'",
             "daemon.forecast: perfect works only in replays",
         ),
-        ("[daemon]\nforecast = 'peaks'", "daemon.forecast: is 'peaks'; write FORECAST["),
-        ("[daemon]\nforecast = 'peaks:0.9999+survival'", "write at most 0."),
-        ("[daemon]\nretrain = '1d'", "daemon.retrain: peaks has no model"),
+        (
+            "[daemon]\nforecast = 'peaks'",
+            "daemon.forecast: invalid forecast 'peaks'; write FORECAST[",
+        ),
+        ("[daemon]\nforecast = 'peaks:0.9999+survival'", "use at most 0."),
+        ("[daemon]\nretrain = '1d'", "daemon.retrain: peaks trains no model"),
         (
             "[daemon]\nforecast = 'learned+survival'\nretrain = '10m'",
-            "daemon.retrain: is 10m; write 1h or more",
+            "daemon.retrain: 10m is too short; use at least 1h",
         ),
         ("[daemon]\ncells = 'gone.toml'", "daemon.cells"),
         ("[daemon]\nlisten = 'here:99999'", "daemon.listen"),
-        ("[[node]]\nname = 'n1'\ngpus = 1", "node: all have 1 GPU together, the pools own 144"),
+        (
+            "[[node]]\nname = 'n1'\ngpus = 1",
+            "node: the nodes have 1 GPU in total, but the pools own 144",
+        ),
         ("[backend]\nkind = 'local'\ngpus = 1", "backend.gpus: is 1, and the pools own 144"),
-        ('[[pool]]\nname = "a\\nb"\nquota = 1', "pool: 'a\\nb' is no name"),
-        ("[limits]\nburst = 5", "limits.burst: is without a rate; add limits.rate"),
-        ("[limits]\ntoken_burst = 5", "limits.token_burst: is without a rate"),
-        ("[[pool]]\nname = 'a'\nquota = 1\nburst = 5", "pool a: burst: is without a rate; add"),
+        ('[[pool]]\nname = "a\\nb"\nquota = 1', "pool: invalid name 'a\\nb'"),
+        ("[limits]\nburst = 5", "limits.burst: has no effect without a rate; add limits.rate"),
+        ("[limits]\ntoken_burst = 5", "limits.token_burst: has no effect without a rate"),
+        (
+            "[[pool]]\nname = 'a'\nquota = 1\nburst = 5",
+            "pool a: burst: has no effect without a rate",
+        ),
         ("[[pool]]\nname = ''\nquota = 1", "pool[0].name: is ''"),
         ("[[pool]]\nname = 'a'\nquota = 9999999", "pool[0].quota: is 9999999; write int <= "),
     ],
 )
-def test_what_cannot_be_is_named_with_its_mend(tmp_path, text, problem):
+def test_an_invalid_value_is_reported_with_a_fix(tmp_path, text, problem):
     assert problem in problems(tmp_path, text)[0]
 
 
 def test_two_pools_of_one_name(tmp_path):
     pool = "[[pool]]\nname = 'a'\nquota = 1\n"
-    assert the_problem(tmp_path, 2 * pool).startswith("pool: 'a' stands 2 times")
+    assert the_problem(tmp_path, 2 * pool).startswith("pool: the name 'a' is used 2 times")
 
 
 def test_two_nodes_of_one_name_with_room_for_all(tmp_path):
     node = "[[node]]\nname = 'n'\ngpus = 100\n"
-    assert the_problem(tmp_path, 2 * node).startswith("node: 'n' stands 2 times")
+    assert the_problem(tmp_path, 2 * node).startswith("node: the name 'n' is used 2 times")
 
 
 def test_this_machine_is_one_node(tmp_path):
@@ -233,11 +245,11 @@ def test_cells_are_checked_against_the_pools(tmp_path):
     assert read.cells is not None
     assert sum(len(top.nodes) for top in read.cells.tops) == 144 // 8
     said = the_problem(tmp_path, "[daemon]\ncells = 'cells.toml'\npolicy = 'easy'")
-    assert said.startswith("daemon.policy: easy knows no cells; there is fcfs")
+    assert said.startswith("daemon.policy: easy does not support cells; use one of fcfs")
 
 
 def test_what_is_no_toml(tmp_path):
-    assert the_problem(tmp_path, "a = ").startswith("is no TOML: ")
+    assert the_problem(tmp_path, "a = ").startswith("is not valid TOML: ")
     assert the_problem(tmp_path, b"\xff").startswith("is not UTF-8")
     assert the_problem(tmp_path, "a = " + "[" * 5000).startswith("is nested too deeply")
     with pytest.raises(ConfigError, match="No such file"):
@@ -263,7 +275,7 @@ def test_a_database_is_a_file_or_a_postgresql(tmp_path):
     assert config(tmp_path, text.format("x.db")).database == tmp_path / "state" / "x.db"
     for url in ("postgresql://me@host:1/db", "postgres:///db?host=/run/postgresql"):
         assert config(tmp_path, text.format(url)).database == DatabaseUrl(url)
-    assert "neither file nor URL" in the_problem(tmp_path, text.format("mysql://me@host/db"))
+    assert "neither a file nor a URL" in the_problem(tmp_path, text.format("mysql://me@host/db"))
 
 
 @pytest.mark.parametrize(
@@ -281,7 +293,7 @@ def test_a_database_is_a_file_or_a_postgresql(tmp_path):
 )
 def test_a_url_that_is_none_is_said_without_its_password(tmp_path, url):
     said = the_problem(tmp_path, f"[daemon]\ndatabase = '{url}'")
-    assert "write postgresql://USER@HOST:PORT/NAME" in said
+    assert "use postgresql://USER@HOST:PORT/NAME" in said
     assert "s3cret" not in said
     assert "top" not in said
 

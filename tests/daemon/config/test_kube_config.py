@@ -72,7 +72,7 @@ def test_pools_that_can_be_no_namespace_need_one(tmp_path):
         read(tmp_path, "", ("Team A", "b"))
     with pytest.raises(ConfigError, match="can be no label's value"):
         read(tmp_path, 'namespace = "gpu"', ("Team A", "b"))
-    with pytest.raises(ConfigError, match="leave \\[\\[node\\]\\] out"):
+    with pytest.raises(ConfigError, match="remove \\[\\[node\\]\\]"):
         read(tmp_path, '[[node]]\nname = "n"\ngpus = 99')
 
 

@@ -58,15 +58,15 @@ def refused(said):
 def test_what_clients_would_refuse_is_refused_at_the_start(pairs, tmp_path):
     good, own = pairs["good"], pairs["own"]
     mixed = TlsConfig(str(good.certificate), str(own.key))
-    assert "is not the certificate of the key" in refused(mixed)
-    assert "has expired; have another one issued" in refused(config(pairs["expired"]))
+    assert "the certificate does not match the key" in refused(mixed)
+    assert "has expired; renew the certificate" in refused(config(pairs["expired"]))
     gone = TlsConfig(str(tmp_path / "gone"), str(own.key))
-    assert "No such file or directory; give a file" in refused(gone)
+    assert "No such file or directory; " in refused(gone)
     assert "tls.key" in refused(TlsConfig(str(own.certificate), str(tmp_path / "gone")))
     text = tmp_path / "text"
     text.write_text("hello")
     text.chmod(0o600)
-    assert "no certificate and key in PEM" in refused(TlsConfig(str(text), str(text)))
+    assert "not a certificate and a key in PEM" in refused(TlsConfig(str(text), str(text)))
     locked = tmp_path / "locked.key"
     openssl("pkey", "-aes256", "-passout", "pass:x", "-in", own.key, "-out", locked)
     assert "the key has a password" in refused(TlsConfig(str(own.certificate), str(locked)))
@@ -89,7 +89,7 @@ def test_without_encryption_only_this_machine_is_served():
     assert [*tls_problems(TlsConfig(), Address("::1", 8642))] == []
     assert "tls.key: is missing" in next(tls_problems(TlsConfig("x"), outside))
     assert "tls.certificate: is missing" in next(tls_problems(TlsConfig(key="x"), outside))
-    assert "nobody is asked" in next(
+    assert "has no effect without TLS" in next(
         tls_problems(TlsConfig(client_ca="x"), Config.embedded().listen)
     )
 
@@ -126,8 +126,8 @@ def test_it_is_loaded_anew_when_it_changes_and_kept_where_it_cannot(pairs, tmp_p
     assert "expires in 5 days" in why
     assert mend
     put(pairs["own"], pairs["soon"])
-    assert "the one of before is shown" in held.look().why
-    assert "the one of before is shown" in held.look().why
+    assert "the previous certificate stays in use" in held.look().why
+    assert "the previous certificate stays in use" in held.look().why
     put(pairs["own"], pairs["own"])
     assert held.look() == ("", "")
     held.expires = time.time() - 1

@@ -62,17 +62,17 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
     )
     text = "\n".join(found)
     for words in (
-        "events: there is no 'endd'; there is account_renewed, ",
-        "pools: there is no 'visoin'",
-        "timeout: is 7200 s; write up to 60s",
+        "events: unknown event 'endd'; use account_renewed, ",
+        "pools: unknown pool 'visoin'",
+        "timeout: is 7200 s; use at most 60s",
         "webhook[0].give_up: 'x' is not a time",
         "none.pem: No such file or directory; give a file in PEM",
-        "url: is http:// to another machine, which anybody can read; write https://",
+        "url: http:// to another machine is not encrypted; use https://",
         "webhook[1].batch: is 0",
         "webhook[2].name: is 'a b'; write letters, digits",
         "webhook[3].bogus: is unknown",
-        "webhook: 'ops' stands 3 times",
-        "secret: No such file or directory; write the secret into it",
+        "webhook: the name 'ops' is used 3 times",
+        "secret: No such file or directory; write the secret to this file",
     ):
         assert words in text, words
 
@@ -99,7 +99,7 @@ def test_a_url_is_not_shown(tmp_path):
 def test_a_secret_that_others_can_read_is_refused(tmp_path, mode):
     secret_in(tmp_path).chmod(mode)
     (problem,) = said(tmp_path, table())
-    assert "others can read the secret; chmod 600" in problem
+    assert "other users can read the secret; run chmod 600" in problem
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 5000, "\n".join(["a" * 20] * 3)])

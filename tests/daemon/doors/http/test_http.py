@@ -106,12 +106,12 @@ async def test_where_jobs_are_commands_one_without_is_not_taken(folder):
     [
         (
             {"id": "-a b"},
-            "write letters, digits, dots, dashes and underscores, first no dot and no dash",
+            "write letters, digits, dots, dashes, underscores, not starting with a dot or dash",
         ),
         ({"name": "a\tb"}, "write text without control characters"),
         ({"cwd": "a\0"}, "write text without NUL"),
         ({"command": ["a\0"]}, "write text without NUL in it"),
-        ({"env": {"A=B": "c"}}, "write characters other than = and NUL, one at least in it"),
+        ({"env": {"A=B": "c"}}, "write at least one character, without = and NUL in it"),
     ],
 )
 def test_what_a_text_may_hold_is_said_in_words(tmp_path, wrong, mend):
