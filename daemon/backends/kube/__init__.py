@@ -20,7 +20,7 @@ class KubeSection(KubeConfig, frozen=True):
         """Ask Kubernetes what it has, and build the backend."""
         from daemon.backends.kube.backend import KubeBackend  # noqa: PLC0415  needs an extra
         from daemon.backends.kube.client import Kube  # noqa: PLC0415  the same
-        from daemon.backends.kube.discovery import find  # noqa: PLC0415  the same
+        from daemon.backends.kube.nodes import find  # noqa: PLC0415  the same
 
         found = find(self, [pool.name for pool in context.config.pools], context.journal)
         return KubeBackend(self, Kube(self), found)

@@ -31,10 +31,9 @@ from daemon.backends.kube.attempts import RUNS, KubeAttempt, Ref, jobs_path, nam
 from daemon.backends.kube.client import Kube
 from daemon.backends.kube.completion import CompletionCheck
 from daemon.backends.kube.config import KubeConfig
-from daemon.backends.kube.discovery import NODES, KubeInventory
 from daemon.backends.kube.kueue import QueueLimits
 from daemon.backends.kube.lease import TIMEOUT, KubeFence
-from daemon.backends.kube.nodes import KubeNodeWatch
+from daemon.backends.kube.nodes import NODES, KubeInventory, KubeNodeWatch
 from daemon.backends.kube.pod_logs import Logs
 from daemon.backends.kube.releases import ReleasedJobs
 from daemon.backends.kube.schema import ATTEMPT, DAEMON, JOB, ORDER, KubeJob, KubeNode, gpus_of
