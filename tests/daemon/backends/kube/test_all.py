@@ -23,9 +23,10 @@ def trouble_of(rng):
     def trouble(verb, request):
         if verb == "watch" or rng.random() > 0.12:
             return None
-        how = rng.choice(["429", "500", "broken", "409"])
-        if how == "409" and (verb, request.subresource) != ("patch", None):
-            return None
+        patch = (verb, request.subresource) == ("patch", None)
+        how = rng.choice(["429", "500", "broken", *(["409"] if patch else [])])
+        if patch and not met["409"]:
+            how = "409"  # patches are few: the first fault of one is a conflict
         met[how] += 1
         if how == "broken":
             return breaks(trouble.cluster, verb, request)
