@@ -131,11 +131,11 @@ async def test_what_nobody_can_know_is_said_with_the_reason(folder):
         assert problem["detail"] == "there is no job 'nobody'"
         await send(client, "many", array=3)
         problem = await asked(client, "GET", "/v1/jobs/many/eta", status=422)
-        assert problem["mend"] == "ask for one of its jobs: many.0"
+        assert problem["mend"] == "use one of its jobs, like many.0"
         await asked(client, "DELETE", "/v1/jobs/x", status=202)
         await job_in(client, "x", "cancelled")
         said = await asked(client, "GET", "/v1/jobs/x/eta")
-        assert said["why"] == "it is over"
+        assert said["why"] == "the job has ended"
         assert said["started"] <= said["ended"]
 
 

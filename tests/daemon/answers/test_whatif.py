@@ -539,7 +539,7 @@ async def test_one_question_of_a_token_at_a_time(folder):
         assert sorted((mine[0], second[0])) == [200, 429]
         again = max(mine, second, key=lambda said: said[0])
         assert (again[1], again[2]["detail"]) == (
-            "2", "a question of token operator is being answered",
+            "2", "a what-if request of token operator is in progress",
         )  # fmt: skip
         assert another[0] == 200
         assert (await ask())[0] == 200

@@ -128,7 +128,7 @@ async def test_a_month_without_anything_is_empty_and_one_that_is_none_is_misuse(
         assert "No loan" in out.read_text()
         assert "\nopened            2" in text
         later = await said(statement, "empty", "--month", "2099-12", code=1)
-        assert "2099-12 has not begun (UTC); ask for 2" in later
+        assert "2099-12 is in the future (UTC); use 2" in later
         for wrong in ("2020-13", "soon", "2020-1-1", ""):
             assert "--month" in await said(statement, "empty", "--month", wrong, code=2)
         away = await said(statement, "empty", "--html", folder / "no" / "page.html", code=2)

@@ -57,6 +57,7 @@ async def test_a_job_is_made_suspended_and_released_by_one_request(tmp_path):
         assert name.startswith("sia-train-b-")
         assert made[0] == "create"
         assert (notes["sia.internal/job"], notes["sia.internal/order"]) == ("Train/<b>", "1")
+        assert (body["apiVersion"], body["kind"]) == ("batch/v1", "Job")
         spec = dict(body["spec"])
         pod = spec.pop("template")["spec"]
         assert spec == {

@@ -209,7 +209,7 @@ async def test_what_cannot_be_taken_of_a_batch_is_said_of_each_job(folder):
             answer = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
         assert (answer["accepted"], answer["refused"]) == (500, 200)
         assert {line["status"] for line in answer["jobs"][500:]} == {503}
-        assert all("under the same id" in line["mend"] for line in answer["jobs"][500:])
+        assert all("with the same id" in line["mend"] for line in answer["jobs"][500:])
         answer = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
         assert (answer["accepted"], answer["known"]) == (200, 500)
 
@@ -231,7 +231,7 @@ async def test_an_array_that_is_taken_in_part_is_completed_by_sending_it_again(f
             patch.setattr("daemon.service.inbox.MAX_BATCH", MAX_ASKED)
             patch.setattr(client.service._inbox, "take", refused)
             said = await asked(client, "POST", "/v1/jobs", array, status=503)
-            assert said["mend"].endswith("under the same id: s")
+            assert said["mend"].endswith("with the same id: s")
             assert len(client.service.book.jobs) == MAX_ASKED
         await asked(client, "POST", "/v1/jobs", array, status=201)
         assert len(client.service.book.jobs) == MAX_ASKED + 1
