@@ -13,7 +13,7 @@ import msgspec
 
 from daemon.cli.client import Client, find
 from daemon.cli.common import CONFIG, JSON, asks, moment, say
-from daemon.export.audit import read_audit
+from daemon.export.audit import lost_records, read_audit
 from daemon.journal.audit import TIMES, Verifier
 from daemon.journal.rows import AuditRow
 from daemon.wire.access import Audit
@@ -106,18 +106,28 @@ def verify(config: Path | None, head: str, database: str | None, *, as_json: boo
     if head and re.fullmatch("[0-9a-f]{64}", head) is None:
         raise click.UsageError("--head must have 64 hexadecimal digits; copy the whole digest")
     verifier = Verifier()
+    lost = ""
     if database:
+        lost = lost_records(database)
         verifier.look(read_audit(database), head)
     else:
         with closing(Client(find(config))) as client:
             verifier.look(_served(client, 0), head)
-    trail, wrong = verifier.finding(head)
+    trail, wrong, losses = verifier.finding(head)
+    wrong = wrong or lost
     if as_json:
-        say({"ok": not wrong, "wrong": wrong, "records": trail.number, "head": trail.head})
+        say({"ok": not wrong, "wrong": wrong, "records": trail.number, "head": trail.head,
+             "losses": losses})  # fmt: skip
     elif wrong:
         click.echo(f"sia: {printable(wrong)}; restore the database from a backup", err=True)
     else:
-        click.echo(f"{counted(trail.number, 'record')}, complete and unchanged; head {trail.head}")
+        number = counted(trail.number, "record")
+        rest = (
+            f"; {counted(len(losses), 'loss')} accepted" if losses else ", complete and unchanged"
+        )
+        click.echo(f"{number}{rest}; head {trail.head}")
+        for loss in losses:
+            click.echo(f"loss accepted: {printable(loss)}")
     return 1 if wrong else 0
 
 

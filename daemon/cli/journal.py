@@ -16,10 +16,14 @@ from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
 from sia.console.tables import show_table
+from sia.console.terminal import printable
 from sia.console.text import Seconds
 from sia.wording import NONE, as_typed, counted, decimal, duration, percent
 
 MONTH = "30d"
+
+DAMAGED = 1
+"""The exit code for a journal that has lost something."""
 
 STATE = click.option("--state", type=Path, help="State folder of the daemon.")
 CONFIG = click.option(
@@ -33,9 +37,9 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print the numbers a
 
 @click.group(cls=Group)
 def journal() -> None:
-    """Back up, export or replay the journal of a daemon.
+    """Back up, verify, export or replay the journal of a daemon.
 
-    The daemon may be running. The journal is only read.
+    The daemon may be running, except for accept-loss, which alone changes the journal.
     """
 
 
@@ -70,6 +74,72 @@ def backup_(state: Path | None, config: Path | None, file: Path, as_json: bool) 
         print_json({"file": str(file), "bytes": file.stat().st_size})
         return
     click.echo(f"{file}: {decimal(file.stat().st_size / 2**20, 1)} MB")
+
+
+@journal.command("verify")
+@STATE
+@CONFIG
+@json_option()
+def verify_(state: Path | None, config: Path | None, as_json: bool) -> int:
+    """Check that a journal is whole.
+
+    The command checks tables, steps, snapshots, audit and high-water mark. The daemon may be
+    running. Exit code 0: the journal is whole; 1: it is damaged; 2: nothing was
+    checked.
+    """
+    from daemon.export.verify import verify  # noqa: PLC0415  help needs none of it
+
+    report = verify(_database(state, config))
+    if as_json:
+        print_json(report)
+        return 0 if report.ok else DAMAGED
+    for problem in report.wrong:
+        click.echo(f"sia: {printable(f'{report.database}: {problem}')}", err=True)
+    for loss in report.losses:
+        click.echo(f"loss accepted: audit {printable(loss)}")
+    if not report.ok:
+        click.echo(
+            "sia: docs/operate/runbook.md says how to go on (Lost journal records)", err=True
+        )
+        return DAMAGED
+    mark = "no high-water mark" if report.acknowledged is None else "none acknowledged is missing"
+    click.echo(
+        f"{report.database}: ok, ends at step {report.steps}, {mark}; "
+        f"{counted(report.checked, 'step')} and {counted(report.audit_records, 'audit record')} "
+        "checked"
+    )
+    return 0
+
+
+@journal.command("accept-loss")
+@STATE
+@CONFIG
+@click.option("--yes", is_flag=True, help="Accept the loss; without it, only show the loss.")
+def accept_loss_(state: Path | None, config: Path | None, yes: bool) -> int:
+    """Accept that a journal lost steps, so that the daemon starts again.
+
+    The daemon must not be running. The command copies the damaged files to a folder next to them,
+    and adds a record of the loss to the audit.
+    """
+    from daemon.journal.loss import accept_loss, loss_in  # noqa: PLC0415  help needs none of it
+
+    database = _database(state, config)
+    if not isinstance(database, Path):
+        raise UserError(f"{database}: PostgreSQL owns its durability; restore it from a backup")
+    lost = loss_in(database)
+    if not lost:
+        click.echo(f"{database}: nothing that was acknowledged is lost")
+        return 0
+    if not yes:
+        click.echo(f"sia: {printable(lost)}", err=True)
+        click.echo("sia: nothing was changed; add --yes to accept the loss", err=True)
+        return DAMAGED
+    done = accept_loss(database)
+    assert done is not None, "it was there a moment ago"
+    click.echo(
+        f"{database}: goes on from step {done.last}; the damaged files are in {done.evidence}"
+    )
+    return 0
 
 
 def _written(state: Path | None, config: Path | None, out: Path, *, alive: bool) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from daemon.config.config import Address, Config
+from daemon.config.config import FIRST_NAME, Address, Config
 from daemon.config.database import DatabaseUrl, require_psycopg
 from daemon.config.read import ConfigError, find_config, read_config
 from daemon.runtime.logs import begin
@@ -46,6 +46,12 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
         for problem in error.problems:
             click.echo(f"sia: {printable(f'{error.path}: {problem}')}", err=True)
         return MISUSE
+    if check and isinstance(said.database, Path) and (lost := _lost(said.database)):
+        if as_json:
+            print_json({"valid": False, "config": str(path or ""), "problems": [lost]})
+        else:
+            click.echo(f"sia: {printable(lost)}", err=True)
+        return MISUSE
     if check and as_json:
         found = None if path is None else str(path)
         gpus = sum(pool.quota for pool in said.pools)
@@ -54,9 +60,27 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
     if check:
         click.echo(f"{path or 'the built-in configuration'}: valid, {_summary(said)}")
         return 0
+    if path is None:
+        click.echo(_tryout(said), err=True)
     begin(said.log_level)
     asyncio.run(_serve(said))
     return 0
+
+
+def _lost(database: Path) -> str:
+    """What the journal lacks of what was acknowledged; a daemon that runs has looked itself."""
+    from daemon.journal.loss import loss_in  # noqa: PLC0415  help needs none of it
+
+    return loss_in(database, running="")
+
+
+def _tryout(config: Config) -> str:
+    """What a daemon without a configuration is, in one line."""
+    pools = ", ".join(f"{pool.name} {pool.quota}" for pool in config.pools)
+    return (
+        f"NO CONFIGURATION, FOR A TRY ONLY: JOBS ARE SIMULATED, on sample pools ({pools} GPUs); "
+        f"files are in {config.models.parent}; for your own pools write {FIRST_NAME}"
+    )
 
 
 def _summary(config: Config) -> str:

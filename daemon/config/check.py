@@ -38,7 +38,7 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     `pools` names all pools of the file, including those whose tables are invalid.
     """
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
-        _database, _policy, _forecast, _times, _pools, _nodes, _webhooks, _limits,
+        _database, _folders, _policy, _forecast, _times, _pools, _nodes, _webhooks, _limits,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
     found += tls_problems(config.tls, config.listen)
@@ -56,6 +56,21 @@ def cells_of(path: Path, pools: Sequence[PoolConfig]) -> Spec:
 
 def _database(config: Config) -> Iterator[str]:
     return database.problems_of(config.database)
+
+
+def _folders(config: Config) -> Iterator[str]:
+    """Folders that cannot be made because a file has the name."""
+    keys = {"state": config.models.parent, "token_file": config.token_file.parent}
+    if isinstance(config.database, Path):
+        keys["database"] = config.database.parent
+        if config.database.is_dir():
+            yield f"daemon.database: {config.database} is a folder; name a file"
+    said: set[Path] = set()
+    for key, folder in keys.items():
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        if not there.is_dir() and there not in said:
+            said.add(there)
+            yield f"daemon.{key}: {there} is a file and not a folder; name a folder"
 
 
 def _policy(config: Config) -> Iterator[str]:

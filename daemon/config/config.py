@@ -169,7 +169,8 @@ DEFAULT_POOLS = (
     PoolConfig("language", 32),
     PoolConfig("robots", 16),
 )
-"""Default pools: small enough that jobs queue, unequal enough that pools lend."""
+"""Default pools of a daemon without a configuration file: small enough that jobs queue, unequal
+enough that pools lend."""
 
 
 def state_folder() -> Path:

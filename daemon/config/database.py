@@ -11,6 +11,9 @@ from sia.console.errors import UserError
 
 SCHEMES = ("postgresql", "postgres")
 
+NAMED = frozenset(("host", "hostaddr", "dbname", "service"))
+"""Parameters of which a URL has one at least; libpq would guess a database by the user's name."""
+
 HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]{1,5})?")
 
 NEEDS_EXTRA = (
@@ -96,8 +99,8 @@ def problems_of(database: Path | DatabaseUrl) -> Iterator[str]:
         yield f"daemon.database: {NEEDS_EXTRA}"
         return
     try:
-        conninfo.conninfo_to_dict(database.reveal())
-        fine = database.well_formed
+        values = conninfo.conninfo_to_dict(database.reveal())
+        fine = database.well_formed and not NAMED.isdisjoint(values)
     except (ProgrammingError, UnicodeError):  # the error text may contain the password
         fine = False
     if not fine:

@@ -15,7 +15,6 @@ from daemon.config.access import LimitsConfig, TlsConfig
 from daemon.config.config import (
     BACKENDS,
     CLUSTER,
-    DEFAULT_POOLS,
     FIRST_NAME,
     LOOPBACK,
     USUAL_BACKEND,
@@ -80,7 +79,7 @@ class _Daemon(Struct, frozen=True):
 
 
 def read_config(path: Path | None) -> Config:
-    """Read and check a configuration file; None gives the built-in defaults.
+    """Read and check a configuration file; None gives the built-in defaults, with sample pools.
 
     Raises ConfigError with all problems: first those of single keys, then those of combinations.
     """
@@ -139,7 +138,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
     base = path.absolute().parent
     state = base / said.state if said.state else state_folder()
     backend = _backend(values.get("backend", {}), problems).placed(base, state)
-    pools = _tables(values, "pool", PoolConfig, problems) if "pool" in values else DEFAULT_POOLS
+    pools = _tables(values, "pool", PoolConfig, problems)
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
     tls = read(values.get("tls", {}), TlsConfig, ("tls",), problems) or TlsConfig()
     limits = read(values.get("limits", {}), LimitsConfig, ("limits",), problems)
@@ -199,7 +198,10 @@ def _mqtt(
 def _tables(
     values: Mapping[str, Any], key: str, kind: type[T], problems: list[ConfigProblem]
 ) -> tuple[T, ...]:
-    """Return the valid tables of an array; each invalid table adds its problems."""
+    """Return the valid tables of an array; a missing array and invalid tables add problems."""
+    if key not in values:
+        problems.append(ConfigProblem((key,), "is missing", f"add [[{key}]] with name and quota"))
+        return ()
     rows = values[key]
     if not isinstance(rows, list) or not rows:
         problems.append(

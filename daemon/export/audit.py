@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import quote
 
 from daemon.config.database import DatabaseUrl, database_of, require_psycopg
+from daemon.journal.highwater import LossError, refuse_loss
 from daemon.journal.rows import AuditRow
 from daemon.model.errors import JournalError
 from daemon.model.limits import READ_AT_ONCE
@@ -40,6 +41,23 @@ def read_audit(database: str) -> Iterator[AuditRow]:
         if "locked" in str(error):
             mend = "a daemon has it open: leave --database out, and ask that one"
         raise UserError(f"{where}: {error}; {mend}") from None
+
+
+def lost_records(database: str) -> str:
+    """Return what a SQLite file lacks of what was acknowledged, in words; empty if nothing.
+
+    Raises UserError where it cannot be read.
+    """
+    where = database_of(database, Path())
+    if isinstance(where, DatabaseUrl):
+        return ""  # the server owns durability
+    try:
+        refuse_loss(where)
+    except LossError as error:
+        return error.format_message().removeprefix(f"{where}: ").rpartition("; ")[0]
+    except (OSError, sqlite3.Error):
+        return ""  # `read_audit` meets it too, and explains it
+    return ""
 
 
 def _of_postgres(url: DatabaseUrl) -> Iterator[AuditRow]:

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from daemon.config.database import DatabaseUrl, require_psycopg
+from daemon.journal.highwater import HighWater, LossError, loss_of, read_mark
 from daemon.journal.journal import Journal
 from daemon.journal.migrations import VERSION
 from daemon.model.errors import JournalError
@@ -95,6 +96,7 @@ def backup(database: Path, to: Path) -> None:
     """
     if not database.is_file():
         raise UserError(f"{database}: there is no such database; name the daemon's --state")
+    mark = read_mark(database)  # before the copy, which is at least as new
     with TemporaryDirectory(prefix=".backup-", dir=to.parent) as folder:
         copy = Path(folder) / "sia.db"
         copied(database, copy)
@@ -103,10 +105,13 @@ def backup(database: Path, to: Path) -> None:
             with closing(sqlite3.connect(copy, isolation_level=None)) as db:
                 found = db.execute("PRAGMA quick_check").fetchone()[0]
                 db.execute("PRAGMA journal_mode=DELETE")  # the log goes into the file
+                lost = "" if mark is None else loss_of(mark, lambda sql: db.execute(sql).fetchall())
         except sqlite3.Error as error:
             found = str(error)
         if found != "ok":
             raise UserError(f"{database}: is damaged ({found}); keep it, and restore a backup")
+        if lost:
+            raise LossError(f"{database}: {lost}; keep it, and restore an older backup")
         with copy.open("rb") as file:
             os.fsync(file.fileno())
         try:
@@ -152,6 +157,13 @@ class FrozenDatabase:
             self._db.close()
 
     release = close
+
+    def lost(self) -> str:
+        """The server owns durability: nothing else knows more."""
+        return ""
+
+    def acknowledge(self, mark: HighWater) -> None:
+        """Do nothing: a moment is only read."""
 
     def version(self) -> int:
         """Of the tables, which nobody here may change. Raises UserError for an older one."""

@@ -24,6 +24,9 @@ GENESIS = "0" * 64
 MACHINE = "configuration"
 """Who changes what the daemon's configuration says, by starting it with another one."""
 
+ACCEPT_LOSS = "journal accept-loss"
+"""What an operator does who has a damaged journal go on from what is left of it."""
+
 JOBS_IN_ONE = 100
 """Jobs in a record, a few KB: those of a great batch are in several records."""
 
@@ -195,6 +198,8 @@ class Finding(NamedTuple):
     trail: AuditHead
     wrong: str = ""
     """What is wrong, and where; empty if nothing is."""
+    losses: tuple[str, ...] = ()
+    """Losses of records that an operator accepted, in words."""
 
 
 class Verifier:
@@ -204,6 +209,7 @@ class Verifier:
         """Nothing was looked at yet."""
         self.trail = AuditHead()
         self.wrong = ""
+        self._losses: list[str] = []
         self._seen: set[str] = set()
 
     def look(self, rows: Iterable[AuditRow], head: str = "") -> None:
@@ -216,9 +222,11 @@ class Verifier:
                 self.wrong = f"record {number} is missing, or was moved"
             elif digest(self.trail.head, row.body) != row.digest:
                 self.wrong = f"record {number}, or one before it, is not what was written"
-            elif _number_of(row.body) != number:
+            elif (body := _read(row.body)).get("number") != number:
                 self.wrong = f"record {number} says that it is another one"
             else:
+                if body.get("what") == ACCEPT_LOSS:
+                    self._losses.append(f"record {number}: {body.get('note', '')}")
                 self.trail = AuditHead(number, row.digest)
                 if row.digest == head:
                     self._seen.add(head)
@@ -229,12 +237,12 @@ class Verifier:
         wrong = self.wrong
         if not wrong and not found:
             wrong = "the newest records are missing: no record has the digest of --head"
-        return Finding(self.trail, wrong)
+        return Finding(self.trail, wrong, tuple(self._losses))
 
 
-def _number_of(body: str) -> int | None:
+def _read(body: str) -> dict[str, Any]:
+    """Return a record's values; none for what is no JSON."""
     try:
-        found = json.decode(body, type=dict[str, Any]).get("number")
+        return json.decode(body, type=dict[str, Any])
     except ValueError:
-        return None
-    return found if isinstance(found, int) else None
+        return {}

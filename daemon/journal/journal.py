@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from msgspec import json
 
 from daemon.journal.account_tables import AccountTables
+from daemon.journal.highwater import GENESIS, HOW_TO_GO_ON, HighWater, LossError, step_digest
 from daemon.journal.migrations import VERSION, migrate
 from daemon.journal.rows import (
     AuditRow,
@@ -19,6 +21,7 @@ from daemon.journal.rows import (
     SnapshotPart,
     StoredStep,
     parts_of,
+    snapshot_digest,
 )
 from daemon.journal.sqlite import SqliteStore
 from daemon.journal.store import Store
@@ -46,8 +49,10 @@ LAST_NUMBER = 2**63 - 1
 
 SET_PART = """INSERT INTO parts VALUES (?, ?, ?)
     ON CONFLICT (seq, part) DO UPDATE SET body = excluded.body"""
-SET_SNAPSHOT = """INSERT INTO snapshots VALUES (?, ?)
-    ON CONFLICT (seq) DO UPDATE SET parts = excluded.parts"""
+SET_SNAPSHOT = """INSERT INTO snapshots (seq, parts, digest) VALUES (?, ?, ?)
+    ON CONFLICT (seq) DO UPDATE SET parts = excluded.parts, digest = excluded.digest"""
+COLUMNS = "seq, now, boot, uptime, inputs, decisions"
+"""Of a step, as its digest covers them."""
 
 EPOCH = "epoch"
 """The key of the mark that counts how often a daemon took hold of the journal."""
@@ -92,6 +97,7 @@ class Journal(AccountTables):
         self.where = self._store.where
         self._keep_records, self._keep_history = keep_records, keep_history
         self._added = 0  # rows since it was last pruned
+        self._audit = 0, GENESIS
         try:
             self._open()
             self.epoch = self._store.epoch or self._take_hold()
@@ -106,11 +112,28 @@ class Journal(AccountTables):
         self._store.open()
         try:
             migrate(self._store)
+            if lost := self._store.lost():
+                raise LossError(f"{self.where}: {lost}; {HOW_TO_GO_ON}")
             last: int = self._one("SELECT COALESCE(MAX(seq), 0) FROM records")[0]
             self.last = max(last, *self.snapshots(), 0)
+            self._digest = self.digest_of(self.last)
+            self._acknowledge(self.last_audit())
         except BaseException:
             self._store.close()
             raise
+
+    def digest_of(self, seq: int) -> str:
+        """Return the digest of a step and all before it; empty for one without a digest."""
+        if seq == 0:
+            return GENESIS
+        row = self._one("SELECT digest FROM records WHERE seq = ?", seq)
+        return "" if row is None else str(row[0])
+
+    def _acknowledge(self, newest: AuditRow | None) -> None:
+        """Write the high-water mark. Raises JournalError."""
+        if newest is not None:
+            self._audit = newest.number, newest.digest
+        self._store.acknowledge(HighWater(self.last, self._digest, *self._audit))
 
     def _take_hold(self) -> int:
         epoch = int(self.marks(EPOCH).get(EPOCH, "0")) + 1
@@ -136,7 +159,7 @@ class Journal(AccountTables):
         """Make a step durable, and a piece of a snapshot with it. Raises JournalError."""
         assert entry.seq == self.last + 1, f"step {entry.seq} after {self.last}"
         with self._store.transaction():
-            self._write(entry)
+            digest = self._write(entry)
             if part is not None:
                 self._write_part(part)
             if entry.audit:
@@ -146,21 +169,29 @@ class Journal(AccountTables):
             if self._added >= PRUNE_EVERY:
                 self._prune(entry.anchor.now, max(PRUNED_AT_ONCE, 2 * self._added))
                 self._added = 0
-        self.last = entry.seq
+        self.last, self._digest = entry.seq, digest
+        self._acknowledge(entry.audit[-1] if entry.audit else None)
 
-    def _write(self, entry: JournalEntry) -> None:
+    def append_audit(self, rows: Sequence[AuditRow]) -> None:
+        """Make audit records durable that belong to no step. Raises JournalError."""
+        with self._store.transaction():
+            self._store.many("INSERT INTO audit VALUES (?, ?, ?)", rows)
+        self._acknowledge(rows[-1])
+
+    def _write(self, entry: JournalEntry) -> str:
+        """Write the rows of a step; return its digest."""
         anchor = entry.anchor
-        self._store.run(
-            "INSERT INTO records VALUES (?, ?, ?, ?, ?, ?)",
-            (
-                entry.seq,
-                anchor.now,
-                anchor.boot,
-                anchor.uptime,
-                json.encode(entry.inputs).decode(),
-                json.encode(entry.decisions).decode(),
-            ),
+        row = (
+            entry.seq,
+            float(anchor.now),
+            anchor.boot,
+            float(anchor.uptime),
+            json.encode(entry.inputs).decode(),
+            json.encode(entry.decisions).decode(),
         )
+        digest = step_digest(self._digest, row)
+        insert = f"INSERT INTO records ({COLUMNS}, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+        self._store.run(insert, (*row, digest))
         if entry.notices:
             self._store.many(
                 "INSERT INTO notices VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -177,6 +208,7 @@ class Journal(AccountTables):
                     for job in entry.over
                 ],
             )
+        return digest
 
     def save(self, part: SnapshotPart) -> None:
         """Write a piece of a snapshot by itself. Raises JournalError."""
@@ -189,7 +221,7 @@ class Journal(AccountTables):
             run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
         run(SET_PART, part[:3])
         if part.last:
-            run(SET_SNAPSHOT, (part.seq, part.part + 1))
+            run(SET_SNAPSHOT, (part.seq, part.part + 1, part.digest))
             kept = "SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?"
             run(f"DELETE FROM snapshots WHERE seq NOT IN ({kept})", (SNAPSHOTS_KEPT,))  # noqa: S608
             run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
@@ -198,7 +230,8 @@ class Journal(AccountTables):
         """Delete what is too old, so many rows of a table at most: more than were added."""
         oldest = min(self.snapshots(), default=0)
         for table, key, where, values in (
-            ("records", "seq", "seq <= ? AND now < ?", (oldest, now - self._keep_records)),
+            # The step of a snapshot stays: the digests of the steps after it build on its own.
+            ("records", "seq", "seq < ? AND now < ?", (oldest, now - self._keep_records)),
             ("notices", "seq", "time < ?", (now - self._keep_history,)),
             ("history", "number", "ended < ?", (now - self._keep_history,)),
             ("verdicts", "number", "time < ?", (now - self._keep_history,)),
@@ -230,18 +263,43 @@ class Journal(AccountTables):
         return [row[0] for row in self._all("SELECT seq FROM snapshots ORDER BY seq DESC")]
 
     def snapshot(self, seq: int) -> bytes:
-        """The snapshot that was taken after a step."""
+        """The snapshot that was taken after a step. Raises ValueError for one that is damaged."""
         parts = self._all("SELECT part FROM parts WHERE seq = ? ORDER BY part", seq)
         one = "SELECT body FROM parts WHERE seq = ? AND part = ?"  # all at once may take too long
-        return b"".join(self._one(one, seq, part)[0] for (part,) in parts)
+        try:
+            body = b"".join(self._one(one, seq, part)[0] for (part,) in parts)
+        except TypeError:  # a value of another type, or a piece that is not there
+            raise ValueError(f"snapshot {seq} is damaged") from None
+        kept = self._one("SELECT digest FROM snapshots WHERE seq = ?", seq)
+        if kept is None or kept[0] not in ("", snapshot_digest(body)):
+            raise ValueError(f"snapshot {seq} is damaged")
+        return body
 
     def records(self, after: int) -> Iterator[StoredStep]:
-        """The steps after one, in order. Raises UserError for one that cannot be read."""
-        sql = "SELECT seq, now, inputs, decisions FROM records WHERE seq > ? ORDER BY seq LIMIT ?"
-        while rows := self._all(sql, after, READ_AT_ONCE):
-            for seq, now, inputs, decisions in rows:
+        """The steps after one, in order. Raises UserError for one that cannot be read.
+
+        Raises LossError for a step that is missing or not what was written.
+        """
+        sql = f"SELECT {COLUMNS}, digest FROM records WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
+        last, before = after, self.digest_of(after) if after else None
+        while rows := self._all(sql, last, READ_AT_ONCE):
+            for *row, digest in rows:
+                seq, now, _, _, inputs, decisions = row
+                if before is None:  # of a journal from its beginning the old steps may be pruned
+                    last, before = seq - 1, GENESIS if seq == 1 else None
+                if seq != last + 1:
+                    raise self._damaged(f"step {last + 1} is missing")
+                if digest or before not in ("", None, GENESIS):
+                    self._check(row, digest, before)
                 yield StoredStep(seq, now, self._inputs(seq, inputs), decisions.encode())
-            after = rows[-1][0]
+                last, before = seq, digest
+
+    def _check(self, row: Sequence[Any], digest: str, before: str | None) -> None:
+        if before is not None and digest != step_digest(before, row):
+            raise self._damaged(f"step {row[0]}, or one before it, is not what was written")
+
+    def _damaged(self, what: str) -> LossError:
+        return LossError(f"{self.where}: {what}; restore a backup")
 
     def _inputs(self, seq: int, text: str) -> list[Input]:
         try:

@@ -39,6 +39,10 @@ CREATE TABLE estimates (number {number}, job {text} NOT NULL, pool {text} NOT NU
 CREATE INDEX estimates_of_job ON estimates (job);
 CREATE INDEX estimates_of_pool ON estimates (pool, number);
 """,
+    """
+ALTER TABLE records ADD COLUMN digest TEXT NOT NULL DEFAULT '';
+ALTER TABLE snapshots ADD COLUMN digest TEXT NOT NULL DEFAULT '';
+""",
 )
 """What makes version 1 out of nothing, 2 out of 1, and so on. One that was released never changes:
 databases that went by it are there."""

@@ -18,6 +18,7 @@ from typing import Any
 import psycopg
 
 from daemon.config.database import DatabaseUrl
+from daemon.journal.highwater import HighWater
 from daemon.journal.pg_connection import LOCK_PATIENCE, PATIENCE, PgConnection, connect, said
 from daemon.model.errors import DeposedError, JournalError, RowError
 
@@ -79,6 +80,13 @@ class PostgresStore:
     def release(self) -> None:
         """Disconnect. The lease is its keeper's to give back."""
         self.close()
+
+    def lost(self) -> str:
+        """The server owns durability: nothing else knows more."""
+        return ""
+
+    def acknowledge(self, mark: HighWater) -> None:
+        """Do nothing: the server has answered the commit, and keeps it."""
 
     def version(self) -> int:
         """0 where nobody has made tables yet."""

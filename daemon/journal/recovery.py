@@ -41,8 +41,17 @@ def _recover(journal: Journal, setup: Setup) -> Engine:
         except ValueError as error:
             wrong = wrong or error
             continue
+        reached = seq
         for record in journal.records(seq):
+            if record.seq != reached + 1:
+                raise UserError(f"{journal.where}: step {reached + 1} is missing; restore a backup")
             _repeat(engine, record, journal)
+            reached = record.seq
+        if reached != journal.last:
+            raise UserError(
+                f"{journal.where}: the steps end at {reached} and not at {journal.last}; restore a "
+                "backup"
+            )
         return engine
     raise UserError(
         f"{journal.where}: no snapshot can be read: {wrong or 'there is none'}; restore the file "

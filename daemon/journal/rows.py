@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
@@ -75,12 +76,21 @@ class SnapshotPart(NamedTuple):
     part: int
     body: bytes
     last: bool
+    digest: str = ""
+    """Of the whole snapshot, in its last piece."""
 
 
 def parts_of(seq: int, snapshot: bytes) -> list[SnapshotPart]:
     """A snapshot in pieces; it counts once the last of them is written."""
     starts = range(0, len(snapshot), SNAPSHOT_PART)
-    return [
+    parts = [
         SnapshotPart(seq, i, snapshot[start : start + SNAPSHOT_PART], last=start == starts[-1])
         for i, start in enumerate(starts)
     ]
+    parts[-1] = parts[-1]._replace(digest=snapshot_digest(snapshot))
+    return parts
+
+
+def snapshot_digest(snapshot: bytes) -> str:
+    """Return the digest by which damage to a snapshot is found."""
+    return hashlib.sha256(snapshot).hexdigest()

@@ -1,7 +1,7 @@
 """SQLite as the journal uses it: a file of its own, whole transactions, errors with the mend.
 
 Written ahead and synced (WAL, `synchronous=FULL`). A lock on a file beside it keeps a second daemon
-away until `release`.
+away until `release`. A high-water mark in another file shows whether the log was damaged.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from daemon.journal.highwater import (
+    HighWater,
+    MarkWriter,
+    loss_of,
+    read_mark,
+    refuse_loss,
+    sync_folder,
+)
 from daemon.model.errors import JournalError, RowError
 from sia.console.errors import UserError
 
@@ -38,15 +46,21 @@ class SqliteStore:
         """At this path; nothing is done before `open`."""
         self.path, self.where = path, str(path)
         self._lock: int | None = None
+        self._mark = MarkWriter(path)
         self.db: sqlite3.Connection
 
     def open(self) -> None:
-        """Lock the file and open it, or make it."""
+        """Lock the file and open it, or make it.
+
+        Raises LossError for a database with less than was acknowledged, and leaves it as it is.
+        """
         try:
             if self._lock is None:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                self._lock = lock(self.path)
+                refuse_loss(self.path)
                 if not self.path.exists():
                     create(self.path)
-                self._lock = lock(self.path)
             self.db = sqlite3.connect(
                 self.path, timeout=0.0, isolation_level=None, check_same_thread=False
             )
@@ -67,9 +81,26 @@ class SqliteStore:
     def release(self) -> None:
         """Close it, and let others have it."""
         self.close()
+        self._mark.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def lost(self) -> str:
+        """Say what is missing of what was acknowledged; empty if nothing. Raises LossError."""
+        try:
+            mark = read_mark(self.path)
+        except OSError as error:
+            raise JournalError(mend(error)) from error
+        return "" if mark is None else loss_of(mark, self.all)
+
+    def acknowledge(self, mark: HighWater) -> None:
+        """Write the high-water mark: about 10 microseconds, and a sync once a second."""
+        try:
+            self._mark.write(mark)
+        except OSError as error:
+            self._mark.close()
+            raise JournalError(mend(error)) from error
 
     def version(self) -> int:
         """Raise UserError for a file that is not ours."""
@@ -123,13 +154,8 @@ class SqliteStore:
 
 def create(path: Path) -> None:
     """An empty file that nobody else may read, in its folder for good."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)
 
 
 def lock(path: Path) -> int:

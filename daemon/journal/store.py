@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
+from daemon.journal.highwater import HighWater
+
 
 class Store(Protocol):
     """A database of one daemon, for one thread at a time.
@@ -35,6 +37,15 @@ class Store(Protocol):
 
     def release(self) -> None:
         """Let go of it."""
+
+    def lost(self) -> str:
+        """Say what is missing of what was acknowledged; empty if nothing. Raises UserError."""
+
+    def acknowledge(self, mark: HighWater) -> None:
+        """Note that everything up to this step is durable and may be answered for.
+
+        A server that owns its durability needs no note. Raises JournalError.
+        """
 
     def version(self) -> int:
         """Of the tables; 0 where there are none yet."""

@@ -64,8 +64,9 @@ NOTICES_PAGE = 500
 PROBE_EVERY = 1.0
 """Seconds between attempts to write after the journal failed."""
 
-PROBE_BYTES = 2**20
-"""Bytes written as a probe: if they fit on the disk, so do the next entries."""
+PROBE_BYTES = 2**16
+"""Bytes written as a probe: if they fit on the disk, so do the next entries. With 1 MiB a disk with
+1 MB free again was never found to have room."""
 
 EFFECT_AGAIN = 1.0
 """Seconds until an effect is retried: the backend could not end a job, or lacked a resource to

@@ -35,6 +35,7 @@ def test_what_goes_into_the_image_is_what_is_installed(tmp_path):
 def test_the_health_check_tells_whether_the_daemon_lives(encrypted, tmp_path):
     port = free_port()
     text = f'[daemon]\nstate = "state"\nlisten = "127.0.0.1:{port}"\nestimates = false\n'
+    text += '[[pool]]\nname = "vision"\nquota = 1\n'
     if encrypted:
         pair = Pair(tmp_path, "tls", names="DNS:sia.example")
         text += f'[tls]\ncertificate = "{pair.certificate}"\nkey = "{pair.key}"\n'

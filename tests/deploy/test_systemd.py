@@ -69,6 +69,7 @@ def test_jobs_outlive_the_service():
 def test_the_units_command_line_serves_and_says_so(tmp_path):
     port = free_port()
     text = f'[daemon]\nstate = "state"\nlisten = "127.0.0.1:{port}"\nestimates = false\n'
+    text += '[[pool]]\nname = "vision"\nquota = 1\n'
     config = written(tmp_path, text, "sia.toml")
     with service(tmp_path, command_of(UNIT, config)) as (process, said):
         assert said == f"READY=1\nSTATUS=serving on http://127.0.0.1:{port}\n"
@@ -85,6 +86,7 @@ def test_a_stand_by_is_ready_too(tmp_path, postgres):
             folder = tmp_path / name
             folder.mkdir()
             text = f'[daemon]\nstate = "."\nlisten = "127.0.0.1:0"\ndatabase = "{url}"\n'
+            text += '[[pool]]\nname = "vision"\nquota = 1\n'
             config = written(folder, text, "sia.toml")
             heard.append(both.enter_context(service(folder, command_of(UNIT, config)))[1])
     assert heard[0].startswith("READY=1\nSTATUS=serving on http://127.0.0.1:")

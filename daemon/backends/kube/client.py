@@ -79,6 +79,10 @@ class KubeConflictError(KubeRefusedError):
     """The object exists already or has changed; it must be read again."""
 
 
+class KubeSilentError(Exception):
+    """Nothing came over a watch for long: perhaps nothing has changed."""
+
+
 class KubeExpiredError(Exception):
     """The resource version is too old (410); a new list is needed."""
 
@@ -183,7 +187,9 @@ class Kube:
                 body = await response.content.read(MAX_ANSWER)
                 raise _refusal(f"watch {path}", response.status, body)
             yield response.content
-        except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
+        except TimeoutError:
+            raise KubeSilentError(f"the watch of {path} was silent for {silent:g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
             raise KubeError(f"the watch of {path} was interrupted: {_said(error)}") from None
         finally:
             response.close()

@@ -12,16 +12,24 @@ import msgspec
 from msgspec import Struct
 
 from daemon.backends.kube.attempts import plain
-from daemon.backends.kube.client import GONE, Kube, KubeError, KubeExpiredError, KubeRefusedError
+from daemon.backends.kube.client import (
+    GONE,
+    Kube,
+    KubeError,
+    KubeExpiredError,
+    KubeRefusedError,
+    KubeSilentError,
+)
 from daemon.backends.kube.schema import Meta
 from daemon.runtime.logs import log
 
-WATCH_FOR = 300
-"""Seconds after which the server ends a watch; servers have limits of their own, so the client sets
-one."""
+WATCH_FOR = 90
+"""Seconds after which the server ends a watch: less than SILENT, so that a watch of a collection
+that does not change ends in order where a server sends no bookmarks."""
 
 SILENT = 120.0
-"""Seconds of silence after which a watch counts as broken; bookmarks come every minute."""
+"""Seconds without a byte after which the watch is started again: its connection may be dead. Silence
+alone is no fault; a new watch that fails is one."""
 
 MAX_LINE = 8 * 2**20
 """Maximum bytes of one event; etcd limits objects to 1.5 MB."""
@@ -93,6 +101,8 @@ class WatchCache(Generic[K]):
                     await self._list()
                 began, self._heard = loop.time(), False
                 await self._watch()
+            except KubeSilentError:
+                pass  # nothing has changed, or the connection is dead: the next one tells
             except KubeExpiredError:
                 self._version = ""  # list again; if that fails too, the delay grows
             except KubeError as error:

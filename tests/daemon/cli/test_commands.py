@@ -11,6 +11,7 @@ import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, StringIO, TextIOWrapper
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -19,6 +20,8 @@ from daemon.cli import client, inspect
 from daemon.cli.common import moment
 from daemon.cli.jobs import description
 from daemon.cli.lending import said_of
+from daemon.cli.serve import _tryout
+from daemon.config.config import Config
 from daemon.engine.engine import Engine
 from daemon.journal.journal import Journal
 from daemon.model.inputs import SetPool
@@ -492,6 +495,13 @@ def test_a_database_that_is_none_or_newer(tmp_path, version):
     config.write_text(CONFIG.format(port=free_port()))
     said = one_line(run("serve", "--config", config))
     assert ("is of version 99" if version else "sia.db: ") in said
+
+
+def test_without_a_configuration_the_first_line_says_that_jobs_are_simulated():
+    said = _tryout(Config.embedded(Path("/somewhere")))
+    assert "\n" not in said
+    for word in ("SIMULATED", "sample pools", "vision 64", "/somewhere", "sia.toml"):
+        assert word in said
 
 
 def test_the_configuration_is_checked_whole(tmp_path):

@@ -1,14 +1,16 @@
 """The daemon's configuration: what it may say, and all that is wrong with it at once."""
 
+import re
 import sys
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from daemon.backends.local.config import LocalConfig
 from daemon.backends.simulated.config import SimulatedConfig
-from daemon.config.config import DEFAULT_POOLS, Address, Config
+from daemon.config.config import DEFAULT_POOLS, Address, Config, PoolConfig
 from daemon.config.database import DatabaseUrl
 from daemon.config.read import ConfigError, read_config
 from daemon.model.job import PoolMode
@@ -44,8 +46,17 @@ state = "hold"
 """
 
 
+POOL = """
+[[pool]]
+name = "solo"
+quota = 144
+"""
+
+
 def config(folder, text):
-    return read_config(written(folder, text, "sia.toml"))
+    """What a file says; it has a pool, too, if it names none and none of the tests' business."""
+    pool = "" if isinstance(text, bytes) or re.search(r"(?m)^\s*(pool\b|\[\[?pool)", text) else POOL
+    return read_config(written(folder, text + pool if pool else text, "sia.toml"))
 
 
 def problems(folder, text):
@@ -69,8 +80,32 @@ def test_without_a_file_there_are_pools_and_simulated_jobs():
     assert embedded.listen.loopback
 
 
-def test_an_empty_file_is_the_embedded_configuration(tmp_path):
-    assert config(tmp_path, "") == Config.embedded()
+def test_a_file_with_a_pool_alone_is_otherwise_the_embedded_configuration(tmp_path):
+    pools = (PoolConfig("solo", 144),)
+    assert config(tmp_path, "") == msgspec.structs.replace(Config.embedded(), pools=pools)
+
+
+@pytest.mark.parametrize("kind", ["simulated", "local", "mqtt", "slurm", "kubernetes"])
+def test_a_file_without_pools_is_refused_whatever_runs_the_jobs(tmp_path, kind):
+    path = written(tmp_path, f'[backend]\nkind = "{kind}"\n', "sia.toml")
+    with pytest.raises(ConfigError) as caught:
+        read_config(path)
+    assert "pool: is missing; add [[pool]] with name and quota" in caught.value.problems
+
+
+def test_state_that_is_a_file_is_refused_in_one_line(tmp_path):
+    file = written(tmp_path, "", "file")
+    for state in (file, file / "deeper"):
+        said = the_problem(tmp_path, f'[daemon]\nstate = "{state}"\n')
+        assert said == f"daemon.state: {file} is a file and not a folder; name a folder"
+    said = the_problem(tmp_path, f'[daemon]\ndatabase = "{tmp_path}"\n')
+    assert said == f"daemon.database: {tmp_path} is a folder; name a file"
+
+
+@pytest.mark.parametrize("url", ["postgresql://", "postgres://", "postgresql://me@"])
+def test_a_url_without_a_host_and_a_database_is_refused(tmp_path, url):
+    said = the_problem(tmp_path, f'[daemon]\ndatabase = "{url}"\n')
+    assert "write postgresql://USER@HOST:PORT/NAME" in said
 
 
 def test_every_key_arrives(tmp_path):

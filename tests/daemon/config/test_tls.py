@@ -22,6 +22,8 @@ from tests.support.servers.servers import free_port
 
 pytestmark = pytest.mark.usefixtures("leaves_nothing")
 
+POOL = '[[pool]]\nname = "a"\nquota = 1\n'
+
 
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory):
@@ -106,7 +108,7 @@ def test_all_of_it_is_said_by_the_check(pairs, tmp_path):
     assert "limits.rate" in said
     assert "without encryption" in said
     good = pairs["good"]
-    file.write_text(f'[tls]\ncertificate = "{good.certificate}"\nkey = "{good.key}"\n')
+    file.write_text(f'[tls]\ncertificate = "{good.certificate}"\nkey = "{good.key}"\n{POOL}')
     read = read_config(file)
     assert read.listen.url == "https://127.0.0.1:8642"
     assert read.tls == config(good)
@@ -158,6 +160,9 @@ forecast = "none"
 certificate = "{certificate}"
 key = "{key}"
 {more}
+[[pool]]
+name = "vision"
+quota = 64
 """
 
 

@@ -45,7 +45,7 @@ TEXTS = st.lists(st.text(max_size=5), min_size=1, max_size=8)
 @given(TEXTS, st.data())
 def test_whatever_is_tampered_with_is_found(texts, data):
     rows = chain(texts)
-    assert found(rows) == (AuditHead(len(rows), rows[-1].digest), "")
+    assert found(rows) == (AuditHead(len(rows), rows[-1].digest), "", ())
     place = data.draw(st.integers(0, len(rows) - 1))
     how = data.draw(st.sampled_from(["body", "digest", "number", "remove", "insert", "swap"]))
     bad, row = [*rows], rows[place]

@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from daemon.journal.highwater import mark_path
 from daemon.journal.journal import VERSION, AuditRow, DeadLetter, Journal, JournalEntry, parts_of
-from daemon.journal.migrations import STEPS
 from daemon.journal.recovery import recover
 from daemon.model.errors import JournalError, RowError
 from daemon.model.inputs import Cancel, Ended, Started, Tick
@@ -264,20 +264,21 @@ def test_a_killed_migration_keeps_the_previous_version(kept, at):
     assert kept.version() == VERSION
 
 
-def test_a_database_of_the_first_version_keeps_all_that_it_has(kept, monkeypatch):
-    monkeypatch.setattr("daemon.journal.migrations.STEPS", STEPS[:1])
-    monkeypatch.setattr("daemon.journal.migrations.VERSION", 1)
-    monkeypatch.setattr("daemon.journal.journal.Journal._take_hold", lambda _: 1)  # it had no marks
+def test_a_database_without_digests_keeps_all_that_it_has(kept):
     journal, dumps = filled(kept.journal(), 3)
     journal.close()
-    assert kept.version() == 1
-    monkeypatch.undo()
+    kept.without_digests()
+    assert kept.version() == 3
     again = kept.journal()
     assert again.last == 3
     assert recover(again, CLUSTER).dump() == dumps[3]
-    again.mark({"key": "value"})
+    engine = recover(again, CLUSTER)
+    step(again, engine, 9.0, submit("new"))
     again.close()
     assert kept.version() == VERSION
+    sealed = kept.journal()
+    assert recover(sealed, CLUSTER).dump() == engine.dump()
+    sealed.close()
 
 
 @pytest.fixture
@@ -299,6 +300,7 @@ def test_cut_anywhere_near_its_end_it_opens_to_a_prefix(memory):
     for cut in range(len(wal), len(wal) - 2**14, -budget(ci=13, soak=1)):
         (memory / "cut").write_bytes(base)
         (memory / "cut-wal").write_bytes(wal[:cut])
+        mark_path(memory / "cut").unlink(missing_ok=True)  # as if no more had been acknowledged
         last = last_of(memory / "cut")
         if last not in found:
             found.append(last)
@@ -331,10 +333,45 @@ def last_of(path):
 def test_recovery_refuses_a_step_with_other_decisions_than_recorded(kept, change, says):
     journal, _ = filled(kept.journal(), 4)
     journal.close()
+    kept.unseal()
     kept.change(change)
     again = kept.journal()
     with pytest.raises(UserError, match=says):
         recover(again, CLUSTER)
+    again.close()
+
+
+@pytest.mark.parametrize("column", ["now", "boot", "uptime", "inputs", "decisions", "digest"])
+def test_a_step_that_is_not_what_was_written_is_refused(kept, column):
+    journal, _ = filled(kept.journal(), 4)
+    journal.close()
+    value = "7" if column in ("now", "uptime") else "'[]'"
+    kept.change(f"UPDATE records SET {column} = {value} WHERE seq = 2")
+    again = kept.journal()
+    with pytest.raises(UserError, match="step 2, or one before it, is not what was written"):
+        recover(again, CLUSTER)
+    again.close()
+
+
+@pytest.mark.parametrize("gone", [1, 3])
+def test_a_step_that_is_missing_is_refused(kept, gone):
+    journal, _ = filled(kept.journal(), 4)
+    journal.close()
+    kept.change(f"DELETE FROM records WHERE seq = {gone}")
+    again = kept.journal()
+    with pytest.raises(UserError, match=f"step {gone} is missing"):
+        recover(again, CLUSTER)
+    again.close()
+
+
+def test_a_damaged_snapshot_gives_way_to_the_one_before(kept):
+    journal, dumps = filled(kept.journal(), 4)
+    for part in parts_of(4, recover(journal, CLUSTER).dump()):
+        journal.save(part)
+    journal.close()
+    kept.change("UPDATE parts SET body = x'7b7d' WHERE seq = 4")
+    again = kept.journal()
+    assert recover(again, CLUSTER).dump() == dumps[4]
     again.close()
 
 
@@ -394,7 +431,7 @@ def test_old_records_go_once_two_snapshots_cover_them(kept, monkeypatch):
             journal.save(part)
     for i in range(10, 16):
         step(journal, engine, float(i), Tick())
-    assert next(journal.records(0)).seq == 7  # later than five seconds ago, or needed
+    assert next(journal.records(0)).seq == 6  # later than five seconds ago, or needed
     assert min(n.time for n in journal.notices(0, 100)) >= 15 - 8 - 2
     assert journal.job("0") is None
     assert journal.job("9") is not None

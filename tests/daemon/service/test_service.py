@@ -280,10 +280,10 @@ def test_notices_go_from_the_past_into_the_present(tmp_path, monkeypatch):
 
 
 @contextmanager
-def disk_full(path):
+def disk_full(path, room=100):
     """Files may not grow beyond what the journal has now: writes fail, as on a full disk."""
     wal = path.with_name(path.name + "-wal")
-    most = max(path.stat().st_size, wal.stat().st_size) + 100
+    most = max(path.stat().st_size, wal.stat().st_size) + room
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     try:
@@ -322,6 +322,24 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path, monkeypatch):
             engine.check()
         assert backend.told.count(("start", "runs", 1)) == 1
         assert again(path).dump() == engine.dump()
+
+    asyncio.run(story())
+
+
+def test_with_1_mb_free_again_it_takes_jobs_again(tmp_path, monkeypatch):
+    """Within a second or two, as it looks each second, and without a restart."""
+    monkeypatch.setattr("daemon.service.service.PROBE_EVERY", 0.02)
+
+    async def story():
+        path = tmp_path / "db"
+        async with serving(path, setup(a=4), FakeBackend()) as service:
+            await service.submit([submit("first")])
+            big = [submit(f"big{i}", env={"X": "y" * 1000}) for i in range(50)]
+            with disk_full(path, 10**6):
+                with disk_full(path), pytest.raises(UnavailableError):
+                    await service.submit(big)
+                await until(lambda: service.ready)
+                assert await service.submit(big) == [Accepted()] * 50
 
     asyncio.run(story())
 

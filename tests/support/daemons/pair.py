@@ -267,7 +267,7 @@ def check(leader, taken):
     assert epochs == sorted(epochs), "a former leader acted after the next one had begun to act"
     verifier = Verifier()
     verifier.look(read_audit(leader.url))
-    trail, wrong = verifier.finding()
+    trail, wrong, _ = verifier.finding()
     assert not wrong, wrong
     assert trail.number >= len(taken)
     return epochs

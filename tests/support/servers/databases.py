@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 
 from daemon.config.database import DatabaseUrl
+from daemon.journal.highwater import mark_path
 from daemon.journal.journal import Journal, JournalEntry
 from daemon.journal.postgres import PostgresStore
 from daemon.journal.sqlite import SqliteStore
@@ -44,6 +45,18 @@ class InFile:
             db.execute(sql)
         db.close()
 
+    def unseal(self):
+        """As a journal was before steps had digests and a high-water mark."""
+        self.change("UPDATE records SET digest = ''")
+        mark_path(self.path).unlink()
+
+    def without_digests(self):
+        """As the third version of the tables was."""
+        for table in ("records", "snapshots"):
+            self.change(f"ALTER TABLE {table} DROP COLUMN digest")
+        self.change("PRAGMA user_version = 3")
+        mark_path(self.path).unlink()
+
 
 class OnServer:
     """PostgreSQL. Each journal opened belongs to a new daemon that has taken over."""
@@ -72,6 +85,14 @@ class OnServer:
     def change(self, sql):
         sql = re.sub(r"x'(\w+)'", r"decode('\1', 'hex')", sql)
         self.server.run(f"SET search_path = sia; {sql}", self.name)
+
+    def unseal(self):
+        self.change("UPDATE records SET digest = ''")
+
+    def without_digests(self):
+        for table in ("records", "snapshots"):
+            self.change(f"ALTER TABLE {table} DROP COLUMN digest")
+        self.change("UPDATE about SET version = 3")
 
     def ask(self, sql):
         return self.server.run(f"SET search_path = sia; {sql}", self.name).stdout.strip()

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.backends.kube import KubeSection
+from daemon.backends.kube.attempts import jobs_path
 from daemon.backends.kube.client import Kube, KubeError
 from daemon.backends.kube.lease import KubeFence
 from daemon.backends.kube.schema import KubeJob
-from daemon.backends.kube.watch import WatchCache
+from daemon.backends.kube.watch import SILENT, WatchCache
 from daemon.runtime.fence import SoleLeader
 from sia.console.errors import UserError
 from tests.daemon.backends.kube.test_kube import ONE, POOL, taken_over
@@ -347,6 +348,33 @@ class Said:
 def obj(name, version):
     meta = {"name": name, "uid": name, "resourceVersion": str(version)}
     return {"metadata": meta, "spec": {"parallelism": version % 7 + 1}}
+
+
+def test_a_watch_of_which_nothing_is_heard_is_no_fault(tmp_path, monkeypatch):
+    """A collection that does not change, of a server that sends no bookmarks."""
+    monkeypatch.setattr("daemon.backends.kube.watch.SILENT", 0.1)
+    monkeypatch.setattr("daemon.backends.kube.watch.AGAIN", (0.01, 0.01))
+    seen, told = [], []
+
+    @story
+    async def tell(folder):
+        async with cluster() as k8s:
+            k8s.trouble = lambda verb, request: seen.append(request) if verb == "watch" else None
+            kube = Kube(KubeConfig(kubeconfig=str(kubeconfig(folder, k8s.address))))
+            mirror = WatchCache(
+                kube, jobs_path("vision"), KubeJob, lambda _: told.append(mirror.trouble)
+            )
+            following = asyncio.create_task(mirror.run())
+            await until(lambda: len(seen) > 4)
+            k8s.make("jobs", job("late", 1), "vision")
+            await until(lambda: "late" in mirror.objects)
+            following.cancel()
+            await kube.close()
+
+    tell(tmp_path)
+    assert told
+    assert set(told) == {("", "")}
+    assert all(int(each.params["timeoutSeconds"]) < SILENT for each in seen)
 
 
 HAPPENS = st.lists(

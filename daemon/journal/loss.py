@@ -1,0 +1,96 @@
+"""An operator accepts that steps of a SQLite journal are lost, and the audit keeps that."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import sqlite3
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from daemon.journal.audit import ACCEPT_LOSS, AuditRecord, trail_of
+from daemon.journal.highwater import LossError, mark_path, refuse_loss
+from daemon.journal.journal import Journal
+from daemon.journal.sqlite import lock, mend
+from daemon.runtime.clock import Clock
+from sia.console.errors import UserError
+
+
+class Accepted(NamedTuple):
+    """What was accepted, and where the damaged files are kept."""
+
+    lost: str
+    evidence: Path
+    last: int
+    """The step at which the journal ends now."""
+
+
+def loss_in(database: Path, running: str | None = None) -> str:
+    """Return what a database lacks, as the daemon would refuse it; empty if nothing.
+
+    Return `running` where a daemon has the database open. Raises UserError in that case if it is
+    None, and for a database that cannot be read at all.
+    """
+    if not mark_path(database).exists():
+        return ""
+    try:
+        os.close(lock(database))
+    except OSError as error:
+        if running is not None and isinstance(error, BlockingIOError):
+            return running
+        raise UserError(f"{database}: {mend(error)}") from None
+    try:
+        refuse_loss(database)
+    except LossError as error:
+        return error.format_message()
+    except (OSError, sqlite3.Error) as error:
+        raise UserError(f"{database}: {mend(error)}") from None
+    return ""
+
+
+def accept_loss(database: Path) -> Accepted | None:
+    """Copy the damaged files aside, and have the daemon go on from what is left.
+
+    Return None where nothing is lost. Raises UserError.
+    """
+    lost = loss_in(database)
+    if not lost:
+        return None
+    try:
+        evidence = _kept(database)
+        mark_path(database).unlink()
+    except OSError as error:
+        raise UserError(f"{database}: {mend(error)}") from None
+    with closing(Journal(database)) as journal:
+        what = lost.removeprefix(f"{database}: ").rpartition("; ")[0]
+        now = Clock(journal.anchor()).now()
+        record = AuditRecord(0, 0.0, _me(), ACCEPT_LOSS, note=what, after={"step": journal.last})
+        journal.append_audit(trail_of(journal.last_audit()).rows(now, [record]))
+        return Accepted(what, evidence, journal.last)
+
+
+def _kept(database: Path) -> Path:
+    """Copy the files to a new folder next to them."""
+    for number in count(1):
+        folder = database.with_name(f"{database.name}.damaged-{number}")
+        try:
+            folder.mkdir(mode=0o700)
+        except FileExistsError:
+            continue
+        break
+    log = database.with_name(f"{database.name}-wal")
+    for path in (database, log, mark_path(database)):
+        if path.exists():
+            shutil.copy2(path, folder / path.name)
+    return folder
+
+
+def _me() -> str:
+    """Return the name of the user who runs this command."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
