@@ -28,8 +28,8 @@ WATCH_FOR = 90
 that does not change ends in order where a server sends no bookmarks."""
 
 SILENT = 120.0
-"""Seconds without a byte after which the watch is started again: its connection may be dead. Silence
-alone is no fault; a new watch that fails is one."""
+"""Seconds without a byte after which the watch is started again: the connection may be dead. The
+silence is no fault; a new watch that fails is one."""
 
 MAX_LINE = 8 * 2**20
 """Maximum bytes of one event; etcd limits objects to 1.5 MB."""

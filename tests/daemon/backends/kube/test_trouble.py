@@ -360,7 +360,7 @@ def test_a_watch_of_which_nothing_is_heard_is_no_fault(tmp_path, monkeypatch):
     async def tell(folder):
         async with cluster() as k8s:
             k8s.trouble = lambda verb, request: seen.append(request) if verb == "watch" else None
-            kube = Kube(KubeConfig(kubeconfig=str(kubeconfig(folder, k8s.address))))
+            kube = Kube(KubeSection(kubeconfig=str(kubeconfig(folder, k8s.address))))
             mirror = WatchCache(
                 kube, jobs_path("vision"), KubeJob, lambda _: told.append(mirror.trouble)
             )
