@@ -121,7 +121,7 @@ def accept_loss_(state: Path | None, config: Path | None, yes: bool) -> int:
     The daemon must not be running. The command copies the damaged files to a folder next to them,
     and adds a record of the loss to the audit.
     """
-    from daemon.journal.loss import accept_loss, loss_in  # noqa: PLC0415  help needs none of it
+    from daemon.export.loss import accept_loss, loss_in  # noqa: PLC0415  help needs none of it
 
     database = _database(state, config)
     if not isinstance(database, Path):

@@ -69,7 +69,7 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
 
 def _lost(database: Path) -> str:
     """What the journal lacks of what was acknowledged; a daemon that runs has looked itself."""
-    from daemon.journal.loss import loss_in  # noqa: PLC0415  help needs none of it
+    from daemon.export.loss import loss_in  # noqa: PLC0415  help needs none of it
 
     return loss_in(database, running="")
 

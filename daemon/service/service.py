@@ -16,9 +16,8 @@ from daemon.backends.interface import Backend, BackendContext
 from daemon.engine.engine import Step
 from daemon.forecasts.drift import unwatched
 from daemon.forecasts.forecaster import ForecastService
-from daemon.journal.attachments import NoteStore
+from daemon.journal.attachments import DeadLetters, NoteStore
 from daemon.journal.audit import records_of
-from daemon.journal.dead_letters import DeadLetters
 from daemon.journal.journal import Journal, JournalEntry
 from daemon.journal.snapshots import Snapshots
 from daemon.journal.writer import JournalWriter

@@ -7,6 +7,9 @@ import pytest
 from tests.support.files import written
 from tests.support.plugins import package, python_with, sia_with
 
+POOL = '[[pool]]\nname = "a"\nquota = 1\n'
+"""The least that a configuration needs."""
+
 POLICY_AND_FORECASTS = '''
 """A policy and two predictors."""
 
@@ -107,7 +110,7 @@ def test_its_names_are_in_what_is_said_of_others(others, log, tmp_path, label, w
 def test_the_daemon_takes_its_forecast_but_not_what_is_for_replays(others, tmp_path):
     config = tmp_path / "sia.toml"
     for forecast, said in (("half+survival", ""), ("half+told", "told works only in replays")):
-        config.write_text(f'[daemon]\npolicy = "shy"\nforecast = "{forecast}"\n')
+        config.write_text(f'[daemon]\npolicy = "shy"\nforecast = "{forecast}"\n{POOL}')
         done = sia_with(others, "serve", "--check", "--config", config)
         assert done.returncode == (2 if said else 0), done.stderr
         assert said in done.stderr
@@ -173,14 +176,15 @@ def cloud(tmp_path):
     ],
 )
 def test_a_backend_of_another_package_has_a_section_that_is_checked(cloud, tmp_path, section, said):
-    config = written(tmp_path, f"[backend]\n{section}\n", "sia.toml")
+    config = written(tmp_path, f"[backend]\n{section}\n{POOL}", "sia.toml")
     done = sia_with(cloud, "serve", "--check", "--config", config)
     assert done.returncode == (2 if said else 0), done.stderr
     assert said in done.stderr
 
 
 def test_a_daemon_is_built_on_a_backend_of_another_package(cloud, tmp_path):
-    config = written(tmp_path, '[backend]\nkind = "cloud"\nregion = "earth"\n', "sia.toml")
+    text = f'[backend]\nkind = "cloud"\nregion = "earth"\n{POOL}'
+    config = written(tmp_path, text, "sia.toml")
     program = """if True:
         import sys
         from pathlib import Path

@@ -24,7 +24,7 @@ from daemon.doors.webhooks.cursors import CursorStore, WebhookCursor, key, text
 from daemon.doors.webhooks.delivery import Delivery, DeliveryBatcher, Page, revived, trial
 from daemon.doors.webhooks.http_post import DeliveryVerdict, PostResult, WebhookClient
 from daemon.doors.webhooks.signature import Secrets
-from daemon.journal.dead_letters import DeadLetters
+from daemon.journal.attachments import DeadLetters
 from daemon.journal.journal import DeadLetter
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.limits import PROBE_EVERY

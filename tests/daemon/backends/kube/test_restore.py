@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from daemon.config.config import PoolConfig
-from daemon.journal.loss import accept_loss
+from daemon.export.loss import accept_loss
 from daemon.model.inputs import Cancel, Release
 from tests.daemon.backends.kube.test_kube import POOL, taken_over
 from tests.support.clusters.kube import HOST, cluster, job, node

@@ -19,7 +19,7 @@ from daemon.runtime.clock import Clock
 from sia.console.errors import UserError
 
 
-class Accepted(NamedTuple):
+class AcceptedLoss(NamedTuple):
     """What was accepted, and where the damaged files are kept."""
 
     lost: str
@@ -51,7 +51,7 @@ def loss_in(database: Path, running: str | None = None) -> str:
     return ""
 
 
-def accept_loss(database: Path) -> Accepted | None:
+def accept_loss(database: Path) -> AcceptedLoss | None:
     """Copy the damaged files aside, and have the daemon go on from what is left.
 
     Return None where nothing is lost. Raises UserError.
@@ -69,7 +69,7 @@ def accept_loss(database: Path) -> Accepted | None:
         now = Clock(journal.anchor()).now()
         record = AuditRecord(0, 0.0, _me(), ACCEPT_LOSS, note=what, after={"step": journal.last})
         journal.append_audit(trail_of(journal.last_audit()).rows(now, [record]))
-        return Accepted(what, evidence, journal.last)
+        return AcceptedLoss(what, evidence, journal.last)
 
 
 def _kept(database: Path) -> Path:
