@@ -26,7 +26,10 @@ def shown(folder):
 def folders():
     for room in ROOMS:
         yield ROOT / room
-        yield from (path for path in (ROOT / room).rglob("*") if path.is_dir() and shown(path))
+        below = (ROOT / room).rglob("*")
+        yield from (
+            path for path in below if path.is_dir() and path.name != "__pycache__" and shown(path)
+        )
 
 
 def modules():
