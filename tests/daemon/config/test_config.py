@@ -105,7 +105,7 @@ def test_state_that_is_a_file_is_refused_in_one_line(tmp_path):
 @pytest.mark.parametrize("url", ["postgresql://", "postgres://", "postgresql://me@"])
 def test_a_url_without_a_host_and_a_database_is_refused(tmp_path, url):
     said = the_problem(tmp_path, f'[daemon]\ndatabase = "{url}"\n')
-    assert "write postgresql://USER@HOST:PORT/NAME" in said
+    assert "use postgresql://USER@HOST:PORT/NAME" in said
 
 
 def test_every_key_arrives(tmp_path):
