@@ -170,7 +170,7 @@ def cloud(tmp_path):
         ),
         (
             'kind = "clout"',
-            "backend.kind: is 'clout'; write cloud, kubernetes, local, mqtt, simulat",
+            "backend.kind: unknown kind 'clout'; use one of cloud, kubernetes, local, mqtt",
         ),
         ('kind = "clout"', "Did you mean 'cloud'?"),
     ],

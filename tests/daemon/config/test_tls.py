@@ -72,7 +72,7 @@ def test_what_clients_would_refuse_is_refused_at_the_start(pairs, tmp_path):
     locked = tmp_path / "locked.key"
     openssl("pkey", "-aes256", "-passout", "pass:x", "-in", own.key, "-out", locked)
     assert "the key has a password" in refused(TlsConfig(str(own.certificate), str(locked)))
-    assert "give tls.client_ca a PEM file" in refused(config(own, client_ca=str(text)))
+    assert "set tls.client_ca to a PEM file" in refused(config(own, client_ca=str(text)))
     copy = tmp_path / "open.key"
     copy.write_bytes(own.key.read_bytes())
     copy.chmod(0o644)
