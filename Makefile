@@ -28,7 +28,7 @@ else
 endif
 
 test: setup
-	$(BIN)/python -m pytest -m "not server" -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -m "not server" -n 3 --dist loadgroup $(ARGS)
 
 # Tests with a real mosquitto, PostgreSQL, Slurm or Chromium. A missing server skips its tests, except in CI, where they fail.
 servers: setup
