@@ -1,9 +1,9 @@
-"""Forecasts of loads that are wrong too often, pool by pool: until they are well, it lends nothing.
+"""Detect drift of load forecasts, by pool. A pool whose forecasts drift does not lend.
 
-A forecast is missed where new jobs were there with more GPUs at once than was foreseen at the
-beginning of its window. Where more than `LIMIT` were, of one length and over `SPAN`, and more than
-chance makes of what is designed, a pool's forecasts drift; they are well again when no more than
-`WELL` of each length are.
+A forecast is missed if new jobs held more GPUs at once than it said at the start of its window.
+A pool's forecasts drift if, for one window length and over `SPAN`, the share of missed forecasts is
+above `LIMIT` and above what chance explains at the designed rate. The drift ends when the share is
+at most `WELL` for each window length.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from sia.events import Event
 from sia.wording import duration
 
 LIMIT = 0.10
-"""The share of a pool's forecasts that may be missed: what is held back for a pool is made to be
-too little once in some twenty times, and lenders wait for it then."""
+"""Share of missed forecasts above which a pool's forecasts drift. The reservation is designed to be
+too small once in about twenty windows, in which lenders have to wait."""
 
 WELL = 0.05
-"""The share at which all is well again: half, so that it does not go to and fro."""
+"""Share at which the drift ends: half of `LIMIT`, so that the state does not flap."""
 
 DESIGNED = 0.05
-"""The share that is missed where all is as it should be."""
+"""Share of missed forecasts by design."""
 
 CHANCE = 4.0
-"""Standard deviations beyond that which chance hardly ever makes: once in some ten thousand."""
+"""Standard deviations above the designed share: chance exceeds them about once in 10,000 cases."""
 
 LEAST_WINDOWS = 20
-"""Windows of one length, at least, of which the share is taken."""
+"""Minimum of windows of one length for a verdict."""
 
 SPAN = 86400.0
-"""Seconds over which the share is taken, or `LEAST_WINDOWS` windows where these are longer."""
+"""Seconds over which the share is computed, or `LEAST_WINDOWS` windows if these take longer."""
 
 SLICES = 24
-"""Into which that is cut: what is older than the span is forgotten slice by slice."""
+"""Slices of the span: old forecasts are dropped slice by slice."""
 
 
 SEEN = SLICES // 2
-"""Of these in which forecasts were judged before anything is said: one burst is in all windows of
-an hour or two, and who has just begun to learn has no other days to compare it with."""
+"""Minimum of slices with forecasts for a verdict. A single burst affects all windows of an hour
+or two, and a new predictor has no other days to compare with."""
 
 
 class _Tally:
-    """Forecasts of one pool and window length, by slices of time: (number, all, missed)."""
+    """Forecasts of one pool and window length, by slice of time: (number, all, missed)."""
 
     __slots__ = ("missed", "slices", "total")
 
@@ -68,10 +68,10 @@ class _Tally:
 
 
 class Drift:
-    """Watches what was foreseen and what then came.
+    """Compare forecasts with the demand that followed, and detect drift.
 
     Attributes:
-        why: Pools of which forecasts drift, and how far, in words.
+        why: Reason, by pool whose forecasts drift.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Drift:
         width: Callable[[str, int], int] | None = None,
         why: Mapping[str, str] | None = None,
     ) -> None:
-        """Begin now (seconds) with what is foreseen; `why` is of pools that drifted before."""
+        """Start at `now` (seconds) with the current forecasts; `why` holds pools with drift."""
         self.why = dict(why or {})
         self._now = now
         self._pools = list(loads)
@@ -91,19 +91,19 @@ class Drift:
         self._errors = LoadErrors(now, windows, loads, width, self._over)
 
     def hear(self, events: Iterable[Event]) -> None:
-        """Hear what the core was told, durably."""
+        """Process durable events of the core."""
         for event in events:
             self._now = event.time
             for _ in self._errors.hear([event]):
                 pass
 
     def record(self, pool: str) -> list[tuple[int, int]]:
-        """(Forecasts that were judged, those of them that fell short) of a pool, by window."""
+        """Return (judged forecasts, missed forecasts) of a pool for each window length."""
         tallies = [self._tallies.get((pool, window)) for window in self._spans]
         return [(each.total, each.missed) for each in tallies if each is not None]
 
     def _over(self, window: float, short: Sequence[int], total: int) -> None:
-        """So many windows of one length are over; these pools' first was missed."""
+        """Count `total` ended windows of one length; pools in `short` missed the first one."""
         missed = set(short)
         number = int(self._now // (self._spans[window] / SLICES))
         for i, pool in enumerate(self._pools):
@@ -131,10 +131,10 @@ class Drift:
 
 
 def unwatched(book: Book) -> list[ForecastHealth]:
-    """What is to be said where nobody watches how forecasts do: whoever was kept lends again."""
+    """Return the input that lifts lending bans for drift, if any, when drift is not checked."""
     return [ForecastHealth()] if any(DRIFT in pool.kept for pool in book.pools.values()) else []
 
 
 def _by_chance(total: int) -> float:
-    """How many of so many forecasts chance alone may make fall short."""
+    """Return how many of `total` forecasts chance alone can make fall short."""
     return DESIGNED * total + CHANCE * sqrt(DESIGNED * (1.0 - DESIGNED) * total)

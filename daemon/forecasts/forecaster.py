@@ -1,4 +1,4 @@
-"""Which predictors a daemon has, and how they come to know what happened before."""
+"""Create the predictors of a daemon, and feed them the history."""
 
 from __future__ import annotations
 
@@ -29,47 +29,47 @@ if TYPE_CHECKING:
     from predictors.learning.model import Model
 
 UNTRAINED = "peaks"
-"""The forecast until there is the first trained model."""
+"""Predictor of loads until the first model is trained."""
 
 PAGE = 1000
-"""Jobs of the past read from the journal at a time: a few milliseconds in which nothing commits."""
+"""Ended jobs read from the journal at a time: a few milliseconds during which no step commits."""
 
 SAID = 3
-"""Pools of which a line says how their forecasts drift."""
+"""Maximum of pools in a message about drift."""
 
-KEPT = "these pools lend nothing until it is better"
-LENDS = 'with drift = "keep" in [daemon] these pools would lend nothing until it is better'
-MEND = "look for jobs of another kind than before"
+KEPT = "these pools do not lend until their forecasts improve"
+LENDS = 'with drift = "keep" in [daemon] these pools would not lend until their forecasts improve'
+MEND = "check these pools for a new kind of jobs"
 
 HEAR_AGAIN = 60.0
-"""Seconds until predictors are told of the past again where that failed: it takes seconds."""
+"""Seconds until the history is read again after a failure: reading takes seconds."""
 
 ReadHistory = Callable[[int, int], Awaitable[list[tuple[int, JobRecord]]]]
-"""Jobs that have ended, newest first: as `Service.past_jobs`."""
+"""Reads ended jobs, newest first: see `Service.past_jobs`."""
 
 
 class Predictors(NamedTuple):
-    """What a label like `peaks+survival` means to a policy, in these pools."""
+    """The predictors that a label such as `peaks+survival` selects for a policy and its pools."""
 
     setup: Setup
     label: str
 
     @property
     def any(self) -> bool:
-        """Whether the policy foresees anything."""
+        """True if the policy uses any predictor."""
         needs = load(self.setup.policy).needs
         return self.label != NONE and (needs.loads or needs.run_times)
 
     @property
     def unseen(self) -> int:
-        """What is foreseen of a pool (GPUs) before anything is: that all of it will be needed."""
+        """Load (GPUs) assumed for a pool before its first forecast: the maximum; 0 without any."""
         if not (self.any and load(self.setup.policy).needs.loads) or self.choice.forecast == NONE:
             return 0
         return MAX_GROUP
 
     @property
     def unknown(self) -> list[Input]:
-        """The same of all pools, where anything is foreseen."""
+        """Inputs that set this load for all pools; empty without forecasts."""
         if not self.unseen:
             return []
         windows = range(len(self.setup.options.windows))
@@ -78,20 +78,20 @@ class Predictors(NamedTuple):
 
     @property
     def choice(self) -> Choice:
-        """The label, taken apart. Raises KeyError for what there is not."""
+        """The parsed label. Raises KeyError for an unknown predictor."""
         return parse(f"{self.setup.policy}@{self.label}", Choice("", "", ""))
 
     @property
     def learns(self) -> bool:
-        """Whether it asks for a model of loads."""
+        """True if the predictor of loads needs a trained model."""
         if not (self.any and load(self.setup.policy).needs.loads):
             return False
         return loads_class(self.choice.forecast).needs_model
 
     def make(self, story: JournalHistory, places: Places | None, model: Model | None) -> Forecaster:
-        """Predictors that have heard the story. Seconds of work, and none of it on the loop.
+        """Return predictors that know the history. Takes seconds; call it outside the event loop.
 
-        Who is to learn loads and has not yet goes by their peaks.
+        Without a model, a predictor that needs one is replaced by `UNTRAINED`.
         """
         needs, choice = load(self.setup.policy).needs, self.choice
         if model is None and loads_class(choice.forecast).needs_model:
@@ -113,34 +113,34 @@ class Predictors(NamedTuple):
     ) -> Loads | None:
         pools, windows, loads = self.setup.pools, context.windows, loads_by(choice, context)
         if loads is not None and choice.guard is not None:
-            from predictors.loads.guard import GuardedLoads  # noqa: PLC0415  numpy takes its time
+            from predictors.loads.guard import GuardedLoads  # noqa: PLC0415  importing numpy is slow
 
             loads = GuardedLoads(loads, list(pools), windows, story.begin, choice.guard)
         if loads is None:
             return None
         if places is not None:
             loads = RoundedLoads(loads, places.gpus)
-        from predictors.loads.new_pools import NewPoolLoads  # noqa: PLC0415  the same
+        from predictors.loads.new_pools import NewPoolLoads  # noqa: PLC0415  imports numpy too
 
         since = {pool.name: story.seen(pool.name) for pool in pools}
         return NewPoolLoads(loads, since, windows)
 
 
 class ForecastService:
-    """A forecaster that is ready once it has heard of the past, which takes a while.
+    """Run a forecaster, which becomes ready after it has read the history.
 
-    Until then steps go without: the core believes what it was last told.
+    Until then steps run without forecasts, and the core keeps its last ones.
 
     Attributes:
-        wake: Called once it is ready, and when it wants to `begin_anew`.
-        failed: Called with why it could not hear of the past; it tries again.
-        drift: Whether it is watched how forecasts do, and whether pools are kept from lending.
+        wake: Called when the forecaster is ready, and when it needs a call of `begin_anew`.
+        failed: Called with the reason when the history cannot be read; the service retries.
+        drift: What happens when forecasts drift: off, say or keep.
     """
 
     def __init__(
         self, predictors: Predictors, model: Callable[[str], Model | None] = lambda _: None
     ) -> None:
-        """Nothing is foreseen before `begin`; `model` finds a model of loads by its checksum."""
+        """Start without forecasts until `begin`; `model` returns a model of loads by checksum."""
         self.predictors = predictors
         self.wake: Callable[[], object] = lambda: None
         self.failed: Callable[[str], object] = lambda _: None
@@ -153,13 +153,13 @@ class ForecastService:
         self._wanted: tuple[Model | None, str] | None = None
         self._later: asyncio.TimerHandle | None = None
         self.unwell: Callable[[str, str], object] = lambda *_: None
-        """Told why forecasts are not well, and the mend; that they are, with neither."""
+        """Called with the reason and the fix if forecasts are unhealthy, else with empty texts."""
         self._drift: Drift | None = None
         self._untold = False
 
     @property
     def ready(self) -> bool:
-        """Whether anything is foreseen yet."""
+        """True if forecasts are available."""
         return self._forecaster is not None
 
     def begin(
@@ -170,10 +170,10 @@ class ForecastService:
         model: Model | None = None,
         why: str = "",
     ) -> None:
-        """Hear of the past of an engine up to now, anew; called on the loop, between two steps.
+        """Read the history up to now, anew; called on the event loop, between two steps.
 
-        What was foreseen by until then goes on until the new one is ready. Without a `model` it
-        is the one that the journal names; `why` there is another goes into the journal.
+        The current forecaster continues until the new one is ready. Without a `model`, the one
+        named in the journal is used. The reason `why` for a new model is journaled.
         """
         self.end()
         self._wanted = None
@@ -185,22 +185,22 @@ class ForecastService:
         self._hearing = asyncio.create_task(self._try(engine, story, read, model, why))
 
     def want(self, model: Model | None, why: str) -> None:
-        """Have it begin with this model, soon; at any moment, also while a step is written."""
+        """Request a restart with this model; may be called while a step commits."""
         self._wanted = model, why
         self.wake()
 
     @property
     def wants(self) -> bool:
-        """Whether it is to `begin_anew` once no step is on its way."""
+        """True if a call of `begin_anew` is requested, for when no step is in progress."""
         return self._wanted is not None
 
     def begin_anew(self, engine: Engine, now: float, read: ReadHistory) -> None:
-        """As `begin`, with the model that is wanted, if one is."""
+        """Call `begin` with the requested model, if there is one."""
         model, why = self._wanted or (None, "")
         self.begin(engine, now, read, model, why)
 
     def end(self) -> None:
-        """Hear of nothing more."""
+        """Stop reading the history."""
         if self._later is not None:
             self._later.cancel()
             self._later = None
@@ -209,12 +209,12 @@ class ForecastService:
             self._hearing = None
 
     def forget(self) -> None:
-        """What was told did not happen: foresee nothing until the next `begin`."""
+        """Drop the forecaster, as its steps did not commit; no forecasts until the next `begin`."""
         self.end()
-        self._forecaster, self._news = None, []  # of a model that is not in use
+        self._forecaster, self._news = None, []  # news of a model that is not in use
 
     async def heard(self) -> None:
-        """Wait until it is ready, or could not be."""
+        """Wait until the history has been read, or reading has failed."""
         if self._hearing is not None:
             await self._hearing
 
@@ -226,15 +226,15 @@ class ForecastService:
         model: Model | None,
         why: str,
     ) -> None:
-        """Hear of it, or try again later: what cannot be read now may be read then."""
+        """Read the history; on failure, retry later."""
         try:
             await self._hear(engine, story, read, model, why)
-        except Exception as error:  # noqa: BLE001  nothing else says what came of it
+        except Exception as error:  # noqa: BLE001  nothing else would report the error
             self._missed = []
-            self._try_later(f"the past could not be told: {error!r}", model, why)
+            self._try_later(f"cannot read the history: {error!r}", model, why)
 
     def _give_up(self, error: Exception) -> None:
-        """A predictor has failed: jobs start without one too."""
+        """Drop the predictors after a failure: jobs start without forecasts too."""
         self.forget()
         self._try_later(f"a predictor failed: {error!r}", None, "")
 
@@ -267,7 +267,7 @@ class ForecastService:
         self.wake()
 
     def _watch(self, engine: Engine, now: float) -> Drift:
-        """Watch the loads that are foreseen from now on."""
+        """Return a drift detector for forecasts from now on."""
         state, book = engine.core.state, engine.book
         why = {name: pool.kept[DRIFT] for name, pool in book.pools.items() if DRIFT in pool.kept}
         loads = {name: tuple(pool.load) for name, pool in state.pools.items()}
@@ -275,11 +275,11 @@ class ForecastService:
         return Drift(max(now, state.now), state.options.windows, loads, width, why)
 
     def record(self, pool: str) -> list[tuple[int, int]]:
-        """How forecasts of a pool did of late (see `Drift.record`); empty where nobody watches."""
+        """Return results of a pool's forecasts (see `Drift.record`); empty if not checked."""
         return [] if self._drift is None else self._drift.record(pool)
 
     def _drifted(self, book: Book) -> list[Input]:
-        """What is to be said of forecasts that drift, if it is another than the book says."""
+        """Return the input for pools whose forecasts drift, if it differs from the book."""
         if self._drift is None:
             return [*unwatched(book)]
         kept = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
@@ -295,36 +295,36 @@ class ForecastService:
 
     @property
     def due(self) -> float:
-        """When it wants to be asked at the latest; infinite while it knows nothing."""
+        """Latest time of the next step with forecasts; infinite until ready."""
         return inf if self._forecaster is None else self._forecaster.due
 
     @property
     def curious(self) -> bool:
-        """Whether it may think otherwise than it last said."""
+        """True if forecasts may have changed since the last step."""
         return self._forecaster is not None and self._forecaster.curious
 
     def before(self, now: float, inputs: Sequence[Input], book: Book) -> list[Input]:
-        """The inputs of a step, with what is foreseen.
+        """Return the inputs of a step with the forecasts.
 
-        Who was never told anything believes that nobody will need anything, and would lend it all.
+        Without any forecast the core would assume that no pool needs its GPUs, and lend all.
         """
         if self._forecaster is None:
             unknown, self._untold = self.predictors.unknown if self._untold else [], False
             return [*unknown, *inputs]
         try:
             foreseen = self._forecaster.before(now, inputs, book)
-        except Exception as error:  # noqa: BLE001  a defect of one must not end the service
+        except Exception as error:  # noqa: BLE001  a defect of a predictor must not end the service
             self._give_up(error)
             return [*inputs]
         news, self._news = self._news, []
         return [*news, *self._drifted(book), *foreseen]
 
     def guess(self, now: float, spec: JobSpec) -> float:
-        """How long a job of nobody's is thought to run (seconds); 0 where that is not known."""
+        """Return the estimated run time (seconds) of a job that is not submitted; 0 if unknown."""
         return 0.0 if self._forecaster is None else self._forecaster.guess(now, spec)
 
     def after(self, now: float, step: Step) -> None:
-        """Hear what a step came to, once it is durable."""
+        """Process a step, once it is durable."""
         if self._hearing is not None and not self._hearing.done():
             self._missed.append((now, step))
         if self._forecaster is not None:
@@ -332,12 +332,12 @@ class ForecastService:
                 self._forecaster.after(now, step)
                 if self._drift is not None:
                     self._drift.hear(step.events)
-            except Exception as error:  # noqa: BLE001  nor here
+            except Exception as error:  # noqa: BLE001  as in `before`
                 self._give_up(error)
 
 
 async def ended_between(read: ReadHistory, begin: float, end: float) -> list[JobRecord]:
-    """Jobs that ended in a span of time (seconds), read page by page beside the commits."""
+    """Return the jobs that ended in this span (seconds), read in pages so that steps can commit."""
     found: list[JobRecord] = []
     before = 0
     while True:

@@ -1,4 +1,4 @@
-"""What was before: told to predictors that were not there."""
+"""The history in the journal, as input for predictors."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from sia.model import Job, Load
 from sia.state.state import ClusterState
 
 SPAN = 28 * 86400.0
-"""Seconds that predictors are told of: twice what they look back on."""
+"""Seconds of history that predictors get: twice what they use."""
 
 ENDED, SUBMITTED, STARTED, GONE = range(4)
-"""The order of what happens at one moment."""
+"""The order of events at the same time."""
 
 
 class _Event(NamedTuple):
@@ -29,16 +29,17 @@ class _Event(NamedTuple):
 
 
 class JournalHistory:
-    """What happened from `begin` to `end`, in seconds since the epoch.
+    """Events from `begin` to `end`, in seconds since the epoch.
 
     Attributes:
-        alive: Jobs that are in the core at its end, under their ids there, and when they started.
+        alive: Jobs in the core at `end`, under their core ids, with their starts.
     """
 
     def __init__(self, begin: float, end: float, opened: Mapping[str, float] | None = None) -> None:
-        """Nothing yet.
+        """Create an empty history.
 
-        Pools are seen since they were `opened` or their first job came; without it since `begin`.
+        A pool's history starts at its time in `opened` or with its first job; without `opened`, at
+        `begin`.
         """
         self.begin, self.end = begin, end
         self._since = None if opened is None else dict(opened)
@@ -46,7 +47,7 @@ class JournalHistory:
         self.alive: list[tuple[Job, float | None]] = []
 
     def add_ended(self, records: Iterable[JobRecord]) -> None:
-        """Jobs that are over; those that never started left their queue."""
+        """Add ended jobs; those that never started count as withdrawn."""
         for record in records:
             ended = record.ended
             if ended is None or not self.begin <= record.submitted <= ended <= self.end:
@@ -59,7 +60,7 @@ class JournalHistory:
                 self._add(ended, ENDED, job, ended - record.decided)
 
     def add_alive(self, records: Iterable[JobRecord]) -> None:
-        """Jobs that wait or run; those that were there before `begin` are submitted then."""
+        """Add pending and running jobs; a submission before `begin` counts as one at `begin`."""
         for record in records:
             if not record.core:
                 continue
@@ -74,22 +75,22 @@ class JournalHistory:
         if self._since is not None:
             self._since[pool] = min(record.submitted, self.seen(pool))
         job = core_job(record, time)
-        if not job.id:  # it has left the core
+        if not job.id:  # the job has left the core
             job = Job(record.spec.id, job.pool, time, job.width, job.user, job.name)
         self._add(time, SUBMITTED, job)
         return job
 
     def _add(self, time: float, kind: int, job: Job, run_time: float = 0.0) -> None:
         if kind == ENDED and not run_time:
-            kind = GONE  # after its start
+            kind = GONE  # sorts after the start
         self._events.append(_Event(time, kind, len(self._events), job, run_time))
 
     def seen(self, pool: str) -> float:
-        """Since when anything is known of a pool."""
+        """Return the start of a pool's history."""
         return self.begin if self._since is None else self._since.get(pool, self.end)
 
     def tell_run_times(self, run_times: RunTimes) -> dict[str, float]:
-        """What was thought of each job, by its id. O(n log n)."""
+        """Replay the history to a predictor; return its estimates by job id. O(n log n)."""
         self._events.sort(key=lambda event: event[:3])
         estimates: dict[str, float] = {}
         for time, kind, _, job, run_time in self._events:
@@ -104,7 +105,7 @@ class JournalHistory:
         return estimates
 
     def tell_loads(self, loads: Loads, estimates: Mapping[str, float]) -> None:
-        """All of it, and each tick. O(n log n + ticks)."""
+        """Replay the history, with a query at each tick, to a predictor. O(n log n + ticks)."""
         self._events.sort(key=lambda event: event[:3])
         tick = ceil(self.begin / TICK)
         for time, kind, _, job, _ in self._events:
@@ -125,7 +126,7 @@ class JournalHistory:
 
 
 def said_to(state: ClusterState) -> list[Load]:
-    """The loads that a core believes."""
+    """Return the load forecasts that the core uses."""
     return [
         Load(pool.name, window, gpus)
         for pool in state.pools.values()

@@ -1,7 +1,7 @@
-"""How well loads are foreseen: what was said at the beginning of a window, and what then came.
+"""Measure errors of load forecasts: the forecast at the start of a window against its demand.
 
-What came is the most GPUs that new jobs were here with at the same time, from their arrival to
-their end: lenders need back no more (`predictors/loads/peaks.py`).
+The demand is the maximum number of GPUs that jobs submitted in the window hold at the same time,
+from submission to end; lenders need no more back (`predictors/loads/peaks.py`).
 """
 
 from __future__ import annotations
@@ -15,58 +15,58 @@ from sia.model import Job
 
 
 class ForecastErrors(NamedTuple):
-    """What became of all pools' forecasts for windows of one length (seconds) that are over."""
+    """Results of all pools' forecasts for ended windows of one length (seconds)."""
 
     window: float
     covered: int
     missed: int
     gpus: int
-    """By which those that were missed fell short, together."""
+    """Sum of the GPUs by which missed forecasts fell short."""
 
 
 class _Window:
-    """The one of its length that is under way; pools by their numbers."""
+    """The current window of one length; pools are identified by number."""
 
     def __init__(self, length: float) -> None:
         self.length = length
-        self.number = 0  # of those before it
+        self.number = 0  # number of windows before this one
 
     def open(self, end: float, foreseen: Sequence[int]) -> None:
-        """Begin, with nothing come yet."""
+        """Start a window without demand."""
         self.end, self.foreseen = end, foreseen
         self.held = [0] * len(foreseen)
         self.peak = [0] * len(foreseen)
         self.number += 1
 
     def add(self, pool: int, gpus: int) -> None:
-        """Jobs came, or are gone."""
+        """Add the GPUs of a new job; a negative number for a job that has left."""
         held = self.held[pool] = self.held[pool] + gpus
         self.peak[pool] = max(self.peak[pool], held)
 
     @property
     def short(self) -> list[int]:
-        """Pools, by number, of which the forecast fell short."""
+        """Numbers of the pools whose forecast fell short."""
         return [i for i, peak in enumerate(self.peak) if peak > self.foreseen[i]]
 
     def outcome(self, empty: int) -> ForecastErrors:
-        """What became of it, and of so many after it in which nothing came."""
+        """Return the results of this window and of `empty` windows without demand after it."""
         short = [self.peak[i] - self.foreseen[i] for i in self.short]
         covered = len(self.peak) * (1 + empty) - len(short)
         return ForecastErrors(self.length, covered, len(short), sum(short))
 
 
 class LoadErrors:
-    """Compares them, in windows that follow one another without a gap.
+    """Compare forecasts with demand, in consecutive windows.
 
-    A job costs O(windows), the end of a window O(pools). Remembered are jobs that are here.
+    Costs O(windows) per job and O(pools) per end of a window. Memory: O(active jobs).
 
     Args:
-        now: when the first windows begin.
-        windows: their lengths, seconds.
-        loads: what is foreseen now, of each pool and window.
-        width: what a job takes in cells, by pool and width.
-        told: told of windows that are over: their length, who fell short in the first of them, and
-            how many there are; in the others nothing came.
+        now: Start of the first windows.
+        windows: Lengths of the windows in seconds.
+        loads: Current forecasts, by pool and window.
+        width: Returns the GPUs that a job occupies in cells, by pool and width.
+        told: Called when windows end, with their length, the pools that fell short in the first of
+            them and the number of windows; the others had no demand.
     """
 
     def __init__(
@@ -77,18 +77,20 @@ class LoadErrors:
         width: Callable[[str, int], int] | None = None,
         told: Callable[[float, Sequence[int], int], object] = lambda *_: None,
     ) -> None:
-        """Begin all windows now."""
+        """Start all windows now."""
         self._pools = {pool: number for number, pool in enumerate(loads)}
         self._loads = [list(each) for each in zip(*loads.values(), strict=True)]
         self._width, self._told = width, told
-        self._came: dict[str, tuple[int, int, list[int]]] = {}  # pool, GPUs, number of each window
+        self._came: dict[
+            str, tuple[int, int, list[int]]
+        ] = {}  # by job: pool, GPUs, number of each window
         self._windows = [_Window(length) for length in windows]
         for window, said in zip(self._windows, self._loads, strict=True):
             window.open(now + window.length, [*said])
         self._next = now + min(windows, default=inf)
 
     def hear(self, events: Iterable[Event]) -> Iterator[ForecastErrors]:
-        """What became of windows that were over by these events, in the order of time."""
+        """Process events; yield the results of windows that ended before them, in order of time."""
         for event in events:
             if event.time > self._next:
                 yield from self._over(event.time)
@@ -101,7 +103,7 @@ class LoadErrors:
                     self._loads[load.window][self._pools[load.pool]] = load.gpus
 
     def _over(self, time: float) -> Iterator[ForecastErrors]:
-        """End windows; what comes at their very end is in them still."""
+        """End due windows. An event at the very end of a window belongs to it."""
         for window, said in zip(self._windows, self._loads, strict=True):
             if time > window.end:
                 count = ceil((time - window.end) / window.length)
@@ -119,7 +121,7 @@ class LoadErrors:
         self._came[job.id] = pool, gpus, [window.number for window in self._windows]
 
     def _remove(self, job_id: str) -> None:
-        """A job is gone; one from before the first windows is not missed."""
+        """Remove a job; ignore one submitted before the first windows."""
         if job_id not in self._came:
             return
         pool, gpus, numbers = self._came.pop(job_id)

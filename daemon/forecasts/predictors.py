@@ -1,8 +1,8 @@
-"""What is foreseen beside the engine: asked before a step, told after it.
+"""Query predictors before each step, and inform them after each step.
 
-The answers are inputs of the step, so that the journal holds all that was known at the time and a
-replay of it asks nobody. Predictors keep no state of their own on disk: after a restart they are
-told what the journal knows of the past (`daemon.past`).
+The answers are inputs of the step, so the journal contains them and a replay queries no predictor.
+Predictors store no state on disk: after a restart they get the history from the journal
+(`daemon.forecasts.history`).
 """
 
 from __future__ import annotations
@@ -25,33 +25,37 @@ from sia.model import Job, Load
 
 
 class Forecaster:
-    """The predictors of one policy, which hear of steps that are durable, and of no others.
+    """The predictors of one policy, which are informed of durable steps only.
 
     Attributes:
-        curious: It was told something since it was last asked: what it thinks may be another.
+        curious: True if the forecasts may have changed since the last query.
     """
 
     def __init__(self, run_times: RunTimes | None, loads: Loads | None, *, updates: bool) -> None:
-        """Ask these; with `updates`, waiting jobs may be thought of anew."""
+        """Use these predictors; with `updates`, estimates of pending jobs may change."""
         self._run_times, self._loads, self._updates = run_times, loads, updates
-        self._jobs: dict[str, tuple[Job, float, float | None]] = {}  # estimate, start; by core id
-        self._asked: dict[str, Job] = {}  # of whom it is not known yet whether they were taken
-        self._stale: dict[tuple[str, int], int] = {}  # what the core was told by another one
+        self._jobs: dict[
+            str, tuple[Job, float, float | None]
+        ] = {}  # by core id: job, estimate, start
+        self._asked: dict[str, Job] = {}  # queried jobs whose submission may still be refused
+        self._stale: dict[
+            tuple[str, int], int
+        ] = {}  # forecasts in the core from another forecaster
         self._next = -inf  # the next tick
         self.curious = True
 
     @property
     def foresees_loads(self) -> bool:
-        """Whether it says what new jobs will need."""
+        """True if there is a predictor of loads."""
         return self._loads is not None
 
     @property
     def due(self) -> float:
-        """When it wants to be asked at the latest: at the next tick; infinite if never."""
+        """Latest time of the next query: the next tick; infinite if never."""
         return self._next if self._loads is not None or self._updates else inf
 
     def hear(self, story: JournalHistory) -> None:
-        """Hear what happened so far: seconds of work."""
+        """Read the history; takes seconds."""
         estimates: dict[str, float] = {}
         if self._run_times is not None:
             estimates = story.tell_run_times(self._run_times)
@@ -61,12 +65,12 @@ class Forecaster:
             self._jobs[job.id] = job, estimates.get(job.id, 0.0), start
 
     def correct(self, loads: Sequence[Load]) -> None:
-        """Hear what the core believes: by whomever it was told, what is not so is taken back."""
+        """Take the forecasts in the core; those that this forecaster does not make are reset."""
         self._stale = {(load.pool, load.window): load.gpus for load in loads if load.gpus}
         self.curious = True
 
     def before(self, now: float, inputs: Sequence[Input], book: Book) -> list[Input]:
-        """The inputs of a step, with what is foreseen: loads first, run times of what is new."""
+        """Return the inputs of a step with forecasts: loads first, then run times of new jobs."""
         self.curious = False
         self._next = (now // TICK + 1.0) * TICK
         asked: list[Input] = []
@@ -80,7 +84,7 @@ class Forecaster:
         return asked
 
     def guess(self, now: float, spec: JobSpec) -> float:
-        """How long such a job is thought to run, were it submitted now; 0 where nobody knows."""
+        """Return the estimated run time of such a job if submitted now; 0 if unknown."""
         if self._run_times is None:
             return 0.0
         job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.kind)
@@ -89,7 +93,7 @@ class Forecaster:
         return run_time
 
     def _said(self, now: float) -> Sequence[Load]:
-        """What changed, and at first what another forecaster said that this one does not."""
+        """Return changed loads; at first also resets of loads from another forecaster."""
         assert self._loads is not None
         loads = list(self._loads.changes(now))
         if self._stale:
@@ -102,14 +106,14 @@ class Forecaster:
     def _estimated(self, now: float, asked: Submit, book: Book) -> Submit:
         spec = asked.spec
         if self._run_times is None or spec.id in self._asked or book.job(spec.id) is not None:
-            return asked  # it is there already
+            return asked  # already submitted
         job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.kind)
         self._asked[spec.id] = job
-        # Whatever its owner says of it: a short job that runs for long would slow lenders.
+        # Ignores the submitter's estimate: a job declared short that runs long would delay lenders.
         return replace(asked, run_time=self._run_times.run_time(job))
 
     def after(self, now: float, step: Step) -> None:
-        """Hear what a step came to, once it is durable."""
+        """Process a step, once it is durable."""
         for event in step.events:
             if type(event) is JobSubmitted:
                 self._submitted(now, event)
@@ -128,7 +132,9 @@ class Forecaster:
     def _submitted(self, now: float, event: JobSubmitted) -> None:
         job = event.job
         if self._asked.pop(job.id, None) is None and self._run_times is not None:
-            self._run_times.run_time(job)  # it waits again: the answer is known
+            self._run_times.run_time(
+                job
+            )  # requeued; the predictor must know it, and its answer is not needed
         if self._loads is not None:
             self._loads.submitted(now, job)
         self._jobs[job.id] = job, event.run_time, None
@@ -137,7 +143,7 @@ class Forecaster:
     def _started(self, now: float, core_id: str) -> None:
         known = self._jobs.get(core_id)
         if known is None or known[2] is not None:
-            return  # gone in the same step, or goes on after a preemption
+            return  # ended in the same step, or resumed after a preemption
         job, run_time, _ = known
         self._jobs[core_id] = job, run_time, now
         if self._run_times is not None:

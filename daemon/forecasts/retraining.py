@@ -1,7 +1,7 @@
-"""Models of loads learned anew from the daemon's own history, and taken where they are better.
+"""Retrain models of loads on the daemon's history, and use a new model if it is better.
 
-A child process learns, with `sia forecast train`, so that no step waits for it: what it is given
-and what it leaves are files.
+A child process runs `sia forecast train`, so that no step waits for the training. Its input and
+output are files.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ if TYPE_CHECKING:
     from predictors.learning.model import Model
 
 SPAN = 90 * 86400.0
-"""Seconds of history that a model learns from: a retrained one takes the newest 60 days, and is
-judged by days that it has not seen."""
+"""Seconds of history for training: a model is fitted on the newest 60 days, and compared on
+days that it has not seen."""
 
 KINDNESS = 19
-"""How far the child steps back for others: learning is in no hurry."""
+"""Niceness added to the child process: training is not urgent."""
 
 PATIENCE = 3600.0
-"""Seconds that a child may take: Philly's four months take a minute."""
+"""Time limit of the child in seconds: four months of Philly take a minute."""
 
 
 class RetrainingResult(NamedTuple):
-    """What came of it: a model where it is to be used, and why it is, or why not."""
+    """The result of a training: a model if it is to be used, and the reason."""
 
     model: Model | None
     why: str
 
 
 class Models:
-    """The folder of models, one of each checksum; what is in none of them was never promoted."""
+    """A folder of models, one subfolder per checksum; it contains only models that were in use."""
 
     def __init__(self, folder: Path) -> None:
-        """It need not be there yet."""
+        """Use this folder, which need not exist yet."""
         self.folder = folder
 
     def read(self, checksum: str, windows: Sequence[float]) -> Model | None:
-        """A model by its checksum; None where there is none, or no good one."""
+        """Return the model with this checksum; None if it is missing or invalid."""
         if not checksum:
             return None
         try:
@@ -67,9 +67,9 @@ class Models:
             return None
 
     async def learn(self, ended: Sequence[JobRecord], setup: Setup, old: str) -> RetrainingResult:
-        """Learn from jobs that have ended; better than the model `old`, if there is one.
+        """Train on ended jobs; return a model only if better than `old`, or if `old` is empty.
 
-        Nothing is raised for a history that is too short: the reason is said.
+        A history that is too short raises no error; the result contains the reason.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         work = Path(mkdtemp(prefix="learning-", dir=self.folder))
@@ -96,16 +96,18 @@ class Models:
         if code:
             return RetrainingResult(None, said)
         if not (work / "model").exists():
-            return RetrainingResult(None, "it foretells the newest days no better")
+            return RetrainingResult(None, "not better than the current model on the newest days")
         model = read_model(work / "model", windows)
         kept = self.folder / model.checksum
         if not kept.exists():
             (work / "model").rename(kept)
-        return RetrainingResult(model, "better on the newest days" if old else "the first")
+        return RetrainingResult(
+            model, "better than the previous model on the newest days" if old else "first model"
+        )
 
 
 def trace_of(ended: Sequence[JobRecord]) -> Trace:
-    """A job log of those that ran, in order of submission."""
+    """Return a job log of the jobs that ran, in order of submission."""
     arrivals = []
     for record in ended:
         if record.decided is not None and record.ended is not None:
@@ -120,7 +122,7 @@ def _last(trace: Trace) -> str:
 
 
 async def _run(folder: Path, asked: Sequence[str]) -> tuple[int, str]:
-    """Have a child learn; its exit code and, if that is not 0, the last line that it said."""
+    """Train in a child; return its exit code and, if not 0, the last line of its output."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "sia", "forecast", "train", *asked,
         cwd=folder, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
@@ -139,19 +141,19 @@ async def _run(folder: Path, asked: Sequence[str]) -> tuple[int, str]:
 
 
 class Retraining:
-    """Learns every so often, and has what is better foresee from then on."""
+    """Retrain at intervals, and use a new model if it is better."""
 
     def __init__(
         self, models: Models, foresight: ForecastService, clock: Clock, setup: Setup, every: float
     ) -> None:
-        """Every so many seconds of the daemon's clock."""
+        """Retrain every `every` seconds of the daemon's clock."""
         self._models, self._foresight, self._clock = models, foresight, clock
         self._setup, self._every = setup, every
         self.last = RetrainingResult(None, "")
-        """What came of the last time."""
+        """Result of the last training."""
 
     async def run(self, engine: Callable[[], Engine], read: ReadHistory) -> None:
-        """Go on until cancelled; `engine` says which one it is at the moment."""
+        """Run until cancelled; `engine` returns the current engine."""
         due = self._clock.now() + self._every
         while True:
             while self._clock.now() < due:
@@ -161,7 +163,7 @@ class Retraining:
             log().info("retraining", better=self.last.model is not None, why=self.last.why)
 
     async def once(self, engine: Callable[[], Engine], read: ReadHistory) -> RetrainingResult:
-        """Learn now, and have it foresee if it is better. Raises nothing that time would mend."""
+        """Train now, and use the model if it is better. Does not raise transient errors."""
         now = self._clock.now()
         try:
             ended = await ended_between(read, now - SPAN, now)

@@ -1,1 +1,1 @@
-"""Answers about what will be, and why: nothing here changes what the daemon decides."""
+"""Estimates of when jobs start and end. They never change what the daemon decides."""

@@ -1,4 +1,4 @@
-"""What the worlds say of a job that came after they were played: cheap, at its submission. Pure."""
+"""Estimate a job submitted after the last simulation, cheaply, from its results. Pure."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def new_job(
     now: float,
     worlds: int = WORLDS,
 ) -> Times | None:
-    """When a job starts and ends; None where the worlds say nothing of its like.
+    """Return a job's start and end times; None where the simulation has no similar job.
 
-    One that waits starts when the last of its queue does that is as wide, or else as those did
-    that came in the worlds. O(worlds² · log worlds).
+    A pending job starts when the last pending job of its queue and width starts. If there is none,
+    it waits as long as the simulated arrivals did. O(worlds² · log worlds).
     """
     runs = record.phase in ON_GPUS
     if not runs and (record.phase is not JobPhase.PENDING or not record.core):
@@ -36,7 +36,7 @@ def new_job(
     job = plain_job(record)
     starts = [] if runs else _starts(outlook, job.pool, job.width, now)
     if not runs and not starts:
-        return None  # before the costly part: so it is of every job while nothing was played yet
+        return None  # before the costly part: true of every job until the first simulation
     curve, chances = lasting.curve(job), lasting.chances(job, worlds)
     age = ran(record, now)
     lasts = [limited(record, curve.quantile(chance, age)) for chance in chances]
@@ -46,9 +46,9 @@ def new_job(
 
 
 def _starts(outlook: Outlook, pool: str, width: int, now: float) -> list[float]:
-    """When it may start; nothing where that is not known.
+    """Return possible start times of a pending job; an empty list if none are known.
 
-    It waits, so that worlds in which the last of its queue has started are none to go by.
+    Worlds in which the last job of the queue has started by now are ignored.
     """
     pending = outlook.pools.get(pool)
     if pending is None:

@@ -1,8 +1,8 @@
-"""Several answers to one question as one: who was nearer lately counts for more. Pure.
+"""Combine estimates by exponentially weighted accuracy. Pure.
 
-Each answer is a quantile, in the logarithm of seconds. They are averaged with weights that fall
-with their pinball losses, the score by which a quantile is best if it is true (exponential weights:
-Cesa-Bianchi and Lugosi 2006, chapter 2).
+Each estimate is a quantile of the logarithm of seconds. The ensemble averages them with weights
+that fall exponentially with their pinball losses, the proper score of a quantile (Cesa-Bianchi and
+Lugosi 2006, chapter 2).
 """
 
 from __future__ import annotations
@@ -11,26 +11,25 @@ from collections.abc import Sequence
 from math import exp
 
 SHARP = 0.3
-"""What a loss of one takes from the logarithm of a weight. With more than 1, one burst decides who
-is believed, and the next is another's."""
+"""Learning rate of the ensemble. Above 1, a single burst of arrivals flips the weights."""
 
 KEPT = 0.995
-"""What is left of a loss at each later one: after 140 of them a half."""
+"""Decay of a loss at each later update: its half-life is about 140 updates."""
 
 Answers = Sequence[float | None]
-"""Logarithms of seconds, of each who was asked; None where one does not know."""
+"""Estimates as logarithms of seconds, one per source; None where a source has no estimate."""
 
 
 class EstimateEnsemble:
-    """Of one quantile."""
+    """Combine estimates of one quantile by exponentially weighted accuracy."""
 
     def __init__(self, share: float) -> None:
-        """Nobody was wrong yet."""
+        """Start with no loss for any source; `share` is the quantile, between 0 and 1."""
         self._share = share
         self._losses: dict[int, float] = {}
 
     def of(self, answers: Answers) -> float:
-        """Them together; one of them at least knows. O(answers)."""
+        """Return the weighted average. At least one source must have an estimate. O(answers)."""
         known = [(who, answer) for who, answer in enumerate(answers) if answer is not None]
         losses = [self._losses.get(who, 0.0) for who, _ in known]
         weights = [exp(SHARP * (min(losses) - loss)) for loss in losses]
@@ -38,9 +37,10 @@ class EstimateEnsemble:
         return together / sum(weights)
 
     def learn(self, answers: Answers, came: float) -> None:
-        """What they were asked for came after so long, in the logarithm as well. O(answers).
+        """Update the losses with the observed value, a logarithm of seconds. O(answers).
 
-        Where one of them did not know, nobody is compared.
+        The losses stay unchanged if any source had no estimate, as losses are only comparable over
+        the same events.
         """
         known = [answer for answer in answers if answer is not None]
         if len(known) < len(answers):

@@ -1,13 +1,14 @@
-"""Estimates held to what happened: how true they were, how far off, how to move the next. Pure.
+"""Compare estimates with outcomes, measure their accuracy and correct later ones. Pure.
 
-For each quantile, quantity, pool and horizon a feedback (`predictors.conformal`) moves what is
-stated up by each miss and down by each hit. A job that has not ended when it should have is a miss
-at that moment, or the short jobs would speak for all. The same estimates and outcomes in the same
-order give the same corrections, so that a restart goes on where the one before stood.
+For each quantile, quantity, pool and horizon a feedback loop (`predictors.run_times.conformal`)
+raises stated values after each miss and lowers them after each hit. A job that has not ended by its
+stated time counts as a miss at that moment; otherwise short jobs alone would drive the correction.
+The same estimates and outcomes in the same order give the same corrections, so a restart continues
+where the previous run stopped.
 
-The p90 of a start comes no nearer by it than half-way, in the logarithm, from the playouts' median
-to their p90: jobs that wait for one moment are one miss, heard of hours later, and what short waits
-had taught was too little for half of the starts of a burst (docs/eta.md).
+The correction never lowers the p90 of a start below the geometric mean of the simulation's p50 and
+p90. Jobs that wait for the same moment are one miss, which is observed hours later; corrections
+learned from short waits were too low for half of the starts of a burst (docs/understand/eta.md).
 """
 
 from __future__ import annotations
@@ -26,41 +27,43 @@ from daemon.answers.estimates.worlds import HORIZON, MomentQuantiles, Times
 from predictors.run_times.conformal import Conformal
 
 HORIZONS = (300.0, 3600.0, 43200.0)
-"""Seconds to the median: the windows that forecasts go by; all that is farther is a class."""
+"""Upper bounds of the horizon classes, in seconds to the median: the forecast windows. Longer
+horizons form one more class."""
 
 SHARES = (0.5, 0.9)
-"""The quantiles that are stated."""
+"""The quantiles of each estimate."""
 
 RATES = (0.005, 0.04)
-"""How fast each quantile is moved, in the logarithm, for all pools and again for its own: a miss of
-p90 by 7 %. On Philly a median that moves as fast covers no better and is half as far off again."""
+"""Step size of each quantile's correction in the logarithm, applied to all pools and again to the
+job's own: a miss moves p90 by 7 %. On Philly a median that moves as fast as p90 has the same
+coverage and 1.5 times the error."""
 
 FIRST = (0.5, 0.5)
-"""How far the first misses and hits move it, while few are known (`Conformal`)."""
+"""Step sizes of each quantile for the first hits and misses (`Conformal`)."""
 
 WIDE = 0.6
-"""How far the p90 of a start is moved before anything came of any."""
+"""Initial correction of the p90 of a start, in the logarithm."""
 
 BOUND = 1.5
-"""How far the one and the other move anything: a factor of e³ = 20 together, beyond which an
-estimate is not to be mended but wrong."""
+"""Bound of each of the two corrections, in the logarithm: a factor of e³ = 20 together. An estimate
+that is off by more cannot be corrected."""
 
 GRAIN = 30.0
-"""Seconds added before something is moved: there is no multiple of no wait at all."""
+"""Seconds added before the logarithm is taken, so that a wait of 0 can be scaled."""
 
 ROUNDING = 1e-6
-"""By which a moment that was stated may differ from the same worked out again."""
+"""Relative difference allowed between a stated time and the same time computed again."""
 
 ERRORS_KEPT = 500
-"""Newest errors behind the medians of each pool and horizon."""
+"""Errors kept for each pool and horizon, the newest; the medians are computed from them."""
 
 Quantity = Literal["start", "end"]
 
 
 class StatedMoment(Struct, frozen=True, array_like=True):
-    """A moment as it was stated, and as the worlds had it; seconds since the epoch.
+    """A stated time and the simulated one, in seconds since the epoch.
 
-    None is beyond the horizon.
+    None means beyond the horizon.
     """
 
     p50: float | None
@@ -68,11 +71,11 @@ class StatedMoment(Struct, frozen=True, array_like=True):
     mean: float | None
     raw: tuple[float | None, float | None]
     waits: Quantiles = UNKNOWN
-    """Of a start: how long those still waited that had waited as long, in seconds."""
+    """For a start: remaining waits, in seconds, of earlier jobs that had waited as long."""
 
 
 class Given(Struct, frozen=True, omit_defaults=True):
-    """An estimate that somebody was given."""
+    """An estimate that was given to a client."""
 
     job: str
     pool: str
@@ -80,25 +83,25 @@ class Given(Struct, frozen=True, omit_defaults=True):
     made: float
     end: StatedMoment
     start: StatedMoment | None = None
-    """None where it had started."""
+    """None if the job had started."""
     by: str = "playout"
-    """`playout`, or `queue`: by what the playouts before it say of jobs that come after."""
+    """`playout` (simulated) or `queue` (derived from simulated jobs of the same queue)."""
 
 
 class AccuracyTally:
-    """How estimates of one quantity, pool and horizon did.
+    """Accuracy of the estimates of one quantity, pool and horizon.
 
     Attributes:
-        count: Of which it has come what was estimated.
-        judged: Of which it is known whether they held, for each share.
-        covered: Of these, what came no later than stated.
-        errors: Seconds between the median and what happened.
-        pred_errors: PCS §2.1, of ends: |JCT true - JCT predicted| / JCT predicted.
+        count: Estimates whose event has happened.
+        judged: Estimates known to be hits or misses, for each quantile.
+        covered: Hits among them: the event happened no later than stated.
+        errors: Absolute errors of the median, in seconds.
+        pred_errors: For ends, the error of PCS §2.1: |JCT true - JCT predicted| / JCT predicted.
         widths: Seconds between p50 and p90.
     """
 
     def __init__(self) -> None:
-        """None came to an end yet."""
+        """Start with no estimate counted."""
         self.count = 0
         self.judged = [0, 0]
         self.covered = [0, 0]
@@ -108,11 +111,11 @@ class AccuracyTally:
 
 
 TallyKey = tuple[Quantity, str, int]
-"""Quantity, pool, number of the horizon."""
+"""Quantity, pool and index of the horizon class."""
 
 
 class _Open:
-    """A moment that is stated and has not come, as far as anybody knows."""
+    """A stated time whose event has not been observed yet."""
 
     __slots__ = ("bound", "given", "judged", "key", "said")
 
@@ -123,27 +126,29 @@ class _Open:
 
 
 def horizon(seconds: float) -> int:
-    """The number of the class of a moment so far away."""
+    """Return the index of the horizon class of an event that many seconds away."""
     return bisect_left(HORIZONS, seconds)
 
 
 class Calibration:
-    """What was given, what came of it, and what is learned from it. Times never run backwards."""
+    """Record estimates and outcomes, and compute corrections. Times must not decrease."""
 
     def __init__(self) -> None:
-        """Nothing was given."""
+        """Start with no estimate."""
         self.tallies: dict[TallyKey, AccuracyTally] = {}
         self._moves = {
             share: Conformal(rate, BOUND, first)
             for share, rate, first in zip(SHARES, RATES, FIRST, strict=True)
-        }  # by pool and for all
+        }  # by pool, and for all pools
         self._blends = [EstimateEnsemble(share) for share in SHARES]
         self._open: dict[tuple[str, Quantity], list[_Open]] = {}
-        self._due: list[tuple[float, int, int, _Open]] = []  # stated, number, share
+        self._due: list[
+            tuple[float, int, int, _Open]
+        ] = []  # stated time, sequence number, index of the quantile
         self._numbers = 0
 
     def shift(self, key: TallyKey, share: float) -> float:
-        """By how much (in the logarithm) this is moved now."""
+        """Return the current correction of a quantile, in the logarithm."""
         moves = self._moves[share]
         first = WIDE if key[0] == "start" and share == SHARES[1] else 0.0
         return first + moves.shift(share, (key[0], key[2])) + moves.shift(share, key)
@@ -151,9 +156,9 @@ class Calibration:
     def corrected(
         self, pool: str, made: float, times: Times, waits: Quantiles = UNKNOWN
     ) -> tuple[StatedMoment, StatedMoment | None]:
-        """End and start as they are to be stated; no job ends before it starts.
+        """Return the corrected end and start; a job never ends before it starts.
 
-        `waits` are how long others still waited that had waited as long.
+        `waits` are remaining waits of earlier jobs that had waited as long.
         """
         start = None
         if times.start is not None:
@@ -189,7 +194,7 @@ class Calibration:
         )  # fmt: skip
 
     def give(self, given: Given) -> None:
-        """This was stated. O(log n)."""
+        """Record an estimate that was given to a client. O(log n)."""
         self.advance(given.made)
         moments: tuple[tuple[Quantity, StatedMoment | None], ...] = (
             ("end", given.end), ("start", given.start),
@@ -206,22 +211,22 @@ class Calibration:
                     heappush(self._due, (moment, self._numbers, i, opened))
 
     def advance(self, now: float) -> None:
-        """What was stated to have come before now and has not is missed. O(log n) for each."""
+        """Count every stated time before now whose event has not happened as a miss. O(log n)."""
         while self._due and self._due[0][0] < now:
             _, _, share, opened = heappop(self._due)
             self._judge(opened, share, covered=False)
 
     def started(self, job_id: str, now: float) -> None:
-        """A job runs."""
+        """Record that a job has started."""
         self._came(job_id, "start", now)
 
     def ended(self, job_id: str, now: float) -> None:
-        """A job has run and is over."""
+        """Record that a job has run and ended."""
         self._came(job_id, "start", now)
         self._came(job_id, "end", now)
 
     def gone(self, job_id: str, now: float) -> None:
-        """A job waits no more, or not by itself: nothing more is learned of it."""
+        """Drop the estimates of a job that left the queue or was held: they cannot be judged."""
         self.advance(now)
         whats: tuple[Quantity, ...] = ("start", "end")
         for what in whats:
@@ -246,7 +251,7 @@ class Calibration:
         tally.judged[share] += 1
         tally.covered[share] += covered
         if covered and share and opened.bound:
-            return  # so it was by its bound: were it moved down, later misses would not count
+            return  # the bound set this value; lowering the correction here would hide later misses
         self._move(opened, share, covered=covered)
 
     def _move(self, opened: _Open, share: int, *, covered: bool) -> None:
@@ -256,7 +261,7 @@ class Calibration:
             moves.update(SHARES[share], covered=covered, key=each)
 
     def _count(self, opened: _Open, now: float) -> None:
-        """What came has come: how far off it was."""
+        """Add the error of an estimate whose event has happened."""
         tally = self.tallies.setdefault(opened.key, AccuracyTally())
         tally.count += 1
         given, said = opened.given, opened.said
@@ -275,17 +280,17 @@ class Calibration:
 
 
 def _answers(share: int, wait: float | None, waits: Quantiles) -> Answers:
-    """What is said of a start, first by the worlds, as `EstimateEnsemble` takes it."""
+    """Return the estimates of a start for `EstimateEnsemble`: simulated, from earlier waits."""
     return [None if each is None else _log(each) for each in (wait, waits[share])]
 
 
 def _half_way(p50: float, p90: float) -> float:
-    """Seconds, in the logarithm."""
+    """Return the geometric mean of p50 and p90, in seconds."""
     return exp((_log(p50) + _log(p90)) / 2) - GRAIN
 
 
 def _is_bound(given: Given, said: StatedMoment) -> bool:
-    """Whether the p90 of a start is no later than it had to be stated at least."""
+    """Return True if the stated p90 of a start equals its lower bound."""
     p50, p90 = said.raw
     if p50 is None or p90 is None or said.p90 is None:
         return False
@@ -297,10 +302,10 @@ def _log(seconds: float) -> float:
 
 
 def _late(moment: float | None) -> float:
-    """Infinite for what is beyond the horizon."""
+    """Return the time, or infinity for one beyond the horizon (None)."""
     return inf if moment is None else moment
 
 
 def finite(moment: float) -> float | None:
-    """None for what is beyond the horizon."""
+    """Return the time, or None for one beyond the horizon (infinite)."""
     return moment if isfinite(moment) else None

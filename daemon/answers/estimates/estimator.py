@@ -1,4 +1,4 @@
-"""Estimates beside the service: refreshed in a child, given, kept, held to what happens."""
+"""Estimate start and end times: simulate in a child process, store and calibrate estimates."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ from daemon.model.outputs import Notice
 from daemon.service.service import Service
 
 ETA_EVERY = 30.0
-"""Seconds of the daemon's clock between two refreshes: who has submitted a job looks again after
-about as long."""
+"""Seconds of the daemon's clock between two refreshes: users look again after about as long."""
 
 ETA_LEAST = 2.0
-"""Seconds of the machine between them where that clock is a fast one: two hours, in the demo."""
+"""Minimum of real seconds between two refreshes when the daemon's clock runs fast, as in the demo
+(two hours of its clock)."""
 
 KINDNESS = 19
-"""How far the child steps back for others."""
+"""Niceness added to the child process."""
 
 AT_ONCE = 100
-"""Jobs looked at, or notices heard, before others have the loop: a few milliseconds."""
+"""Jobs or notices processed before control returns to the event loop: a few milliseconds."""
 
 SHARE = 0.2
-"""Of the loop's time, what hearing of notices may take; who hears late catches up."""
+"""Fraction of the event loop's time for processing notices; a backlog is processed later."""
 
 MOST_GIVEN = 500
-"""Estimates of new jobs between two refreshes; of others it is the refresh that says something, so
-that a thousand jobs a second do not become a thousand rows a second."""
+"""Limit of estimates at submission between two refreshes. Other jobs get theirs at the next
+refresh, so that a thousand jobs a second do not write a thousand rows a second."""
 
 PART = "estimates"
 
 
 class EtaService:
-    """When jobs start and end, as far as anybody can say.
+    """Estimate when jobs start and end.
 
     Attributes:
-        heard: What it goes by.
-        pace: How often it looks ahead.
-        ready: Whether it has heard of the past.
+        heard: Observations that the estimates are based on.
+        pace: Interval and size of the simulations.
+        ready: Whether the history has been read.
     """
 
     def __init__(self, service: Service, every: float = ETA_EVERY, *, off: bool = False) -> None:
-        """Nothing is known before `run`; `off` says that nobody will."""
+        """Start without estimates until `run` is called; `off` means that it never is."""
         every = min(every, service.clock.seconds_until(service.clock.now() + every))
         self._service, self._off, self.pace = service, off, SimulationBudget(max(ETA_LEAST, every))
         self.heard, self.ready = EstimateInputs(), False
@@ -70,19 +70,19 @@ class EtaService:
         self.outlook: Outlook | None = None
         self._line = WorkerQueue()
         self._changed = True
-        self._bits: dict[str, int] = {}  # of jobs alive: of the waiting time, when last given
-        self._given: dict[str, Given] = {}  # at submission, since the last refresh
+        self._bits: dict[str, int] = {}  # by active job: bit length of its age at its last estimate
+        self._given: dict[str, Given] = {}  # at submission, since the last refresh, by job
         self._unkept: list[Given] = []
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Run until cancelled."""
         after = await self._begin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow(after))
             group.create_task(self._refresh())
 
     async def _begin(self) -> int:
-        """Hear of the past; returns the number of the newest notice that is in it."""
+        """Read the history; return the number of the newest notice that it includes."""
         service, heard = self._service, EstimateInputs()
         self.ready, self.outlook = False, None
         self.kept = await kept_by(service)
@@ -97,10 +97,10 @@ class EtaService:
         return after
 
     async def _follow(self, after: int) -> None:
-        """Hear of what happens."""
+        """Process notices as they are published."""
         worked, new = 0.0, list[Given]()
         async for notice in self._service.notices(after):
-            began = perf_counter()  # not before: who waits for something to happen takes no time
+            began = perf_counter()  # the time spent waiting for a notice does not count
             record = await self._job(notice.job)
             self._changed |= self.heard.hear(notice, record)
             if record is not None:
@@ -118,9 +118,9 @@ class EtaService:
         return self._service.book.job(job_id) or await self._service.past_job(job_id)
 
     def at_submission(self, job_id: str) -> Given | None:
-        """What is said to who has just submitted a job; None for an array, or of too many.
+        """Return the estimate for a newly submitted job; None for an array or above `MOST_GIVEN`.
 
-        Asked twice, it says the same.
+        A second call for the same job returns the same estimate.
         """
         record = self._service.book.jobs.get(job_id)
         if record is None or job_id in self._bits or len(self._given) >= MOST_GIVEN:
@@ -132,7 +132,7 @@ class EtaService:
         return given
 
     def _new(self, notice: Notice, record: JobRecord) -> list[Given]:
-        """What is kept of a job at its submission."""
+        """Return the new estimates to store after a notice, with that of a new job."""
         if notice.kind == "submitted":
             self.at_submission(record.spec.id)
         new, self._unkept = self._unkept, []
@@ -145,13 +145,13 @@ class EtaService:
         return [*given]
 
     async def _keep(self, given: Sequence[Given]) -> None:
-        """Have them be durable; where that cannot be, they count until the next restart."""
+        """Store estimates. If the journal is unavailable, they last until the next restart."""
         if given:
             with suppress(JournalError):
                 await self.kept.keep(given)
 
     async def _refresh(self) -> None:
-        """Look ahead, again and again: no more than half of the time."""
+        """Simulate repeatedly, using at most half of the time."""
         while True:
             if self._changed and self._service.ready and self.heard.lasting.knows():
                 self._changed = False
@@ -159,7 +159,7 @@ class EtaService:
             await asyncio.sleep(self.pace.wait)
 
     async def look(self) -> None:
-        """Play the present forward, and give what is due."""
+        """Simulate from the current state, and give the estimates that are due."""
         service, pace, began = self._service, self.pace, perf_counter()
         try:
             said = await child_worker(
@@ -167,38 +167,40 @@ class EtaService:
                 line=self._line, paused=service.watch.paused,
             )  # fmt: skip
         except (ChildTimeoutError, ChildKilledError) as error:
-            self._changed = True  # or nobody would try again where nothing more happens
+            self._changed = True  # retry even if nothing else happens
             pace.failed(perf_counter() - began)
-            then = f"tried again in {pace.wait:,.0f} s with {pace.worlds} worlds"
-            mend = "fewer jobs take less time and memory; daemon.estimates = false has none of it"
+            then = f"next try in {pace.wait:,.0f} s with {pace.worlds} simulated worlds"
+            mend = "reduce the number of active jobs, or set daemon.estimates = false"
             service.parts.say(PART, f"{error}; {then}", mend)
             return
         except UnavailableError as error:
             self._changed = True
-            service.parts.say(PART, str(error), "it is tried again once the journal can be read")
+            service.parts.say(
+                PART, str(error), "the daemon retries when the journal can be read again"
+            )
             return
         except ChildFailedError as error:
-            service.parts.say(PART, f"a defect of the daemon: {error}", "report it")
+            service.parts.say(PART, f"internal error: {error}", "report it")
             return
         service.parts.say(PART)
         await self.looked(Outlook.decode(said))
         pace.done(perf_counter() - began)
 
     async def looked(self, outlook: Outlook) -> None:
-        """Go by this from now on, and give what is due."""
+        """Use this simulation result from now on, and give the estimates that are due."""
         self.outlook, self._given = outlook, {}
         await self._all()
 
     def _work(self) -> bytes:
-        """In a child: play."""
-        gc.freeze()  # what the daemon has is not looked through, what each world leaves is
+        """Run the simulation; called in the child process."""
+        gc.freeze()  # collect the garbage of each world, without scanning the objects of the daemon
         gc.enable()
         heard, service = self.heard, self._service
         now = service.clock.now()
         return outlook(service.engine, heard.lasting, heard.lately, now, self.pace.worlds).encode()
 
     async def _all(self) -> None:
-        """Give to all what is due: once per power of two of how long they have been here."""
+        """Give the estimates that are due: one when a job's age passes a power of two seconds."""
         jobs = self._service.book.jobs
         self._bits = {job_id: bits for job_id, bits in self._bits.items() if job_id in jobs}
         new: list[Given] = []
@@ -218,34 +220,34 @@ class EtaService:
         return int(here).bit_length() > self._bits.get(record.spec.id, -1)
 
     def estimate(self, record: JobRecord) -> Given | None:
-        """What is to be said of a job now; None where nothing can be. It is not given by that.
+        """Return the current estimate of a job without recording it; None where there is none.
 
-        O(worlds²) for one that the newest playout has not seen waiting.
+        O(worlds²) for a job that was not pending in the newest simulation.
         """
         if not self.ready:
             return None
         return estimate(self.heard, self.outlook, record, self._service.clock.now())
 
     def known(self, jobs: int) -> EstimateContext | None:
-        """What a question of these times, of a site of so many jobs, is answered by, if at all."""
+        """Return the context of a what-if question for so many jobs; None before `ready`."""
         if not self.ready:
             return None
         return EstimateContext(self.heard, self.outlook, self.pace.fits(jobs))
 
     def why_unknown(self, record: JobRecord) -> str:
-        """Why nothing is said of a job, in words."""
+        """Return the reason why a job has no estimate."""
         if why := why_not(record):
             return why
         if self._off:
-            return "the daemon makes no estimates: daemon.estimates is false"
+            return "estimates are turned off (daemon.estimates = false)"
         if not self.ready:
-            return "the daemon has not gone through its history yet"
+            return "the daemon is still reading its history"
         if not self.heard.lasting.knows():
-            return "too few jobs were seen for anybody to say how long one lasts"
-        return "it came after the present was last played forward, and nothing like it waits"
+            return "too few jobs have ended to estimate run times"
+        return "the job is newer than the last simulation, and no similar job is pending"
 
 
 def _bits(given: Given) -> int:
-    """The power of two of the seconds that a job had been here."""
+    """Return the bit length of the job's age, in seconds, when the estimate was made."""
     here = given.made - given.submitted
     return int(here).bit_length() if here < inf else 0

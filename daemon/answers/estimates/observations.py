@@ -1,6 +1,6 @@
-"""What estimates go by, as it is heard of: how long jobs last, which came, what came of estimates.
+"""Observations behind estimates: run times, arrivals, waits and outcomes of estimates.
 
-Pure, and told in the order of the notices, so that the same journal makes the same estimates.
+Pure, and updated in the order of the notices, so that the same journal gives the same estimates.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from predictors.run_time_distribution import RunTimeDistributions
 from sia.model import Job
 
 TimedObservation = tuple[float, int, Callable[[float], None]]
-"""When something happened, its order at one moment, and what tells it."""
+"""Time of an observation, its order at that time, and the function that records it."""
 
 OVER = ("ended", "cancelled", "lost")
-"""Notices of jobs that are over."""
+"""Kinds of notices that end a job."""
 
 
 class EstimateInputs:
-    """Hears of each notice once.
+    """Collect observations; each notice must be passed exactly once.
 
     Attributes:
-        lasting: How long jobs last.
-        lately: Which came.
-        calibration: What came of estimates.
-        waits: How long those waited that did.
+        lasting: Distributions of run times.
+        lately: Recent arrivals.
+        calibration: Outcomes of estimates.
+        waits: Waits of jobs that had to wait.
     """
 
     def __init__(self) -> None:
-        """Nothing happened yet."""
+        """Start with no observation."""
         self.lasting, self.lately, self.calibration = (
             RunTimeDistributions(),
             RecentArrivals(),
@@ -47,7 +47,7 @@ class EstimateInputs:
     def events(
         self, records: Iterable[JobRecord], given: Iterable[Given] = ()
     ) -> list[TimedObservation]:
-        """What these mean, to be told by `learn`; they need not stay as they are. O(n)."""
+        """Return these records as observations for `learn`; the records may change later. O(n)."""
         found = [event for record in records for event in self._of(record)]
         found += [(each.made, 1, partial(self._give, each)) for each in given]
         return found
@@ -56,13 +56,13 @@ class EstimateInputs:
         self.calibration.give(given)
 
     def learn(self, events: Iterable[TimedObservation]) -> None:
-        """Hear of the past at once. O(n log n)."""
+        """Record past observations in order of time. O(n log n)."""
         for now, _, tell in sorted(events, key=itemgetter(0, 1)):
             self.calibration.advance(now)
             tell(now)
 
     def _of(self, record: JobRecord) -> list[TimedObservation]:
-        """What became of a job: submitted, started, over."""
+        """Return the observations of a job: its submission, start and end."""
         job, thought = plain_job(record), record.run_time
         began, ended, queued = record.decided, record.ended, record.queued
 
@@ -81,7 +81,7 @@ class EstimateInputs:
         return found
 
     def hear(self, notice: Notice, record: JobRecord | None) -> bool:
-        """A notice, and the job that it is of; whether it changes what may be estimated."""
+        """Record a notice and its job; return True if estimates may change."""
         if record is None:
             return not notice.job
         now, job = notice.time, plain_job(record)

@@ -1,4 +1,4 @@
-"""When jobs start and end, as `eta` and `whatif` say it: one distribution for both. Pure."""
+"""Estimate start and end times for `eta` and `whatif`, from the same distributions. Pure."""
 
 from __future__ import annotations
 
@@ -20,39 +20,39 @@ By = Literal["playout", "queue"]
 
 
 class RawEstimate(Struct, frozen=True, array_like=True):
-    """When a job starts and ends, as the worlds have it, uncorrected, and what it follows from."""
+    """The simulated start and end of a job, uncorrected, and the source of the estimate."""
 
     times: Times
     by: By
     waited: float = 0.0
-    """Seconds that it has waited so far."""
+    """Seconds that the job has waited so far."""
 
 
 class EstimateContext(NamedTuple):
-    """What a question is answered by."""
+    """Data for answering a what-if question."""
 
     heard: EstimateInputs
     outlook: Outlook | None = None
-    """The newest playout."""
+    """The newest simulation result."""
     worlds: int = 0
-    """Worlds that may be played for the answer; 0 for none, as that would take too long."""
+    """Worlds to simulate for the answer; 0 if even the fewest would take too long."""
 
 
 def why_not(record: JobRecord) -> str:
-    """Why nobody can say when a job starts or ends, whatever happened before; empty if one can."""
+    """Return why a job cannot have an estimate in its current phase; empty if it can."""
     if record.phase is JobPhase.HELD:
-        return "it is held until somebody releases it"
+        return "the job is held until it is released"
     if record.phase is JobPhase.PENDING and not record.core:
-        return f"pool {record.spec.pool} is on hold until somebody opens it"
+        return f"pool {record.spec.pool} is on hold until it is opened"
     if record.phase in ON_GPUS and not record.placed:
-        return "it has its turn, and waits for its GPUs to be free"
+        return "the job has been started and waits for its GPUs to become free"
     return ""
 
 
 def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
-    """How long jobs last that are played once: half of those like them last no longer.
+    """Return a function that gives a job's median run time, for jobs simulated only once.
 
-    Where too few jobs were seen it is what the scheduler was told, or what their owners say.
+    If too few jobs have ended, the run time is that of the scheduler or of the submitter.
     """
     told = thought(now)
     if heard is None or not heard.lasting.knows():
@@ -69,10 +69,10 @@ def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
 def foretell(
     engine: Engine, known: EstimateContext, now: float, names: Iterable[str]
 ) -> dict[str, RawEstimate]:
-    """When these jobs start and end; those are left out of which nothing can be said.
+    """Return the uncorrected estimates of these jobs, without those that cannot be estimated.
 
-    What is learned of run times hears of those that it has not heard of yet: it is for a copy.
-    O(worlds · what happens until they have started).
+    The run-time distributions in `known` learn of new jobs, so pass a copy.
+    O(worlds · events until all jobs have started).
     """
     heard, found = known.heard, dict[str, RawEstimate]()
     if not heard.lasting.knows():
@@ -100,7 +100,7 @@ def foretell(
 def stated(
     heard: EstimateInputs, pool: str, made: float, timed: RawEstimate
 ) -> tuple[StatedMoment, StatedMoment | None]:
-    """End and start as they are to be stated, corrected by what came of others."""
+    """Return the stated end and start, corrected by the outcomes of earlier estimates."""
     waits = heard.waits.beyond(pool, timed.waited)
     return heard.calibration.corrected(pool, made, timed.times, waits)
 
@@ -108,9 +108,9 @@ def stated(
 def estimate(
     heard: EstimateInputs, outlook: Outlook | None, record: JobRecord, now: float
 ) -> Given | None:
-    """What is to be said of a job now; None where nothing can be. It is not given by that.
+    """Return the current estimate of a job without recording it; None where there is none.
 
-    O(worlds²) for one that the newest playout has not seen waiting.
+    O(worlds²) for a job that was not pending in the newest simulation.
     """
     if not heard.lasting.knows() or why_not(record):
         return None

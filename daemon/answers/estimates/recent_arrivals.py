@@ -1,7 +1,7 @@
-"""Which jobs came lately, and which may come next: drawn from those days, hour for hour. Pure.
+"""Remember recent arrivals, and draw future arrivals from them by block bootstrap. Pure.
 
-What is to come in six hours of a day is what came in the same six hours of another day, one for
-each pool and drawn by lot: bursts stay bursts, and nights are nights.
+The arrivals of a six-hour block are those of the same six hours of an earlier day. The day is drawn
+for each pool and block, which preserves bursts and the difference between day and night.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from sia.model import Job
 DAY = 86400.0
 
 BLOCK = 6 * 3600.0
-"""Seconds drawn together: shorter than a working day, longer than what one burst brings about."""
+"""Length of a block in seconds: shorter than a working day, longer than the effects of a burst."""
 
 MEMORY = 14 * DAY
-"""Seconds looked back on: two weeks show each weekday twice."""
+"""Seconds of history: two weeks contain each weekday twice."""
 
 MOST_CAME = 100_000
-"""Jobs of a pool that are remembered, the newest: a job every twelve seconds for two weeks."""
+"""Maximum of remembered jobs per pool, the newest: one every twelve seconds for two weeks."""
 
 
 class RecentJob(NamedTuple):
-    """A job that came. Times are seconds; `ran` is None while nobody knows."""
+    """A job that arrived. Times are seconds; `ran` is None until the run time is known."""
 
     job: Job
     thought: float
-    """How long it was thought to run when it came."""
+    """Estimated run time at submission."""
     ran: float | None = None
 
 
 class _Pool:
-    """The jobs of one pool in their order."""
+    """The jobs of one pool in order of arrival."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -47,31 +47,31 @@ class _Pool:
         self.jobs.append(came)
 
     def forget(self, before: float) -> int:
-        """Drop what came before; how many these are."""
+        """Drop jobs that arrived before this time; return their number."""
         gone = max(bisect_left(self.times, before), len(self.times) - MOST_CAME)
-        if gone > len(self.times) // 2:  # seldom: a list moves all that stays
+        if gone > len(self.times) // 2:  # seldom, as deletion moves the rest of the list
             del self.times[:gone], self.jobs[:gone]
             return gone
         return 0
 
 
 class RecentArrivals:
-    """Jobs as they come and end."""
+    """Recent arrivals of all pools, with their run times."""
 
     def __init__(self) -> None:
-        """None came yet."""
+        """Start with no job."""
         self._pools: dict[str, _Pool] = {}
-        self._where: dict[str, tuple[str, int]] = {}  # of jobs alive: pool, number in it
-        self._dropped: dict[str, int] = {}  # of each pool, how many
+        self._where: dict[str, tuple[str, int]] = {}  # by active job: its pool and its number there
+        self._dropped: dict[str, int] = {}  # by pool: number of dropped jobs
         self._begin: float | None = None
 
     @property
     def begin(self) -> float | None:
-        """When the first of them came; None before."""
+        """Time of the first arrival; None before it."""
         return self._begin
 
     def submitted(self, job: Job, thought: float) -> None:
-        """A job came. O(1), amortised."""
+        """Record an arrival. Amortized O(1)."""
         if self._begin is None:
             self._begin = job.submit
         pool = self._pools.setdefault(job.pool, _Pool())
@@ -81,7 +81,7 @@ class RecentArrivals:
         pool.add(RecentJob(job, thought))
 
     def ended(self, job_id: str, ran: float | None) -> None:
-        """A job is over: it ran so long, or never did. O(1)."""
+        """Record the run time of a job that has left; None if it never ran. O(1)."""
         name, number = self._where.pop(job_id, ("", -1))
         place = number - self._dropped.get(name, 0)
         if place >= 0 and ran is not None:
@@ -91,9 +91,9 @@ class RecentArrivals:
     def next(
         self, world: int, begin: float, end: float, now: float
     ) -> Iterator[tuple[float, RecentJob]]:
-        """What may come in [begin, end) in one of many possible worlds, seen from now, by pool.
+        """Yield simulated arrivals in [begin, end) of one world, as seen from `now`, by pool.
 
-        Always the same for the same blocks of time, worlds and past. O(jobs that come).
+        The same blocks, worlds and history give the same arrivals. O(arrivals).
         """
         first = self._begin
         if first is None or now - first < BLOCK:
@@ -110,9 +110,9 @@ class RecentArrivals:
 
 
 def _back(lot: int, number: int, first: float, now: float) -> float:
-    """How far before it a block lies that stands for this one; whole days where there are some."""
+    """Return how far back the block lies that is used for this one: whole days where possible."""
     begin = number * BLOCK
-    nearest = ceil((begin + BLOCK - now) / DAY)  # it is over
+    nearest = ceil((begin + BLOCK - now) / DAY)  # the block must have ended
     farthest = floor((begin - first) / DAY)
     if nearest <= farthest:
         return DAY * (nearest + lot % (farthest - nearest + 1))

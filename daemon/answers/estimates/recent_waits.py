@@ -1,4 +1,4 @@
-"""How long those waited in a pool that did, lately: it says something of the next. Pure."""
+"""Quantiles of recent waits in each pool. Pure."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from collections import deque
 from math import floor
 
 RECENT = 2000
-"""Newest jobs of a pool that are gone by."""
+"""Jobs of a pool that the quantiles are computed from, the newest."""
 
 LEAST = 10
-"""Jobs before which nothing is said: of fewer nobody can say what one in ten does."""
+"""Minimum of jobs: with fewer there is no p90."""
 
 Quantiles = tuple[float | None, float | None]
-"""p50 and p90, in seconds; None where nobody knows."""
+"""p50 and p90 in seconds; None where unknown."""
 
 UNKNOWN: Quantiles = (None, None)
 
 
 class WaitHistory:
-    """Of all pools."""
+    """Recent waits of all pools."""
 
     def __init__(self) -> None:
-        """Nobody waited yet."""
+        """Start with no wait."""
         self._pools: dict[str, _Pool] = {}
 
     def started(self, pool: str, waited: float) -> None:
-        """A job starts, after so long; who did not wait says nothing of who does. O(jobs kept)."""
+        """Record a wait in seconds; waits of 0 are ignored. O(jobs kept)."""
         if waited > 0:
             self._pools.setdefault(pool, _Pool()).add(waited)
 
     def beyond(self, pool: str, here: float) -> Quantiles:
-        """How much longer those waited that had waited for so long. O(log jobs)."""
+        """Return the remaining wait of jobs that had waited for `here` seconds. O(log jobs)."""
         waits = self._pools.get(pool)
         return UNKNOWN if waits is None else waits.beyond(here)
 
 
 class _Pool:
-    """The newest of them, in their order too."""
+    """The newest waits of one pool, by age and sorted."""
 
     def __init__(self) -> None:
         self._newest: deque[float] = deque()
@@ -56,7 +56,7 @@ class _Pool:
         return self._at(first, 0.5) - here, self._at(first, 0.9) - here
 
     def _at(self, first: int, share: float) -> float:
-        """A quantile of those from the first on; between two it is read off in proportion."""
+        """Return a quantile of the waits from index `first` on, by linear interpolation."""
         place = first + share * (len(self._sorted) - 1 - first)
         low = floor(place)
         high = min(low + 1, len(self._sorted) - 1)

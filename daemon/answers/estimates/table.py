@@ -1,4 +1,4 @@
-"""Estimates that were given, in the journal's database."""
+"""Store estimates in the journal's database."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from daemon.model.errors import JournalError
 from daemon.service.queries import Reader
 
 PAGE = 1000
-"""Estimates read at a time: a few milliseconds in which nothing commits."""
+"""Estimates read at a time: a few milliseconds during which no step commits."""
 
 MEMORY_KEPT = 10_000
-"""Newest estimates kept where there is no table: some 10 MB."""
+"""Maximum of estimates in memory where there is no table, the newest: about 10 MB."""
 
 AT_ONCE = 200
-"""Estimates written in one transaction: a millisecond or two."""
+"""Estimates written in one transaction: one or two milliseconds."""
 
 _read = json.Decoder(Given).decode
 
 
 class EstimateStore(Protocol):
-    """Where they are."""
+    """A store of estimates."""
 
     async def keep(self, given: Sequence[Given]) -> None:
-        """Have these be durable. Raises JournalError."""
+        """Store estimates durably. Raises JournalError."""
 
     async def since(self, made: float) -> list[Given]:
-        """All that were made at that time (seconds) or later, in order. Raises JournalError."""
+        """Return estimates made at `made` (epoch seconds) or later. Raises JournalError."""
 
     async def of_job(self, job_id: str) -> list[Given]:
-        """Those of a job, in order. Raises JournalError."""
+        """Return the estimates of a job, in order. Raises JournalError."""
 
 
 class EstimateTable:
-    """The table `estimates`."""
+    """Store estimates in the table `estimates`."""
 
     def __init__(self, service: Reader) -> None:
-        """Of its journal."""
+        """Use the journal of this service."""
         self._service = service
 
     async def keep(self, given: Sequence[Given]) -> None:
-        """Have these be durable. Raises JournalError."""
+        """Store estimates durably. Raises JournalError."""
         for start in range(0, len(given), AT_ONCE):
             rows = [
                 (each.job, each.pool, each.made, json.encode(each).decode())
@@ -56,7 +56,7 @@ class EstimateTable:
             await self._service.journal(partial(_write, rows))
 
     async def since(self, made: float) -> list[Given]:
-        """All that were made at that time (seconds) or later, in order. Raises JournalError."""
+        """Return estimates made at `made` (epoch seconds) or later. Raises JournalError."""
         sql = (
             "SELECT number, body FROM estimates WHERE number > ? AND made >= ?"
             " ORDER BY number LIMIT ?"
@@ -69,7 +69,7 @@ class EstimateTable:
         return found
 
     async def of_job(self, job_id: str) -> list[Given]:
-        """Those of a job, in order. Raises JournalError."""
+        """Return the estimates of a job, in order. Raises JournalError."""
         rows = await self._all("SELECT body FROM estimates WHERE job = ? ORDER BY number", job_id)
         return [_read(body) for (body,) in rows]
 
@@ -85,27 +85,27 @@ def _write(rows: Sequence[tuple[str, str, float, str]], journal: Journal) -> Non
 
 
 class EstimateMemory:
-    """For as long as the daemon lives: where there is no such table yet."""
+    """Keep estimates in memory: for a database without the table `estimates`."""
 
     def __init__(self) -> None:
-        """None were given."""
+        """Start with no estimate."""
         self._given: deque[Given] = deque(maxlen=MEMORY_KEPT)
 
     async def keep(self, given: Sequence[Given]) -> None:
-        """Have these here."""
+        """Keep estimates."""
         self._given += given
 
     async def since(self, made: float) -> list[Given]:
-        """All that were made at that time (seconds) or later, in order."""
+        """Return estimates made at `made` (epoch seconds) or later."""
         return [each for each in self._given if each.made >= made]
 
     async def of_job(self, job_id: str) -> list[Given]:
-        """Those of a job, in order."""
+        """Return the estimates of a job, in order."""
         return [each for each in self._given if each.job == job_id]
 
 
 async def kept_by(service: Reader) -> EstimateStore:
-    """The table, or else memory."""
+    """Return the table, or a store in memory if the database has no such table."""
     table = EstimateTable(service)
     try:
         await table.of_job("")

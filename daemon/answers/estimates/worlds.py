@@ -1,8 +1,8 @@
-"""When jobs will start and end, by playing the present forward in many possible worlds. Pure.
+"""Estimate start and end times by Monte Carlo simulation from the current state. Pure.
 
-PCS (§4) plays the present state forward once, with run times that are known. Here nobody knows
-them: in each world every job lasts as long as one drawn from those like it that got as far, and
-jobs come as they came on days drawn from the last two weeks. Loads stay as they were last told.
+PCS (§4) simulates the current state once, with known run times. Here run times are unknown: in each
+world every job gets a run time drawn from similar jobs that ran at least as long, and arrivals are
+drawn from days of the last two weeks. Load forecasts stay as last recorded.
 """
 
 from __future__ import annotations
@@ -29,32 +29,31 @@ from sia.model import Job
 from sia.policies import load
 
 WORLDS = 19
-"""Possible worlds: the 18th of their order is the 90th of 100, and one more would be the 95th. A
-prime, as `RunTimeDistributions.chances` asks for."""
+"""Number of worlds: the 18th of 19 in order is the p90, and a 20th would be the p95. A prime, as
+`RunTimeDistributions.chances` requires."""
 
 HORIZON = 7 * DAY
-"""Seconds played forward: beyond a week an estimate says nothing but that."""
+"""Seconds simulated: an event later than a week is reported as beyond the horizon."""
 
 COME = DAY
-"""Seconds in which jobs come that are drawn: later ones hardly change when those start that wait
-now, which nobody who comes later may slow, and are most of what is to be played."""
+"""Seconds for which arrivals are drawn. Later arrivals hardly change the starts of jobs that are
+pending now, but would be most of the work."""
 
 NEAR = 3600.0
-"""Seconds within which jobs that come say how long one waits that is submitted now."""
+"""Seconds within which simulated arrivals show the wait of a job that is submitted now."""
 
 MOST_NEAR = 100
-"""Of them, of a pool: enough for a quantile of 0.9."""
+"""Maximum of such arrivals per pool: enough for a quantile of 0.9."""
 
 FEW = 4
-"""Worlds that must agree with what has happened since they were played: of fewer nobody can tell
-p50 from p90."""
+"""Minimum of worlds consistent with the events since the simulation: with fewer p50 equals p90."""
 
 DRAWN = "\x1e"
-"""Begins the ids of jobs that are drawn; no job's id has it."""
+"""Prefix of the ids of simulated arrivals; no client's job id contains this character."""
 
 
 class MomentQuantiles(Struct, frozen=True, array_like=True):
-    """When something will be, in seconds since the epoch; infinite is beyond the horizon."""
+    """Quantiles of a time in seconds since the epoch; infinite means beyond the horizon."""
 
     p50: float
     p90: float
@@ -62,20 +61,20 @@ class MomentQuantiles(Struct, frozen=True, array_like=True):
 
 
 class Times(Struct, frozen=True, array_like=True):
-    """When a job starts and ends; `start` is None for one that has started."""
+    """Start and end of a job; `start` is None if the job has started."""
 
     end: MomentQuantiles
     start: MomentQuantiles | None = None
 
 
 class JobOutcomes(Struct, frozen=True, array_like=True):
-    """When a job ends in each world, and when it starts where it waited."""
+    """The end of a job in each world, and its start if the job was pending."""
 
     ends: list[float]
     starts: list[float] | None = None
 
     def times(self, made: float, now: float) -> Times:
-        """As one knows them at `now` who played them at `made`, and sees that it still waits."""
+        """Return the times given that a job simulated at `made` is still pending at `now`."""
         if self.starts is None:
             return Times(spread(self.ends))
         starts, ends = self.starts, self.ends
@@ -89,36 +88,36 @@ class JobOutcomes(Struct, frozen=True, array_like=True):
 
 
 class QueueTail(Struct, frozen=True, array_like=True):
-    """The last job of a width that waits in a pool: when it starts, in each world."""
+    """The last pending job of a width in a pool: its start in each world."""
 
     width: int
     starts: list[float]
 
 
 class Pending(Struct, frozen=True, array_like=True):
-    """What the worlds say of jobs that come to a pool after they were played."""
+    """Simulation results for jobs that arrive in a pool later."""
 
     tails: list[QueueTail]
-    """Of each width the last one, in the order of the queue."""
+    """The last pending job of each width, in queue order."""
     waits: list[tuple[int, float]]
-    """(GPUs, seconds) of those that came and did not start at once."""
+    """(GPUs, seconds waited) of simulated arrivals that had to wait."""
 
 
 class Outlook(Struct, frozen=True):
-    """What the worlds say, seen from `now` (seconds), of jobs that wait.
+    """Simulation results for pending jobs, as seen from `now` (seconds since the epoch).
 
-    Of those that run, too, where the policy stops jobs; else that needs no worlds.
+    Includes running jobs if the policy preempts jobs; otherwise they need no simulation.
     """
 
     now: float
     jobs: dict[str, Raw] = {}
-    """By ids: `times` reads them, as few are asked for."""
+    """By job id. `times` decodes them on demand, as few are requested."""
     pools: dict[str, Pending] = {}
 
     def times(self, job_id: str, now: float | None = None) -> Times | None:
-        """When a job starts and ends, if that was asked; of one that waits until `now`, at least.
+        """Return the times of a simulated job that is still pending at `now`, or None.
 
-        Worlds in which it has started by then are not this one.
+        Worlds in which the job has started by then are ignored.
         """
         raw = self.jobs.get(job_id)
         if raw is None:
@@ -128,17 +127,17 @@ class Outlook(Struct, frozen=True):
         )
 
     def encode(self) -> bytes:
-        """As bytes; times may be infinite, which JSON cannot say."""
+        """Encode as MessagePack, as JSON has no infinity."""
         return msgpack.encode(self)
 
     @classmethod
     def decode(cls, data: bytes) -> Outlook:
-        """Of `encode`."""
+        """Decode the output of `encode`."""
         return msgpack.decode(data, type=cls)
 
 
 def spread(times: Iterable[float]) -> MomentQuantiles:
-    """The quantiles of what as many worlds say, one place higher than their share. O(n log n)."""
+    """Return the quantiles of these times, at rank (n + 1) · q, rounded up. O(n log n)."""
     ordered = sorted(times)
     count = len(ordered)
     places = (min(ceil((count + 1) * share), count) - 1 for share in (0.5, 0.9))
@@ -147,9 +146,9 @@ def spread(times: Iterable[float]) -> MomentQuantiles:
 
 
 def overdue(made: float, now: float) -> list[float]:
-    """Starts of a job that has outlasted what was played at `made`, one for each world.
+    """Return start times, one per world, of a job pending longer than in nearly all worlds.
 
-    Of what lasts longer than anybody thought, each time as long again is half as likely.
+    The survival function is assumed to halve each time the time since `made` doubles.
     """
     here = now - made
     return [now + here * i / (WORLDS - i) for i in range(WORLDS)]
@@ -160,18 +159,18 @@ def _apart(start: float, end: float) -> float:
 
 
 def plain_job(record: JobRecord) -> Job:
-    """A job as those know it that learn how long jobs last: under the id that people know."""
+    """Return the job for run-time distributions, under its public id."""
     spec = record.spec
     return Job(spec.id, spec.pool, record.submitted, spec.gpus, spec.user, spec.kind)
 
 
 def ran(record: JobRecord, now: float) -> float:
-    """Seconds that a job has run, or been on its GPUs where nobody saw it run yet."""
+    """Return the seconds that a job has run, or 0 if it was not seen running yet."""
     return max(0.0, now - began(record, now)) if record.phase in ON_GPUS else 0.0
 
 
 def limited(record: JobRecord, seconds: float) -> float:
-    """A run time within a job's time limit."""
+    """Return the run time, cut at the job's time limit."""
     return seconds if record.time_limit is None else min(seconds, record.time_limit)
 
 
@@ -182,19 +181,19 @@ def outlook(
     now: float,
     worlds: int = WORLDS,
 ) -> Outlook:
-    """Play so many worlds forward from the present; nothing is changed.
+    """Simulate so many worlds from the current state; the engine does not change.
 
-    O(worlds · (jobs · log jobs + what happens until all that wait have started)).
+    O(worlds · (jobs · log jobs + events until all pending jobs have started)).
     """
     return Playouts(engine, lasting, lately, now, worlds).said()
 
 
 class Playouts:
-    """So many worlds, played forward from the present.
+    """Worlds simulated from the current state.
 
     Attributes:
-        starts: When jobs that wait start in each world, by their ids in the core.
-        ends: When they end; under a policy that stops jobs, those that run too.
+        starts: Start of each pending job in each world, by core id.
+        ends: End of each pending job; if the policy preempts jobs, of running jobs too.
     """
 
     def __init__(
@@ -206,7 +205,7 @@ class Playouts:
         worlds: int = WORLDS,
         only: Collection[str] | None = None,
     ) -> None:
-        """Play them until all that wait have started, or `only` these (ids of the core)."""
+        """Simulate until all pending jobs have started, or those in `only` (core ids)."""
         self.engine, self.lasting, self.now, self.worlds = engine, lasting, now, worlds
         book, state = engine.book, engine.core.state
         self.stays = not engine.core.policy.needs.preemption
@@ -226,7 +225,7 @@ class Playouts:
             _World(self, lately, snapshot, world).play()
 
     def lasts(self, record: JobRecord, world: int) -> float:
-        """How long a job runs in a world, in all."""
+        """Return the total run time of a job in a world, in seconds."""
         job = plain_job(record)
         chances = self._chances.get(job.id)
         if chances is None:
@@ -236,7 +235,7 @@ class Playouts:
         return max(age, limited(record, seconds))
 
     def said(self) -> Outlook:
-        """What they say together."""
+        """Return the combined results."""
         jobs = {}
         for core_id, record in self.records.items():
             if core_id in self.ends:
@@ -244,7 +243,7 @@ class Playouts:
         return Outlook(self.now, jobs, self._pools())
 
     def times(self, core_id: str) -> Times:
-        """When a job starts and ends that was asked about."""
+        """Return the times of a simulated job."""
         return self._runs(core_id).times(self.now, self.now)
 
     def _runs(self, core_id: str) -> JobOutcomes:
@@ -266,7 +265,7 @@ class Playouts:
 
 
 class _Told(RunTimes):
-    """How long jobs that are drawn were thought to run."""
+    """Estimated run times of simulated arrivals."""
 
     def __init__(self) -> None:
         self.thought: dict[str, float] = {}
@@ -276,7 +275,7 @@ class _Told(RunTimes):
 
 
 class _Lasts(dict[str, float]):
-    """How long jobs run in a world, thought of when they start."""
+    """Run times of jobs in one world, computed when the jobs start."""
 
     def __init__(self, seen: Playouts, world: int) -> None:
         super().__init__()
@@ -288,7 +287,7 @@ class _Lasts(dict[str, float]):
 
 
 class _World:
-    """One playout."""
+    """The simulation of one world."""
 
     def __init__(
         self, seen: Playouts, lately: RecentArrivals, snapshot: Snapshot, world: int
@@ -298,7 +297,7 @@ class _World:
         self._told, self._lasts = _Told(), _Lasts(seen, world)
         future = future_of(seen.engine, seen.now, lambda record: seen.lasts(record, world))
         self._ends = {core_id: end for end, core_id in future.running}
-        # Asked to look again at once: a wish of before the copy to be woken is none of the copy's.
+        # Makes the core decide at once: wake-ups requested before the copy are not part of it.
         kick = LendingSwitched(seen.now, seen.engine.book.lending)
         self._facts: Sequence[Fact] = [kick, *future.facts]
         self._left = set(seen.ends)
@@ -307,7 +306,7 @@ class _World:
         self._drawn = 0
 
     def play(self) -> None:
-        """Play until all that is asked for is known, or the horizon is reached."""
+        """Simulate until all requested times are known, or up to the horizon."""
         seen = self._seen
         now, end = seen.now, seen.now + HORIZON
         while self._left and now < end:
@@ -319,7 +318,7 @@ class _World:
             ends.append(self._done.get(core_id, inf))
 
     def _play(self, since: float, until: float) -> float:
-        """Play jobs that come in [since, until); returns when it stopped, infinite if for good."""
+        """Simulate arrivals in [since, until); return the stop time, infinite if none is left."""
         running = [(end, core_id) for core_id, end in self._ends.items()]
         facts, self._facts = self._facts, [f for f in self._facts if f.time >= until]
         for instant in play(
@@ -362,7 +361,7 @@ class _World:
             self._left.discard(core_id)
 
     def _wait(self, core_id: str, now: float) -> None:
-        """A job that was drawn waited until now."""
+        """Record the wait of a simulated arrival that starts now."""
         job = self._core.state.jobs[core_id].job
         waited = now - job.submit
         if waited > 0 and job.submit < self._seen.now + NEAR:
@@ -371,7 +370,7 @@ class _World:
                 waits.append((job.width, waited))
 
     def _arrivals(self, since: float, until: float) -> list[Arrival]:
-        """Jobs that come, in order."""
+        """Return the simulated arrivals, in order of time."""
         seen, found = self._seen, []
         pools = self._core.state.pools
         until = min(until, seen.now + COME)

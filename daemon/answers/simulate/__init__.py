@@ -1,4 +1,4 @@
-"""Questions to a forked copy of the engine: play it forward, change it, compare.
+"""Simulations on a forked copy of the engine.
 
 Imports: engine, forecasts, wire.
 """

@@ -1,9 +1,9 @@
-"""Questions answered in a child process: it has a copy of all that the daemon knows, for nothing.
+"""Run functions in forked child processes, which have a copy of the daemon's state.
 
-The daemon forks between two steps, so that the child's engine is whole; copy-on-write has it go its
-own way from there. The child has one thread, no descriptor but a pipe, and ends by itself whatever
-happens. It must not use what needs other threads: the journal, logs, sockets, numpy's and
-xgboost's pools.
+The daemon forks between two steps, so that the engine in the child is consistent; copy-on-write
+keeps later changes apart. The child has one thread, no file descriptor but a pipe, and always ends
+by itself. It must not use the journal, logs, sockets, or the thread pools of numpy and xgboost, as
+they need other threads.
 """
 
 from __future__ import annotations
@@ -24,32 +24,34 @@ from weakref import WeakKeyDictionary
 from daemon.model.errors import UnavailableError
 
 ASIDE_AT_ONCE = 2
-"""Children at a time: each takes a core and, as it goes on, memory of its own."""
+"""Maximum of child processes at a time: each uses one core and, over time, memory of its own."""
 
 ASIDE_WAITING = 8
-"""Questions that wait for their turn: at a second each, nobody waits longer than people do for
-an answer; more are asked to come again."""
+"""Maximum of waiting questions. At one second each, the last one is answered before users give up;
+further questions get an error that asks to retry."""
 
 ASIDE_AGAIN = 2.0
-"""Seconds after which whoever was turned away is to come again: some others are done then."""
+"""Seconds after which a rejected client should retry: by then some questions are answered."""
 
 ASIDE_LATE = 1.0
-"""Seconds after its time at which a child ends itself, should the daemon be gone that would. Where
-the kernel can (Linux), it ends with the daemon."""
+"""Seconds after its deadline at which a child ends itself, in case the daemon is gone. On Linux the
+kernel ends the child with the daemon."""
 
 PIECE = 2**18
-"""Bytes read from a child at a time: within a millisecond."""
+"""Read size for child pipes; 256 KiB takes under 1 ms, so the event loop stays responsive."""
 
 REAP_EVERY = 0.002
-"""Seconds between two looks whether a child is gone: giving back its memory takes some of these."""
+"""Seconds between two checks whether a child has ended: the kernel takes some ms to free memory."""
 
 PR_SET_PDEATHSIG = 1
-"""Of prctl(2): a signal for when the parent dies."""
+"""Option of prctl(2): the signal to receive when the parent dies."""
 
-_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # looked up here: a child loads nothing
+_prctl = getattr(
+    ctypes.CDLL(None), "prctl", None
+)  # looked up here, as a child must not load libraries
 
 DONE, FAILED = b"+", b"-"
-"""What a child's words begin with."""
+"""First byte of a child's answer."""
 
 FAILED_COPY = 255
 """Exit status of a copy of a child that failed."""
@@ -58,40 +60,40 @@ ChildTask = Callable[[], bytes]
 
 
 class ChildFailedError(Exception):
-    """A child could not answer: a defect of what it was to do."""
+    """A child failed: its function raised an exception, which is a defect of the daemon."""
 
 
 class ChildTimeoutError(UnavailableError):
-    """A child took too long, or there was no room for it: less work, or later, may do."""
+    """A child timed out or could not be forked. Retry later, or with less work."""
 
     def __init__(self, why: str) -> None:
-        """Say why, in a line."""
+        """Create the error with a reason of one line."""
         super().__init__(503, why, ASIDE_AGAIN)
 
 
 class ChildKilledError(UnavailableError):
-    """A child was ended by somebody else: by the kernel, where memory runs out."""
+    """A child was killed by another process, or by the kernel when memory ran out."""
 
     def __init__(self) -> None:
-        """Say so, in a line."""
-        super().__init__(503, "what works it out was ended, as where memory runs out", ASIDE_AGAIN)
+        """Create the error."""
+        super().__init__(503, "the worker process was killed, possibly out of memory", ASIDE_AGAIN)
 
 
 class WorkerQueue:
-    """Whose turn it is: first come, first served."""
+    """Admit child processes in order of request, at most `ASIDE_AT_ONCE` at a time."""
 
     def __init__(self) -> None:
-        """Nobody waits, and all places are free."""
+        """Start with no child and an empty queue."""
         self._free = ASIDE_AT_ONCE
         self._waiting: deque[tuple[int, Future[None]]] = deque()
 
     async def enter(self, count: int) -> None:
-        """Wait for room for so many children. Raises UnavailableError where too many wait."""
+        """Wait until so many children may start. Raises UnavailableError if the queue is full."""
         if not self._waiting and self._free >= count:
             self._free -= count
             return
         if len(self._waiting) >= ASIDE_WAITING:
-            why = f"{ASIDE_WAITING} questions wait already"
+            why = f"too many questions are waiting ({ASIDE_WAITING})"
             raise UnavailableError(503, why, ASIDE_AGAIN)
         turn: Future[None] = asyncio.get_running_loop().create_future()
         place = count, turn
@@ -103,15 +105,15 @@ class WorkerQueue:
                 self.leave(count)
             else:
                 self._waiting.remove(place)
-                self.leave(0)  # those behind it may need less
+                self.leave(0)  # later requests may need less room
             raise
 
     def leave(self, count: int) -> None:
-        """So many children are gone."""
+        """Release the places of so many children."""
         self._free += count
         while self._waiting:
             wanted, turn = self._waiting[0]
-            if turn.done() or wanted > self._free:  # one that is withdrawn comes here then
+            if turn.done() or wanted > self._free:  # a cancelled request calls leave() itself
                 return
             self._waiting.popleft()
             self._free -= wanted
@@ -119,7 +121,7 @@ class WorkerQueue:
 
 
 _LINES: WeakKeyDictionary[AbstractEventLoop, WorkerQueue] = WeakKeyDictionary()
-"""One for each loop, which is one for each daemon."""
+"""One queue per event loop, which is one per daemon."""
 
 
 async def child_worker(
@@ -131,7 +133,7 @@ async def child_worker(
     line: WorkerQueue | None = None,
     paused: Callable[[float], None] | None = None,
 ) -> bytes:
-    """What `work` returns, done in a child: see `asides`."""
+    """Run `work` in a child and return its result: see `asides`."""
     (found,) = await asides(
         [work], seconds=seconds, nice=nice, settled=settled, line=line, paused=paused
     )
@@ -147,23 +149,25 @@ async def asides(
     line: WorkerQueue | None = None,
     paused: Callable[[float], None] | None = None,
 ) -> list[bytes]:
-    """What each of these returns, done in children that begin with the same state, side by side.
+    """Run these functions in parallel, in children forked from the same state; return the results.
 
     Args:
-        works: At most `ASIDE_AT_ONCE`; each is called in its child, and sees all as it is then.
-        seconds: After which they are killed.
+        works: At most `ASIDE_AT_ONCE` functions; each runs in a child of its own.
+        seconds: Time limit, after which the children are killed.
         nice: Added to the niceness of the daemon.
-        settled: Waited for once it is their turn, so that nobody sees what is not durable:
+        settled: Awaited before the fork, so that children see only durable steps:
             `Reading.settled`.
-        line: Where to wait; of one's own for who asks for minutes, or nobody else would be served.
-        paused: Hears how long the loop stood still for each child.
+        line: Queue to wait in. Long-running callers use one of their own, so that they do not block
+            others.
+        paused: Called with the seconds that the event loop was blocked by each fork.
 
     Raises:
-        UnavailableError: Too many wait; as AsideLateError: the time is over, or no child can be.
-        AsideEndedError: One of them was ended.
-        AsideError: One of them raised an error.
+        UnavailableError: Too many questions are waiting.
+        ChildTimeoutError: The time limit was reached, or no process could be forked.
+        ChildKilledError: A child was killed.
+        ChildFailedError: A function raised an exception.
     """
-    assert 1 <= len(works) <= ASIDE_AT_ONCE, "a question of more children would wait for ever"
+    assert 1 <= len(works) <= ASIDE_AT_ONCE, "a request for more children would never be admitted"
     loop = asyncio.get_running_loop()
     line = line or _LINES.setdefault(loop, WorkerQueue())
     await line.enter(len(works))
@@ -171,7 +175,9 @@ async def asides(
     try:
         if settled is not None:
             await settled()
-        for work in works:  # one by one: what fails leaves those before it to be ended
+        for (
+            work
+        ) in works:  # one by one, so that a failed fork leaves the earlier children to be ended
             began = perf_counter()
             children.append(_Child(loop, work, seconds, nice))
             if paused is not None:
@@ -181,7 +187,7 @@ async def asides(
     except TimeoutError:
         raise ChildTimeoutError(f"no answer within {seconds:g} s") from None
     except OSError as error:
-        raise ChildTimeoutError(f"no process can be made: {error.strerror}") from None
+        raise ChildTimeoutError(f"cannot start a worker process: {error.strerror}") from None
     finally:
         for child in children:
             child.end(line)
@@ -189,14 +195,14 @@ async def asides(
 
 
 class _Child:
-    """A process that answers.
+    """A child process.
 
     Attributes:
-        answer: What it said.
+        answer: Future with its answer.
     """
 
     def __init__(self, loop: AbstractEventLoop, work: ChildTask, seconds: float, nice: int) -> None:
-        """Begin. Raises OSError where there is no room for a process."""
+        """Fork the child. Raises OSError if no process can be created."""
         self._loop = loop
         self._said = bytearray()
         self.answer: Future[bytes] = loop.create_future()
@@ -230,17 +236,17 @@ class _Child:
             self.answer.set_exception(error)
 
     def end(self, line: WorkerQueue) -> None:
-        """Let go of it: it is killed if it still lives."""
+        """Release the child, and kill it if it still runs."""
         self._loop.remove_reader(self._pipe)
         os.close(self._pipe)
         if not self.answer.cancel() and not self.answer.cancelled():
-            self.answer.exception()  # or else nobody may have looked at it
+            self.answer.exception()  # avoids a warning about an exception that was never retrieved
         with suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
         self._reap(line)
 
     def _reap(self, line: WorkerQueue) -> None:
-        """Hear that it is gone, which makes room for another."""
+        """Wait for the child without blocking, then release its place."""
         with suppress(ChildProcessError):
             if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
                 self._loop.call_later(REAP_EVERY, self._reap, line)
@@ -249,12 +255,12 @@ class _Child:
 
 
 def _fork(work: ChildTask, pipe: int, seconds: float, nice: int) -> int:
-    """A child that does the work and writes to the pipe. Returns its process id."""
-    # A signal that comes before the child has its own ways would be handled as the daemon's.
+    """Fork a child that runs `work` and writes to the pipe; return its process id."""
+    # Block signals: until the child resets the handlers, it would run those of the daemon.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         with warnings.catch_warnings():
-            # From 3.12 on: that other threads may hold locks. The child takes none of theirs.
+            # Python 3.12 and later warn that other threads may hold locks. The child takes none.
             warnings.simplefilter("ignore", DeprecationWarning)
             parent, pid = os.getpid(), os.fork()
         if not pid:
@@ -265,10 +271,10 @@ def _fork(work: ChildTask, pipe: int, seconds: float, nice: int) -> int:
 
 
 def in_copy(work: Callable[[], int]) -> int:
-    """Run `work` in a copy of this child process, and wait for its answer: 0 to `FAILED_COPY` - 1.
+    """Run `work` in a copy of this child process, and return its result: 0 to `FAILED_COPY` - 1.
 
-    What it changes is lost with the copy. Only a child calls this: it has one thread. Raises
-    ChildFailedError.
+    Changes made by `work` are lost with the copy. Call this only in a child, which has one thread.
+    Raises ChildFailedError.
     """
     parent, pid = os.getpid(), os.fork()
     if not pid:
@@ -280,15 +286,15 @@ def in_copy(work: Callable[[], int]) -> int:
             os._exit(code)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if not 0 <= code < FAILED_COPY:
-        raise ChildFailedError(f"a copy of the child ended with {code}")
+        raise ChildFailedError(f"a copy of the worker process ended with status {code}")
     return code
 
 
 def _be_child(work: ChildTask, pipe: int, seconds: float, nice: int, parent: int) -> None:
-    """All of the child's life; it does not return."""
+    """Run the child from start to end; never returns."""
     code = 1
     try:
-        gc.disable()  # looking through all that the daemon has would copy it, and end some of it
+        gc.disable()  # a collection would copy the daemon's memory and run its finalizers
         _go_with(parent)
         _first_to_go()
         _leave_all(pipe, seconds)
@@ -296,7 +302,7 @@ def _be_child(work: ChildTask, pipe: int, seconds: float, nice: int, parent: int
             os.nice(nice)
         _write(pipe, DONE + work())
         code = 0
-    except BaseException as error:  # noqa: BLE001  it must not come back into the daemon's code
+    except BaseException as error:  # noqa: BLE001  the child must not return into the daemon's code
         with suppress(BaseException):
             _write(pipe, FAILED + repr(error).encode(errors="replace"))
     finally:
@@ -304,15 +310,15 @@ def _be_child(work: ChildTask, pipe: int, seconds: float, nice: int, parent: int
 
 
 def _go_with(parent: int) -> None:
-    """End when the daemon is killed: a successor on this machine wants the cores itself."""
+    """Have the kernel end this process when the daemon dies, as its successor needs the cores."""
     if _prctl is not None:
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it was killed before that was asked for
+    if os.getppid() != parent:  # the parent died before the call of prctl
         os._exit(1)
 
 
 def _first_to_go() -> None:
-    """Where memory runs out the kernel takes the child, and not the daemon."""
+    """Have the kernel kill the child before the daemon when memory runs out."""
     with suppress(OSError):
         score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
         os.write(score, b"1000")
@@ -320,7 +326,7 @@ def _first_to_go() -> None:
 
 
 def _leave_all(pipe: int, seconds: float) -> None:
-    """Let go of the daemon's descriptors and of its ways with signals."""
+    """Close the daemon's file descriptors and reset its signal handlers."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         with suppress(OSError, ValueError):

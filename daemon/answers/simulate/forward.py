@@ -1,8 +1,8 @@
-"""The engine run forward in virtual time: all that it would do itself, were jobs to run as thought.
+"""Run the engine in virtual time, with assumed run times.
 
-Unlike a playout of the core this is the whole of it: nodes that are out, limits of time, overrides
-that end, jobs whose GPUs are not free yet. Nothing arrives, and what was last foreseen stays so.
-It changes the engine: for a copy of it, as a child process has one. Pure.
+Unlike a playout of the core, this runs the whole engine: node outages, time limits, ends of
+overrides, and jobs whose GPUs are not free yet. No jobs arrive, and load forecasts stay as last
+recorded. The run changes the engine, so use a copy, such as that of a forked process. Pure.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from daemon.model.inputs import Ended, Input, Tick
 from daemon.model.outputs import Answer, StartEffect
 
 STEPS = 10_000
-"""Steps that may be played in any case: a month of ticks, five minutes each."""
+"""Base limit of steps: a month of ticks, five minutes each."""
 
 STEPS_A_START = 10
-"""Steps more for each start: mostly ends, and few of them start nobody."""
+"""Steps added to the limit per start: most steps end jobs, and few of them start none."""
 
 
 class PredictedStart(Struct, frozen=True, gc=False, array_like=True):
-    """A job that starts, and when it is thought to end. Times are seconds since the epoch."""
+    """A predicted start and end of a job. Times are seconds since the epoch."""
 
     job: str
     pool: str
@@ -36,28 +36,28 @@ class PredictedStart(Struct, frozen=True, gc=False, array_like=True):
 
 
 class Played(Struct, frozen=True, gc=False):
-    """What came of it up to a time, the starts in order."""
+    """The result of a run up to a time, with the starts in order."""
 
     until: float
     cut: bool
-    """Whether it would have gone on, had more been allowed."""
+    """True if the run stopped at its limit of starts or steps."""
     starts: list[PredictedStart]
 
 
 class Forward:
-    """One future of an engine, which is its own from now on."""
+    """Run an engine forward; the engine must not be used elsewhere afterwards."""
 
     def __init__(
         self, engine: Engine, now: float, think: RunTimeOf, pools: Collection[str] | None = None
     ) -> None:
-        """Begin at a time, at or after the engine's last step.
+        """Start at a time, at or after the engine's last step.
 
         Args:
-            engine: Nobody else uses it.
+            engine: The engine, for exclusive use.
             now: Seconds since the epoch.
-            think: How long jobs run; asked at their starts, and now of those that run.
-            pools: Only their jobs are looked at; None for all. They must share nothing with others,
-                whose jobs stay where they are.
+            think: Returns the run time of a job; called now for running jobs and at each start.
+            pools: Pools whose jobs are followed; None for all. They must not share GPUs with other
+                pools, whose jobs do not move.
         """
         self._engine, self.now, self._think, self._pools = engine, now, think, pools
         engine.become_forecast()
@@ -71,13 +71,13 @@ class Forward:
         self.starts: list[PredictedStart] = []
 
     def do(self, inputs: Sequence[Input]) -> list[Answer]:
-        """Have these happen now. The answers are those of the real thing."""
+        """Apply these inputs now, and return the engine's answers."""
         step = self._engine.step(self.now, inputs)
         self._take(step)
         return step.answers
 
     def play(self, until: float, most: int) -> Played:
-        """Go on up to a time, for so many starts at most, and not for ever without any."""
+        """Run up to a time, or until so many starts or the limit of steps is reached."""
         steps = 0
         while (then := self._next()) <= until and then < inf:
             if len(self.starts) >= most or steps >= STEPS + STEPS_A_START * most:
@@ -88,12 +88,12 @@ class Forward:
         return Played(until, cut=False, starts=self.starts)
 
     def _next(self) -> float:
-        """When something happens next; infinite if nothing does."""
+        """Return the time of the next event; infinite if there is none."""
         due = max(self.now, self._engine.due)
         return min(due, self._ends[0][0]) if self._ends else due
 
     def _ended(self) -> list[Input]:
-        """Jobs that end at this moment, each of the attempt that it is in."""
+        """Return the ends of jobs due now, with the attempt of each."""
         over: list[Input] = []
         ends, jobs = self._ends, self._engine.book.jobs
         while ends and ends[0][0] <= self.now:
@@ -104,11 +104,11 @@ class Forward:
         return over
 
     def _take(self, step: Step) -> None:
-        """See what a step has started and ended."""
+        """Record the starts and ends of a step."""
         for effect in step.effects:
             record = self._engine.book.jobs.get(effect.job)
             if record is None:
-                continue  # it was over in the same step
+                continue  # the job ended in the same step
             spec = record.spec
             if self._pools is not None and spec.pool not in self._pools:
                 continue

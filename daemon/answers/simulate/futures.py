@@ -1,8 +1,7 @@
-"""What may come of the daemon's present, as `sia.playout.play` takes it. Pure.
+"""Build the arguments of `sia.core.playout.play` from the engine's current state. Pure.
 
-Nobody knows how long jobs will run: a `RunTimeOf` says so, of each. What the core is not told of is
-not in it, and named: jobs that are held, pools on hold, overrides that put a pool on hold or end
-that.
+Run times are unknown, so a `RunTimeOf` function supplies them. What the core does not know about is
+left out and listed: held jobs, pools on hold, and overrides that put a pool on hold or open it.
 """
 
 from __future__ import annotations
@@ -24,39 +23,40 @@ from sia.events import NodeBack, NodeOut, PoolChanged
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 
 SHOWN = 8
-"""Names of a kind that are said; how many more there are is said too."""
+"""Maximum of names listed in a message, followed by the number of the others."""
 
 FEW = 4
-"""Of a fourth of the pools or fewer, jobs are found by pool: to merge those of all takes longer."""
+"""Jobs are looked up by pool if at most one pool in `FEW` is requested; merging the jobs of more
+pools takes longer than a scan of all jobs."""
 
 _Value = TypeVar("_Value")
 
 RunTimeOf = Callable[[JobRecord], float]
-"""How long a job runs in all (seconds), and no less than it has run."""
+"""Returns the total run time of a job in seconds, at least the time that it has run."""
 
 
 class Future(NamedTuple):
-    """Arguments of `play` for a copy of the engine's core, and what they leave out."""
+    """Arguments of `play` for a copy of the engine's core, and a list of what they leave out."""
 
     running: list[tuple[float, str]]
     durations: Mapping[str, float]
-    """Of jobs that wait, by their ids in the core."""
+    """Run times of pending jobs, by core id."""
     facts: list[Fact]
     left_out: list[str]
-    """What is not in it, in words."""
+    """Descriptions of what is left out."""
 
 
 def began(record: JobRecord, now: float) -> float:
-    """When a job came to run; one that was not seen to yet does so now."""
+    """Return the start of a job; now if the job was not seen running yet."""
     return now if record.started is None else record.started
 
 
 def thought(now: float) -> RunTimeOf:
-    """How long the daemon thinks that jobs run.
+    """Return a function that gives run times as the scheduler assumes them at this time.
 
-    That is what it foresees, or else what the owner says, and no more than the time limit. One that
-    has run longer than that is thought to run as long again; one of which nothing is known runs on
-    (`UNKNOWN_RUN_TIME`).
+    The run time is the forecast, or else the submitter's estimate, cut at the time limit. A job
+    that has run longer is assumed to run twice as long as so far. A job without any estimate
+    runs for `UNKNOWN_RUN_TIME`.
     """
 
     def think(record: JobRecord) -> float:
@@ -71,7 +71,7 @@ def thought(now: float) -> RunTimeOf:
 
 
 def alive(book: Book, pools: Collection[str] | None = None) -> Iterable[JobRecord]:
-    """Jobs that are not over, of some pools or of all (None), in order of submission."""
+    """Return active jobs of these pools, or of all pools (None), in order of submission."""
     if pools is None:
         return book.jobs.values()
     if len(pools) * FEW > len(book.pools):
@@ -83,9 +83,9 @@ def alive(book: Book, pools: Collection[str] | None = None) -> Iterable[JobRecor
 def ends(
     jobs: Iterable[JobRecord], now: float, think: RunTimeOf
 ) -> Iterator[tuple[float, JobRecord]]:
-    """When each of these on GPUs ends, none in the past; one that was told to does so now."""
+    """Yield the end of each job on GPUs, at `now` or later; an ending job ends now."""
     for record in jobs:
-        phase = record.phase  # not looked up in a set: enumerations hash slowly, jobs are many
+        phase = record.phase  # compared one by one: enumerations hash slowly, and jobs are many
         if phase is JobPhase.RUNNING or phase is JobPhase.STARTING:
             end = began(record, now) + think(record)
             yield (max(now, end)), record
@@ -94,12 +94,12 @@ def ends(
 
 
 def future_of(engine: Engine, now: float, think: RunTimeOf) -> Future:
-    """What comes of the present, were jobs to run as thought and no more to come. O(jobs).
+    """Return the future if jobs run as assumed and no more jobs arrive. O(jobs).
 
     Args:
-        engine: Of which it is; it is not changed.
-        now: From when on, at or after the engine's last step.
-        think: How long jobs run.
+        engine: The engine; it does not change.
+        now: Start time, at or after the engine's last step.
+        think: Returns the run time of a job.
     """
     book = engine.book
     running = [(end, record.core) for end, record in ends(book.jobs.values(), now, think)]
@@ -107,7 +107,7 @@ def future_of(engine: Engine, now: float, think: RunTimeOf) -> Future:
 
 
 class _Durations(dict[str, float]):
-    """How long jobs run, thought of when they start."""
+    """Run times of pending jobs, computed when the jobs start."""
 
     def __init__(self, book: Book, think: RunTimeOf) -> None:
         super().__init__()
@@ -118,7 +118,7 @@ class _Durations(dict[str, float]):
 
 
 def _facts(engine: Engine, now: float) -> list[Fact]:
-    """Overrides that end, pools that lend again, nodes that go and come."""
+    """Return future changes: ends of overrides and lending bans, nodes that leave and return."""
     book, facts = engine.book, list[Fact]()
     for pool in book.pools.values():
         facts += _changes(pool, now)
@@ -131,7 +131,7 @@ def _facts(engine: Engine, now: float) -> list[Fact]:
 
 
 def _changes(pool: PoolRecord, now: float) -> Iterator[PoolChanged]:
-    """What a pool is when its override ends, and when it lends again after what is kept from it."""
+    """Yield a pool's settings when its override ends and when it may lend again."""
     over, again = pool.override, _lends_again(pool, now)
     ends = inf if over is None else max(now, over.until)
     for time in sorted({ends, again} - {inf, -inf}):
@@ -144,7 +144,7 @@ def _changes(pool: PoolRecord, now: float) -> Iterator[PoolChanged]:
 
 
 def _lends_again(pool: PoolRecord, now: float) -> float:
-    """When it lends as its limits say: -inf for one that does, inf where nobody knows."""
+    """Return when the pool may lend again: -inf if it may now, inf if unknown."""
     if not pool.told:
         return -inf
     if pool.told.keys() - {HOURS, LATE}:
@@ -158,7 +158,7 @@ def _other(then: _Value | None, now: _Value) -> _Value:
 
 
 def _maintained(book: Book, window: MaintenanceWindow, now: float) -> list[Fact]:
-    """A node that goes, for one window alone, and comes back."""
+    """Return the outage and return of a node in a maintenance window."""
     if not _alone(book, window):
         return []
     back = NodeBack(max(now, window.end), window.node)
@@ -168,7 +168,7 @@ def _maintained(book: Book, window: MaintenanceWindow, now: float) -> list[Fact]
 
 
 def _counted(engine: Engine, now: float) -> Iterator[Fact]:
-    """Without cells: how many GPUs are out as such nodes go and come back, and quotas with them."""
+    """Without cells: yield the number of GPUs out of service, and quotas that change with it."""
     book = engine.book
     edges = [
         OutageChange(max(now, pool.override.until), pool=pool.name, quota=pool.override.quota)
@@ -184,7 +184,7 @@ def _counted(engine: Engine, now: float) -> Iterator[Fact]:
 
 
 def _alone(book: Book, window: MaintenanceWindow) -> bool:
-    """Whether nobody else takes its node out: who does keeps it out."""
+    """Return True if this window alone takes its node out of service."""
     others = [w for w in book.windows.values() if w.node == window.node and w is not window]
     return not others and len(book.nodes[window.node].reasons) == window.begun
 
@@ -193,24 +193,24 @@ def _left_out(engine: Engine) -> list[str]:
     book, found = engine.book, list[str]()
     held = sum(record.phase is JobPhase.HELD for record in book.jobs.values())
     if held:
-        found.append(f"jobs that are held: {held}")
+        found.append(f"held jobs: {held}")
     waiting = [f"{pool.name} ({len(pool.waiting)})" for pool in book.pools.values() if pool.waiting]
     if waiting:
-        found.append(f"jobs of pools on hold: {_some(waiting)}")
+        found.append(f"pending jobs of pools on hold: {_some(waiting)}")
     switched = [p.name for p in book.pools.values() if p.override and p.override.state is not None]
     if switched:
-        found.append(f"that overrides end which hold or open pools: {_some(switched)}")
+        found.append(f"ends of overrides that hold or open pools: {_some(switched)}")
     kept = [pool.name for pool in book.pools.values() if _lends_again(pool, 0.0) == inf]
     if kept:
-        found.append(f"that pools lend again which are kept from it: {_some(kept)}")
+        found.append(f"the end of lending bans of pools: {_some(kept)}")
     if book.seatless:
-        found.append(f"that GPUs of jobs that were started are not free yet: {len(book.seatless)}")
+        found.append(f"started jobs that wait for GPUs to become free: {len(book.seatless)}")
     windows = [w.id for w in book.windows.values() if not _alone(book, w)]
     if windows:
-        found.append(f"maintenance: {_some(windows)}")
+        found.append(f"maintenance windows: {_some(windows)}")
     there = [w.id for w in book.windows.values() if w.id not in windows]
     if there and engine.core.state.places is None:
-        found.append(f"that jobs wait for GPUs of nodes in maintenance: {_some(there)}")
+        found.append(f"jobs that wait for nodes in maintenance windows: {_some(there)}")
     return found
 
 
@@ -226,10 +226,10 @@ def _said(record: JobRecord) -> float:
 
 
 def is_unknown(record: JobRecord) -> bool:
-    """Whether nobody has any idea how long a job runs."""
+    """Return True if a job has neither an estimated run time nor a time limit."""
     return record.time_limit is None and _said(record) >= UNKNOWN_RUN_TIME
 
 
 def overruns(record: JobRecord, now: float) -> bool:
-    """Whether a job has run longer than it was thought to."""
+    """Return True if a job has run longer than its estimate."""
     return record.started is not None and now - record.started > _said(record)

@@ -1,1 +1,1 @@
-"""What-if questions: a copy of the engine is changed and compared with one that is not."""
+"""What-if questions: compare a changed copy of the engine with an unchanged one."""

@@ -1,4 +1,4 @@
-"""Two futures beside each other: which jobs start earlier, which later, by how much. Pure."""
+"""Compare two futures: which jobs start earlier or later, and by how much. Pure."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.wording import counted
 
 SHOWN = 100
-"""Jobs that are listed as earlier, and as later: what people read; the sums have all of them."""
+"""Maximum of jobs listed as earlier, and as later: what people read. The sums include all jobs."""
 
-TOLD = "no jobs come that are not here; what is foreseen stays as it is"
-"""Where too few jobs were seen for anybody to estimate."""
+TOLD = "assumes that no more jobs arrive and that load forecasts stay the same"
+"""Used where too few jobs have ended for estimates."""
 
 ESTIMATED = (
-    "other jobs are moved as if no more came, and each lasts as half of those like it; "
-    "what is foreseen stays as it is"
+    "for other jobs, assumes that no more jobs arrive, that each runs for the median time of "
+    "similar jobs, and that load forecasts stay the same"
 )
 
 CanSee = Callable[[str], bool]
-"""Whether whoever asks may know of a pool's jobs."""
+"""Returns True if the caller may see the jobs of a pool."""
 
 
 def compare(
@@ -40,19 +40,19 @@ def compare(
     otherwise: WhatIfOutcome,
     sees: CanSee,
 ) -> WhatIfAnswer:
-    """What a change would do, to pools that may be seen. O(starts · log starts).
+    """Return the effect of a change on pools visible to the caller. O(starts · log starts).
 
     Args:
-        book: Of the engine that was played, or a few steps later.
-        now: When the change is made.
-        question: What is changed.
-        told: The future without it, and what could not be known: `notes_of`.
-        otherwise: The future with it.
-        sees: Which pools are shown.
+        book: The book of the simulated engine, or of a few steps later.
+        now: Time of the change.
+        question: The change.
+        told: The future without the change, and its notes (`notes_of`).
+        otherwise: The future with the change.
+        sees: Returns True for visible pools.
     """
     as_is, changed = told.played, otherwise.played
-    assert as_is is not None, "nothing was asked of it that could be refused"
-    assert changed is not None, "what is refused is not compared"
+    assert as_is is not None, "the unchanged future has no command that could be refused"
+    assert changed is not None, "a refused change is not compared"
     asked, before, after = _asked(book, question), _by_job(as_is), _by_job(changed)
     spans = [_Spans(now, question.known, each, starts)
              for each, starts in ((told, before), (otherwise, after))]  # fmt: skip
@@ -85,12 +85,12 @@ def _by_job(played: Played) -> dict[str, PredictedStart]:
 def _moved(
     a: PredictedStart | None, b: PredictedStart | None, as_is: Played, changed: Played
 ) -> Moved | None:
-    """How a job's start changes; None if it does not, or if nobody can tell.
+    """Return the change of a job's start; None if there is none, or if it is unknown.
 
-    One that does not start within one of the futures starts after all that was played of it.
+    A job that does not start in one of the futures counts as starting after the end of that future.
     """
     one = a or b
-    assert one is not None, "it starts in one of them"
+    assert one is not None, "the job starts in at least one future"
     start = as_is.until if a is None else a.start
     by = (changed.until if b is None else b.start) - start
     whole = a is not None and b is not None
@@ -131,7 +131,7 @@ def _pool(one: JobRecord | JobSpec) -> str:
 
 
 def _asked(book: Book, question: Question) -> dict[str, JobRecord | JobSpec]:
-    """The jobs that it is about, by their ids; of new ones what they are."""
+    """Return the jobs of the question by id; for new jobs, their specs."""
     found: dict[str, JobRecord | JobSpec] = {
         record.spec.id: record for job in question.asked.jobs for record in book.named(job.job)
     }
@@ -145,7 +145,7 @@ def _described(
     before: _Spans,
     after: _Spans,
 ) -> Iterator[AskedJob]:
-    """What becomes of the jobs that it is about."""
+    """Yield the outcome of each job of the question."""
     changes = {record.spec.id: job for job in question.asked.jobs for record in book.named(job.job)}
     for job_id, one in asked.items():
         if isinstance(one, JobSpec):
@@ -163,7 +163,7 @@ def _described(
 
 
 class _Spans:
-    """When jobs run in one of the two futures."""
+    """Start and end times of jobs in one of the two futures."""
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class _Spans:
         self._now, self._known, self._told, self._starts = now, known, told, starts
 
     def of(self, pool: str, job_id: str, record: JobRecord | None = None) -> Span:
-        """Estimated where that can be; else as it was played."""
+        """Return the estimated times of a job, or the simulated ones if it has no estimate."""
         timed = self._told.times.get(job_id)
         if timed is not None and self._known is not None:
             return self._estimated(pool, timed, record)
@@ -184,18 +184,18 @@ class _Spans:
         return _span(self._starts.get(job_id))
 
     def _estimated(self, pool: str, timed: RawEstimate, record: JobRecord | None) -> Span:
-        assert self._known is not None, "it was estimated"
+        assert self._known is not None, "only called with an estimate"
         end, start = stated(self._known.heard, pool, self._now, timed)
         if start is not None:
             p50, p90 = start.p50, start.p90
         else:
             began = record is not None and record.decided
-            p50 = p90 = began or self._now  # it would start at once
+            p50 = p90 = began or self._now  # the job would start at once
         return Span(p50, end.p50, p90, end.p90, timed.by, HORIZON)
 
 
 def _running(record: JobRecord, now: float) -> Span | None:
-    """When a job that runs began, and is thought to end."""
+    """Return the start and the assumed end of a running job."""
     if record.phase not in ON_GPUS or record.started is None:
         return None
     run_time = thought(now)(record)
@@ -213,7 +213,7 @@ def _span(start: PredictedStart | None) -> Span:
 def notes_of(
     jobs: Iterable[JobRecord], now: float, sees: CanSee, known: EstimateContext | None = None
 ) -> list[str]:
-    """What could not be known of jobs that are alive, of those that may be seen. O(jobs)."""
+    """Return notes on assumptions made for active jobs that the caller may see. O(jobs)."""
     estimated = known is not None and known.heard.lasting.knows()
     unknown = late = held = 0
     for record in jobs:
@@ -222,14 +222,12 @@ def notes_of(
             late += not estimated and overruns(record, now)
             held += record.phase is JobPhase.HELD
     found = [ESTIMATED if estimated else TOLD]
-    _note(found, unknown, "of which nobody knows how long it runs",
-          "of which nobody knows how long they run", "taken to run on")  # fmt: skip
-    _note(found, late, "that has run longer than thought", "that have run longer than thought",
-          "taken to run as long again")  # fmt: skip
-    _note(found, held, "that is held", "that are held", "taken to stay so")
+    _note(found, unknown, "without a known run time", "assumed to run on")
+    _note(found, late, "running longer than estimated", "assumed to run twice as long in all")
+    _note(found, held, "held", "assumed to stay held")
     return found
 
 
-def _note(found: list[str], jobs: int, one: str, many: str, taken: str) -> None:
+def _note(found: list[str], jobs: int, what: str, assumed: str) -> None:
     if jobs:
-        found.append(f"{counted(jobs, 'job')} {one if jobs == 1 else many}: {taken}")
+        found.append(f"{counted(jobs, 'job')} {what}: {assumed}")

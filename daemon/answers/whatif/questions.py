@@ -1,4 +1,4 @@
-"""What-if questions, asked of a service: two children, one for each future."""
+"""Answer what-if questions with two child processes, one for each future."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from daemon.service.service import Service
 
 WHATIF_WITHIN = 20.0
-"""Seconds for an answer: four times what `WHATIF_MOST` starts take where two cores are free."""
+"""Time limit in seconds: four times what `WHATIF_MOST` starts take with two free cores."""
 
 WHATIF_KINDNESS = 10
-"""How far children step back for the daemon: whoever may look may ask, one question at a time."""
+"""Niceness added to the child processes: any reader may ask, so the daemon goes first."""
 
 
 async def what_if(
@@ -43,11 +43,11 @@ async def what_if(
     new: list[JobSpec],
     sees: CanSee,
 ) -> WhatIfAnswer | Refused:
-    """What would come of it, or why it cannot be.
+    """Return the effect of a change, or the reason why it is refused.
 
     Raises:
-        UnavailableError: Too much is asked at this moment, or it takes too long.
-        AsideError: A defect.
+        UnavailableError: Too many questions are waiting, or the answer takes too long.
+        ChildFailedError: A defect of the daemon.
     """
     guess: GuessRunTime = _unknown if foresight is None else foresight.guess
     moment = 0.0
@@ -76,7 +76,7 @@ async def what_if(
 
 
 def _as_is(engine: Engine, now: float, question: Question, sees: CanSee) -> WhatIfOutcome:
-    """What the child of the unchanged future says; the notes too, while it has all at hand."""
+    """Return the result of the unchanged future with its notes; called in the child."""
     pools = touched(engine, question.asked, question.new)
     notes = tuple(notes_of(alive(engine.book, pools), now, sees, question.known))
     return replace(play(engine, now, question), notes=notes)

@@ -1,7 +1,7 @@
-"""What if: two futures of one engine, as it is and changed, played with the same run times.
+"""Simulate two futures of an engine, unchanged and changed, with the same run times.
 
-Each is played by a child (`aside`) on its own copy. The change is made by the engine's own inputs,
-so that what is impossible is refused as the real command is. Pure.
+Each future runs in a child process on a copy of the engine. The change is made with ordinary
+commands, so that an impossible change is refused as the real command would be. Pure.
 """
 
 from __future__ import annotations
@@ -24,42 +24,42 @@ from daemon.wire.whatif import WHATIF_JOBS, JobWhatIf, PoolWhatIf, WhatIf
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 
 ANEW = "~"
-"""After the id of a job that is as if it were submitted anew; no client's id has it."""
+"""Suffix of the id of a job submitted again with changes; no client's id contains it."""
 
 WAITS = (JobPhase.PENDING, JobPhase.HELD)
 
 GuessRunTime = Callable[[float, JobSpec], float]
-"""How long a job is thought to run that is submitted at a time; 0 where that is not known."""
+"""Returns the estimated run time of a job submitted at a time; 0 if unknown."""
 
 
 class Question(Struct, frozen=True):
-    """A what-if as the daemon has it."""
+    """A what-if question with the data to answer it."""
 
     asked: WhatIf
     new: tuple[JobSpec, ...]
-    """The jobs that it submits."""
+    """The new jobs to submit."""
     guess: GuessRunTime
     known: EstimateContext | None = None
-    """By what it is estimated; None where nobody estimates."""
+    """Data for estimates; None if estimates are turned off."""
 
 
 class WhatIfOutcome(Struct, frozen=True):
-    """What a child says: why that cannot be, or what came of it."""
+    """The result of a child: a refusal, or the simulated future."""
 
     refused: Refused | None = None
     played: Played | None = None
     notes: tuple[str, ...] = ()
     times: dict[str, RawEstimate] = {}
-    """Of the jobs that are asked about, uncorrected."""
+    """Uncorrected estimates of the jobs of the question."""
 
 
 def play(engine: Engine, now: float, question: Question) -> WhatIfOutcome:
-    """The future of an engine as it is. It changes the engine."""
+    """Simulate the unchanged engine. The simulation modifies the engine."""
     return _play(engine, now, question, ())
 
 
 def play_changed(engine: Engine, now: float, question: Question) -> WhatIfOutcome:
-    """The future of an engine that is changed now. It changes the engine."""
+    """Change the engine now and simulate it. The simulation modifies the engine."""
     commands = commands_of(engine.book, now, question)
     if isinstance(commands, Refused):
         return WhatIfOutcome(refused=commands)
@@ -69,10 +69,10 @@ def play_changed(engine: Engine, now: float, question: Question) -> WhatIfOutcom
 def _play(
     engine: Engine, now: float, question: Question, commands: Sequence[Command]
 ) -> WhatIfOutcome:
-    """What comes of it, once these have been done.
+    """Apply these commands, then simulate.
 
-    The jobs that are asked about are estimated as `eta` does; all others are played once, each as
-    long as half of those like it last.
+    Jobs of the question are estimated as `eta` does. All other jobs are simulated once, each with
+    the median run time of similar jobs.
     """
     asked, known = question.asked, question.known
     think = median_of(known and known.heard, now)
@@ -85,16 +85,17 @@ def _play(
 
 
 def names_of(book: Book, question: Question) -> list[str]:
-    """The jobs that a question is about, as they are called in either future."""
+    """Return the ids of the question's jobs in both futures."""
     names = [record.spec.id for job in question.asked.jobs for record in book.named(job.job)]
     names = [each for name in names for each in (name, anew(name))]
     return [*(spec.id for spec in question.new), *names][: 2 * WHATIF_JOBS]
 
 
 def touched(engine: Engine, asked: WhatIf, new: Sequence[JobSpec]) -> set[str] | None:
-    """Pools whose jobs a change can move: those that share with its own. None is all.
+    """Return the pools that a change can affect: those of the same sharing groups; None for all.
 
-    Groups share nothing, as long as all GPUs are there and nobody needs certain nodes.
+    Sharing groups are independent as long as no GPU is out of service and no job needs
+    certain nodes.
     """
     book, pools = engine.book, engine.core.state.pools
     bound = book.setup.areas or book.windows or engine.core.state.places is not None
@@ -112,7 +113,7 @@ def touched(engine: Engine, asked: WhatIf, new: Sequence[JobSpec]) -> set[str] |
 
 
 def commands_of(book: Book, now: float, question: Question) -> list[Command] | Refused:
-    """The change as commands, or why it cannot be."""
+    """Return the change as commands, or the refusal."""
     asked = question.asked
     commands: list[Command] = [_pool(pool) for pool in asked.pools]
     if asked.lending is not None:
@@ -135,7 +136,7 @@ def _pool(asked: PoolWhatIf) -> SetPool:
 
 
 def limit_of(said: int | UnsetType | None) -> int | None:
-    """As the engine has it: None leaves it as it is, UNLIMITED takes it away."""
+    """Return the limit for the engine: None keeps the current one, UNLIMITED removes it."""
     if isinstance(said, UnsetType):
         return None
     return UNLIMITED if said is None else said
@@ -150,33 +151,40 @@ def _job(book: Book, now: float, asked: JobWhatIf, guess: GuessRunTime) -> list[
     if record is None:
         if not book.named(asked.job):
             return unknown_job(asked.job)
-        why = f"{asked.job!r} is an array, whose jobs are others one by one"
-        return Refused(422, "invalid", why, f"ask of {asked.job}.0, or cancel and submit it")
+        why = f"{asked.job!r} is an array; only single jobs of it can be changed"
+        return Refused(
+            422,
+            "invalid",
+            why,
+            f"use the id of one job, such as {asked.job}.0, or cancel and resubmit the array",
+        )
     if record.phase not in WAITS:
         why = f"job {asked.job} is {record.phase.value}"
-        return Refused(409, "job is not pending", why, "only a job that waits can be another one")
+        return Refused(409, "job is not pending", why, "choose a pending or held job")
     return [Cancel(asked.job), _anew(record, asked, now, guess)]
 
 
 def _nothing(book: Book, asked: JobWhatIf) -> Refused | None:
-    """The refusal of a job, or an array, that is to be just as it is."""
+    """Return a refusal if the question changes nothing of this job or array."""
     wanted = asked.gpus, asked.pool, asked.time_limit, asked.priority
     has: tuple[object, ...] = (None,) * len(wanted)
     if (record := book.job(asked.job)) is not None:
         has = record.spec.gpus, record.spec.pool, record.time_limit, record.priority
     if asked.cancel or any(want not in (None, old) for want, old in zip(wanted, has, strict=True)):
         return None
-    why = f"nothing of job {asked.job} is otherwise"
-    return Refused(422, "invalid", why, "give other GPUs, or another pool, limit or priority")
+    why = f"no change given for job {asked.job}"
+    return Refused(
+        422, "invalid", why, "set gpus, pool, time_limit or priority to a new value, or cancel"
+    )
 
 
 def anew(job_id: str) -> str:
-    """The id of a job that is as if it were submitted anew."""
+    """Return the id of a job that is submitted again with changes."""
     return job_id[: MAX_ID - len(ANEW)] + ANEW
 
 
 def _anew(record: JobRecord, asked: JobWhatIf, now: float, guess: GuessRunTime) -> Submit:
-    """The same job with other numbers. Of how long it runs nobody knows more than before."""
+    """Return a submission of the same job with changes; its estimated run time is the same."""
     old, limit = record.spec, record.time_limit
     spec = replace(
         old,

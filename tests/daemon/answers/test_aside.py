@@ -74,7 +74,9 @@ async def test_a_child_tries_in_copies_of_itself_and_keeps_nothing_of_it(folder)
         return bytes([*counts, len(tried)])
 
     assert await child_worker(try_twice, seconds=5) == bytes([1, 1, 0])
-    with pytest.raises(ChildFailedError, match="a copy of the child ended with 255"):
+    with pytest.raises(
+        ChildFailedError, match="a copy of the worker process ended with status 255"
+    ):
         await child_worker(lambda: bytes(in_copy(lambda: 1 // 0)), seconds=5)
 
 
@@ -195,7 +197,7 @@ async def test_two_at_once_and_the_others_in_turn(folder):
 
     tasks = [asyncio.create_task(ask(i, 1 + (i == 1))) for i in range(ASIDE_WAITING)]
     await asyncio.sleep(0)
-    with pytest.raises(UnavailableError, match="wait already"):
+    with pytest.raises(UnavailableError, match="too many questions are waiting"):
         await child_worker(bytes, seconds=5)
     first.cancel()
     await until(lambda: order)

@@ -120,10 +120,10 @@ async def test_what_nobody_can_know_is_said_with_the_reason(folder):
         await job_in(client, "x", "running")
         said = await asked(client, "GET", "/v1/jobs/x/eta")
         assert "estimate" not in said
-        assert said["why"].startswith("too few jobs were seen")
+        assert said["why"].startswith("too few jobs have ended")
         await send(client, "held", hold=True)
         said = await asked(client, "GET", "/v1/jobs/held/eta")
-        assert said["why"] == "it is held until somebody releases it"
+        assert said["why"] == "the job is held until it is released"
         await asked(client, "PATCH", "/v1/pools/speech", {"state": "hold"})
         await send(client, "s", pool="speech")
         assert "on hold" in (await asked(client, "GET", "/v1/jobs/s/eta"))["why"]
@@ -144,7 +144,7 @@ async def test_one_line_of_the_configuration_has_none_of_it(folder):
     async with door(folder, pools=POOLS, speed=1.0, estimates=False) as client:
         await send(client, "x")
         said = await asked(client, "GET", "/v1/jobs/x/eta")
-        assert said["why"] == "the daemon makes no estimates: daemon.estimates is false"
+        assert said["why"] == "estimates are turned off (daemon.estimates = false)"
 
 
 @story

@@ -149,9 +149,7 @@ def test_who_may_lend_again_nobody_knows_when_is_said():
     engine = lending_too_much(1e6)
     engine.book.pools["b"].told["drift"] = "forecasts are wrong"
     assert starts(engine, 1e6) == {}
-    assert future_of(engine, 1e6, thought(1e6)).left_out == [
-        "that pools lend again which are kept from it: b"
-    ]
+    assert future_of(engine, 1e6, thought(1e6)).left_out == ["the end of lending bans of pools: b"]
 
 
 def test_what_is_left_out_is_said():
@@ -165,10 +163,10 @@ def test_what_is_left_out_is_said():
         b=2,
     )
     assert future_of(engine, 3.0, thought(3.0)).left_out == [
-        "jobs that are held: 1",
-        "jobs of pools on hold: b (1)",
-        "that overrides end which hold or open pools: b",
-        "maintenance: m",
+        "held jobs: 1",
+        "pending jobs of pools on hold: b (1)",
+        "ends of overrides that hold or open pools: b",
+        "maintenance windows: m",
     ]
     assert "a2" not in starts(engine, 3.0)
 

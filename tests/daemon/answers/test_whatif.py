@@ -384,10 +384,10 @@ def test_what_could_not_be_known_is_said():
     world.now = 50.0  # nobody has seen a1 end
     world.ends = []
     assert answer(world, WhatIf(lending=False)).notes == [
-        "no jobs come that are not here; what is foreseen stays as it is",
-        "1 job of which nobody knows how long it runs: taken to run on",
-        "1 job that has run longer than thought: taken to run as long again",
-        "1 job that is held: taken to stay so",
+        "assumes that no more jobs arrive and that load forecasts stay the same",
+        "1 job without a known run time: assumed to run on",
+        "1 job running longer than estimated: assumed to run twice as long in all",
+        "1 job held: assumed to stay held",
     ]
     (asked,) = answer(world, WhatIf(jobs=[JobWhatIf("a4", gpus=2)])).jobs
     assert asked.held
@@ -397,7 +397,7 @@ def test_what_could_not_be_known_is_said():
 def test_a_job_of_which_nothing_is_otherwise_is_refused(same):
     world = world_of((0.0, submit("a1", gpus=2), submit("a2", gpus=4)), a=4)
     refused = answer(world, WhatIf(jobs=[JobWhatIf("a2", **same)]))
-    assert (refused.status, refused.detail) == (422, "nothing of job a2 is otherwise")
+    assert (refused.status, refused.detail) == (422, "no change given for job a2")
 
 
 def test_other_groups_are_not_played():
@@ -439,7 +439,7 @@ def test_of_an_array_only_all_is_cancelled_or_put_in_front():
     said = answer(world, WhatIf(jobs=[JobWhatIf("r", priority=3)]))
     assert [(each.job, each.then.start) for each in said.jobs] == [("r.0", 10.0), ("r.1", 10.0)]
     refused = answer(world, WhatIf(jobs=[JobWhatIf("r", gpus=1)]))
-    assert (refused.status, "one by one" in refused.detail) == (422, True)
+    assert (refused.status, "is an array" in refused.detail) == (422, True)
     one = answer(world, WhatIf(jobs=[JobWhatIf("r.1", gpus=1)]))
     assert [(each.job, each.gpus, each.then.start) for each in one.jobs] == [("r.1", 1, 0.0)]
 

@@ -481,11 +481,14 @@ def first(tmp_path_factory):
 
 def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(first):
     models, first = first
-    assert first.why == "the first", first.why
+    assert first.why == "first model", first.why
     assert models.read(first.model.checksum, LEARNING.options.windows) is not None
 
     same = asyncio.run(models.learn(busy_weeks(18), LEARNING, first.model.checksum))
-    assert same.why in ("better on the newest days", "it foretells the newest days no better")
+    assert same.why in (
+        "better than the previous model on the newest days",
+        "not better than the current model on the newest days",
+    )
     assert (same.model is None) == ("no better" in same.why)
     assert not list(models.folder.glob("learning-*"))
 
