@@ -85,7 +85,7 @@ async def test_a_child_that_dies_is_an_error(folder):
     def die():
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(ChildKilledError, match="ended"):
+    with pytest.raises(ChildKilledError, match="killed"):
         await child_worker(die, seconds=5)
 
 
@@ -177,7 +177,7 @@ async def test_a_child_has_no_handlers_of_the_daemons(folder):
         os.kill(os.getpid(), signal.SIGTERM)
         forever()
 
-    with pytest.raises(ChildKilledError, match="ended"):
+    with pytest.raises(ChildKilledError, match="killed"):
         await child_worker(end, seconds=5)
     asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
     assert not heard

@@ -248,7 +248,7 @@ async def test_a_playout_that_comes_to_nothing_comes_later_and_with_fewer_worlds
         assert (eta.pace.worlds, eta.pace.failures, eta.outlook) == (11, 1, None)
         (part,) = [each for each in client.service.parts.all() if each.name == "estimates"]
         assert not part.ok
-        assert part.why.endswith("with 11 worlds")
+        assert part.why.endswith("with 11 simulated worlds")
         async with client.get("/metrics") as response:
             text = await response.text()
         assert "sia_estimates_failures_total 1.0" in text
