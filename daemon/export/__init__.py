@@ -1,4 +1,4 @@
-"""A journal as a job log, and replays of it, without a running daemon.
+"""Export a journal as a job log, and replay it, without a running daemon.
 
 Imports: journal, engine, replay.
 """

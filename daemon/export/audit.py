@@ -1,4 +1,4 @@
-"""The audit of a database that no daemon has to serve: it is only read."""
+"""Read the audit log of a database directly, without a daemon and without writing to it."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ SQL = "SELECT number, body, digest FROM audit WHERE number > {} ORDER BY number 
 
 class _Database(Protocol):
     def execute(self, sql: Any, values: Any, /) -> Any:
-        """As of DB-API."""
+        """Execute a statement, as in DB-API."""
 
 
 def read_audit(database: str) -> Iterator[AuditRow]:
-    """All rows of a database, a file's path or a PostgreSQL's URL, in order.
+    """Yield the audit rows of a database (file path or PostgreSQL URL), in order.
 
-    Raises UserError where it cannot be read.
+    Raises UserError if the database cannot be read.
     """
     where = database_of(database, Path())
     if isinstance(where, DatabaseUrl):
@@ -37,9 +37,9 @@ def read_audit(database: str) -> Iterator[AuditRow]:
         with closing(sqlite3.connect(f"file:{quote(str(where))}?mode=ro", uri=True)) as db:
             yield from _pages(db, "?")
     except sqlite3.Error as error:
-        mend = "name the daemon's database (sia.db)"
+        mend = "give the path of the daemon's database (sia.db)"
         if "locked" in str(error):
-            mend = "a daemon has it open: leave --database out, and ask that one"
+            mend = "a daemon has it open; omit --database to ask that daemon"
         raise UserError(f"{where}: {error}; {mend}") from None
 
 
@@ -62,7 +62,7 @@ def lost_records(database: str) -> str:
 
 def _of_postgres(url: DatabaseUrl) -> Iterator[AuditRow]:
     require_psycopg()
-    from daemon.journal.pg_connection import connect, said  # noqa: PLC0415  not everybody has it
+    from daemon.journal.pg_connection import connect, said  # noqa: PLC0415  psycopg is optional
 
     try:
         with closing(connect(url, "sia audit")) as db, said(url):

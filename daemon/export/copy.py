@@ -1,9 +1,10 @@
-"""A journal to read from, whoever writes it meanwhile: nothing of the daemon's is touched.
+"""Open a consistent copy of a journal for reading, also while a daemon writes to it.
 
-Of a SQLite file a copy is read. The daemon keeps it to itself, and there is no way in; but pages go
-from the log (`-wal`) into the file only after they stood in the log, so that a copy of the file and
-then of the log is what was durable at that moment, as long as the log was not begun anew meanwhile:
-its head, with other salts then, tells. In PostgreSQL one transaction sees one moment.
+The daemon locks its SQLite file, so the file is copied. Pages reach the database file only after
+they were written to the write-ahead log (`-wal`). A copy of the file, followed by a copy of the
+log, therefore has the state of one moment, unless the log was restarted in between. A restart
+changes the salts in the log's header, which is compared before and after. In PostgreSQL one
+read-only transaction sees one moment.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from daemon.model.errors import JournalError
 from sia.console.errors import UserError
 
 WAL_HEAD = 32
-"""Bytes of the log's head; salts that change with each beginning are in it."""
+"""Size of the log's header in bytes; its salts change with each restart of the log."""
 
 TRIES = 5
-"""Copies before it is said that the daemon writes too fast: a log is begun anew every 4 MB."""
+"""Attempts before the copy fails: SQLite restarts the log about every 4 MB."""
 
 READ_PATIENCE = 600_000
-"""Milliseconds for which PostgreSQL keeps our moment open while we think about what was read."""
+"""Milliseconds that PostgreSQL keeps the transaction open while this process is busy."""
 
 
 @contextmanager
 def opened(database: Path | DatabaseUrl, room: Path) -> Iterator[Journal]:
-    """The journal of a database as it is now; `room` is a folder in which a copy may stand.
+    """Open the journal of a database in its current state; `room` is a folder for a copy.
 
-    Raises UserError where there is none, or where it is another's.
+    Raises UserError if there is no database, or if it is not a journal.
     """
     if isinstance(database, DatabaseUrl):
         require_psycopg()
@@ -46,13 +47,15 @@ def opened(database: Path | DatabaseUrl, room: Path) -> Iterator[Journal]:
             yield journal
         return
     if not database.is_file():
-        raise UserError(f"{database}: there is no such database; name the daemon's --state")
+        raise UserError(f"{database}: no such database; use the --state of the daemon")
     with TemporaryDirectory(prefix=".journal-", dir=room) as folder:
         copy = Path(folder) / "sia.db"
         try:
             copied(database, copy)
         except OSError as error:
-            raise UserError(f"{database}: cannot be copied ({error.strerror or error})") from None
+            raise UserError(
+                f"{database}: cannot copy the database ({error.strerror or error})"
+            ) from None
         with _checked(str(database), lambda: Journal(copy)) as journal:
             journal.where = str(database)
             yield journal
@@ -63,7 +66,7 @@ def _checked(where: str, open_it: Callable[[], Journal]) -> Iterator[Journal]:
     journal = open_it()
     try:
         if not journal.last and not journal.snapshots():
-            raise UserError(f"{where}: is empty: no daemon has begun with it yet")
+            raise UserError(f"{where}: the journal is empty; start a daemon with it first")
         yield journal
     except JournalError as error:
         raise UserError(f"{where}: {error}") from None
@@ -72,7 +75,7 @@ def _checked(where: str, open_it: Callable[[], Journal]) -> Iterator[Journal]:
 
 
 def copied(database: Path, copy: Path) -> None:
-    """Copy a SQLite file and its log as they were at one moment. Raises OSError, UserError."""
+    """Copy a SQLite file and its log in one consistent state. Raises OSError, UserError."""
     log = database.with_name(f"{database.name}-wal")
     log_copy = copy.with_name(f"{copy.name}-wal")
     for _ in range(TRIES):
@@ -83,20 +86,22 @@ def copied(database: Path, copy: Path) -> None:
             try:
                 shutil.copyfile(log, log_copy)
             except FileNotFoundError:
-                continue  # the daemon has just ended
+                continue  # the daemon has just stopped
         if _head(log) == head:
             return
-    raise UserError(f"{database}: is written too fast to be copied; try again, or stop the daemon")
+    raise UserError(
+        f"{database}: the daemon writes too fast to copy it; try again, or stop the daemon"
+    )
 
 
 def backup(database: Path, to: Path) -> None:
-    """Write a SQLite database to one new file, as it is at this moment, for its owner alone.
+    """Back up a SQLite database to one new file, readable by its owner only.
 
-    Raises UserError where there is none, it is damaged, or the file is there already; OSError.
+    Raises UserError if the database is missing or damaged, or if the file exists; OSError.
     """
     if not database.is_file():
-        raise UserError(f"{database}: there is no such database; name the daemon's --state")
-    mark = read_mark(database)  # before the copy, which is at least as new
+        raise UserError(f"{database}: no such database; use the --state of the daemon")
+    mark = read_mark(database)  # before the copy, so that the copy is at least as new
     with TemporaryDirectory(prefix=".backup-", dir=to.parent) as folder:
         copy = Path(folder) / "sia.db"
         copied(database, copy)
@@ -104,20 +109,22 @@ def backup(database: Path, to: Path) -> None:
         try:
             with closing(sqlite3.connect(copy, isolation_level=None)) as db:
                 found = db.execute("PRAGMA quick_check").fetchone()[0]
-                db.execute("PRAGMA journal_mode=DELETE")  # the log goes into the file
+                db.execute("PRAGMA journal_mode=DELETE")  # moves the log into the file
                 lost = "" if mark is None else loss_of(mark, lambda sql: db.execute(sql).fetchall())
         except sqlite3.Error as error:
             found = str(error)
         if found != "ok":
-            raise UserError(f"{database}: is damaged ({found}); keep it, and restore a backup")
+            raise UserError(
+                f"{database}: the database is damaged ({found}); keep it, and restore a backup"
+            )
         if lost:
             raise LossError(f"{database}: {lost}; keep it, and restore an older backup")
         with copy.open("rb") as file:
             os.fsync(file.fileno())
         try:
-            os.link(copy, to)  # which overwrites nothing
+            os.link(copy, to)  # fails if the file exists
         except FileExistsError:
-            raise UserError(f"{to}: is there already; give another file") from None
+            raise UserError(f"{to}: file exists; give another name") from None
 
 
 def _head(log: Path) -> bytes:
@@ -129,20 +136,20 @@ def _head(log: Path) -> bytes:
 
 
 class FrozenDatabase:
-    """A PostgreSQL database as it was when it was opened, for reading; see `store.Store`."""
+    """A PostgreSQL database as of the time it was opened, for reading; see `Store`."""
 
     types: Mapping[str, str] = {}
     epoch = 1
-    """So that the journal takes no hold of it."""
+    """A fixed epoch, so that the journal does not acquire the lease."""
 
     def __init__(self, url: DatabaseUrl) -> None:
-        """Nothing is done before `open`."""
+        """Create the object; `open` connects."""
         self._url, self.where = url, str(url)
         self._db: Any = None
 
     def open(self) -> None:
-        """Connect, and stay at this moment."""
-        from daemon.journal.pg_connection import connect, said  # noqa: PLC0415  not everybody has it
+        """Connect, and begin a repeatable-read transaction."""
+        from daemon.journal.pg_connection import connect, said  # noqa: PLC0415  psycopg is optional
 
         self._db, self._said = connect(self._url, "sia journal"), said
         with self._said(self._url):
@@ -152,48 +159,48 @@ class FrozenDatabase:
             self._db.execute("BEGIN TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def close(self) -> None:
-        """Disconnect."""
+        """Close the connection."""
         if self._db is not None:
             self._db.close()
 
     release = close
 
     def lost(self) -> str:
-        """The server owns durability: nothing else knows more."""
+        """Return an empty string: PostgreSQL guarantees durability itself."""
         return ""
 
     def acknowledge(self, mark: HighWater) -> None:
-        """Do nothing: a moment is only read."""
+        """Do nothing: the database is read-only."""
 
     def version(self) -> int:
-        """Of the tables, which nobody here may change. Raises UserError for an older one."""
+        """Return the schema version, which is not migrated. Raises UserError for an older one."""
         version = int(self.all("SELECT version FROM about")[0][0])
         if version < VERSION:
             raise UserError(
-                f"{self.where}: is of version {version}, this release reads {VERSION}; start its "
-                "daemon with this release first"
+                f"{self.where}: schema version {version} is older than {VERSION}; start the daemon "
+                "of this release on it first"
             )
         return version
 
     def set_version(self, version: int) -> None:
-        """Nothing is written."""
-        raise AssertionError("a moment is only read")
+        """Raise AssertionError: the database is read-only."""
+        raise AssertionError("a frozen database is read-only")
 
     def transaction(self, *, long: bool = False) -> AbstractContextManager[None]:
-        """The one that is open."""
+        """Return a context in the open transaction."""
         return nullcontext()
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """Nothing is written."""
-        raise AssertionError("a moment is only read")
+        """Raise AssertionError: the database is read-only."""
+        raise AssertionError("a frozen database is read-only")
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Nothing is written."""
-        raise AssertionError("a moment is only read")
+        """Raise AssertionError: the database is read-only."""
+        raise AssertionError("a frozen database is read-only")
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """What is asked for, as tuples."""
-        from daemon.journal.postgres import in_postgres  # noqa: PLC0415  not everybody has it
+        """Return the rows of a query as tuples."""
+        from daemon.journal.postgres import in_postgres  # noqa: PLC0415  psycopg is optional
 
         with self._said(self._url):
             found: list[Any] = self._db.execute(in_postgres(sql), values).fetchall()

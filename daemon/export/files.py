@@ -1,4 +1,4 @@
-"""An exported journal as files: a job log, a pools file, and what really became of the jobs."""
+"""Write an exported journal: a job log, a pools file, and the real schedule."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from replay.run.output import whole_folder, write_json, write_pools, write_rows,
 from replay.run.schedule import nodes_text
 
 TRACE, POOLS, REAL, REPORT = "trace.csv", "pools.csv", "real", "export.json"
-"""What stands in the folder: `real` is as a policy's folder of `sia replay`."""
+"""Names in the folder; `real` has the format of a policy's folder of `sia replay`."""
 
 
 class ExportReport(Struct, frozen=True):
-    """What came of it: times are seconds since the epoch, `jobs` rows of the log."""
+    """Summary of an export. Times are seconds since the epoch; `jobs` counts rows of the log."""
 
     begin: float
     end: float
     jobs: int
     ended: int
     gpu_hours: float
-    """Of all that ran and ended."""
+    """GPU-hours of ended runs."""
     loans: int
     policy: str
     windows: tuple[float, ...]
@@ -31,7 +31,7 @@ class ExportReport(Struct, frozen=True):
 
 
 def report_of(made: Export) -> ExportReport:
-    """What there is to say of an export."""
+    """Return the summary of an export."""
     hours = sum((done.end - done.start) * done.width for done in made.done) / 3600
     return ExportReport(
         made.begin, made.end, len(made.trace.arrivals), len(made.done), hours, len(made.loans),
@@ -40,7 +40,7 @@ def report_of(made: Export) -> ExportReport:
 
 
 def write_export(made: Export, out: Path, inputs: list[Path]) -> ExportReport:
-    """Write all of it, or nothing. Raises UserError where `out` cannot be written."""
+    """Write all files or none. Raises UserError if `out` cannot be written."""
     report = report_of(made)
     planned = [TRACE, POOLS, REPORT, f"{REAL}/"]
     with whole_folder(out, inputs, planned=planned) as folder:

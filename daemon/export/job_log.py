@@ -1,8 +1,8 @@
-"""A live journal as a job log and a pools file for `sia replay`, and what really became of it.
+"""Convert a journal to a job log and a pools file for `sia replay`, and the real schedule.
 
-A job's row is its last stay in the queue: from when it joined, through its start, to its end. A job
-that was queued again after it had run has a row more for each time that it ran, `ID#1` and so on:
-all of its GPUs' time is in the log. What no log can say is counted, in words (`Export.counted`).
+A job's row is its last time in the queue: from joining the queue, through its start, to its end. A
+job that was requeued after it had run has one more row per earlier run, named `ID#1` and so on, so
+the log contains all GPU time. What a job log cannot express is counted (`Export.counted`).
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from sia.model import Job, Nodes, Pool, Stream
 from sia.wording import DAY
 
 PAGE = 5000
-"""Jobs of the history that are read at a time: some MB."""
+"""Ended jobs read at a time: a few MB."""
 
 AGAIN = "#"
-"""Between a job's id and the number of an earlier run of it: no id that came over HTTP has it."""
+"""Separates a job's id and the number of an earlier run; ids from HTTP do not contain it."""
 
 
 class Done(NamedTuple):
-    """A row of what really became of a job; times are seconds of the log."""
+    """A row of the real schedule; times are seconds of the log."""
 
     job: str
     pool: str
@@ -54,11 +54,11 @@ class Done(NamedTuple):
 
 @dataclass
 class Export:
-    """What a journal comes to; `begin` is the time that is second 0 of the log."""
+    """The result of an export; `begin` is the time of second 0 of the log."""
 
     begin: float
     end: float
-    """The daemon's time of the newest thing that is in it."""
+    """The daemon's time of the newest event in the export."""
     setup: Setup
     trace: Trace
     table: PoolTable
@@ -69,16 +69,16 @@ class Export:
 
 
 def export(journal: Journal, *, alive: bool = True) -> Export:
-    """All that a journal knows; with `alive`, also of jobs that wait or run, as they are thought.
+    """Export a journal; with `alive`, also pending and running jobs with estimated run times.
 
-    O(jobs + notices); it holds all jobs at a time. Raises UserError where no job has run yet.
+    O(jobs + notices); keeps all jobs in memory. Raises UserError if no job has run yet.
     """
-    engine = recover(journal, Setup(()))  # the journal has one of its own
+    engine = recover(journal, Setup(()))  # the journal has its own setup
     book = engine.book
     records = {record.spec.id: record for record in _history(journal)}
     records |= book.jobs
     if not records:
-        raise UserError(f"{journal.where}: no job is known; there is nothing to export")
+        raise UserError(f"{journal.where}: nothing to export: the journal has no jobs")
     begin = floor(min(record.submitted for record in records.values()) / DAY) * DAY
     past = NoticeHistory(records, begin)
     past.hear(journal.notices_of(KINDS))
@@ -89,12 +89,12 @@ def export(journal: Journal, *, alive: bool = True) -> Export:
     _add_loans(made, past)
     made.notes += _notes(book, past)
     if not made.trace.arrivals:
-        raise UserError(f"{journal.where}: no job has run yet; there is nothing to export")
+        raise UserError(f"{journal.where}: nothing to export: no job has run yet")
     return made
 
 
 def _history(journal: Journal) -> Iterator[JobRecord]:
-    """Jobs that have ended, in the order of their ends."""
+    """Yield ended jobs in the order of their ends."""
     pages, before = [], 0
     while page := journal.history(before, PAGE):
         pages.append([record for _, record in page][::-1])
@@ -104,7 +104,7 @@ def _history(journal: Journal) -> Iterator[JobRecord]:
 
 
 class _Rows:
-    """Makes rows of the jobs, and counts what none can say."""
+    """Create the rows of jobs, and count what a job log cannot express."""
 
     def __init__(self, made: Export, past: NoticeHistory, now: float, *, alive: bool) -> None:
         self._made, self._past, self._now, self._alive = made, past, now, alive
@@ -128,15 +128,15 @@ class _Rows:
             stay = QueueSpan(life.joined, life.order)
             for number, earlier in enumerate(life.stays, 1):
                 self._ran(record, earlier, f"{record.spec.id}{AGAIN}{number}", "requeued")
-                counted["runs of jobs that were queued again: rows of their own"] += 1
+                counted["earlier runs of requeued jobs, in rows of their own"] += 1
             if stay.joined > record.submitted:
-                counted["jobs whose row begins when they last joined their queue"] += 1
+                counted["jobs whose row begins when they last joined the queue"] += 1
         if record.priority:
-            counted["jobs with a priority, which no log carries"] += 1
+            counted["jobs whose priority is not in the log"] += 1
         if record.ended is None:
             self._add_alive(record, stay)
         elif record.decided is None:
-            counted["jobs left out: they left their queue without having run"] += 1
+            counted["jobs left out: ended without having run"] += 1
         else:
             own = stay._replace(started=record.decided, ended=record.ended)
             self._ran(record, own, record.spec.id, record.phase.value)
@@ -144,25 +144,25 @@ class _Rows:
     def _add_alive(self, record: JobRecord, stay: QueueSpan) -> None:
         counted = self._made.counted
         if not self._alive:
-            counted["jobs left out: they are not over"] += 1
+            counted["jobs left out: still pending or running"] += 1
             return
         known = record.run_time < UNKNOWN_RUN_TIME
         if record.decided is not None:
             so_far = self._now - record.decided
             lasts = max(so_far, record.run_time) if known else so_far
-            counted["jobs that still run, with the run time that is thought, or so far"] += 1
+            counted["running jobs, with their estimated run time or the time so far"] += 1
         elif known and record.phase is not JobPhase.HELD:
             lasts = record.run_time
-            counted["jobs that still wait, with the run time that is thought"] += 1
+            counted["pending jobs, with their estimated run time"] += 1
         else:
-            why = "are held" if known else "nobody knows how long they run"
-            counted[f"jobs left out: they wait, and {why}"] += 1
+            why = "held" if known else "pending without an estimated run time"
+            counted[f"jobs left out: {why}"] += 1
             return
         self._row(record, stay, record.spec.id, lasts, record.phase.value)
 
     def _ran(self, record: JobRecord, stay: QueueSpan, name: str, state: str) -> None:
-        assert stay.started is not None, "it ran"
-        assert stay.ended is not None, "it is over"
+        assert stay.started is not None, "the job ran"
+        assert stay.ended is not None, "the run has ended"
         if not self._row(record, stay, name, stay.ended - stay.started, state):
             return
         begin, spec = self._made.begin, record.spec
@@ -176,7 +176,7 @@ class _Rows:
 
     def _row(self, record: JobRecord, stay: QueueSpan, name: str, lasts: float, state: str) -> bool:
         if lasts < MIN_DURATION:
-            self._made.counted["runs left out: they took no time"] += 1
+            self._made.counted["runs left out: run time of zero"] += 1
             return False
         job = core_job(record, stay.joined - self._made.begin)
         cost = job.preemptible
@@ -189,7 +189,7 @@ class _Rows:
 
 
 def _table(book: Book, journal: Journal, past: NoticeHistory, begin: float) -> PoolTable:
-    """Pools and how their quotas changed: what they were at first is said by the audit."""
+    """Return the pools and the changes of their quotas; the audit log has their first quotas."""
     firsts: dict[str, int] = {}
     changes: list[PoolChanged] = []
     said = _quotas_before(journal)
@@ -200,7 +200,7 @@ def _table(book: Book, journal: Journal, past: NoticeHistory, begin: float) -> P
             configured = {each.name: each.quota for each in book.setup.pools}
             firsts.setdefault(pool, said.get((pool, time), configured[pool]))
             changes.append(PoolChanged(time - begin, pool, quota))
-    last = {(c.pool, c.time): c for c in changes}  # one of each moment
+    last = {(c.pool, c.time): c for c in changes}  # the last change of each moment
     pools = [
         Pool(record.name, firsts.get(record.name, record.quota), record.group, record.share)
         for record in book.pools.values()
@@ -209,7 +209,7 @@ def _table(book: Book, journal: Journal, past: NoticeHistory, begin: float) -> P
 
 
 def _quotas_before(journal: Journal) -> dict[tuple[str, float], int]:
-    """The quota of a pool before a command changed it, by pool and time."""
+    """Return the quota of a pool before each command that changed it, by pool and time."""
     found: dict[tuple[str, float], int] = {}
     after = 0
     while rows := journal.audit(after, PAGE):
@@ -223,7 +223,7 @@ def _quotas_before(journal: Journal) -> dict[tuple[str, float], int]:
 
 
 def _add_loans(made: Export, past: NoticeHistory) -> None:
-    """Loans of runs that are over, under the names of their rows."""
+    """Add the loans of ended runs, under the names of their rows."""
     there = {done.job for done in made.done}
     for job, number, loan in past.loans:
         name = job if number == past.number(job) else f"{job}{AGAIN}{number + 1}"
@@ -231,21 +231,21 @@ def _add_loans(made: Export, past: NoticeHistory) -> None:
             start, end = loan.start - made.begin, loan.end - made.begin
             made.loans.append(LoanSpan(name, loan.donor, loan.gpus, start, end))
         else:
-            made.counted["loans left out: of runs that are not over, or left out"] += 1
+            made.counted["loans left out: their run has not ended or is left out"] += 1
 
 
 def _notes(book: Book, past: NoticeHistory) -> Iterator[str]:
-    """What was so and no pools file says."""
+    """Yield notes on what a pools file cannot express."""
     limited = [
         p.name for p in book.pools.values() if (p.lend_limit, p.borrow_limit) != (None, None)
     ]
     if limited or past.limits:
-        yield "limits on loans and weights are not in the pools file: the replay lends without them"
+        yield "limits and weights are not in the pools file: the replay ignores them"
     if past.modes:
-        yield f"pools were held or drained {past.modes.total()} times: the replay knows of none"
+        yield f"pools changed their state {past.modes.total()} times: the replay ignores this"
     if past.switched:
-        yield f"lending was switched {len(past.switched)} times: the replay always lends"
+        yield f"lending was turned on or off {len(past.switched)} times: the replay always lends"
     if any(node.reasons for node in book.nodes.values()) or book.windows:
-        yield "nodes are or will be out: the replay has all GPUs at all times"
+        yield "nodes are or will be out of service: the replay uses all GPUs at all times"
     if book.setup.cells is not None:
-        yield "the cells are in the daemon's cells file: give it to sia replay with --cells"
+        yield "cells are not exported: pass the daemon's cells file to sia replay with --cells"

@@ -1,4 +1,4 @@
-"""An operator accepts that steps of a SQLite journal are lost, and the audit keeps that."""
+"""Accept the loss of steps of a SQLite journal, and record this in the audit log."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from sia.console.errors import UserError
 
 
 class AcceptedLoss(NamedTuple):
-    """What was accepted, and where the damaged files are kept."""
+    """The accepted loss, and the folder with copies of the damaged files."""
 
     lost: str
     evidence: Path
     last: int
-    """The step at which the journal ends now."""
+    """Last step of the journal after the loss."""
 
 
 def loss_in(database: Path, running: str | None = None) -> str:
-    """Return what a database lacks, as the daemon would refuse it; empty if nothing.
+    """Return what the database has lost, in the daemon's words; empty if nothing.
 
-    Return `running` where a daemon has the database open. Raises UserError in that case if it is
-    None, and for a database that cannot be read at all.
+    Returns `running` if a daemon has the database open. Raises UserError if `running` is None in that
+    case, or if the database cannot be read at all.
     """
     if not mark_path(database).exists():
         return ""
@@ -52,9 +52,9 @@ def loss_in(database: Path, running: str | None = None) -> str:
 
 
 def accept_loss(database: Path) -> AcceptedLoss | None:
-    """Copy the damaged files aside, and have the daemon go on from what is left.
+    """Copy the damaged files to a new folder, and let the daemon continue with the remaining steps.
 
-    Return None where nothing is lost. Raises UserError.
+    Returns None if nothing is lost. Raises UserError.
     """
     lost = loss_in(database)
     if not lost:

@@ -1,4 +1,4 @@
-"""What notices say of the past that the records of jobs do not: stays in queues, quotas, loans."""
+"""Read from notices what job records lack: earlier times in queues, quotas and loans."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ KINDS = (
     "submitted", "held", "released", "started", "requeued", "pool_changed", "lending",
     "loan_opened", "loan_moved", "loan_closed",
 )  # fmt: skip
-"""Notices that say what the records of jobs do not."""
+"""Kinds of notices with data that job records lack."""
 
 
 class QueueSpan(NamedTuple):
-    """A time in the queue and on GPUs: since when, by which notice, started and ended when."""
+    """One time in the queue: when and by which notice it began, start and end of its run."""
 
     joined: float
     order: int
@@ -28,46 +28,46 @@ class QueueSpan(NamedTuple):
 
 
 class Life:
-    """What notices say of a job that was in the queue more than once."""
+    """History of a job that was in the queue more than once."""
 
     def __init__(self, record: JobRecord) -> None:
-        """It waits from its submission on."""
+        """Start with the job in the queue since its submission."""
         self.record = record
-        self.stays: list[QueueSpan] = []  # that are over, and in which it ran
+        self.stays: list[QueueSpan] = []  # earlier times in the queue that led to a run
         self.joined = record.submitted
         self.order = 0
         self.started: float | None = None
 
     def join(self, notice: Notice) -> None:
-        """It stands at the end of its queue from now on."""
+        """Move the job to the end of its queue."""
         self.joined, self.order, self.started = notice.time, notice.seq, None
 
     def requeued(self, notice: Notice) -> None:
-        """It is off its GPUs and waits again."""
+        """Record that the job lost its GPUs and was requeued."""
         if self.started is not None:
             self.stays.append(QueueSpan(self.joined, self.order, self.started, notice.time))
         self.join(notice)
 
 
 class NoticeHistory:
-    """All that the notices say, in one pass over them."""
+    """The history in the notices, read in one pass."""
 
     def __init__(self, records: Mapping[str, JobRecord], begin: float) -> None:
-        """Of these jobs, by id; what is known begins at `begin` (seconds since the epoch)."""
+        """Use these jobs, by id; the history starts at `begin` (seconds since the epoch)."""
         self.lives = {i: Life(r) for i, r in records.items() if r.stays > 1 or r.attempt > 1}
         self.orders: dict[str, int] = {}
         self.quotas: list[tuple[float, str, int]] = []
         self.switched: list[tuple[float, bool]] = []
         self.modes: Counter[str] = Counter()
         self.limits: Counter[str] = Counter()
-        self.loans: list[tuple[str, int, LoanSpan]] = []  # job, its number of the run
+        self.loans: list[tuple[str, int, LoanSpan]] = []  # job, number of its run, loan
         self._held: set[str] = set()
         self._open: dict[tuple[str, str], tuple[int, float]] = {}
         self._runs: Counter[str] = Counter()
         self._records, self._begin = records, begin
 
     def hear(self, notices: Iterable[Notice]) -> None:
-        """Take notices of `KINDS` in, in their order. O(1) each, but where a pool opens again."""
+        """Process notices of `KINDS` in order. O(1) each, except when a pool opens again."""
         hear = {
             "submitted": self._submitted, "held": self._none, "released": self._joined,
             "started": self._started, "requeued": self._requeued, "pool_changed": self._pool,
@@ -78,7 +78,7 @@ class NoticeHistory:
             hear[notice.kind](notice)
 
     def _none(self, notice: Notice) -> None:
-        """Where it stands in its queue is said when it is released."""
+        """Ignore the notice: a held job gets its place in the queue when it is released."""
 
     def _submitted(self, notice: Notice) -> None:
         self.orders[notice.job] = notice.seq
@@ -89,7 +89,7 @@ class NoticeHistory:
         self.orders[notice.job] = notice.seq
         if notice.job in self.lives:
             self.lives[notice.job].join(notice)
-        elif notice.job in self._records:  # it was held from the beginning
+        elif notice.job in self._records:  # held since its submission
             life = self.lives[notice.job] = Life(self._records[notice.job])
             life.join(notice)
 
@@ -114,7 +114,7 @@ class NoticeHistory:
             self._held.add(pool)
         elif pool in self._held:
             self._held.remove(pool)
-            for life in self.lives.values():  # those that wait join their queue now
+            for life in self.lives.values():  # pending jobs join the queue now
                 if life.record.spec.pool == pool and life.started is None:
                     life.join(notice)
 
@@ -132,10 +132,10 @@ class NoticeHistory:
         self._lend(notice, notice.pool, -notice.data["gpus"])
 
     def _lend(self, notice: Notice, donor: str, gpus: int) -> None:
-        """A pool lends a job so many more from now on, or fewer."""
+        """Change the number of GPUs that a pool lends to a job."""
         key, now = (notice.job, donor), notice.time
         before, since = self._open.pop(key, (0, now))
-        if not before and gpus < 0:  # it was opened before the notices that are kept
+        if not before and gpus < 0:  # opened before the oldest stored notice
             record = self._records.get(notice.job)
             since = self._begin if record is None else record.decided or self._begin
             before = -gpus
@@ -146,5 +146,5 @@ class NoticeHistory:
             self._open[key] = before + gpus, now
 
     def number(self, job: str) -> int:
-        """How often a job was queued again."""
+        """Return how often a job was requeued."""
         return self._runs[job]

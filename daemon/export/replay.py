@@ -1,4 +1,4 @@
-"""What another policy would have done with what really happened: waits, ends, a picture."""
+"""Compare the real schedule with replays under other policies: waits, JCTs and a figure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REAL = "as it was"
-"""How what really happened is called in tables and pictures."""
+"""Label of the real schedule in tables, figures and JSON."""
 
 LEAST_WAIT = 1.0
-"""Seconds from which on waits are drawn: what is shorter is at once."""
+"""Shortest wait in the figure, in seconds; shorter waits count as none."""
 
 SPAN = (60.0, 3600.0, 86400.0, 604800.0)
 TICKS = ("1 min", "1 h", "1 d", "1 w")
 
 
 class MeasuredJobs(Struct, frozen=True):
-    """What became of the measured jobs. Waits and JCTs are seconds."""
+    """Waits and JCTs of the measured jobs, in seconds."""
 
     jobs: int
     wait_mean: float
@@ -36,24 +36,24 @@ class MeasuredJobs(Struct, frozen=True):
     wait_p95: float
     jct_mean: float
     against: dict[str, Any] | None
-    """As `sia compare REAL POLICY` has it; None for what really happened."""
+    """The output of `sia compare REAL POLICY`; None for the real schedule."""
 
 
 def waits_of(jobs: Mapping[str, JobTimes], lasts: Mapping[str, float], warmup: float) -> FloatArray:
-    """How long those that were submitted from `warmup` on waited, in seconds."""
+    """Return the waits, in seconds, of jobs submitted at `warmup` or later."""
     found = (j.jct - lasts[i] for i, j in jobs.items() if j.submit >= warmup and i in lasts)
     return np.maximum(0.0, np.fromiter(found, np.float64))
 
 
 def newest(out: Path) -> float:
-    """When the last job of the log that was exported there came, in its seconds."""
+    """Return the submission time of the last job of the exported log, in seconds of the log."""
     return max((each.job.submit for each in read_trace(out / "trace.csv").arrivals), default=-inf)
 
 
 def answer(out: Path, real: Path, labels: Sequence[str], warmup: float) -> dict[str, MeasuredJobs]:
-    """The real schedule and each policy's, of the jobs from `warmup` on; draws `waits.svg`.
+    """Return results of the real schedule and each policy since `warmup`; draw `waits.svg`.
 
-    Only jobs of both are compared. Raises UserError where none is left.
+    Only jobs in both schedules are compared. Raises UserError if there are none.
     """
     lasts = {arrival.job.id: arrival.duration for arrival in read_trace(out / "trace.csv").arrivals}
     was = read_jobs(real)
@@ -82,7 +82,7 @@ def _outcome(
 
 
 def draw_waits(waits: Mapping[str, FloatArray]) -> bytes:
-    """The share of jobs that waited at most so long, a curve for each outcome: an SVG file."""
+    """Return an SVG figure: the cumulative distribution of waits, one curve per schedule."""
     style: dict[str, PolicyStyle] = looks(list(waits), REAL)
 
     def draw(figure: Figure) -> None:
@@ -100,7 +100,7 @@ def draw_waits(waits: Mapping[str, FloatArray]) -> bytes:
         shown = [(at, text) for at, text in zip(SPAN, TICKS, strict=True) if at <= most]
         axes.set_xticks([1.0, *(at for at, _ in shown)], ["1 s", *(text for _, text in shown)])
         axes.tick_params(axis="x", which="minor", labelbottom=False)
-        axes.set_xlabel("waited at most (log scale)")
+        axes.set_xlabel("wait (log scale)")
         axes.set_ylabel("% of jobs")
         figure.legend(axes.lines, list(waits), loc="upper center", ncols=4, frameon=False)
 

@@ -1,4 +1,4 @@
-"""Whether a journal is whole: every check that can be made while nobody serves it."""
+"""Verify a journal offline: SQLite's own check, step digests, snapshots and the audit log."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ from daemon.model.limits import AUDIT_AT_ONCE
 from sia.console.errors import UserError
 
 SHOWN = 5
-"""Findings of SQLite's own check that are shown: the first say where the damage is."""
+"""Maximum of findings of SQLite's own check to show: the first ones locate the damage."""
 
 
 class Report(Struct):
-    """What was found; `wrong` is empty for a journal that is whole."""
+    """Result of a verification; `wrong` is empty for an intact journal."""
 
     database: str
     ok: bool = True
     wrong: list[str] = []
     steps: int = 0
-    """The number of the last step."""
+    """Number of the last step."""
     checked: int = 0
-    """Steps whose digests were checked; older ones may be pruned."""
+    """Number of steps whose digests were checked; older steps may be pruned."""
     acknowledged: int | None = None
-    """The step that the high-water mark names; None where there is no mark."""
+    """Step in the high-water mark; None if there is no mark."""
     audit_records: int = 0
     audit_head: str = GENESIS
     losses: list[str] = []
-    """Losses that an operator accepted."""
+    """Losses that an operator has accepted."""
 
     def add(self, problem: str) -> None:
-        """Note a problem."""
+        """Add a problem to the report."""
         self.wrong.append(problem)
         self.ok = False
 
 
 def verify(database: Path | DatabaseUrl) -> Report:
-    """Check a journal, whether a daemon runs or not; nothing of it is changed.
+    """Verify a journal without changing it, also while a daemon runs.
 
-    Raises UserError where there is none, or where it cannot be read for another reason than damage.
+    Raises UserError if there is no journal, or if reading fails for a reason other than damage.
     """
     report = Report(str(database))
     if isinstance(database, DatabaseUrl):
@@ -61,8 +61,8 @@ def verify(database: Path | DatabaseUrl) -> Report:
     mark = _mark(database, report)
     if not database.is_file():
         if not mark_path(database).exists():
-            raise UserError(f"{database}: there is no such database; name the daemon's --state")
-        report.add("the database is gone, and its high-water mark is there")
+            raise UserError(f"{database}: no such database; use the --state of the daemon")
+        report.add("the database file is missing, but its high-water mark exists")
         return report
     try:
         with TemporaryDirectory(prefix=".verify-", dir=database.parent) as folder:
@@ -70,12 +70,14 @@ def verify(database: Path | DatabaseUrl) -> Report:
             copied(database, copy)
             _check_copy(copy, report, mark)
     except OSError as error:
-        raise UserError(f"{database}: cannot be copied ({error.strerror or error})") from None
+        raise UserError(
+            f"{database}: cannot copy the database ({error.strerror or error})"
+        ) from None
     return report
 
 
 def _mark(database: Path, report: Report) -> HighWater | None:
-    """Read the high-water mark, before the copy, which is at least as new."""
+    """Read the high-water mark. Call this before the copy, which is then at least as new."""
     try:
         mark = read_mark(database)
     except LossError as error:
@@ -103,7 +105,7 @@ def _check_copy(copy: Path, report: Report, mark: HighWater | None) -> None:
 
 
 def _check_steps(journal: Journal, report: Report, mark: HighWater | None) -> None:
-    """Check the steps by their digests, the snapshots, and the audit."""
+    """Verify the step digests, the snapshots and the audit log."""
     with closing(journal):
         report.steps = journal.last
         for seq in journal.snapshots():
@@ -120,7 +122,7 @@ def _check_steps(journal: Journal, report: Report, mark: HighWater | None) -> No
             report.add(error.format_message().removeprefix(f"{journal.where}: "))
         else:
             if report.checked and last != journal.last:
-                report.add(f"the steps end at {last} and not at {journal.last}")
+                report.add(f"the last readable step is {last}, expected {journal.last}")
 
 
 def _check_audit(journal: Journal, report: Report, mark: HighWater | None) -> None:

@@ -78,7 +78,7 @@ def test_a_replay_of_the_export_is_what_really_happened(tmp_path, policy):
     loans = {(x.job_id, x.donor, x.gpus, x.start, x.end) for x in again.loans}
     assert {tuple(x) for x in made.loans} == loans
     assert bool(made.loans) is (policy == "sia")
-    assert made.counted["runs of jobs that were queued again: rows of their own"] == len(breaks)
+    assert made.counted["earlier runs of requeued jobs, in rows of their own"] == len(breaks)
     was = lived(life)
     assert {d.job: (d.start + made.begin, d.end + made.begin) for d in made.done
             if "#" not in d.job} == was  # fmt: skip
@@ -125,12 +125,12 @@ def test_what_no_log_carries_is_counted(tmp_path):
     assert rows == {"ran": (0, 10), "held": (30, 20), "now": (60, 700), "then": (60, 30)}
     assert made.trace.extras["now"] == ("running",)
     assert dict(made.counted) == {
-        "jobs left out: they left their queue without having run": 2,
-        "jobs with a priority, which no log carries": 1,
-        "jobs whose row begins when they last joined their queue": 1,
-        "jobs that still run, with the run time that is thought, or so far": 1,
-        "jobs that still wait, with the run time that is thought": 1,
-        "jobs left out: they wait, and are held": 1,
+        "jobs left out: ended without having run": 2,
+        "jobs whose priority is not in the log": 1,
+        "jobs whose row begins when they last joined the queue": 1,
+        "running jobs, with their estimated run time or the time so far": 1,
+        "pending jobs, with their estimated run time": 1,
+        "jobs left out: held": 1,
     }
     assert len(made.notes) == 3
     ended = exported(tmp_path / "db", tmp_path, alive=False)
@@ -211,7 +211,7 @@ def test_a_journal_without_jobs_is_said(tmp_path, what):
         Journal(path).close()
     elif what == "no jobs":
         journal_of(path, setup(a=1), [], lambda s: 1.0)
-    with pytest.raises(UserError, match=r"no such database|no daemon has begun|no job is known"):
+    with pytest.raises(UserError, match=r"no such database|journal is empty|journal has no jobs"):
         exported(path, tmp_path)
 
 
@@ -293,12 +293,12 @@ def test_a_backup_beside_a_daemon_is_its_journal_at_that_moment(tmp_path):
 
 def test_a_backup_overwrites_nothing_and_says_what_is_wrong(tmp_path):
     source, to = tmp_path / "sia.db", tmp_path / "backup.db"
-    with pytest.raises(UserError, match="there is no such database; name"):
+    with pytest.raises(UserError, match="no such database; use"):
         backup(source, to)
     with closing(Journal(source)):
         backup(source, to)
         before = to.read_bytes()
-        with pytest.raises(UserError, match="is there already; give another file"):
+        with pytest.raises(UserError, match="file exists; give another name"):
             backup(source, to)
     assert to.read_bytes() == before
     source.write_bytes(before[:100] + b"x" * (len(before) - 100))

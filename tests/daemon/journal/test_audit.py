@@ -322,7 +322,7 @@ def test_audit_on_the_command_line(tmp_path):
     assert "record 1" in json.loads(bad.stdout)["wrong"]
     gone = served("audit", "verify", "--database", tmp_path / "nowhere.db")
     assert gone.returncode == 2
-    assert "name the daemon's database" in gone.stderr
+    assert "give the path of the daemon's database" in gone.stderr
 
 
 @pytest.mark.parametrize("after", ["-1", "x", "9" * 30])
