@@ -309,7 +309,7 @@ def test_audit_on_the_command_line(tmp_path):
     database = served.config.parent / "state" / "sia.db"
     busy = served("audit", "verify", "--database", database)
     assert busy.returncode == 2
-    assert "ask that one" in busy.stderr
+    assert "ask that daemon" in busy.stderr
     assert served.end() == 0
     assert f'"audit_head": "{head}"' in served.log
     assert served("audit", "verify", "--database", database, "--head", head).returncode == 0
