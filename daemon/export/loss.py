@@ -31,8 +31,8 @@ class AcceptedLoss(NamedTuple):
 def loss_in(database: Path, running: str | None = None) -> str:
     """Return what the database has lost, in the daemon's words; empty if nothing.
 
-    Returns `running` if a daemon has the database open; if `running` is None, raises UserError. Also
-    raises UserError if the database cannot be read at all.
+    Returns `running` if a daemon has the database open; if `running` is None, raises UserError.
+    Also raises UserError if the database cannot be read at all.
     """
     if not mark_path(database).exists():
         return ""
