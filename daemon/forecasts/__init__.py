@@ -1,4 +1,4 @@
-"""Predictors beside the engine: informed, queried, checked for drift, retrained.
+"""Predictors of loads and run times: queries, history, drift detection and retraining.
 
 Imports: engine, model, runtime.
 """
