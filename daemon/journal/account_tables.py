@@ -1,6 +1,6 @@
-"""What the journal keeps of pools' accounts: verdicts and loans, in the order of their booking.
+"""Tables of the pools' accounts: verdicts and loans, in the order of their booking.
 
-What is booked later has a later time and a greater number: a month is a range of numbers.
+Times and row numbers grow together, so the rows of a month are a range of numbers.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _read_lent = json.Decoder(Lent).decode
 
 
 class AccountTables(SideTables):
-    """A part of the journal. All raise JournalError where the database cannot."""
+    """Part of `Journal`. Each method raises JournalError if the database fails."""
 
     def _book(self, booked: Booked, now: float) -> int:
-        """Write what a step booked, within its transaction; how many rows that is."""
+        """Write the verdicts and loans of a step in its transaction; return the number of rows."""
         if booked.verdicts:
             self._store.many(
                 "INSERT INTO verdicts (job, pool, time, body) VALUES (?, ?, ?, ?)",
@@ -39,20 +39,20 @@ class AccountTables(SideTables):
         return len(booked.verdicts) + len(booked.lent)
 
     def verdict(self, job_id: str) -> Verdict | None:
-        """The last one of a job."""
+        """Return the newest verdict of a job, or None."""
         sql = "SELECT body FROM verdicts WHERE job = ? ORDER BY number DESC LIMIT 1"
         row = self._one(sql, job_id)
         return None if row is None else _read_verdict(row[0])
 
     def verdicts(self, pool: str, before: int, limit: int) -> list[tuple[int, float, Verdict]]:
-        """A pool's verdicts before a number, newest first: number, when booked, verdict."""
+        """Return a pool's verdicts before a number, newest first: (number, time, verdict)."""
         sql = """SELECT number, time, body FROM verdicts WHERE pool = ? AND number < ?
             ORDER BY number DESC LIMIT ?"""
         rows = self._all(sql, pool, before, limit)
         return [(number, time, _read_verdict(body)) for number, time, body in rows]
 
     def lent(self, pool: str, before: int, limit: int) -> list[tuple[int, float, Lent]]:
-        """What a pool lent and borrowed, likewise."""
+        """Return the loans of a pool as lender or borrower before a number, newest first."""
         one = "SELECT number, time, body FROM lent WHERE {} = ? AND number < ?"
         sql = f"""{one.format("lender")} UNION ALL {one.format("borrower")}
             ORDER BY number DESC LIMIT ?"""
@@ -60,9 +60,9 @@ class AccountTables(SideTables):
         return [(number, time, _read_lent(body)) for number, time, body in rows]
 
     def booked_since(self, table: LedgerTable, time: float) -> int:
-        """The number of the first row that was booked at a time or later: O(log n) look-ups.
+        """Return the number of the first row booked at or after `time`. O(log n) queries.
 
-        One beyond the last where there is none.
+        If no such row exists, return the last number plus one.
         """
         low, high = self._one(
             f"SELECT COALESCE(MIN(number), 1), COALESCE(MAX(number), 0) + 1 FROM {table}"  # noqa: S608

@@ -1,4 +1,4 @@
-"""Short texts by key, and failed webhook deliveries, in the journal's database."""
+"""Key-value store and dead letters in the journal's database, for other components."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from daemon.journal.writer import JournalWriter
 
 
 class NoteStore:
-    """Durable once written. All raise JournalError where the database cannot."""
+    """Short texts by key. Writes are durable; each method raises JournalError on failure."""
 
     def __init__(self, keeper: JournalWriter) -> None:
-        """Kept there, in its order."""
+        """Use the journal's thread, so that writes are ordered with steps."""
         self._keeper = keeper
 
     async def read(self, prefix: str) -> dict[str, str]:
-        """All of which the key begins so, in order of their keys."""
+        """Return all entries whose key starts with `prefix`, ordered by key."""
         return await self._keeper.run(lambda: self._keeper.journal.marks(prefix))
 
     async def write(self, changes: Mapping[str, str | None]) -> None:
-        """Have these values from now on, all or none of them; None is to be no more."""
+        """Set these values in one transaction; None deletes the key."""
         await self._keeper.run(lambda: self._keeper.journal.mark(changes))
 
 
 class DeadLetters:
-    """Durable once written. All raise JournalError where the database cannot."""
+    """Failed webhook deliveries. Writes are durable; methods raise JournalError on failure."""
 
     def __init__(self, keeper: JournalWriter) -> None:
-        """Kept there, in its order."""
+        """Use the journal's thread, so that writes are ordered with steps."""
         self._keeper = keeper
 
     async def bury(self, letter: DeadLetter, marks: Mapping[str, str]) -> None:
-        """Keep a letter, and have these marks, both or neither."""
+        """Store a failed delivery and set the cursors in `marks`, in one transaction."""
         await self._keeper.run(lambda: self._keeper.journal.bury([letter], marks))
 
     async def dead(self, hook: str, after: int, limit: int) -> list[DeadLetter]:
-        """Those of a hook after a number, in order, so many at most."""
+        """Return up to `limit` dead letters of a webhook after a number, in order."""
         return await self._keeper.run(lambda: self._keeper.journal.dead(hook, after, limit))
 
     async def numbers(self, hook: str) -> list[int]:
-        """Of all of a hook, in order."""
+        """Return the numbers of all dead letters of a webhook, in order."""
         return await self._keeper.run(lambda: self._keeper.journal.dead_numbers(hook))
 
     async def dig_out(self, hook: str, numbers: Sequence[int]) -> int:
-        """Keep these no longer; how many of the hook are left."""
+        """Delete dead letters; return how many of the webhook remain."""
         journal = self._keeper.journal
 
         def do() -> int:

@@ -1,7 +1,7 @@
-"""The audit: one record for each change, who made it and what it changed, chained by digests.
+"""The audit log: one record per change, with its author, chained by digests.
 
-Each digest covers the record and the digest before it: whoever changes, removes, inserts or swaps
-records has to change all that come after, and the newest digest is known elsewhere.
+Each digest covers its record and the previous digest. To change, remove, insert or reorder records,
+an attacker must change all later digests, and the newest digest is known outside the database.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ GENESIS = "0" * 64
 """The digest before the first record."""
 
 MACHINE = "configuration"
-"""Who changes what the daemon's configuration says, by starting it with another one."""
+"""Author of changes that come from a start with another configuration."""
 
 ACCEPT_LOSS = "journal accept-loss"
-"""What an operator does who has a damaged journal go on from what is left of it."""
+"""The command with which an operator accepts the loss of steps of a damaged journal."""
 
 JOBS_IN_ONE = 100
-"""Jobs in a record, a few KB: those of a great batch are in several records."""
+"""Jobs in a record, a few KB. A larger batch takes several records."""
 
 TIMES = frozenset(("created", "end", "expires", "override", "start", "until"))
-"""What of a record's values is a time, in seconds since 1970."""
+"""Keys of a record's values that are times, in seconds since the epoch."""
 
 
 class AuditRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One change. `time` is in seconds since the epoch."""
+    """One change, or one denied attempt. `time` is in seconds since the epoch."""
 
     number: int
     time: float
@@ -43,26 +43,26 @@ class AuditRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     what: str
     """The command."""
     origin: str = ""
-    """The address that it came from."""
+    """Network address of the client."""
     target: str = ""
-    """The job, pool, node, maintenance or token that it was for."""
+    """The job, pool, node, maintenance or token that the command names."""
     before: dict[str, Any] = {}
     after: dict[str, Any] = {}
     status: int = 200
-    """As HTTP has it; 403 and 404 are attempts that were denied, and changed nothing."""
+    """HTTP status; 403 and 404 mark denied attempts, which changed nothing."""
     note: str = ""
     jobs: tuple[tuple[str, str, int, int], ...] = ()
-    """Of a submission: id, pool, GPUs and the number of jobs under that id."""
+    """Of a submission: id, pool, GPUs and number of jobs with that id."""
 
 
 class AuditHead(NamedTuple):
-    """Where the audit ends: so many records, and the newest digest."""
+    """The end of the audit log: number of records, and the newest digest."""
 
     number: int = 0
     head: str = GENESIS
 
     def rows(self, time: float, records: Iterable[AuditRecord]) -> list[AuditRow]:
-        """Records, whose numbers do not count yet, as they follow."""
+        """Number the records and return the rows that append them to the log."""
         made, number, head = [], self.number, self.head
         for record in records:
             number += 1
@@ -72,12 +72,12 @@ class AuditHead(NamedTuple):
         return made
 
     def after(self, rows: Sequence[AuditRow]) -> AuditHead:
-        """Where it ends once these are durable."""
+        """Return the end of the log after `rows`."""
         return AuditHead(rows[-1].number, rows[-1].digest) if rows else self
 
 
 def trail_of(last: AuditRow | None) -> AuditHead:
-    """Where it ends, by its newest row."""
+    """Return the end of the log, given its newest row."""
     return AuditHead() if last is None else AuditHead(last.number, last.digest)
 
 
@@ -85,12 +85,12 @@ _encode = json.Encoder(order="sorted").encode
 
 
 def canonical(record: AuditRecord, number: int, time: float) -> str:
-    """The one text that a record has: keys in order, no spaces."""
+    """Return the canonical JSON of a record: sorted keys, no spaces."""
     return _encode(replace(record, number=number, time=time)).decode()
 
 
 def digest(before: str, body: str) -> str:
-    """Of a record and of all before it."""
+    """Return the digest of a record and the digest `before` it."""
     return hashlib.sha256(f"{before}\n{body}".encode()).hexdigest()
 
 
@@ -99,9 +99,10 @@ def records_of(
     answers: Sequence[Answer],
     traces: Sequence[AuditChange | None],
 ) -> Iterator[AuditRecord]:
-    """What clients changed in a step: of each its origin and its commands that the step was for.
+    """Return the audit records of a step.
 
-    The answers and traces of the step end with those to these commands.
+    `asked` has the origin and the commands of each client. The last answers and traces of the step
+    belong to these commands, in order.
     """
     asked = list(asked)
     place = len(answers) - sum(len(commands) for _, commands in asked)
@@ -117,7 +118,7 @@ def _of_one(
     answers: Sequence[Answer],
     traces: Sequence[AuditChange | None],
 ) -> Iterator[AuditRecord]:
-    jobs: dict[str, dict[str, list[Any]]] = {}  # of each who submits: MQTT's pools come together
+    jobs: dict[str, dict[str, list[Any]]] = {}  # by actor: one MQTT batch can hold several
     for command, said, trace in zip(commands, answers, traces, strict=True):
         if type(said) is not Accepted or not said.new:
             continue
@@ -161,11 +162,11 @@ WORDS = {
     "RevokeToken": "token revoke",
     "SignOut": "token sign-out",
 }
-"""Commands, as people give them."""
+"""Names of the commands in audit records."""
 
 
 def record_of_configuration(before: Any, news: Configured) -> AuditRecord:
-    """What a start with another configuration changed in what jobs are decided by."""
+    """Return the record of the settings that a new configuration changes."""
     old, new = _settings(before), _settings(news.setup)
     keys = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return AuditRecord(
@@ -176,9 +177,12 @@ def record_of_configuration(before: Any, news: Configured) -> AuditRecord:
 
 
 def _settings(setup: Any) -> dict[str, Any]:
-    """Each by itself, so that a record has what changed alone; cells are many, and so a digest."""
+    """Return the settings as flat keys, so that a record lists only changes.
+
+    Cells can be large, so they are represented by their digest.
+    """
     plain = to_builtins(setup, order="deterministic")
-    plain["options"] = to_builtins(setup.options, order="deterministic")  # the usual ones too
+    plain["options"] = to_builtins(setup.options, order="deterministic")  # includes defaults
     found = {f"{word} {key}": value for word in ("options", "modes", "areas")
              for key, value in plain.pop(word, {}).items()}  # fmt: skip
     for pool in plain.pop("pools"):
@@ -193,37 +197,37 @@ def _settings(setup: Any) -> dict[str, Any]:
 
 
 class Finding(NamedTuple):
-    """What a look through all of it came to."""
+    """Result of a verification of the audit log."""
 
     trail: AuditHead
     wrong: str = ""
-    """What is wrong, and where; empty if nothing is."""
+    """The first error and its record; empty if the log is intact."""
     losses: tuple[str, ...] = ()
-    """Losses of records that an operator accepted, in words."""
+    """Descriptions of the losses that an operator has accepted."""
 
 
 class Verifier:
-    """Looks through all rows, in their order, some at a time."""
+    """Verifies the audit log in chunks of rows, in order."""
 
     def __init__(self) -> None:
-        """Nothing was looked at yet."""
+        """Start before the first record."""
         self.trail = AuditHead()
         self.wrong = ""
         self._losses: list[str] = []
         self._seen: set[str] = set()
 
     def look(self, rows: Iterable[AuditRow], head: str = "") -> None:
-        """At these, which come next; `head` is a digest that is to be among all."""
+        """Check the next rows; `head` is a digest that the log must contain."""
         for row in rows:
             if self.wrong:
                 return
             number = self.trail.number + 1
             if row.number != number:
-                self.wrong = f"record {number} is missing, or was moved"
+                self.wrong = f"record {number} is missing or out of order"
             elif digest(self.trail.head, row.body) != row.digest:
-                self.wrong = f"record {number}, or one before it, is not what was written"
+                self.wrong = f"record {number} or an earlier record was changed"
             elif (body := _read(row.body)).get("number") != number:
-                self.wrong = f"record {number} says that it is another one"
+                self.wrong = f"record {number} contains another record number"
             else:
                 if body.get("what") == ACCEPT_LOSS:
                     self._losses.append(f"record {number}: {body.get('note', '')}")
@@ -232,7 +236,7 @@ class Verifier:
                     self._seen.add(head)
 
     def finding(self, head: str = "") -> Finding:
-        """What it came to, once all rows were looked at."""
+        """Return the result after the last row."""
         found = head in {"", GENESIS} or head in self._seen
         wrong = self.wrong
         if not wrong and not found:
@@ -241,7 +245,7 @@ class Verifier:
 
 
 def _read(body: str) -> dict[str, Any]:
-    """Return a record's values; none for what is no JSON."""
+    """Return a record's values; an empty mapping if the text is not JSON."""
     try:
         return json.decode(body, type=dict[str, Any])
     except ValueError:

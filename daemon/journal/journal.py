@@ -1,6 +1,7 @@
-"""The journal: a database in which each step is durable before anybody hears of it.
+"""The journal: a database that makes each step durable before its results are visible.
 
-One transaction a step, by one thread at a time. Which database it is, is a `store.Store`'s matter.
+Each step is one transaction. One thread at a time uses the journal. `store.Store` hides the kind of
+database.
 """
 
 from __future__ import annotations
@@ -45,17 +46,17 @@ from daemon.runtime.clock import Anchor
 from sia.console.errors import UserError
 
 LAST_NUMBER = 2**63 - 1
-"""No database counts rows beyond it."""
+"""The largest row number of any database."""
 
 SET_PART = """INSERT INTO parts VALUES (?, ?, ?)
     ON CONFLICT (seq, part) DO UPDATE SET body = excluded.body"""
 SET_SNAPSHOT = """INSERT INTO snapshots (seq, parts, digest) VALUES (?, ?, ?)
     ON CONFLICT (seq) DO UPDATE SET parts = excluded.parts, digest = excluded.digest"""
 COLUMNS = "seq, now, boot, uptime, inputs, decisions"
-"""Of a step, as its digest covers them."""
+"""Columns of a step that its digest covers."""
 
 EPOCH = "epoch"
-"""The key of the mark that counts how often a daemon took hold of the journal."""
+"""Key of the mark that counts how many times a daemon has opened the journal."""
 
 __all__ = [
     "VERSION",
@@ -74,12 +75,12 @@ _read_job = json.Decoder(JobRecord).decode
 
 
 class Journal(AccountTables):
-    """What has happened, in order. Not for several threads at a time.
+    """All steps, in order. Not thread-safe.
 
     Attributes:
-        last: The number of the last step; 0 before the first.
-        epoch: How often a daemon has taken hold of it; another one has another number.
-        where: How messages name it.
+        last: Number of the last step; 0 before the first.
+        epoch: Number of the daemon that opened the journal; each daemon gets a greater one.
+        where: Name of the database in messages.
     """
 
     def __init__(
@@ -89,14 +90,15 @@ class Journal(AccountTables):
         keep_records: float = KEEP_RECORDS,
         keep_history: float = KEEP_HISTORY,
     ) -> None:
-        """Open the database, or make it; a path is one of SQLite. Times are in seconds.
+        """Open or create the database; a path means SQLite. Times are in seconds.
 
-        Raises UserError for one that is another's, of a newer version, in use or unreadable.
+        Raises UserError if the database belongs to another program, was written by a newer release,
+        is in use, or cannot be read.
         """
         super().__init__(SqliteStore(where) if isinstance(where, Path) else where)
         self.where = self._store.where
         self._keep_records, self._keep_history = keep_records, keep_history
-        self._added = 0  # rows since it was last pruned
+        self._added = 0  # rows added since the last pruning
         self._audit = 0, GENESIS
         try:
             self._open()
@@ -141,9 +143,9 @@ class Journal(AccountTables):
         return epoch
 
     def reopen(self) -> None:
-        """Close the database and open it again: what it says then is what is durable.
+        """Close the database and open it again, to read what is durable.
 
-        Raises JournalError if it cannot be.
+        Raises JournalError if the database cannot be opened.
         """
         try:
             self._store.close()
@@ -152,11 +154,11 @@ class Journal(AccountTables):
             raise JournalError(str(error)) from error
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database and release its lock."""
         self._store.release()
 
     def commit(self, entry: JournalEntry, part: SnapshotPart | None = None) -> None:
-        """Make a step durable, and a piece of a snapshot with it. Raises JournalError."""
+        """Commit a step, and optionally a part of a snapshot. Raises JournalError."""
         assert entry.seq == self.last + 1, f"step {entry.seq} after {self.last}"
         with self._store.transaction():
             digest = self._write(entry)
@@ -211,7 +213,7 @@ class Journal(AccountTables):
         return digest
 
     def save(self, part: SnapshotPart) -> None:
-        """Write a piece of a snapshot by itself. Raises JournalError."""
+        """Commit a part of a snapshot without a step. Raises JournalError."""
         with self._store.transaction():
             self._write_part(part)
 
@@ -227,10 +229,10 @@ class Journal(AccountTables):
             run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
 
     def _prune(self, now: float, most: int) -> None:
-        """Delete what is too old, so many rows of a table at most: more than were added."""
+        """Delete expired rows, at most `most` per table, which is more than were added."""
         oldest = min(self.snapshots(), default=0)
         for table, key, where, values in (
-            # The step of a snapshot stays: the digests of the steps after it build on its own.
+            # The step of a snapshot stays, because the digest of the next step covers its digest.
             ("records", "seq", "seq < ? AND now < ?", (oldest, now - self._keep_records)),
             ("notices", "seq", "time < ?", (now - self._keep_history,)),
             ("history", "number", "ended < ?", (now - self._keep_history,)),
@@ -238,37 +240,37 @@ class Journal(AccountTables):
             ("lent", "number", "time < ?", (now - self._keep_history,)),
             ("estimates", "number", "made < ?", (now - min(KEEP_ESTIMATES, self._keep_history),)),
         ):
-            # In the order of their keys, which is that of time: the first that stays ends it.
+            # Keys and times have the same order: only the oldest rows can be expired.
             first = f"SELECT {key} FROM {table} ORDER BY {key} LIMIT {most}"  # noqa: S608
             self._store.run(f"DELETE FROM {table} WHERE {key} IN ({first}) AND {where}", values)  # noqa: S608
 
     def added(self, rows: int) -> None:
-        """So many were added beside steps: as many more may be pruned."""
+        """Count rows that were added outside of steps, so that pruning keeps up with them."""
         self._added += rows
 
     def probe(self) -> None:
-        """Try whether it can be written. Raises JournalError if not."""
+        """Test a write. Raises JournalError if the write fails."""
         with self._store.transaction():
             self._store.run("INSERT INTO probe (body) VALUES (?)", (bytes(PROBE_BYTES),))
         with self._store.transaction():
             self._store.run("DELETE FROM probe")
 
     def anchor(self) -> Anchor | None:
-        """The time of the last step; None before the first."""
+        """Return the clock anchor of the last step; None before the first."""
         row = self._one("SELECT boot, uptime, now FROM records ORDER BY seq DESC LIMIT 1")
         return None if row is None else Anchor(*row)
 
     def snapshots(self) -> list[int]:
-        """After which steps there are whole snapshots, newest first."""
+        """Return the steps that have a complete snapshot, newest first."""
         return [row[0] for row in self._all("SELECT seq FROM snapshots ORDER BY seq DESC")]
 
     def snapshot(self, seq: int) -> bytes:
-        """The snapshot that was taken after a step. Raises ValueError for one that is damaged."""
+        """Return the snapshot taken after step `seq`. Raises ValueError if it is damaged."""
         parts = self._all("SELECT part FROM parts WHERE seq = ? ORDER BY part", seq)
-        one = "SELECT body FROM parts WHERE seq = ? AND part = ?"  # all at once may take too long
+        one = "SELECT body FROM parts WHERE seq = ? AND part = ?"  # one query could time out
         try:
             body = b"".join(self._one(one, seq, part)[0] for (part,) in parts)
-        except TypeError:  # a value of another type, or a piece that is not there
+        except TypeError:  # a part is missing or has another type
             raise ValueError(f"snapshot {seq} is damaged") from None
         kept = self._one("SELECT digest FROM snapshots WHERE seq = ?", seq)
         if kept is None or kept[0] not in ("", snapshot_digest(body)):
@@ -276,16 +278,16 @@ class Journal(AccountTables):
         return body
 
     def records(self, after: int) -> Iterator[StoredStep]:
-        """The steps after one, in order. Raises UserError for one that cannot be read.
+        """Yield the steps after a number, in order.
 
-        Raises LossError for a step that is missing or not what was written.
+        Raises UserError if a step cannot be decoded, LossError if one is missing or damaged.
         """
         sql = f"SELECT {COLUMNS}, digest FROM records WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
         last, before = after, self.digest_of(after) if after else None
         while rows := self._all(sql, last, READ_AT_ONCE):
             for *row, digest in rows:
                 seq, now, _, _, inputs, decisions = row
-                if before is None:  # of a journal from its beginning the old steps may be pruned
+                if before is None:  # the oldest steps may have been pruned
                     last, before = seq - 1, GENESIS if seq == 1 else None
                 if seq != last + 1:
                     raise self._damaged(f"step {last + 1} is missing")
@@ -296,7 +298,7 @@ class Journal(AccountTables):
 
     def _check(self, row: Sequence[Any], digest: str, before: str | None) -> None:
         if before is not None and digest != step_digest(before, row):
-            raise self._damaged(f"step {row[0]}, or one before it, is not what was written")
+            raise self._damaged(f"step {row[0]} or an earlier step was changed")
 
     def _damaged(self, what: str) -> LossError:
         return LossError(f"{self.where}: {what}; restore a backup")
@@ -310,7 +312,7 @@ class Journal(AccountTables):
             ) from error
 
     def notices(self, after: int, limit: int) -> list[Notice]:
-        """The notices after one, in order, so many at most."""
+        """Return up to `limit` notices after a number, in order."""
         sql = "SELECT * FROM notices WHERE seq > ? ORDER BY seq LIMIT ?"
         return [
             Notice(seq, time, kind, job, pool, node, json.decode(data))
@@ -318,12 +320,12 @@ class Journal(AccountTables):
         ]
 
     def job(self, job_id: str) -> JobRecord | None:
-        """A job that has ended, however long ago."""
+        """Return an ended job, or None; the history covers `keep_history`."""
         row = self._one("SELECT body FROM history WHERE id = ?", job_id)
         return None if row is None else _read_job(row[0])
 
     def jobs(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
-        """Those of these jobs that have ended."""
+        """Return those of the given jobs that have ended, by id."""
         found = {}
         for start in range(0, len(job_ids), ASKED_AT_ONCE):
             some = job_ids[start : start + ASKED_AT_ONCE]
@@ -335,9 +337,10 @@ class Journal(AccountTables):
     def history(
         self, before: int, limit: int, pools: Collection[str] | None = None
     ) -> list[tuple[int, JobRecord]]:
-        """Jobs that have ended, newest first, with the number to go on before; 0 is the start.
+        """Return ended jobs before a row number, newest first.
 
-        Of some pools, or of all (None). O(limit · pools / POOLS_AT_ONCE).
+        `before` 0 starts with the newest job. `pools` None means all pools.
+        O(limit · pools / POOLS_AT_ONCE).
         """
         before = before or LAST_NUMBER
         if pools is None:
@@ -348,7 +351,7 @@ class Journal(AccountTables):
         return [(number, _read_job(body)) for number, body in rows]
 
     def _newest_of(self, pools: Sequence[str], before: int, limit: int) -> list[int]:
-        """Numbers of these pools' jobs: each pool's index is read as far as it is needed."""
+        """Return the newest row numbers of these pools, from each pool's index."""
         found: list[int] = []
         of_pool = "SELECT number FROM history WHERE pool = ? AND number < ?"
         for start in range(0, len(pools), POOLS_AT_ONCE):

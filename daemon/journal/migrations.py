@@ -1,4 +1,4 @@
-"""The journal's tables, version by version: each is made out of the one before."""
+"""Schema migrations of the journal: each step upgrades the tables by one version."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ ALTER TABLE records ADD COLUMN digest TEXT NOT NULL DEFAULT '';
 ALTER TABLE snapshots ADD COLUMN digest TEXT NOT NULL DEFAULT '';
 """,
 )
-"""What makes version 1 out of nothing, 2 out of 1, and so on. One that was released never changes:
-databases that went by it are there."""
+"""Step n upgrades version n - 1 to n; version 0 is empty. A released step never changes, because
+databases exist that have run it."""
 
 VERSION = len(STEPS)
-"""Of the tables: another number for each change that older code would misread."""
+"""Version of the tables. It grows with each change that older code would misread."""
 
 
 def migrate(store: Store) -> None:
-    """Make the tables of this release. Whatever ends it half-way leaves one of the versions whole.
+    """Upgrade the tables to `VERSION`, one transaction per step.
 
-    Raises UserError for tables of a newer release, JournalError.
+    Raises UserError if a newer release wrote the tables, and JournalError.
     """
     version = store.version()
     check_version(store.where, version)
@@ -69,6 +69,6 @@ def check_version(where: str, version: int) -> None:
     """Raise UserError for tables that this release cannot read."""
     if version > VERSION:
         raise UserError(
-            f"{where}: is of version {version}, this release reads {VERSION}; "
-            "use the release that wrote it, or name another database"
+            f"{where}: the database has version {version}, this release supports {VERSION}; "
+            "use the release that wrote the database, or name another database"
         )

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL that wait no longer than they should, and what is wrong with them."""
+"""PostgreSQL connections with a client-side timeout, and the translation of their errors."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from daemon.model.errors import JournalError, RowError
 
 T = TypeVar("T")
 
-logging.getLogger("psycopg").addHandler(logging.NullHandler())  # what is wrong is raised as well
+logging.getLogger("psycopg").addHandler(logging.NullHandler())  # the errors are also raised
 
 CONNECT_PATIENCE = 3
-"""Seconds until a server that does not answer is not there; libpq counts whole ones."""
+"""Connection timeout in seconds; libpq accepts only integers."""
 
 PATIENCE = 8.0
-"""Seconds that an answer may take: more than any step needs, and few enough to notice that a
-connection carries nothing any more, when nobody else says so."""
+"""Seconds without data from the server after which a statement fails: longer than any step needs,
+and short enough to detect a silently broken connection."""
 
 LOCK_PATIENCE = 4.0
-"""Seconds to wait for what another transaction holds, or half of what an answer may take."""
+"""Lock timeout in seconds, at most half of the statement timeout."""
 
 IDLE_PATIENCE = 3.0
-"""Seconds after which the server ends a transaction of which nothing more is heard: its daemon is
-dead or stopped, and who takes over must not wait for it."""
+"""Seconds after which the server ends an idle transaction. Its daemon is dead or stopped, and the
+next leader must not wait for it."""
 
 SCHEMA = "sia"
-"""Of our tables: others may have theirs in the same database."""
+"""Schema of the journal's tables, so that other applications can share the database."""
 
 
 class SilentError(psycopg.OperationalError):
-    """Nothing has come for too long."""
+    """The server sent no data within the timeout."""
 
 
 class PgConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that waits no longer than it should.
+    """A connection with a timeout on the client side.
 
-    Neither TCP nor the server notices where somebody between takes what is sent and passes it on to
-    nobody: only a clock of one's own does.
+    If a middlebox accepts packets but drops them, neither TCP nor the server notices; only a clock
+    in the client does.
     """
 
     patience = PATIENCE
 
     def wait(self, gen: Any, *args: Any, **more: Any) -> Any:
-        """As ever, but not for ever."""
+        """Wait like the base class, but raise SilentError after `patience` seconds of silence."""
         try:
             return super().wait(_limited(gen, self.patience), *args, **more)
         except SilentError:
-            self.close()  # there is no telling what would be answered to what
+            self.close()  # a late answer could be taken for that of the next statement
             raise
 
 
 def _limited(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any, T]:
-    """What psycopg does while it waits, given up after a silence; it looks often."""
+    """Wrap psycopg's wait generator, which polls often, and give up after `patience` seconds."""
     until = time.monotonic() + patience
     try:
         state = next(gen)
@@ -76,7 +76,7 @@ def _limited(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any
 
 
 def connect(url: DatabaseUrl, name: str, patience: float = PATIENCE) -> PgConnection:
-    """A connection in our schema, each statement by itself. Raises JournalError."""
+    """Open an autocommit connection whose search path is `SCHEMA`. Raises JournalError."""
     with said(url):
         db = PgConnection.connect(
             url.reveal(), autocommit=True, connect_timeout=CONNECT_PATIENCE, application_name=name,
@@ -93,7 +93,7 @@ def connect(url: DatabaseUrl, name: str, patience: float = PATIENCE) -> PgConnec
 
 
 def _settings(patience: float) -> text.Composed:
-    """What the server is told at the beginning, in one go."""
+    """Return the session settings as one query."""
     return text.SQL(
         "SET search_path = {}; SET statement_timeout = {}; SET lock_timeout = {};"
         "SET idle_in_transaction_session_timeout = {};"
@@ -108,7 +108,7 @@ def _settings(patience: float) -> text.Composed:
 
 @contextmanager
 def said(url: DatabaseUrl) -> Iterator[None]:
-    """What psycopg says is wrong, as our errors, without secrets."""
+    """Translate psycopg's errors into JournalError and RowError, without secrets."""
     try:
         yield
     except (psycopg.IntegrityError, psycopg.DataError) as error:
@@ -128,15 +128,18 @@ def _mend(error: psycopg.Error) -> str:
     for kind, mend in MENDS:
         if isinstance(error, kind):
             return mend
-    return "see that PostgreSQL runs, can be reached, and lets this user in"
+    return "check that PostgreSQL runs, can be reached, and accepts this user"
 
 
 MENDS: Sequence[tuple[type[psycopg.Error], str]] = (
-    (psycopg.errors.DiskFull, "make room on the server's disk"),
+    (psycopg.errors.DiskFull, "free space on the server's disk"),
     (psycopg.errors.InsufficientPrivilege, "GRANT CREATE ON DATABASE … TO the daemon's user"),
-    (psycopg.errors.ReadOnlySqlTransaction, "name the server that takes writes"),
-    (psycopg.errors.InvalidPassword, "give the password in the URL or in PGPASSFILE"),
-    (psycopg.errors.DuplicateTable, "its schema sia has other tables; name another database"),
+    (psycopg.errors.ReadOnlySqlTransaction, "name the primary server, which accepts writes"),
+    (psycopg.errors.InvalidPassword, "set the password in the URL or in PGPASSFILE"),
+    (
+        psycopg.errors.DuplicateTable,
+        "the schema sia has tables of another program; name another database",
+    ),
     (psycopg.errors.UndefinedTable, "restore the tables from a backup, or name another database"),
 )
-"""What to do about it, where the error tells more than that something is wrong."""
+"""The fix for each kind of error that has a specific one."""

@@ -1,8 +1,8 @@
-"""PostgreSQL as the journal uses it: one connection, few round trips, and never another's turn.
+"""The journal's PostgreSQL store: one connection, pipelined statements, fenced by the lease.
 
-Each transaction first holds the row of the lease, in its own epoch, so that whoever takes over
-waits for its end, and finds all of it; afterwards there is no such row, and nothing is written.
-A commit is two round trips, whatever it holds: what is to be done is sent without waiting.
+Each transaction first locks the lease row of its own epoch. A new leader therefore waits for the
+transaction to end, and sees all of it. After a takeover that row no longer exists, and the
+transaction fails. A commit takes two round trips, because its statements are pipelined.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from daemon.journal.pg_connection import LOCK_PATIENCE, PATIENCE, PgConnection, 
 from daemon.model.errors import DeposedError, JournalError, RowError
 
 LONG_PATIENCE = 3600.0
-"""Seconds that a migration may take."""
+"""Statement timeout of a migration, in seconds."""
 
 FENCE = "SELECT 1 FROM lease WHERE epoch = %s FOR KEY SHARE"
-"""Others wait with a greater epoch until the transaction ends; to renew the lease nobody waits."""
+"""Blocks a change of the epoch until the transaction ends, but not a renewal of the lease."""
 
 END_OTHERS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE application_name = ANY(%s)"""
@@ -39,19 +39,19 @@ TYPES = {
 
 
 class PostgresStore:
-    """A database in the turn of one daemon; see `store.Store`."""
+    """A PostgreSQL database, written by the leader of one epoch; see `store.Store`."""
 
     types: Mapping[str, str] = TYPES
 
     def __init__(self, url: DatabaseUrl, epoch: int) -> None:
-        """In this epoch, which `lease.take` has given. Nothing is done before `open`."""
+        """Use the epoch that `lease.take` returned. `open` makes the connection."""
         self._url, self.where, self.epoch = url, str(url), epoch
         self._db: PgConnection | None = None
-        self._inside = False  # a transaction
+        self._inside = False  # whether a transaction is open
         self._names: list[str] = []
 
     def open(self) -> None:
-        """Connect. What an earlier connection has sent is over by then: done, or never done."""
+        """Connect, after all statements of earlier connections have committed or failed."""
         name = f"sia journal {secrets.token_hex(8)}"
         db = connect(self._url, name)
         try:
@@ -60,16 +60,16 @@ class PostgresStore:
             if not self._holds(db):
                 raise self._deposed()
         except BaseException:
-            db.close()  # while an earlier one may still write, nothing goes over this one
+            db.close()  # an earlier connection may still write
             raise
         self._db, self._names = db, [name]
 
     def _end_others(self, db: PgConnection) -> None:
-        """End what is left of earlier connections: they could still write what is on its way."""
+        """End earlier connections of this store, which could still commit statements in flight."""
         until = time.monotonic() + LOCK_PATIENCE
         while self._names and db.execute(END_OTHERS, (self._names,)).fetchall():
             if time.monotonic() > until:
-                raise JournalError("an earlier connection does not end; it is tried again")
+                raise JournalError("an earlier connection is still open; the daemon retries")
             time.sleep(0.05)
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class PostgresStore:
             self._db.close()
 
     def release(self) -> None:
-        """Disconnect. The lease is its keeper's to give back."""
+        """Disconnect. The lease's owner releases the lease."""
         self.close()
 
     def lost(self) -> str:
@@ -89,17 +89,17 @@ class PostgresStore:
         """Do nothing: the server has answered the commit, and keeps it."""
 
     def version(self) -> int:
-        """0 where nobody has made tables yet."""
+        """Return the version of the tables; 0 if there are none."""
         rows = self.all("SELECT version FROM about")
         return int(rows[0][0])
 
     def set_version(self, version: int) -> None:
-        """In the one row of `about`."""
+        """Store the version in the single row of `about`."""
         self.run("UPDATE about SET version = ?", (version,))
 
     @contextmanager
     def transaction(self, *, long: bool = False) -> Iterator[None]:
-        """Nobody else's turn can begin before its end."""
+        """Run a fenced transaction: no other daemon can become the leader before its end."""
         db = self._there()
         if long:
             _wait_for(db, LONG_PATIENCE)
@@ -118,7 +118,7 @@ class PostgresStore:
         except BaseException as error:
             self._roll_back(db)
             if isinstance(error, RowError) and not self._holds(db):
-                raise self._deposed() from None  # the row is there because another one wrote it
+                raise self._deposed() from None  # another leader wrote the row
             raise
         finally:
             self._inside = False
@@ -137,36 +137,38 @@ class PostgresStore:
             db.close()  # the server rolls it back
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """Sent; within a transaction its end says how it went."""
+        """Send a statement; in a transaction, errors can appear only at its end."""
         with said(self._url):
             self._there().execute(in_postgres(sql), values)
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Sent in one go."""
+        """Send the statement for all rows in one batch."""
         with said(self._url), self._there().cursor() as cursor:
             cursor.executemany(in_postgres(sql), rows)
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows, read."""
+        """Run a query and return all rows."""
         with said(self._url):
             return self._there().execute(in_postgres(sql), values).fetchall()
 
     def _there(self) -> PgConnection:
-        """The connection; another one where the server has ended it between two transactions.
+        """Return the connection; reconnect if the server closed it between two transactions.
 
-        What was sent over the old one is over by then, and who sent it knows how it went, or looks.
+        `open` ensures that no statement of the old connection is still in flight.
         """
         db = self._db
         if db is None or db.closed or (not self._inside and _hung_up(db)):
             if self._inside:
-                raise JournalError("the connection broke in the midst of a transaction")
+                raise JournalError("the connection was lost during a transaction")
             self.close()
             self.open()
         assert self._db is not None
         return self._db
 
     def _deposed(self) -> DeposedError:
-        return DeposedError(f"another daemon has taken over (this one was number {self.epoch})")
+        return DeposedError(
+            f"another daemon has taken over (the epoch of this one was {self.epoch})"
+        )
 
 
 def _wait_for(db: PgConnection, patience: float) -> None:
@@ -180,7 +182,7 @@ def _idle(db: PgConnection) -> bool:
 
 
 def _hung_up(db: PgConnection) -> bool:
-    """Whether the server has said something unasked, and that was goodbye."""
+    """Return whether the server has closed the connection."""
     look = select.poll()
     look.register(db.fileno(), select.POLLIN)
     if not look.poll(0):
@@ -194,5 +196,5 @@ def _hung_up(db: PgConnection) -> bool:
 
 @lru_cache(maxsize=1000)
 def in_postgres(sql: str) -> bytes:
-    """Ours as psycopg's."""
+    """Replace `?` by psycopg's placeholder."""
     return sql.replace("?", "%s").encode()

@@ -1,4 +1,4 @@
-"""An engine out of a journal: its newest snapshot, and the steps after it once more."""
+"""Recovery: restores the engine from the newest snapshot and replays the later steps."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sia.console.errors import UserError
 
 
 def recover(journal: Journal, setup: Setup) -> Engine:
-    """The engine that the journal's last step left behind; of a new journal, an empty cluster.
+    """Return the engine as of the journal's last step; for a new journal, a new engine.
 
-    Raises UserError where the steps cannot be taken again, or come out otherwise than recorded.
+    Raises UserError if a step fails, or makes other decisions than recorded.
     """
-    gc.unfreeze()  # an engine before this one is of no more use, and goes at the next `freeze`
+    gc.unfreeze()  # lets the collector free an earlier engine
     looks = gc.isenabled()
-    gc.disable()  # what is made stays: looking through it again and again takes a third of the time
+    gc.disable()  # the new objects are permanent; collecting takes a third of the time
     try:
         return _recover(journal, setup)
     finally:
@@ -54,8 +54,8 @@ def _recover(journal: Journal, setup: Setup) -> Engine:
             )
         return engine
     raise UserError(
-        f"{journal.where}: no snapshot can be read: {wrong or 'there is none'}; restore the file "
-        "from a backup"
+        f"{journal.where}: no snapshot can be read: {wrong or 'there is none'}; restore the "
+        "database from a backup"
     ) from wrong
 
 
@@ -65,10 +65,10 @@ def _repeat(engine: Engine, record: StoredStep, journal: Journal) -> None:
         step = engine.step(record.now, record.inputs)
     except Exception as error:
         raise UserError(
-            f"{where} cannot have happened: {error!r}; use the release that wrote it"
+            f"{where} cannot be replayed: {error!r}; use the release that wrote it"
         ) from error
     if json.encode(step.decisions) != record.decisions:
         raise UserError(
-            f"{where} gives other decisions than it did; use the release that wrote it, or the "
+            f"{where} makes other decisions than recorded; use the release that wrote it, or the "
             "settings that were in force then"
         )

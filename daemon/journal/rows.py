@@ -1,4 +1,4 @@
-"""What the journal's rows are, as they are handed to it and come out of it."""
+"""The rows that the journal writes and reads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sia.decisions import Decision
 
 
 class AuditRow(NamedTuple):
-    """One change and who made it, as JSON; the digest is of it and of all before."""
+    """An audit record as JSON, and the digest of this record and all earlier ones."""
 
     number: int
     body: str
@@ -25,7 +25,7 @@ class AuditRow(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """What could not be delivered. The journal gives it its number where that is 0."""
+    """A webhook delivery that was given up. For number 0 the journal assigns the number."""
 
     number: int
     hook: str
@@ -36,7 +36,7 @@ class DeadLetter(NamedTuple):
 
 
 class JournalEntry(NamedTuple):
-    """One step as it is written."""
+    """A step as the journal writes it."""
 
     seq: int
     anchor: Anchor
@@ -56,12 +56,12 @@ class JournalEntry(NamedTuple):
         step: Step,
         audit: Sequence[AuditRow],
     ) -> Self:
-        """What is written of a step."""
+        """Build the entry of a step."""
         return cls(seq, anchor, inputs, step.decisions, step.notices, step.over, audit, step.booked)
 
 
 class StoredStep(NamedTuple):
-    """One step as it is read; `decisions` are the bytes that the same inputs must give again."""
+    """A step as the journal reads it. Replaying `inputs` must give the same bytes `decisions`."""
 
     seq: int
     now: float
@@ -70,7 +70,7 @@ class StoredStep(NamedTuple):
 
 
 class SnapshotPart(NamedTuple):
-    """A piece of a snapshot that was taken after step `seq`."""
+    """A part of the snapshot that was taken after step `seq`."""
 
     seq: int
     part: int
@@ -81,7 +81,7 @@ class SnapshotPart(NamedTuple):
 
 
 def parts_of(seq: int, snapshot: bytes) -> list[SnapshotPart]:
-    """A snapshot in pieces; it counts once the last of them is written."""
+    """Split a snapshot into parts; it is valid once the last part is written."""
     starts = range(0, len(snapshot), SNAPSHOT_PART)
     parts = [
         SnapshotPart(seq, i, snapshot[start : start + SNAPSHOT_PART], last=start == starts[-1])

@@ -1,4 +1,4 @@
-"""What the journal keeps beside the steps: marks, dead letters, the audit."""
+"""Tables that are independent of steps: marks, dead letters, the audit log."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ SET_MARK = """INSERT INTO marks VALUES (?, ?)
 
 
 class SideTables:
-    """A part of the journal. All raise JournalError where the database cannot."""
+    """Part of `Journal`. Each method raises JournalError if the database fails."""
 
     def __init__(self, store: Store) -> None:
-        """In this database."""
+        """Use the tables of `store`."""
         self._store = store
 
     @property
     def store(self) -> Store:
-        """The database, for tables of which the journal needs to know nothing."""
+        """Return the database, for components with tables of their own."""
         return self._store
 
     def marks(self, prefix: str) -> dict[str, str]:
-        """All marks of which the key begins so, in order of their keys."""
+        """Return all marks whose key starts with `prefix`, ordered by key."""
         sql = "SELECT key, value FROM marks WHERE substr(key, 1, ?) = ? ORDER BY key"
         return dict(self._all(sql, len(prefix), prefix))
 
     def mark(self, changes: Mapping[str, str | None]) -> None:
-        """Have marks be these from now on; None is to be no more. Raises JournalError."""
+        """Set marks in one transaction; None deletes a mark."""
         kept = [(key, value) for key, value in changes.items() if value is not None]
         gone = [(key,) for key, value in changes.items() if value is None]
         with self._store.transaction():
@@ -42,7 +42,7 @@ class SideTables:
             self._store.many("DELETE FROM marks WHERE key = ?", gone)
 
     def bury(self, letters: Sequence[DeadLetter], marks: Mapping[str, str]) -> None:
-        """Keep what could not be delivered, and have these marks, in one. Raises JournalError."""
+        """Store failed deliveries and set marks, in one transaction."""
         with self._store.transaction():
             self._store.many(
                 "INSERT INTO dead_letters (hook, seq, time, why, body) VALUES (?, ?, ?, ?, ?)",
@@ -51,17 +51,17 @@ class SideTables:
             self._store.many(SET_MARK, [*marks.items()])
 
     def dead(self, hook: str, after: int, limit: int) -> list[DeadLetter]:
-        """What could not be delivered to a hook, after a number, so many at most."""
+        """Return up to `limit` dead letters of a webhook after a number, in order."""
         sql = "SELECT * FROM dead_letters WHERE hook = ? AND number > ? ORDER BY number LIMIT ?"
         return [DeadLetter(*row) for row in self._all(sql, hook, after, limit)]
 
     def dead_numbers(self, hook: str) -> list[int]:
-        """Of all that could not be delivered to a hook, in order."""
+        """Return the numbers of all dead letters of a webhook, in order."""
         sql = "SELECT number FROM dead_letters WHERE hook = ? ORDER BY number"
         return [row[0] for row in self._all(sql, hook)]
 
     def dig_out(self, hook: str, numbers: Sequence[int]) -> None:
-        """Keep these no longer. Raises JournalError."""
+        """Delete dead letters of a webhook."""
         with self._store.transaction():
             self._store.many(
                 "DELETE FROM dead_letters WHERE hook = ? AND number = ?",
@@ -69,7 +69,7 @@ class SideTables:
             )
 
     def notices_of(self, kinds: Sequence[str]) -> Iterator[Notice]:
-        """All notices of these kinds, in order, read piece by piece."""
+        """Yield all notices of these kinds in order, reading them in pages."""
         marks, after = ", ".join("?" * len(kinds)), 0
         sql = f"SELECT * FROM notices WHERE seq > ? AND kind IN ({marks}) ORDER BY seq LIMIT ?"  # noqa: S608
         while rows := self._all(sql, after, *kinds, READ_AT_ONCE):
@@ -78,7 +78,7 @@ class SideTables:
             after = rows[-1][0]
 
     def audit(self, after: int, limit: int) -> list[AuditRow]:
-        """The audit's rows after one, in order, so many at most, and no more than make a page."""
+        """Return up to `limit` audit rows after a number, and about `AUDIT_PAGE` bytes at most."""
         sql = "SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT ?"
         rows: list[AuditRow] = []
         size = 0
@@ -93,7 +93,7 @@ class SideTables:
         return rows
 
     def last_audit(self) -> AuditRow | None:
-        """The newest row of the audit; None before the first."""
+        """Return the newest audit row; None if there is none."""
         row = self._one("SELECT * FROM audit ORDER BY number DESC LIMIT 1")
         return None if row is None else AuditRow(*row)
 

@@ -1,4 +1,4 @@
-"""When snapshots are taken, and how they get into the journal: in pieces, beside the steps."""
+"""Schedules snapshots and hands their parts to the journal between steps."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from daemon.journal.journal import SnapshotPart, parts_of
 
 
 class Snapshots:
-    """The pieces that are still to be written of the newest snapshot.
+    """The unwritten parts of the newest snapshot.
 
     Attributes:
-        every: Inputs from one to the next.
+        every: Number of inputs between two snapshots.
     """
 
     def __init__(self, every: int) -> None:
-        """Nothing has happened since the last one."""
+        """Start with no input since the last snapshot."""
         self.every = every
         self._since = 0
         self._parts: deque[SnapshotPart] = deque()
@@ -27,31 +27,31 @@ class Snapshots:
 
     @property
     def next(self) -> SnapshotPart | None:
-        """The piece to write next."""
+        """Return the next part to write, or None."""
         return self._parts[0] if self._parts else None
 
     def written(self) -> None:
-        """It is durable."""
+        """Record that the next part is durable."""
         self._parts.popleft()
 
     @property
     def due(self) -> bool:
-        """Whether it is time for another."""
+        """Whether to take the next snapshot now."""
         return self._since >= self.every and not self._parts
 
     def stepped(self, inputs: int) -> None:
-        """A step with so many inputs is durable."""
+        """Count the inputs of a durable step."""
         self._since += inputs
 
     async def take(self, seq: int, engine: Engine) -> None:
-        """Take one after a step, unless nothing has happened since the last. O(n), in a thread.
+        """Take a snapshot after step `seq`, unless there was no input since the last. O(jobs).
 
-        No step may be made meanwhile; whoever looks at the engine need not wait.
+        A thread encodes the engine. The caller must not make a step meanwhile; reads are allowed.
         """
         if self._since:
             self._parts = deque(await asyncio.to_thread(lambda: parts_of(seq, engine.dump())))
             self._since = 0
 
     def drop(self) -> None:
-        """Leave what is not written: the next one will do."""
+        """Discard the unwritten parts; the next snapshot replaces them."""
         self._parts.clear()

@@ -1,7 +1,7 @@
-"""SQLite as the journal uses it: a file of its own, whole transactions, errors with the mend.
+"""The journal's SQLite store: one file, in WAL mode with `synchronous=FULL`.
 
-Written ahead and synced (WAL, `synchronous=FULL`). A lock on a file beside it keeps a second daemon
-away until `release`. A high-water mark in another file shows whether the log was damaged.
+A lock on a second file, `NAME-lock`, excludes other daemons until `release`. A high-water
+mark in a third file shows whether acknowledged steps were lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sia.console.errors import UserError
 T = TypeVar("T")
 
 APPLICATION = 0x51A_DAE
-"""By which SQLite files of ours are known."""
+"""SQLite application id that marks the daemon's files."""
 
 TYPES = {
     "real": "REAL", "blob": "BLOB", "big": "INTEGER", "text": "TEXT",
@@ -37,22 +37,22 @@ TYPES = {
 
 
 class SqliteStore:
-    """A file; see `store.Store`."""
+    """A SQLite file; see `store.Store`."""
 
     types: Mapping[str, str] = TYPES
     epoch = 0
 
     def __init__(self, path: Path) -> None:
-        """At this path; nothing is done before `open`."""
+        """Use the file `path`; `open` opens or creates it."""
         self.path, self.where = path, str(path)
         self._lock: int | None = None
         self._mark = MarkWriter(path)
         self.db: sqlite3.Connection
 
     def open(self) -> None:
-        """Lock the file and open it, or make it.
+        """Lock the file and open it; create it if it does not exist.
 
-        Raises LossError for a database with less than was acknowledged, and leaves it as it is.
+        Raises LossError, and changes nothing, if acknowledged steps are missing.
         """
         try:
             if self._lock is None:
@@ -74,12 +74,12 @@ class SqliteStore:
             raise JournalError(mend(error)) from error
 
     def close(self) -> None:
-        """Close it; the lock stays."""
+        """Close the file and keep the lock."""
         if hasattr(self, "db"):
             self.db.close()
 
     def release(self) -> None:
-        """Close it, and let others have it."""
+        """Close the file and release the lock."""
         self.close()
         self._mark.close()
         if self._lock is not None:
@@ -87,7 +87,7 @@ class SqliteStore:
             self._lock = None
 
     def lost(self) -> str:
-        """Say what is missing of what was acknowledged; empty if nothing. Raises LossError."""
+        """Describe the acknowledged steps that are missing; empty if none. Raises LossError."""
         try:
             mark = read_mark(self.path)
         except OSError as error:
@@ -103,44 +103,44 @@ class SqliteStore:
             raise JournalError(mend(error)) from error
 
     def version(self) -> int:
-        """Raise UserError for a file that is not ours."""
+        """Return the version of the tables. Raises UserError for a file of another program."""
         if not self.all("SELECT COUNT(*) FROM sqlite_master")[0][0]:
             return 0
         application, version = (
             self.all(f"PRAGMA {name}")[0][0] for name in ("application_id", "user_version")
         )
         if application != APPLICATION:
-            raise UserError(f"{self.where}: is no database of sia serve; name another file")
+            raise UserError(f"{self.where}: is not a database of sia serve; name another file")
         return int(version)
 
     def set_version(self, version: int) -> None:
-        """SQLite keeps it in the file's head, which is part of the transaction."""
+        """Store the version in the file header, which is part of the transaction."""
         self.run(f"PRAGMA application_id={APPLICATION}")
         self.run(f"PRAGMA user_version={version}")
 
     @contextmanager
     def transaction(self, *, long: bool = False) -> Iterator[None]:
-        """Nobody else waits for it, however long it is."""
+        """Run a transaction. `long` has no effect: no other process waits for the file."""
         self.run("BEGIN IMMEDIATE")
         try:
             yield
             self.run("COMMIT")
         except BaseException:
             if self.db.in_transaction:
-                with suppress(sqlite3.Error):  # SQLite has done so, or does at the next `open`
+                with suppress(sqlite3.Error):  # SQLite rolls back itself, at the latest on `open`
                     self.db.execute("ROLLBACK")
             raise
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """At once."""
+        """Execute a statement; errors appear at once."""
         self._try(lambda: self.db.execute(sql, values))
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """At once."""
+        """Execute a statement for each row; errors appear at once."""
         self._try(lambda: self.db.executemany(sql, rows))
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """All rows, read."""
+        """Run a query and return all rows."""
         return self._try(lambda: self.db.execute(sql, values).fetchall())
 
     def _try(self, do: Callable[[], T]) -> T:
@@ -153,16 +153,16 @@ class SqliteStore:
 
 
 def create(path: Path) -> None:
-    """An empty file that nobody else may read, in its folder for good."""
+    """Create an empty file with mode 0600, and sync its folder."""
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     sync_folder(path.parent)
 
 
 def lock(path: Path) -> int:
-    """Have this process alone use a file, by a lock on another one beside it, until that is closed.
+    """Lock the file `NAME-lock` for this process; return its descriptor. Raises OSError.
 
-    SQLite's own lock is let go of whenever the file is opened again. This one is none by `flock`:
-    a process that is just being started would have that too. Raises OSError.
+    SQLite's own lock is lost when the process reopens the file. `flock` would not do: child
+    processes inherit it, while `lockf` locks belong to one process.
     """
     beside = os.open(path.with_name(f"{path.name}-lock"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
@@ -174,12 +174,12 @@ def lock(path: Path) -> int:
 
 
 def mend(error: Exception) -> str:
-    """What to do about it, in a line."""
+    """Return a SQLite or OS error as one line with a fix."""
     text = str(error)
     if "locked" in text or isinstance(error, BlockingIOError):
-        return "another daemon has it open; stop that one, or name another file"
+        return "another daemon has the database open; stop that daemon, or name another file"
     if "not a database" in text or "malformed" in text:
-        return f"cannot be read ({text}); restore it from a backup, or name another file"
+        return f"cannot read the database ({text}); restore a backup, or name another file"
     if "full" in text:
-        return "the disk is full; make room"
-    return f"{text}; see that the disk is well and the file is yours"
+        return "the disk is full; free some space"
+    return f"{text}; check the disk, and the owner and mode of the file"

@@ -1,6 +1,6 @@
-"""What the journal needs of a database; SQLite and PostgreSQL are behind it.
+"""The interface between the journal and its database, SQLite or PostgreSQL.
 
-SQL is what both understand, with `?` for values; types that differ stand in `Store.types`.
+Statements use SQL that both understand, with `?` for values. `Store.types` maps differing types.
 """
 
 from __future__ import annotations
@@ -13,54 +13,54 @@ from daemon.journal.highwater import HighWater
 
 
 class Store(Protocol):
-    """A database of one daemon, for one thread at a time.
+    """A database that one daemon uses. Not thread-safe.
 
-    What a database says is wrong is a JournalError, or a RowError. UserError where it is none of
-    ours, or somebody else's.
+    Methods raise JournalError if the database fails, RowError for an invalid row, and UserError if
+    the database belongs to another program or daemon.
 
     Attributes:
-        where: How messages name it; tells no secret.
-        epoch: Grows with each daemon that takes hold of it; 0 where the journal is to count.
+        where: Name of the database in messages, without secrets.
+        epoch: Grows with each daemon that opens the database; 0: the journal counts epochs.
     """
 
     where: str
     epoch: int
     types: Mapping[str, str]
-    """How it calls `real`, `blob`, `big`, `text` (in order of its bytes), `key_number` (a key), and
-    `number` (one that counts by itself)."""
+    """SQL types for `real`, `blob`, `big`, `text` (ordered by bytes), `key_number` (a primary key)
+    and `number` (a primary key that the database assigns)."""
 
     def open(self) -> None:
-        """Take hold of it, or look anew at what is durable; whatever was under way is over."""
+        """Open or reopen the database, after all earlier statements have committed or failed."""
 
     def close(self) -> None:
-        """Let go of what `open` got, but keep others away."""
+        """Close the database, but keep excluding other daemons."""
 
     def release(self) -> None:
-        """Let go of it."""
+        """Close the database and let other daemons open it."""
 
     def lost(self) -> str:
-        """Say what is missing of what was acknowledged; empty if nothing. Raises UserError."""
+        """Describe the acknowledged steps that are missing; empty if none. Raises UserError."""
 
     def acknowledge(self, mark: HighWater) -> None:
-        """Note that everything up to this step is durable and may be answered for.
+        """Record that all steps up to this one are durable and acknowledged.
 
-        A server that owns its durability needs no note. Raises JournalError.
+        A server ensures durability itself, so its store records nothing. Raises JournalError.
         """
 
     def version(self) -> int:
-        """Of the tables; 0 where there are none yet."""
+        """Return the version of the tables; 0 if there are none."""
 
     def set_version(self, version: int) -> None:
-        """Within a transaction."""
+        """Store the version of the tables, in the current transaction."""
 
     def transaction(self, *, long: bool = False) -> AbstractContextManager[None]:
-        """All that is done within is durable at the end, or nothing; `long` may take minutes."""
+        """Run a durable, atomic transaction; `long` allows it to take minutes."""
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """Do something. Within a transaction it may be said only at its end what is wrong."""
+        """Execute a statement; in a transaction, errors may appear only at its end."""
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
-        """Do it with each of these."""
+        """Execute a statement for each row."""
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
-        """What is asked for, as tuples."""
+        """Run a query and return all rows as tuples."""

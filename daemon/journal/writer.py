@@ -1,4 +1,4 @@
-"""The journal on a thread of its own: the loop goes on while it writes and reads."""
+"""Runs all journal I/O on one thread, so that the event loop never blocks on the database."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ T = TypeVar("T")
 
 
 class JournalWriter:
-    """Does one thing after the other. All raise JournalError where the journal cannot.
+    """Runs journal calls one after another. Methods raise JournalError on failure.
 
     Attributes:
-        trail: Where the audit ends, as far as it is durable.
+        trail: End of the durable audit log.
     """
 
     def __init__(self, journal: Journal) -> None:
-        """Nobody else uses the journal from now on."""
+        """Take over the journal; no other code may use it directly."""
         self.journal = journal
         self.trail = AuditHead()
         self._thread = ThreadPoolExecutor(1, "journal")
 
     @property
     def last(self) -> int:
-        """The number of the last step that is durable."""
+        """Return the number of the last durable step."""
         return self.journal.last
 
     def close(self) -> None:
-        """Let go of the journal once it has done what it was asked."""
+        """Finish the queued calls, then close the journal."""
         self._thread.shutdown()
         self.journal.close()
 
     def run(self, do: Callable[[], T]) -> Awaitable[T]:
-        """Have anything done on the thread."""
+        """Run a function on the journal's thread."""
         return asyncio.get_running_loop().run_in_executor(self._thread, do)
 
     async def recover(self, setup: Setup) -> Engine:
-        """The engine that the last step left behind: see `recovery.recover`."""
+        """Restore the engine; see `recovery.recover`."""
         engine = await self.run(lambda: recover(self.journal, setup))
         self.trail = trail_of(await self.run(self.journal.last_audit))
         return engine
 
     async def configure(self, engine: Engine, setup: Setup, clock: Clock, unseen: int = 0) -> None:
-        """Have an engine go by other settings than it does, if they are others.
+        """Apply the settings to the engine, if they differ, and commit the change.
 
-        Until predictors are ready pools that are new have a load of `unseen` (GPUs).
+        New pools have a load of `unseen` GPUs until predictors are ready.
 
-        Raises UserError for what cannot be, with nothing recorded.
+        Raises UserError, without a commit, if the engine refuses the settings.
         """
         if setup == engine.book.setup:
             return
@@ -75,16 +75,16 @@ class JournalWriter:
         await self.commit(JournalEntry.of(seq, anchor, inputs, step, audit))
 
     async def commit(self, entry: JournalEntry, part: SnapshotPart | None = None) -> None:
-        """Make a step durable, and a piece of a snapshot with it."""
+        """Commit a step, and optionally a part of a snapshot."""
         await self.run(lambda: self.journal.commit(entry, part))
         self.trail = self.trail.after(entry.audit)
 
     def save(self, part: SnapshotPart) -> Awaitable[None]:
-        """Make a piece of a snapshot durable."""
+        """Commit a part of a snapshot."""
         return self.run(lambda: self.journal.save(part))
 
     async def reopens(self) -> bool:
-        """Whether the file can be closed and opened again."""
+        """Reopen the database; return whether this succeeded."""
         try:
             await self.run(self.journal.reopen)
             self.trail = trail_of(await self.run(self.journal.last_audit))
@@ -93,7 +93,7 @@ class JournalWriter:
         return True
 
     async def trouble(self) -> str:
-        """Why it cannot be written; empty if it can."""
+        """Test a write; return the error, or an empty text."""
         try:
             await self.run(self.journal.probe)
         except JournalError as error:
@@ -101,15 +101,15 @@ class JournalWriter:
         return ""
 
     def job(self, job_id: str) -> Awaitable[JobRecord | None]:
-        """A job that has ended, however long ago."""
+        """Return an ended job from the history, or None."""
         return self.run(lambda: self.journal.job(job_id))
 
     def jobs(self, job_ids: Sequence[str]) -> Awaitable[dict[str, JobRecord]]:
-        """Those of these jobs that have ended."""
+        """Return those of the given jobs that have ended, by id."""
         return self.run(lambda: self.journal.jobs(job_ids))
 
     def history(
         self, before: int, limit: int, pools: Collection[str] | None
     ) -> Awaitable[list[tuple[int, JobRecord]]]:
-        """Jobs that have ended, newest first: see `Journal.history`."""
+        """Return ended jobs, newest first; see `Journal.history`."""
         return self.run(lambda: self.journal.history(before, limit, pools))

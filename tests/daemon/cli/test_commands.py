@@ -494,7 +494,7 @@ def test_a_database_that_is_none_or_newer(tmp_path, version):
     config = tmp_path / "sia.toml"
     config.write_text(CONFIG.format(port=free_port()))
     said = one_line(run("serve", "--config", config))
-    assert ("is of version 99" if version else "sia.db: ") in said
+    assert ("has version 99" if version else "sia.db: ") in said
 
 
 def test_without_a_configuration_the_first_line_says_that_jobs_are_simulated():

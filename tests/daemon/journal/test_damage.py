@@ -256,9 +256,12 @@ def test_verify_of_nothing_is_misuse(tmp_path):
     ("sql", "says"),
     [
         ("DELETE FROM records WHERE seq = 12", "step 12 is missing"),
-        ("UPDATE records SET boot = 'x' WHERE seq = 5", "step 5, or one before it, is not what"),
+        ("UPDATE records SET boot = 'x' WHERE seq = 5", "step 5 or an earlier step was changed"),
         ("UPDATE parts SET body = x'7b7d' WHERE seq > 0", "snapshot 16 is damaged"),
-        ("UPDATE audit SET body = '{}' WHERE number = 3", "audit: record 3, or one before it"),
+        (
+            "UPDATE audit SET body = '{}' WHERE number = 3",
+            "audit: record 3 or an earlier record was changed",
+        ),
         ("DELETE FROM audit WHERE number > 29", "audit: the newest records are missing"),
         ("DELETE FROM records WHERE seq > 29", "2 acknowledged steps lost: 30 to 31"),
     ],

@@ -98,7 +98,7 @@ def test_a_second_daemon_is_refused(tmp_path):
         [sys.executable, "-c", code, journal.where], capture_output=True, text=True, check=False
     )
     assert second.returncode == 2
-    assert "another daemon has it open" in second.stdout
+    assert "another daemon has the database open" in second.stdout
     journal.close()
 
 
@@ -111,7 +111,7 @@ def test_a_second_daemon_is_refused_while_the_first_opens_it_again(tmp_path):
     second = subprocess.run(
         [sys.executable, "-c", code, journal.where], capture_output=True, text=True, check=False
     )
-    assert "another daemon has it open; stop that one" in second.stderr
+    assert "another daemon has the database open; stop that daemon" in second.stderr
     journal.reopen()
     assert journal.last == 1
     journal.close()
@@ -179,10 +179,10 @@ def newer(path):
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (noise, "cannot be read"),
-        (others, "is no database of sia serve; name another file"),
-        (newer, f"is of version {VERSION + 1}, this release reads {VERSION}"),
-        (lambda path: path.mkdir(), "see that the disk is well and the file is yours"),
+        (noise, "cannot read the database"),
+        (others, "is not a database of sia serve; name another file"),
+        (newer, f"has version {VERSION + 1}, this release supports {VERSION}"),
+        (lambda path: path.mkdir(), "check the disk, and the owner and mode of the file"),
     ],
 )
 def test_a_file_that_is_not_a_journal_is_refused(tmp_path, make, says):
@@ -323,9 +323,9 @@ def last_of(path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ("UPDATE records SET decisions = '[]' WHERE seq = 1", "record 1 gives other decisions"),
+        ("UPDATE records SET decisions = '[]' WHERE seq = 1", "record 1 makes other decisions"),
         ("UPDATE records SET inputs = '[{}]' WHERE seq = 2", "record 2 cannot be read"),
-        ("UPDATE records SET now = -5 WHERE seq = 3", "record 3 cannot have happened"),
+        ("UPDATE records SET now = -5 WHERE seq = 3", "record 3 cannot be replayed"),
         ("UPDATE parts SET body = x'7b7d'", "no snapshot can be read"),
         ("DELETE FROM snapshots", "no snapshot can be read: there is none"),
     ],
@@ -348,7 +348,7 @@ def test_a_step_that_is_not_what_was_written_is_refused(kept, column):
     value = "7" if column in ("now", "uptime") else "'[]'"
     kept.change(f"UPDATE records SET {column} = {value} WHERE seq = 2")
     again = kept.journal()
-    with pytest.raises(UserError, match="step 2, or one before it, is not what was written"):
+    with pytest.raises(UserError, match="step 2 or an earlier step was changed"):
         recover(again, CLUSTER)
     again.close()
 
@@ -383,7 +383,7 @@ def test_a_step_that_breaks_the_engine_is_named(kept, monkeypatch, defect):
         raise defect("broken")
 
     monkeypatch.setattr("daemon.engine.engine.Engine.step", breaks)
-    with pytest.raises(UserError, match=r"record 1 cannot have happened: .*broken"):
+    with pytest.raises(UserError, match=r"record 1 cannot be replayed: .*broken"):
         recover(journal, CLUSTER)
     journal.close()
 
@@ -459,7 +459,7 @@ def test_a_full_disk_is_reported_and_stores_nothing(tmp_path):
     engine = recover(journal, CLUSTER)
     pages = journal._one("PRAGMA page_count")[0]
     journal._store.db.execute(f"PRAGMA max_page_count={pages + 1}")
-    with pytest.raises(JournalError, match="the disk is full; make room"):
+    with pytest.raises(JournalError, match="the disk is full; free some space"):
         step(journal, engine, 9.0, *(submit(f"more{i}", env={"X": "y" * 500}) for i in range(99)))
     with pytest.raises(JournalError):
         journal.probe()

@@ -190,7 +190,7 @@ def test_a_service_keeps_what_it_has_while_the_database_is_not_to_be_heard_of(ba
             with pytest.raises(UnavailableError, match="the server does not answer"):
                 await service.submit([submit("two")])
             (state,) = [part for part in service.parts.all() if part.name == "database"]
-            assert (state.ok, "see that PostgreSQL runs" in state.mend) == (False, True)
+            assert (state.ok, "check that PostgreSQL runs" in state.mend) == (False, True)
             assert not service.ready
             between.heal()
             await until(lambda: service.ready, 20.0)
@@ -262,16 +262,19 @@ def test_tables_of_others_are_left_alone(base):
 def test_a_database_of_a_newer_release_is_refused(base):
     base.journal().close()
     base.change(f"UPDATE about SET version = {VERSION + 1}")
-    with pytest.raises(UserError, match=f"is of version {VERSION + 1}, this release reads"):
+    with pytest.raises(UserError, match=f"has version {VERSION + 1}, this release supports"):
         LeaseConnection(base.url)
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda url: url.replace("/store", "/none"), '"none" does not exist; see that PostgreSQL'),
+        (
+            lambda url: url.replace("/store", "/none"),
+            '"none" does not exist; check that PostgreSQL',
+        ),
         (lambda url: url.replace("postgres@", "nobody:s3cret@"), '"nobody" does not exist'),
-        (lambda _: "postgresql://u:s3cret@127.0.0.1:1/x", "Connection refused.*; see that"),
+        (lambda _: "postgresql://u:s3cret@127.0.0.1:1/x", "Connection refused.*; check that"),
         (lambda _: "postgresql://u:s3cret@127.0.0.1:1/x?sslmode=s3cret", "invalid sslmode"),
     ],
 )

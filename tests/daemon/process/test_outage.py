@@ -97,6 +97,6 @@ def test_a_daemon_does_not_start_without_its_database(tmp_path, postgres):
     refused = Member(tmp_path, "A", tmp_path, url, None)
     assert refused.run() == 2
     said = (refused.folder / "log").read_text()
-    assert 'role "nobody" does not exist; see that PostgreSQL runs' in said
+    assert 'role "nobody" does not exist; check that PostgreSQL runs' in said
     assert "s3cret" not in said
     assert "Traceback" not in said
