@@ -128,15 +128,15 @@ class _Rows:
             stay = QueueSpan(life.joined, life.order)
             for number, earlier in enumerate(life.stays, 1):
                 self._ran(record, earlier, f"{record.spec.id}{AGAIN}{number}", "requeued")
-                counted["earlier runs of requeued jobs, in rows of their own"] += 1
+                counted["runs of jobs that were queued again: rows of their own"] += 1
             if stay.joined > record.submitted:
-                counted["jobs whose row begins when they last joined the queue"] += 1
+                counted["jobs whose row begins when they last joined their queue"] += 1
         if record.priority:
-            counted["jobs whose priority is not in the log"] += 1
+            counted["jobs with a priority, which no log carries"] += 1
         if record.ended is None:
             self._add_alive(record, stay)
         elif record.decided is None:
-            counted["jobs left out: ended without having run"] += 1
+            counted["jobs left out: they left their queue without having run"] += 1
         else:
             own = stay._replace(started=record.decided, ended=record.ended)
             self._ran(record, own, record.spec.id, record.phase.value)
@@ -144,19 +144,19 @@ class _Rows:
     def _add_alive(self, record: JobRecord, stay: QueueSpan) -> None:
         counted = self._made.counted
         if not self._alive:
-            counted["jobs left out: still pending or running"] += 1
+            counted["jobs left out: they are not over"] += 1
             return
         known = record.run_time < UNKNOWN_RUN_TIME
         if record.decided is not None:
             so_far = self._now - record.decided
             lasts = max(so_far, record.run_time) if known else so_far
-            counted["running jobs, with their estimated run time or the time so far"] += 1
+            counted["jobs that still run, with the run time that is thought, or so far"] += 1
         elif known and record.phase is not JobPhase.HELD:
             lasts = record.run_time
-            counted["pending jobs, with their estimated run time"] += 1
+            counted["jobs that still wait, with the run time that is thought"] += 1
         else:
-            why = "held" if known else "pending without an estimated run time"
-            counted[f"jobs left out: {why}"] += 1
+            why = "are held" if known else "nobody knows how long they run"
+            counted[f"jobs left out: they wait, and {why}"] += 1
             return
         self._row(record, stay, record.spec.id, lasts, record.phase.value)
 
@@ -176,7 +176,7 @@ class _Rows:
 
     def _row(self, record: JobRecord, stay: QueueSpan, name: str, lasts: float, state: str) -> bool:
         if lasts < MIN_DURATION:
-            self._made.counted["runs left out: run time of zero"] += 1
+            self._made.counted["runs left out: they took no time"] += 1
             return False
         job = core_job(record, stay.joined - self._made.begin)
         cost = job.preemptible
@@ -231,7 +231,7 @@ def _add_loans(made: Export, past: NoticeHistory) -> None:
             start, end = loan.start - made.begin, loan.end - made.begin
             made.loans.append(LoanSpan(name, loan.donor, loan.gpus, start, end))
         else:
-            made.counted["loans left out: their run has not ended or is left out"] += 1
+            made.counted["loans left out: of runs that are not over, or left out"] += 1
 
 
 def _notes(book: Book, past: NoticeHistory) -> Iterator[str]:

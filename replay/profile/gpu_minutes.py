@@ -120,5 +120,5 @@ def _time(text: str) -> float:
     except ValueError:
         time = None
     if time is None:
-        raise BadCellError("time", f"{shown(text)} is no time", "write YYYY-MM-DD HH:MM:SS", "")
+        raise BadCellError("time", f"{shown(text)} is not a time", "write YYYY-MM-DD HH:MM:SS", "")
     return time

@@ -275,7 +275,8 @@ def hard():
 def test_a_solver_that_dies_leaves_the_best_known_answer(where, what, monkeypatch):
     """In the thread or beside it, and where its tolerance lets it say that there is no schedule."""
     monkeypatch.setattr(where, what)
-    monkeypatch.setattr("oracle.search.solve.ROUND", 0.3)
+    monkeypatch.setattr("oracle.search.solve.LISTS", 0.05)  # searching begins before the proof ends
+    monkeypatch.setattr("oracle.search.solve.ROUND", 0.05)
     problem, start = hard()
     answer = solving(problem, start=start)
     assert answer.status == "failed"

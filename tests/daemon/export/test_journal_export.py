@@ -78,7 +78,7 @@ def test_a_replay_of_the_export_is_what_really_happened(tmp_path, policy):
     loans = {(x.job_id, x.donor, x.gpus, x.start, x.end) for x in again.loans}
     assert {tuple(x) for x in made.loans} == loans
     assert bool(made.loans) is (policy == "sia")
-    assert made.counted["earlier runs of requeued jobs, in rows of their own"] == len(breaks)
+    assert made.counted["runs of jobs that were queued again: rows of their own"] == len(breaks)
     was = lived(life)
     assert {d.job: (d.start + made.begin, d.end + made.begin) for d in made.done
             if "#" not in d.job} == was  # fmt: skip
@@ -125,12 +125,12 @@ def test_what_no_log_carries_is_counted(tmp_path):
     assert rows == {"ran": (0, 10), "held": (30, 20), "now": (60, 700), "then": (60, 30)}
     assert made.trace.extras["now"] == ("running",)
     assert dict(made.counted) == {
-        "jobs left out: ended without having run": 2,
-        "jobs whose priority is not in the log": 1,
-        "jobs whose row begins when they last joined the queue": 1,
-        "running jobs, with their estimated run time or the time so far": 1,
-        "pending jobs, with their estimated run time": 1,
-        "jobs left out: held": 1,
+        "jobs left out: they left their queue without having run": 2,
+        "jobs with a priority, which no log carries": 1,
+        "jobs whose row begins when they last joined their queue": 1,
+        "jobs that still run, with the run time that is thought, or so far": 1,
+        "jobs that still wait, with the run time that is thought": 1,
+        "jobs left out: they wait, and are held": 1,
     }
     assert len(made.notes) == 3
     ended = exported(tmp_path / "db", tmp_path, alive=False)

@@ -97,8 +97,8 @@ def test_jobs_that_find_no_cells_in_their_pool_are_counted(files, tmp_path):
             ("--policy", "easy"),
             "--cells: easy does not support cells, only fcfs, gssf, hived, mmfs, sia,",
         ),
-        (("--preemptible", "120:5m"), "write a percentage of jobs and the time that each loses"),
-        (("--preemptible", "30"), "write a percentage of jobs"),
+        (("--preemptible", "120:5m"), "write the percentage of preemptible jobs"),
+        (("--preemptible", "30"), "write the percentage of preemptible jobs"),
         (("--recall", "-1"), "--recall"),
     ],
 )
@@ -142,7 +142,7 @@ def test_recalling_where_there_is_nothing_to_stop_is_noted(files, tmp_path):
     ran = sia(*asked)
     assert "note: no job is preemptible, so sia-recall behaves like sia; mark" in ran.stdout
     assert "note: under sia-recall no job had to be stopped\n" in ran.stdout
-    assert "no job had to be, under sia-recall" in (tmp_path / "out" / "report.html").read_text()
+    assert "no job under sia-recall" in (tmp_path / "out" / "report.html").read_text()
     ran = sia(*asked, "--preemptible", "50:1s")
     assert "no job is preemptible" not in ran.stdout
 
@@ -300,7 +300,7 @@ def test_jobs_drawn_to_be_stopped_are_the_only_ones_whatever_the_log_says(tmp_pa
 def test_a_negative_cost_of_stopping_a_job_is_refused(tmp_path):
     log = written(tmp_path, "job_id,pool,submit,width,duration,preemptible\nj,a,0,1,5,-3\n")
     said = refusal(read_trace, log)
-    assert "row 2, column preemptible: '-3' is negative; write seconds from 0 on" in said
+    assert "row 2, column preemptible: '-3' is negative; write seconds of at least 0" in said
 
 
 def test_an_experiment_in_cells_draws_whole_nodes(traces, tmp_path, checker):

@@ -432,7 +432,7 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
             f"{EVALUATE} --only run-times --state DONE --out new",
             "no job of the log ended as 'DONE'",
         ),
-        (f"{EVALUATE} --out evaluated/report.html", "give --out the name of a folder"),
+        (f"{EVALUATE} --out evaluated/report.html", "give --out a folder of its own"),
     ],
 )
 def test_refused_in_one_line(log, model, evaluated, words, says):

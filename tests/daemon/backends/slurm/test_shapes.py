@@ -96,14 +96,14 @@ def test_a_list_of_tasks_that_is_cut_is_said_to_be():
     cut = {**OLD, "job_state": "PENDING", "array_job_id": 7, "array_task_string": "1,3,25-4...%2"}
     job = job_of(cut)
     assert job.refs == ["7_1", "7_3"]
-    assert "SLURM_BITSTR_LEN=0" in job.strange
+    assert "SLURM_BITSTR_LEN=0" in job.unsupported
 
 
 def test_a_part_of_a_heterogeneous_job_is_told_apart():
-    assert "heterogeneous" in job_of({**OLD, "het_job_id": 7}).strange
-    assert "heterogeneous" in job_of({**NEW, "het_job_id": new(7)}).strange
-    assert not job_of({**NEW, "het_job_id": new(0)}).strange
-    assert not job_of({**OLD, "het_job_id": 0}).strange
+    assert "heterogeneous" in job_of({**OLD, "het_job_id": 7}).unsupported
+    assert "heterogeneous" in job_of({**NEW, "het_job_id": new(7)}).unsupported
+    assert not job_of({**NEW, "het_job_id": new(0)}).unsupported
+    assert not job_of({**OLD, "het_job_id": 0}).unsupported
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ class Order:
      ("PENDING", type(None))],
 )  # fmt: skip
 def test_each_end_is_said(state, said):
-    found = end_of(SlurmAttempt(Order, sought=True), SlurmJob(1, state))
+    found = end_of(SlurmAttempt(Order, searched=True), SlurmJob(1, state))
     assert found == said if not isinstance(said, type) else isinstance(found, said)
     assert getattr(found, "cancelled", False) is (state == "CANCELLED")
     if isinstance(found, Ended):
