@@ -201,26 +201,36 @@ class AgainstNaive(RuleBasedStateMachine):
         assert list(book.seatless) == self.naive.seatless
 
 
+MOST_ROUNDS = 5
+"""Rounds of random lives until each kind of answer was seen: what Hypothesis draws depends on the
+modules that are loaded, so that a rare kind may be missing from one round."""
+
+
 def test_the_engine_does_as_the_naive_one():
-    AgainstNaive.happened.clear()
-    run_state_machine_as_test(
-        AgainstNaive,
-        settings=settings(
-            max_examples=budget(ci=160, soak=400),
-            stateful_step_count=40,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
-    for kind in (
+    kinds = (
         "Submitnew", "Submitsame", "Submit409", "Submit422", "Cancelnew", "Cancelsame", "Cancel409",
         "Holdnew", "Hold409", "Releasenew", "SetPoolnew", "SetPool409", "Startednew", "Endednew",
         "Ended409", "Ended404", "StartFailednew", "Lostnew", "Drainnew", "Resumenew", "placed",
         "stopped", "passed", "later", "warned", "Holdsame",
         "Releasesame", *budget(ci=(), soak=("kept",)),
-    ):  # fmt: skip
-        assert AgainstNaive.happened[kind] > budget(ci=0, soak=5), (kind, AgainstNaive.happened)
+    )  # fmt: skip
+    least = budget(ci=0, soak=5)
+    AgainstNaive.happened.clear()
+    for _ in range(MOST_ROUNDS):
+        run_state_machine_as_test(
+            AgainstNaive,
+            settings=settings(
+                max_examples=budget(ci=160, soak=400),
+                stateful_step_count=40,
+                deadline=None,
+                derandomize=True,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+        if all(AgainstNaive.happened[kind] > least for kind in kinds):
+            return
+    rare = [kind for kind in kinds if AgainstNaive.happened[kind] <= least]
+    assert not rare, AgainstNaive.happened
 
 
 def steps(engine, now, *inputs):
