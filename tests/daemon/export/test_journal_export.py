@@ -23,6 +23,7 @@ from replay.run.run import Settings, replay_one
 from sia.console.errors import UserError
 from tests.support.daemons.daemons import FakeBackend, StillClock, serving, setup, submit, until
 from tests.support.daemons.lives import Life, lived
+from tests.support.servers.databases import OnServer
 
 BEGIN = 86400.0 * 20000 + 5000.0
 """A time of the daemon's: some morning."""
@@ -259,8 +260,8 @@ def test_replay_says_what_another_policy_would_have_done(tmp_path):
 @pytest.mark.server
 def test_a_database_on_a_server_is_read_beside_the_daemon_that_leads(tmp_path, postgres):
     """One moment: what is written while it is read is not in it, and nothing is kept waiting."""
-    stores = pytest.importorskip("stores")
-    store = stores.OnServer(postgres, "exported")
+    pytest.importorskip("psycopg")
+    store = OnServer(postgres, "exported")
     story, lasts = some_story(4, jobs=20)
     with closing(store.journal()) as journal:
         life = Life(

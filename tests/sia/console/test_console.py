@@ -19,6 +19,7 @@ WITHOUT_JSON = {
     "sia asyncapi": "prints JSON always",
     "sia completion": "prints a shell script",
     "sia demo": "is watched by a person; its daemon answers in JSON",
+    "sia journal accept-loss": "asks before it discards, and prints one line",
     "sia log": "copies the output of a job byte for byte",
 }
 """Commands that have no --json, each with the reason."""

@@ -530,6 +530,7 @@ async def test_what_bears_this_daemons_name_and_is_no_job_of_its_own_is_removed(
             await phase_is(service, "own", "running")
             copy = k8s.all("jobs")[0]
         (tmp_path / "sia.db").rename(tmp_path / "before")  # the journal is another's by now
+        (tmp_path / "sia.durable").unlink()
         async with serving(tmp_path, k8s) as service:
             k8s.finish(copy["metadata"]["name"])
             await until(
