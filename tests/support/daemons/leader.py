@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-import daemon.process.build
+from daemon.backends.simulated.config import SimulatedConfig
 from daemon.model.inputs import Ended, Started
 from sia.console.main import main
 
@@ -86,5 +86,5 @@ class WorldBackend:
 
 if __name__ == "__main__":
     world = Path(sys.argv.pop(1))
-    daemon.process.build._backend = lambda *_: WorldBackend(world)
+    SimulatedConfig.build = lambda *_: WorldBackend(world)
     main()
