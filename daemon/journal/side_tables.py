@@ -41,7 +41,7 @@ class SideTables:
             self._store.many(SET_MARK, kept)
             self._store.many("DELETE FROM marks WHERE key = ?", gone)
 
-    def bury(self, letters: Sequence[DeadLetter], marks: Mapping[str, str]) -> None:
+    def add_dead_letters(self, letters: Sequence[DeadLetter], marks: Mapping[str, str]) -> None:
         """Store failed deliveries and set marks, in one transaction."""
         with self._store.transaction():
             self._store.many(
@@ -60,7 +60,7 @@ class SideTables:
         sql = "SELECT number FROM dead_letters WHERE hook = ? ORDER BY number"
         return [row[0] for row in self._all(sql, hook)]
 
-    def dig_out(self, hook: str, numbers: Sequence[int]) -> None:
+    def remove_dead_letters(self, hook: str, numbers: Sequence[int]) -> None:
         """Delete dead letters of a webhook."""
         with self._store.transaction():
             self._store.many(

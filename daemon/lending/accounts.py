@@ -79,7 +79,6 @@ class Accounts:
             MoveLoan: self._loan_moved,
         }
         for name, account in book.accounts.items():
-            account.clock.recount()
             self._reschedule(name, account.clock)
 
     def continue_from(self, other: Accounts) -> None:

@@ -1,4 +1,4 @@
-"""Background tasks of the daemon, restarted after a failure."""
+"""Background tasks that restart after a failure, and bounded concurrent requests."""
 
 from __future__ import annotations
 

@@ -354,10 +354,6 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
                 )
             )
 
-    def recount(self) -> None:
-        """Recompute fields that snapshots of older releases lack. O(jobs)."""
-        self.over = sum(twin.waits_over for twin in self.twins.values())
-
     def check(self) -> None:
         """Assert that every job is where it should be. O(n)."""
         twins = self.twins

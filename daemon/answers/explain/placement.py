@@ -40,8 +40,8 @@ def out(book: Book) -> list[str]:
 
 def _why_out(node: NodeRecord) -> str:
     who = ", ".join(f"{name}: {why}" for name, why in node.reasons.items())
-    mends = [_back(node.name, name) for name in node.reasons]
-    return f"node {node.name} is out ({who}): " + ", ".join(mends)
+    fixes = [_back(node.name, name) for name in node.reasons]
+    return f"node {node.name} is out ({who}): " + ", ".join(fixes)
 
 
 def _back(node: str, who: str) -> str:
@@ -51,7 +51,7 @@ def _back(node: str, who: str) -> str:
     if who == CONFIG:
         return "the cells file says so"
     if who == BACKEND:
-        return "its own cluster says so: mend it there"
+        return "its cluster reports it out: fix it there"
     return f"sia maintenance cancel {who.partition(' ')[2]}"
 
 

@@ -41,7 +41,7 @@ class KubeConfig(BackendConfig, frozen=True):
     finds_nodes = True
 
     kubeconfig: ConfigText = ""
-    """A file, beside the configuration if relative; without, the pod's own service account."""
+    """A file, relative to the configuration's folder; empty means the pod's service account."""
     context: ConfigText = ""
     """Which one of that file, if not its current one."""
     home: LabelText = "sia"

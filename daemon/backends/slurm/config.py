@@ -28,7 +28,7 @@ class SlurmConfig(BackendConfig, frozen=True):
     rest: ConfigText = ""
     """Where slurmrestd is: `unix:/PATH`, or `http://HOST:PORT` with `jwt_file` and `user`."""
     jwt_file: ConfigText = ""
-    """Holds a token, which may be renewed at any time; beside the configuration if relative."""
+    """A file with a token, read again when it changes; relative to the configuration's folder."""
     user: ConfigText = ""
     """Whose token that is."""
     plain_http: bool = False

@@ -87,7 +87,7 @@ class _Any(Struct):
 
 
 class _Named(Struct):
-    """The job id of a message that is otherwise invalid."""
+    """Return the job id of a message that is invalid for another reason."""
 
     id: JobId = ""
     job: JobId = ""

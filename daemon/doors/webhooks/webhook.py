@@ -223,7 +223,7 @@ class WebhookSender:
         why = f"{self.last.why}{times}"
         name, following = self.config.name, WebhookCursor(delivery.until)
         letter = DeadLetter(0, name, delivery.first, time.time(), why, delivery.body.decode())
-        await self._context.letters.bury(letter, {key(name): text(following)})
+        await self._context.letters.add(letter, {key(name): text(following)})
         self._put(following)
         self.dead += 1
         self._say(buried=True)
@@ -305,7 +305,7 @@ class WebhookSender:
 
     async def drop(self, numbers: Sequence[int]) -> None:
         """Delete dead letters. Raises JournalError."""
-        left = await self._context.letters.dig_out(self.config.name, numbers)
+        left = await self._context.letters.remove(self.config.name, numbers)
         full, self.dead = self.state == "full", left
         if full:
             self._wake.set()

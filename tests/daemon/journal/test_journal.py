@@ -201,8 +201,8 @@ def test_cursors_dead_letters_and_audit_are_stored_with_the_steps(kept):
     journal.mark({"b": "1", "a%": "2", "a": "3", "É": "4", "A": "5"})
     journal.mark({"b": None, "a": "6", "none": None})
     letters = [DeadLetter(0, "hook", seq, 0.1 + seq, "no answer", "{}") for seq in range(1, 6)]
-    journal.bury(letters, {"hook.after": "5"})
-    journal.bury([DeadLetter(0, "other", 9, 9.0, "refused", "{}")], {"hook.after": "6"})
+    journal.add_dead_letters(letters, {"hook.after": "5"})
+    journal.add_dead_letters([DeadLetter(0, "other", 9, 9.0, "refused", "{}")], {"hook.after": "6"})
     rows = [AuditRow(i, f'{{"n": {i}}}', f"digest {i}") for i in (1, 2, 3)]
     engine = recover(journal, CLUSTER)
     made = engine.step(1.0, [submit("one")])
@@ -219,8 +219,8 @@ def test_cursors_dead_letters_and_audit_are_stored_with_the_steps(kept):
     dead = again.dead("hook", 0, 3)
     assert [(each.seq, each.time) for each in dead] == [(1, 1.1), (2, 2.1), (3, 3.1)]
     assert [each.seq for each in again.dead("hook", dead[-1].number, 9)] == [4, 5]
-    again.dig_out("hook", [each.number for each in dead])
-    again.dig_out("hook", [again.dead("other", 0, 1)[0].number])  # another's stays
+    again.remove_dead_letters("hook", [each.number for each in dead])
+    again.remove_dead_letters("hook", [again.dead("other", 0, 1)[0].number])  # another's stays
     assert [each.seq for each in again.dead("hook", 0, 9)] == [4, 5]
     assert len(again.dead("other", 0, 9)) == 1
     assert again.audit(1, 9) == rows[1:]

@@ -238,7 +238,7 @@ async def test_a_database_that_is_away_loses_nothing(tmp_path, impatient, monkey
             await asyncio.sleep(0.1)
             assert ops.got == []
         with monkeypatch.context() as broken:
-            for name in ("mark", "bury"):
+            for name in ("mark", "add_dead_letters"):
                 broken.setattr(Journal, name, away)
             await until(lambda: [got.numbers for got in ops.got].count([3]) > 3)
             assert ops.numbers == [1, 2], "it cannot be given up where nobody would know of it"
