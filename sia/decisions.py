@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from sia.model import Nodes, Stream
+from sia.program import Program, SolveLimit
 
 
 class StartJob(Struct, frozen=True, gc=False, tag=True):
@@ -52,6 +53,29 @@ class MoveLoan(Struct, frozen=True, gc=False, tag=True):
     gpus: int
 
 
+class SolveProgram(Struct, frozen=True, tag=True):
+    """Solve this program beside the loop, and answer with `ProgramSolved` for the same request.
+
+    A core has at most one request open; a new one replaces it.
+    """
+
+    request: int
+    program: Program
+    limit: SolveLimit
+    start: tuple[float, ...] = ()
+    """A feasible solution to begin from, if one is known."""
+
+
+class JobRejected(Struct, frozen=True, gc=False, tag=True):
+    """The policy promises this job nothing that it asked for, such as its deadline.
+
+    The job stays in its queue.
+    """
+
+    job_id: str
+    why: str
+
+
 class WakeAt(Struct, frozen=True, gc=False, tag=True):
     """Call `step` again at this time (seconds) at the latest; replaces the previous request."""
 
@@ -59,10 +83,21 @@ class WakeAt(Struct, frozen=True, gc=False, tag=True):
 
 
 class ProposalRefused(Struct, frozen=True, gc=False, tag=True):
-    """The committer refused a proposal. It changed nothing and ended the pass."""
+    """The committer refused a proposal, which changed nothing. The pass went on."""
 
     job_id: str
     why: str
+    impossible: bool = False
+    """Whether the proposal could never have been right, whatever happened since it was planned."""
 
 
-Decision = StartJob | PreemptJob | ResizeJob | MoveLoan | WakeAt | ProposalRefused
+Decision = (
+    StartJob
+    | PreemptJob
+    | ResizeJob
+    | MoveLoan
+    | SolveProgram
+    | JobRejected
+    | WakeAt
+    | ProposalRefused
+)

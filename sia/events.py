@@ -1,13 +1,14 @@
 """Events: facts in the past tense, the only input of the core. Times are in seconds.
 
-`RANK` orders the events of one instant: ends, then changes of pools, nodes and forecasts, then
-arrivals, then new estimates, priorities and cancellations. Events are stored as JSON, so every
-number is finite.
+`RANK` orders the events of one instant: ends, stops and progress, then changes of pools, nodes and
+forecasts, then arrivals, then new estimates, priorities and cancellations, then solved programs.
+Events are stored as JSON, so every number is finite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
@@ -19,6 +20,52 @@ class JobFinished(Struct, frozen=True, gc=False, tag=True):
 
     time: float
     job_id: str
+
+
+class JobPreempted(Struct, frozen=True, gc=False, tag=True):
+    """A job that was told to stop has stopped.
+
+    `done` is the work that it keeps, in seconds at its own width. The core has counted its GPUs as
+    idle since the decision; the driver starts no other job on them before this event.
+    """
+
+    time: float
+    job_id: str
+    done: float
+
+
+class JobProgressed(Struct, frozen=True, gc=False, tag=True):
+    """A running job reported its progress, which replaces what the clock says.
+
+    A change of regime is one of these reports.
+    """
+
+    time: float
+    job_id: str
+    done: float
+    """Work done, in seconds at its own width."""
+    speed: float
+    """Seconds of work per second from now on, on its present number of GPUs."""
+    run_time: float | None = None
+    """A new estimate of its whole work in seconds; None leaves the estimate as it is."""
+    regime: int | None = None
+    """The regime that it is in, from 0; None if it does not say."""
+
+
+SolveStatus = Literal["optimal", "feasible", "infeasible", "limit", "failed"]
+"""How a solve ended. There may be values at `limit`, and none at `infeasible` and `failed`."""
+
+
+class ProgramSolved(Struct, frozen=True, tag=True):
+    """The answer to a `SolveProgram`, which the journal keeps like any other event."""
+
+    time: float
+    request: int
+    status: SolveStatus
+    values: Sequence[float] = ()
+    """One value for each column of the program; empty if there is no solution."""
+    bound: float | None = None
+    """The best objective that is still possible, if the solver knows one."""
 
 
 class JobCancelled(Struct, frozen=True, gc=False, tag=True):
@@ -123,6 +170,9 @@ class TimePassed(Struct, frozen=True, gc=False, tag=True):
 
 Event = (
     JobFinished
+    | JobPreempted
+    | JobProgressed
+    | ProgramSolved
     | JobCancelled
     | PoolChanged
     | LendingSwitched
@@ -139,16 +189,19 @@ Event = (
 
 RANK: dict[type, int] = {
     JobFinished: 0,
-    PoolChanged: 1,
-    LendingSwitched: 2,
-    GpusOut: 3,
-    NodeOut: 4,
-    NodeBack: 5,
-    ForecastUpdated: 6,
-    FutureRevealed: 7,
-    JobSubmitted: 8,
-    RunTimesUpdated: 9,
-    PriorityChanged: 10,
-    JobCancelled: 11,
-    TimePassed: 12,
+    JobPreempted: 1,
+    JobProgressed: 2,
+    PoolChanged: 3,
+    LendingSwitched: 4,
+    GpusOut: 5,
+    NodeOut: 6,
+    NodeBack: 7,
+    ForecastUpdated: 8,
+    FutureRevealed: 9,
+    JobSubmitted: 10,
+    RunTimesUpdated: 11,
+    PriorityChanged: 12,
+    JobCancelled: 13,
+    ProgramSolved: 14,
+    TimePassed: 15,
 }

@@ -122,3 +122,12 @@ MAX_TIME = 1e15
 At 1e15 adjacent float64 values are an eighth of a second apart; beyond, adding seconds becomes
 inaccurate.
 """
+
+MAX_VALUE = 1e6
+"""Maximum value of an end by the deadline.
+
+The usual value is 1000, and a solver with a relative gap of 1e-6 must still see a value of 1.
+"""
+
+MAX_SLOWDOWN = 1000.0
+"""Maximum factor on the run time on nodes that a job does not prefer; beyond it, none is better."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct
 
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, RECALL, TICK, WINDOWS
+
+StopCost = float | Literal["restart", "never"]
+"""What a stop costs a job: seconds of work, or all of its work; or that it must not be stopped."""
+
+RESTART: StopCost = "restart"
+NEVER_STOPPED: StopCost = "never"
 
 Nodes = tuple[tuple[str, tuple[int, ...]], ...]
 """GPU indices by node; empty in a cluster without cells."""
@@ -22,7 +28,7 @@ class Stream(Enum):
     """Out of order, on GPUs that no pool is expected to need before the job ends."""
 
 
-class Job(Struct, frozen=True, gc=False):
+class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """A job as submitted, without its run time.
 
     `submit` is in seconds. `width` is the number of GPUs, which start and end together (a gang).
@@ -39,10 +45,28 @@ class Job(Struct, frozen=True, gc=False):
     max_width: int = 0
     demand: tuple[tuple[int, float], ...] = ()
     """Run time in seconds by number of GPUs, ascending; empty means linear speed-up (PCS, §3)."""
-    preemptible: float | None = None
-    """Seconds of work that each stop costs; None if the job must not be stopped."""
+    preemptible: StopCost | None = None
+    """What each stop costs; None if the job does not say, and the policy decides."""
     priority: int = 0
     """Within a queue, jobs of higher priority come first, regardless of arrival."""
+    deadline: float | None = None
+    """When the job should end at the latest, in seconds as `submit`."""
+    value: float | None = None
+    """What an end by the deadline is worth; None for the policy's usual value."""
+    estimate: float | None = None
+    """The user's estimate of the run time in seconds at the job's own width."""
+    prefers: str = ""
+    """Attribute of the nodes on which the job runs at full speed; empty for any node."""
+    slowdown: float | None = None
+    """Factor of at least 1 on the run time on other nodes; None if it cannot run there."""
+    mode: str = ""
+    """How its speed changes while it runs, as in `static`, `accordion` or `gns`."""
+
+    @property
+    def stop_seconds(self) -> float | None:
+        """The seconds of work that each stop costs, if it is a number of seconds."""
+        cost = self.preemptible
+        return None if cost is None or isinstance(cost, str) else cost
 
     def speed(self, gpus: int) -> float:
         """Return the speed on `gpus` GPUs relative to the speed on `width`.

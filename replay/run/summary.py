@@ -10,9 +10,10 @@ import msgspec
 
 from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings
-from replay.run.schedule import Result, Schedule
+from replay.run.schedule import Result, Schedule, Segment
 from sia import __version__
 from sia.metrics import measure
+from sia.model import RESTART
 
 
 def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
@@ -116,13 +117,17 @@ def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, A
     if schedule.segments is None:
         return {"interruptions": 0, "gpu_hours_thrown_away": 0.0}
     costs = {job.id: job.preemptible for job, _ in trace.arrivals if job.preemptible is not None}
-    begun: set[str] = set()
+    earlier: dict[str, list[Segment]] = {}
     lost = []
     for segment in schedule.segments:
-        if segment.job_id in begun:
+        before = earlier.setdefault(segment.job_id, [])
+        if before:
             cost = costs.get(segment.job_id, settings.options.resume_cost)
-            lost.append(min(cost, segment.end - segment.start) * segment.width / 3600)
-        begun.add(segment.job_id)
+            if cost == RESTART:
+                lost.append((before[-1].end - before[-1].start) * before[-1].width / 3600)
+            elif not isinstance(cost, str):
+                lost.append(min(cost, segment.end - segment.start) * segment.width / 3600)
+        before.append(segment)
     return {"interruptions": len(lost), "gpu_hours_thrown_away": fsum(lost)}
 
 

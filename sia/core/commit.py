@@ -5,7 +5,8 @@ Each proposal of a policy is checked against the current state before it is carr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from math import inf
 from typing import Any
 
@@ -17,6 +18,8 @@ from sia.events import (
     GpusOut,
     JobCancelled,
     JobFinished,
+    JobPreempted,
+    JobProgressed,
     JobSubmitted,
     LendingSwitched,
     NodeBack,
@@ -27,7 +30,7 @@ from sia.events import (
     TimePassed,
 )
 from sia.limits import MAX_GROUP, MAX_QUOTA
-from sia.model import Job, Nodes, Stream
+from sia.model import NEVER_STOPPED, RESTART, Job, Nodes, Stream
 from sia.policies import (
     Policy,
     PreemptProposal,
@@ -45,16 +48,20 @@ from sia.state.state import ClusterState, JobState
 class RefusedError(Exception):
     """A proposal that cannot be carried out. Nothing was changed."""
 
-    def __init__(self, job_id: str, why: str) -> None:
-        """Create the error for a job, with the reason."""
+    def __init__(self, job_id: str, why: str, *, impossible: bool = False) -> None:
+        """Create the error for a job, with the reason.
+
+        `impossible` is true for a proposal that could never have been carried out.
+        """
         super().__init__(f"job {job_id}: {why}")
         self.job_id = job_id
         self.why = why
+        self.impossible = impossible
 
 
 def _check_width(job: Job, width: int) -> None:
     if not (job.min_width or 1) <= width <= (job.max_width or job.width):
-        raise RefusedError(job.id, f"cannot run on {width} GPUs")
+        raise RefusedError(job.id, f"cannot run on {width} GPUs", impossible=True)
 
 
 class Committer:
@@ -74,6 +81,8 @@ class Committer:
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
+            JobPreempted: self._preempted,
+            JobProgressed: self._progressed,
             JobCancelled: self._cancelled,
             PoolChanged: self._pool_changed,
             LendingSwitched: self._lending_switched,
@@ -142,7 +151,7 @@ class Committer:
         if job.attempt or wanted:
             self._begin(job, now)
         else:
-            job.attempt, job.start = 1, now
+            job.attempt, job.start, job.since = 1, now, now
         self._policy.left(job)
 
     def _await_cells(self, job: JobState, stream: Stream) -> None:
@@ -188,9 +197,8 @@ class Committer:
         O(log preempted), plus O(log pools) for each of its lenders.
         """
         job, reason = proposal
-        if job.stream is None or self._state.jobs.get(job.job.id) is not job:
-            raise RefusedError(job.job.id, "it does not run")
-        job.done = job.work(now)
+        self._check_stoppable(job)
+        job.done = 0.0 if job.job.preemptible == RESTART else job.work(now)
         self._take_back(job)
         places = self._state.places
         if places is not None and places.is_reserved(job.job.id):
@@ -211,13 +219,15 @@ class Committer:
         """
         job, width, stream, reason = proposal
         pool = job.pool
-        if job.stream is None or self._state.jobs.get(job.job.id) is not job:
-            raise RefusedError(job.job.id, "it does not run")
+        self._check_stoppable(job)
         if self._state.places is not None:
-            raise RefusedError(job.job.id, "cannot be resized in a cluster with cells")
+            raise RefusedError(
+                job.job.id, "cannot be resized in a cluster with cells", impossible=True
+            )
         _check_width(job.job, width)
+        restarts = job.job.preemptible == RESTART
         if stream is job.stream and width <= job.width:
-            job.done = job.work(now)
+            job.done = 0.0 if restarts else job.work(now)
             loans = self.accounts.shrink(job, width)
         else:
             there = pool.idle + job.frees
@@ -229,19 +239,28 @@ class Committer:
                     raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
             elif width > self.accounts.room_for(job):
                 return
-            job.done = job.work(now)
+            job.done = 0.0 if restarts else job.work(now)
             self.accounts.give_back(job)
             loans = self.accounts.take(job, width, stream, decisions)
         decisions.append(ResizeJob(job.job.id, width, stream, reason, loans))
         self._begin(job, now)
         self.accounts.settle(decisions)
 
+    def _check_stoppable(self, job: JobState) -> None:
+        """Raise `RefusedError` unless the job runs and may be stopped."""
+        if job.stream is None or self._state.jobs.get(job.job.id) is not job:
+            raise RefusedError(job.job.id, "it does not run")
+        if job.job.preemptible == NEVER_STOPPED:
+            raise RefusedError(job.job.id, "must not be stopped", impossible=True)
+
     def _begin(self, job: JobState, now: float) -> None:
         """Start a segment on the GPUs that the job now has."""
-        job.start = now
-        if job.done:  # a job without work done has no checkpoint to load
-            own = job.job.preemptible
-            job.overhead = self._state.options.resume_cost if own is None else own
+        job.start = job.since = now
+        own, resume_cost = job.job.stop_seconds, self._state.options.resume_cost
+        if not job.done:  # a job without work done has no checkpoint to load
+            job.overhead = 0.0
+        else:
+            job.overhead = resume_cost if own is None else min(own, job.done)
         job.attempt += 1
         if job.width != job.job.width:
             job.speed = job.job.speed(job.width)
@@ -269,9 +288,13 @@ class Committer:
         state.dirty[pool] = None
 
     def _finished(self, event: JobFinished) -> None:
+        """Remove a job that ended; one that was being stopped may still have ended by itself."""
         job = self._state.jobs.get(event.job_id)
-        if job is None or job.stream is None:
+        if job is None or (job.stream is None and not job.attempt):
             raise ValueError(f"job {event.job_id} ended but is not running")
+        if job.stream is None:
+            self._withdraw(job)
+            return
         del self._state.jobs[event.job_id]
         self._take_back(job)
         self._state.dirty[job.pool] = None
@@ -281,10 +304,48 @@ class Committer:
         job = self._state.jobs.get(event.job_id)
         if job is None or job.stream is not None:
             raise ValueError(f"job {event.job_id} was cancelled but is not pending")
-        del self._state.jobs[event.job_id]
+        self._withdraw(job)
+
+    def _withdraw(self, job: JobState) -> None:
+        """Remove a pending job."""
+        del self._state.jobs[job.job.id]
         self._leave_queue(job)
         self._policy.left(job)
         self._state.dirty[job.pool] = None
+
+    def _preempted(self, event: JobPreempted) -> None:
+        """Correct the work that a stopped job keeps: it ran on after the decision to stop it."""
+        job = self._state.jobs.get(event.job_id)
+        if job is None or not job.attempt or not 0 <= event.done < inf:
+            raise ValueError(f"job {event.job_id} was stopped but had not been started")
+        with self._changing(job):
+            job.done = event.done
+        self._state.dirty[job.pool] = None
+
+    def _progressed(self, event: JobProgressed) -> None:
+        job = self._state.jobs.get(event.job_id)
+        if job is None or job.stream is None:
+            raise ValueError(f"job {event.job_id} reported progress but is not running")
+        run_time = job.run_time if event.run_time is None else event.run_time
+        if not (0 <= event.done < inf and 0 < event.speed < inf and 0 <= run_time < inf):
+            raise ValueError(f"job {event.job_id}: progress must be finite and its speed above 0")
+        with self._changing(job):
+            job.done, job.since, job.overhead = event.done, event.time, 0.0
+            job.speed, job.run_time = event.speed, run_time
+        self._state.dirty[job.pool] = None
+
+    @contextmanager
+    def _changing(self, job: JobState) -> Iterator[None]:
+        """Take a job out of the policy's index while what it is ordered by changes."""
+        policy = self._policy
+        if job.stream is None:
+            policy.left(job)
+            yield
+            policy.submitted(job)
+        else:
+            policy.before_progress(job)
+            yield
+            policy.progressed(job)
 
     def _pool_changed(self, event: PoolChanged) -> None:
         pool = self._state.pools.get(event.pool)

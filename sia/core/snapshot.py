@@ -44,6 +44,8 @@ class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     speed: float = 1.0
     loans: tuple[tuple[str, int], ...] = ()
     """(pool, GPUs) of each lender, oldest first."""
+    since: float | UnsetType = UNSET
+    """When `done` was known, if that was after `start`."""
 
 
 class PoolSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
@@ -181,6 +183,7 @@ def _job_record(state: JobState) -> JobSnapshot:
         state.overhead,
         state.speed,
         tuple((lender.name, gpus) for lender, gpus in state.loans.items()),
+        UNSET if state.since == state.start else state.since,
     )
 
 
@@ -280,13 +283,14 @@ def _submit(state: ClusterState, snapshot: Snapshot) -> None:
 
 def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
     """Restore the progress and the GPUs of a job."""
-    times = record.start, record.done, record.overhead, record.speed
-    if not all(-inf < time < inf for time in times) or record.start > state.now:
+    since = record.start if record.since is UNSET else record.since
+    times = record.start, since, record.done, record.overhead, record.speed
+    if not all(-inf < time < inf for time in times) or not record.start <= since <= state.now:
         raise ValueError(f"job {job.job.id}: times {times} are not finite or in the future")
     if not 0 <= record.width <= MAX_QUOTA or record.attempt < 1 or record.overhead < 0:
         raise ValueError(f"job {job.job.id}: width, attempt or overhead is out of bounds")
     job.stream, job.width = record.stream, record.width or job.width
-    job.attempt, job.start = record.attempt, record.start
+    job.attempt, job.start, job.since = record.attempt, record.start, since
     job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
     for lender, gpus in record.loans:
         if lender not in state.pools or gpus < 1 or state.pools[lender] in job.loans:

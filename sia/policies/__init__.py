@@ -118,6 +118,12 @@ class Policy:
     def finished(self, job: JobState) -> None:
         """Remove a running job that ended; its `stream` is still set."""
 
+    def before_progress(self, job: JobState) -> None:
+        """Prepare for a change of a running job's `done`, `speed` or `run_time`."""
+
+    def progressed(self, job: JobState) -> None:
+        """Take the new `done`, `speed` and `run_time` of a running job."""
+
     def revealed(self, jobs: Sequence[FutureJob]) -> None:
         """Take the future jobs, for policies that need them."""
 

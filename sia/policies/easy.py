@@ -55,6 +55,14 @@ class Easy(Policy):
         """Remove a running job. O(log n)."""
         self._running[job.pool].remove(_end(job))
 
+    def before_progress(self, job: JobState) -> None:
+        """Remove the estimated end of a running job. O(log n)."""
+        self._running[job.pool].remove(_end(job))
+
+    def progressed(self, job: JobState) -> None:
+        """Add the new estimated end of a running job. O(log n)."""
+        self._running[job.pool].add(_end(job))
+
     def propose(self, now: float) -> Iterator[Proposal]:
         """Start heads, then the first jobs that do not delay the next head."""
         for pool in self.state.dirty:

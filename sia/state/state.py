@@ -35,6 +35,7 @@ class JobState:
         "pool",
         "run_time",
         "sequence",
+        "since",
         "speed",
         "start",
         "stream",
@@ -60,10 +61,11 @@ class JobState:
             self.sequence -= job.priority * STRIDE
         self.stream: Stream | None = None
         self.start = 0.0  # of the current or latest segment
+        self.since = 0.0  # when `done` was known: at `start`, or at the latest progress report
         self.loans: dict[PoolState, int] = {}
         self.attempt = 0  # number of segments so far
-        self.done = 0.0  # work of earlier segments
-        self.overhead = 0.0  # seconds at the start of this segment without work
+        self.done = 0.0  # work until `since`
+        self.overhead = 0.0  # seconds after `since` without work
         self.speed = 1.0  # work per second
 
     @property
@@ -81,7 +83,7 @@ class JobState:
         """Return the work done until `now`, in seconds at its own width."""
         if self.stream is None:
             return self.done
-        return self.done + max(0.0, now - self.start - self.overhead) * self.speed
+        return self.done + max(0.0, now - self.since - self.overhead) * self.speed
 
     @property
     def frees(self) -> int:
@@ -97,7 +99,7 @@ class JobState:
 
     def end(self, run_time: float) -> float:
         """Return when its segment ends, given its total work and no interruption."""
-        return self.start + (self.overhead + max(0.0, run_time - self.done) / self.speed)
+        return self.since + (self.overhead + max(0.0, run_time - self.done) / self.speed)
 
 
 class PoolState:

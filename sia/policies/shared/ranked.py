@@ -111,6 +111,10 @@ class Ranked(Policy):
         """Remove a running job. O(log n)."""
         self._take(self._groups[job.pool.group].running, job)
 
+    def progressed(self, job: JobState) -> None:
+        """Move a running job to the place that its new progress gives it. O(log n)."""
+        self.rerank(job)
+
     def rerank(self, job: JobState) -> None:
         """Move a job to its new place after its key or rank changed. O(log n)."""
         group = self._groups[job.pool.group]

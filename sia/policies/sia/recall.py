@@ -57,11 +57,11 @@ class SiaRecall(Sia):
         """Return the first window within which the job would end or could be stopped."""
         left = job.run_time
         if job.done:
-            left = max(0.0, left - job.done) + (job.job.preemptible or 0.0)
+            left = max(0.0, left - job.done) + (job.job.stop_seconds or 0.0)
         return min(bisect_left(self.state.options.windows, left), self._stops_within(job))
 
     def _stops_within(self, job: JobState) -> int:
-        cost, recall = job.job.preemptible, self.state.options.recall
+        cost, recall = job.job.stop_seconds, self.state.options.recall
         if cost is None or not recall:
             return len(self.state.options.windows)
         return bisect_left(self.state.options.windows, cost / recall * (1.0 - ROUNDING))
@@ -82,7 +82,7 @@ class SiaRecall(Sia):
         self._forget(job)
 
     def _note(self, job: JobState) -> None:
-        if job.stream is Stream.SPARE and job.job.preemptible is not None:
+        if job.stream is Stream.SPARE and job.job.stop_seconds is not None:
             self._stoppable[job.pool.group].jobs[job.job.id] = job
             self._count(job, job.job.width)
 
@@ -187,7 +187,7 @@ class SiaRecall(Sia):
         stoppable = ChainMap(*(own.jobs for own in self._stoppable.values()))
 
         def price(job_id: str) -> float:
-            cost = stoppable[job_id].job.preemptible if job_id in stoppable else None
+            cost = stoppable[job_id].job.stop_seconds if job_id in stoppable else None
             return inf if cost is None else 1.0 + cost  # 1.0, so that fewer GPUs win at cost 0
 
         for pool in group.pools if stoppable else ():
@@ -214,7 +214,7 @@ class SiaRecall(Sia):
         super().check()
         jobs: dict[GroupState, list[JobState]] = {group: [] for group in self._stoppable}
         for job in self.state.jobs.values():
-            if job.stream is Stream.SPARE and job.job.preemptible is not None:
+            if job.stream is Stream.SPARE and job.job.stop_seconds is not None:
                 jobs[job.pool.group].append(job)
         for group, own in self._stoppable.items():
             mine = jobs[group]
@@ -235,4 +235,4 @@ def _price_of(job: JobState) -> tuple[bool, float, int, int]:
     pool, head = job.pool, job.pool.head
     returns = pool.dedicated + job.width <= pool.quota
     returns = returns and (head is None or head.sequence > job.sequence)
-    return returns, (job.job.preemptible or 0.0) * job.width, job.width, -job.sequence
+    return returns, (job.job.stop_seconds or 0.0) * job.width, job.width, -job.sequence
