@@ -72,7 +72,7 @@ def test_a_daemon_that_takes_over_says_that_it_lives(tmp_path, url, monkeypatch)
             assert (await ask("/healthz"))[0] == 200
             assert "sia_leader 1\n" in (await ask("/metrics"))[1]
             status, said = await ask("/readyz")
-            assert (status, "begins to lead" in said) == (503, True)
+            assert (status, "is becoming the leader" in said) == (503, True)
             goes_on.set()
             await becomes(ask, "/readyz", 200)
 

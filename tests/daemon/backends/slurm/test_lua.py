@@ -62,7 +62,7 @@ def test_who_takes_whole_nodes_of_a_pool_says_how_many_gpus(holding):
     alone = ("-p", "vision", "--exclusive")
     said = holding.do("sbatch", *alone, "--wrap", "sleep 100", user="nobody")
     assert said.returncode != 0
-    assert "ask for them, by --gres=gpu:N" in said.stderr
+    assert "request them with --gres=gpu:N" in said.stderr
     job = holding.sbatch(*alone, "--gres=gpu:1")
     assert holding.run("squeue", "-h", "-j", job, "-o", "%r").strip() == "JobHeldUser"
     holding.run("scancel", job)
