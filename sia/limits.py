@@ -131,3 +131,6 @@ The usual value is 1000, and a solver with a relative gap of 1e-6 must still see
 
 MAX_SLOWDOWN = 1000.0
 """Maximum factor on the run time on nodes that a job does not prefer; beyond it, none is better."""
+
+MAX_POINTS = 256
+"""Maximum number of points of a job's demand: one for each width of the largest elastic jobs."""

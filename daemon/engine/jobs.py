@@ -12,9 +12,11 @@ from daemon.model.inputs import Cancel, Estimated, Hold, Release, SetPriority, S
 from daemon.model.job import ON_GPUS, OVER, JobPhase, JobSpec, PoolMode
 from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.model.outputs import Accepted, Answer, Refused, StopEffect, name_a_pool
+from sia.checkpoint import parse_checkpoint
 from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
-from sia.limits import MAX_RESUME_COST, UNKNOWN_RUN_TIME
+from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
+from sia.state.bounds import JobFieldError, check_fields
 
 
 class Jobs:
@@ -79,7 +81,7 @@ class Jobs:
                 f"no cell of pool {pool.name} has {spec.gpus} GPUs",
                 f"request fewer GPUs, or change its cells; see: sia pool show {pool.name}",
             )
-        return _wrong_id(spec.id) or _wrong_times(spec) or self._wrong_array(spec)
+        return _wrong_id(spec.id) or _wrong_fields(spec) or self._wrong_array(spec)
 
     def _fits_in_cells(self, spec: JobSpec) -> bool:
         places = self._context.core.state.places
@@ -304,10 +306,16 @@ _SAME = Accepted(new=False)
 
 def core_job(record: JobRecord, now: float) -> Job:
     """Return a job as the core represents it."""
-    spec = record.spec
+    return _core_job(record.spec, record.core, now, record.priority)
+
+
+def _core_job(spec: JobSpec, core_id: str, now: float, priority: int) -> Job:
     return Job(
-        record.core, spec.pool, now, spec.gpus, spec.user, spec.kind,
-        preemptible=spec.preemptible, priority=record.priority,
+        core_id, spec.pool, now, spec.gpus, spec.user, spec.kind,
+        min_width=spec.min_width, max_width=spec.max_width, demand=spec.demand,
+        preemptible=spec.preemptible, priority=priority, deadline=spec.deadline,
+        value=spec.value, estimate=spec.run_time, prefers=spec.prefers, slowdown=spec.slowdown,
+        mode=spec.mode,
     )  # fmt: skip
 
 
@@ -350,14 +358,20 @@ def _wrong_id(text: str) -> Refused | None:
     )
 
 
-def _wrong_times(spec: JobSpec) -> Refused | None:
-    """Check the bounds of times, which the wire format does not restrict."""
+def _wrong_fields(spec: JobSpec) -> Refused | None:
+    """Check the bounds that the wire format does not enforce: jobs have other sources, too."""
+    try:
+        check_fields(_core_job(spec, spec.id, 0.0, spec.priority))
+        parse_checkpoint(spec.checkpoint)
+    except JobFieldError as error:
+        return _unfit(error.problem, error.fix)
+    except ValueError as error:
+        problem, _, fix = f"checkpoint {error}".partition("; ")
+        return _unfit(problem, fix)
     bounds = {
         "time_limit": (spec.time_limit, MAX_TIME_LIMIT),
         "warn": (spec.warn, MAX_TIME_LIMIT),
-        "run_time": (spec.run_time, UNKNOWN_RUN_TIME),
         "duration": (spec.duration, UNKNOWN_RUN_TIME),
-        "preemptible": (spec.preemptible, MAX_RESUME_COST),
     }
     for name, (value, most) in bounds.items():
         if value is not None and not 0 <= value <= most:

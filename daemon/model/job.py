@@ -6,6 +6,8 @@ from enum import Enum
 
 from msgspec import Struct
 
+from sia.model import StopCost
+
 WARN = 60.0
 """Seconds before its time limit at which a job is warned: enough to write a checkpoint."""
 
@@ -38,11 +40,12 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     warn: float = WARN
     """Time before that at which it is warned."""
     run_time: float | None = None
-    """Run time that its owner expects."""
+    """The user's estimate of the run time at its own width; requests also call it `estimate`."""
     duration: float | None = None
     """Run time on the simulated backend."""
-    preemptible: float | None = None
-    """Seconds of work lost at each preemption; None if it must not be preempted."""
+    preemptible: StopCost | None = None
+    """What each stop costs: seconds of work, "restart" for all of it, "never" if the job must not
+    be stopped; None if it does not say, and the policy decides."""
     requeue: bool = False
     """Whether it is requeued after a lost node."""
     array: tuple[int, int] | None = None
@@ -50,6 +53,25 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     array."""
     nodes: int | None = None
     """Nodes that it spreads over, with the same number of GPUs on each; None for any number."""
+    min_width: int = 0
+    """Fewest GPUs on which it can run; 0 if it cannot run on fewer than `gpus`."""
+    max_width: int = 0
+    """Most GPUs that it can use; 0 if it cannot use more than `gpus`."""
+    demand: tuple[tuple[int, float], ...] = ()
+    """Run time in seconds by number of GPUs, ascending; empty if its speed is in proportion."""
+    deadline: float | None = None
+    """When it should end at the latest, in seconds since the epoch."""
+    value: float | None = None
+    """What an end by the deadline is worth; None for the policy's usual value."""
+    prefers: str = ""
+    """Attribute of the nodes on which it runs at full speed; empty for any node."""
+    slowdown: float | None = None
+    """Factor on its run time on other nodes; None if it cannot run there."""
+    checkpoint: str = ""
+    """How it is told to save its work before a stop: a signal or a command, which
+    `sia.checkpoint` parses; empty if it is not told."""
+    mode: str = ""
+    """How its speed changes while it runs, as in `static`, `accordion` or `gns`."""
     origin: str = ""
     """The backend's id of a job that was submitted there. Clients cannot set it."""
 

@@ -13,8 +13,15 @@ from daemon.model.job import WARN, JobPhase, PoolMode
 from daemon.model.limits import MAX_BUDGET, MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT, MAX_WEIGHT
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.wire.estimates import EstimateView
-from sia.limits import MAX_QUOTA, MAX_RESUME_COST
-from sia.model import Stream
+from sia.limits import (
+    MAX_POINTS,
+    MAX_QUOTA,
+    MAX_RESUME_COST,
+    MAX_SLOWDOWN,
+    MAX_TIME,
+    MAX_VALUE,
+)
+from sia.model import StopCost, Stream
 
 MAX_ARRAY = 10_000
 """Maximum number of jobs of one array. Equal to the limit of a batch."""
@@ -52,6 +59,13 @@ BudgetHours = Annotated[float, Meta(ge=0, le=MAX_BUDGET)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Timestamp = Annotated[float, Meta(ge=0, le=1e11)]
 """Up to the year 5138. A larger number is most likely in milliseconds."""
+
+
+StopSeconds = Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)]
+Width = Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
+RunTime = Annotated[float, Meta(gt=0, le=MAX_TIME)]
+JobValue = Annotated[float, Meta(ge=0, le=MAX_VALUE)]
+Slowdown = Annotated[float, Meta(ge=1, le=MAX_SLOWDOWN)]
 
 
 class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
@@ -94,20 +108,80 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
         TimeLimit | None, Meta(description="Run time in seconds on the simulated backend.")
     ] = None
     preemptible: Annotated[
-        Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)] | None,
-        Meta(description="Seconds of work lost by a preemption; null: never preempt the job."),
+        StopSeconds | Literal["restart", "never"] | None,
+        Meta(
+            description="What a stop costs: seconds of work; restart: all work; never: do not stop "
+            "it. null: the policy decides."
+        ),
     ] = None
     requeue: Annotated[bool, Meta(description="Requeue the job if its node fails.")] = False
     array: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_ARRAY)] | None,
         Meta(description="Submit N jobs, ID.0 to ID.(N-1)."),
     ] = None
+    min_width: Annotated[
+        Width | None, Meta(description="Fewest GPUs on which the job can run; null: `gpus`.")
+    ] = None
+    max_width: Annotated[
+        Width | None, Meta(description="Most GPUs that the job can use; null: `gpus`.")
+    ] = None
+    demand: Annotated[
+        tuple[tuple[Width, RunTime], ...],
+        Meta(
+            max_length=MAX_POINTS,
+            description="Run time in seconds by number of GPUs, both ascending in GPUs and not "
+            "rising in seconds; empty: the speed is in proportion to the GPUs.",
+            examples=[[[1, 3600], [2, 1900]]],
+        ),
+    ] = ()
+    deadline: Annotated[
+        Timestamp | None,
+        Meta(description="When the job should end at the latest. It may be in the past."),
+    ] = None
+    value: Annotated[
+        JobValue | None, Meta(description="What an end by the deadline is worth; null: as usual.")
+    ] = None
+    estimate: Annotated[
+        TimeLimit | None,
+        Meta(description="Run time in seconds that the user expects; another name of `run_time`."),
+    ] = None
+    prefers: Annotated[
+        Label, Meta(description="Attribute of the nodes on which the job runs at full speed.")
+    ] = ""
+    slowdown: Annotated[
+        Slowdown | None,
+        Meta(description="Factor on the run time on other nodes; null: it cannot run there."),
+    ] = None
+    checkpoint: Annotated[
+        Text,
+        Meta(
+            description="How the job is told to save its work: a signal or a command.",
+            examples=["USR1"],
+        ),
+    ] = ""
+    mode: Annotated[
+        Label,
+        Meta(description="How its speed changes while it runs.", examples=["static", "gns"]),
+    ] = ""
+
+    def __post_init__(self) -> None:
+        """Refuse two different estimates of one job. Raises ValueError."""
+        if self.estimate is not None and self.run_time not in (None, self.estimate):
+            raise ValueError("estimate and run_time are two names of one value; give one of them")
+
+    @property
+    def expected(self) -> float | None:
+        """The user's estimate of the run time in seconds."""
+        return self.run_time if self.estimate is None else self.estimate
 
 
 class Batch(Struct, forbid_unknown_fields=True):
     """Jobs to submit; each is accepted or refused on its own."""
 
     jobs: Annotated[list[JobRequest], Meta(min_length=1, max_length=MAX_JOBS)]
+
+
+NOTES = "What to know about the accepted job: a missed deadline, a field without effect."
 
 
 class Submitted(Struct, omit_defaults=True):
@@ -118,6 +192,7 @@ class Submitted(Struct, omit_defaults=True):
         EstimateView | None,
         Meta(description="Start and end, if they can be estimated at submission."),
     ] = None
+    notes: Annotated[list[str], Meta(description=NOTES)] = []
 
 
 class BatchLine(Struct, omit_defaults=True):
@@ -132,6 +207,7 @@ class BatchLine(Struct, omit_defaults=True):
         EstimateView | None,
         Meta(description="Start and end of a new job, if they can be estimated at submission."),
     ] = None
+    notes: Annotated[list[str], Meta(description=NOTES)] = []
 
 
 class BatchAnswer(Struct):
@@ -191,9 +267,20 @@ class JobDetail(JobView, omit_defaults=True):
     cwd: str = ""
     warn: float = WARN
     duration: float | None = None
-    preemptible: float | None = None
+    preemptible: StopCost | None = None
     requeue: bool = False
     array: tuple[int, int] | None = None
+    min_width: int = 0
+    max_width: int = 0
+    demand: tuple[tuple[int, float], ...] = ()
+    deadline: float | None = None
+    value: float | None = None
+    estimate: Annotated[float | None, Meta(description="The user's estimate in seconds.")] = None
+    prefers: str = ""
+    slowdown: float | None = None
+    checkpoint: str = ""
+    mode: str = ""
+    notes: Annotated[list[str], Meta(description=NOTES)] = []
     position: Annotated[int | None, Meta(description="Position in the pool's queue, from 1.")] = (
         None
     )

@@ -6,6 +6,7 @@ from itertools import pairwise
 from math import inf
 
 from sia.limits import (
+    MAX_POINTS,
     MAX_PRIORITY,
     MAX_QUOTA,
     MAX_RESUME_COST,
@@ -19,31 +20,59 @@ from sia.limits import (
 from sia.model import Job
 
 
+class JobFieldError(ValueError):
+    """A field of a job is out of bounds: which field, what is wrong with it, and the fix."""
+
+    def __init__(self, job_id: str, field: str, problem: str, fix: str) -> None:
+        """`problem` and `fix` are texts for people; `problem` begins with the field."""
+        super().__init__(f"job {job_id}: {problem}; {fix}")
+        self.field, self.problem, self.fix = field, problem, fix
+
+
 def check_job(job: Job, run_time: float) -> None:
-    """Raise ValueError if a width, cost, priority or estimate is out of bounds."""
-    if not 1 <= job.width <= MAX_QUOTA:
-        raise ValueError(f"job {job.id}: width must be 1 to {MAX_QUOTA} (got {job.width})")
-    if job.min_width or job.max_width or job.demand:
-        _check_elastic(job)
-    cost = job.preemptible
-    if isinstance(cost, float | int) and not 0 <= cost <= MAX_RESUME_COST:
-        raise ValueError(
-            f"job {job.id}: preemptible must be 0 to {MAX_RESUME_COST:g} seconds (got {cost:g})"
-        )
-    if job.deadline is not None and not -MAX_TIME <= job.deadline <= MAX_TIME:
-        raise ValueError(f"job {job.id}: deadline must be a time (got {job.deadline:g})")
-    if job.value is not None and not 0 <= job.value <= MAX_VALUE:
-        raise ValueError(f"job {job.id}: value must be 0 to {MAX_VALUE:g} (got {job.value:g})")
-    if job.estimate is not None and not 0 < job.estimate <= UNKNOWN_RUN_TIME:
-        raise ValueError(f"job {job.id}: estimate must be above 0 seconds (got {job.estimate:g})")
-    if job.slowdown is not None and not 1 <= job.slowdown <= MAX_SLOWDOWN:
-        raise ValueError(
-            f"job {job.id}: slowdown must be 1 to {MAX_SLOWDOWN:g} (got {job.slowdown:g})"
-        )
+    """Raise ValueError if a field of a job or the estimate of its run time is out of bounds."""
+    check_fields(job)
     if job.priority:
         check_priority(job.id, job.priority)
     if not 0 <= run_time < inf:
         raise ValueError(f"job {job.id}: run time must be finite and not negative (got {run_time})")
+
+
+def check_fields(job: Job) -> None:
+    """Raise JobFieldError if what a job asks for is out of bounds. O(points of its demand)."""
+    if not 1 <= job.width <= MAX_QUOTA:
+        raise _out_of_bounds(job, "width", job.width, f"1 to {MAX_QUOTA}")
+    if job.min_width or job.max_width or job.demand:
+        _check_elastic(job)
+    cost = job.stop_seconds
+    if cost is not None and not 0 <= cost <= MAX_RESUME_COST:
+        raise JobFieldError(
+            job.id,
+            "preemptible",
+            f"preemptible must be 0 to {MAX_RESUME_COST:g} seconds (got {cost:g})",
+            "change it, or write restart or never",
+        )
+    if job.deadline is not None and not -MAX_TIME <= job.deadline <= MAX_TIME:
+        raise _out_of_bounds(
+            job, "deadline", job.deadline, f"a time of at most {MAX_TIME:g} seconds"
+        )
+    if job.value is not None and not 0 <= job.value <= MAX_VALUE:
+        raise _out_of_bounds(job, "value", job.value, f"0 to {MAX_VALUE:g}")
+    if job.estimate is not None and not 0 < job.estimate <= UNKNOWN_RUN_TIME:
+        raise _out_of_bounds(
+            job, "estimate", job.estimate, f"above 0 and at most {UNKNOWN_RUN_TIME:g} seconds"
+        )
+    if job.slowdown is not None and not 1 <= job.slowdown <= MAX_SLOWDOWN:
+        raise _out_of_bounds(job, "slowdown", job.slowdown, f"1 to {MAX_SLOWDOWN:g}")
+
+
+def _out_of_bounds(job: Job, field: str, value: float, bounds: str) -> JobFieldError:
+    return JobFieldError(
+        job.id,
+        field,
+        f"{field} must be {bounds} (got {value:g})",
+        f"change {field}, or leave it out",
+    )
 
 
 def check_priority(job_id: str, priority: int) -> None:
@@ -65,10 +94,50 @@ def check_sharing(pool: str, lend_limit: int, borrow_limit: int, weight: float) 
 
 
 def _check_elastic(job: Job) -> None:
-    if not 0 <= job.min_width <= job.width <= (job.max_width or job.width) <= MAX_QUOTA:
-        raise ValueError(f"job {job.id}: min_width, width and max_width must be in ascending order")
-    gpus = [point[0] for point in job.demand]
-    if gpus != sorted(set(gpus)) or any(g < 1 or not 0 < s < inf for g, s in job.demand):
-        raise ValueError(f"job {job.id}: demand must have ascending GPUs and seconds above 0")
-    if any(later > before for (_, before), (_, later) in pairwise(job.demand)):
-        raise ValueError(f"job {job.id}: demand must not rise: more GPUs never take longer")
+    for field, width in (("min_width", job.min_width), ("max_width", job.max_width)):
+        if not 0 <= width <= MAX_QUOTA:
+            raise _out_of_bounds(job, field, width, f"1 to {MAX_QUOTA}")
+    if job.min_width > job.width:
+        raise _descending(job, "min_width", f"min_width {job.min_width} is above")
+    if 0 < job.max_width < job.width:
+        raise _descending(job, "max_width", f"max_width {job.max_width} is below")
+    _check_demand(job)
+
+
+def _descending(job: Job, field: str, what: str) -> JobFieldError:
+    return JobFieldError(
+        job.id,
+        field,
+        f"{what} the job's width of {job.width} GPUs",
+        "widths must ascend: min_width, width, max_width",
+    )
+
+
+def _check_demand(job: Job) -> None:
+    """Check that more GPUs never take longer, so that a policy can rely on it."""
+
+    def wrong(problem: str, fix: str) -> JobFieldError:
+        return JobFieldError(job.id, "demand", f"demand {problem}", fix)
+
+    demand = job.demand
+    if len(demand) > MAX_POINTS:
+        raise wrong(
+            f"has {len(demand)} points", f"give at most {MAX_POINTS}: between them it is linear"
+        )
+    for gpus, seconds in demand:
+        if not (1 <= gpus <= MAX_QUOTA and 0 < seconds <= MAX_TIME):
+            raise wrong(
+                f"has the point {gpus}:{seconds:g}",
+                f"write points of 1 to {MAX_QUOTA} GPUs and seconds above 0, like 1:3600;2:1900",
+            )
+    for (few, before), (more, after) in pairwise(demand):
+        if few >= more:
+            raise wrong(
+                f"does not ascend: {more} GPUs come after {few}",
+                "write the points by GPUs, ascending",
+            )
+        if after > before:
+            raise wrong(
+                f"rises: {more} GPUs take {after:g} seconds, {few} take {before:g}",
+                "leave out points that are slower than with fewer GPUs",
+            )

@@ -43,8 +43,11 @@ def specs_of(job: JobRequest, key: str) -> list[JobSpec]:
 def _spec(job: JobRequest, job_id: str, array: tuple[int, int] | None) -> JobSpec:
     return JobSpec(
         job_id, job.pool, job.gpus, job.command, job.env, job.cwd, job.user, job.name, job.tags,
-        job.priority, job.hold, job.time_limit, job.warn, job.run_time, job.duration,
+        job.priority, job.hold, job.time_limit, job.warn, job.expected, job.duration,
         job.preemptible, job.requeue, array,
+        min_width=job.min_width or 0, max_width=job.max_width or 0, demand=job.demand,
+        deadline=job.deadline, value=job.value, prefers=job.prefers, slowdown=job.slowdown,
+        checkpoint=job.checkpoint, mode=job.mode,
     )  # fmt: skip
 
 

@@ -1,0 +1,53 @@
+"""How a job is told to save its work before a stop: by a signal or by a command."""
+
+from __future__ import annotations
+
+import shlex
+
+from msgspec import Struct
+
+SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "CONT", "WINCH", "URG", "IO")
+"""Signals that a program can handle and that tell it nothing about itself.
+
+SIGKILL and SIGSTOP cannot be handled. SIGSEGV and the like mean an error of the program.
+"""
+
+PREFIX = "SIG"
+
+
+class CheckpointSignal(Struct, frozen=True):
+    """Send this signal to the processes of the job."""
+
+    name: str
+    """The name with its prefix, like `SIGUSR1`."""
+
+
+class CheckpointCommand(Struct, frozen=True):
+    """Run this command where the job runs."""
+
+    command: tuple[str, ...]
+    """The program and its arguments; no shell reads them."""
+
+
+Checkpoint = CheckpointSignal | CheckpointCommand
+
+
+def parse_checkpoint(text: str) -> Checkpoint | None:
+    """Parse the field `checkpoint` of a job; None if it is empty.
+
+    A single word in capitals that starts with SIG or names a signal is a signal; anything else is
+    a command, split into words as a shell would. Raises ValueError with what is wrong and the fix.
+    """
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} has {str(error).lower()}; close the quotation") from None
+    if not words:
+        return None
+    name = words[0].removeprefix(PREFIX)
+    if len(words) == 1 and name in SIGNALS:
+        return CheckpointSignal(PREFIX + name)
+    if len(words) == 1 and words[0].startswith(PREFIX):
+        names = ", ".join(SIGNALS)
+        raise ValueError(f"{text!r} is not a signal that a job can handle; use one of {names}")
+    return CheckpointCommand(tuple(words))
