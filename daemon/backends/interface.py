@@ -20,11 +20,11 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from daemon.config.config import Config
+from daemon.config.config import Ability, Config
 from daemon.journal.journal import Journal
 from daemon.model.book import Book, JobRecord
 from daemon.model.inputs import Command, Observation
-from daemon.model.outputs import Answer, StartEffect
+from daemon.model.outputs import Answer, PreemptEffect, ResizeEffect, StartEffect
 from daemon.runtime.clock import Clock
 from daemon.runtime.fence import Fence
 from daemon.runtime.health import HealthRegistry
@@ -43,10 +43,6 @@ StopKind = Literal["warn", "end"]
 
 SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 """OSError numbers of temporary shortages of files, memory or processes."""
-
-Ability = Literal["commands", "logs", "preempt", "requeue", "resize"]
-"""Optional abilities: run commands (jobs need a command); store logs; preempt jobs that continue
-later; requeue a job as another attempt; resize a running job."""
 
 
 class LogRequest(NamedTuple):
@@ -141,6 +137,8 @@ class Backend(Protocol):
     """
 
     can: frozenset[Ability]
+    """What it can do, as its section of the configuration says (`BackendConfig.can`). A section may
+    not know of logs."""
 
     @property
     def gpus(self) -> Nodes | None:
@@ -174,4 +172,30 @@ class Backend(Protocol):
         """Return the file with a job's output; None if there is none or for a `LogReader`.
 
         Called on a thread; may only read from disk.
+        """
+
+
+@runtime_checkable
+class PreemptingBackend(Backend, Protocol):
+    """A backend that can "preempt"."""
+
+    async def preempt(self, order: PreemptEffect) -> None:
+        """Tell an attempt to stop, or end it at once if its grace time is over. Idempotent.
+
+        Returns immediately. The backend reports `Stopped`, `Ended` or `Lost` when no process of the
+        attempt is left on its GPUs; until then nothing else starts on them. Has no effect if the
+        attempt is gone. After a restart of the daemon the order is repeated, after `reconcile`, for
+        each attempt that was told to stop and is not known to be gone.
+        """
+
+
+@runtime_checkable
+class ResizingBackend(Backend, Protocol):
+    """A backend that can "resize"."""
+
+    async def resize(self, order: ResizeEffect) -> None:
+        """Change the width of a running attempt; returns immediately. Idempotent.
+
+        The backend reports `Resized` when the attempt has the new width. The order is repeated
+        after a restart of the daemon.
         """

@@ -13,6 +13,7 @@ from daemon.config.config import Config, PoolConfig
 from daemon.config.mqtt import mqtt_problems
 from daemon.config.tls import tls_problems
 from daemon.config.webhooks import webhook_problems
+from daemon.model.limits import MAX_GRACE
 from predictors.catalog import LEARNED, NONE, Choice, loads_class, parse, run_times_class
 from replay.cluster.cells_file import NAME, cells_for, checked_places
 from replay.logs.trace import PoolTable
@@ -74,31 +75,39 @@ def _folders(config: Config) -> Iterator[str]:
 
 
 def _policy(config: Config) -> Iterator[str]:
+    able = _able(config)
     if config.policy not in names():
-        yield f"daemon.policy: unknown policy {config.policy!r}; use one of {', '.join(_able())}"
+        yield f"daemon.policy: unknown policy {config.policy!r}; use one of {', '.join(able)}"
         return
     policy = load(config.policy)
-    if config.policy not in _able():
-        why = "knows the future" if policy.needs.future else "needs preemption"
+    if policy.needs.future:
         yield (
-            f"daemon.policy: {config.policy} {why} and works only in replays; "
-            f"use one of {', '.join(_able())}"
+            f"daemon.policy: {config.policy} knows the future and works only in replays; "
+            f"use one of {', '.join(able)}"
+        )
+    elif config.policy not in able:
+        yield (
+            f"daemon.policy: {config.policy} stops jobs that go on later, and this backend cannot; "
+            f"use one of {', '.join(able)}"
         )
     if config.cells is not None and not policy.places:
-        able = ", ".join(name for name in _able() if load(name).places)
-        yield f"daemon.policy: {config.policy} does not support cells; use one of {able}"
+        placing = ", ".join(name for name in able if load(name).places)
+        yield f"daemon.policy: {config.policy} does not support cells; use one of {placing}"
 
 
-def _able() -> list[str]:
-    """Return the policies that need neither the future nor preemption."""
+def _able(config: Config) -> list[str]:
+    """Return the policies that do not need the future and that the backend can follow."""
+    stops = "preempt" in config.backend.can
     needs = {name: load(name).needs for name in names()}
-    return [name for name in needs if not needs[name].future and not needs[name].preemption]
+    return [
+        name for name, need in needs.items() if not need.future and (stops or not need.preemption)
+    ]
 
 
 def _forecast(config: Config) -> Iterator[str]:
     if config.forecast == NONE:
         return
-    policy = config.policy if config.policy in _able() else USUAL
+    policy = config.policy if config.policy in _able(config) else USUAL
     needs = load(policy).needs
     if not (needs.loads or needs.run_times):
         return
@@ -150,6 +159,8 @@ def _times(config: Config) -> Iterator[str]:
     elif windows[-1] > LONGEST_WINDOW:
         longest = as_typed(LONGEST_WINDOW)
         yield f"daemon.windows: {as_typed(windows[-1])} is too long; use at most {longest}"
+    if not 0 < config.grace <= MAX_GRACE:
+        yield f"daemon.grace: {config.grace:g} s is out of range; use more than 0s and at most 1d"
     if not LEAST_TICK <= config.tick <= DAY:
         yield f"daemon.tick: {config.tick:g} s is out of range; use {LEAST_TICK:g}s to 1d"
 

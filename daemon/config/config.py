@@ -17,12 +17,17 @@ from daemon.config.database import DatabaseUrl
 from daemon.config.mqtt import MqttConfig
 from daemon.config.webhooks import WebhookConfig
 from daemon.model.job import LendingMode, PoolMode
-from daemon.model.limits import KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
+from daemon.model.limits import GRACE, KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.model.setup import Budget
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Pool
 from sia.plugins import load_plugin
+
+Ability = Literal["commands", "logs", "preempt", "requeue", "resize"]
+"""Optional abilities of a backend: run commands (jobs need a command); store logs; stop jobs that
+go on later (`PreemptEffect`); requeue a job as another attempt; change the width of a running job
+(`ResizeEffect`). Without the last, a job whose width changes is stopped and goes on."""
 
 BACKENDS = "sia.backends"
 """The entry point group of backends."""
@@ -103,6 +108,9 @@ class BackendConfig(Struct, frozen=True):
     the backend is missing: `build` imports the rest.
     """
 
+    can: ClassVar[frozenset[Ability]] = frozenset()
+    """What the backend can do besides starting and ending jobs. A policy that it cannot follow is
+    refused before the backend is built."""
     finds_nodes: ClassVar[bool] = False
     """Whether the backend reads the nodes from its cluster; `[[node]]` is then not allowed."""
 
@@ -204,6 +212,8 @@ class Config(Struct, frozen=True, kw_only=True):
     """Initial lending mode of a new journal; None means on."""
     drift: DriftMode = "say"
     """Reaction to drift: `off` ignores drift, `say` reports it, `keep` also stops lending."""
+    grace: float = GRACE
+    """Seconds that a job has to save its work when it is told to stop."""
     estimates: bool = True
     """Whether child processes of the daemon estimate when jobs start and end."""
     snapshot_every: int = SNAPSHOT_EVERY

@@ -33,7 +33,7 @@ from daemon.config.mqtt import MqttConfig
 from daemon.config.validation import ConfigProblem, T, read, refuse_unknown, shown
 from daemon.config.webhooks import read_webhooks
 from daemon.model.job import LendingMode
-from daemon.model.limits import KEEP_RECORDS, SNAPSHOT_EVERY
+from daemon.model.limits import GRACE, KEEP_RECORDS, SNAPSHOT_EVERY
 from sia.console.errors import UserError
 from sia.plugins import plugins
 from sia.wording import did_you_mean, parse_seconds
@@ -71,6 +71,7 @@ class _Daemon(Struct, frozen=True):
     slack: Annotated[float, Meta(ge=0, le=1000)] = 1.0
     lending: LendingMode | None = None
     drift: DriftMode = "say"
+    grace: ConfigTime = GRACE
     estimates: bool = True
     snapshot_every: Annotated[int, Meta(ge=1, le=10_000_000)] = SNAPSHOT_EVERY
     retention: ConfigTime = KEEP_RECORDS
@@ -156,6 +157,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         slack=said.slack,
         lending=said.lending,
         drift=said.drift,
+        grace=_seconds("grace", said.grace, problems),
         estimates=said.estimates,
         snapshot_every=said.snapshot_every,
         retention=_seconds("retention", said.retention, problems),

@@ -13,7 +13,7 @@ from msgspec import Struct
 from daemon.model.access import Role
 from daemon.model.job import JobSpec, PoolMode
 from daemon.model.setup import Setup
-from sia.model import Estimate, Load
+from sia.model import Estimate, Load, Nodes
 
 
 class Submit(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -238,6 +238,34 @@ class Requeued(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """Whether the job is held until it is released."""
 
 
+class Stopped(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """An attempt that was told to stop (`PreemptEffect`) is gone; none of its processes is left.
+
+    A backend that knows how the attempt ended may report `Ended` instead: a job that exits with 0
+    has finished, and any other end counts as this.
+    """
+
+    job: str
+    attempt: int
+    why: str = ""
+    lost: bool = False
+    """Whether the job is known to have saved nothing since its start, as without a checkpoint."""
+
+
+class Resized(Struct, frozen=True, tag=True, omit_defaults=True):
+    """A running attempt has followed a `ResizeEffect`, and the GPUs that it left are free.
+
+    With another width than the one ordered the backend says that it could not: the engine then
+    stops the job and starts it on the new width.
+    """
+
+    job: str
+    attempt: int
+    width: int
+    nodes: Nodes = ()
+    """The GPUs that it has now, if the engine assigns GPUs."""
+
+
 class Limited(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """A job has a new time limit, in seconds from its start."""
 
@@ -295,6 +323,8 @@ Observation = (
     | Lost
     | Stray
     | Requeued
+    | Stopped
+    | Resized
     | Limited
     | NodeDown
     | NodeUp

@@ -88,6 +88,8 @@ class JobPhase(Enum):
     PENDING = "pending"
     STARTING = "starting"
     RUNNING = "running"
+    STOPPING = "stopping"
+    """It was told to stop, still has its GPUs, and goes on later as a further attempt."""
     ENDING = "ending"
     """The backend has the order to end it."""
     FINISHED = "finished"
@@ -103,7 +105,7 @@ class JobPhase(Enum):
 
 OVER = frozenset((JobPhase.FINISHED, JobPhase.FAILED, JobPhase.CANCELLED, JobPhase.LOST))
 
-ON_GPUS = frozenset((JobPhase.STARTING, JobPhase.RUNNING, JobPhase.ENDING))
+ON_GPUS = frozenset((JobPhase.STARTING, JobPhase.RUNNING, JobPhase.STOPPING, JobPhase.ENDING))
 """Phases in which a job has GPUs."""
 
 

@@ -7,6 +7,12 @@ MAX_STARTS = 3
 """Attempts of a job with `requeue`: what has failed three times is unlikely to succeed the
 fourth."""
 
+GRACE = 30.0
+"""Seconds that a job has to save its work when it is told to stop, as pods have by default."""
+
+MAX_GRACE = 86400.0
+"""Longest grace time in seconds: the job that gets the GPUs waits for as long."""
+
 MAX_PRIORITY = 1000
 """Highest priority of a job, and with a minus the lowest: enough levels, and few enough to
 remember."""

@@ -46,8 +46,8 @@ def name_a_pool(pool: str, known: Iterable[str]) -> str:
     return "see: sia pools" if close is None else f"did you mean {close!r}? see: sia pools"
 
 
-class StartEffect(Struct, frozen=True, tag=True):
-    """Start a job on these GPUs. Idempotent."""
+class StartEffect(Struct, frozen=True, tag=True, omit_defaults=True):
+    """Start a job on these GPUs, or let it go on after a stop as a further attempt. Idempotent."""
 
     job: str
     attempt: int
@@ -55,6 +55,20 @@ class StartEffect(Struct, frozen=True, tag=True):
     nodes: Nodes
     area: str = ""
     """The pool whose area the nodes are in; empty where there are no areas."""
+    width: int = 0
+    """The number of GPUs if it is not the job's own, else 0."""
+    done: float = 0.0
+    """The work that earlier attempts have done, in seconds at the job's own width."""
+    overhead: float = 0.0
+    """Seconds without progress after the start of an attempt that goes on: it loads its work. This
+    and `speed` are what the core counts on; they matter to simulated jobs only."""
+    speed: float = 1.0
+    """Seconds of work per second on these GPUs."""
+
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs."""
+        return self.width or self.spec.gpus
 
 
 class StopEffect(Struct, frozen=True, gc=False, tag=True):
@@ -65,7 +79,35 @@ class StopEffect(Struct, frozen=True, gc=False, tag=True):
     kind: Literal["warn", "end"]
 
 
-Effect = StartEffect | StopEffect
+class PreemptEffect(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """Tell a job to stop, so that it goes on later as a further attempt. Idempotent.
+
+    The job is told to save its work and has `grace` seconds for it. When they are over, the engine
+    sends the order again with `force`, and the backend ends the attempt at once.
+    """
+
+    job: str
+    attempt: int
+    grace: float
+    """Seconds that the job has from the first order on."""
+    checkpoint: str = ""
+    """How it is told to save its work: a signal or a command (`JobSpec.checkpoint`)."""
+    force: bool = False
+    """Whether the grace time is over."""
+
+
+class ResizeEffect(Struct, frozen=True, gc=False, tag=True):
+    """Change the number of GPUs of a running attempt, for backends that can. Idempotent."""
+
+    job: str
+    attempt: int
+    width: int
+    nodes: Nodes = ()
+    """The GPUs that the attempt may use from now on, if the engine assigns GPUs. If the width is
+    smaller, these are all that it had, and the backend chooses which of them it leaves."""
+
+
+Effect = StartEffect | StopEffect | PreemptEffect | ResizeEffect
 
 
 class Notice(Struct, frozen=True, omit_defaults=True):

@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from cells.layout.spec import Spec
 from daemon.model.job import LendingMode, PoolMode
+from daemon.model.limits import GRACE
 from sia.model import Options, Pool
 
 
@@ -45,6 +46,11 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     """Budgets of the pools that have one."""
     lending: LendingMode | None = None
     """Lending mode at first, and again whenever the configuration changes it; None for on."""
+    grace: float = GRACE
+    """Seconds that a job has to save its work when it is told to stop."""
+    resizes: bool = False
+    """Whether the backend changes the width of a running job. If not, the job is stopped and
+    starts on the new width."""
     book_every: int = 1
     """Steps between bookings of the accounts."""
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from daemon.backends.interface import SHORT, Backend, Expected
+from daemon.backends.interface import (
+    SHORT,
+    Backend,
+    Expected,
+    PreemptingBackend,
+    ResizingBackend,
+)
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Ended, Observation, StartFailed
+from daemon.model.inputs import Ended, Observation, StartFailed, Stopped
 from daemon.model.job import ON_GPUS, JobPhase
 from daemon.model.limits import EFFECT_AGAIN, LAST_EFFECTS, PROBE_EVERY
-from daemon.model.outputs import Effect, StartEffect
+from daemon.model.outputs import Effect, PreemptEffect, StartEffect, StopEffect
 from daemon.runtime.fence import Fence
 from daemon.runtime.logs import log
 
@@ -95,17 +101,35 @@ class EffectRunner:
             if not self._delayed.pop(key, True):
                 return
         elif self._delayed.get(key):
-            if effect.kind == "end":
-                self._delayed[key] = False
-                self._observe(Ended(*key, why=NEVER_STARTED))
+            self._drop_delayed(effect)
             return
         try:
-            if isinstance(effect, StartEffect):
-                await self._backend.start(effect)
-            else:
-                await self._backend.stop(effect.job, effect.attempt, effect.kind)
+            await self._order(effect)
         except Exception as error:  # noqa: BLE001  one failed effect must not stop the others
             self._failed(effect, error)
+
+    async def _order(self, effect: Effect) -> None:
+        backend = self._backend
+        if isinstance(effect, StartEffect):
+            await backend.start(effect)
+        elif isinstance(effect, StopEffect):
+            await backend.stop(effect.job, effect.attempt, effect.kind)
+        elif isinstance(effect, PreemptEffect):
+            assert isinstance(backend, PreemptingBackend), "the configuration is checked"
+            await backend.preempt(effect)
+        else:
+            assert isinstance(backend, ResizingBackend), "the configuration is checked"
+            await backend.resize(effect)
+
+    def _drop_delayed(self, effect: Effect) -> None:
+        """Drop a start that waits for its retry, if the attempt has to end or stop."""
+        key = effect.job, effect.attempt
+        if isinstance(effect, StopEffect) and effect.kind == "end":
+            self._delayed[key] = False
+            self._observe(Ended(*key, why=NEVER_STARTED))
+        elif isinstance(effect, PreemptEffect):
+            self._delayed[key] = False
+            self._observe(Stopped(*key, why=NEVER_STARTED, lost=True))
 
     def _failed(self, effect: Effect, error: Exception) -> None:
         """Handle a failed effect.

@@ -15,8 +15,8 @@ from msgspec import Struct
 
 from daemon.answers.simulate.futures import RunTimeOf, alive, ends
 from daemon.engine.engine import Engine, Step
-from daemon.model.inputs import Ended, Input, Tick
-from daemon.model.outputs import Answer, StartEffect
+from daemon.model.inputs import Ended, Input, Stopped, Tick
+from daemon.model.outputs import Answer, PreemptEffect, StartEffect, StopEffect
 
 STEPS = 10_000
 """Base limit of steps: a month of ticks, five minutes each."""
@@ -68,6 +68,7 @@ class Forward:
                 self._ends.append((end, self._order, record.spec.id, record.attempt))
                 self._order += 1
         heapify(self._ends)
+        self._stopped: list[Input] = []  # attempts that were told to stop; it takes no time
         self.starts: list[PredictedStart] = []
 
     def do(self, inputs: Sequence[Input]) -> list[Answer]:
@@ -89,12 +90,14 @@ class Forward:
 
     def _next(self) -> float:
         """Return the time of the next event; infinite if there is none."""
+        if self._stopped:
+            return self.now
         due = max(self.now, self._engine.due)
         return min(due, self._ends[0][0]) if self._ends else due
 
     def _ended(self) -> list[Input]:
-        """Return the ends of jobs due now, with the attempt of each."""
-        over: list[Input] = []
+        """Return the ends and stops of jobs due now, with the attempt of each."""
+        over, self._stopped = self._stopped, []
         ends, jobs = self._ends, self._engine.book.jobs
         while ends and ends[0][0] <= self.now:
             _, _, job_id, attempt = heappop(ends)
@@ -113,10 +116,13 @@ class Forward:
             if self._pools is not None and spec.pool not in self._pools:
                 continue
             if isinstance(effect, StartEffect):
-                end = self.now + self._think(record)
-                self.starts.append(PredictedStart(spec.id, spec.pool, spec.gpus, self.now, end))
+                left = max(0.0, self._think(record) - effect.done) / effect.speed
+                end = self.now + effect.overhead + left
+                self.starts.append(PredictedStart(spec.id, spec.pool, effect.gpus, self.now, end))
                 self._push(end, effect.job, effect.attempt)
-            elif effect.kind == "end":
+            elif isinstance(effect, PreemptEffect):
+                self._stopped.append(Stopped(effect.job, effect.attempt))
+            elif isinstance(effect, StopEffect) and effect.kind == "end":
                 self._push(self.now, effect.job, effect.attempt)
 
     def _push(self, end: float, job_id: str, attempt: int) -> None:

@@ -18,7 +18,6 @@ from typing import Literal
 
 from daemon.backends.attempt_names import AttemptKey, AttemptNotes
 from daemon.backends.interface import (
-    Ability,
     BackendContext,
     Expected,
     LogChunk,
@@ -38,6 +37,7 @@ from daemon.backends.kube.pod_logs import Logs
 from daemon.backends.kube.releases import ReleasedJobs
 from daemon.backends.kube.schema import ATTEMPT, DAEMON, JOB, ORDER, KubeJob, KubeNode, gpus_of
 from daemon.backends.kube.watch import WatchCache
+from daemon.config.config import Ability
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Ended, NodeDown, Observation, Requeued, Started, Stray
@@ -82,7 +82,7 @@ class KubeBackend:
         fence: Whether this daemon may act in the cluster; None before `open`.
     """
 
-    can: frozenset[Ability] = frozenset({"commands", "logs", "requeue"})
+    can: frozenset[Ability] = KubeConfig.can
 
     def __init__(self, config: KubeConfig, kube: Kube, found: KubeInventory) -> None:
         """Create the backend without contacting Kubernetes."""

@@ -38,6 +38,7 @@ LabelValue = Annotated[str, Meta(max_length=63)]
 class KubeConfig(BackendConfig, frozen=True):
     """Jobs of a Kubernetes cluster: a pool's are in a namespace, or bear a label."""
 
+    can = frozenset({"commands", "logs", "requeue"})
     finds_nodes = True
 
     kubeconfig: ConfigText = ""

@@ -13,7 +13,6 @@ from typing import Literal
 
 from daemon.backends.interface import (
     SHORT,
-    Ability,
     BackendContext,
     Expected,
     ObservationSink,
@@ -21,9 +20,11 @@ from daemon.backends.interface import (
 )
 from daemon.backends.local import supervisor
 from daemon.backends.local.attempt_files import AttemptFiles, all_alive
+from daemon.backends.local.config import LocalConfig
 from daemon.backends.local.gpus import count_gpus
 from daemon.backends.local.machine import settle
 from daemon.backends.local.supervisor_protocol import ended, order_of, unusable
+from daemon.config.config import Ability
 from daemon.model.inputs import Ended, Lost, Started, StartFailed, Stray
 from daemon.model.outputs import StartEffect
 from sia.console.errors import UserError
@@ -90,7 +91,7 @@ class LocalBackend:
         boot: boot id of the machine, for tests; None asks the kernel.
     """
 
-    can: frozenset[Ability] = frozenset({"commands", "logs", "preempt", "requeue"})
+    can: frozenset[Ability] = LocalConfig.can
 
     def __init__(
         self,

@@ -24,6 +24,8 @@ MACHINE = "local"
 class LocalConfig(BackendConfig, frozen=True):
     """Processes on this machine."""
 
+    can = frozenset({"commands", "logs", "preempt", "requeue"})
+
     folder: str = "jobs"
     """Where their logs and states are kept; in the state folder if it is relative."""
     gpus: GpuCount | None = None

@@ -9,10 +9,19 @@ from itertools import count
 from pathlib import Path
 from typing import Literal, Protocol
 
-from daemon.backends.interface import Ability, BackendContext, Expected, ObservationSink, StopKind
-from daemon.model.inputs import Ended, Lost, Observation, Started, StartFailed, Stray
-from daemon.model.job import JobSpec
-from daemon.model.outputs import StartEffect
+from daemon.backends.interface import BackendContext, Expected, ObservationSink, StopKind
+from daemon.backends.simulated.config import SimulatedConfig
+from daemon.config.config import Ability
+from daemon.model.inputs import (
+    Ended,
+    Lost,
+    Observation,
+    Started,
+    StartFailed,
+    Stopped,
+    Stray,
+)
+from daemon.model.outputs import PreemptEffect, StartEffect
 from sia.model import Nodes
 
 RUN_TIME = 300.0
@@ -45,15 +54,22 @@ class SimulatedBackend:
     Args:
         clock: clock that job durations refer to.
         fate: result of a job, for tests; "lost" and "failed" happen at its end.
+        stop_time: seconds that a job takes to save its work when it is told to stop.
     """
 
-    can: frozenset[Ability] = frozenset({"preempt", "requeue"})
+    can: frozenset[Ability] = SimulatedConfig.can
     gpus: Nodes | None = None
 
     def __init__(
-        self, clock: TimeSource, fate: Callable[[StartEffect], Fate] = lambda _: "done"
+        self,
+        clock: TimeSource,
+        fate: Callable[[StartEffect], Fate] = lambda _: "done",
+        stop_time: float = 0.0,
     ) -> None:
         """Create a backend without jobs."""
+        self._stop_time = stop_time
+        self._stops: dict[_Key, int] = {}
+        """By attempt that was told to stop: number of the timer after which it is gone."""
         self._clock = clock
         self._fate = fate
         self._sink: ObservationSink
@@ -99,8 +115,19 @@ class SimulatedBackend:
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
         """End a job immediately; a warning has no effect."""
-        if kind == "end" and self._running.pop((job, attempt), None) is not None:
+        if kind == "end" and self._drop((job, attempt)):
             self._sink(Ended(job, attempt, signal=TERM))
+
+    async def preempt(self, order: PreemptEffect) -> None:
+        """Stop a job once it has saved its work, or immediately if its grace time is over."""
+        key = (order.job, order.attempt)
+        if key not in self._running:
+            return
+        if order.force or not self._stop_time:
+            self._drop(key)
+            self._sink(Stopped(*key))
+        elif key not in self._stops:
+            self._stops[key] = self._set_timer(self._clock.now() + self._stop_time, key)
 
     async def close(self) -> None:
         """Stop the timers; another `open` continues them."""
@@ -118,14 +145,27 @@ class SimulatedBackend:
         timers = {(number, key) for _, number, key in self._timers}
         ends = {(number, key) for key, (number, _) in self._running.items()}
         assert ends <= timers, "a running job without a timer"
+        stops = {(number, key) for key, number in self._stops.items()}
+        assert stops <= timers, "a stopping job without a timer"
+        assert self._stops.keys() <= self._running.keys(), "a job that is gone is stopping"
 
     def _run(self, order: StartEffect, started: float) -> None:
         key = (order.job, order.attempt)
-        timer = (started + _lasts(order.spec), next(self._number), key)
-        self._running[key] = (timer[1], _end(order, self._fate(order)))
+        number = self._set_timer(started + _lasts(order), key)
+        self._running[key] = (number, _end(order, self._fate(order)))
+
+    def _set_timer(self, time: float, key: _Key) -> int:
+        """Set a timer of an attempt; return its number."""
+        timer = (time, next(self._number), key)
         heappush(self._timers, timer)
         if self._timers[0] is timer:
             self._follow()
+        return timer[1]
+
+    def _drop(self, key: _Key) -> bool:
+        """Forget an attempt; return whether it was there."""
+        self._stops.pop(key, None)
+        return self._running.pop(key, None) is not None
 
     def _follow(self) -> None:
         """Restart the wait: the first end has changed."""
@@ -142,14 +182,25 @@ class SimulatedBackend:
         now = self._clock.now()
         while self._timers and self._timers[0][0] <= now:
             _, number, key = heappop(self._timers)
-            if key in self._running and self._running[key][0] == number:
-                self._sink(self._running.pop(key)[1])
+            if key not in self._running:
+                continue
+            last, seen = self._running[key]
+            if number == last:
+                self._drop(key)
+                self._sink(seen)
+            elif number == self._stops.get(key):
+                self._drop(key)
+                self._sink(Stopped(*key))
 
 
-def _lasts(spec: JobSpec) -> float:
+def _lasts(order: StartEffect) -> float:
+    """Return the seconds that an attempt takes for the work that is left."""
+    spec, work = order.spec, RUN_TIME
     if spec.duration is not None:
-        return spec.duration
-    return RUN_TIME if spec.run_time is None else spec.run_time
+        work = spec.duration
+    elif spec.run_time is not None:
+        work = spec.run_time
+    return order.overhead + max(0.0, work - order.done) / order.speed
 
 
 def _end(order: StartEffect, fate: Fate) -> Observation:

@@ -18,8 +18,12 @@ MAX_SPEED = 1e6
 class SimulatedConfig(BackendConfig, frozen=True):
     """Jobs that last as long as they say."""
 
+    can = frozenset({"preempt", "requeue"})
+
     speed: Annotated[float, Meta(gt=0, le=MAX_SPEED)] = 1.0
     """Times as fast as the clock on the wall."""
+    stop_time: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
+    """Seconds that a job takes to save its work when it is told to stop."""
 
     @property
     def clock_speed(self) -> float:
@@ -30,4 +34,4 @@ class SimulatedConfig(BackendConfig, frozen=True):
         """Build it on the daemon's clock."""
         from daemon.backends.simulated.backend import SimulatedBackend  # noqa: PLC0415  clients
 
-        return SimulatedBackend(context.clock)
+        return SimulatedBackend(context.clock, stop_time=self.stop_time)

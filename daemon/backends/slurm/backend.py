@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from daemon.backends.attempt_names import AttemptKey, AttemptNotes
-from daemon.backends.interface import Ability, BackendContext, Expected, StopKind
+from daemon.backends.interface import BackendContext, Expected, StopKind
 from daemon.backends.slurm.actions import SlurmActions
 from daemon.backends.slurm.adopt import SlurmAdopter
 from daemon.backends.slurm.attempts import RUNS, SlurmAttempt, SlurmView, end_of, gone
@@ -26,6 +26,7 @@ from daemon.backends.slurm.nodes import SlurmNodeWatch
 from daemon.backends.slurm.ownership import JobOwnership
 from daemon.backends.slurm.partial_listing import LeastRecentlyPolled, look_at
 from daemon.backends.slurm.schema import SlurmJob
+from daemon.config.config import Ability
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Ended, Observation, Requeued, Started, Stray
 from daemon.model.outputs import StartEffect
@@ -60,7 +61,7 @@ class SlurmBackend:
         found: inventory at the start of the daemon.
     """
 
-    can: frozenset[Ability] = frozenset({"commands", "requeue"})
+    can: frozenset[Ability] = SlurmConfig.can
 
     def __init__(self, config: SlurmConfig, slurm: Slurm, found: SlurmInventory) -> None:
         """Create the backend without contacting Slurm."""

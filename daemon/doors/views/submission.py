@@ -6,7 +6,7 @@ import hashlib
 import secrets
 from collections.abc import Collection, Sequence
 
-from daemon.backends.interface import Ability
+from daemon.config.config import Ability
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Accepted, Answer, Refused
 from daemon.wire.jobs import BatchLine, JobRequest

@@ -206,7 +206,10 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         ("[daemon]\nwindows = ['60d']", "daemon.windows: 60d is too long; use at most 30d"),
         ("[daemon]\npolicy = 'best'", "daemon.policy: unknown policy 'best'"),
         ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc knows the future"),
-        ("[daemon]\npolicy = 'las'", "daemon.policy: las needs preemption"),
+        (
+            "[daemon]\npolicy = 'las'\n[backend]\nkind = 'mqtt'",
+            "daemon.policy: las stops jobs that go on later, and this backend cannot; use one of ",
+        ),
         (
             "[daemon]\nforecast = 'perfect+perfect'",
             "daemon.forecast: perfect works only in replays",

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class MqttBackendConfig(BackendConfig, frozen=True):
     """An external cluster manager on the broker of `[mqtt]`."""
 
+    can = frozenset({"commands", "requeue"})
+
     gone_after: Annotated[float, Meta(ge=1, le=86400)] = GONE_AFTER
     """Seconds without a heartbeat after which the manager counts as gone."""
 
