@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, RECALL, TICK, WINDOWS
 
@@ -14,6 +15,8 @@ StopCost = float | Literal["restart", "never"]
 
 RESTART: StopCost = "restart"
 NEVER_STOPPED: StopCost = "never"
+STOP_WORDS: dict[str, StopCost] = {"restart": RESTART, "never": NEVER_STOPPED}
+"""The costs that are words, as people write them."""
 
 Nodes = tuple[tuple[str, tuple[int, ...]], ...]
 """GPU indices by node; empty in a cluster without cells."""
@@ -67,6 +70,11 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
         """The seconds of work that each stop costs, if it is a number of seconds."""
         cost = self.preemptible
         return None if cost is None or isinstance(cost, str) else cost
+
+    def submitted_at(self, time: float) -> Job:
+        """Return the job as submitted at another time, with as long until its deadline."""
+        deadline = None if self.deadline is None else self.deadline + (time - self.submit)
+        return replace(self, submit=time, deadline=deadline)
 
     def speed(self, gpus: int) -> float:
         """Return the speed on `gpus` GPUs relative to the speed on `width`.

@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import click
-from msgspec.structs import replace
 
 from daemon.backends.simulated.config import SimulatedConfig
 from daemon.config.config import Address, Config, PoolConfig
@@ -106,7 +105,7 @@ def _week(whole: Trace) -> Trace:
     midnight = BEFORE * DAY
     return Trace(
         [
-            Arrival(replace(job, submit=job.submit - midnight), lasts)
+            Arrival(job.submitted_at(job.submit - midnight), lasts)
             for job, lasts in whole.arrivals
             if job.submit >= midnight + MORNING * HOUR
         ]

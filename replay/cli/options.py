@@ -299,8 +299,8 @@ _POLICY_OPTIONS = (
     click.option(
         "--preemptible",
         type=PercentAndCost(),
-        help="Make this percentage of jobs preemptible, each at a cost of time, like 30:5m. "
-        "Without it, column preemptible of the log decides.",
+        help="Draw this percentage of jobs and say what each stop costs them, like 30:5m, "
+        "30:restart or 30:never. Without it, column preemptible of the log decides.",
     ),
     click.option(
         "--recall",

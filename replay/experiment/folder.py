@@ -169,7 +169,10 @@ def _shown(value: Any) -> str:
 
 
 def _marked(value: Any) -> str:
-    return _shown(value) if value is None else f"{value[0]:g}:{as_typed(value[1])}"
+    if value is None:
+        return _shown(value)
+    percent, cost = value
+    return f"{percent:g}:{cost if isinstance(cost, str) else as_typed(cost)}"
 
 
 FILES = {"pools_sha256": "pools", "cells_sha256": "cells"}

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import NamedTuple
 
-import msgspec
-
 from replay.logs.trace import PoolTable
 from sia.core.playout import Arrival
 from sia.forecasts import Loads, RunTimes
@@ -49,7 +47,7 @@ def past_of(
     jobs = []
     for job, duration in arrivals[low:high]:
         if job.id in starts and job.width <= quotas.get(job.pool, 0):
-            moved = msgspec.structs.replace(job, submit=job.submit - begin)
+            moved = job.submitted_at(job.submit - begin)
             jobs.append((Arrival(moved, duration), starts[job.id] - begin))
     return PastJobs(since - begin, jobs)
 

@@ -13,42 +13,51 @@ from replay.logs.trace import Trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.limits import MAX_RESUME_COST, RECALL
-from sia.model import Job
+from sia.model import NEVER_STOPPED, STOP_WORDS, Job, StopCost
 from sia.policies import load
 from sia.wording import as_typed, parse_seconds, some
 
 
 class PreemptibleShare(NamedTuple):
-    """The percentage of jobs that are preemptible, and the cost of each preemption in seconds."""
+    """The percentage of jobs that are marked, and what each stop costs them.
+
+    The cost is as in the column `preemptible`: seconds, `restart` or `never`.
+    """
 
     percent: float
-    cost: float
+    cost: StopCost
 
 
 class PercentAndCost(click.ParamType[PreemptibleShare]):
-    """A percentage and a time, like `30:5m`."""
+    """A percentage and a cost, like `30:5m` or `30:restart`."""
 
     name = "percent:cost"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> PreemptibleShare:
-        """Parse a percentage and a time."""
+        """Parse a percentage, and a time with its unit, `restart` or `never`."""
         if isinstance(value, PreemptibleShare):
             return value
         percent, _, cost = str(value).partition(":")
         try:
-            marked = PreemptibleShare(float(percent), parse_seconds(cost))
+            marked = PreemptibleShare(float(percent), _cost(cost))
         except ValueError:
             marked = PreemptibleShare(-1.0, 0.0)
-        if not (0 <= marked.percent <= 100 and 0 <= marked.cost <= MAX_RESUME_COST):
+        seconds = 0.0 if isinstance(marked.cost, str) else marked.cost
+        if not (0 <= marked.percent <= 100 and 0 <= seconds <= MAX_RESUME_COST):
             self.fail(
-                f"{value}: write the percentage of preemptible jobs and the cost of a preemption, "
-                f"like 30:5m; the cost must be at most {as_typed(MAX_RESUME_COST)}",
+                f"{value}: write the percentage of jobs and what each stop costs them, like 30:5m, "
+                f"30:restart or 30:never; a time must be at most {as_typed(MAX_RESUME_COST)}",
                 param,
                 ctx,
             )
         return marked
+
+
+def _cost(text: str) -> StopCost:
+    word = STOP_WORDS.get(text.strip())
+    return parse_seconds(text) if word is None else word
 
 
 def recalls(label: str) -> bool:
@@ -77,7 +86,7 @@ def refuse_idle(policies: Sequence[str], marked: PreemptibleShare | None, recall
 def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
     """Add a note if a policy preempts preemptible jobs but the log has none."""
     who = [label for label in policies if recalls(label)]
-    if who and all(job.preemptible is None for job, _ in trace.arrivals):
+    if who and all(job.preemptible in (None, NEVER_STOPPED) for job, _ in trace.arrivals):
         trace.notes.append(
             f"no job is preemptible, so {some(who)} behaves like sia; mark jobs with "
             "--preemptible or in column preemptible"
@@ -85,7 +94,7 @@ def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
 
 
 def mark(trace: Trace, marked: PreemptibleShare | None, seed: int) -> Trace:
-    """Return the trace with a random share of jobs preemptible, replacing the log's own marks.
+    """Return the trace with a random share of jobs marked, replacing the log's own marks.
 
     The choice depends only on the seed and the job IDs.
     """
@@ -93,7 +102,7 @@ def mark(trace: Trace, marked: PreemptibleShare | None, seed: int) -> Trace:
         return trace
     bound = marked.percent / 100 * 2**64
 
-    def cost(job: Job) -> float | None:
+    def cost(job: Job) -> StopCost | None:
         drawn = blake2b(f"{seed}/{job.id}".encode(), digest_size=8).digest()
         return marked.cost if int.from_bytes(drawn) < bound else None
 

@@ -19,16 +19,18 @@ from math import isfinite
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from replay.logs.limits import MAX_LINE, MIN_DURATION
 from replay.logs.parquet import duckdb_for
-from replay.logs.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
+from replay.logs.trace import CHECKPOINT, KNOWN, REQUIRED, WISHES, PoolTable, Trace
+from sia.checkpoint import parse_checkpoint
 from sia.console.errors import OtherFormatError, UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
-from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_RESUME_COST, MAX_TIME
-from sia.model import Job, Pool
+from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_TIME
+from sia.model import STOP_WORDS, Job, Pool, StopCost
+from sia.state.bounds import JobFieldError, check_fields
 from sia.wording import some
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -246,7 +248,7 @@ def take_rows(path: Path, table: LogTable, take: Callable[[Sequence[str]], objec
 
 
 SHIFT = "shift all times so that the first is at least 0"
-NEVER_STOPPED = "write seconds of at least 0, or leave it empty if the job is not preemptible"
+COSTS = "write seconds of at least 0, restart, never, or leave it empty"
 
 
 def number(
@@ -332,7 +334,7 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
         at = _columns_of_log(path, table.header)
         parse = _JobParser(at, len(table.header))
         extra_columns = tuple(
-            name for name in table.header if name and name not in REQUIRED + KNOWN + ELASTIC
+            name for name in table.header if name and name not in REQUIRED + KNOWN + WISHES
         )
         spots = [at[name] for name in extra_columns]
         arrivals: list[Arrival] = []
@@ -389,7 +391,7 @@ class _JobParser:
         self._cells = width
         self._required = [at[name] for name in REQUIRED]
         self._user, self._name = (at.get(name, -1) for name in KNOWN)
-        self._elastic = {name: at[name] for name in ELASTIC if name in at}
+        self._wishes = {name: at[name] for name in (*WISHES, CHECKPOINT) if name in at}
 
     def __call__(self, cells: Sequence[str]) -> Arrival:
         job_id, _, submit, width, duration = self._required
@@ -425,61 +427,73 @@ class _JobParser:
         user = cells[self._user] if self._user >= 0 else ""
         name = cells[self._name] if self._name >= 0 else ""
         job = Job(cells[self._required[0]], cells[self._required[1]], begin, gpus, user, name)
-        if self._elastic:
-            job = _elastic(job, {name: cells[at] for name, at in self._elastic.items()})
+        given = {key: cells[at] for key, at in self._wishes.items() if cells[at].strip()}
+        if given:
+            job = _with_wishes(job, given)
         return Arrival(job, seconds)
 
 
-def _elastic(job: Job, cells: dict[str, str]) -> Job:
-    """Return the job with the elastic and preemptible columns of its row. Raises BadCellError."""
-    given = {name: text for name, text in cells.items() if text.strip()}
-    widths = {
-        name: whole([text], name, 0, least=1) for name, text in given.items() if "width" in name
-    }
-    least, most = widths.get("min_width", 0), widths.get("max_width", 0)
-    if not least <= job.width <= (most or job.width):
-        raise BadCellError(
-            "max_width" if least <= job.width else "min_width",
-            f"the job has width {job.width}",
-            "widths must ascend: min_width, width, max_width",
-            "widths do not ascend",
-        )
-    demand = _demand(given["demand"]) if "demand" in given else ()
-    cost = _cost(given["preemptible"]) if "preemptible" in given else None
-    return msgspec.structs.replace(
-        job, min_width=least, max_width=most, demand=demand, preemptible=cost
-    )
+def _with_wishes(job: Job, given: dict[str, str]) -> Job:
+    """Return the job with the cells of its optional columns. Raises BadCellError."""
+    try:
+        parse_checkpoint(given.pop(CHECKPOINT, ""))
+    except ValueError as error:
+        problem, _, fix = str(error).partition("; ")
+        raise BadCellError(CHECKPOINT, problem, fix, "checkpoint is not allowed") from None
+    wished = replace(job, **{name: _WISHES[name](text, name) for name, text in given.items()})
+    try:
+        check_fields(wished)
+    except JobFieldError as error:
+        why = f"{error.field} is not allowed"
+        raise BadCellError(error.field, error.problem, error.fix, why) from None
+    return wished
 
 
-def _cost(text: str) -> float:
-    """Return the cost of preempting a job, in seconds. Raises BadCellError."""
-    cost = number([text], "preemptible", 0, zero=True, negative=NEVER_STOPPED)
-    if cost > MAX_RESUME_COST:
-        raise BadCellError(
-            "preemptible",
-            f"a preemption would cost {shown(text)} seconds",
-            f"write at most {MAX_RESUME_COST:g}, or leave it empty if the job is not preemptible",
-            "stopping it costs too much",
-        )
-    return cost
+def _width(text: str, column: str) -> int:
+    return whole([text], column, 0, least=1)
 
 
-def _demand(text: str) -> tuple[tuple[int, float], ...]:
-    """Parse `1:3600;2:1900` as points (GPUs, seconds). Raises BadCellError."""
-    points = []
-    for part in text.split(";"):
-        gpus, _, seconds = part.partition(":")
-        points.append(
-            (whole([gpus], "demand", 0, least=1), number([seconds], "demand", 0, zero=False))
-        )
-    if any(a[0] >= b[0] for a, b in pairwise(points)):
-        raise BadCellError(
-            "demand",
-            f"the GPUs of {shown(text)} do not ascend",
-            "write GPUs:seconds;… with ascending GPUs",
-            "odd demand",
-        )
-    return tuple(points)
+def _seconds(text: str, column: str) -> float:
+    return number([text], column, 0, zero=False)
+
+
+def _moment(text: str, column: str) -> float:
+    """Parse a time, which may be before the log begins: its deadline is then missed."""
+    sign, text = (-1.0, text.strip()[1:]) if text.strip().startswith("-") else (1.0, text)
+    return sign * number([text], column, 0, zero=True)
+
+
+def _amount(text: str, column: str) -> float:
+    return number([text], column, 0, zero=True, negative="write 0 or more", unit="a number")
+
+
+def _word(text: str, _: str) -> str:
+    return text.strip()
+
+
+def _cost(text: str, column: str) -> StopCost:
+    """Parse the cost of a stop: seconds, `restart` or `never`."""
+    word = STOP_WORDS.get(text.strip())
+    if word is not None:
+        return word
+    try:
+        return number([text], column, 0, zero=True, negative=COSTS)
+    except BadCellError as bad:
+        raise BadCellError(column, bad.problem, COSTS, bad.reason) from None
+
+
+def _demand(text: str, column: str) -> tuple[tuple[int, float], ...]:
+    """Parse `1:3600;2:1900` as points (GPUs, seconds)."""
+    points = (part.partition(":") for part in text.split(";"))
+    return tuple((_width(gpus, column), _seconds(seconds, column)) for gpus, _, seconds in points)
+
+
+_WISHES: dict[str, Callable[[str, str], object]] = {
+    "min_width": _width, "max_width": _width, "demand": _demand, "deadline": _moment,
+    "value": _amount, "estimate": _seconds, "prefers": _word, "slowdown": _amount,
+    "preemptible": _cost, "mode": _word,
+}  # fmt: skip
+"""How to parse the cell of each column in `WISHES`."""
 
 
 def read_pools(path: Path) -> PoolTable:

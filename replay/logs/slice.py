@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
@@ -61,7 +59,7 @@ def _cut(trace: Trace, begin: float, end: float, pools: Sequence[str]) -> Trace:
         elif not begin <= job.submit < end:
             dropped["submitted outside of the piece"] += 1
         else:
-            moved = msgspec.structs.replace(job, submit=job.submit - begin)
+            moved = job.submitted_at(job.submit - begin)
             arrivals.append(Arrival(moved, duration))
     if not arrivals:
         raise UserError(

@@ -19,7 +19,13 @@ from sia.wording import some
 
 REQUIRED = ("job_id", "pool", "submit", "width", "duration")
 KNOWN = ("user", "name")
-ELASTIC = ("min_width", "max_width", "demand", "preemptible")
+WISHES = (
+    "min_width", "max_width", "demand", "deadline", "value", "estimate", "prefers", "slowdown",
+    "preemptible", "mode",
+)  # fmt: skip
+"""What a job asks for beyond its width; the columns are fields of `Job`."""
+CHECKPOINT = "checkpoint"
+"""How a job is told to save its work; checked, and kept as an extra column: no replay needs it."""
 
 
 @dataclass(frozen=True)

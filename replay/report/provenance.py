@@ -11,6 +11,7 @@ from predictors.catalog import Choice, loads_class, run_times_class
 from replay.logs.preemptible import recalls
 from replay.run.arrays import Replayed
 from replay.run.run import BASELINE, Settings, known_in_advance
+from sia.model import NEVER_STOPPED, StopCost
 from sia.policies import load
 from sia.wording import counted, duration
 
@@ -128,9 +129,8 @@ def preemption_costs(settings: Settings, who: Sequence[str]) -> list[tuple[str, 
     cost = duration(options.resume_cost) if options.resume_cost else "nothing, the best case"
     lines = [("Preemption", f"by {', '.join(who)}; resuming costs a job {cost}")]
     if settings.preemptible is not None:
-        percent, seconds = settings.preemptible
-        each = duration(seconds) if seconds else "nothing"
-        words = f"; a random {percent:g} % of the jobs is preemptible, at a cost of {each} each"
+        percent, each = settings.preemptible
+        words = f"; a random {percent:g} % of the jobs {_stops(each)}"
         lines[0] = ("Preemption", f"by {', '.join(who)}{words}")
     if any(map(recalls, who)):
         part = f"up to {100 * options.recall:g} % of a window"
@@ -165,3 +165,12 @@ def _known_to(settings: Settings, label: str) -> list[str]:
         return known_in_advance(settings, label)
     except KeyError:  # the policy is not installed here: assume the worst
         return ["arrivals", "run times"]
+
+
+def _stops(cost: StopCost) -> str:
+    """Say of jobs what each stop costs them."""
+    if cost == NEVER_STOPPED:
+        return "must never be stopped"
+    if isinstance(cost, str):
+        return "is preemptible and loses all of its work at each stop"
+    return f"is preemptible, at a cost of {duration(cost) if cost else 'nothing'} each"

@@ -16,8 +16,6 @@ from dataclasses import replace
 from math import fsum
 from operator import itemgetter
 
-import msgspec
-
 from replay.logs.trace import Trace
 from replay.run.schedule import Schedule
 from sia.core.playout import Arrival
@@ -52,9 +50,7 @@ class ClosedLoop:
         earlier = (self._ends[job_id] or 0.0) - now
         shifted = [
             Arrival(
-                msgspec.structs.replace(job, submit=max(now, job.submit - earlier))
-                if earlier
-                else job,
+                job.submitted_at(max(now, job.submit - earlier)) if earlier else job,
                 duration,
             )
             for job, duration in self._after.pop(job_id, ())

@@ -17,11 +17,13 @@ from typing import Any, TextIO
 import msgspec
 
 from replay.logs.parquet import duckdb_for
-from replay.logs.trace import ELASTIC, KNOWN, REQUIRED, PoolTable, Trace
+from replay.logs.trace import KNOWN, REQUIRED, WISHES, PoolTable, Trace
 from replay.run.schedule import Schedule, nodes_text
 from sia.console.errors import UserError
-from sia.core.playout import Arrival
 from sia.model import Job
+
+UNSAID = {name: getattr(Job("", "", 0.0, 1), name) for name in WISHES}
+"""The value of each field in `WISHES` if the job does not say."""
 
 RESULTS = {"jobs.csv", "loans.csv", "segments.csv", "trace.csv"}
 """Files in a policy's results folder. A folder that contains other files is not replaced."""
@@ -199,13 +201,17 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
 
 def write_trace(path: Path, trace: Trace) -> None:
     """Write a canonical job log with its extra columns; the suffix selects CSV, .gz or .parquet."""
-    elastic = ELASTIC if any(map(_is_elastic, trace.arrivals)) else ()
-    header = (*REQUIRED, *KNOWN, *elastic, *trace.columns)
+    wishes = [
+        name
+        for name, unsaid in UNSAID.items()
+        if any(getattr(job, name) != unsaid for job, _ in trace.arrivals)
+    ]
+    header = (*REQUIRED, *KNOWN, *wishes, *trace.columns)
     blank = ("",) * len(trace.columns)
     rows = (
         (
             *(j.id, j.pool, j.submit, j.width, d, j.user, j.name),
-            *(_elastic(j) if elastic else ()),
+            *(_cell(j, name) for name in wishes),
             *trace.extras.get(j.id, blank),
         )
         for j, d in trace.arrivals
@@ -216,15 +222,12 @@ def write_trace(path: Path, trace: Trace) -> None:
         write_rows(path, header, rows)
 
 
-def _is_elastic(arrival: Arrival) -> bool:
-    job = arrival.job
-    return bool(job.min_width or job.max_width or job.demand) or job.preemptible is not None
-
-
-def _elastic(job: Job) -> tuple[object, ...]:
-    demand = ";".join(f"{gpus}:{seconds!r}" for gpus, seconds in job.demand)
-    cost = "" if job.preemptible is None else job.preemptible
-    return job.min_width or "", job.max_width or "", demand, cost
+def _cell(job: Job, wish: str) -> object:
+    """Return the cell of a column in `WISHES`, which is empty if the job does not say."""
+    value = getattr(job, wish)
+    if wish == "demand":
+        return ";".join(f"{gpus}:{seconds!r}" for gpus, seconds in job.demand)
+    return "" if value == UNSAID[wish] else value
 
 
 def _write_parquet(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -6,8 +6,6 @@ from collections import Counter
 from operator import attrgetter
 from pathlib import Path
 
-import msgspec
-
 from replay.logs.limits import MIN_DURATION
 from replay.logs.read import BadCellError, shown
 from replay.logs.trace import Trace
@@ -68,13 +66,12 @@ class ImportedJobs:
         self.first()
         arrivals = self._arrivals
         if origin:
-            arrivals = [Arrival(_shifted(job, origin), duration) for job, duration in arrivals]
+            arrivals = [
+                Arrival(job.submitted_at(job.submit - origin), duration)
+                for job, duration in arrivals
+            ]
         arrivals.sort(key=_submit)
         return Trace(arrivals, self._columns, self._extras, self.dropped, self.notes)
 
 
 _submit = attrgetter("job.submit")
-
-
-def _shifted(job: Job, origin: float) -> Job:
-    return msgspec.structs.replace(job, submit=job.submit - origin)

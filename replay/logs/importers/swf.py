@@ -30,7 +30,7 @@ from replay.logs.read import (
 )
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
-from sia.limits import MAX_QUOTA
+from sia.limits import MAX_QUOTA, UNKNOWN_RUN_TIME
 from sia.model import Job, Pool
 from sia.wording import counted
 
@@ -117,7 +117,9 @@ class _Log:
         else:
             kind, pool = _pool(cells)
             user, name = _label(cells, "user"), _label(cells, "executable")
-            job = Job(job_id, pool, submit, width, user, name)
+            asked = _seconds(cells, "requested time")
+            estimate = min(asked, UNKNOWN_RUN_TIME) if asked else None
+            job = Job(job_id, pool, submit, width, user, name, estimate=estimate)
             wait = _seconds(cells, "wait time")
             extras = (status, _label(cells, "group"), "" if wait is None else repr(wait))
             if self._jobs_out.add(job, duration, *extras):

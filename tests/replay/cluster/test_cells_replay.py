@@ -97,8 +97,10 @@ def test_jobs_that_find_no_cells_in_their_pool_are_counted(files, tmp_path):
             ("--policy", "easy"),
             "--cells: easy does not support cells, only fcfs, gssf, hived, mmfs, sia,",
         ),
-        (("--preemptible", "120:5m"), "write the percentage of preemptible jobs"),
-        (("--preemptible", "30"), "write the percentage of preemptible jobs"),
+        (("--preemptible", "120:5m"), "write the percentage of jobs"),
+        (("--preemptible", "30"), "write the percentage of jobs"),
+        (("--preemptible", "30:300"), "write the percentage of jobs"),
+        (("--preemptible", "30:always"), "30:restart or 30:never"),
         (("--recall", "-1"), "--recall"),
     ],
 )
