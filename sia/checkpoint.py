@@ -12,6 +12,8 @@ SIGNALS = ("HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "TERM", "CONT", "WINCH"
 SIGKILL and SIGSTOP cannot be handled. SIGSEGV and the like mean an error of the program.
 """
 
+UNHANDLED = ("KILL", "STOP")
+
 PREFIX = "SIG"
 
 
@@ -47,7 +49,7 @@ def parse_checkpoint(text: str) -> Checkpoint | None:
     name = words[0].removeprefix(PREFIX)
     if len(words) == 1 and name in SIGNALS:
         return CheckpointSignal(PREFIX + name)
-    if len(words) == 1 and words[0].startswith(PREFIX):
+    if len(words) == 1 and (words[0].startswith(PREFIX) or name in UNHANDLED):
         names = ", ".join(SIGNALS)
         raise ValueError(f"{text!r} is not a signal that a job can handle; use one of {names}")
     return CheckpointCommand(tuple(words))

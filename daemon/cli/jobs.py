@@ -18,6 +18,7 @@ from click.core import ParameterSource
 from daemon.cli.client import DENIED, Client, DeniedError, at
 from daemon.cli.common import INTERRUPTED, asks, lasted, moment, pairs_of, say, spread, waited
 from daemon.model.job import JobPhase
+from daemon.wire.wishes import parse_wish
 from sia.console.errors import UserError
 from sia.console.tables import show_table
 from sia.console.terminal import printable
@@ -42,6 +43,27 @@ WAITING = "waiting"
 """Another word for the phase `pending`."""
 
 PHASES = [phase.value for phase in JobPhase]
+
+
+class Wish(click.ParamType[Any]):
+    """A field of a job on the command line, under its name in `daemon.wire.wishes`."""
+
+    name = "value"
+
+    def __init__(self, field: str) -> None:
+        """Parse values of this field."""
+        self._field = field
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Any:
+        """Parse the text of an option."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return parse_wish(self._field, value, time.time())
+        except ValueError as error:
+            self.fail(str(error).removeprefix(f"{self._field} "), param, ctx)
 
 
 @click.command()
@@ -74,6 +96,37 @@ PHASES = [phase.value for phase in JobPhase]
 @click.option("--run-time", type=Seconds(), help="Your estimate of the run time, like 3h.")
 @click.option("--duration", type=Seconds(), help="Run time of a simulated job, like 10m.")
 @click.option("--requeue", is_flag=True, help="Requeue the job if its node is lost.")
+@click.option("--min-width", type=Wish("min_width"), help="Fewest GPUs on which the job can run.")
+@click.option("--max-width", type=Wish("max_width"), help="Most GPUs that the job can use.")
+@click.option(
+    "--demand",
+    type=Wish("demand"),
+    metavar="GPUS:SECONDS;…",
+    help="Run time by number of GPUs, like 1:3600;2:1900.",
+)
+@click.option(
+    "--deadline",
+    type=Wish("deadline"),
+    metavar="TIME",
+    help="When the job should end at the latest: 2026-05-01T18:00, in 2h, or seconds since the "
+    "epoch.",
+)
+@click.option("--value", type=Wish("value"), help="What an end by the deadline is worth.")
+@click.option(
+    "--estimate", type=Wish("estimate"), metavar="TIME", help="Another name of --run-time."
+)
+@click.option("--prefers", help="Attribute of the nodes on which the job runs at full speed.")
+@click.option("--slowdown", type=Wish("slowdown"), help="Factor on the run time on other nodes.")
+@click.option(
+    "--preemptible",
+    type=Wish("preemptible"),
+    metavar="COST",
+    help="What a stop costs the job: a time like 30s, restart (all work), or never (no stops).",
+)
+@click.option(
+    "--checkpoint", help="Signal or command that tells the job to save its work before a stop."
+)
+@click.option("--mode", help="How the speed of the job changes while it runs, like gns.")
 @click.option("--array", type=int, metavar="N", help="Submit N jobs, ID.0 to ID.(N-1).")
 @click.option("--file", "file", type=click.File("rb"), help="Read jobs as JSON; - for stdin.")
 @click.option(
@@ -92,6 +145,8 @@ def submit(client: Client, as_json: bool, file: Any, wait: bool, **options: Any)
         say(said)
     elif not wait:
         _tell(said)
+    elif "jobs" not in said:
+        _note(said)
     if "jobs" in said:
         return DENIED if said["refused"] else 0
     return _await(client, said["id"], as_json=as_json) if wait else 0
@@ -146,10 +201,18 @@ def _job(
 def _tell(said: dict[str, Any]) -> None:
     if "jobs" not in said:
         click.echo(printable(said["id"]))
+        _note(said)
         return
     for line in said["jobs"]:
         why = f": {line['detail']}; {line['mend']}" if line["status"] >= 400 else ""
         click.echo(printable(f"{line['id']}{why}"), err=bool(why))
+        _note(line)
+
+
+def _note(said: dict[str, Any]) -> None:
+    """Print what the user should know about an accepted job."""
+    for note in said.get("notes", ()):
+        click.echo(printable(f"sia: {said['id']}: {note}"), err=True)
 
 
 def _await(client: Client, job_id: str, *, as_json: bool) -> int:
@@ -335,10 +398,11 @@ def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
     shown: dict[str, Callable[[Any], str]] = {
         "submitted": moment, "started": moment, "ended": moment, "alone": moment,
         "time_limit": duration, "run_time": duration, "duration": duration, "warn": duration,
+        "deadline": moment, "estimate": duration, "preemptible": _cost, "demand": _demand,
         "nodes": spread, "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,
         "array": lambda array: f"number {array[0]} of {array[1]}",
     }  # fmt: skip
-    keys = [key for key in said if key not in ("alone", "waits", "ran")]
+    keys = [key for key in said if key not in ("alone", "waits", "ran", "notes")]
     if "alone" in said:
         keys.insert(keys.index("started" if "started" in said else "submitted") + 1, "alone")
     for key in keys:
@@ -349,8 +413,17 @@ def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
                 yield "ran", lasted(said, value)
     if "command" in said and said.get("attempt"):
         yield "output", f"sia log {shlex.quote(said['id'])}, if the backend keeps it"
-    for i, line in enumerate(said.get("waits", [])):
-        yield "" if i else "waits", line
+    for label in ("waits", "notes"):
+        for i, line in enumerate(said.get(label, [])):
+            yield "" if i else label, line
+
+
+def _cost(cost: float | str) -> str:
+    return cost if isinstance(cost, str) else f"{duration(cost)} a stop"
+
+
+def _demand(points: list[tuple[int, float]]) -> str:
+    return ";".join(f"{gpus}:{seconds:g}" for gpus, seconds in points)
 
 
 def _line(name: str, text: str) -> None:

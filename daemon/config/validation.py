@@ -57,7 +57,7 @@ class ConfigProblem(NamedTuple):
     def __str__(self) -> str:
         """Return `PATH: PROBLEM; FIX`."""
         where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
-        return f"{where.removeprefix('.')}: {self.what}; {self.mend}"
+        return f"{where.removeprefix('.')}{': ' * bool(where)}{self.what}; {self.mend}"
 
 
 def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) -> T | None:
@@ -83,7 +83,12 @@ def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) 
         elif field.required:
             problems.append(ConfigProblem((*path, name), "is missing", "add it"))
     whole = all(field.name in good for field in fields.values() if field.required)
-    return kind(**good) if whole else None
+    try:
+        return kind(**good) if whole else None
+    except ValueError as error:  # values that are right one by one do not go together
+        what, _, mend = str(error).partition("; ")
+        problems.append(ConfigProblem(path, what, mend))
+        return None
 
 
 def refuse_unknown(
@@ -127,6 +132,12 @@ _brief.maxdict = _brief.maxlist = _brief.maxtuple = MAX_SHOWN
 
 def _choices(kind: Any) -> list[str]:
     found = msgspec.inspect.type_info(kind)
+    if isinstance(found, msgspec.inspect.Metadata):
+        found = found.type
     if isinstance(found, msgspec.inspect.EnumType):
         return [str(member.value) for member in found.cls]
+    if isinstance(found, msgspec.inspect.UnionType):
+        numbers = any(isinstance(each, msgspec.inspect.FloatType) for each in found.types)
+        words = (getattr(each, "values", ()) for each in found.types)
+        return [str(value) for some in words for value in some] + ["a number"] * numbers
     return [str(value) for value in getattr(found, "values", ())]

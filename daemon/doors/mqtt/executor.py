@@ -86,7 +86,9 @@ class CommandHandler:
             # The step was rolled back because of one message: repeat with each message separately.
             answers = [each for some in asked for each in await self._durable(some)]
         said = iter(answers)
-        replies = {i: _reply(i, message, said, wrong) for i, message in messages.items()}
+        replies = {
+            i: _reply(self._service, i, message, said, wrong) for i, message in messages.items()
+        }
         if self._eta is not None:
             await add_estimates(
                 self._eta, [line for each in replies.values() for line in each.jobs]
@@ -158,8 +160,9 @@ def _foreign(message: ParsedMessage) -> Reply:
 
 
 def _reply(
-    i: int, message: ParsedMessage, said: Iterator[Answer], wrong: dict[BatchIndex, Refused]
-) -> Reply:
+    service: Service, i: int, message: ParsedMessage, said: Iterator[Answer],
+    wrong: dict[BatchIndex, Refused],
+) -> Reply:  # fmt: skip
     """Build the reply to a message from the next answers."""
     if message.command is not None:
         answer = next(said)
@@ -171,7 +174,7 @@ def _reply(
     return Reply(
         200,
         [
-            line_of(group, wrong.get((i, k)) or together([*islice(said, len(group))]))
+            line_of(service, group, wrong.get((i, k)) or together([*islice(said, len(group))]))
             for k, group in enumerate(message.groups)
         ],
     )

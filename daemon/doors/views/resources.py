@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from daemon.answers.explain.explain import position_of, waits
+from daemon.doors.views.notes import notes_of
 from daemon.engine.engine import Engine
 from daemon.model.access import Principal
 from daemon.model.account import ShadowState
@@ -47,6 +48,7 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
         min_width=spec.min_width, max_width=spec.max_width, demand=spec.demand,
         deadline=spec.deadline, value=spec.value, estimate=spec.run_time, prefers=spec.prefers,
         slowdown=spec.slowdown, checkpoint=spec.checkpoint, mode=spec.mode,
+        notes=[] if record.phase in OVER else notes_of(service, spec),
         position=position_of(core, record), waits=waits(service.book, core, record),
     )  # fmt: skip
 

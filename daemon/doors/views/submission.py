@@ -5,11 +5,16 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from daemon.config.config import Ability
+from daemon.doors.views.notes import notes_of
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Accepted, Answer, Refused
 from daemon.wire.jobs import BatchLine, JobRequest
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
 
 
 def nothing_to_run(spec: JobSpec, can: Collection[Ability]) -> Refused | None:
@@ -66,9 +71,9 @@ def together(answers: Sequence[Answer]) -> Answer:
     return Accepted(new=any(isinstance(a, Accepted) and a.new for a in answers))
 
 
-def line_of(specs: Sequence[JobSpec], found: Answer) -> BatchLine:
+def line_of(service: Service, specs: Sequence[JobSpec], found: Answer) -> BatchLine:
     """Build the result line of one job or array of a batch."""
     name = array_name(specs[0])
     if isinstance(found, Refused):
         return BatchLine(name, found.status, found.detail, found.mend, found.retry_after)
-    return BatchLine(name, 201 if found.new else 200)
+    return BatchLine(name, 201 if found.new else 200, notes=notes_of(service, specs[0]))

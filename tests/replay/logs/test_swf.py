@@ -32,9 +32,9 @@ def test_swf_jobs_keep_the_clock_of_the_log_and_come_in_order(tmp_path):
     trace, _ = swf_of(tmp_path, SWF_LOG)
     assert trace.arrivals == [
         Arrival(Job("1", "machine", 0.0, 4, "3", "7", estimate=3600.0), 100.0),
-        Arrival(Job("8", "machine", 40.0, 5, "4"), 12.0),
-        Arrival(Job("6", "machine", 80.0, 3), 30.5),
-        Arrival(Job("9", "machine", 90.0, 1, "5"), 50.0),
+        Arrival(Job("8", "machine", 40.0, 5, "4", estimate=600.0), 12.0),
+        Arrival(Job("6", "machine", 80.0, 3, estimate=600.0), 30.5),
+        Arrival(Job("9", "machine", 90.0, 1, "5", estimate=600.0), 50.0),
     ]
     assert (
         "second 0 is second 0 of the log, Unix time 843480031 according to its header"

@@ -14,6 +14,7 @@ from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.http.authorization import DENIED, Denial, forbids, who_asks
 from daemon.doors.http.operations import JSON, answer, body_of
 from daemon.doors.views.estimates import add_estimates, estimate_view
+from daemon.doors.views.notes import notes_of
 from daemon.doors.views.submission import array_name, line_of, nothing_to_run, specs_of, together
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.errors import JournalError, UnavailableError
@@ -61,8 +62,10 @@ class Submissions:
             raise refusal(found)
         body = b'{"id":"%b"}' % name.encode()  # an id needs no escapes
         given = self._eta.at_submission(name) if found.new else None
-        if given is not None:
-            body = _encode(Submitted(name, estimate_view(given)))
+        notes = notes_of(self._service, group[0])
+        if given is not None or notes:
+            estimate = None if given is None else estimate_view(given)
+            body = _encode(Submitted(name, estimate, notes))
         return web.Response(
             body=body,
             status=201 if found.new else 200,
@@ -105,7 +108,10 @@ class Submissions:
             if not begun:
                 raise
             found = [not_now(UnavailableError(503, str(error), PROBE_EVERY))] * len(groups)
-        return [line_of(group, answers) for group, answers in zip(groups, found, strict=True)]
+        return [
+            line_of(self._service, group, answers)
+            for group, answers in zip(groups, found, strict=True)
+        ]
 
     async def _found(self, request: web.Request, groups: Sequence[SubmissionGroup]) -> list[Answer]:
         """Return the answer for each group. Only permitted and admitted ones reach the engine."""

@@ -1,0 +1,38 @@
+"""What the daemon tells the user about an accepted job: nothing is silently ignored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from daemon.model.job import JobSpec
+from daemon.wire.wishes import unheeded
+from sia.policies import Policy
+
+if TYPE_CHECKING:
+    from daemon.service.service import Service
+
+
+def heeded(policy: Policy) -> frozenset[str]:
+    """Return the fields of jobs that a policy heeds."""
+    heeds: frozenset[str] = getattr(policy, "heeds", frozenset())
+    return heeds | {"checkpoint"} if policy.needs.preemption else heeds
+
+
+def notes_of(service: Service, spec: JobSpec) -> list[str]:
+    """Return what a user should know about an accepted job, in whole sentences. O(1)."""
+    heeds = heeded(service.engine.core.policy)
+    return [*_notes(spec, service.book.setup.policy, heeds, service.clock.now())]
+
+
+def _notes(spec: JobSpec, policy: str, heeds: frozenset[str], now: float) -> Iterator[str]:
+    if spec.deadline is not None and spec.deadline <= now:
+        passed = datetime.fromtimestamp(spec.deadline, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        yield f"the deadline is missed: it was {passed}"
+    for name in unheeded(spec, heeds):
+        yield f"policy {policy} does not heed {name}"
+    if spec.value is not None and spec.deadline is None and "value" in heeds:
+        yield "value has no effect without deadline"
+    if spec.slowdown is not None and not spec.prefers and "slowdown" in heeds:
+        yield "slowdown has no effect without prefers"

@@ -1,0 +1,113 @@
+"""What a job asks for, as people write it: in options of `sia submit`, comments and annotations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from math import isfinite
+from typing import Any
+
+from daemon.model.job import JobSpec
+from sia.model import NEVER_STOPPED, STOP_WORDS, StopCost
+from sia.wording import SHOWN, parse_seconds
+
+IN = re.compile(r"in\s+(.*)", re.DOTALL)
+"""A time from now on, as in `in 2h`."""
+
+
+def parse_wish(name: str, text: str, now: float) -> Any:
+    """Parse a field of a job by its name in `PARSERS`. `now` is in seconds since the epoch.
+
+    Raises ValueError with what is wrong and the fix.
+    """
+    try:
+        return PARSERS[name](text.strip(), now)
+    except ValueError as error:
+        raise ValueError(f"{name} {error}") from None
+
+
+def _whole(text: str, _: float) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise ValueError(f"{text[:SHOWN]!r} is not a number of GPUs; write a whole number like 4")
+    return int(text)
+
+
+def _number(text: str, _: float) -> float:
+    try:
+        value = float("x" if "_" in text else text)
+    except ValueError:
+        value = float("nan")
+    if not isfinite(value):
+        raise ValueError(f"{text[:SHOWN]!r} is not a number; write one like 1.5")
+    return value
+
+
+def _span(text: str, _: float) -> float:
+    seconds = parse_seconds(text)
+    if not seconds:
+        raise ValueError(f"{text!r} is not above 0; write a time like 3h")
+    return seconds
+
+
+def _cost(text: str, _: float) -> StopCost:
+    word = STOP_WORDS.get(text)
+    return parse_seconds(text) if word is None else word
+
+
+def _demand(text: str, now: float) -> tuple[tuple[int, float], ...]:
+    """Parse `1:100;2:60`: seconds by number of GPUs."""
+    points = (part.partition(":") for part in text.split(";"))
+    try:
+        return tuple((_whole(gpus.strip(), now), _number(s.strip(), now)) for gpus, _, s in points)
+    except ValueError:
+        raise ValueError(
+            f"{text[:SHOWN]!r} is not a list of GPUs:seconds; write one like 1:3600;2:1900"
+        ) from None
+
+
+def _moment(text: str, now: float) -> float:
+    """Parse a time: ISO 8601 (local without a zone), `in 2h`, or seconds since the epoch."""
+    if relative := IN.fullmatch(text):
+        return now + parse_seconds(relative[1])
+    try:
+        return _number(text, now)
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise ValueError(
+            f"{text[:SHOWN]!r} is not a time; write one like 2026-05-01T18:00, in 2h, or seconds "
+            "since the epoch"
+        ) from None
+
+
+def _word(text: str, _: float) -> str:
+    return text
+
+
+PARSERS: dict[str, Callable[[str, float], Any]] = {
+    "min_width": _whole, "max_width": _whole, "demand": _demand, "deadline": _moment,
+    "value": _number, "estimate": _span, "prefers": _word, "slowdown": _number,
+    "preemptible": _cost, "checkpoint": _word, "mode": _word,
+}  # fmt: skip
+
+FOR_POLICIES = (
+    "min_width", "max_width", "demand", "deadline", "value", "prefers", "slowdown", "preemptible",
+    "checkpoint", "mode",
+)  # fmt: skip
+"""Fields that have an effect only if the policy heeds them. `estimate` is not among them: the
+daemon's own estimates use it."""
+
+
+_UNSAID = {name: getattr(JobSpec("", "", 1), name) for name in FOR_POLICIES}
+
+
+def unheeded(spec: JobSpec, heeds: frozenset[str]) -> Iterator[str]:
+    """Yield the fields that a job gives and that a policy which heeds these ones ignores."""
+    for name, unsaid in _UNSAID.items():
+        given = getattr(spec, name)
+        # The core itself never stops a job that must not be stopped.
+        if given != unsaid and name not in heeds and given != NEVER_STOPPED:
+            yield name

@@ -1,0 +1,137 @@
+"""What a job asks for beyond its width: stored, shown, checked at the door, and what is ignored."""
+
+from unittest.mock import patch
+
+import pytest
+from msgspec.structs import asdict
+
+from sia.policies.sia.policy import Sia
+from tests.support.daemons.doors import asked, door, story
+
+SHORT = {"pool": "vision", "gpus": 2, "duration": 1e6}
+
+WISHES = {
+    "min_width": 1,
+    "max_width": 4,
+    "demand": [[1, 100.0], [4, 40.0]],
+    "deadline": 4e9,
+    "value": 20.0,
+    "estimate": 900.0,
+    "prefers": "v100",
+    "slowdown": 1.5,
+    "preemptible": "restart",
+    "checkpoint": "USR1",
+    "mode": "gns",
+}
+
+
+@story
+async def test_what_a_job_asks_for_reaches_the_core_and_is_shown(folder):
+    async with door(folder, speed=1.0) as client:
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, **WISHES}, status=201)
+        shown = await asked(client, "GET", "/v1/jobs/a")
+        assert {name: shown[name] for name in WISHES} == WISHES
+        core = asdict(client.service.engine.core.state.jobs["a"].job)
+        in_core = {name: wish for name, wish in WISHES.items() if name != "checkpoint"}
+        in_core["demand"] = ((1, 100.0), (4, 40.0))
+        assert {name: core[name] for name in in_core} == in_core
+        assert shown["run_time"] == 900.0, "the daemon estimates with the user's estimate"
+
+
+@story
+async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
+    async with door(folder, speed=1.0) as client:
+        job = {"id": "a", **SHORT, **WISHES}
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        await asked(client, "POST", "/v1/jobs", job, status=200)
+        same = {key: wish for key, wish in job.items() if key != "estimate"} | {"run_time": 900}
+        await asked(client, "POST", "/v1/jobs", same, status=200)
+        for name in WISHES:
+            await asked(client, "POST", "/v1/jobs", job | {name: None}, status=409 if name not in
+                        ("demand", "prefers", "checkpoint", "mode") else 422)  # fmt: skip
+        await asked(client, "POST", "/v1/jobs", job | {"deadline": 4e9 + 1}, status=409)
+
+
+@pytest.mark.parametrize(
+    ("wish", "pointer", "detail", "fix"),
+    [
+        ({"min_width": 3}, "", "min_width 3 is above the job's width of 2 GPUs", "ascend"),
+        ({"max_width": 1}, "", "max_width 1 is below the job's width of 2 GPUs", "ascend"),
+        ({"demand": [[1, 50], [2, 60]]}, "", "demand rises: 2 GPUs take 60 seconds", "leave out"),
+        ({"demand": [[2, 50], [1, 60]]}, "", "demand does not ascend", "by GPUs, ascending"),
+        ({"demand": [[1, 0]]}, "/demand", "", "> 0.0 in it"),
+        ({"slowdown": 0.5}, "/slowdown", "", "at least 1"),
+        ({"value": -1}, "/value", "", "at least 0"),
+        ({"preemptible": "always"}, "/preemptible", "", "write never, restart, a number"),
+        ({"preemptible": 1e6}, "/preemptible", "", "at most 86,400"),
+        ({"deadline": 4e12}, "/deadline", "", "at most 1e+11"),
+        ({"checkpoint": "SIGKILL"}, "", "checkpoint 'SIGKILL' is not a signal", "USR1"),
+        ({"estimate": 60, "run_time": 90}, "", "estimate and run_time are two names", "give one"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_refused_in_one_line_with_the_fix(
+    tmp_path, wish, pointer, detail, fix
+):
+    @story
+    async def told(folder):
+        async with door(folder, speed=1.0) as client:
+            body = {"id": "a", **SHORT, **wish}
+            said = await asked(client, "POST", "/v1/jobs", body, status=422)
+            words = [said["detail"], said["mend"]]
+            for error in said.get("errors", []):
+                words += [error["pointer"], error["detail"], error["mend"]]
+            assert detail in " ".join(words), said
+            assert fix in " ".join(words), said
+            assert not pointer or pointer in words, said
+            assert not any("\n" in word for word in words)
+
+    told(tmp_path)
+
+
+@story
+async def test_a_missed_deadline_is_no_error_and_the_answer_says_so(folder):
+    async with door(folder, speed=1.0) as client:
+        with patch.object(Sia, "heeds", frozenset({"deadline"}), create=True):
+            job = {"id": "a", **SHORT, "deadline": 3600.5}
+            said = await asked(client, "POST", "/v1/jobs", job, status=201)
+            missed = ["the deadline is missed: it was 1970-01-01 01:00:00 UTC"]
+            assert said["notes"] == missed
+            said = await asked(client, "POST", "/v1/jobs", {"jobs": [job, {**job, "id": "b"}]})
+            assert [line["notes"] for line in said["jobs"]] == [missed, missed]
+            assert (await asked(client, "GET", "/v1/jobs/a"))["notes"] == missed
+            later = {"id": "c", **SHORT, "deadline": 4e9}
+            assert "notes" not in await asked(client, "POST", "/v1/jobs", later, status=201)
+
+
+@story
+async def test_what_the_policy_does_not_heed_is_in_the_answer(folder):
+    async with door(folder, speed=1.0) as client:
+        with patch.object(Sia, "heeds", frozenset({"demand", "value"}), create=True):
+            job = {"id": "a", **SHORT, **WISHES, "deadline": None, "min_width": None}
+            said = await asked(client, "POST", "/v1/jobs", job, status=201)
+        assert said["notes"] == [
+            *(
+                f"policy sia does not heed {name}"
+                for name in (
+                    "max_width", "prefers", "slowdown", "preemptible", "checkpoint", "mode",
+                )
+            ),
+            "value has no effect without deadline",
+        ]  # fmt: skip
+
+
+@story
+async def test_a_job_that_must_not_be_stopped_is_not_and_there_is_nothing_to_say(folder):
+    async with door(folder, speed=1.0) as client:
+        job = {"id": "a", **SHORT, "preemptible": "never", "estimate": 60}
+        assert "notes" not in await asked(client, "POST", "/v1/jobs", job, status=201)
+
+
+@story
+async def test_each_job_of_an_array_asks_for_the_same(folder):
+    async with door(folder, speed=1.0) as client:
+        job = {"id": "a", **SHORT, "gpus": 1, "array": 3, "deadline": 4e9, "max_width": 2}
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        for i in range(3):
+            shown = await asked(client, "GET", f"/v1/jobs/a.{i}")
+            assert (shown["deadline"], shown["max_width"]) == (4e9, 2)

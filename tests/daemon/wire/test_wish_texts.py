@@ -1,0 +1,75 @@
+"""What a job asks for as text: options of `sia submit`, comments in Slurm, annotations."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from daemon.wire.wishes import parse_wish
+from sia.checkpoint import CheckpointCommand, CheckpointSignal, parse_checkpoint
+from tests.support.shell import sia
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "means"),
+    [
+        ("min_width", "2", 2),
+        ("demand", "1:3600; 2:1900.5", ((1, 3600.0), (2, 1900.5))),
+        ("deadline", "in 2h", NOW + 7200),
+        ("deadline", "1900000000.5", 1900000000.5),
+        ("deadline", "2026-05-01T18:00Z", datetime(2026, 5, 1, 18, tzinfo=UTC).timestamp()),
+        ("deadline", "2026-05-01T18:00", datetime(2026, 5, 1, 18).astimezone().timestamp()),
+        ("value", "1.5", 1.5),
+        ("estimate", "1h30m", 5400.0),
+        ("slowdown", "2", 2.0),
+        ("preemptible", "0", 0.0),
+        ("preemptible", "30s", 30.0),
+        ("preemptible", "restart", "restart"),
+        ("preemptible", "never", "never"),
+        ("prefers", " v100 ", "v100"),
+    ],
+)
+def test_a_text_is_read_as_people_mean_it(name, text, means):
+    assert parse_wish(name, text, NOW) == means
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "problem"),
+    [
+        ("--min-width", "two", "'two' is not a number of GPUs; write a whole number like 4"),
+        ("--demand", "1:x", "'1:x' is not a list of GPUs:seconds; write one like 1:3600;2:1900"),
+        ("--deadline", "tomorrow", "'tomorrow' is not a time; write one like 2026-05-01T18:00"),
+        ("--deadline", "nan", "'nan' is not a time; write one like"),
+        ("--deadline", "in 2", "'2' has no unit; write 2s, 2m or 2h"),
+        ("--value", "nan", "'nan' is not a number; write one like 1.5"),
+        ("--estimate", "0", "'0' is not above 0; write a time like 3h"),
+        ("--preemptible", "30", "'30' has no unit; write 30s, 30m or 30h"),
+        ("--preemptible", "always", "'always' is not a time"),
+    ],
+)
+def test_what_is_no_such_text_is_refused_before_the_daemon_is_asked(option, text, problem):
+    ran = sia("submit", "--pool", "p", option, text)
+    assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
+    assert f"{option}" in ran.stderr
+    assert problem in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("", None),
+        ("USR1", CheckpointSignal("SIGUSR1")),
+        ("SIGTERM", CheckpointSignal("SIGTERM")),
+        ("./save.sh", CheckpointCommand(("./save.sh",))),
+        ("python save.py 'my model'", CheckpointCommand(("python", "save.py", "my model"))),
+    ],
+)
+def test_a_checkpoint_is_a_signal_or_a_command(text, means):
+    assert parse_checkpoint(text) == means
+
+
+@pytest.mark.parametrize("text", ["SIGKILL", "KILL", "STOP", "SIGWHAT", "save 'now"])
+def test_what_no_job_can_handle_is_no_checkpoint(text):
+    with pytest.raises(ValueError, match="; "):
+        parse_checkpoint(text)
