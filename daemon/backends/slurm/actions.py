@@ -26,6 +26,7 @@ from daemon.backends.slurm.schema import SlurmJob
 from daemon.model.inputs import Ended, Requeued, StartFailed
 from daemon.model.outputs import StartEffect
 from daemon.runtime.background import parts, together
+from daemon.runtime.logs import log
 
 AT_ONCE = 8
 """Concurrent requests: more only queue up in slurmctld."""
@@ -223,16 +224,52 @@ class SlurmActions:
         return job is not None and job.state != "PENDING" and self._own.is_of(run, job)
 
     async def _end(self, runs: Mapping[AttemptKey, SlurmAttempt]) -> None:
-        """Cancel attempts that are to end, and unwanted jobs."""
-        ending = [run for run in runs.values() if run.stop and run.seen and not run.stopped]
+        """Cancel attempts that are to end, stop those that go on later, cancel unwanted jobs."""
+        ending = [
+            run for run in runs.values() if run.stop and run.seen and run.stopped is None
+            and not (run.told and run.awaited)
+        ]  # fmt: skip
         all_of: list[SlurmAttempt | str] = [*ending, *self.unwanted]
         kept, self._kept = self._kept, set()
         for some in parts(all_of, AT_ONCE):
             if not self._context.fence.holds():
                 return
-            await together(self._cancel(each) for each in some)
+            await together(
+                self._stop(each) if isinstance(each, SlurmAttempt) and each.preempt is not None
+                else self._cancel(each)
+                for each in some
+            )  # fmt: skip
         if kept and not self._kept:
             self._context.parts.say(ENDS)
+
+    async def _stop(self, run: SlurmAttempt) -> None:
+        """Tell an attempt to save its work; if it has no time for that, end it.
+
+        An adopted job is requeued in held state, to be released as a further attempt. A job that
+        the daemon submitted is cancelled: its further attempt is another Slurm job, whose width and
+        nodes may differ.
+        """
+        assert run.ref is not None, "the attempt has a Slurm job id"
+        if run.awaited:
+            try:
+                await self._slurm.signal(run.ref, run.awaited)
+            except SlurmRefusedError as error:  # it has ended, or is about to
+                log().warning("Slurm refuses to signal a job", job=run.ref, why=str(error))
+            run.told = True
+        elif run.adopted:
+            await self._requeue(run, run.ref)
+        else:
+            await self._cancel(run)
+
+    async def _requeue(self, run: SlurmAttempt, ref: str) -> None:
+        try:
+            await self._slurm.requeue(ref)
+        except SlurmRefusedError as error:  # retried, until it can be requeued or has ended
+            why = f"Slurm refuses to requeue job {ref}: {error}"
+            self._context.parts.say(ENDS, why, "submit jobs without --no-requeue")
+            self._kept.add(ref)
+            return
+        run.stopped = asyncio.get_running_loop().time()
 
     async def _cancel(self, what: SlurmAttempt | str) -> None:
         ref = what if isinstance(what, str) else what.ref
@@ -245,7 +282,7 @@ class SlurmActions:
             self._kept.add(ref)
             return
         if isinstance(what, SlurmAttempt):
-            what.stopped = True
+            what.stopped = asyncio.get_running_loop().time()
         else:
             self.unwanted.discard(what)
 

@@ -20,6 +20,7 @@ from daemon.model.job import JobPhase, JobSpec
 from daemon.model.limits import MAX_PRIORITY
 from daemon.model.outputs import Refused
 from daemon.runtime.logs import log
+from sia.model import NEVER_STOPPED
 
 ACTOR = "slurm"
 """Actor of commands that result from users' actions in Slurm."""
@@ -132,6 +133,7 @@ class SlurmAdopter:
         return JobSpec(
             f"slurm-{ref}", pool, job.gpus, user=job.user, name=_plain(job.name), warn=0.0,
             nodes=job.on, origin=origin_of(ref, job), time_limit=job.time_limit,
+            preemptible=None if job.requeues and self._slurm.requeues else NEVER_STOPPED,
         )  # fmt: skip
 
     def _log_ignored(self, job: SlurmJob) -> None:

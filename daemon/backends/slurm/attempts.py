@@ -8,7 +8,8 @@ from typing import NamedTuple
 from daemon.backends.attempt_names import AttemptKey
 from daemon.backends.slurm.schema import SlurmJob
 from daemon.model.inputs import Ended, Lost, Observation, StartFailed
-from daemon.model.outputs import StartEffect
+from daemon.model.outputs import PreemptEffect, StartEffect
+from sia.checkpoint import CheckpointSignal, parse_checkpoint
 
 TERM, KILL = 15, 9
 
@@ -60,6 +61,10 @@ class SlurmAttempt:
         alive: Loop time when Slurm last showed it unfinished; None before.
         before: Partition and nodes right before the release; None if not looked up.
         lost_submissions: How often Slurm lost an accepted submission.
+        stop: Whether it is to be ended, or to stop (`preempt`).
+        preempt: The order to stop, if it is to go on later.
+        told: Whether it was told to save its work.
+        stopped: Loop time of the last request to Slurm that ends it; None before.
     """
 
     def __init__(
@@ -78,7 +83,9 @@ class SlurmAttempt:
         self.tries = 0
         self.lost_submissions = 0
         self.stop = False
-        self.stopped = False
+        self.preempt: PreemptEffect | None = None
+        self.told = False
+        self.stopped: float | None = None
 
     def named(self, mark: str) -> None:
         """Set Slurm job id and submit time from a note."""
@@ -89,6 +96,15 @@ class SlurmAttempt:
     def key(self) -> AttemptKey:
         """Job id and attempt number."""
         return self.order.job, self.order.attempt
+
+    @property
+    def awaited(self) -> str:
+        """The signal by which it is told to save its work, while it has time for that; else ""."""
+        order = self.preempt
+        if order is None or order.force or not self.reported:
+            return ""
+        how = parse_checkpoint(order.checkpoint)
+        return how.name.removeprefix("SIG") if isinstance(how, CheckpointSignal) else ""
 
     @property
     def adopted(self) -> bool:
@@ -144,7 +160,7 @@ def gone(run: SlurmAttempt, now: float) -> Observation:
     known = max(run.alive or 0.0, run.released or 0.0)
     if known and now - known < FORGETS:
         return Lost(*run.key, LOST_IT)
-    return Ended(*run.key, why=FORGOTTEN, by_itself=not run.stopped)
+    return Ended(*run.key, why=FORGOTTEN, by_itself=run.stopped is None)
 
 
 def end_of(run: SlurmAttempt, job: SlurmJob) -> Observation | None:

@@ -28,8 +28,8 @@ from daemon.backends.slurm.partial_listing import LeastRecentlyPolled, look_at
 from daemon.backends.slurm.schema import SlurmJob
 from daemon.config.config import Ability
 from daemon.model.errors import JournalError, UnavailableError
-from daemon.model.inputs import Ended, Observation, Requeued, Started, Stray
-from daemon.model.outputs import StartEffect
+from daemon.model.inputs import Ended, Observation, Requeued, Started, Stopped, Stray
+from daemon.model.outputs import PreemptEffect, StartEffect
 from daemon.runtime.logs import log
 from sia.model import Nodes as Gpus
 
@@ -127,10 +127,19 @@ class SlurmBackend:
         """Queue a cancellation; warnings are left to the job's own `--signal`."""
         run = self._runs.get((job, attempt))
         if kind == "end" and run is not None:
+            if run.preempt is not None:  # it is not to go on after all
+                run.preempt, run.stopped = None, None
             run.stop = True
         elif kind == "end" and (job, attempt) in self._strays:
             self._acts.unwanted.add(self._strays[job, attempt])
         self._wake.set()
+
+    async def preempt(self, order: PreemptEffect) -> None:
+        """Queue a stop, after which the job goes on later."""
+        run = self._runs.get((order.job, order.attempt))
+        if run is not None and (run.preempt is not None or not run.stop):
+            run.stop, run.preempt = True, order
+            self._wake.set()
 
     async def close(self) -> None:
         """Stop the turns; jobs continue."""
@@ -242,16 +251,54 @@ class SlurmBackend:
     async def _shown(self, run: SlurmAttempt, job: SlurmJob, view: SlurmView) -> None:
         over = end_of(run, job)
         if over is not None:
-            self._done(run, over)
+            await self._over(run, job, over)
             return
         run.alive = view.began
         if job.state in ("RUNNING", "SUSPENDED"):
             self._runs_now(run, job.restarts)
+            if run.stopped is not None and view.began > run.stopped:
+                run.stopped = None  # it was pending when it was to be requeued, or Slurm lost that
+                self._wake.set()
+        elif job.state == "PENDING" and run.preempt is not None and run.adopted:
+            await self._left(run, job)
         elif job.state == "PENDING" and run.released is not None and view.began > run.released:
             await self._waits(run, job)
         elif job.state == "PENDING" and not run.searched:
             run.restarts, run.searched = job.restarts, True
             self._wake.set()
+
+    async def _over(self, run: SlurmAttempt, job: SlurmJob, over: Observation) -> None:
+        """Report how an attempt has ended; if it was told to stop, let its job go on.
+
+        Only a job that has finished or that its owner has cancelled does not go on.
+        """
+        finished = isinstance(over, Ended) and over.code == 0
+        if run.preempt is None or finished:
+            self._done(run, over)
+        elif not run.adopted:
+            own = job.state == "CANCELLED" and run.stopped is not None
+            self._done(run, Stopped(*run.key) if own else over)
+        elif job.state == "CANCELLED" or not self._slurm.requeues:
+            self._done(run, over)
+        elif self._context.fence.holds():
+            assert run.ref is not None, "it has ended in Slurm"
+            try:
+                await self._slurm.requeue(run.ref, ended=True)  # the next look shows it pending
+            except SlurmRefusedError:
+                self._done(run, over)
+
+    async def _left(self, run: SlurmAttempt, job: SlurmJob) -> None:
+        """Report an adopted job that has left its nodes and is pending again.
+
+        It is held by the operator: the hold of `requeuehold` could be released by its owner.
+        """
+        assert run.ref is not None, "adopted jobs have a Slurm job id"
+        if not self._context.fence.holds():
+            return
+        if job.reason != "JobHeldAdmin":
+            await self._hold(run.ref)
+        if job.held:
+            self._done(run, Stopped(*run.key))
 
     def _gone(self, run: SlurmAttempt, view: SlurmView) -> None:
         """Handle a job that Slurm no longer knows: resubmit it if it was never released."""
@@ -284,7 +331,7 @@ class SlurmBackend:
         """Handle a released job that is pending: waiting for Slurm, held, or requeued."""
         assert run.ref is not None, "a released job has a Slurm job id"
         if run.stop:
-            run.stopped = False  # requeued by Slurm after the cancellation: cancel it again
+            run.stopped = None  # requeued by Slurm after the cancellation: cancel it again
             self._wake.set()
         elif job.held and self._forgot(run, job):
             run.released, run.tries = None, run.tries + 1

@@ -57,6 +57,7 @@ class Commands:
     """
 
     single = False
+    requeues = True
 
     def __init__(self, conf: str = "") -> None:
         """Create the client without contacting Slurm."""
@@ -124,6 +125,15 @@ class Commands:
     async def hold(self, ref: str) -> None:
         """Hold a job."""
         await self._run("scontrol", "hold", ref)
+
+    async def signal(self, ref: str, name: str) -> None:
+        """Send a signal to all processes of a job."""
+        await self._run("scancel", "--quiet", "--full", f"--signal={name}", ref)
+
+    async def requeue(self, ref: str, *, ended: bool = False) -> None:
+        """Requeue a job in held state."""
+        only = [] if ended else ["Incomplete"]  # checked by slurmctld, so that no end comes between
+        await self._run("scontrol", "requeuehold", *only, ref)
 
     async def cancel(self, ref: str) -> None:
         """Cancel a job; no effect if it has ended."""

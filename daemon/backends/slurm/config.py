@@ -35,7 +35,8 @@ class SlurmConfig(BackendConfig, frozen=True):
     plain_http: bool = False
     """Whether the token may go to another machine by http://, where something else encrypts."""
     commands: bool = False
-    """Whether to do without slurmrestd, by Slurm's commands as the daemon's user."""
+    """Whether to run Slurm's commands as the daemon's user: for everything without `rest`; with it
+    to requeue adopted jobs, which slurmrestd cannot."""
     conf: ConfigText = ""
     """Slurm's configuration file for the commands, if it is not the usual one."""
     partitions: dict[str, Partition] = field(default_factory=dict)
@@ -74,7 +75,7 @@ def _near(url: str) -> bool:
 def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]:
     """A line for each thing that is wrong with it."""
     rest = config.rest
-    if bool(rest) == config.commands:
+    if not rest and not config.commands:
         yield 'backend: write rest = "unix:/PATH", rest = "http://HOST:PORT" or commands = true'
     if rest and not rest.startswith(("unix:/", "http://", "https://")):
         yield f"backend.rest: is {rest!r}; write unix:/PATH or http://HOST:PORT"

@@ -33,9 +33,12 @@ class SlurmInventory(Struct, frozen=True, omit_defaults=True):
 
 def door_of(config: SlurmConfig) -> Slurm:
     """Return the configured Slurm client."""
-    if config.commands:
-        return Commands(config.conf)
-    return Rest(config.rest, Path(config.jwt_file) if config.jwt_file else None, config.user)
+    commands = Commands(config.conf) if config.commands else None
+    if config.rest:
+        jwt_file = Path(config.jwt_file) if config.jwt_file else None
+        return Rest(config.rest, jwt_file, config.user, commands)
+    assert commands is not None, "the configuration names one of them"
+    return commands
 
 
 def find(config: SlurmConfig, pools: Iterable[str], journal: Journal) -> SlurmInventory:

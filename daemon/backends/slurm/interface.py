@@ -72,6 +72,10 @@ class Slurm(Protocol):
     single: bool
     """Whether querying one job is cheaper than listing all."""
 
+    @property
+    def requeues(self) -> bool:
+        """Whether it can requeue a job."""
+
     async def jobs(self, *, changed: bool = False) -> list[SlurmJob] | None:
         """Return all jobs; None if `changed` is set and nothing changed since the last call."""
 
@@ -95,6 +99,15 @@ class Slurm(Protocol):
 
     async def hold(self, ref: str) -> None:
         """Hold a job so that its owner cannot release it."""
+
+    async def signal(self, ref: str, name: str) -> None:
+        """Send a signal like `USR1` to all processes of a running job, its batch script included."""
+
+    async def requeue(self, ref: str, *, ended: bool = False) -> None:
+        """End a running job and requeue it in held state; no effect if it is pending.
+
+        A job that has ended is requeued only with `ended`: a finished job must not run again.
+        """
 
     async def cancel(self, ref: str) -> None:
         """Cancel a job; no effect if it has ended."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import aiohttp
 from msgspec import DecodeError, json
 
+from daemon.backends.slurm.cli import Commands
 from daemon.backends.slurm.interface import (
     PATH,
     SlurmError,
@@ -32,6 +33,9 @@ from daemon.backends.slurm.schema import (
 
 OLDEST, NEWEST = 38, 44
 """API versions 0.0.38 (Slurm 22.05) to 0.0.44 (25.11)."""
+
+MAX_UNFLAGGED = 39
+"""Newest API version that sends a signal to the whole job without being asked for it."""
 
 TIMEOUT = 10.0
 """Timeout of a request: without slurmctld, slurmrestd would wait for about a minute."""
@@ -81,19 +85,32 @@ class Rest:
         address: `unix:/PATH` or `http://HOST:PORT`.
         jwt_file: file with a token, read for each request; None for no token.
         user: user of the token.
+        commands: Slurm's commands for what slurmrestd cannot do; None if it must do without.
     """
 
     single = True
 
-    def __init__(self, address: str, jwt_file: Path | None = None, user: str = "") -> None:
+    def __init__(
+        self,
+        address: str,
+        jwt_file: Path | None = None,
+        user: str = "",
+        commands: Commands | None = None,
+    ) -> None:
         """Create the client without contacting Slurm."""
         self._address, self._jwt_file, self._user = address, jwt_file, user
+        self._commands = commands
         self._session: aiohttp.ClientSession | None = None
         self._version = 0
         self._ahead = 0.0  # Slurm's clock minus the loop's
         self._seen = 0.0
         self._whole_due = 0.0
         self._expires: float | None = None
+
+    @property
+    def requeues(self) -> bool:
+        """Whether there are commands: no version of slurmrestd requeues jobs."""
+        return self._commands is not None
 
     @property
     def _base(self) -> str:
@@ -215,6 +232,20 @@ class Rest:
         if "_" in ref and not any(code in OURS for code, _ in found.errors):
             return  # 22.05 reports failures of tasks that succeeded: the next look decides
         self._refused(found)
+
+    async def signal(self, ref: str, name: str) -> None:
+        """Send a signal to all processes of a job."""
+        await self._connected()
+        params = {"signal": name}
+        if self._version > MAX_UNFLAGGED:
+            params["flags"] = "FULL_JOB"
+        self._refused(await self._ask("DELETE", f"job/{ref}", params=params))
+
+    async def requeue(self, ref: str, *, ended: bool = False) -> None:
+        """Requeue a job in held state, by commands."""
+        if self._commands is None:
+            raise SlurmRefusedError("slurmrestd cannot requeue jobs; set commands = true as well")
+        await self._commands.requeue(ref, ended=ended)
 
     async def cancel(self, ref: str) -> None:
         """Cancel a job; no effect if it has ended."""

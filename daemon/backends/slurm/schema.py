@@ -86,6 +86,8 @@ class SlurmJob(Struct, frozen=True):
     """Why the job is ignored although it may request GPUs, with the fix; else empty."""
     nodelist: tuple[str, ...] = ()
     """Required nodes, also of a pending job."""
+    requeues: bool = True
+    """Whether Slurm would requeue it: a batch job that was not submitted with `--no-requeue`."""
     unread: bool = False
     """Whether the record exists but could not be parsed; only its numbers are known."""
 
@@ -217,6 +219,7 @@ def job_of(job: JsonObject) -> SlurmJob:
         gpus=gpus, on=on, dependency=_text(job.get("dependency")),
         eligible=_int(job.get("eligible_time")), submitted=_int(job.get("submit_time")),
         unsupported=unsupported if gpus else "", nodelist=_names(job.get("required_nodes")),
+        requeues=bool(job.get("requeue", True)) and bool(job.get("batch_flag", True)),
     )  # fmt: skip
 
 
