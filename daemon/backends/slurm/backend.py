@@ -29,6 +29,7 @@ from daemon.backends.slurm.schema import SlurmJob
 from daemon.config.config import Ability
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Ended, Observation, Requeued, Started, Stopped, Stray
+from daemon.model.job import JobPhase
 from daemon.model.outputs import PreemptEffect, StartEffect
 from daemon.runtime.logs import log
 from sia.model import Nodes as Gpus
@@ -110,6 +111,11 @@ class SlurmBackend:
             mark = self._marks.get(run.key)
             if mark is not None and not run.adopted:
                 run.named(mark)
+            record = self._context.book().jobs.get(run.order.job)
+            if record is not None and record.phase is JobPhase.STOPPING:
+                # Before the order is repeated, a job that has left its nodes must not be released.
+                run.stop = True
+                run.preempt = PreemptEffect(*run.key, grace=0.0, checkpoint=record.spec.checkpoint)
             self._runs[run.key] = run
         self._follower = asyncio.create_task(self._follow())
         return []

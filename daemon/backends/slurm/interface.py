@@ -101,7 +101,7 @@ class Slurm(Protocol):
         """Hold a job so that its owner cannot release it."""
 
     async def signal(self, ref: str, name: str) -> None:
-        """Send a signal like `USR1` to all processes of a running job, its batch script included."""
+        """Send a signal like `USR1` to all processes of a running job, also its batch script."""
 
     async def requeue(self, ref: str, *, ended: bool = False) -> None:
         """End a running job and requeue it in held state; no effect if it is pending.

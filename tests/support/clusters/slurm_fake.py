@@ -24,11 +24,11 @@ NOW = 1000.0
 class FakeSlurm:
     """See `Slurm`. `rows`: jobs by number; `away`: no request succeeds; `asked`: jobs requested."""
 
-    single = True
+    single = requeues = True
 
     def __init__(self):
         self.rows, self.next, self.away = {}, 5, False
-        self.ran, self.asked, self.lists = [], [], 0
+        self.ran, self.asked, self.lists, self.told = [], [], 0, []
         self.on_submit = self.on_release = lambda *_: None
 
     def has(self, number, **more):
@@ -87,8 +87,30 @@ class FakeSlurm:
         self._there()
         self.change(int(ref), held=True, reason="JobHeldAdmin")
 
+    async def signal(self, ref, name):
+        self._there()
+        self.told.append((ref, name))
+
+    async def requeue(self, ref, *, ended=False):
+        """Requeue a job; its processes are gone when the test calls `leaves`."""
+        self._there()
+        self.told.append((ref, "requeue, ended" if ended else "requeue"))
+        job = self.rows[int(ref)]
+        runs = job.state == "RUNNING"
+        if runs or (ended and job.state != "PENDING"):
+            flags = frozenset({"COMPLETING"} if runs else ())
+            self.change(
+                int(ref), state="PENDING", flags=flags, held=True, reason="JobHeldUser",
+                restarts=job.restarts + 1,
+            )  # fmt: skip
+
+    def leaves(self, number):
+        """Let the processes of a requeued job be gone."""
+        self.change(number, flags=frozenset())
+
     async def cancel(self, ref):
         self._there()
+        self.told.append((ref, "cancel"))
         self.change(int(ref), state="CANCELLED")
 
     async def close(self):
@@ -96,9 +118,11 @@ class FakeSlurm:
 
 
 @asynccontextmanager
-async def backend_of(door, said, expected=(), **more):
+async def backend_of(door, said, expected=(), records=None, **more):
     """Return a backend without a daemon; its reports are appended to `said`."""
-    book = SimpleNamespace(jobs={}, ended={}, nodes={}, pools={"a": 1}, job=lambda _: None)
+    book = SimpleNamespace(
+        jobs=records or {}, ended={}, nodes={}, pools={"a": 1}, job=lambda _: None
+    )
     backend = SlurmBackend(replace(CONFIG, adopt=False), door, FOUND)
     await backend.open(house(said.append, book=lambda: book, **more))
     await backend.reconcile(expected)

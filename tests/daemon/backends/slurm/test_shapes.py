@@ -194,8 +194,9 @@ def test_words_are_not_a_shells():
 
 def test_a_wrong_configuration_is_said_whole():
     wrong = SlurmSection(rest="tcp://x", commands=True, partitions={"nobody": "p", "a": "b"})
-    assert len(list(slurm_problems(wrong, ["a", "b"]))) == 4
+    assert len(list(slurm_problems(wrong, ["a", "b"]))) == 3
     assert len(list(slurm_problems(SlurmSection(rest="http://[::1]:1"), ["a"]))) == 1
+    assert len(list(slurm_problems(SlurmSection(), ["a"]))) == 1
     assert not list(slurm_problems(SlurmSection(commands=True), ["a"]))
     (nowhere,) = slurm_problems(SlurmSection(commands=True, folder="/nowhere/at/all"), ["a"])
     assert nowhere.startswith("backend.folder: there is no folder /nowhere/at/all; make it")
