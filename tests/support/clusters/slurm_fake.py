@@ -111,7 +111,8 @@ class FakeSlurm:
     async def cancel(self, ref):
         self._there()
         self.told.append((ref, "cancel"))
-        self.change(int(ref), state="CANCELLED")
+        if self.rows[int(ref)].state in ("PENDING", "RUNNING"):
+            self.change(int(ref), state="CANCELLED")
 
     async def close(self):
         pass
