@@ -20,7 +20,7 @@ from replay.logs.trace import PoolTable
 from sia.console.errors import UserError
 from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS
 from sia.policies import load, names
-from sia.wording import DAY, as_typed, counted
+from sia.wording import DAY, as_typed, counted, some
 
 USUAL = "sia"
 """The policy for which a forecast is checked if the configured policy is invalid."""
@@ -40,6 +40,7 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     """
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
         _database, _folders, _policy, _forecast, _times, _pools, _nodes, _webhooks, _limits,
+        _grants,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
     found += tls_problems(config.tls, config.listen)
@@ -215,6 +216,23 @@ def _limits(config: Config) -> Iterator[str]:
     for pool in config.pools:
         if pool.burst and not (pool.rate or limits.rate):
             yield f"pool {pool.name}: burst: has no effect without a rate; add rate or remove burst"
+
+
+def _grants(config: Config) -> Iterator[str]:
+    """Report grants without effect: of no pool, without a bound, or a second one."""
+    pools = {pool.name for pool in config.pools}
+    for (user, pool), times in Counter((each.user, each.pool) for each in config.grants).items():
+        whose = f"user {user!r}, pool {pool!r}"
+        if times > 1:
+            yield f"grant: {times} grants have {whose}; write one with all of their bounds"
+        if pool and pool not in pools:
+            yield f"grant: there is no pool {pool!r}; use one of {some(sorted(pools))}"
+    for each in config.grants:
+        if (each.max_value, each.never_jobs, each.never_gpus) == (None, None, None):
+            yield (
+                f"grant: user {each.user!r}, pool {each.pool!r} bounds nothing; add max_value, "
+                "never_jobs or never_gpus"
+            )
 
 
 def _twice(key: str, names: Sequence[str]) -> Iterator[str]:

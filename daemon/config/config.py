@@ -19,7 +19,7 @@ from daemon.config.webhooks import WebhookConfig
 from daemon.model.job import LendingMode, PoolMode
 from daemon.model.limits import GRACE, KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
 from daemon.model.names import MAX_NAME, GpuCount, Name
-from daemon.model.setup import Budget
+from daemon.model.setup import Budget, Grant
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Pool
 from sia.plugins import load_plugin
@@ -231,6 +231,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """The MQTT broker; None disables MQTT."""
     tls: TlsConfig = TlsConfig()
     limits: LimitsConfig = LimitsConfig()
+    grants: tuple[Grant, ...] = ()
 
     @classmethod
     def embedded(cls, folder: Path | None = None) -> Config:

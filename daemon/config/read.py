@@ -34,6 +34,7 @@ from daemon.config.validation import ConfigProblem, T, read, refuse_unknown, sho
 from daemon.config.webhooks import read_webhooks
 from daemon.model.job import LendingMode
 from daemon.model.limits import GRACE, KEEP_RECORDS, SNAPSHOT_EVERY
+from daemon.model.setup import Grant
 from sia.console.errors import UserError
 from sia.plugins import plugins
 from sia.wording import did_you_mean, parse_seconds
@@ -54,7 +55,7 @@ class ConfigError(UserError):
         super().__init__("\n".join(f"{path}: {problem}" for problem in problems))
 
 
-SECTIONS = ("daemon", "backend", "pool", "node", "webhook", "mqtt", "tls", "limits")
+SECTIONS = ("daemon", "backend", "pool", "node", "webhook", "mqtt", "tls", "limits", "grant")
 
 
 class _Daemon(Struct, frozen=True):
@@ -167,6 +168,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         nodes=nodes,
         tls=tls.beside(base),
         limits=limits or LimitsConfig(),
+        grants=_tables(values, "grant", Grant, problems) if "grant" in values else (),
         cells=_cells(base / said.cells, pools, problems) if said.cells else None,
         webhooks=read_webhooks(values, base, problems),
         mqtt=_mqtt(values["mqtt"], said.cluster, base, problems) if "mqtt" in values else None,

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import STAY, JobRecord, PoolRecord, array_of, job_of
+from daemon.model.grants import GrantedUse
 from daemon.model.inputs import Cancel, Estimated, Hold, Release, SetPriority, Submit
 from daemon.model.job import ON_GPUS, OVER, JobPhase, JobSpec, PoolMode
 from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
@@ -26,6 +27,7 @@ class Jobs:
         """Work on this context."""
         self._context = context
         self._book = context.book
+        self._granted = GrantedUse(context.book.jobs.values())
 
     def submit(self, asked: Submit) -> Answer:
         """Accept a job, unless it exists already. O(1)."""
@@ -41,6 +43,7 @@ class Jobs:
             spec, self._context.now, run_time, priority=spec.priority, by=asked.actor
         )
         book.add(record)
+        self._granted.add(spec)
         self._context.notify(
             "submitted", job=spec.id, pool=spec.pool, gpus=spec.gpus, by=asked.actor
         )
@@ -105,7 +108,7 @@ class Jobs:
                 return Refused(
                     409, "id is taken", f"an array has the id {spec.id!r}", "choose another id"
                 )
-            return None
+            return self._granted.refusal(book.setup.grants, spec)
         index, size = spec.array
         name = array_of(spec)
         if not 0 <= index < size or spec.id != f"{name}.{index}" or not name:
@@ -124,13 +127,17 @@ class Jobs:
             return Refused(
                 409, "id is taken", f"another job or array has the id {name!r}", "choose another id"
             )
+        new = 0
         for i in range(size):
             known = book.job(f"{name}.{i}")
+            new += known is None
             if known is not None and known.spec != replace(
                 alike, id=known.spec.id, array=(i, size)
             ):
                 return id_taken(known.spec.id)
-        return _wrong_id(f"{name}.{size - 1}")
+        return _wrong_id(f"{name}.{size - 1}") or self._granted.refusal(
+            book.setup.grants, alike, new
+        )
 
     def join(self, record: JobRecord) -> None:
         """Queue a job: in the core, or outside of it while its pool is on hold. O(1)."""
@@ -213,6 +220,7 @@ class Jobs:
         context, spec = self._context, record.spec
         record.phase, record.why, record.ended = phase, why, context.now
         self._book.end(record)
+        self._granted.drop(spec)
         context.ended.append(record)
         kind = phase.value if phase in (JobPhase.CANCELLED, JobPhase.LOST) else "ended"
         context.notify(

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from typing import Annotated
+
+from msgspec import Meta, Struct
 
 from cells.layout.spec import Spec
 from daemon.model.job import LendingMode, PoolMode
 from daemon.model.limits import GRACE
+from daemon.model.names import MAX_NAME, GpuCount
+from sia.limits import MAX_GROUP, MAX_VALUE
 from sia.model import Options, Pool
 
 
@@ -24,6 +28,26 @@ class Budget(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_f
     """Most GPU-hours lent in a calendar month (UTC)."""
     slowed_budget_pct: float | None = None
     """Most percent of its jobs that may start later than without sharing."""
+
+
+EACH = "*"
+"""The user of a grant to each user, one by one."""
+
+
+class Grant(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """`[[grant]]`: bounds on what jobs may ask for. A bound that is None does not restrict."""
+
+    user: Annotated[str, Meta(max_length=MAX_NAME)] = ""
+    """The user whose jobs it bounds; empty for those of all users together, `*` for those of each
+    user who has no grant for the same pool."""
+    pool: Annotated[str, Meta(max_length=MAX_NAME)] = ""
+    """The pool whose jobs it bounds; empty for those of all pools together."""
+    max_value: Annotated[float, Meta(ge=0, le=MAX_VALUE)] | None = None
+    """Highest value of one job."""
+    never_jobs: Annotated[int, Meta(ge=0, le=MAX_GROUP)] | None = None
+    """Most unended jobs at a time that must not be stopped."""
+    never_gpus: GpuCount | None = None
+    """Most GPUs of such jobs at a time."""
 
 
 class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -44,6 +68,8 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     may use all nodes."""
     budgets: dict[str, Budget] = {}
     """Budgets of the pools that have one."""
+    grants: tuple[Grant, ...] = ()
+    """Bounds on values and on jobs that must not be stopped."""
     lending: LendingMode | None = None
     """Lending mode at first, and again whenever the configuration changes it; None for on."""
     grace: float = GRACE

@@ -152,6 +152,6 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     budgets = {pool.name: pool.budget for pool in config.pools if pool.budget != Budget()}
     return Setup(
         pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
-        budgets=budgets, lending=config.lending, grace=config.grace,
+        budgets=budgets, grants=config.grants, lending=config.lending, grace=config.grace,
         resizes="resize" in config.backend.can, book_every=BOOK_EVERY,
     )  # fmt: skip

@@ -17,6 +17,7 @@ from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.doors.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
 from daemon.doors.http.routes.status import parts_of
 from daemon.doors.mqtt import asyncapi
+from daemon.doors.views.grants import grants_view
 from daemon.doors.views.resources import job_view, loans_view
 from daemon.doors.views.usage import UsageHistory as LastHour
 from daemon.forecasts.forecaster import ForecastService
@@ -28,6 +29,7 @@ from daemon.model.inputs import AuditNote
 from daemon.runtime.logs import log
 from daemon.service.service import Service
 from daemon.wire.bodies import decoded
+from daemon.wire.grants import GrantList
 from daemon.wire.jobs import Health, Label, LogLevel
 from daemon.wire.limits import NEXT_SHOWN
 from daemon.wire.plan import (
@@ -89,6 +91,9 @@ class ViewRoutes:
             Operation("GET", "/v1/usage", Rule.VIEW, self.usage,
                       "Use of GPUs over the last hour.", {200: Usage},
                       parameters=POOL, refusals=(404, 422)),
+            Operation("GET", "/v1/grants", Rule.VIEW, self.grants,
+                      "What is granted to users and pools, and who uses how much of it.",
+                      {200: GrantList}),
             Operation("GET", "/v1/plan", Rule.VIEW, self.plan, "Jobs that would start next.",
                       {200: Plan}, parameters=NEXT, refusals=(422,)),
             Operation("GET", "/healthz", Rule.OPEN, self.health, "Liveness.",
@@ -132,6 +137,10 @@ class ViewRoutes:
         return answer(
             Forecasts(config.policy, config.forecast, ready, model, learned, windows, pools)
         )
+
+    async def grants(self, request: web.Request) -> web.Response:
+        """Show the grants and their use."""
+        return answer(grants_view(self._service.book, who_asks(request)))
 
     async def usage(self, request: web.Request) -> web.Response:
         """Return the usage samples of the last hour. O(samples)."""

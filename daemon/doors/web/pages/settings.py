@@ -9,7 +9,7 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.web.page import HTML, PageSet
-from daemon.doors.web.pagination import PAGE, addresses, cut
+from daemon.doors.web.pagination import PAGE, ROWS, addresses, cut
 from daemon.doors.web.sign_in import see
 from daemon.model.access import OPERATOR_NAME, Rule, allows
 from daemon.model.job import LendingMode
@@ -52,6 +52,7 @@ class SettingsPages(PageSet):
             request, "settings.html", modes=[mode.value for mode in LendingMode],
             state=await api.ask(request, "GET /v1/lending"),
             daemon=await api.ask(request, "GET /v1/status"),
+            granted=await api.ask(request, "GET /v1/grants"), rows=ROWS,
             may=allows(who_asks(request), Rule.OPERATE), tokens=shown, machine=OPERATOR_NAME,
             address=addresses(request),
         )  # fmt: skip

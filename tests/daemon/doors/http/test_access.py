@@ -48,6 +48,7 @@ WHO = {
     "GET /v1/maintenance": READERS,
     "GET /v1/lending": READERS,
     "GET /v1/loans": READERS,
+    "GET /v1/grants": READERS,
     "GET /v1/forecasts": READERS,
     "GET /v1/plan": READERS,
     "GET /v1/usage": READERS,

@@ -1,0 +1,114 @@
+"""What a job may ask for only if the site grants it: a value, and never to be stopped."""
+
+import pytest
+
+from daemon.config.check import problems_of
+from daemon.config.read import ConfigError, read_config
+from daemon.model.setup import Grant
+from tests.support.daemons.doors import asked, config_in, door, job_in, story
+from tests.support.servers.browsers import browser, seen
+
+JOB = {"pool": "vision", "gpus": 2, "duration": 1e6}
+STAYS = {**JOB, "preemptible": "never"}
+
+
+async def submitted(client, job_id, status=201, **fields):
+    return await asked(client, "POST", "/v1/jobs", {"id": job_id, **fields}, status=status)
+
+
+@story
+async def test_a_user_may_give_a_job_a_value_up_to_what_is_granted(folder):
+    grants = (Grant("*", max_value=10.0), Grant("ann", max_value=50.0))
+    async with door(folder, grants=grants, speed=1.0) as client:
+        await submitted(client, "plain", **JOB, user="bob")
+        await submitted(client, "fair", **JOB, user="bob", value=10, deadline=4e9)
+        said = await submitted(client, "dear", 403, **JOB, user="bob", value=11)
+        assert said["title"] == "not granted"
+        assert said["detail"] == "user 'bob' may give a job a value of at most 10 (got 11)"
+        assert said["mend"].startswith("give at most 10, or ask an operator")
+        await submitted(client, "dear", **JOB, user="ann", value=50)
+
+
+@story
+async def test_jobs_that_must_not_be_stopped_are_counted_until_they_end(folder):
+    grants = (Grant("*", "vision", never_jobs=2), Grant(pool="vision", never_gpus=6))
+    async with door(folder, grants=grants, speed=1.0) as client:
+        await submitted(client, "a", **STAYS, user="ann")
+        await submitted(client, "b", **STAYS, user="ann")
+        await submitted(client, "a", 200, **STAYS, user="ann")
+        said = await submitted(client, "c", 403, **STAYS, user="ann")
+        assert said["detail"] == (
+            "user 'ann' in pool 'vision' may have 2 jobs that must not be stopped (preemptible = "
+            "never), has 2 and would get 1 more"
+        )
+        await submitted(client, "d", **STAYS, user="bob")
+        said = await submitted(client, "e", 403, **STAYS, user="bob")
+        assert "pool 'vision' may have 6 GPUs" in said["detail"], "the pool has no more for anyone"
+        await submitted(client, "f", **JOB, user="ann", preemptible="restart")
+        await submitted(client, "g", **STAYS | {"pool": "speech"}, user="ann")
+        await asked(client, "DELETE", "/v1/jobs/a", status=202)
+        await job_in(client, "a", "cancelled")
+        await submitted(client, "c", **STAYS, user="ann")
+    async with door(folder, grants=grants, speed=1.0) as client:  # counted again after a restart
+        await submitted(client, "h", 403, **STAYS, user="ann")
+
+
+@story
+async def test_an_array_is_granted_as_a_whole_or_not_at_all(folder):
+    async with door(folder, grants=(Grant("*", never_jobs=3),), speed=1.0) as client:
+        await submitted(client, "wide", 403, **STAYS, array=4)
+        assert (await asked(client, "GET", "/v1/jobs"))["jobs"] == []
+        await submitted(client, "fits", **STAYS, array=3)
+        await submitted(client, "fits", 200, **STAYS, array=3)
+        jobs = [{"id": "one", **STAYS}, {"id": "two", **JOB}]
+        said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs})
+        assert [line["status"] for line in said["jobs"]] == [403, 201]
+
+
+@story
+async def test_who_uses_how_much_is_shown(folder):
+    grants = (Grant("*", max_value=10.0), Grant(pool="vision", never_gpus=6))
+    async with door(folder, grants=grants, speed=1.0) as client, browser(client) as visitor:
+        await submitted(client, "a", **STAYS, user="ann", value=4)
+        await submitted(client, "b", **JOB, user="ann", value=9)
+        await submitted(client, "c", **STAYS | {"pool": "speech"}, user="bob")
+        await submitted(client, "d", **JOB, user="eve")
+        said = await asked(client, "GET", "/v1/grants")
+        assert [(each["user"], each["pool"], each["never_gpus"]) for each in said["grants"]] == [
+            ("*", "", None), ("", "vision", 6),
+        ]  # fmt: skip
+        assert said["used"] == [
+            {"user": "ann", "pool": "vision", "jobs": 2, "value": 13.0, "top_value": 9.0,
+             "never_jobs": 1, "never_gpus": 2},
+            {"user": "bob", "pool": "speech", "jobs": 1, "value": 0.0, "top_value": 0.0,
+             "never_jobs": 1, "never_gpus": 2},
+        ]  # fmt: skip
+        page = await seen(visitor, "/ui/settings")
+        assert "In use by jobs that have not ended" in page
+        assert "<bdi>ann</bdi>" in page
+        assert "<bdi>eve</bdi>" not in page
+
+
+@pytest.mark.parametrize(
+    ("grants", "problem"),
+    [
+        ((Grant("ann"),), "grant: user 'ann', pool '' bounds nothing; add max_value"),
+        ((Grant(pool="nowhere", never_jobs=1),), "grant: there is no pool 'nowhere'; use one of"),
+        ((Grant("a", never_jobs=1), Grant("a", max_value=1)), "grant: 2 grants have user 'a'"),
+    ],
+)
+def test_a_grant_without_effect_is_told_at_the_start(tmp_path, grants, problem):
+    told = problems_of(config_in(tmp_path, grants=grants))
+    assert any(line.startswith(problem) for line in told), told
+
+
+def test_grants_are_read_from_the_configuration(tmp_path):
+    path = tmp_path / "sia.toml"
+    pool = '[[pool]]\nname = "vision"\nquota = 4\n'
+    path.write_text(pool + '[[grant]]\nuser = "*"\npool = "vision"\nnever_gpus = 2\n')
+    assert read_config(path).grants == (Grant("*", "vision", never_gpus=2),)
+    path.write_text(pool + '[[grant]]\nuser = "*"\nnever_gpu = 2\nmax_value = -1\n')
+    with pytest.raises(ConfigError) as refused:
+        read_config(path)
+    assert "did you mean never_gpus?" in str(refused.value)
+    assert "max_value: is -1; write at least 0" in str(refused.value)
