@@ -9,7 +9,3 @@ class NoScheduleError(UserError):
 
 class BrokenScheduleError(UserError):
     """A solver's result violates a start window or the capacity."""
-
-
-class SolverError(UserError):
-    """The solver is not installed, or it crashed."""

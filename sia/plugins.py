@@ -8,7 +8,7 @@ from typing import Any
 
 
 class PluginError(Exception):
-    """A plugin is installed but cannot be imported."""
+    """A plugin cannot be imported or used. The message is one line with the fix."""
 
 
 @cache

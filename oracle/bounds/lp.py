@@ -13,8 +13,8 @@ from oracle.bounds.slot_cells import fitted, horizons_of
 from oracle.problem.all_starts import fits, starts_of
 from oracle.problem.forms import Form
 from oracle.problem.problem import Problem
-from oracle.solver.program import TOLERANCE
 from oracle.solver.solvers import has_highs
+from sia.program import TOLERANCE
 
 EXACT = 1e-7
 """Relative difference up to which the LP and its bound count as equal."""
@@ -56,8 +56,8 @@ def prove(
     fit = fitted(problem, form, until, horizons_of(problem, known), higher, stop)
     if fit is None:
         return LpBound(best, finished=False)
-    milp = fit.model.milp
-    return LpBound(best, fit.settled, len(milp.costs), milp.nonzeros)
+    program = fit.model.program
+    return LpBound(best, fit.settled, len(program.costs), program.nonzeros)
 
 
 def _priced(

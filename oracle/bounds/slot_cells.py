@@ -19,7 +19,7 @@ from oracle.bounds.prices import accumulated, costs_of, priced_bound
 from oracle.errors import NoScheduleError
 from oracle.problem.forms import Form, ProgramModel, SlotRange
 from oracle.problem.problem import Problem, Task
-from oracle.solver.solvers import solve
+from sia.solvers import solve
 
 FIRST = 20
 """Initial horizon in slots: few jobs wait longer in the best schedules of the paper's workloads."""
@@ -81,7 +81,7 @@ def fitted(
         of = [cells_of(task, horizon) for task, horizon in zip(problem.tasks, grown, strict=True)]
         model = ProgramModel(problem, form, of)
         found = solve(
-            model.milp,
+            model.program,
             relaxed=True,
             interior=not problem.beta,
             seconds=until - perf_counter(),

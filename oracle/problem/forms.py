@@ -15,7 +15,7 @@ import numpy as np
 
 from oracle.arrays import Floats
 from oracle.problem.problem import Problem, Task
-from oracle.solver.program import Milp
+from sia.program import ProgramBuilder
 
 
 class SlotRange(NamedTuple):
@@ -28,7 +28,7 @@ class SlotRange(NamedTuple):
 class Form(Protocol):
     """How one job's choice of a cell is encoded in variables."""
 
-    def add(self, milp: Milp, costs: Sequence[float]) -> int:
+    def add(self, program: ProgramBuilder, costs: Sequence[float]) -> int:
         """Add variables for the choice between cells with these costs; return the first's index."""
 
     def between(self, first: int, cells: int, low: int, high: int) -> dict[int, float]:
@@ -51,10 +51,10 @@ CONSTANT = -1
 class PulseForm:
     """x[k] = 1 means that the job starts in cell k."""
 
-    def add(self, milp: Milp, costs: Sequence[float]) -> int:
+    def add(self, program: ProgramBuilder, costs: Sequence[float]) -> int:
         """Add one variable per cell, of which exactly one is 1."""
-        first = milp.binaries(costs)
-        milp.exactly(range(first, first + len(costs)), 1.0)
+        first = program.binaries(costs)
+        program.exactly(range(first, first + len(costs)), 1.0)
         return first
 
     def between(self, first: int, cells: int, low: int, high: int) -> dict[int, float]:
@@ -77,12 +77,12 @@ class PulseForm:
 class StepForm:
     """z[k] = 1 means that the job starts in cell k or before; the last cell needs no variable."""
 
-    def add(self, milp: Milp, costs: Sequence[float]) -> int:
+    def add(self, program: ProgramBuilder, costs: Sequence[float]) -> int:
         """Add one variable for each cell but the last, in ascending order."""
-        first = milp.binaries([a - b for a, b in pairwise(costs)])
-        milp.offset += costs[-1]
+        first = program.binaries([a - b for a, b in pairwise(costs)])
+        program.offset += costs[-1]
         for k in range(first, first + len(costs) - 2):
-            milp.at_most({k: 1.0, k + 1: -1.0}, 0.0)
+            program.at_most({k: 1.0, k + 1: -1.0}, 0.0)
         return first
 
     def between(self, first: int, cells: int, low: int, high: int) -> dict[int, float]:
@@ -127,18 +127,19 @@ class ProgramModel:
         self.problem = problem
         self.form = form
         self.cells = cells or [all_slots(task) for task in problem.tasks]
-        self.milp = Milp()
+        program = ProgramBuilder()
         self.slot_of: dict[int, int] = {}  # slot of each capacity row
         self._first = [
-            form.add(self.milp, [task.cost(cell.first) for cell in of])
+            form.add(program, [task.cost(cell.first) for cell in of])
             for task, of in zip(problem.tasks, self.cells, strict=True)
         ]
-        self._binaries = len(self.milp.costs)
-        self._add_slots()
+        self._binaries = len(program.costs)
+        self._add_slots(program)
+        self.program = program.build()
 
-    def _add_slots(self) -> None:
+    def _add_slots(self, program: ProgramBuilder) -> None:
         """Add capacity rows where they can bind, and with `beta` the largest share per slot."""
-        problem, milp = self.problem, self.milp
+        problem = self.problem
         contended, capacity = problem.contended(), problem.capacity()
         rows: list[dict[int, float]] = [{} for _ in range(problem.slots)]
         shares: dict[tuple[int, int], dict[int, float]] = {}
@@ -150,22 +151,23 @@ class ProgramModel:
                     _add(shares.setdefault((t, task.pool), {}), terms, task.width)
         for t in range(problem.slots):
             fixed = rows[t].pop(CONSTANT, 0.0)
-            row = len(milp.rows)
-            milp.at_most(rows[t], float(capacity[t]) - fixed)
-            if len(milp.rows) > row:
+            row = program.rows
+            program.at_most(rows[t], float(capacity[t]) - fixed)
+            if program.rows > row:
                 self.slot_of[row] = t
         if problem.beta:
-            self._add_shares(shares)
+            self._add_shares(program, shares)
 
-    def _add_shares(self, shares: dict[tuple[int, int], dict[int, float]]) -> None:
+    def _add_shares(
+        self, program: ProgramBuilder, shares: dict[tuple[int, int], dict[int, float]]
+    ) -> None:
         """Add rows 8 and 13 of Fig. 19; `shares` has the terms of GPU use by (slot, pool)."""
-        milp = self.milp
         alphas: dict[int, int] = {}
         for (t, pool), terms in sorted(shares.items()):
             if t not in alphas:
-                alphas[t] = milp.number(self.problem.beta)
+                alphas[t] = program.column(self.problem.beta)
             fixed = terms.pop(CONSTANT, 0.0)
-            milp.at_most({**terms, alphas[t]: -float(self.problem.quotas[pool])}, -fixed)
+            program.at_most({**terms, alphas[t]: -float(self.problem.quotas[pool])}, -fixed)
 
     def running(self, place: int, task: Task) -> Iterator[tuple[int, dict[int, float]]]:
         """Yield, for each slot in which a task can run, the terms of "the task runs"."""
@@ -187,7 +189,7 @@ class ProgramModel:
 
     def encode(self, starts: Sequence[int]) -> list[float]:
         """Return the variable values of a schedule, with shares at 0 (solvers complete them)."""
-        values = [0.0] * len(self.milp.costs)
+        values = [0.0] * len(self.program.costs)
         for cells, first, start in zip(self.cells, self._first, starts, strict=True):
             chosen = next(k for k, cell in enumerate(cells) if cell.last >= start)
             for k, value in enumerate(self.form.encode(len(cells), chosen)):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from oracle.bounds.lp import LpBound, prove
 from oracle.bounds.size import refuse_too_large
-from oracle.errors import NoScheduleError, SolverError
+from oracle.errors import NoScheduleError
 from oracle.problem.forms import FORMS
 from oracle.problem.problem import Goal, Problem, plain, problems
 from oracle.problem.slots import on_grid, slotted
@@ -24,6 +24,7 @@ from replay.run.run import BASELINE, Settings, replay_one
 from replay.run.schedule import Result, Schedule
 from replay.run.summary import jct_pairs
 from sia.metrics import Metrics, measure
+from sia.solvers import SolverError
 
 START = "sia-vc"
 """The policy whose schedule the search begins with: it knows the future and slows no job."""

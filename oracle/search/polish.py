@@ -17,7 +17,7 @@ from typing import NamedTuple
 from oracle.problem.coarse import in_order, together
 from oracle.problem.forms import Form, ProgramModel, SlotRange
 from oracle.problem.problem import Problem, Task
-from oracle.solver.solvers import solve
+from sia.solvers import solve
 
 JOBS = 100
 """Initial number of jobs in a program; it adapts to the solving time."""
@@ -70,7 +70,7 @@ class Polish:
         places = self._drawn(int(self._jobs[method]))
         model = self._model(places, starts, hints, method)
         began, first = perf_counter(), model.encode([starts[place] for place in places])
-        found = solve(model.milp, seconds=min(SECONDS, seconds), start=first)
+        found = solve(model.program, seconds=min(SECONDS, seconds), start=first)
         self._fit(method, (perf_counter() - began) / SECONDS)
         better = [*starts]
         if found.values is not None:

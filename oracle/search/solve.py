@@ -31,8 +31,9 @@ from oracle.search.incumbent import Incumbent
 from oracle.search.polish import PART, Polish, hinted
 from oracle.search.scheduling_rounds import SchedulingRounds
 from oracle.search.search import Search, from_parts
-from oracle.solver.program import TOLERANCE
-from oracle.solver.solvers import has_highs, solve
+from oracle.solver.solvers import has_highs
+from sia.program import TOLERANCE
+from sia.solvers import solve
 
 if TYPE_CHECKING:
     from oracle.bounds.tree import Tree
@@ -362,8 +363,8 @@ class Solving:
             if fit is None:
                 return
             horizons = fit.horizons
-            milp = fit.model.milp
-            self._size = len(milp.costs), milp.nonzeros
+            program = fit.model.program
+            self._size = len(program.costs), program.nonzeros
             values = self._branch(fit)
             late = [] if values is None else fit.model.in_tails(values)
             if not late:
@@ -387,7 +388,7 @@ class Solving:
         model, best = fit.model, self._best.known.starts
         start = best if best is not None and model.represents(best) else None
         found = solve(
-            model.milp,
+            model.program,
             seconds=self._until - perf_counter(),
             start=None if start is None else model.encode(start),
             progress=self._on_progress,

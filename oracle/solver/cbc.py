@@ -8,9 +8,9 @@ from warnings import catch_warnings, simplefilter
 
 import pulp
 
-from oracle.errors import SolverError
 from oracle.solver.in_pulp import in_pulp
-from oracle.solver.program import Milp, Solved, Solver, SolverRequest
+from sia.program import Program
+from sia.solvers import Solved, Solver, SolverError, SolverRequest
 
 
 class Cbc(Solver):
@@ -26,9 +26,12 @@ class Cbc(Solver):
         return cls.command in pulp.listSolvers(onlyAvailable=True)
 
     @classmethod
-    def solve(cls, milp: Milp, request: SolverRequest) -> Solved:
-        """Solve a program. PuLP does not report the bound, so there is one only at the optimum."""
-        return _solve_with_cbc(cls.command, milp, request)
+    def solve(cls, program: Program, request: SolverRequest) -> Solved:
+        """Solve a program. PuLP does not report the bound, so there is one only at the optimum.
+
+        CBC heeds the limit on nodes, not that on iterations.
+        """
+        return _solve_with_cbc(cls.command, program, request)
 
 
 class SystemCbc(Cbc):
@@ -38,9 +41,9 @@ class SystemCbc(Cbc):
     command = "COIN_CMD"
 
 
-def _solve_with_cbc(name: str, milp: Milp, request: SolverRequest) -> Solved:
+def _solve_with_cbc(name: str, program: Program, request: SolverRequest) -> Solved:
     relaxed, seconds, start = request.relaxed, request.seconds, request.start
-    problem, variables = in_pulp(milp, relaxed=relaxed)
+    problem, variables = in_pulp(program, relaxed=relaxed)
     if start is not None:
         for variable, value in zip(variables, start, strict=True):
             variable.setInitialValue(value)
@@ -49,6 +52,7 @@ def _solve_with_cbc(name: str, milp: Milp, request: SolverRequest) -> Solved:
         cbc = pulp.getSolver(
             name, mip=not relaxed, msg=False, warmStart=start is not None,
             gapRel=request.gap or None, timeLimit=None if seconds == inf else seconds,
+            maxNodes=request.nodes,
         )  # fmt: skip
     try:
         problem.solve(cbc)
@@ -65,5 +69,5 @@ def _solve_with_cbc(name: str, milp: Milp, request: SolverRequest) -> Solved:
     whole = optimal or (not relaxed and problem.sol_status == pulp.LpSolutionIntegerFeasible)
     if not whole or any(value is None for value in values):
         return Solved("time", None, inf, -inf)
-    cost = milp.offset + sum(c * v for c, v in zip(milp.costs, values, strict=True))
+    cost = program.cost(values)
     return Solved("optimal" if optimal else "time", values, cost, cost if optimal else -inf)

@@ -1,4 +1,7 @@
-"""HiGHS through PuLP, with warm starts and progress callbacks."""
+"""HiGHS, without PuLP: with 10,000 columns PuLP takes longer to build a program than arrays do.
+
+See benchmarks/solvers.py.
+"""
 
 from __future__ import annotations
 
@@ -10,19 +13,10 @@ from typing import Any
 
 import highspy
 import numpy as np
-import pulp
 
 from oracle.arrays import Counts, Floats
-from oracle.errors import SolverError
-from oracle.solver.in_pulp import in_pulp
-from oracle.solver.program import (
-    Milp,
-    OnIncumbent,
-    Solved,
-    Solver,
-    SolverCallback,
-    SolverRequest,
-)
+from sia.program import Program
+from sia.solvers import Solved, Solver, SolverError, SolverRequest
 
 # An interrupted LP leaves threads of HiGHS behind, which would abort the process at exit.
 atexit.register(highspy.Highs.resetGlobalScheduler, True)  # noqa: FBT003  highspy's
@@ -34,7 +28,8 @@ STOPPED = {
     STATUS.kUnboundedOrInfeasible: "infeasible",
     STATUS.kTimeLimit: "time",
     STATUS.kInterrupt: "interrupted",
-    STATUS.kSolutionLimit: "optimal",
+    STATUS.kSolutionLimit: "limit",
+    STATUS.kIterationLimit: "limit",
 }
 """Statuses by HiGHS status; any other status is a crash."""
 
@@ -47,10 +42,14 @@ IN_LP = (
     highspy.cb.HighsCallbackType.kCallbackSimplexInterrupt,
     highspy.cb.HighsCallbackType.kCallbackIpmInterrupt,
 )
-INTERESTING = (
-    highspy.cb.HighsCallbackType.kCallbackMipLogging,
-    highspy.cb.HighsCallbackType.kCallbackMipInterrupt,
-)
+CHECK = highspy.cb.HighsCallbackType.kCallbackMipInterrupt
+"""Callback kind of the checks in branch and bound.
+
+HiGHS (1.15) counts no simplex iterations for us there, so each check counts as one iteration for
+each row: 0.7 to 1.8 were measured, and the checks are at the same points on every machine.
+"""
+
+INTERESTING = (highspy.cb.HighsCallbackType.kCallbackMipLogging, CHECK)
 """Callback kinds at which HiGHS can be interrupted, in an LP and in branch and bound."""
 
 BETTER = highspy.cb.HighsCallbackType.kCallbackMipImprovingSolution
@@ -67,80 +66,118 @@ Entries = tuple[Counts, Floats]
 """The non-zero entries of a column (rows and values) or of a row (columns and values)."""
 
 
-class _Highs(pulp.HiGHS):  # type: ignore[misc]
-    """Run the model that PuLP builds, with a warm start, which PuLP supports only from 4 on."""
-
-    start: Sequence[float] | None = None
-    progress: SolverCallback | None = None
-    improved: OnIncumbent | None = None
-    offset = 0.0
-
-    def callSolver(self, lp: Any) -> None:  # noqa: N802  PuLP's name
-        """Set the warm start and the callbacks, and run the model."""
-        model = lp.solverModel
-        if self.start is not None:
-            known = np.arange(len(self.start), dtype=np.int32)
-            model.setSolution(len(known), known, np.asarray(self.start, dtype=np.float64))
-        if self.progress is not None:
-            model.setCallback(self._on_event, None)
-            for kind in (*INTERESTING, BETTER) if self.mip else IN_LP:
-                model.startCallback(kind)
-        model.run()
-
-    def _on_event(self, kind: Any, message: str, event: Any, answer: Any, data: Any) -> None:
-        assert self.progress is not None
-        if kind in IN_LP:
-            if self.progress(inf, -inf, 0):
-                answer.user_interrupt = True
-            return
-        if kind == BETTER:
-            if self.improved is not None:
-                self.improved(list(event.mip_solution))
-            return
-        best = event.mip_primal_bound + self.offset
-        if self.progress(best, event.mip_dual_bound + self.offset, int(event.mip_node_count)):
-            answer.user_interrupt = True
-
-
 class HighsSolver(Solver):
-    """HiGHS in this process."""
+    """HiGHS in this process, which gets the program as arrays."""
 
     rank = 0
 
     @classmethod
-    def solve(cls, milp: Milp, request: SolverRequest) -> Solved:
+    def solve(cls, program: Program, request: SolverRequest) -> Solved:
         """Solve a program; its variables are HiGHS's columns, in their order."""
-        return _solve_with_highs(milp, request)
+        relaxed, interior = request.relaxed, request.interior
+        model = _model(program, request)
+        if request.start is not None and not relaxed:
+            known = np.arange(len(request.start), dtype=np.int32)
+            model.setSolution(len(known), known, np.asarray(request.start, dtype=np.float64))
+        _Watch(program, request).attach(model)
+        model.run()
+        if relaxed and interior and model.getModelStatus() not in STOPPED:
+            # The interior-point method did not converge; fall back to the simplex method.
+            model.setOptionValue("solver", "simplex")
+            model.run()
+        if relaxed:
+            return _of_lp(model, program.offset)
+        status = _status(model)
+        if status == "infeasible":
+            return Solved(status, None, inf, inf)
+        info = model.getInfo()
+        found = info.objective_function_value < highspy.kHighsInf
+        values = list(model.getSolution().col_value) if found else None
+        cost = info.objective_function_value + program.offset if found else inf
+        return Solved(status, values, cost, info.mip_dual_bound + program.offset)
 
 
-def _solve_with_highs(milp: Milp, request: SolverRequest) -> Solved:
-    relaxed, interior, seconds = request.relaxed, request.interior, request.seconds
-    problem, _ = in_pulp(milp, relaxed=relaxed)
-    solver = _Highs(
-        mip=not relaxed, msg=False, gapRel=request.gap, threads=1,
-        timeLimit=None if seconds == inf else max(0.01, seconds),
-        **(INTERIOR if relaxed and interior else {} if relaxed else BRANCHING),
-    )  # fmt: skip
-    solver.start, solver.offset = (None if relaxed else request.start), milp.offset
-    solver.progress, solver.improved = request.progress, request.improved
-    solver.createAndConfigureSolver(problem)
-    solver.buildSolverModel(problem)
-    solver.callSolver(problem)
-    model = problem.solverModel
-    if relaxed and interior and model.getModelStatus() not in STOPPED:
-        # The interior-point method did not converge; fall back to the simplex method.
-        model.setOptionValue("solver", "simplex")
-        solver.callSolver(problem)
-    if relaxed:
-        return _of_lp(model, milp.offset)
-    status = _status(model)
-    if status == "infeasible":
-        return Solved(status, None, inf, inf)
-    info = model.getInfo()
-    found = info.objective_function_value < highspy.kHighsInf
-    values = list(model.getSolution().col_value) if found else None
-    cost = info.objective_function_value + milp.offset if found else inf
-    return Solved(status, values, cost, info.mip_dual_bound + milp.offset)
+def _model(program: Program, request: SolverRequest) -> Any:
+    """Return HiGHS with a program, without its offset, and with the options of a request."""
+    model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    relaxed = request.relaxed
+    options: dict[str, Any] = {
+        "output_flag": False,
+        "threads": 1,
+        "mip_rel_gap": request.gap,
+        **(INTERIOR if relaxed and request.interior else {}),
+        **({} if relaxed or request.heuristics else BRANCHING),
+    }
+    if request.seconds < inf:
+        options["time_limit"] = max(0.01, request.seconds)
+    if request.nodes is not None:
+        options["mip_max_nodes"] = min(request.nodes, NO_LIMIT)
+    if request.iterations is not None:
+        options["simplex_iteration_limit"] = min(request.iterations, NO_LIMIT)
+    for option, value in options.items():
+        model.setOptionValue(option, value)
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = len(program.costs), len(program.row_lows)
+    lp.col_cost_ = np.array(program.costs, dtype=np.float64)
+    lp.col_lower_ = np.array(program.lows, dtype=np.float64)
+    lp.col_upper_ = _bounds(program.highs, inf)
+    lp.row_lower_ = _bounds(program.row_lows, -inf)
+    lp.row_upper_ = _bounds(program.row_highs, inf)
+    matrix = lp.a_matrix_
+    matrix.format_ = highspy.MatrixFormat.kRowwise
+    matrix.start_ = np.array(program.starts, dtype=np.int32)
+    matrix.index_ = np.array(program.columns, dtype=np.int32)
+    matrix.value_ = np.array(program.coefficients, dtype=np.float64)
+    if not relaxed:
+        kinds = highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger
+        lp.integrality_ = [kinds[whole] for whole in program.whole]
+    model.passModel(lp)
+    return model
+
+
+def _bounds(bounds: Sequence[float | None], none: float) -> Floats:
+    found = np.array(bounds, dtype=np.float64)  # None becomes NaN
+    found[np.isnan(found)] = none
+    return found
+
+
+class _Watch:
+    """What HiGHS calls back while it solves a program."""
+
+    def __init__(self, program: Program, request: SolverRequest) -> None:
+        """Follow this request, for which HiGHS has the program without its offset."""
+        self._progress, self._improved = request.progress, request.improved
+        self._offset, self._relaxed = program.offset, request.relaxed
+        self._checks = inf  # that are left
+        if request.iterations is not None and not request.relaxed:
+            self._checks = request.iterations / max(1, len(program.row_lows))
+
+    def attach(self, model: Any) -> None:
+        """Have HiGHS call back where the request needs that."""
+        kinds: Sequence[Any] = (CHECK,) if self._checks < inf else ()
+        if self._progress is not None:
+            kinds = IN_LP if self._relaxed else (*INTERESTING, BETTER)
+        if kinds:
+            model.setCallback(self._on_event, None)
+        for kind in kinds:
+            model.startCallback(kind)
+
+    def _on_event(self, kind: Any, message: str, event: Any, answer: Any, data: Any) -> None:
+        if kind == BETTER:
+            if self._improved is not None:
+                self._improved(list(event.mip_solution))
+            return
+        self._checks -= kind == CHECK
+        if self._checks <= 0 or (self._progress is not None and self._interrupts(kind, event)):
+            answer.user_interrupt = True
+
+    def _interrupts(self, kind: Any, event: Any) -> bool:
+        """Report progress; return whether the request's owner wants no more."""
+        assert self._progress is not None
+        if kind in IN_LP:
+            return self._progress(inf, -inf, 0)
+        best, bound = event.mip_primal_bound + self._offset, event.mip_dual_bound + self._offset
+        return self._progress(best, bound, int(event.mip_node_count))
 
 
 def _status(model: Any) -> str:
@@ -149,7 +186,9 @@ def _status(model: Any) -> str:
     if status == STATUS.kMemoryLimit:
         raise MemoryError
     if status not in STOPPED:
-        raise SolverError(f"HiGHS: stopped unexpectedly ({status}); use a longer --slot")
+        raise SolverError(
+            f"HiGHS: stopped unexpectedly ({status}); try a smaller program (of the oracle: --slot)"
+        )
     return STOPPED[status]
 
 

@@ -1,4 +1,4 @@
-"""Convert a program to PuLP (3.3 and 4)."""
+"""Convert a program to PuLP (3.3 and 4), for solvers that have no interface of their own."""
 
 from __future__ import annotations
 
@@ -7,25 +7,31 @@ from typing import Any
 
 import pulp
 
-from oracle.solver.program import Milp
+from sia.program import Program
 
 
-def in_pulp(milp: Milp, *, relaxed: bool = False) -> tuple[Any, list[Any]]:
+def in_pulp(program: Program, *, relaxed: bool = False) -> tuple[Any, list[Any]]:
     """Return the PuLP problem and its variables in order. The offset is omitted."""
-    problem = pulp.LpProblem("oracle", pulp.LpMinimize)
-    digits = len(str(len(milp.costs)))  # PuLP 3 sorts by name
+    problem = pulp.LpProblem("program", pulp.LpMinimize)
+    digits = len(str(len(program.costs)))  # PuLP 3 sorts by name
     variables = [
         problem.add_variable(
-            f"x{i:0{digits}}", 0, None if high == inf else high,
-            pulp.LpInteger if binary and not relaxed else pulp.LpContinuous,
+            f"x{i:0{digits}}", low, high,
+            pulp.LpInteger if whole and not relaxed else pulp.LpContinuous,
         )
-        for i, (high, binary) in enumerate(zip(milp.highs, milp.binary, strict=True))
+        for i, (low, high, whole) in enumerate(
+            zip(program.lows, program.highs, program.whole, strict=True)
+        )
     ]  # fmt: skip
     expression = getattr(pulp.LpAffineExpression, "from_list", pulp.LpAffineExpression)
-    problem.setObjective(expression(list(zip(variables, milp.costs, strict=True))))
-    for row in milp.rows:
-        left = expression(
-            [(variables[i], c) for i, c in zip(row.variables, row.coefficients, strict=True)]
-        )
-        problem.addConstraint(left == row.high if row.low == row.high else left <= row.high)
+    problem.setObjective(expression(list(zip(variables, program.costs, strict=True))))
+    for row in program.rows():
+        terms = [(variables[i], c) for i, c in zip(row.columns, row.coefficients, strict=True)]
+        if row.low == row.high:
+            problem.addConstraint(expression(terms) == row.high)
+            continue
+        if row.high < inf:
+            problem.addConstraint(expression(terms) <= row.high)
+        if row.low > -inf:
+            problem.addConstraint(expression(terms) >= row.low)
     return problem, variables

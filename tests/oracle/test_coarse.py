@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from oracle.errors import NoScheduleError, SolverError
+from oracle.errors import NoScheduleError
 from oracle.problem import coarse
 from oracle.problem.coarse import FEW, FINE, coarser, in_order, together
 from oracle.problem.forms import FORMS
@@ -18,6 +18,7 @@ from oracle.search import solve
 from oracle.search.polish import Polish
 from oracle.search.scheduling_rounds import PATIENT
 from oracle.search.solve import Solving
+from sia.solvers import SolverError
 from tests.oracle.test_forms import CLOSE, as_problem, tiny
 from tests.support.budget import budget
 from tests.support.naive import naive_oracle

@@ -6,6 +6,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from oracle.bounds.ascent import ascend
 from oracle.bounds.master import Master, columns_of
@@ -14,8 +15,8 @@ from oracle.bounds.tree import Tree
 from oracle.problem.all_starts import starts_of
 from oracle.problem.forms import CONSTANT, FORMS, ProgramModel
 from oracle.problem.problem import Problem, Task
-from oracle.solver.program import Constraint
-from oracle.solver.solvers import solve
+from sia.program import ProgramRow
+from sia.solvers import solve
 from tests.support.budget import budget
 from tests.support.naive import naive_oracle
 
@@ -49,7 +50,7 @@ def test_both_forms_find_the_least_cost_that_trying_everything_finds():
         problem = as_problem(jobs, quotas, beta)
         for form in FORMS.values():
             model = ProgramModel(problem, form)
-            found = solve(model.milp)
+            found = solve(model.program)
             if least is None:
                 impossible += 1
                 assert found.status == "infeasible", seed
@@ -64,7 +65,9 @@ def test_both_forms_find_the_least_cost_that_trying_everything_finds():
 def test_both_forms_have_the_same_lp_bound():
     for seed in range(40):
         problem = as_problem(*tiny(seed))
-        bounds = [solve(ProgramModel(problem, f).milp, relaxed=True).bound for f in FORMS.values()]
+        bounds = [
+            solve(ProgramModel(problem, f).program, relaxed=True).bound for f in FORMS.values()
+        ]
         assert bounds[0] == pytest.approx(bounds[1], abs=CLOSE), seed
 
 
@@ -103,7 +106,24 @@ def as_row(model, cut):
         for variable, coefficient in model.form.between(first, len(cells), *inside).items():
             row[variable] = row.get(variable, 0.0) + weight * coefficient
     high -= row.pop(CONSTANT, 0.0)
-    return Constraint([*row], [*row.values()], -inf, high)
+    return ProgramRow([*row], [*row.values()], -inf, high)
+
+
+def with_rows(program, rows):
+    """A program with more rows, each with an upper bound alone."""
+    starts, columns, coefficients = [*program.starts], [*program.columns], [*program.coefficients]
+    for row in rows:
+        columns += row.columns
+        coefficients += row.coefficients
+        starts.append(len(columns))
+    return replace(
+        program,
+        starts=tuple(starts),
+        columns=tuple(columns),
+        coefficients=tuple(coefficients),
+        row_lows=program.row_lows + (None,) * len(rows),
+        row_highs=program.row_highs + tuple(row.high for row in rows),
+    )
 
 
 def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
@@ -111,7 +131,7 @@ def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
     seeds = budget(ci=25, soak=50)
     for seed in range(seeds):
         problem = as_problem(*tiny(seed)[:2], 0.0)
-        found = solve(ProgramModel(problem, FORMS["step"]).milp, relaxed=True)
+        found = solve(ProgramModel(problem, FORMS["step"]).program, relaxed=True)
         if found.status == "infeasible":
             continue
         starts = starts_of(problem)
@@ -127,7 +147,7 @@ def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
 def test_the_lp_of_a_few_starts_comes_to_that_of_all():
     for seed in range(budget(ci=100, soak=400)):
         problem = as_problem(*tiny(seed)[:2], 0.0)
-        found = solve(ProgramModel(problem, FORMS["step"]).milp, relaxed=True)
+        found = solve(ProgramModel(problem, FORMS["step"]).program, relaxed=True)
         if found.status == "infeasible":
             continue
         starts = starts_of(problem)
@@ -150,9 +170,9 @@ def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
         tree, bounds = rooted(problem)
         model = ProgramModel(problem, FORMS["step"])
         rows = [as_row(model, cut) for cut in tree.master.cuts]
-        model.milp.rows += [row for row in rows if row.variables]
+        program = with_rows(model.program, [row for row in rows if row.columns])
         assert max(bounds, default=0.0) <= least + CLOSE, seed
-        assert solve(model.milp).cost == pytest.approx(least, abs=CLOSE), seed
+        assert solve(program).cost == pytest.approx(least, abs=CLOSE), seed
         raised += bool(bounds) and bounds[-1] > bounds[0] + CLOSE
     assert raised > seeds / 25
 

@@ -15,8 +15,8 @@ from oracle.problem.all_starts import starts_of
 from oracle.problem.coarse import together
 from oracle.problem.forms import FORMS, ProgramModel
 from oracle.problem.problem import Problem, Task
-from oracle.solver.program import Milp
-from oracle.solver.solvers import solve
+from sia.program import ProgramBuilder
+from sia.solvers import solve
 from tests.oracle.test_cuts import begun_of, made_up, schedules, torn, worth
 from tests.oracle.test_solve import never
 from tests.support.budget import budget
@@ -61,18 +61,18 @@ def mastered(problem, *, strict):
 
 def summed_up(problem):
     """The least cost of the LP with a row for each piece, put together anew."""
-    by, rows, lp, capacity = together(problem), {}, Milp(), problem.capacity()
+    by, rows, lp, capacity = together(problem), {}, ProgramBuilder(), problem.capacity()
     for task in problem.tasks:
         parts = []
         for slot in range(task.release, task.latest + 1):
-            parts.append(lp.number(task.cost(slot)))
+            parts.append(lp.column(task.cost(slot)))
             for used in range(slot, slot + task.length):
                 row = rows.setdefault(used // by, {})
                 row[parts[-1]] = row.get(parts[-1], 0.0) + task.width
         lp.exactly(parts, 1.0)
     for piece, row in rows.items():
         lp.at_most(row, float(capacity[piece * by : (piece + 1) * by].sum()))
-    return solve(lp, relaxed=True).bound
+    return solve(lp.build(), relaxed=True).bound
 
 
 @pytest.mark.usefixtures("pieces")
@@ -80,7 +80,7 @@ def test_rows_of_several_slots_sum_up_theirs_and_strictly_each_slot_is_kept():
     looser = seen = 0
     for number, problem in in_pieces(5, budget(ci=50, soak=120)):
         seen += 1
-        exact = solve(ProgramModel(problem, FORMS["pulse"]).milp, relaxed=True).bound
+        exact = solve(ProgramModel(problem, FORMS["pulse"]).program, relaxed=True).bound
         _, loose = mastered(problem, strict=False)
         assert loose.bound == pytest.approx(summed_up(problem), abs=CLOSE), number
         assert loose.fits is not crowded(problem, loose), number
@@ -99,7 +99,7 @@ def test_the_bound_alone_is_that_of_all_slots():
     seen = 0
     for number, problem in in_pieces(6, budget(ci=30, soak=80)):
         seen += 1
-        exact = solve(ProgramModel(problem, FORMS["pulse"]).milp, relaxed=True).bound
+        exact = solve(ProgramModel(problem, FORMS["pulse"]).program, relaxed=True).bound
         proven = prove(problem, FORMS["step"], soon())
         assert proven.finished, number
         assert exact - CLOSE <= proven.bound < exact + 1.0, number

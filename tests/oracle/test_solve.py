@@ -15,7 +15,7 @@ import pytest
 from oracle.bounds.prices import priced_bound
 from oracle.bounds.size import refuse_too_large
 from oracle.bounds.slot_cells import cells_of, fitted
-from oracle.errors import NoScheduleError, SolverError
+from oracle.errors import NoScheduleError
 from oracle.problem.forms import FORMS, ProgramModel
 from oracle.problem.problem import Goal, Problem, Task
 from oracle.problem.slots import slotted
@@ -25,16 +25,16 @@ from oracle.search.incumbent import Incumbent
 from oracle.search.polish import Polish
 from oracle.search.search import Search
 from oracle.search.solve import Solving
-from oracle.solver import solvers
-from oracle.solver.program import Solved
 from replay.logs.trace import PoolTable, Trace
 from replay.run.output import write_pools, write_trace
 from replay.run.run import Settings, replay_one
 from replay.synthetic.paper import PRESETS, synthesize
+from sia import solvers
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.model import Job, Pool
+from sia.solvers import Solved, SolverError
 from tests.oracle.test_forms import CLOSE, as_problem, tiny
 from tests.support.budget import budget
 from tests.support.builders import crowded
@@ -96,7 +96,7 @@ def test_a_short_horizon_only_lowers_the_bound():
         problem, bounds = as_problem(jobs, quotas, 0.0), []
         fitted(problem, FORMS["step"], inf, [0] * len(jobs), bounds.append, never)
         assert max(bounds) <= least + CLOSE, seed
-        full = solvers.solve(ProgramModel(problem, FORMS["step"]).milp, relaxed=True).bound
+        full = solvers.solve(ProgramModel(problem, FORMS["step"]).program, relaxed=True).bound
         tight += max(bounds) == pytest.approx(full, abs=1e-3)
     assert tight > 0.6 * seeds
 
@@ -388,8 +388,8 @@ def test_cbc_agrees_with_highs():
     if "cbc" not in solvers.solvers():
         pytest.skip("PuLP 4 brings no CBC")
     for seed in range(12):
-        milp = ProgramModel(as_problem(*tiny(seed)), FORMS["step"]).milp
-        ours, theirs = solvers.solve(milp), solvers.solve(milp, solver="cbc")
+        program = ProgramModel(as_problem(*tiny(seed)), FORMS["step"]).program
+        ours, theirs = solvers.solve(program), solvers.solve(program, solver="cbc")
         assert ours.status == theirs.status, seed
         assert ours.cost == pytest.approx(theirs.cost, abs=CLOSE), seed
 
@@ -401,9 +401,9 @@ def test_cbc_that_is_stopped_early_hands_back_no_part_of_a_schedule():
     cells = [cells_of(task, 60) for task in problem.tasks]
     model = ProgramModel(problem, FORMS["step"], cells)
     for seconds in (0.05, 0.5, 2.0):
-        found = solvers.solve(model.milp, seconds=seconds, solver="cbc")
+        found = solvers.solve(model.program, seconds=seconds, solver="cbc")
         assert found.values is None or all(min(v, 1 - v) < CLOSE for v in found.values)
-    assert solvers.solve(model.milp, seconds=0.05, solver="cbc").values is None
+    assert solvers.solve(model.program, seconds=0.05, solver="cbc").values is None
 
 
 def test_the_story_of_a_job_that_need_not_wait(tmp_path, checker):
@@ -454,14 +454,14 @@ def test_cutoffs_of_another_schedule(tmp_path):
 
 def test_a_solver_of_another_package_is_used_if_it_ranks_first_or_is_asked_for(tmp_path):
     source = """if True:
-        from oracle.solver.program import Solved, Solver
+        from sia.solvers import Solved, Solver
 
         class Oracle(Solver):
             rank = -1
 
             @classmethod
-            def solve(cls, milp, request):
-                return Solved("optimal", [0.0] * len(milp.costs), 7.0, 7.0)
+            def solve(cls, program, request):
+                return Solved("optimal", [0.0] * len(program.costs), 7.0, 7.0)
 
         class Absent(Oracle):
             @classmethod
@@ -470,10 +470,12 @@ def test_a_solver_of_another_package_is_used_if_it_ranks_first_or_is_asked_for(t
     """
     folder = package(tmp_path, source, solvers={"delphi": "Oracle", "absent": "Absent"})
     program = """if True:
-        from oracle.solver.program import Milp
-        from oracle.solver.solvers import has_highs, solve, solvers
-        one = Milp()
-        one.binaries([5.0])
+        from oracle.solver.solvers import has_highs
+        from sia.program import ProgramBuilder
+        from sia.solvers import solve, solvers
+        builder = ProgramBuilder()
+        builder.binaries([5.0])
+        one = builder.build()
         print(solvers()[:2], has_highs(), solve(one).cost, solve(one, solver="highs").cost)
     """
     done = python_with(folder, "-c", program)
