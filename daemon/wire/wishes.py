@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any
@@ -11,6 +11,9 @@ from typing import Any
 from daemon.model.job import JobSpec
 from sia.model import NEVER_STOPPED, STOP_WORDS, StopCost
 from sia.wording import SHOWN, parse_seconds
+
+MAX_WORD = 1000
+"""Characters of a command that saves the job's work, or of a name: it is shown in one line."""
 
 IN = re.compile(r"in\s+(.*)", re.DOTALL)
 """A time from now on, as in `in 2h`."""
@@ -25,6 +28,21 @@ def parse_wish(name: str, text: str, now: float) -> Any:
         return PARSERS[name](text.strip(), now)
     except ValueError as error:
         raise ValueError(f"{name} {error}") from None
+
+
+def wishes_of(given: Mapping[str, str], now: float) -> dict[str, Any]:
+    """Parse fields by name and return them as fields of `JobSpec`.
+
+    Raises ValueError with what is wrong and the fix, also for a name that is none of a field.
+    """
+    found = {}
+    for name, text in given.items():
+        if name not in PARSERS:
+            known = ", ".join(PARSERS)
+            raise ValueError(f"{name[:SHOWN]!r} is not a field of a job; use one of {known}")
+        field = "run_time" if name == "estimate" else name
+        found[field] = parse_wish(name, text, now)
+    return found
 
 
 def _whole(text: str, _: float) -> int:
@@ -84,6 +102,11 @@ def _moment(text: str, now: float) -> float:
 
 
 def _word(text: str, _: float) -> str:
+    if len(text) > MAX_WORD or not text.isprintable():
+        raise ValueError(
+            f"{text[:SHOWN]!r} is too long or has characters that cannot be printed; write at most "
+            f"{MAX_WORD} printable characters"
+        )
     return text
 
 

@@ -31,6 +31,21 @@ local function refused()
    return slurm.ERROR
 end
 
+-- Users say in the comment what a job asks of SIA, like --comment=sia:deadline=in 2h,value=20. A job that is submitted
+-- with --requeue can be stopped and run again, unless its comment says what a stop costs.
+local function note_requeue(job)
+   local said = job.comment or ""
+   if job.requeue == 1 and not string.find(said, "preemptible=") then
+      if said == "" then
+         job.comment = "sia:preemptible=restart"
+      elseif string.find(said, "^sia:") then
+         job.comment = said .. ",preemptible=restart"
+      else
+         slurm.log_user("SIA does not read --requeue here: begin the comment with sia:preemptible=restart")
+      end
+   end
+end
+
 -- Returns true if at least one of the job's partitions is a pool; without a partition, the default counts.
 local function is_of_a_pool(named, partitions)
    if named == nil or named == "" then
@@ -56,6 +71,7 @@ function slurm_job_submit(job, partitions, uid)
       end
       if asks_for_gpus(job) then
          job.priority = 0
+         note_requeue(job)
       end
    end
    return slurm.SUCCESS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from daemon.backends.attempt_names import AttemptKey
 from daemon.backends.interface import BackendContext
@@ -24,6 +25,7 @@ from daemon.backends.kube.schema import (
     ORDER,
     OVER,
     POOL,
+    PREFIX,
     PRIORITY,
     QUEUE,
     KubeJob,
@@ -38,6 +40,7 @@ from daemon.model.job import JobPhase, JobSpec
 from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.model.outputs import Refused
 from daemon.runtime.logs import log
+from daemon.wire.wishes import PARSERS, wishes_of
 
 ACTOR = "kubernetes"
 """Actor of commands that result from users' actions in Kubernetes."""
@@ -150,7 +153,12 @@ class KubeAdopter:
         if over or not meant or not job.suspended or meta.note(ORDER):
             return None
         pool = self._pool_of(job)
-        why = self._unsupported_reason(job, pool)
+        why, wishes = self._unsupported_reason(job, pool), dict[str, Any]()
+        try:
+            wishes = wishes_of(_annotated(job), meta.created)
+            why = why or _uneven(wishes, gpus_of_pod(job.spec.template.spec, self._config.gpu))
+        except ValueError as error:
+            why = why or f"annotation {PREFIX}/{error}"
         if why:
             self._log_ignored(place, why)
             return None
@@ -162,7 +170,7 @@ class KubeAdopter:
             name=plain(meta.label(NAMED) or meta.name, 200), warn=0.0,
             time_limit=None if limit is None else float(limit + GRACE),
             nodes=self._spread(job), priority=priority_of(job) or 0,
-            origin=str(Ref(meta.namespace, meta.name, meta.uid)),
+            origin=str(Ref(meta.namespace, meta.name, meta.uid)), **wishes,
         )  # fmt: skip
 
     def _pool_of(self, job: KubeJob) -> str | None:
@@ -334,6 +342,20 @@ def _places(
             yield space, name
         else:
             yield from ((space, each) for each in mirrors[space].objects)
+
+
+def _annotated(job: KubeJob) -> dict[str, str]:
+    """Return what a Job's annotations ask for, by the name of the field."""
+    return {name: note for name in PARSERS if (note := job.metadata.note(f"{PREFIX}/{name}"))}
+
+
+def _uneven(wishes: Mapping[str, Any], each: int) -> str:
+    """Return why these widths cannot be, with the fix: they must be whole pods. "" if they can."""
+    for name in ("min_width", "max_width"):
+        gpus = wishes.get(name, 0)
+        if each and gpus % each:
+            return f"{name} {gpus} is no whole number of pods of {each} GPUs; write a multiple"
+    return ""
 
 
 def _elsewhere(spec: PodSpec) -> str:

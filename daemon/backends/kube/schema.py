@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from fractions import Fraction
 from typing import Annotated, Any
 
@@ -110,6 +111,14 @@ class Meta(Struct, frozen=True, rename="camel"):
     def note(self, key: str) -> str:
         """Return an annotation, or ""."""
         return (self.annotations or {}).get(key, "")
+
+    @property
+    def created(self) -> float:
+        """When the object was created, in seconds since the epoch; 0 if that is unknown."""
+        try:
+            return datetime.fromisoformat(self.creation_timestamp).timestamp()
+        except ValueError:
+            return 0.0
 
     def owned_by(self, uid: str) -> bool | None:
         """Return whether the object has this owner; None if it has no owner."""

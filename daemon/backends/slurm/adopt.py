@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from math import inf
 from time import time
@@ -20,6 +21,7 @@ from daemon.model.job import JobPhase, JobSpec
 from daemon.model.limits import MAX_PRIORITY
 from daemon.model.outputs import Refused
 from daemon.runtime.logs import log
+from daemon.wire.wishes import wishes_of
 from sia.model import NEVER_STOPPED
 
 ACTOR = "slurm"
@@ -30,6 +32,11 @@ AT_ONCE = 500
 
 RETRY = 60.0
 """Seconds until a refused job is tried again: pools may open and quotas grow."""
+
+WISHES = re.compile(rf"{MARK}:[a-z_]+=")
+"""The beginning of a comment in which a user says what a job asks for."""
+
+NEXT = re.compile(r",(?=[a-z_]+=)")
 
 WAITING = (JobPhase.PENDING, JobPhase.HELD)
 
@@ -122,25 +129,32 @@ class SlurmAdopter:
         """Convert a held Slurm job; None if it is not to be adopted."""
         pool = self._pool_of(job.partition)
         waits = job.state == "PENDING" and job.held and "COMPLETING" not in job.flags
-        if pool is None or not waits or job.comment.startswith(f"{MARK}:"):
+        given = wishes_in(job.comment)
+        if pool is None or not waits or (given is None and job.comment.startswith(f"{MARK}:")):
             return None
-        if job.unsupported:
-            self._log_ignored(job)
-        if job.gpus <= 0 or job.unsupported:
+        unsupported, wishes = job.unsupported, {}
+        try:
+            wishes = wishes_of(given or {}, job.submitted)
+        except ValueError as error:
+            unsupported = unsupported or f"comment: {error}"
+        if unsupported:
+            self._log_ignored(job, unsupported)
+        if job.gpus <= 0 or unsupported:
             return None
         if "unfulfilled" in job.dependency or job.eligible > time():
             return None  # not eligible yet: it would only block GPUs
+        if not (job.requeues and self._slurm.requeues):
+            wishes["preemptible"] = NEVER_STOPPED
         return JobSpec(
             f"slurm-{ref}", pool, job.gpus, user=job.user, name=_plain(job.name), warn=0.0,
-            nodes=job.on, origin=origin_of(ref, job), time_limit=job.time_limit,
-            preemptible=None if job.requeues and self._slurm.requeues else NEVER_STOPPED,
+            nodes=job.on, origin=origin_of(ref, job), time_limit=job.time_limit, **wishes,
         )  # fmt: skip
 
-    def _log_ignored(self, job: SlurmJob) -> None:
+    def _log_ignored(self, job: SlurmJob, unsupported: str) -> None:
         number = job.array or job.id
         if number not in self._ignored:
             self._ignored.add(number)
-            why, _, mend = job.unsupported.partition("; ")
+            why, _, mend = unsupported.partition("; ")
             log().warning(
                 "held Slurm job ignored",
                 job=f"slurm-{number}", user=job.user, why=why, mend=mend,
@@ -228,6 +242,17 @@ class SlurmAdopter:
     def _limit(self, record: JobRecord, job: SlurmJob) -> None:
         if job.time_limit is not None and record.time_limit != job.time_limit:
             self._context.sink(Limited(record.spec.id, job.time_limit, believed=True))
+
+
+def wishes_in(comment: str) -> dict[str, str] | None:
+    """Return the fields in a comment like `sia:deadline=in 2h,value=20`; None if it has none.
+
+    A comma separates two fields only before the next name, because values may have commas.
+    """
+    if WISHES.match(comment) is None:
+        return None
+    fields = NEXT.split(comment.partition(":")[2])
+    return {name: text for name, _, text in (field.partition("=") for field in fields)}
 
 
 def origin_of(ref: str, job: SlurmJob) -> str:

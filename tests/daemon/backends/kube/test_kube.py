@@ -122,7 +122,27 @@ async def test_a_suspended_job_with_the_label_is_taken_over(tmp_path):
         assert k8s.verbs["create", "jobs"] == k8s.verbs["delete", "jobs"] == 0
 
 
+@story
+async def test_what_a_job_asks_for_is_in_its_annotations(tmp_path):
+    notes = {
+        "deadline": "2100-01-01T00:00Z", "value": "20", "estimate": "3h", "preemptible": "restart",
+        "checkpoint": "USR1", "min_width": "2", "max_width": "8", "prefers": "v100",
+        "slowdown": "1.5",
+    }  # fmt: skip
+    async with cluster() as k8s, serving(tmp_path, k8s) as service:
+        k8s.slow.add("train")
+        notes = {f"sia.internal/{name}": text for name, text in notes.items()}
+        k8s.make("jobs", job("train", 2, 2, labels=POOL, notes=notes), "vision")
+        spec = (await phase_is(service, await taken_over(service, "train"), "running")).spec
+        assert (spec.gpus, spec.min_width, spec.max_width) == (4, 2, 8)
+        assert (spec.deadline, spec.value, spec.run_time) == (4102444800.0, 20.0, 10800.0)
+        assert (spec.preemptible, spec.checkpoint) == ("restart", "USR1")
+        assert (spec.prefers, spec.slowdown) == ("v100", 1.5)
+
+
 LEFT_ALONE = {
+    "odd": job("odd", labels=POOL, notes={"sia.internal/deadline": "tomorrow"}),
+    "uneven": job("uneven", 2, 2, labels=POOL, notes={"sia.internal/min_width": "3"}),
     "unlabelled": job("unlabelled"),
     "others": job("others", labels={"sia.internal/pool": "speech"}),
     "cpus": job("cpus", 0, labels=POOL),

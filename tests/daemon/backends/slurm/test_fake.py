@@ -1,12 +1,14 @@
 """What a real Slurm does too seldom: numbers that come again, answers that say nothing."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemon.backends.interface import Expected
+from daemon.backends.slurm import adopt
 from daemon.backends.slurm.actions import VAIN
 from daemon.backends.slurm.backend import SlurmBackend
 from daemon.backends.slurm.interface import SlurmRefusedError
@@ -19,6 +21,7 @@ from daemon.runtime.health import HealthRegistry
 from tests.support.clusters.slurm_fake import (
     CONFIG,
     FOUND,
+    NOW,
     FakeRest,
     FakeSlurm,
     backend_of,
@@ -293,3 +296,42 @@ def test_each_has_its_turn(runs, waiting):
             assert seen.issuperset(some)
         if look * FEW // 4 >= waiting:
             assert seen.issuperset(others)
+
+
+ASKED = (
+    "sia:deadline=in 2h,value=20,preemptible=restart,checkpoint=python save.py a,b,min_width=1,"
+    "demand=1:3600;2:1900,estimate=3h,mode=gns"
+)
+"""What a user says in `--comment`."""
+
+
+def test_what_a_job_asks_for_is_in_its_comment(tmp_path, monkeypatch):
+    """Another comment says nothing; one that is wrong is told with the fix, and left alone."""
+
+    async def story():
+        slurm, told = FakeSlurm(), []
+        log = SimpleNamespace(warning=lambda what, **said: told.append(said))
+        monkeypatch.setattr(adopt, "log", lambda: log)
+        slurm.has(7, user="alice", partition="a", comment="sia:deadline=tomorrow")
+        slurm.has(8, user="alice", partition="a", comment="sia:budget=3")
+        slurm.has(9, user="alice", partition="a", comment=ASKED)
+        slurm.has(10, user="alice", partition="a", comment="my job")
+        slurm.has(11, user="alice", partition="a", comment="sia:else:1:job")
+        slurm.has(12, user="alice", partition="a", comment=ASKED, requeues=False)
+        backend = SlurmBackend(CONFIG, slurm, FOUND)
+        async with daemons.serving(tmp_path / "db", setup([8], a=8), backend) as service:
+            await service.submit([SetPool("a", state=PoolMode.HOLD)])
+            await until(lambda: service.book.job("slurm-12"), LONG)
+            spec = service.book.job("slurm-9").spec
+            assert (spec.deadline, spec.value, spec.run_time) == (NOW + 7200, 20.0, 10800.0)
+            assert (spec.preemptible, spec.min_width, spec.mode) == ("restart", 1, "gns")
+            assert spec.demand == ((1, 3600.0), (2, 1900.0))
+            assert spec.checkpoint == "python save.py a,b"
+            assert service.book.job("slurm-10").spec.deadline is None
+            assert service.book.job("slurm-12").spec.preemptible == "never", "Slurm cannot"
+            assert all(service.book.job(f"slurm-{i}") is None for i in (7, 8, 11))
+            bad, unknown = (f"{said['why']}; {said['mend']}" for said in told)
+            assert bad.startswith("comment: deadline 'tomorrow' is not a time; write one like")
+            assert unknown.startswith("comment: 'budget' is not a field of a job; use one of")
+
+    asyncio.run(story())

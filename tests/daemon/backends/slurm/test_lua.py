@@ -89,3 +89,19 @@ def test_the_daemon_starts_what_is_held(holding, tmp_path):
             assert (record.spec.pool, record.spec.gpus, record.code) == ("speech", 2, 0)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("asked", "comment"),
+    [
+        (("--requeue",), "sia:preemptible=restart"),
+        (("--requeue", "--comment=sia:value=3"), "sia:value=3,preemptible=restart"),
+        (("--requeue", "--comment=sia:preemptible=30s"), "sia:preemptible=30s"),
+        (("--requeue", "--comment=mine"), "mine"),
+        (("--comment=sia:value=3",), "sia:value=3"),
+    ],
+)
+def test_who_may_be_requeued_can_be_stopped_and_run_again(holding, asked, comment):
+    job = holding.sbatch("-p", "vision", "--gres=gpu:1", *asked)
+    assert holding.run("squeue", "-h", "-j", job, "-o", "%k").strip() == comment
+    holding.run("scancel", job)
