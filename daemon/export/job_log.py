@@ -14,6 +14,7 @@ from math import floor
 from typing import Any, NamedTuple
 
 from msgspec import json
+from msgspec.structs import replace
 
 from daemon.engine.jobs import core_job
 from daemon.export.notices import KINDS, NoticeHistory, QueueSpan
@@ -23,13 +24,13 @@ from daemon.model.book import Book, JobRecord
 from daemon.model.job import JobPhase
 from daemon.model.setup import Setup
 from replay.logs.limits import MIN_DURATION
-from replay.logs.trace import PoolTable, Trace
+from replay.logs.trace import CHECKPOINT, PoolTable, Trace
 from replay.run.schedule import LoanSpan
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
-from sia.limits import MAX_RESUME_COST, UNKNOWN_RUN_TIME
-from sia.model import Job, Nodes, Pool, Stream
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.model import Nodes, Pool, Stream
 from sia.wording import DAY
 
 PAGE = 5000
@@ -108,16 +109,17 @@ class _Rows:
 
     def __init__(self, made: Export, past: NoticeHistory, now: float, *, alive: bool) -> None:
         self._made, self._past, self._now, self._alive = made, past, now, alive
-        self._rows: list[tuple[float, int, Arrival, str]] = []
+        self._rows: list[tuple[float, int, Arrival, tuple[str, str]]] = []
 
     def add(self, records: Iterable[JobRecord]) -> None:
         for record in records:
             self._add(record)
         self._rows.sort(key=lambda row: row[:2])
+        columns = ("state", CHECKPOINT) if any(row[1] for *_, row in self._rows) else ("state",)
         self._made.trace = Trace(
             [arrival for _, _, arrival, _ in self._rows],
-            ("state",),
-            {arrival.job.id: (state,) for _, _, arrival, state in self._rows},
+            columns,
+            {arrival.job.id: row[: len(columns)] for _, _, arrival, row in self._rows},
         )
 
     def _add(self, record: JobRecord) -> None:
@@ -178,13 +180,10 @@ class _Rows:
         if lasts < MIN_DURATION:
             self._made.counted["runs left out: they took no time"] += 1
             return False
-        job = core_job(record, stay.joined - self._made.begin)
-        cost = job.preemptible
-        plain = Job(
-            name, job.pool, job.submit, job.width, job.user, job.name,
-            preemptible=None if cost is None else min(cost, MAX_RESUME_COST),
-        )  # fmt: skip
-        self._rows.append((job.submit, stay.order, Arrival(plain, lasts), state))
+        job = core_job(record, stay.joined).submitted_at(stay.joined - self._made.begin)
+        plain = replace(job, id=name, priority=0)
+        row = state, record.spec.checkpoint
+        self._rows.append((job.submit, stay.order, Arrival(plain, lasts), row))
         return True
 
 

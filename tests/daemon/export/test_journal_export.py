@@ -19,6 +19,7 @@ from daemon.journal.journal import Journal
 from daemon.model.inputs import Cancel, Hold, Lending, Release, SetPool, Submit
 from daemon.model.job import PoolMode
 from replay.logs.read import read_pools, read_trace
+from replay.run.output import write_trace
 from replay.run.run import Settings, replay_one
 from sia.console.errors import UserError
 from tests.support.daemons.daemons import FakeBackend, StillClock, serving, setup, submit, until
@@ -105,6 +106,25 @@ def test_the_log_is_what_sia_replay_reads(tmp_path):
         rows = list(csv.DictReader(file))
     hours = sum((float(r["end"]) - float(r["start"])) * int(r["width"]) for r in rows) / 3600
     assert json.loads(said.output)["gpu_hours"] == pytest.approx(hours)
+
+
+def test_what_jobs_ask_for_is_in_the_log(tmp_path):
+    asked = submit("a", "a", 2, 60.0)
+    wishes = {
+        "min_width": 1, "max_width": 4, "demand": ((1, 100.0), (4, 40.0)), "value": 20.0,
+        "prefers": "v100", "slowdown": 1.5, "preemptible": "restart", "mode": "gns",
+    }  # fmt: skip
+    due = {"deadline": BEGIN + 600.0, "run_time": 90.0, "checkpoint": "USR1"}
+    story = [(BEGIN, [replace(asked, spec=replace(asked.spec, **wishes, **due))])]
+    journal_of(tmp_path / "db", setup(a=4, b=3), story, lambda _: 60.0)
+    made = exported(tmp_path / "db", tmp_path)
+    write_trace(tmp_path / "trace.csv", made.trace)
+    trace = read_trace(tmp_path / "trace.csv")
+    (job,) = (arrival.job for arrival in trace.arrivals)
+    assert {name: getattr(job, name) for name in wishes} == wishes
+    assert (job.submit, job.deadline, job.estimate) == (5000.0, 5600.0, 90.0)
+    assert trace.columns == ("state", "checkpoint")
+    assert trace.extras == {"a": ("finished", "USR1")}
 
 
 def test_what_no_log_carries_is_counted(tmp_path):
