@@ -13,11 +13,11 @@ from daemon.model.inputs import Cancel, Estimated, Hold, Release, SetPriority, S
 from daemon.model.job import ON_GPUS, OVER, JobPhase, JobSpec, PoolMode
 from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.model.outputs import Accepted, Answer, Refused, StopEffect, name_a_pool
-from sia.checkpoint import parse_checkpoint
 from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
 from sia.state.bounds import JobFieldError, check_fields
+from sia.state.checkpoint import parse_checkpoint
 
 
 class Jobs:

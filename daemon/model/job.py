@@ -69,7 +69,7 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Factor on its run time on other nodes; None if it cannot run there."""
     checkpoint: str = ""
     """How it is told to save its work before a stop: a signal or a command, which
-    `sia.checkpoint` parses; empty if it is not told."""
+    `sia.state.checkpoint` parses; empty if it is not told."""
     mode: str = ""
     """How its speed changes while it runs, as in `static`, `accordion` or `gns`."""
     origin: str = ""

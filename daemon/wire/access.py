@@ -1,4 +1,4 @@
-"""HTTP bodies of the token and audit endpoints. Times are seconds since the epoch."""
+"""HTTP bodies of tokens, the audit and grants. Times are seconds since the epoch."""
 
 from __future__ import annotations
 
@@ -75,3 +75,32 @@ class Audit(Struct):
     next: Annotated[int, Meta(description="Value of `after` for the next page.")]
     newest: int
     head: Annotated[str, Meta(description="Newest digest. Store it outside the daemon.")]
+
+
+class GrantView(Struct):
+    """A grant. A bound that is null does not restrict."""
+
+    user: Annotated[str, Meta(description="Empty: all users together; *: each user.")]
+    pool: Annotated[str, Meta(description="Empty: all pools together.")]
+    max_value: Annotated[float | None, Meta(description="Highest value of one job.")]
+    never_jobs: Annotated[int | None, Meta(description="Most jobs that must not be stopped.")]
+    never_gpus: Annotated[int | None, Meta(description="Most GPUs of such jobs.")]
+
+
+class GrantUse(Struct):
+    """What the unended jobs of a user in a pool use of what is granted."""
+
+    user: str
+    pool: str
+    jobs: Annotated[int, Meta(description="Jobs that have a value or must not be stopped.")]
+    value: Annotated[float, Meta(description="Sum of their values.")]
+    top_value: Annotated[float, Meta(description="Highest value of one of them.")]
+    never_jobs: Annotated[int, Meta(description="Jobs that must not be stopped.")]
+    never_gpus: Annotated[int, Meta(description="GPUs of these jobs.")]
+
+
+class GrantList(Struct):
+    """All grants, in the order of the configuration, and their use by user and pool."""
+
+    grants: list[GrantView]
+    used: list[GrantUse]

@@ -24,13 +24,13 @@ from msgspec.structs import replace
 from replay.logs.limits import MAX_LINE, MIN_DURATION
 from replay.logs.parquet import duckdb_for
 from replay.logs.trace import CHECKPOINT, KNOWN, REQUIRED, WISHES, PoolTable, Trace
-from sia.checkpoint import parse_checkpoint
 from sia.console.errors import OtherFormatError, UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_TIME
 from sia.model import STOP_WORDS, Job, Pool, StopCost
 from sia.state.bounds import JobFieldError, check_fields
+from sia.state.checkpoint import parse_checkpoint
 from sia.wording import some
 
 GZIP_MAGIC = b"\x1f\x8b"

@@ -9,7 +9,7 @@ from daemon.backends.attempt_names import AttemptKey
 from daemon.backends.slurm.schema import SlurmJob
 from daemon.model.inputs import Ended, Lost, Observation, StartFailed
 from daemon.model.outputs import PreemptEffect, StartEffect
-from sia.checkpoint import CheckpointSignal, parse_checkpoint
+from sia.state.checkpoint import CheckpointSignal, parse_checkpoint
 
 TERM, KILL = 15, 9
 

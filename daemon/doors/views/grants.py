@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from daemon.model.access import Principal
 from daemon.model.book import Book
-from daemon.wire.grants import GrantList, GrantUse, GrantView
+from daemon.wire.access import GrantList, GrantUse, GrantView
 from sia.model import NEVER_STOPPED
 
 

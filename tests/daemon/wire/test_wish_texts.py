@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from daemon.wire.wishes import parse_wish
-from sia.checkpoint import CheckpointCommand, CheckpointSignal, parse_checkpoint
+from sia.state.checkpoint import CheckpointCommand, CheckpointSignal, parse_checkpoint
 from tests.support.shell import sia
 
 NOW = 1_800_000_000.0

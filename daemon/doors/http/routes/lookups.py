@@ -28,8 +28,8 @@ from daemon.model.errors import UnavailableError
 from daemon.model.inputs import AuditNote
 from daemon.runtime.logs import log
 from daemon.service.service import Service
+from daemon.wire.access import GrantList
 from daemon.wire.bodies import decoded
-from daemon.wire.grants import GrantList
 from daemon.wire.jobs import Health, Label, LogLevel
 from daemon.wire.limits import NEXT_SHOWN
 from daemon.wire.plan import (
