@@ -138,6 +138,6 @@ def _check_demand(job: Job) -> None:
             )
         if after > before:
             raise wrong(
-                f"rises: {more} GPUs take {after:g} seconds, {few} take {before:g}",
+                f"rises: {after:g} seconds on {more} GPUs, {before:g} on {few}",
                 "leave out points that are slower than with fewer GPUs",
             )

@@ -5,8 +5,10 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import asdict
 
+from daemon.cli.jobs import description
 from sia.policies.sia.policy import Sia
 from tests.support.daemons.doors import asked, door, story
+from tests.support.servers.browsers import browser, seen
 
 SHORT = {"pool": "vision", "gpus": 2, "duration": 1e6}
 
@@ -39,6 +41,24 @@ async def test_what_a_job_asks_for_reaches_the_core_and_is_shown(folder):
 
 
 @story
+async def test_the_page_of_a_job_and_its_description_say_what_it_asks_for(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+        await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, **WISHES}, status=201)
+        page = await seen(visitor, "/ui/jobs/a")
+        for words in (
+            "1 to 4 GPUs", "on other", "1.5 times as long", "all work", "USR1", "gns", "worth 20",
+            "Policy sia does not heed deadline.",
+        ):  # fmt: skip
+            assert words in page, words
+        said = await asked(client, "GET", "/v1/jobs/a")
+        facts = list(description(said))
+        assert ("preemptible", "restart") in facts
+        assert ("demand", "1:100;4:40") in facts
+        assert ("estimate", "15 m") in facts
+        assert ("notes", "policy sia does not heed min_width") in facts
+
+
+@story
 async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
     async with door(folder, speed=1.0) as client:
         job = {"id": "a", **SHORT, **WISHES}
@@ -57,7 +77,7 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
     [
         ({"min_width": 3}, "", "min_width 3 is above the job's width of 2 GPUs", "ascend"),
         ({"max_width": 1}, "", "max_width 1 is below the job's width of 2 GPUs", "ascend"),
-        ({"demand": [[1, 50], [2, 60]]}, "", "demand rises: 2 GPUs take 60 seconds", "leave out"),
+        ({"demand": [[1, 50], [2, 60]]}, "", "demand rises: 60 seconds on 2 GPUs", "leave out"),
         ({"demand": [[2, 50], [1, 60]]}, "", "demand does not ascend", "by GPUs, ascending"),
         ({"demand": [[1, 0]]}, "/demand", "", "> 0.0 in it"),
         ({"slowdown": 0.5}, "/slowdown", "", "at least 1"),

@@ -55,6 +55,24 @@ async def answered(one, topic, body, **more):
 
 
 @story
+async def test_what_a_job_asks_for_comes_over_the_bus_and_the_reply_says_what_is_ignored(
+    folder, broker
+):
+    async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
+        late = {"id": "late", **LONG, "deadline": 60, "preemptible": "restart"}
+        (line,) = (await answered(one, f"{POOL}/submit", late))["jobs"]
+        assert (line["status"], len(line["notes"])) == (201, 3)
+        assert line["notes"][0] == "the deadline is missed: it was 1970-01-01 00:01:00 UTC"
+        spec = service.book.job("late").spec
+        assert (spec.deadline, spec.preemptible) == (60.0, "restart")
+        rises = {"id": "rises", **LONG, "demand": [[1, 50], [2, 60]]}
+        (line,) = (await answered(one, f"{POOL}/submit", rises))["jobs"]
+        assert (line["status"], line["detail"]) == (
+            422, "demand rises: 60 seconds on 2 GPUs, 50 on 1",
+        )  # fmt: skip
+
+
+@story
 async def test_a_job_is_submitted_answered_runs_and_all_of_it_is_told(folder, broker):
     async with daemon_on(folder, broker.port), peer(broker.port, "sia/#") as one:
         await one.say(f"{POOL}/submit", JOB, reply=ME, correlation=b"7")
