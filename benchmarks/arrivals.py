@@ -21,7 +21,7 @@ from replay.logs.trace import PoolTable, Trace, playable
 from sia import Core, Job
 from sia.core.playout import play
 from sia.limits import TICK
-from sia.policies.fcfs import Fcfs
+from sia.policies.queues.fcfs import Fcfs
 
 LOGS = {
     "philly": "philly_pools.csv",

@@ -15,7 +15,7 @@ from replay.run.run import Settings, loads_of, replay_one, run_times_of
 from sia import Core
 from sia.core.playout import Arrival, play
 from sia.model import Job, Pool
-from sia.policies import load
+from sia.policies import make
 
 RUNS = 3
 LONG = 10
@@ -78,7 +78,7 @@ def cost_of_arrivals(trace: Trace, table: PoolTable, case: Sequence[str]) -> flo
     """Microseconds for each job that arrives after second 0, until the last one has."""
     policy, forecast, durations = case
     settings = Settings([policy], forecast, durations)
-    rule = load(policy)()
+    rule = make(policy)
     core = Core(table.pools, rule, settings.options)
     run_times = run_times_of(durations, trace, settings) if rule.needs.run_times else None
     loads = loads_of(forecast, trace, table, settings) if rule.needs.loads else None

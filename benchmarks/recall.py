@@ -11,7 +11,7 @@ from common import in_turn, keep, spread
 from sia import Core, Job, Options, Pool
 from sia.events import JobSubmitted
 from sia.model import Stream
-from sia.policies import load
+from sia.policies import make
 
 RUNS = 5
 RUNNING = (1_000, 20_000)
@@ -21,7 +21,7 @@ STEPS = 400
 def step_us(policy: str, running: int) -> float:
     """Microseconds of a step at which one job comes and nobody is stopped."""
     pools = [Pool("borrows", 1), Pool("lends", 2 * running)]
-    core = Core(pools, load(policy)(), Options())
+    core = Core(pools, make(policy), Options())
     jobs = [Job(f"r{i}", "borrows", 0.0, 1, preemptible=1.0) for i in range(running + 1)]
     core.step(0.0, [JobSubmitted(0.0, job, 60.0) for job in jobs])
     spare = sum(1 for job in core.state.jobs.values() if job.stream is Stream.SPARE)

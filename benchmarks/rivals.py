@@ -16,7 +16,7 @@ from replay.run.run import Settings, replay_one, run_times_of
 from sia import Core
 from sia.core.playout import Arrival, play
 from sia.model import Options, Pool
-from sia.policies import load
+from sia.policies import make
 
 RUNS = 5
 JOBS, GPUS = 30_000, 1_500
@@ -57,7 +57,7 @@ def cost_of_a_step(trace: Trace, table: PoolTable, policy: str) -> float:
 
     The unit is not an arrival, because shortest-first policies end many jobs per arrival.
     """
-    rule = load(policy)()
+    rule = make(policy)
     core = Core(table.pools, rule)
     run_times = run_times_of("perfect", trace, Settings([])) if rule.needs.run_times else None
     last, began, steps = trace.arrivals[-1].job.submit, 0.0, 0

@@ -22,7 +22,7 @@ from sia import Core, Job, Pool
 from sia.core.snapshot import decode, dump, encode, restore
 from sia.events import FutureRevealed, JobSubmitted
 from sia.model import FutureJob
-from sia.policies import load, names
+from sia.policies import load, make, names
 
 RUNS = 5
 JOBS, POOLS, QUOTA = 110_000, 1000, 32
@@ -48,7 +48,7 @@ def filled(policy: str, *, cells: bool) -> Core:
     """All have arrived, and none has ended."""
     owned = [Pool(f"p{i:04}", QUOTA) for i in range(POOLS)]
     there = Cells(whole_spec(Spec(NODE, (), ()), PoolTable(owned))) if cells else None
-    core = Core(owned, load(policy)(), None, there)
+    core = Core(owned, make(policy), None, there)
     jobs = submissions()
     if core.policy.needs.future:
         future = [FutureJob(each.job, each.run_time, each.time + 100.0) for each in jobs]

@@ -26,7 +26,7 @@ from daemon.doors.mqtt.asyncapi import document as asyncapi
 from daemon.process.application import make_app
 from daemon.process.build import build
 from daemon.runtime.logs import begin
-from sia.plugins import plugins
+from sia.contract.plugins import plugins
 
 SECTIONS: Mapping[str, type[Struct]] = {
     "[daemon]": read._Daemon,  # noqa: SLF001  the section before it is checked

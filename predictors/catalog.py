@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
+from sia.contract.labels import name_of
+from sia.contract.plugins import load_plugin, plugins
 from sia.forecasts import Loads, Predictor, PredictorContext, RunTimes
 from sia.limits import MAX_SLOWED_PCT
-from sia.plugins import load_plugin, plugins
-from sia.policies import load, names
+from sia.policies import load, make, names
 from sia.wording import did_you_mean
 
 LOADS, RUN_TIMES = "sia.loads", "sia.run_times"
@@ -35,8 +36,9 @@ FORM = "POLICY@FORECAST[:QUANTILE]+DURATIONS[:QUANTILE][+guard[:PERCENT]]"
 class Choice(NamedTuple):
     """A policy with its predictors of load and run time.
 
-    Quantiles are None if the label sets none. `guard` is the percentage of jobs that may be slowed
-    if a share controller watches the forecast (`predictors.loads.guard`), else None.
+    `policy` may have options of its own (`sia.contract.labels`). Quantiles are None if the label
+    sets none. `guard` is the percentage of jobs that may be slowed if a share controller watches
+    the forecast (`predictors.loads.guard`), else None.
     """
 
     policy: str
@@ -88,8 +90,12 @@ def parse(label: str, default: Choice) -> Choice:
     chosen = default._replace(policy=policy)
     if at:
         chosen = _senses(label, policy, senses.split("+"))
-    if chosen.policy not in names():
-        _refuse("policy", chosen.policy, names())
+    if name_of(policy) not in names():
+        _refuse("policy", name_of(policy), names())
+    try:
+        make(policy)
+    except ValueError as error:
+        raise KeyError(str(error)) from None
     _refuse_unknown(LOADS, chosen.forecast)
     _refuse_unknown(RUN_TIMES, chosen.durations)
     needs = load(policy).needs

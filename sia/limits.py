@@ -134,3 +134,10 @@ MAX_SLOWDOWN = 1000.0
 
 MAX_POINTS = 256
 """Maximum number of points of a job's demand: one for each width of the largest elastic jobs."""
+
+MAX_REFUSED = 3
+"""Refusals of one kind for one job in a pass, after which the pass ends.
+
+A policy that heeds the result tries another width or stream at most; one that does not would repeat
+the same proposal for ever.
+"""

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, RECALL, TICK, WINDOWS
+from sia.limits import TICK, WINDOWS
 
 StopCost = float | Literal["restart", "never"]
 """What a stop costs a job: seconds of work, or all of its work; or that it must not be stopped."""
@@ -155,12 +155,6 @@ class Options(Struct, frozen=True):
     """Pools with a higher number get spare GPUs first; pools not named have 0."""
     resume_cost: float = 0.0
     """Seconds without progress after a job resumes or changes its width."""
-    las_thresholds: tuple[float, ...] = LAS_THRESHOLDS
-    """GPU-seconds after which a job leaves each of LAS's queues but the last, ascending."""
-    las_promote: float = LAS_PROMOTE
-    """A job that has waited this many times its run time returns to LAS's first queue."""
-    recall: float = RECALL
-    """SIA counts on recalling a job for a window if the stop costs at most this share of it."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
     """Pairs of pool and window (seconds) for which the pool reserves all of its unused quota;
     it can still borrow."""

@@ -18,8 +18,9 @@ from predictors.catalog import LEARNED, NONE, Choice, loads_class, parse, run_ti
 from replay.cluster.cells_file import NAME, cells_for, checked_places
 from replay.logs.trace import PoolTable
 from sia.console.errors import UserError
+from sia.contract.labels import name_of
 from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS
-from sia.policies import load, names
+from sia.policies import load, make, names
 from sia.wording import DAY, as_typed, counted, some
 
 USUAL = "sia"
@@ -77,8 +78,13 @@ def _folders(config: Config) -> Iterator[str]:
 
 def _policy(config: Config) -> Iterator[str]:
     able = _able(config)
-    if config.policy not in names():
+    if name_of(config.policy) not in names():
         yield f"daemon.policy: unknown policy {config.policy!r}; use one of {', '.join(able)}"
+        return
+    try:
+        make(config.policy)
+    except ValueError as error:
+        yield f"daemon.policy: {error}"
         return
     policy = load(config.policy)
     if policy.needs.future:
@@ -86,7 +92,7 @@ def _policy(config: Config) -> Iterator[str]:
             f"daemon.policy: {config.policy} knows the future and works only in replays; "
             f"use one of {', '.join(able)}"
         )
-    elif config.policy not in able:
+    elif name_of(config.policy) not in able:
         yield (
             f"daemon.policy: {config.policy} stops jobs that go on later, and this backend cannot; "
             f"use one of {', '.join(able)}"
@@ -108,7 +114,7 @@ def _able(config: Config) -> list[str]:
 def _forecast(config: Config) -> Iterator[str]:
     if config.forecast == NONE:
         return
-    policy = config.policy if config.policy in _able(config) else USUAL
+    policy = config.policy if name_of(config.policy) in _able(config) else USUAL
     needs = load(policy).needs
     if not (needs.loads or needs.run_times):
         return

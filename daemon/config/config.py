@@ -20,9 +20,9 @@ from daemon.model.job import LendingMode, PoolMode
 from daemon.model.limits import GRACE, KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.model.setup import Budget, Grant
+from sia.contract.plugins import load_plugin
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Pool
-from sia.plugins import load_plugin
 
 Ability = Literal["commands", "logs", "preempt", "requeue", "resize"]
 """Optional abilities of a backend: run commands (jobs need a command); store logs; stop jobs that

@@ -36,7 +36,7 @@ from daemon.model.job import LendingMode
 from daemon.model.limits import GRACE, KEEP_RECORDS, SNAPSHOT_EVERY
 from daemon.model.setup import Grant
 from sia.console.errors import UserError
-from sia.plugins import plugins
+from sia.contract.plugins import plugins
 from sia.wording import did_you_mean, parse_seconds
 
 MAX_CONFIG = 2**24

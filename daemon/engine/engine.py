@@ -8,6 +8,7 @@ for byte, which is what makes recovery from the journal possible.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Struct, json
@@ -72,7 +73,7 @@ from sia.core.core import Core
 from sia.core.snapshot import Snapshot, dump, restore
 from sia.decisions import Decision
 from sia.events import Event, ForecastUpdated, GpusOut, PoolChanged
-from sia.policies import load
+from sia.policies import make
 from sia.virtual.virtual_clock import VirtualClock
 
 VERSION = 1
@@ -294,7 +295,7 @@ class Engine:
         Raises ValueError as `Core` does, and KeyError if there is no such policy.
         """
         cells = None if setup.cells is None else Cells(setup.cells)
-        book, policy = _new_book(setup), load(setup.policy)
+        book, policy = _new_book(setup), partial(make, setup.policy)
         core = Core(setup.pools, policy(), setup.options, cells)
         if setup.lending not in (None, LendingMode.ON):
             book.lending = False
@@ -312,7 +313,7 @@ class Engine:
         if version != VERSION:
             raise ValueError(f"snapshot version {version} is not supported, only {VERSION}")
         kept = json.decode(data, type=EngineSnapshot)
-        policy = load(kept.book.setup.policy)
+        policy = partial(make, kept.book.setup.policy)
         shadow = None if kept.shadow is None else restore(kept.shadow, policy())
         return cls(kept.book, restore(kept.core, policy()), shadow)
 

@@ -13,11 +13,11 @@ from daemon.model.outputs import Refused
 from daemon.model.setup import Setup
 from sia.core.core import Core
 from sia.core.snapshot import PoolSnapshot as SnapshotPool
-from sia.core.snapshot import dump, restore
+from sia.core.snapshot import dump, plain_params, restore
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP
 from sia.model import Pool
-from sia.policies import load
+from sia.policies import make
 
 OTHER_CELLS = (
     "restore the cells file and the pools, and change quotas while the daemon runs "
@@ -43,20 +43,22 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
     loads = (unseen,) * len(setup.options.windows)
     pools = [_pool_snapshot(p, known.get(p.name), loads, same=same) for p in setup.pools]
-    memory = snapshot.memory
+    memory, policy = snapshot.memory, make(setup.policy)
     if not same or _regrouped(book.setup, setup):
-        memory = Core(setup.pools, load(setup.policy)(), setup.options).policy.memory()
+        memory = Core(setup.pools, policy, setup.options).policy.memory()
     snapshot = replace(
         snapshot,
-        policy=load(setup.policy).__name__,
+        policy=type(policy).__name__,
+        params=plain_params(policy),
         options=setup.options,
         pools=tuple(pools),
         dirty=tuple(p.name for p in setup.pools),
         memory=memory,
+        open_request=snapshot.open_request and same,
         out=UNSET,  # nodes, quotas and groups may have changed: it is counted again
     )
     try:
-        core = restore(snapshot, load(setup.policy)())
+        core = restore(snapshot, make(setup.policy))
     except ValueError as error:
         return Refused(409, "configuration", str(error), "restore the old settings")
     nodes = _nodes(book, setup)

@@ -22,7 +22,7 @@ from oracle.bounds.ascent import Priced, priced
 from oracle.bounds.cuts import NO_SLOT, NOTHING, TORN, Cuts, CuttingPlane
 from oracle.problem.all_starts import Starts
 from oracle.solver.highs import Entries, Lp
-from sia.solvers import SolverError
+from sia.contract.solvers import SolverError
 
 NEAR = 0.5
 """Starts within this cost of their task's cheapest (in slots of waiting) are added together: they

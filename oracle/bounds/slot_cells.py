@@ -19,7 +19,7 @@ from oracle.bounds.prices import accumulated, costs_of, priced_bound
 from oracle.errors import NoScheduleError
 from oracle.problem.forms import Form, ProgramModel, SlotRange
 from oracle.problem.problem import Problem, Task
-from sia.solvers import solve
+from sia.contract.solvers import solve
 
 FIRST = 20
 """Initial horizon in slots: few jobs wait longer in the best schedules of the paper's workloads."""

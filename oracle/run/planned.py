@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 
 from replay.logs.trace import PoolTable, Trace
 from replay.run.schedule import Recorder, Schedule
 from sia import Core
+from sia.contract.policy import Changes, Policy, stream_of
+from sia.contract.proposals import Proposals, Start, Wake
+from sia.contract.views import JobStateView
 from sia.core.playout import play
-from sia.policies import Policy, Proposal, StartProposal, stream_of
-from sia.state.state import JobState
 
 
 class Planned(Policy):
@@ -20,20 +21,21 @@ class Planned(Policy):
 
     def __init__(self, starts: Mapping[str, float]) -> None:
         """Take the start of each job by job ID."""
+        super().__init__()
         self._starts = starts
-        self._due: list[tuple[float, int, JobState]] = []
+        self._due: list[tuple[float, int, JobStateView]] = []
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Add a job to the queue of planned starts. O(log n)."""
         heappush(self._due, (self._starts[job.job.id], job.sequence, job))
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Start the jobs that are due, and request a wake-up for the next one."""
         while self._due and self._due[0][0] <= now:
             job = heappop(self._due)[2]
-            yield StartProposal(job, stream_of(job.pool, job.width), "planned for now")
+            yield Start(job, stream_of(job.pool, job.width), "planned for now")
         if self._due:
-            yield self._due[0][0]
+            yield Wake(self._due[0][0])
 
 
 def carried_out(label: str, trace: Trace, table: PoolTable, starts: Sequence[float]) -> Schedule:

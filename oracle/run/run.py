@@ -20,11 +20,11 @@ from oracle.search.answer import ProgressCallback, SolveResult, gap_of
 from oracle.search.incumbent import Incumbent
 from oracle.search.solve import Solving
 from replay.logs.trace import PoolTable, Trace
+from replay.run.metrics import Metrics, measure
 from replay.run.run import BASELINE, Settings, replay_one
 from replay.run.schedule import Result, Schedule
 from replay.run.summary import jct_pairs
-from sia.metrics import Metrics, measure
-from sia.solvers import SolverError
+from sia.contract.solvers import SolverError
 
 START = "sia-vc"
 """The policy whose schedule the search begins with: it knows the future and slows no job."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from oracle.problem.coarse import in_order, together
 from oracle.problem.forms import Form, ProgramModel, SlotRange
 from oracle.problem.problem import Problem, Task
-from sia.solvers import solve
+from sia.contract.solvers import solve
 
 JOBS = 100
 """Initial number of jobs in a program; it adapts to the solving time."""

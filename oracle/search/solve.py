@@ -32,8 +32,8 @@ from oracle.search.polish import PART, Polish, hinted
 from oracle.search.scheduling_rounds import SchedulingRounds
 from oracle.search.search import Search, from_parts
 from oracle.solver.solvers import has_highs
+from sia.contract.solvers import solve
 from sia.program import TOLERANCE
-from sia.solvers import solve
 
 if TYPE_CHECKING:
     from oracle.bounds.tree import Tree

@@ -9,8 +9,8 @@ from warnings import catch_warnings, simplefilter
 import pulp
 
 from oracle.solver.in_pulp import in_pulp
+from sia.contract.solvers import Solved, Solver, SolverError, SolverRequest
 from sia.program import Program
-from sia.solvers import Solved, Solver, SolverError, SolverRequest
 
 
 class Cbc(Solver):

@@ -15,8 +15,8 @@ import highspy
 import numpy as np
 
 from oracle.arrays import Counts, Floats
+from sia.contract.solvers import Solved, Solver, SolverError, SolverRequest
 from sia.program import Program
-from sia.solvers import Solved, Solver, SolverError, SolverRequest
 
 # An interrupted LP leaves threads of HiGHS behind, which would abort the process at exit.
 atexit.register(highspy.Highs.resetGlobalScheduler, True)  # noqa: FBT003  highspy's

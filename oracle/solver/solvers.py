@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sia.solvers import solvers
+from sia.contract.solvers import solvers
 
 
 def has_highs() -> bool:

@@ -159,7 +159,7 @@ def experiment(
     types = None if cells_file is None else types_of(cells_file)
     step = _step(quota_step, types)
     design = _design(pools, queues, weeks, runs, load, sizes, withdraw, seed, since, step)
-    options = Options(windows=windows, slack=slack, resume_cost=resume_cost, recall=recall)
+    options = Options(windows=windows, slack=slack, resume_cost=resume_cost)
     if warmup is None:
         warmup = WARMUP if isinstance(design, PieceDesign) else 0.0
     policies = list(dict.fromkeys([BASELINE, *policies]))  # runs anyway, and is what "before" means
@@ -169,7 +169,7 @@ def experiment(
         policies, forecast, durations, options, warmup, seed, recent,
         load_quantile=load_quantile, run_time_quantile=run_time_quantile,
         max_slowed_pct=max_slowed_pct, model=model, cells=types,
-        preemptible=preemptible,
+        preemptible=preemptible, params={"sia-recall": {"recall": recall}},
     )  # fmt: skip
     table = None if pools is None else read_pools(pools)
     work = RunContext(out, log, checksum(log), settings, keep, skip_invalid, table)
@@ -275,7 +275,7 @@ def _facts(
         "warmup_s": settings.warmup,
         "quota_step": design.step,
         "preemptible": settings.preemptible,
-        "recall": settings.options.recall,
+        "recall": settings.policy("sia-recall").params.recall,
         "seed": settings.seed,
         "keep": work.keep,
         "skip_invalid": work.skip_invalid,

@@ -26,6 +26,7 @@ from replay.run.summary import summarize
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.text import Seconds
+from sia.contract.labels import folder_of, name_of
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import Options
 from sia.policies import load, names
@@ -133,16 +134,17 @@ def replay(
         spare_priority=_priorities(priorities, table),
         no_lending=_no_lending(no_lending, table, windows),
         resume_cost=resume_cost,
-        recall=recall,
-        las_thresholds=las_thresholds,
-        las_promote=las_promote,
     )
+    params: dict[str, dict[str, Any]] = {
+        "sia-recall": {"recall": recall},
+        "las": {"thresholds": las_thresholds, "promote": las_promote},
+    }
     quantiles = load_quantile, run_time_quantile
     forecast, model = foreseen_by(policies, forecast, durations, quantiles, max_slowed_pct, windows)
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent, closed_loop,
         load_quantile, run_time_quantile, max_slowed_pct, model, spec,
-        preemptible,
+        preemptible, params,
     )  # fmt: skip
     if closed_loop:
         _refuse_foresight(settings)
@@ -153,8 +155,8 @@ def replay(
     trace.notes.extend(shortages(spec) if spec else [])
     note_unstoppable(trace, policies)
     earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
-    stale = [name for name in earlier if name.partition("@")[0] in (*names(), "report.html", CELLS)]
-    planned = ["summary.json", *(f"{label}/" for label in policies)]
+    stale = [name for name in earlier if name_of(name) in (*names(), "report.html", CELLS)]
+    planned = ["summary.json", *(f"{folder_of(label)}/" for label in policies)]
     planned += [CELLS] if spec else []
     planned += [] if no_report else ["report.html"]
     inputs = [log, pools, *([cells_file] if cells_file else [])]
@@ -174,7 +176,7 @@ def _run(
     with progress_bars() as progress:
         results = replay_all(trace, table, settings, progress)
     for result in results:
-        own = folder / result.schedule.policy
+        own = folder / folder_of(result.schedule.policy)
         write_schedule(own, result.trace, result.schedule)
         if settings.closed_loop:
             write_trace(own / "trace.csv", result.trace)

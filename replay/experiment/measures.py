@@ -116,11 +116,9 @@ class Experiment:
             known["recent"] = self.settings["recent_windows"]
         if self.settings.get("preemptible") is not None:
             known["preemptible"] = PreemptibleShare(*self.settings["preemptible"])
-        options = Options(
-            resume_cost=self.settings.get("resume_cost_s", 0.0),
-            recall=self.settings.get("recall", RECALL),
-        )
-        return Settings([], options=options, **known)
+        options = Options(resume_cost=self.settings.get("resume_cost_s", 0.0))
+        params = {"sia-recall": {"recall": self.settings.get("recall", RECALL)}}
+        return Settings([], options=options, params=params, **known)
 
     def choice(self, label: str) -> Choice | None:
         """Parse a label; None if the policy or predictor is not installed here."""

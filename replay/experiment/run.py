@@ -36,6 +36,7 @@ from replay.run.schedule import Result
 from replay.run.starts import starts_of
 from replay.run.summary import owned_seconds, span, summarize
 from sia.console.errors import UserError
+from sia.contract.labels import folder_of
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -180,7 +181,9 @@ def run_piece(whole: WholeLog, piece: Piece, work: RunContext) -> None:
             if settings.cells is not None:
                 write_cells(folder / CELLS, settings.cells)
             for result in results:
-                write_schedule(folder / result.schedule.policy, result.trace, result.schedule)
+                write_schedule(
+                    folder / folder_of(result.schedule.policy), result.trace, result.schedule
+                )
 
 
 def _most_idle(trace: Trace, table: PoolTable, settings: Settings) -> list[str]:

@@ -29,6 +29,7 @@ from replay.experiment.measures import (
 )
 from replay.plotting.canvas import FloatArray, RenderedFigure
 from replay.run.run import BASELINE
+from sia.contract.labels import name_of
 from sia.limits import MAX_SLOWED_PCT
 from sia.policies import load
 from sia.wording import decimal
@@ -145,7 +146,7 @@ def _queues(experiment: Experiment) -> ReportSection:
 
 def _ablation(experiment: Experiment) -> list[ReportSection]:
     """Return the section on SIA's predictors, compared with max-min (Fig. 15a)."""
-    names = {label: label.partition("@")[0] for label in experiment.rivals}
+    names = {label: name_of(label) for label in experiment.rivals}
     variants = [label for label, name in names.items() if f"{name}-".startswith("sia-")]
     if len(variants) < VARIANTS:
         return []

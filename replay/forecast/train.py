@@ -22,7 +22,7 @@ from sia.core.playout import Arrival, play
 from sia.forecasts import Loads
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import Job, Load
-from sia.policies.fcfs import Fcfs
+from sia.policies.queues.fcfs import Fcfs
 from sia.wording import DAY, HOUR, as_typed
 
 MAX_OBSERVED = 1_800_000

@@ -11,6 +11,7 @@ import msgspec
 
 from replay.logs.trace import Trace
 from sia.console.errors import UserError
+from sia.contract.labels import name_of
 from sia.core.playout import Arrival
 from sia.limits import MAX_RESUME_COST, RECALL
 from sia.model import NEVER_STOPPED, STOP_WORDS, Job, StopCost
@@ -62,12 +63,12 @@ def _cost(text: str) -> StopCost:
 
 def recalls(label: str) -> bool:
     """Return whether a policy preempts preemptible jobs."""
-    return label.partition("@")[0] == "sia-recall"
+    return name_of(label) == "sia-recall"
 
 
 def stops(label: str) -> bool:
     """Return whether a policy preempts any jobs; the cost of marked jobs applies to it then."""
-    return load(label.partition("@")[0]).needs.preemption
+    return load(label).needs.preemption
 
 
 def refuse_idle(policies: Sequence[str], marked: PreemptibleShare | None, recall: float) -> None:

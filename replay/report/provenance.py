@@ -11,6 +11,7 @@ from predictors.catalog import Choice, loads_class, run_times_class
 from replay.logs.preemptible import recalls
 from replay.run.arrays import Replayed
 from replay.run.run import BASELINE, Settings, known_in_advance
+from sia.contract.labels import name_of
 from sia.model import NEVER_STOPPED, StopCost
 from sia.policies import load
 from sia.wording import counted, duration
@@ -132,12 +133,13 @@ def preemption_costs(settings: Settings, who: Sequence[str]) -> list[tuple[str, 
         percent, each = settings.preemptible
         words = f"; a random {percent:g} % of the jobs {_stops(each)}"
         lines[0] = ("Preemption", f"by {', '.join(who)}{words}")
-    if any(map(recalls, who)):
-        part = f"up to {100 * options.recall:g} % of a window"
+    for label in filter(recalls, who):
+        part = f"up to {100 * settings.policy(label).params.recall:g} % of a window"
         lines.append(("Recall", f"relies on preempting spare jobs if this costs {part}"))
-    if any(name.partition("@")[0] == "las" for name in who):
-        queues = ", ".join(map(duration, options.las_thresholds))
-        promote = f"a job is promoted after waiting {options.las_promote:g} times its run time"
+    for label in [name for name in who if name_of(name) == "las"]:
+        las = settings.policy(label).params
+        queues = ", ".join(map(duration, las.thresholds))
+        promote = f"a job is promoted after waiting {las.promote:g} times its run time"
         lines.append(("LAS", f"queue thresholds at GPU-times of {queues}; {promote}"))
     return lines
 

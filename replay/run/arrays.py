@@ -133,6 +133,6 @@ def floats(values: Sequence[float | None]) -> FloatArray:
 def shares(label: str, *, lent: bool) -> bool:
     """Return whether a policy shares GPUs; an unknown policy does if it `lent` any."""
     try:
-        return load(label.partition("@")[0]).shares
+        return load(label).shares
     except KeyError:  # the policy is not installed here
         return lent

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cells.cells import Cells
 from cells.layout.spec import Spec
@@ -17,12 +18,14 @@ from replay.run.closed_loop import ClosedLoop
 from replay.run.predictors import guarded, loads_of, run_times_of
 from replay.run.schedule import ClosedLoopLog, Recorder, Result, Schedule
 from sia import Core
+from sia.contract.labels import name_of
+from sia.contract.policy import Policy
 from sia.core.playout import Arrival, play
 from sia.events import FutureRevealed, PoolChanged
 from sia.forecasts import Loads, PredictorContext
 from sia.limits import NEVER, RECENT
 from sia.model import FutureJob, Options
-from sia.policies import load
+from sia.policies import load, make
 from sia.state.places import Places
 
 if TYPE_CHECKING:
@@ -37,13 +40,17 @@ PROGRESS_EVERY = 4096
 """Instants between two progress calls: a few calls per second at no measurable cost."""
 
 
+NO_PARAMS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+
+
 class Settings(NamedTuple):
     """The settings of a replay. Jobs submitted before second `warmup` are not measured.
 
     `policies` are labels: the name of a policy, which uses the predictors set here, or a name with
     its own predictors, like `sia@peaks:0.95+survival` (`predictors.catalog`). `model` is the model
     of the forecast `learned`. With `cells`, jobs have a placement.
-    `preemptible` is the share of jobs that were marked preemptible, if any.
+    `preemptible` is the share of jobs that were marked preemptible, if any. `params` are options by
+    name of a policy, which labels may replace.
     """
 
     policies: Sequence[str]
@@ -60,6 +67,14 @@ class Settings(NamedTuple):
     model: Model | None = None
     cells: Spec | None = None
     preemptible: PreemptibleShare | None = None
+    params: Mapping[str, Mapping[str, Any]] = NO_PARAMS
+
+    def policy(self, label: str) -> Policy:
+        """Return a new policy with the options of its label, over `params` of its name.
+
+        Raises KeyError and ValueError as `sia.policies.make`.
+        """
+        return make(label, self.params.get(name_of(label)))
 
     @property
     def context(self) -> PredictorContext:
@@ -150,7 +165,7 @@ def replay_one(
     replay begins.
     """
     choice = settings.choice(label)
-    policy = load(choice.policy)()
+    policy = settings.policy(choice.policy)
     spec = settings.cells
     cells = None if spec is None else Cells(spec)
     core = Core(table.pools, policy, settings.options, cells)

@@ -143,7 +143,7 @@ class Recorder:
                 self._open_segment(decision, now)
             elif type(decision) is MoveLoan:
                 self._move(decision, now)
-            elif type(decision) is ProposalRefused:
+            elif type(decision) is ProposalRefused and decision.impossible:
                 label = self.schedule.policy
                 raise AssertionError(f"{label}: {decision.job_id}: {decision.why}")
 

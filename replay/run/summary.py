@@ -9,16 +9,17 @@ from typing import Any
 import msgspec
 
 from replay.logs.trace import PoolTable, Trace
+from replay.run.metrics import measure
 from replay.run.run import Settings
 from replay.run.schedule import Result, Schedule, Segment
 from sia import __version__
-from sia.metrics import measure
 from sia.model import RESTART
 
 
 def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
     """Return all measures of all policies as plain values, without wall-clock times."""
     trace = results[0].loop.log if results[0].loop else results[0].trace
+    las = settings.policy("las").params
     return {
         "version": __version__,
         "seed": settings.seed,
@@ -38,10 +39,10 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "no_lending": [list(pair) for pair in sorted(settings.options.no_lending)],
             "resume_cost_s": settings.options.resume_cost,
             "preemptible": settings.preemptible,
-            "recall": settings.options.recall,
+            "recall": settings.policy("sia-recall").params.recall,
             "cells": settings.cells is not None,
-            "las_thresholds_gpu_s": list(settings.options.las_thresholds),
-            "las_promote": settings.options.las_promote,
+            "las_thresholds_gpu_s": list(las.thresholds),
+            "las_promote": las.promote,
             "closed_loop": settings.closed_loop,
         },
         "trace": {

@@ -24,7 +24,7 @@ from sia.core.playout import Arrival, play
 from sia.decisions import StartJob
 from sia.events import JobSubmitted
 from sia.model import Pool
-from sia.policies import load
+from sia.policies import make
 from sia.wording import DAY, MINUTE
 
 PAUSES = [MINUTE * 10 ** (i / 8) for i in range(37)]
@@ -124,7 +124,7 @@ def _live(cloud: Cloud, seed: int, nature: PoolProfile, pause: float) -> _Log:
     first.sort(key=lambda arrival: arrival.job.submit)
     log_of_pool: list[Arrival] = []
     used = 0.0
-    for instant in play(Core([nature.pool], load("fcfs")()), first, followers=followers):
+    for instant in play(Core([nature.pool], make("fcfs")), first, followers=followers):
         log_of_pool += [known[e.job.id] for e in instant.events if type(e) is JobSubmitted]
         for decision in instant.decisions:
             if type(decision) is StartJob and instant.now < end:

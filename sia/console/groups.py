@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sia.console.catalogue import CATALOGUE
-from sia.plugins import load_plugin, plugins
+from sia.contract.plugins import load_plugin, plugins
 from sia.wording import did_you_mean
 
 OTHER = "Other"

@@ -21,7 +21,7 @@ from sia import __version__
 from sia.console.groups import CommandTree
 from sia.console.neighbours import clash
 from sia.console.terminal import printable
-from sia.plugins import PluginError
+from sia.contract.plugins import PluginError
 
 MISUSE = 2
 """Exit code for misuse: a wrong option, argument or input."""

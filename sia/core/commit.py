@@ -10,7 +10,30 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 
-from sia.decisions import Decision, PreemptJob, ResizeJob, StartJob
+from sia.contract.policy import Policy
+from sia.contract.proposals import (
+    Lease,
+    Preempt,
+    ProposalResult,
+    Reconsider,
+    Reject,
+    ReleaseCells,
+    ReserveCells,
+    Resize,
+    Solve,
+    Start,
+    Wake,
+)
+from sia.contract.views import JobStateView
+from sia.core.core_timers import CoreTimers
+from sia.decisions import (
+    Decision,
+    JobRejected,
+    PreemptJob,
+    ResizeJob,
+    SolveProgram,
+    StartJob,
+)
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -26,23 +49,16 @@ from sia.events import (
     NodeOut,
     PoolChanged,
     PriorityChanged,
+    ProgramSolved,
     RunTimesUpdated,
     TimePassed,
 )
 from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import NEVER_STOPPED, RESTART, Job, Nodes, Stream
-from sia.policies import (
-    Policy,
-    PreemptProposal,
-    ReleaseCells,
-    ReserveCells,
-    ResizeProposal,
-    StartProposal,
-)
 from sia.state.bounds import check_job, check_priority, check_sharing
 from sia.state.loans import LoanCounts
 from sia.state.places import Places
-from sia.state.state import ClusterState, JobState
+from sia.state.state import ClusterState, JobState, PoolState
 
 
 class RefusedError(Exception):
@@ -64,12 +80,34 @@ def _check_width(job: Job, width: int) -> None:
         raise RefusedError(job.id, f"cannot run on {width} GPUs", impossible=True)
 
 
+def _check_start(job: JobState, width: int, stream: Stream) -> None:
+    """Raise `RefusedError` for a width that the job, the idle GPUs or the quota do not allow."""
+    pool = job.pool
+    if width != job.width:
+        _check_width(job.job, width)
+    if width > pool.idle:
+        never = width > pool.group.quota
+        raise RefusedError(job.job.id, f"needs {width} GPUs, {pool.idle} idle", impossible=never)
+    if stream is Stream.DEDICATED and pool.dedicated + width > pool.quota:
+        raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+
+
+def _check_lease(job: JobState, until: float, now: float) -> None:
+    if not now < until < inf:
+        raise RefusedError(job.job.id, f"a lease cannot end at {until}", impossible=True)
+
+
 class Committer:
     """Applies events and proposals to one state, and reports every queue change to the policy.
 
     Attributes:
         accounts: The GPUs and loans of the jobs.
+        timers: When the core has to be called without an event.
         cells_freed: Whether cells were freed since jobs that wait for cells were last considered.
+        requests: The number of programs that the policy has asked to solve.
+        open_request: Whether the latest of them has no answer yet.
+        again: Pools that count as changed in the next pass as well.
+        carry_out: By type of proposal, the method that carries it out and returns its result.
     """
 
     def __init__(self, state: ClusterState, policy: Policy) -> None:
@@ -77,7 +115,23 @@ class Committer:
         self._state = state
         self._policy = policy
         self.accounts = LoanCounts()
+        self.timers = CoreTimers()
         self.cells_freed = False
+        self.requests = 0
+        self.open_request = False
+        self.again: dict[PoolState, None] = {}
+        self.carry_out: dict[type, Callable[[Any, float, list[Decision]], ProposalResult]] = {
+            Start: self._start,
+            Preempt: self._preempt,
+            Resize: self._resize,
+            Lease: self._lease,
+            ReserveCells: self._reserve_cells,
+            ReleaseCells: self._release_cells,
+            Solve: self._solve,
+            Reject: self._reject,
+            Reconsider: self._reconsider_pool,
+            Wake: self._wake,
+        }
         self._handlers: dict[type, Callable[[Any], None]] = {
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
@@ -93,6 +147,7 @@ class Committer:
             FutureRevealed: self._future_revealed,
             RunTimesUpdated: self._run_times_updated,
             PriorityChanged: self._priority_changed,
+            ProgramSolved: self._program_solved,
             TimePassed: self._time_passed,
         }
 
@@ -113,37 +168,48 @@ class Committer:
             if self._state.awaiting_cells:
                 self._reconsider()
 
-    def start(self, proposal: StartProposal, now: float, decisions: list[Decision]) -> None:
+    def expire(self, now: float) -> list[JobState]:
+        """Take away the leases that are over; return their jobs. O(log n) for each."""
+        jobs = [self._state.jobs[job_id] for job_id in self.timers.expired(now)]
+        for job in jobs:
+            job.lease = None
+        return jobs
+
+    def _known(self, job: JobStateView) -> JobState:
+        """Return the state behind a view, or raise `RefusedError` if the job has left."""
+        known = self._state.jobs.get(job.job.id)
+        if known is not job:
+            raise RefusedError(job.job.id, "it is no longer in the cluster")
+        return known
+
+    def _start(self, proposal: Start, now: float, decisions: list[Decision]) -> ProposalResult:
         """Start the proposed job, or raise `RefusedError` with the state unchanged.
 
-        The call returns without a change or decision if no cells are available for the job now, if
-        it would exceed a borrow limit, or if it would leave too few idle GPUs for nodes that are
-        out.
+        The result is `NO_CELLS` or `OVER_LIMIT`, without a change or decision, if no cells are
+        available for the job now, if it would exceed a borrow limit, or if it would leave too few
+        idle GPUs for nodes that are out.
 
         O(1) plus the placement, O(log pools) for each lender whose loans change, and O(log
         preempted) for a job that was preempted.
         """
-        job, stream, reason, wanted, holds = proposal
+        view, stream, reason, wanted, holds, until = proposal
+        job = self._state.jobs.get(view.job.id)
+        if job is None or job is not view or job.stream is not None:
+            raise RefusedError(view.job.id, "not pending")
         pool = job.pool
         width = wanted or job.width
-        if job.stream is not None or self._state.jobs.get(job.job.id) is not job:
-            raise RefusedError(job.job.id, "not pending")
-        if wanted:
-            _check_width(job.job, wanted)
-        if width > pool.idle:
-            raise RefusedError(job.job.id, f"needs {width} GPUs, {pool.idle} idle")
-        if stream is Stream.DEDICATED:
-            if pool.dedicated + width > pool.quota:
-                raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
-        elif width > pool.room:
-            return
+        _check_start(job, width, stream)
+        if until is not None:
+            _check_lease(job, until, now)
+        if stream is Stream.SPARE and width > pool.room:
+            return ProposalResult.OVER_LIMIT
         nodes: Nodes = ()
         places = self._state.places
         if places is not None:
             place = places.take(job.job.id, pool.name, width, stream, holds)
             if place is None:
                 self._await_cells(job, stream)
-                return
+                return ProposalResult.NO_CELLS
             nodes = place
         self._leave_queue(job)
         loans = self.accounts.take(job, width, stream, decisions)
@@ -152,9 +218,12 @@ class Committer:
             self._begin(job, now)
         else:
             job.attempt, job.start, job.since = 1, now, now
+        if until is not None:
+            self.timers.lease(job, until)
         self._policy.left(job)
+        return ProposalResult.DONE
 
-    def _await_cells(self, job: JobState, stream: Stream) -> None:
+    def _await_cells(self, job: JobStateView, stream: Stream) -> None:
         """Reconsider the pool when cells are freed, unless only its own jobs are in the way.
 
         Pools of all sharing groups use the cells of a chain, so a job of another group may free
@@ -166,38 +235,48 @@ class Committer:
         else:
             lacks = state.places is not None and state.places.in_quota(job.pool.name, job.width)
         if lacks:
-            state.awaiting_cells[job.pool] = None
+            state.awaiting_cells[state.pools[job.pool.name]] = None
 
     def _reconsider(self) -> None:
         """Mark the pools that wait for cells as changed."""
         self._state.dirty.update(self._state.awaiting_cells)
         self._state.awaiting_cells.clear()
 
-    def keep(self, proposal: ReserveCells | ReleaseCells) -> None:
-        """Reserve or release cells for a job, or raise `RefusedError` with nothing changed.
+    def _reserve_cells(
+        self, proposal: ReserveCells, _now: float, _decisions: list[Decision]
+    ) -> ProposalResult:
+        """Reserve cells for a job, or raise `RefusedError` with nothing changed.
 
-        Costs as much as a placement. There is no decision, because no job starts or stops.
+        Costs as much as a placement. There is no decision, because no job starts or stops. The
+        result is `NO_CELLS` if the pool has none now.
         """
-        job, places = proposal.job, self._state.places
-        keeps = type(proposal) is ReserveCells
-        if places is None or places.is_reserved(job.job.id) is keeps:
-            problem = "cells already reserved" if keeps else "no cells reserved"
-            raise RefusedError(job.job.id, problem)
-        if not keeps:
-            places.release(job.job.id)
-            self._reconsider()
-            return
+        job, places = proposal.job, self._state.places  # the job may have ended in spare cells
+        if places is None or places.is_reserved(job.job.id):
+            raise RefusedError(job.job.id, "cells already reserved", impossible=places is None)
         places.reserve(job.job.id, job.pool.name, job.job.width)
-        if not places.is_reserved(job.job.id):
-            self._await_cells(job, Stream.DEDICATED)
+        if places.is_reserved(job.job.id):
+            return ProposalResult.DONE
+        self._await_cells(job, Stream.DEDICATED)
+        return ProposalResult.NO_CELLS
 
-    def preempt(self, proposal: PreemptProposal, now: float, decisions: list[Decision]) -> None:
+    def _release_cells(
+        self, proposal: ReleaseCells, _now: float, _decisions: list[Decision]
+    ) -> ProposalResult:
+        """Release a job's cells, or raise `RefusedError` with nothing changed."""
+        job_id, places = proposal.job.job.id, self._state.places
+        if places is None or not places.is_reserved(job_id):
+            raise RefusedError(job_id, "no cells reserved", impossible=places is None)
+        places.release(job_id)
+        self._reconsider()
+        self._state.dirty[self._state.pools[proposal.job.pool.name]] = None
+        return ProposalResult.DONE
+
+    def _preempt(self, proposal: Preempt, now: float, decisions: list[Decision]) -> ProposalResult:
         """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.
 
         O(log preempted), plus O(log pools) for each of its lenders.
         """
-        job, reason = proposal
-        self._check_stoppable(job)
+        job = self._stoppable(proposal.job)
         job.done = 0.0 if job.job.preemptible == RESTART else job.work(now)
         self._take_back(job)
         places = self._state.places
@@ -207,19 +286,20 @@ class Committer:
         job.width = job.job.width
         job.speed = 1.0
         self._requeue(job)
-        decisions.append(PreemptJob(job.job.id, reason))
+        decisions.append(PreemptJob(job.job.id, proposal.reason))
         self._policy.submitted(job)
         self.accounts.settle(decisions)
+        return ProposalResult.DONE
 
-    def resize(self, proposal: ResizeProposal, now: float, decisions: list[Decision]) -> None:
+    def _resize(self, proposal: Resize, now: float, decisions: list[Decision]) -> ProposalResult:
         """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
 
-        The call returns without a change or decision if the job would exceed a borrow limit. The
-        complexity is that of `start`.
+        The result is `OVER_LIMIT`, without a change or decision, if the job would exceed a borrow
+        limit. The complexity is that of a start.
         """
-        job, width, stream, reason = proposal
+        width, stream = proposal.width, proposal.stream
+        job = self._stoppable(proposal.job)
         pool = job.pool
-        self._check_stoppable(job)
         if self._state.places is not None:
             raise RefusedError(
                 job.job.id, "cannot be resized in a cluster with cells", impossible=True
@@ -238,20 +318,59 @@ class Committer:
                 if pool.dedicated - own + width > pool.quota:
                     raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
             elif width > self.accounts.room_for(job):
-                return
+                return ProposalResult.OVER_LIMIT
             job.done = 0.0 if restarts else job.work(now)
             self.accounts.give_back(job)
             loans = self.accounts.take(job, width, stream, decisions)
-        decisions.append(ResizeJob(job.job.id, width, stream, reason, loans))
+        decisions.append(ResizeJob(job.job.id, width, stream, proposal.reason, loans))
         self._begin(job, now)
+        self._policy.resized(job)
         self.accounts.settle(decisions)
+        return ProposalResult.DONE
 
-    def _check_stoppable(self, job: JobState) -> None:
-        """Raise `RefusedError` unless the job runs and may be stopped."""
-        if job.stream is None or self._state.jobs.get(job.job.id) is not job:
+    def _lease(self, proposal: Lease, now: float, _decisions: list[Decision]) -> ProposalResult:
+        """Set or remove the end of a running job's lease. O(log n)."""
+        job, until = self._known(proposal.job), proposal.until
+        if job.stream is None:
             raise RefusedError(job.job.id, "it does not run")
+        if until is not None:
+            _check_lease(job, until, now)
+        self.timers.lease(job, until)
+        return ProposalResult.DONE
+
+    def _solve(self, proposal: Solve, _now: float, decisions: list[Decision]) -> ProposalResult:
+        """Order a program to be solved; it replaces the open request. O(program)."""
+        proposal.program.check()
+        self.requests += 1
+        self.open_request = True
+        program, limit, start = proposal
+        decisions.append(SolveProgram(self.requests, program, limit, start))
+        return ProposalResult.DONE
+
+    def _reject(self, proposal: Reject, _now: float, decisions: list[Decision]) -> ProposalResult:
+        job = self._known(proposal.job)
+        decisions.append(JobRejected(job.job.id, proposal.why))
+        return ProposalResult.DONE
+
+    def _reconsider_pool(
+        self, proposal: Reconsider, _now: float, _decisions: list[Decision]
+    ) -> ProposalResult:
+        self.again[self._state.pools[proposal.pool.name]] = None
+        return ProposalResult.DONE
+
+    def _wake(self, proposal: Wake, now: float, _decisions: list[Decision]) -> ProposalResult:
+        assert proposal.time >= now, f"wake at {proposal.time} is before {now}"
+        self.timers.wish = proposal.time
+        return ProposalResult.DONE
+
+    def _stoppable(self, view: JobStateView) -> JobState:
+        """Return the state of a job that runs and may be stopped, or raise `RefusedError`."""
+        job = self._state.jobs.get(view.job.id)
+        if job is None or job is not view or job.stream is None:
+            raise RefusedError(view.job.id, "it does not run")
         if job.job.preemptible == NEVER_STOPPED:
             raise RefusedError(job.job.id, "must not be stopped", impossible=True)
+        return job
 
     def _begin(self, job: JobState, now: float) -> None:
         """Start a segment on the GPUs that the job now has."""
@@ -332,6 +451,8 @@ class Committer:
         with self._changing(job):
             job.done, job.since, job.overhead = event.done, event.time, 0.0
             job.speed, job.run_time = event.speed, run_time
+            if event.regime is not None:
+                job.regime = event.regime
         self._state.dirty[job.pool] = None
 
     @contextmanager
@@ -442,11 +563,19 @@ class Committer:
         self._requeue(job)
         self._state.dirty[job.pool] = None
 
+    def _program_solved(self, event: ProgramSolved) -> None:
+        """Pass the answer on, unless it is to an older request."""
+        if self.open_request and event.request == self.requests:
+            self.open_request = False
+            self._policy.solved(event)
+
     def _time_passed(self, event: TimePassed) -> None:
         """Do nothing: the decision pass that follows is what the event is for."""
 
     def _take_back(self, job: JobState) -> None:
-        """Release a job's GPUs and cells."""
+        """Release a job's GPUs and cells, and end its lease."""
+        if job.lease is not None:
+            self.timers.lease(job, None)
         if self._state.places is not None:
             self._state.places.free(job.job.id)
             self.cells_freed = True
@@ -467,3 +596,4 @@ class Committer:
     def check(self) -> None:
         """Assert that loans are consistent. O(pools)."""
         self.accounts.check(self._state.groups)
+        self.timers.check(self._state.jobs)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
+from math import inf
+from typing import Any
 
 from cells.cells import Cells
+from sia.contract.policy import Changes, Policy
+from sia.contract.proposals import ProposalResult, Proposals
 from sia.core.commit import Committer, RefusedError
 from sia.decisions import Decision, ProposalRefused, WakeAt
 from sia.events import RANK, Event
+from sia.limits import MAX_REFUSED
 from sia.model import Options, Pool
-from sia.policies import Policy, PreemptProposal, ReleaseCells, ReserveCells, StartProposal
-from sia.state.state import ClusterState
+from sia.state.state import ClusterState, PoolState
 
 
 class Core:
@@ -21,7 +25,6 @@ class Core:
         state: The pools, groups and jobs.
         policy: The policy, which makes proposals.
         committer: The only writer of the state.
-        wake: When it last asked to be called (seconds), minus infinity once that time has come.
     """
 
     def __init__(
@@ -41,8 +44,15 @@ class Core:
         self.state = ClusterState(pools, options or Options(), cells)
         self.policy = policy
         policy.attach(self.state)
+        self.state.dirty.update(dict.fromkeys(self.state.pools.values()))
         self.committer = Committer(self.state, policy)
-        self.wake = float("-inf")
+        self._asked = inf  # the latest `WakeAt`, until its time has come
+
+    @property
+    def wake(self) -> float:
+        """When it has to be called without an event (seconds), or minus infinity if never."""
+        due = self.committer.timers.next
+        return due if due < inf else -inf
 
     def step(self, now: float, events: Sequence[Event]) -> list[Decision]:
         """Apply all events of this instant, then make one decision pass.
@@ -54,43 +64,84 @@ class Core:
         Raises ValueError if time runs backwards, with nothing changed, or for an event that cannot
         have happened; see `Committer.apply`.
         """
-        state = self.state
+        state, committer = self.state, self.committer
         if not now >= state.now:
             raise ValueError(f"time runs backwards: {now} after {state.now}")
         state.now = now
-        if now >= self.wake:
-            self.wake = float("-inf")  # the time has come; the policy may ask for it again
         decisions: list[Decision] = []
         if len(events) > 1:
             events = sorted(events, key=lambda event: RANK[type(event)])
-        self.committer.apply(events, decisions)
-        try:
-            for proposal in self.policy.propose(now):
-                if type(proposal) is float:
-                    self._ask(proposal, decisions)
-                elif type(proposal) is StartProposal:
-                    self.committer.start(proposal, now, decisions)
-                elif type(proposal) is ReserveCells or type(proposal) is ReleaseCells:
-                    self.committer.keep(proposal)
-                elif type(proposal) is PreemptProposal:
-                    self.committer.preempt(proposal, now, decisions)
-                else:
-                    self.committer.resize(proposal, now, decisions)  # type: ignore[arg-type]
-        except RefusedError as refused:
-            decisions.append(ProposalRefused(refused.job_id, refused.why))
-            # The pass was cut short: mark all pools as changed and wake at the next tick.
-            state.dirty.update(dict.fromkeys(state.pools.values()))
-            self._ask((now // state.options.tick + 1.0) * state.options.tick, decisions)
-            return decisions
+        committer.apply(events, decisions)
+        timers = committer.timers
+        round_begins = False
+        expired: Sequence[Any] = ()
+        if now >= timers.next:
+            if now >= timers.wish:
+                timers.wish = inf  # the policy may ask for the time again
+            round_begins = now >= timers.round
+            expired = committer.expire(now)
+            self._asked = inf
+        changes = Changes(state.dirty.keys(), expired, new_round=round_begins)
+        self._pass(self.policy.propose(now, changes), now, decisions)
         state.dirty.clear()
+        if committer.again:
+            state.dirty.update(committer.again)
+            committer.again.clear()
+        self._plan_wake(now, decisions)
         return decisions
 
-    def _ask(self, time: float, decisions: list[Decision]) -> None:
-        """Ask to be woken at a time, unless the last wake asked for is the same."""
-        assert time >= self.state.now, f"wake at {time} is before {self.state.now}"
-        if time != self.wake:
-            self.wake = time
-            decisions.append(WakeAt(time))
+    def _pass(self, proposals: Proposals, now: float, decisions: list[Decision]) -> None:
+        """Carry out proposals until the policy has no more, or repeats what was refused."""
+        refused: dict[tuple[type, str], int] = {}
+        committer, send = self.committer, proposals.send
+        carry_out = committer.carry_out
+        result: Any = None
+        try:
+            while True:
+                proposal = send(result)
+                try:
+                    result = carry_out[type(proposal)](proposal, now, decisions)
+                except RefusedError as error:
+                    result = ProposalResult.REFUSED
+                    self._refuse(error, now, decisions)
+                    kind = type(proposal), error.job_id
+                    refused[kind] = refused.get(kind, 0) + 1
+                    if refused[kind] > MAX_REFUSED:
+                        proposals.close()  # the policy does not heed the result
+                        return
+        except StopIteration:
+            return
+
+    def _refuse(self, error: RefusedError, now: float, decisions: list[Decision]) -> None:
+        """Record a refusal, and have the job's pool considered again at the next tick."""
+        state = self.state
+        decisions.append(ProposalRefused(error.job_id, error.why, error.impossible))
+        job = state.jobs.get(error.job_id)
+        again: Iterable[PoolState] = state.pools.values() if job is None else [job.pool]
+        self.committer.again.update(dict.fromkeys(again))
+        tick = state.options.tick
+        timers = self.committer.timers
+        timers.wish = min(timers.wish, (now // tick + 1.0) * tick)
+
+    def _plan_wake(self, now: float, decisions: list[Decision]) -> None:
+        """Order to be called at the next timer, unless the last order was the same."""
+        timers = self.committer.timers
+        length = self.policy.round
+        if length is not None:
+            timers.round = (now // length + 1.0) * length if self.state.jobs else inf
+        due = timers.next
+        if due != self._asked:
+            self._asked = due
+            if due < inf:
+                decisions.append(WakeAt(due))
+
+    def resume_timers(self, wish: float) -> None:
+        """Continue with this wish of the policy, after jobs and leases were restored."""
+        timers, length = self.committer.timers, self.policy.round
+        timers.wish = wish
+        if length is not None and self.state.jobs:
+            timers.round = (self.state.now // length + 1.0) * length
+        self._asked = timers.next
 
     def copy(self) -> Core:
         """Return an independent core in the same state, for what-if questions. O(state)."""

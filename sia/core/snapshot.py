@@ -16,15 +16,15 @@ from msgspec import UNSET, Struct, UnsetType, json
 
 from cells.cells import Cells
 from cells.snapshot import CellsSnapshot
+from sia.contract.policy import Policy
 from sia.core.core import Core
 from sia.limits import MAX_QUOTA, STRIDE, UNLIMITED
 from sia.model import Job, Options, Pool, Stream
-from sia.policies import Policy
 from sia.state.bounds import check_job
 from sia.state.places import Places
 from sia.state.state import ClusterState, JobState, PoolState
 
-VERSION = 2
+VERSION = 3
 """Version of the format. Increase it for each change that older code would misread."""
 
 
@@ -46,6 +46,8 @@ class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     """(pool, GPUs) of each lender, oldest first."""
     since: float | UnsetType = UNSET
     """When `done` was known, if that was after `start`."""
+    regime: int | None = None
+    lease: float | None = None
 
 
 class PoolSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,9 +77,12 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     version: int
     policy: str
     """The name of the policy's class."""
+    params: dict[str, Any]
+    """The policy's own options."""
     options: Options
     now: float | None
     wake: float | None
+    """When the policy last asked to be called."""
     arrivals: int
     lending: bool
     pools: tuple[PoolSnapshot, ...]
@@ -94,6 +99,9 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
 
     Left out if there are none.
     """
+    requests: int = 0
+    """Programs that the policy has asked to solve."""
+    open_request: bool = False
 
 
 class _Version(Struct):
@@ -119,15 +127,22 @@ def _check_version(version: int) -> None:
         )
 
 
+def plain_params(policy: Policy) -> dict[str, Any]:
+    """Return the options of a policy as JSON has them."""
+    params: dict[str, Any] = json.decode(json.encode(policy.params))
+    return params
+
+
 def dump(core: Core) -> Snapshot:
     """Return a snapshot that shares nothing with the core. O(jobs + pools + cells)."""
     state = core.state
     return Snapshot(
         version=VERSION,
         policy=type(core.policy).__name__,
+        params=plain_params(core.policy),
         options=state.options,
         now=_finite(state.now),
-        wake=_finite(core.wake),
+        wake=_finite(core.committer.timers.wish),
         arrivals=state.arrivals,
         lending=all(group.lending for group in state.groups),
         pools=tuple(map(_pool_record, state.pools.values())),
@@ -137,11 +152,13 @@ def dump(core: Core) -> Snapshot:
         memory=core.policy.memory(),
         cells=None if state.places is None else _cells_record(core, state.places),
         out={group.first: group.out for group in state.groups if group.out} or UNSET,
+        requests=core.committer.requests,
+        open_request=core.committer.open_request,
     )
 
 
 def _finite(time: float) -> float | None:
-    return time if time > -inf else None
+    return time if -inf < time < inf else None
 
 
 def _names(pools: Iterable[PoolState]) -> tuple[str, ...]:
@@ -184,6 +201,8 @@ def _job_record(state: JobState) -> JobSnapshot:
         state.speed,
         tuple((lender.name, gpus) for lender, gpus in state.loans.items()),
         UNSET if state.since == state.start else state.since,
+        state.regime,
+        state.lease,
     )
 
 
@@ -197,7 +216,7 @@ def restore(snapshot: Snapshot, policy: Policy) -> Core:
 
     Args:
         snapshot: A result of `dump`.
-        policy: A new policy of the class that the snapshot names.
+        policy: A new policy of the class, and with the options, that the snapshot names.
 
     Raises:
         ValueError: The snapshot has another version or policy, or contradicts itself.
@@ -206,6 +225,10 @@ def restore(snapshot: Snapshot, policy: Policy) -> Core:
     if snapshot.policy != type(policy).__name__:
         raise ValueError(
             f"the snapshot is of policy {snapshot.policy}, not {type(policy).__name__}"
+        )
+    if snapshot.params != (params := plain_params(policy)):
+        raise ValueError(
+            f"the snapshot is of {snapshot.policy} with options {snapshot.params}, not {params}"
         )
     try:
         core = Core([record.pool for record in snapshot.pools], policy, snapshot.options)
@@ -221,7 +244,6 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
     if not all(t is None or -inf < t < inf for t in (snapshot.now, snapshot.wake)):
         raise ValueError("now and wake must be finite")
     state.now = -inf if snapshot.now is None else snapshot.now
-    core.wake = -inf if snapshot.wake is None else snapshot.wake
     if snapshot.cells is not None:
         _place(core, snapshot.cells)
     _submit(state, snapshot)
@@ -237,9 +259,21 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
         group.lending = snapshot.lending
         accounts.relimit(group)
     core.policy.resume(state, snapshot.memory)
-    state.dirty = state.pools_of(snapshot.dirty)
-    accounts.overdrawn = state.groups_of(snapshot.overdrawn)
+    state.dirty = dict.fromkeys(state.pools_of(snapshot.dirty))
+    accounts.overdrawn = dict.fromkeys(state.groups_of(snapshot.overdrawn))
     accounts.unsettled = bool(accounts.overdrawn)
+    _restore_timers(core, snapshot)
+
+
+def _restore_timers(core: Core, snapshot: Snapshot) -> None:
+    committer = core.committer
+    for record in snapshot.jobs:
+        if record.lease is not None:
+            if record.stream is None or not core.state.now < record.lease < inf:
+                raise ValueError(f"job {record.job.id}: a lease needs a running job and an end")
+            committer.timers.lease(core.state.jobs[record.job.id], record.lease)
+    committer.requests, committer.open_request = snapshot.requests, snapshot.open_request
+    core.resume_timers(inf if snapshot.wake is None else snapshot.wake)
 
 
 def _place(core: Core, record: PlacesSnapshot) -> None:
@@ -248,7 +282,7 @@ def _place(core: Core, record: PlacesSnapshot) -> None:
         raise ValueError(f"policy {type(core.policy).__name__} does not support cells")
     quotas = [{pool.name: pool.quota for pool in group.pools} for group in state.groups]
     state.places = Places(Cells.restore(record.cells), quotas, record.chains)
-    state.awaiting_cells = state.pools_of(record.placeless)
+    state.awaiting_cells = dict.fromkeys(state.pools_of(record.placeless))
     core.committer.cells_freed = record.came_free
 
 
@@ -292,6 +326,7 @@ def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
     job.stream, job.width = record.stream, record.width or job.width
     job.attempt, job.start, job.since = record.attempt, record.start, since
     job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
+    job.regime = record.regime
     for lender, gpus in record.loans:
         if lender not in state.pools or gpus < 1 or state.pools[lender] in job.loans:
             raise ValueError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
+from sia.contract.policy import Policy
 from sia.explain.obstacles import (
     Explanation,
     Length,
@@ -25,7 +26,6 @@ from sia.explain.obstacles import (
 )
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Options
-from sia.policies import Policy
 from sia.policies.sia.reservations import reservations
 from sia.state.state import GroupState, JobState, PoolState
 

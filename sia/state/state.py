@@ -30,9 +30,11 @@ class JobState:
         "done",
         "gpus",
         "job",
+        "lease",
         "loans",
         "overhead",
         "pool",
+        "regime",
         "run_time",
         "sequence",
         "since",
@@ -67,6 +69,8 @@ class JobState:
         self.done = 0.0  # work until `since`
         self.overhead = 0.0  # seconds after `since` without work
         self.speed = 1.0  # work per second
+        self.regime: int | None = None  # of its latest report
+        self.lease: float | None = None  # when its lease ends
 
     @property
     def arrival(self) -> int:
@@ -340,25 +344,21 @@ class ClusterState:
         quotas = [{pool.name: pool.quota for pool in group.pools} for group in self.groups]
         self.places = None if cells is None else Places(cells, quotas)
 
-    def pools_of(self, names: Iterable[str]) -> dict[PoolState, None]:
+    def pools_of(self, names: Iterable[str]) -> list[PoolState]:
         """Return the pools with these names, in order. Raises ValueError for an unknown name."""
-        found: dict[PoolState, None] = {}
+        found = []
         for name in names:
             if name not in self.pools:
                 raise ValueError(f"no pool {name!r}")
-            found[self.pools[name]] = None
+            found.append(self.pools[name])
         return found
 
-    def groups_of(self, names: Iterable[str]) -> dict[GroupState, None]:
-        """Return the groups of the pools with these names, in order.
+    def groups_of(self, names: Iterable[str]) -> list[GroupState]:
+        """Return the groups of the pools with these names, each once, in order.
 
         Raises ValueError as `pools_of`.
         """
-        return dict.fromkeys(pool.group for pool in self.pools_of(names))
-
-    def dirty_groups(self) -> list[GroupState]:
-        """Return the groups of the pools in `dirty`, in order of their first change."""
-        return list(dict.fromkeys(pool.group for pool in self.dirty))
+        return list(dict.fromkeys(pool.group for pool in self.pools_of(names)))
 
     def check(self) -> None:
         """Assert every invariant of the cluster. O(jobs + pools)."""

@@ -18,7 +18,7 @@ from oracle.search import solve
 from oracle.search.polish import Polish
 from oracle.search.scheduling_rounds import PATIENT
 from oracle.search.solve import Solving
-from sia.solvers import SolverError
+from sia.contract.solvers import SolverError
 from tests.oracle.test_forms import CLOSE, as_problem, tiny
 from tests.support.budget import budget
 from tests.support.naive import naive_oracle

@@ -15,8 +15,8 @@ from oracle.bounds.tree import Tree
 from oracle.problem.all_starts import starts_of
 from oracle.problem.forms import CONSTANT, FORMS, ProgramModel
 from oracle.problem.problem import Problem, Task
+from sia.contract.solvers import solve
 from sia.program import ProgramRow
-from sia.solvers import solve
 from tests.support.budget import budget
 from tests.support.naive import naive_oracle
 

@@ -15,8 +15,8 @@ from oracle.problem.all_starts import starts_of
 from oracle.problem.coarse import together
 from oracle.problem.forms import FORMS, ProgramModel
 from oracle.problem.problem import Problem, Task
+from sia.contract.solvers import solve
 from sia.program import ProgramBuilder
-from sia.solvers import solve
 from tests.oracle.test_cuts import begun_of, made_up, schedules, torn, worth
 from tests.oracle.test_solve import never
 from tests.support.budget import budget

@@ -7,10 +7,10 @@ from oracle.problem.problem import Goal
 from oracle.run.real import brought_forward
 from oracle.run.run import START, SolveSettings, instance_of, run, waiting
 from replay.logs.trace import PoolTable
+from replay.run.metrics import measure
 from replay.run.run import Settings, replay_one
 from replay.run.schedule import Result
 from replay.run.summary import jct_pairs
-from sia.metrics import measure
 from sia.model import Pool
 from tests.oracle.test_solve import SLOT, STORY, TWO, log_of
 

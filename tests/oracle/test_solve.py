@@ -31,10 +31,10 @@ from replay.run.run import Settings, replay_one
 from replay.synthetic.paper import PRESETS, synthesize
 from sia import solvers
 from sia.console.errors import UserError
+from sia.contract.solvers import Solved, SolverError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.model import Job, Pool
-from sia.solvers import Solved, SolverError
 from tests.oracle.test_forms import CLOSE, as_problem, tiny
 from tests.support.budget import budget
 from tests.support.builders import crowded
@@ -454,7 +454,7 @@ def test_cutoffs_of_another_schedule(tmp_path):
 
 def test_a_solver_of_another_package_is_used_if_it_ranks_first_or_is_asked_for(tmp_path):
     source = """if True:
-        from sia.solvers import Solved, Solver
+        from sia.contract.solvers import Solved, Solver
 
         class Oracle(Solver):
             rank = -1
@@ -472,7 +472,7 @@ def test_a_solver_of_another_package_is_used_if_it_ranks_first_or_is_asked_for(t
     program = """if True:
         from oracle.solver.solvers import has_highs
         from sia.program import ProgramBuilder
-        from sia.solvers import solve, solvers
+        from sia.contract.solvers import solve, solvers
         builder = ProgramBuilder()
         builder.binaries([5.0])
         one = builder.build()

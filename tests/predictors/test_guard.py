@@ -19,8 +19,8 @@ from sia.decisions import StartJob
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_GROUP, SLOWED, TICK
 from sia.model import Load
-from sia.policies.fcfs import Fcfs
-from sia.policies.mmfs import MaxMin
+from sia.policies.queues.fcfs import Fcfs
+from sia.policies.queues.mmfs import MaxMin
 from sia.policies.sia.policy import Sia
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, pools, random_workload

@@ -5,6 +5,7 @@ from math import inf, nan
 import pytest
 
 from sia import Core, Pool, Stream
+from sia.contract.proposals import Start
 from sia.decisions import ProposalRefused, StartJob, WakeAt
 from sia.events import (
     ForecastUpdated,
@@ -17,8 +18,7 @@ from sia.events import (
 )
 from sia.limits import MAX_QUOTA
 from sia.model import Estimate, FutureJob, Load
-from sia.policies import StartProposal
-from sia.policies.fcfs import Fcfs
+from sia.policies.queues.fcfs import Fcfs
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
 from sia.state.state import JobState
@@ -34,7 +34,7 @@ def test_a_job_does_not_start_twice():
     start_dedicated(core, "j")
     before = photograph(core)
     for stream in Stream:
-        core.policy.cues.append(StartProposal(running, stream, "again"))
+        core.policy.cues.append(Start(running, stream, "again"))
         assert refusals(core.step(0.0, [])) == [ProposalRefused("j", "not pending")]
         assert photograph(core) == before
         core.check()
@@ -44,7 +44,7 @@ def test_a_job_that_was_never_submitted_does_not_start():
     core = on_cue(job("j").runs(9), a=4)
     stranger = JobState(job("stranger").runs(9).job, core.state.pools["a"], 9.0, arrival=1)
     before = photograph(core)
-    core.policy.cues.append(StartProposal(stranger, Stream.DEDICATED, "unheard of"))
+    core.policy.cues.append(Start(stranger, Stream.DEDICATED, "unheard of"))
     assert refusals(core.step(0.0, [])) == [ProposalRefused("stranger", "not pending")]
     assert photograph(core) == before
     core.check()
@@ -72,13 +72,13 @@ def test_a_dedicated_job_does_not_exceed_its_pools_quota_though_others_are_idle(
     ]
 
 
-def test_a_pass_ends_with_the_first_refusal_and_what_was_started_before_stays():
+def test_a_refusal_costs_that_proposal_alone_and_its_pool_is_looked_at_again():
     core = on_cue(job("fits").runs(9), job("wide").gpus(9).runs(9), job("late").runs(9), a=4)
     decisions = start_dedicated(core, "fits", "wide", "late")
-    assert [type(decision) for decision in decisions] == [StartJob, ProposalRefused, WakeAt]
-    assert set(core.state.dirty) == set(core.state.pools.values())  # the next pass sees it all
-    assert core.state.jobs["fits"].stream is Stream.DEDICATED
-    assert core.state.jobs["late"].stream is None
+    kinds = [type(decision) for decision in decisions]
+    assert kinds == [StartJob, ProposalRefused, StartJob, WakeAt]
+    assert [*core.state.dirty] == [core.state.pools["a"]]
+    assert core.state.jobs["late"].stream is Stream.DEDICATED
 
 
 # What cannot have happened

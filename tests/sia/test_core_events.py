@@ -7,6 +7,7 @@ import pytest
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Job, Pool, Stream
+from sia.contract.proposals import Wake
 from sia.core.playout import play
 from sia.decisions import (
     Decision,
@@ -31,7 +32,7 @@ from sia.events import (
 from sia.forecasts import RunTimes
 from sia.limits import NEVER
 from sia.model import Estimate, FutureJob, Load
-from sia.policies.fcfs import Fcfs
+from sia.policies.queues.fcfs import Fcfs
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
 from tests.support.builders import SMALL, job, play_out, pools, random_workload, revealed, starts
@@ -145,11 +146,11 @@ def test_a_playout_ends_though_a_job_waits_that_can_never_start():
 
 def test_a_wish_that_has_come_may_be_wished_again():
     core = on_cue(job("j").runs(9), a=4)
-    core.policy.cues.append(5.0)
+    core.policy.cues.append(Wake(5.0))
     assert core.step(1.0, []) == [WakeAt(5.0)]
-    core.policy.cues.append(9.0)
+    core.policy.cues.append(Wake(9.0))
     assert core.step(5.0, [TimePassed(5.0)]) == [WakeAt(9.0)]
-    core.policy.cues.append(9.0)
+    core.policy.cues.append(Wake(9.0))
     assert core.step(9.0, [TimePassed(9.0)]) == [WakeAt(9.0)]
 
 

@@ -7,8 +7,8 @@ import pytest
 from sia import Pool, Stream
 from sia.decisions import MoveLoan, StartJob
 from sia.events import JobFinished, PoolChanged
-from sia.policies.fcfs import Fcfs
-from sia.policies.mmfs import MaxMin
+from sia.policies.queues.fcfs import Fcfs
+from sia.policies.queues.mmfs import MaxMin
 from tests.support.builders import job, play_out, pools, random_workload, starts
 from tests.support.cores import (
     POLICIES,

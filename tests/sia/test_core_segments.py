@@ -4,11 +4,12 @@ import pytest
 
 from predictors.perfect import PerfectRunTimes
 from sia import Core, Job, Stream
+from sia.contract.policy import Policy
+from sia.contract.proposals import Preempt, Resize, Start
 from sia.core.playout import play
 from sia.decisions import PreemptJob, ResizeJob, StartJob
 from sia.events import JobCancelled, JobFinished, JobSubmitted
-from sia.policies import Policy, PreemptProposal, ResizeProposal, StartProposal
-from sia.policies.srtf import Srtf
+from sia.policies.preemptive.srtf import Srtf
 from tests.support.builders import SMALL, job, pools
 from tests.support.cores import OnCue, on_cue, photograph, refusals, start_dedicated
 
@@ -24,32 +25,30 @@ def say(core, now, *cues):
 def test_a_job_that_is_stopped_waits_where_it_was_and_goes_on_with_its_work():
     core = on_cue(job("one").gpus(2).runs(50), job("two").gpus(2).runs(50), a=2)
     one, two = core.state.jobs["one"], core.state.jobs["two"]
-    say(core, 0.0, StartProposal(two, Stream.DEDICATED, "first"))
-    decisions = say(
-        core, 20.0, PreemptProposal(two, "stop"), StartProposal(one, Stream.DEDICATED, "now")
-    )
+    say(core, 0.0, Start(two, Stream.DEDICATED, "first"))
+    decisions = say(core, 20.0, Preempt(two, "stop"), Start(one, Stream.DEDICATED, "now"))
     assert decisions == [PreemptJob("two", "stop"), StartJob("one", Stream.DEDICATED, "now")]
     assert (two.stream, two.done, core.state.pools["a"].head) == (None, 20.0, two)
-    say(core, 30.0, PreemptProposal(one, "stop"))
+    say(core, 30.0, Preempt(one, "stop"))
     assert core.state.pools["a"].head is one  # it came first
     assert [waiting.job.id for waiting in core.state.pools["a"].waiting()] == ["one", "two"]
-    say(core, 30.0, StartProposal(two, Stream.DEDICATED, "again"))
+    say(core, 30.0, Start(two, Stream.DEDICATED, "again"))
     assert (two.attempt, two.work(40.0), two.end(50.0)) == (2, 30.0, 60.0)
 
 
 def test_a_job_that_stops_gives_back_what_it_borrowed():
     core = on_cue(job("j").gpus(4).runs(9), a=2, b=3)
-    say(core, 0.0, StartProposal(core.state.jobs["j"], Stream.SPARE, "go"))
+    say(core, 0.0, Start(core.state.jobs["j"], Stream.SPARE, "go"))
     assert core.state.groups[0].idle == 1
-    say(core, 1.0, PreemptProposal(core.state.jobs["j"], "stop"))
+    say(core, 1.0, Preempt(core.state.jobs["j"], "stop"))
     assert core.state.groups[0].idle == 5
     assert not core.state.pools["b"].lent_to
 
 
 def test_a_job_is_withdrawn_after_it_was_stopped():
     core = on_cue(job("j").runs(9), a=2)
-    say(core, 0.0, StartProposal(core.state.jobs["j"], Stream.DEDICATED, "go"))
-    say(core, 1.0, PreemptProposal(core.state.jobs["j"], "stop"))
+    say(core, 0.0, Start(core.state.jobs["j"], Stream.DEDICATED, "go"))
+    say(core, 1.0, Preempt(core.state.jobs["j"], "stop"))
     core.step(2.0, [JobCancelled(2.0, "j")])
     core.check()
     assert not core.state.jobs
@@ -61,9 +60,9 @@ def test_a_job_that_changes_its_width_works_as_its_demand_says():
     core = Core(pools(a=4), OnCue(), SMALL)
     core.step(0.0, [JobSubmitted(0.0, elastic, 60.0)])
     j = core.state.jobs["j"]
-    say(core, 0.0, StartProposal(j, Stream.DEDICATED, "narrow", 1))
+    say(core, 0.0, Start(j, Stream.DEDICATED, "narrow", 1))
     assert (j.width, j.speed, j.end(60.0)) == (1, 0.6, 100.0)
-    decisions = say(core, 50.0, ResizeProposal(j, 4, Stream.DEDICATED, "wide"))
+    decisions = say(core, 50.0, Resize(j, 4, Stream.DEDICATED, "wide"))
     assert decisions == [ResizeJob("j", 4, Stream.DEDICATED, "wide")]
     assert (j.done, j.speed, j.end(60.0)) == (30.0, 1.5, 70.0)
 
@@ -73,33 +72,33 @@ def test_a_wider_job_borrows_what_its_pool_has_not():
     core = Core(pools(a=2, b=2), OnCue(), SMALL)
     core.step(0.0, [JobSubmitted(0.0, elastic, 60.0)])
     j = core.state.jobs["j"]
-    say(core, 0.0, StartProposal(j, Stream.DEDICATED, "go"))
+    say(core, 0.0, Start(j, Stream.DEDICATED, "go"))
     loans = (("a", 2), ("b", 2))
-    decisions = say(core, 1.0, ResizeProposal(j, 4, Stream.SPARE, "more"))
+    decisions = say(core, 1.0, Resize(j, 4, Stream.SPARE, "more"))
     assert decisions == [ResizeJob("j", 4, Stream.SPARE, "more", loans)]
-    decisions = say(core, 2.0, ResizeProposal(j, 3, Stream.SPARE, "less"))
+    decisions = say(core, 2.0, Resize(j, 3, Stream.SPARE, "less"))
     assert decisions == [ResizeJob("j", 3, Stream.SPARE, "less", (("a", 2), ("b", 1)))]
 
 
 @pytest.mark.parametrize(
     ("cue", "why"),
     [
-        (lambda j: PreemptProposal(j["waits"], "x"), "it does not run"),
-        (lambda j: ResizeProposal(j["waits"], 1, Stream.DEDICATED, "x"), "it does not run"),
-        (lambda j: ResizeProposal(j["runs"], 3, Stream.DEDICATED, "x"), "cannot run on 3 GPUs"),
-        (lambda j: ResizeProposal(j["runs"], 0, Stream.DEDICATED, "x"), "cannot run on 0 GPUs"),
-        (lambda j: StartProposal(j["waits"], Stream.DEDICATED, "x", 2), "cannot run on 2 GPUs"),
+        (lambda j: Preempt(j["waits"], "x"), "it does not run"),
+        (lambda j: Resize(j["waits"], 1, Stream.DEDICATED, "x"), "it does not run"),
+        (lambda j: Resize(j["runs"], 3, Stream.DEDICATED, "x"), "cannot run on 3 GPUs"),
+        (lambda j: Resize(j["runs"], 0, Stream.DEDICATED, "x"), "cannot run on 0 GPUs"),
+        (lambda j: Start(j["waits"], Stream.DEDICATED, "x", 2), "cannot run on 2 GPUs"),
         (
-            lambda j: StartProposal(j["waits"], Stream.DEDICATED, "x", -1),
+            lambda j: Start(j["waits"], Stream.DEDICATED, "x", -1),
             "cannot run on -1 GPUs",
         ),
-        (lambda j: ResizeProposal(j["elastic"], 7, Stream.SPARE, "x"), "cannot run on 7 GPUs"),
+        (lambda j: Resize(j["elastic"], 7, Stream.SPARE, "x"), "cannot run on 7 GPUs"),
         (
-            lambda j: ResizeProposal(j["elastic"], 5, Stream.SPARE, "x"),
+            lambda j: Resize(j["elastic"], 5, Stream.SPARE, "x"),
             "needs 5 GPUs, 4 would be idle",
         ),
         (
-            lambda j: ResizeProposal(j["elastic"], 3, Stream.DEDICATED, "x"),
+            lambda j: Resize(j["elastic"], 3, Stream.DEDICATED, "x"),
             "a would exceed its quota",
         ),
     ],
@@ -152,12 +151,12 @@ def test_what_runs_already_may_be_stopped_in_a_playout():
 class Fickle(Policy):
     """Starts each job narrow, widens it, stops it and starts it again, in one pass."""
 
-    def propose(self, now):
+    def propose(self, now, changes):
         for waiting in [w for w in self.state.jobs.values() if w.stream is None]:
-            yield StartProposal(waiting, Stream.DEDICATED, "narrow", 1)
-            yield ResizeProposal(waiting, 2, Stream.DEDICATED, "wide")
-            yield PreemptProposal(waiting, "no")
-            yield StartProposal(waiting, Stream.DEDICATED, "yes")
+            yield Start(waiting, Stream.DEDICATED, "narrow", 1)
+            yield Resize(waiting, 2, Stream.DEDICATED, "wide")
+            yield Preempt(waiting, "no")
+            yield Start(waiting, Stream.DEDICATED, "yes")
 
 
 def test_a_job_that_is_moved_about_in_one_pass_ends_once():

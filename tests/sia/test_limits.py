@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Pool, Stream
+from sia.contract.proposals import Resize
 from sia.core.playout import play
 from sia.decisions import MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
 from sia.events import (
@@ -26,9 +27,8 @@ from sia.explain.explain import explain
 from sia.explain.obstacles import Out
 from sia.limits import MAX_WEIGHT, UNLIMITED
 from sia.model import FutureJob
-from sia.policies import ResizeProposal
-from sia.policies.fcfs import Fcfs
-from sia.policies.mmfs import MaxMin
+from sia.policies.queues.fcfs import Fcfs
+from sia.policies.queues.mmfs import MaxMin
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
 from tests.support.budget import budget
@@ -205,13 +205,13 @@ def test_a_job_that_is_widened_borrows_no_more_than_limits_let_it():
     limits(core, "a", lend_limit=3)
     start_spare(core, "j")
     widened = core.state.jobs["j"]
-    core.policy.cues += [ResizeProposal(widened, 5, Stream.SPARE, "on cue")]
+    core.policy.cues += [Resize(widened, 5, Stream.SPARE, "on cue")]
     assert core.step(1.0, []) == []
-    core.policy.cues += [ResizeProposal(widened, 4, Stream.SPARE, "on cue")]
+    core.policy.cues += [Resize(widened, 4, Stream.SPARE, "on cue")]
     assert [type(decision) for decision in core.step(1.0, [])] == [ResizeJob]
     core.check()
     core.step(2.0, [LendingSwitched(2.0, on=False)])
-    core.policy.cues += [ResizeProposal(widened, 5, Stream.SPARE, "on cue")]
+    core.policy.cues += [Resize(widened, 5, Stream.SPARE, "on cue")]
     assert core.step(2.0, []) == []
     core.check()
 

@@ -24,14 +24,15 @@ from sia.events import (
     PoolChanged,
     TimePassed,
 )
-from sia.policies.easy import Easy
-from sia.policies.fcfs import Fcfs
-from sia.policies.gssf import GlobalSsf
-from sia.policies.hived import HiveD
-from sia.policies.mmfs import MaxMin
+from sia.limits import RECALL
+from sia.policies.queues.easy import Easy
+from sia.policies.queues.fcfs import Fcfs
+from sia.policies.queues.gssf import GlobalSsf
+from sia.policies.queues.hived import HiveD
+from sia.policies.queues.mmfs import MaxMin
+from sia.policies.queues.ssf import Ssf
 from sia.policies.sia.policy import Sia
-from sia.policies.sia.recall import SiaRecall
-from sia.policies.ssf import Ssf
+from sia.policies.sia.recall import RecallParams, SiaRecall
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, play_out, pools, random_workload, starts
 from tests.support.clusters.cells import TYPES, cluster
@@ -237,9 +238,9 @@ def test_a_policy_that_knows_no_cells():
         Core(pools(a=8), Easy(), SMALL, nodes_of(pools(a=8)))
 
 
-def recalled(owned, story, *, cells=None, options=SMALL):
+def recalled(owned, story, *, cells=None, options=SMALL, recall=RECALL):
     """Starts and stops by time, under `SiaRecall`."""
-    core = Core(owned, SiaRecall(), options, cells)
+    core = Core(owned, SiaRecall(RecallParams(recall)), options, cells)
     found = []
     for now, _, decisions in play(
         core,
@@ -293,8 +294,7 @@ def test_what_is_dear_to_stop_counts_for_long_windows_only():
         job("owner").pool("b").at(40).runs(10),
     ]
     assert (1, "start", "guest") not in recalled(owned, story)
-    generous = msgspec.structs.replace(SMALL, recall=0.6)  # 3 of 5 seconds
-    assert (1, "start", "guest") in recalled(owned, story, options=generous)
+    assert (1, "start", "guest") in recalled(owned, story, recall=0.6)  # 3 of 5 seconds
 
 
 def test_the_cheapest_are_stopped_and_no_more_than_needed():
@@ -357,8 +357,7 @@ def test_what_is_left_of_a_stopped_job_is_what_has_to_fit():
         job("b1").pool("b").at(105).runs(5),
         job("b2").pool("b").at(140).runs(50),
     ]
-    generous = msgspec.structs.replace(SMALL, recall=1.0)
-    found = recalled(owned, story, options=generous)
+    found = recalled(owned, story, recall=1.0)
     assert (105, "stop", "guest") in found
     assert (110, "start", "guest") in found, "eleven seconds are left, and nobody comes before 140"
 

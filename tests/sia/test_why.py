@@ -38,10 +38,10 @@ from sia.explain.obstacles import (
 )
 from sia.limits import UNLIMITED
 from sia.model import Estimate, Load
-from sia.policies.fcfs import Fcfs
+from sia.policies.queues.fcfs import Fcfs
+from sia.policies.queues.ssf import Ssf
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
-from sia.policies.ssf import Ssf
 from tests.support.builders import SMALL, job, limited, pools, random_workload, revealed
 from tests.support.cores import POLICIES, PREEMPTING, photograph
 

@@ -13,13 +13,13 @@ from predictors.perfect import PerfectLoads, PerfectRunTimes
 from replay.logs.trace import PoolTable, Trace
 from replay.synthetic.paper import PRESETS, synthesize
 from sia import Core, Job, Options, Pool
+from sia.contract.policy import Policy
 from sia.core.playout import Arrival, play
 from sia.decisions import Decision, MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
 from sia.events import FutureRevealed, JobFinished, PoolChanged
 from sia.forecasts import Loads
 from sia.model import FutureJob, Nodes
-from sia.policies import Policy
-from sia.policies.fcfs import Fcfs
+from sia.policies.queues.fcfs import Fcfs
 
 SMALL = Options(windows=(5.0, 20.0, 100.0), tick=5.0)
 """Windows and a tick that fit workloads of a few minutes."""

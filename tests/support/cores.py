@@ -2,24 +2,25 @@
 
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Stream
+from sia.contract.policy import Policy
+from sia.contract.proposals import Start
 from sia.core.playout import play
 from sia.decisions import ProposalRefused
 from sia.events import JobSubmitted, PoolChanged
-from sia.policies import Policy, StartProposal
-from sia.policies.easy import Easy
-from sia.policies.emmfs import ElasticMaxMin
-from sia.policies.fcfs import Fcfs
-from sia.policies.gssf import GlobalSsf
-from sia.policies.hived import HiveD
-from sia.policies.las import Las
-from sia.policies.mmfs import MaxMin
+from sia.policies.preemptive.emmfs import ElasticMaxMin
+from sia.policies.preemptive.las import Las
+from sia.policies.preemptive.srsf import Srsf
+from sia.policies.preemptive.srtf import Srtf
+from sia.policies.queues.easy import Easy
+from sia.policies.queues.fcfs import Fcfs
+from sia.policies.queues.gssf import GlobalSsf
+from sia.policies.queues.hived import HiveD
+from sia.policies.queues.mmfs import MaxMin
+from sia.policies.queues.sjf import Sjf
+from sia.policies.queues.ssf import Ssf
+from sia.policies.queues.themis import Themis
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
-from sia.policies.sjf import Sjf
-from sia.policies.srsf import Srsf
-from sia.policies.srtf import Srtf
-from sia.policies.ssf import Ssf
-from sia.policies.themis import Themis
 from tests.support.builders import SMALL, pools, revealed
 
 POLICIES = [Fcfs, Ssf, GlobalSsf, MaxMin, Sia, SiaVc, Sjf, Easy, HiveD, Themis]
@@ -32,9 +33,10 @@ class OnCue(Policy):
     shares = True
 
     def __init__(self):
+        super().__init__()
         self.cues = []
 
-    def propose(self, _now):
+    def propose(self, _now, _changes):
         while self.cues:
             yield self.cues.pop(0)
 
@@ -47,9 +49,7 @@ def on_cue(*arrivals, **quotas):
 
 
 def propose(core, stream, *job_ids):
-    core.policy.cues += [
-        StartProposal(core.state.jobs[job_id], stream, "on cue") for job_id in job_ids
-    ]
+    core.policy.cues += [Start(core.state.jobs[job_id], stream, "on cue") for job_id in job_ids]
     decisions = core.step(core.state.now, [])
     core.check()
     return decisions

@@ -26,7 +26,7 @@ from sia.decisions import StartJob
 from sia.events import JobFinished, LendingSwitched
 from sia.forecasts import RunTimes
 from sia.model import Job
-from sia.policies import load
+from sia.policies import make
 
 WORLDS = 19
 """Number of worlds: the 18th of 19 in order is the p90, and a 20th would be the p95. A prime, as
@@ -293,7 +293,7 @@ class _World:
         self, seen: Playouts, lately: RecentArrivals, snapshot: Snapshot, world: int
     ) -> None:
         self._seen, self._lately, self._world = seen, lately, world
-        self._core: Core = restore(snapshot, load(seen.engine.book.setup.policy)())
+        self._core: Core = restore(snapshot, make(seen.engine.book.setup.policy))
         self._told, self._lasts = _Told(), _Lasts(seen, world)
         future = future_of(seen.engine, seen.now, lambda record: seen.lasts(record, world))
         self._ends = {core_id: end for end, core_id in future.running}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from daemon.model.job import JobSpec
 from daemon.wire.wishes import unheeded
-from sia.policies import Policy
+from sia.contract.policy import Policy
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
@@ -16,8 +16,12 @@ if TYPE_CHECKING:
 
 def heeded(policy: Policy) -> frozenset[str]:
     """Return the fields of jobs that a policy heeds."""
-    heeds: frozenset[str] = getattr(policy, "heeds", frozenset())
-    return heeds | {"checkpoint"} if policy.needs.preemption else heeds
+    needs, heeds = policy.needs, set(policy.heeds)
+    if needs.preemption:
+        heeds |= {"checkpoint", "preemptible"}
+    if needs.run_times:
+        heeds.add("estimate")
+    return frozenset(heeds)
 
 
 def notes_of(service: Service, spec: JobSpec) -> list[str]:

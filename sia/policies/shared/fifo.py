@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
-from sia.state.state import JobState
+from sia.contract.views import JobStateView
 
 
 class FifoQueue:
@@ -21,10 +21,10 @@ class FifoQueue:
 
     def __init__(self) -> None:
         """Start empty."""
-        self.jobs: dict[int, JobState] = {}
+        self.jobs: dict[int, JobStateView] = {}
         self._order: list[int] = []
 
-    def add(self, job: JobState) -> None:
+    def add(self, job: JobStateView) -> None:
         """Add a job. O(1) for the last in order, O(log n) amortised for others."""
         self.jobs[job.sequence] = job
         heappush(self._order, job.sequence)

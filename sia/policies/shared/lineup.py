@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Callable, Container
 from typing import Any
 
-from sia.state.state import GroupState, PoolState
+from sia.contract.views import GroupStateView, PoolStateView
 
 
-def _ratio(pool: PoolState) -> tuple[float, str]:
+def _ratio(pool: PoolStateView) -> tuple[float, str]:
     return pool.ratio, pool.name
 
 
@@ -19,13 +19,13 @@ class Lineup:
     A pass in which no head fits costs O(different widths), however many pools there are.
     """
 
-    def __init__(self, group: GroupState) -> None:
+    def __init__(self, group: GroupStateView) -> None:
         """Start without pools."""
         self._group = group
-        self._heads: dict[PoolState, int] = {}  # the width of each head
+        self._heads: dict[PoolStateView, int] = {}  # the width of each head
         self._widths: dict[int, int] = {}  # heads of each width
 
-    def put(self, pool: PoolState, width: int) -> None:
+    def put(self, pool: PoolStateView, width: int) -> None:
         """Add a pool whose head has this width, or update the width. O(1)."""
         if self._heads.get(pool) == width:
             return
@@ -33,7 +33,7 @@ class Lineup:
         self._heads[pool] = width
         self._widths[width] = self._widths.get(width, 0) + 1
 
-    def drop(self, pool: PoolState) -> None:
+    def drop(self, pool: PoolStateView) -> None:
         """Remove a pool if present. O(1)."""
         width = self._heads.pop(pool, None)
         if width is not None:
@@ -43,10 +43,10 @@ class Lineup:
 
     def first(
         self,
-        by: Callable[[PoolState], Any] = _ratio,
-        besides: Container[PoolState] = (),
+        by: Callable[[PoolStateView], Any] = _ratio,
+        besides: Container[PoolStateView] = (),
         more: int = 0,
-    ) -> PoolState | None:
+    ) -> PoolStateView | None:
         """Return the pool that comes first among those whose head fits in the idle GPUs, or None.
 
         O(pools) if there is one.
@@ -64,7 +64,7 @@ class Lineup:
             fitting = [pool for pool in fitting if pool not in besides]
         return min(fitting, key=by, default=None)
 
-    def check(self, expected: dict[PoolState, int]) -> None:
+    def check(self, expected: dict[PoolStateView, int]) -> None:
         """Assert that exactly these heads are present."""
         assert self._heads == expected, self._group.name
         assert self._widths == Counter(expected.values()), self._group.name

@@ -7,13 +7,12 @@ one property: between two changes no running job falls behind a pending one. The
 start only if it fits in the idle GPUs plus those of running jobs behind it, and among pending jobs
 of one width only the first can start.
 
-Priorities come before ranks. Jobs that limits on loans keep from starting are skipped; no job is
-stopped for them.
+Priorities come before ranks. A job that must never be stopped keeps its GPUs. Jobs that limits on
+loans keep from starting are skipped; no job is stopped for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import heappop, heappush
 from math import inf
 from typing import Any, NamedTuple
@@ -21,17 +20,10 @@ from typing import Any, NamedTuple
 from msgspec import convert
 from sortedcontainers import SortedList
 
-from sia.model import Stream
-from sia.policies import (
-    Needs,
-    Policy,
-    PreemptProposal,
-    Proposal,
-    StartProposal,
-    is_barred,
-    stream_of,
-)
-from sia.state.state import ClusterState, GroupState, JobState, PoolState
+from sia.contract.policy import Changes, Needs, Policy, is_barred, stream_of
+from sia.contract.proposals import Preempt, Proposals, Start, Wake
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
+from sia.model import NEVER_STOPPED, Stream
 
 Rank = tuple[int, Any, int]
 """(minus priority, the policy's own measure, order of arrival); the lowest goes first."""
@@ -50,6 +42,11 @@ class _Group:
     def __init__(self) -> None:
         self.waiting: dict[int, SortedList[_Entry]] = {}
         self.running: dict[int, SortedList[_Entry]] = {}
+        self.pinned: dict[int, SortedList[_Entry]] = {}  # running, must not be stopped
+
+    def of(self, job: JobStateView) -> dict[int, SortedList[_Entry]]:
+        """Return the lists in which a running job is."""
+        return self.pinned if job.job.preemptible == NEVER_STOPPED else self.running
 
 
 class Ranked(Policy):
@@ -58,15 +55,15 @@ class Ranked(Policy):
     needs = Needs(run_times=True, preemption=True)
     shares = True
 
-    def rank(self, job: JobState) -> Any:
+    def rank(self, job: JobStateView) -> Any:
         """By priority, then by the measure of a waiting job."""
         return -job.job.priority, self.waiting_rank(job), job.sequence
 
-    def waiting_rank(self, job: JobState) -> Any:
+    def waiting_rank(self, job: JobStateView) -> Any:
         """Return the measure of a pending job. It must not change while the job is pending."""
         raise NotImplementedError
 
-    def running_key(self, job: JobState) -> Any:
+    def running_key(self, job: JobStateView) -> Any:
         """Return a key that orders running jobs of one width and does not change while they run."""
         raise NotImplementedError
 
@@ -74,84 +71,84 @@ class Ranked(Policy):
         """Return the current measure of a running job with this key and width."""
         raise NotImplementedError
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Index pending and running jobs."""
         self._groups = {group: _Group() for group in state.groups}
-        self._reranked: dict[GroupState, None] = {}
+        self._reranked: dict[GroupStateView, None] = {}
         self._entries: dict[str, _Entry] = {}  # the entry of each job, pending or running
         super().attach(state)
         for job in state.jobs.values():
             if job.stream is not None:
-                self._put(self._groups[job.pool.group].running, job, self.running_key(job))
+                self._put(self._groups[job.pool.group].of(job), job, self.running_key(job))
 
     def memory(self) -> Any:
         """Return the groups in which a job to start found no room."""
         return [group.first for group in self._reranked]
 
-    def resume(self, state: ClusterState, memory: Any) -> None:
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Consider the remembered groups again."""
         self.attach(state)
-        self._reranked = state.groups_of(convert(memory, list[str]))
+        self._reranked = dict.fromkeys(state.groups_of(convert(memory, list[str])))
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Queue a job; a preempted one first leaves the running jobs. O(log n)."""
         group = self._groups[job.pool.group]
         if job.job.id in self._entries:
-            self._take(group.running, job)
+            self._take(group.of(job), job)
         self._put(group.waiting, job, self.waiting_rank(job))
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a job from its queue; a started one joins the running jobs. O(log n)."""
         group = self._groups[job.pool.group]
         self._take(group.waiting, job)
         if job.stream is not None:
-            self._put(group.running, job, self.running_key(job))
+            self._put(group.of(job), job, self.running_key(job))
 
-    def finished(self, job: JobState) -> None:
+    def finished(self, job: JobStateView) -> None:
         """Remove a running job. O(log n)."""
-        self._take(self._groups[job.pool.group].running, job)
+        self._take(self._groups[job.pool.group].of(job), job)
 
-    def progressed(self, job: JobState) -> None:
+    def progressed(self, job: JobStateView) -> None:
         """Move a running job to the place that its new progress gives it. O(log n)."""
         self.rerank(job)
 
-    def rerank(self, job: JobState) -> None:
+    def rerank(self, job: JobStateView) -> None:
         """Move a job to its new place after its key or rank changed. O(log n)."""
         group = self._groups[job.pool.group]
         if job.stream is None:
             self._take(group.waiting, job)
             self._put(group.waiting, job, self.waiting_rank(job))
         else:
-            self._take(group.running, job)
-            self._put(group.running, job, self.running_key(job))
+            self._take(group.of(job), job)
+            self._put(group.of(job), job, self.running_key(job))
         self._reranked[job.pool.group] = None
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Stop jobs and start jobs of a higher rank, in the groups that changed."""
-        groups = dict.fromkeys([*self._reranked, *self.state.dirty_groups()])
+        groups = dict.fromkeys([*self._reranked, *changes.groups])
         self._reranked.clear()
         for group in groups:
             starts, stops = self._decide(group, now)
             for job in stops:
-                yield PreemptProposal(job, "jobs of a higher rank need its GPUs")
+                yield Preempt(job, "jobs of a higher rank need its GPUs")
             for job in starts:
                 if job.width <= job.pool.idle:
-                    yield StartProposal(
-                        job, stream_of(job.pool, job.width), "highest rank of its group"
-                    )
+                    yield Start(job, stream_of(job.pool, job.width), "highest rank of its group")
                 if job.stream is None:
                     # The pool's quota shrank and absorbed the freed GPUs, or other pools took what
                     # this one could borrow. Try again at the next tick.
                     self._reranked[group] = None
         if (wake := self.wake(now)) < inf:
-            yield wake
+            yield Wake(wake)
 
     def wake(self, now: float) -> float:
         """Return when to be called again even without an event, later than `now`, or infinity."""
         tick = self.state.options.tick
         return (now // tick + 1.0) * tick if self._reranked else inf
 
-    def _decide(self, group: GroupState, now: float) -> tuple[list[JobState], list[JobState]]:
+    def _decide(
+        self, group: GroupStateView, now: float
+    ) -> tuple[list[JobStateView], list[JobStateView]]:
         """Return the jobs to start and the jobs to stop for them, each in order of rank."""
         own, jobs = self._groups[group], self.state.jobs
         passed = {
@@ -164,8 +161,8 @@ class Ranked(Policy):
         firsts = {width: queue for width, queue in queues.items() if queue.advance()}
         tail = _Tail(self, own.running, now)
         free = group.idle
-        starts: list[JobState] = []
-        stops: list[JobState] = []
+        starts: list[JobStateView] = []
+        stops: list[JobStateView] = []
         aside: list[
             tuple[Rank, int, str]
         ] = []  # heap of jobs taken from the tail that may still continue
@@ -189,7 +186,7 @@ class Ranked(Policy):
             if not first.advance():
                 del firsts[width]
 
-    def _put(self, lists: dict[int, SortedList[_Entry]], job: JobState, key: Any) -> None:
+    def _put(self, lists: dict[int, SortedList[_Entry]], job: JobStateView, key: Any) -> None:
         entry = _Entry(-job.job.priority, key, job.sequence, job.job.id)
         self._entries[job.job.id] = entry
         queue = lists.get(job.width)
@@ -197,7 +194,7 @@ class Ranked(Policy):
             queue = lists[job.width] = SortedList()
         queue.add(entry)
 
-    def _take(self, lists: dict[int, SortedList[_Entry]], job: JobState) -> None:
+    def _take(self, lists: dict[int, SortedList[_Entry]], job: JobStateView) -> None:
         queue = lists[job.width]
         queue.remove(self._entries.pop(job.job.id))
         if not queue:
@@ -205,13 +202,14 @@ class Ranked(Policy):
 
     def check(self) -> None:
         """Assert that every job is indexed once."""
-        expected: dict[tuple[GroupState, bool], list[int]] = {}
+        expected: dict[tuple[GroupStateView, bool], list[int]] = {}
         for job in self.state.jobs.values():
             place = job.pool.group, job.stream is not None
             expected.setdefault(place, []).append(job.sequence)
         for group, own in self._groups.items():
-            for lists, runs in ((own.waiting, False), (own.running, True)):
-                found = sorted(entry.sequence for queue in lists.values() for entry in queue)
+            running = [*own.running.values(), *own.pinned.values()]
+            for lists, runs in (([*own.waiting.values()], False), (running, True)):
+                found = sorted(entry.sequence for queue in lists for entry in queue)
                 assert found == sorted(expected.get((group, runs), [])), group.name
 
 
@@ -256,7 +254,7 @@ class _Tail:
             None  # by width: the last rank and its position
         )
         self._order: list[tuple[Rank, int, str]] = []  # rank, GPUs freed, job
-        self._over: dict[PoolState, int] = {}  # GPUs that pools with a reduced quota absorb
+        self._over: dict[PoolStateView, int] = {}  # GPUs that pools with a reduced quota absorb
         self._popped = 0
 
     def frees(self, gpus: int, rank: Rank) -> bool:
@@ -292,7 +290,7 @@ class _Tail:
             del self._last[width]
         return True
 
-    def _frees(self, job: JobState) -> int:
+    def _frees(self, job: JobStateView) -> int:
         """Return the GPUs that become idle when this job stops after those popped before it."""
         pool = job.pool
         if pool.dedicated <= pool.quota or job.stream is not Stream.DEDICATED:

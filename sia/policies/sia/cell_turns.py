@@ -13,13 +13,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from heapq import heappop, heappush
 from math import inf
+from typing import cast
 
 from msgspec import Struct
 from msgspec.structs import astuple
 
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.limits import STRIDE
 from sia.model import Job, Stream
-from sia.state.state import ClusterState, JobState, PoolState
+from sia.state.state import JobState, PoolState
 
 
 class StartedElsewhere(Struct):
@@ -53,13 +55,13 @@ class VirtualQueue:
 
     def __init__(self) -> None:
         """Start without jobs."""
-        self._queues: dict[PoolState, deque[str]] = {}
+        self._queues: dict[PoolStateView, deque[str]] = {}
         self._queued: dict[str, int] = {}  # sequence
-        self._away: dict[str, JobState] = {}
+        self._away: dict[str, JobStateView] = {}
         self._ran: dict[str, float] = {}  # run times in seconds of away jobs that ended
-        self._since: dict[str, tuple[float, JobState]] = {}  # starts of reservations
+        self._since: dict[str, tuple[float, JobStateView]] = {}  # starts of reservations
         self._ends: list[tuple[float, str]] = []  # heap of known ends of reservations
-        self._ahead: dict[PoolState, int] = {}
+        self._ahead: dict[PoolStateView, int] = {}
 
     def memory(self) -> VirtualQueueSnapshot:
         """Return the whole state. O(jobs)."""
@@ -67,12 +69,12 @@ class VirtualQueue:
         queues = {p.name: [(i, queued[i]) for i in queue] for p, queue in self._queues.items()}
         return VirtualQueueSnapshot(queues, [self._remember(job) for job in self._away.values()])
 
-    def _remember(self, job: JobState) -> StartedElsewhere:
+    def _remember(self, job: JobStateView) -> StartedElsewhere:
         job_id = job.job.id
         since, ran = self._since.get(job_id), self._ran.get(job_id)
         return StartedElsewhere(job_id, since and since[0], ran, None if ran is None else job.job)
 
-    def resume(self, memory: VirtualQueueSnapshot, state: ClusterState) -> None:
+    def resume(self, memory: VirtualQueueSnapshot, state: ClusterStateView) -> None:
         """Restore the state into a new object. Raises ValueError. O(jobs · log n)."""
         queues = zip(state.pools_of(memory.queues), memory.queues.values(), strict=True)
         self._queues = {pool: deque(job_id for job_id, _ in queue) for pool, queue in queues}
@@ -89,11 +91,11 @@ class VirtualQueue:
                 self._since[job_id] = since, self._away[job_id]
             self._foresee(job_id)
 
-    def ahead(self, pool: PoolState) -> int:
+    def ahead(self, pool: PoolStateView) -> int:
         """Return the GPUs of a pool's queued jobs that started in spare cells. O(1)."""
         return self._ahead.get(pool, 0)
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Queue a job; one that was preempted in spare cells keeps its place.
 
         O(1), and O(its queue) for a job out of order. Raises ValueError, with nothing changed, for
@@ -117,7 +119,7 @@ class VirtualQueue:
         self._queued[job_id] = job.sequence
         queue.insert(self._place(job, queue, taken=before is None and job.attempt > 0), job_id)
 
-    def _place(self, job: JobState, queue: deque[str], *, taken: bool) -> int:
+    def _place(self, job: JobStateView, queue: deque[str], *, taken: bool) -> int:
         """Return the index of a job in the queue.
 
         A job that was preempted after it had reached the head goes before all others of its
@@ -132,19 +134,19 @@ class VirtualQueue:
             place -= 1
         return place
 
-    def started(self, job: JobState) -> None:
+    def started(self, job: JobStateView) -> None:
         """Record that a job started in spare cells. O(1)."""
         self._away[job.job.id] = job
         if job.job.id in self._queued:
             self._ahead[job.pool] = self._ahead.get(job.pool, 0) + job.gpus
 
-    def finished(self, job: JobState, now: float) -> None:
+    def finished(self, job: JobStateView, now: float) -> None:
         """Record that a job ended. O(log n)."""
         if job.stream is Stream.SPARE and job.job.id in self._away:
             self._ran[job.job.id] = job.work(now)
             self._foresee(job.job.id)
 
-    def first(self, pool: PoolState, jobs: Mapping[str, JobState]) -> JobState | None:
+    def first(self, pool: PoolStateView, jobs: Mapping[str, JobStateView]) -> JobStateView | None:
         """Return the head of the pool's queue, away or pending, or None. O(1) amortised."""
         queue = self._queues.get(pool)
         while queue:
@@ -154,11 +156,11 @@ class VirtualQueue:
             del self._queued[queue.popleft()]  # it was withdrawn
         return None
 
-    def is_away(self, job: JobState) -> bool:
+    def is_away(self, job: JobStateView) -> bool:
         """Return whether a job started in spare cells and its reservation has not ended. O(1)."""
         return job.job.id in self._away
 
-    def taken(self, job: JobState, now: float) -> None:
+    def taken(self, job: JobStateView, now: float) -> None:
         """Remove the head of a pool's queue: it was started, or cells were reserved for it.
 
         O(log n).
@@ -170,7 +172,7 @@ class VirtualQueue:
             self._since[job_id] = now, job
             self._foresee(job_id)
 
-    def over(self, now: float) -> JobState | None:
+    def over(self, now: float) -> JobStateView | None:
         """Return a job whose reservation has ended, each once, or None. O(log n)."""
         if not self._ends or self._ends[0][0] > now:
             return None
@@ -187,7 +189,7 @@ class VirtualQueue:
         if job_id in self._since and job_id in self._ran:
             heappush(self._ends, (self._since[job_id][0] + self._ran[job_id], job_id))
 
-    def check(self, waiting: Iterable[JobState], kept: Iterable[str]) -> None:
+    def check(self, waiting: Iterable[JobStateView], kept: Iterable[str]) -> None:
         """Assert that pending jobs are queued once and the right jobs have reservations.
 
         O(jobs).
@@ -200,7 +202,7 @@ class VirtualQueue:
         assert self._ran.keys() <= self._away.keys()
 
 
-def _found(away: StartedElsewhere, state: ClusterState) -> JobState:
+def _found(away: StartedElsewhere, state: ClusterStateView) -> JobStateView:
     """Return the running state of an away job, or one rebuilt from memory. Raises ValueError."""
     if away.job is None:
         job = state.jobs.get(away.job_id)
@@ -210,7 +212,7 @@ def _found(away: StartedElsewhere, state: ClusterState) -> JobState:
     if away.ran is None or away.job.id != away.job_id or away.job_id in state.jobs:
         raise ValueError(f"job {away.job_id} ran in spare cells but has not ended")
     (pool,) = state.pools_of([away.job.pool])
-    job = JobState(away.job, pool, 0.0, 0)
+    job = JobState(away.job, cast("PoolState", pool), 0.0, 0)
     if state.places is not None:
         job.gpus = state.places.gpus(pool.name, job.width)
     return job

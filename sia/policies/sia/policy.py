@@ -12,34 +12,34 @@ not satisfied. Dedicated starts follow the baseline order (`sia.policies.sia.cel
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from math import ceil, inf
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
 from cells.placement.reservations import ReservedGpus
+from sia.contract.policy import Changes, Needs, Policy
+from sia.contract.proposals import Proposals, ReleaseCells, ReserveCells, Start, Wake
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.model import Stream
-from sia.policies import Needs, Policy, Proposal, ReleaseCells, ReserveCells, StartProposal
 from sia.policies.shared.fifo import FifoQueue
 from sia.policies.shared.lineup import Lineup
 from sia.policies.sia.cell_turns import VirtualQueue, VirtualQueueSnapshot
 from sia.policies.sia.reservations import ROUNDING, no_lending_windows
 from sia.state.places import Places
-from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class _Group:
     """A sharing group's reserved GPUs by window, and its pending jobs by run-time bin and width."""
 
-    def __init__(self, group: GroupState, windows: int) -> None:
+    def __init__(self, group: GroupStateView, windows: int) -> None:
         self.lineup = Lineup(group)  # pools whose head fits in quota
         self.reserved = [0] * windows
         self.widths: list[dict[int, int]] = [{} for _ in range(windows)]  # width: pending jobs
-        self.queues: dict[PoolState, list[dict[int, FifoQueue]]] = {
+        self.queues: dict[PoolStateView, list[dict[int, FifoQueue]]] = {
             pool: [{} for _ in range(windows)] for pool in group.pools
         }  # by bin and width
-        self.waiting: dict[PoolState, int] = {}  # number of jobs in these queues, if any
+        self.waiting: dict[PoolStateView, int] = {}  # number of jobs in these queues, if any
         self.holds: list[ReservedGpus] = []  # by window, in a cluster with cells
 
 
@@ -59,7 +59,7 @@ class Sia(Policy):
     exclude_bound = False
     """In a cluster with cells: whether spare jobs stay out of all cells bound to a pool."""
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Index pending jobs by group, pool, run-time bin and width."""
         options = state.options
         self._windows = options.windows
@@ -75,13 +75,13 @@ class Sia(Policy):
                     for _ in options.windows
                 )
                 own.holds = [holds for holds in made if holds is not None]
-        self._held: dict[PoolState, list[int]] = {
+        self._held: dict[PoolStateView, list[int]] = {
             pool: [0] * len(options.windows) for pool in state.pools.values()
         }
         self._keeps = {pool: no_lending_windows(pool, options) for pool in state.pools.values()}
         # Groups in which a spare start may have made a fitting job the head. Fig. 7 is over for
         # this pass, so the next pass must consider them.
-        self._uncovered: dict[GroupState, None] = {}
+        self._uncovered: dict[GroupStateView, None] = {}
         self._turns = None if state.places is None else VirtualQueue()
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
@@ -91,11 +91,11 @@ class Sia(Policy):
         turns = None if self._turns is None else self._turns.memory()
         return to_builtins(_Memory([group.first for group in self._uncovered], turns))
 
-    def resume(self, state: ClusterState, memory: Any) -> None:
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore all reservations. O(pools · windows) in addition to `attach`."""
         self.attach(state)
         kept = convert(memory, _Memory)
-        self._uncovered = state.groups_of(kept.uncovered)
+        self._uncovered = dict.fromkeys(state.groups_of(kept.uncovered))
         if (self._turns is None) is not (kept.turns is None):
             raise ValueError("the memory has a virtual queue if and only if the cluster has cells")
         if kept.turns is not None:
@@ -104,11 +104,11 @@ class Sia(Policy):
         for pool in state.pools.values():
             self._reserve(pool)
 
-    def bin(self, job: JobState) -> int:
+    def bin(self, job: JobStateView) -> int:
         """Return the first window within which a job would end, or the number of windows."""
         return bisect_left(self._windows, job.run_time)
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Queue a job. O(1). Jobs longer than every window get only dedicated starts."""
         if self._turns is not None:
             self._turns.submitted(job)
@@ -123,7 +123,7 @@ class Sia(Policy):
             group.waiting[job.pool] = group.waiting.get(job.pool, 0) + 1
             group.widths[window][job.width] = group.widths[window].get(job.width, 0) + 1
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a job from its queue. O(1)."""
         if self._turns is not None and job.stream is Stream.SPARE:
             self._turns.started(job)
@@ -142,7 +142,7 @@ class Sia(Policy):
             if not group.widths[window][job.width]:
                 del group.widths[window][job.width]
 
-    def finished(self, job: JobState) -> None:
+    def finished(self, job: JobStateView) -> None:
         """Update the baseline order. O(log n) in a cluster with cells."""
         if self._turns is not None:
             self._turns.finished(job, self.state.now)
@@ -151,15 +151,14 @@ class Sia(Policy):
         """Return when the next reservation of cells ends."""
         return inf if self._turns is None else self._turns.next_end
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """AllocateDedicatedResources and AllocateSpareResources in the groups that changed."""
         state = self.state
         while self._turns is not None and (over := self._turns.over(now)) is not None:
             yield ReleaseCells(over)
-            state.dirty[over.pool] = None
-        for pool in state.dirty:
+        for pool in changes.pools:
             self._reserve(pool)
-        groups = dict.fromkeys([*self._uncovered, *state.dirty_groups()])
+        groups = dict.fromkeys([*self._uncovered, *changes.groups])
         self._uncovered.clear()
         for group in groups:
             yield from self._start_heads(group)
@@ -167,9 +166,9 @@ class Sia(Policy):
         tick = state.options.tick
         next_tick = (now // tick + 1.0) * tick if state.waiting else inf
         if (wake := min(next_tick, self.due())) < inf:
-            yield wake
+            yield Wake(wake)
 
-    def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
+    def _start_heads(self, group: GroupStateView) -> Proposals:
         """AllocateDedicatedResources; in a cluster with cells, in the baseline order."""
         if self._turns is not None:
             for pool in group.pools:
@@ -180,12 +179,12 @@ class Sia(Policy):
         while (first := own.lineup.first()) is not None:
             head = first.head
             assert head is not None, "a pool without a head is not lined up"
-            yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
+            yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
             self._reserve(first)
 
     def _take_turns(
-        self, pool: PoolState, turns: VirtualQueue, places: Places | None
-    ) -> Iterator[Proposal]:
+        self, pool: PoolStateView, turns: VirtualQueue, places: Places | None
+    ) -> Proposals:
         """Start the heads of a pool, or reserve cells for heads that started in spare cells."""
         assert places is not None, "the virtual queue exists only with cells"
         while (job := turns.first(pool, self.state.jobs)) is not None:
@@ -194,14 +193,14 @@ class Sia(Policy):
                 yield ReserveCells(job)
                 done = places.is_reserved(job.job.id)
             elif pool.dedicated + width <= pool.quota and width <= pool.idle:
-                yield StartProposal(job, Stream.DEDICATED, "next in its pool's order")
+                yield Start(job, Stream.DEDICATED, "next in its pool's order")
                 done = job.stream is not None
             if not done:
                 return
             turns.taken(job, self.state.now)
             self._reserve(pool)
 
-    def _start_spare(self, group: GroupState) -> Iterator[Proposal]:
+    def _start_spare(self, group: GroupStateView) -> Proposals:
         """AllocateSpareResources, within the limits on loans."""
         own = self._groups[group]
         narrowest = 0  # least width of all jobs that would end within the window
@@ -214,7 +213,7 @@ class Sia(Policy):
                 if job is None:
                     break  # limits on loans allow none of them
                 holds = self._window_holds(group, window)
-                yield StartProposal(job, Stream.SPARE, self._labels[window], holds=holds)
+                yield Start(job, Stream.SPARE, self._labels[window], holds=holds)
                 if job.stream is None:
                     assert self.state.places is not None, "without cells, what is usable will do"
                     room = self.state.places.narrower(job.pool.name, job.width)
@@ -223,16 +222,16 @@ class Sia(Policy):
                 self._reserve(job.pool)
                 narrowest = min((min(w) for w in own.widths[: window + 1] if w), default=0)
 
-    def _usable(self, group: GroupState, window: int) -> int:
+    def _usable(self, group: GroupStateView, window: int) -> int:
         """Return the idle GPUs that are not reserved within a window."""
         return group.idle - group.out - self._groups[group].reserved[window]
 
-    def _window_holds(self, group: GroupState, window: int) -> ReservedGpus | None:
+    def _window_holds(self, group: GroupStateView, window: int) -> ReservedGpus | None:
         """Return the reservations that a spare start must respect, in a cluster with cells."""
         holds = self._groups[group].holds
         return holds[window] if holds else None
 
-    def _reserve(self, pool: PoolState) -> None:
+    def _reserve(self, pool: PoolStateView) -> None:
         """ReserveResourcesForFuture for every window; also update whether the head may start."""
         own = self._groups[pool.group]
         unused_quota = pool.quota - pool.dedicated
@@ -259,14 +258,14 @@ class Sia(Policy):
                 if own.holds:
                     self._hold(own.holds[window], pool, window)
 
-    def _hold(self, holds: ReservedGpus, pool: PoolState, window: int) -> None:
+    def _hold(self, holds: ReservedGpus, pool: PoolStateView, window: int) -> None:
         """Reserve the same number for a pool as cells."""
         holds.set(pool.name, self._held[pool][window])
 
-    def _next_spare(self, group: GroupState, window: int, gpus: int) -> JobState | None:
+    def _next_spare(self, group: GroupStateView, window: int, gpus: int) -> JobStateView | None:
         """Return the first job, short and narrow enough, of the pool that comes first."""
         own = self._groups[group]
-        best: JobState | None = None
+        best: JobStateView | None = None
         order: tuple[int, float, str] | None = None
         loans = 0  # 0 if lending is off; skipped for speed
         if group.limited and group.lending:
@@ -287,7 +286,7 @@ class Sia(Policy):
         assert best is not None or group.limited, "a width is counted that no job has"
         return best
 
-    def _spared(self, pool: PoolState, window: int) -> int:
+    def _spared(self, pool: PoolStateView, window: int) -> int:
         """Return what a pool may lend in addition to its own reservation.
 
         A negative value means that it uses or has lent reserved GPUs; others must lend that many
@@ -295,7 +294,7 @@ class Sia(Policy):
         """
         return min(pool.unused - self._held[pool][window], pool.lendable)
 
-    def _room(self, pool: PoolState, window: int, loans: int) -> int:
+    def _room(self, pool: PoolStateView, window: int, loans: int) -> int:
         """Return the GPUs for a spare job of a pool: its own, and what it may borrow of `loans`."""
         spared = self._spared(pool, window)
         own = pool.unused - self._held[pool][window]

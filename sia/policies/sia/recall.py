@@ -1,7 +1,7 @@
 """SIA with partial preemption (§5.5): preemptible spare jobs are stopped when an owner needs GPUs.
 
 A job that loses c seconds when it is stopped counts as gone within every window of which c is at
-most the part `Options.recall`. So it may start as if it were that short. While it runs as a spare
+most the part `recall`. So it may start as if it were that short. While it runs as a spare
 job, correspondingly fewer GPUs are reserved for these windows. If heads find their quota in use, as
 many such jobs are stopped as the heads need, the cheapest first. Their work is kept except for c.
 
@@ -12,27 +12,38 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import ChainMap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import inf
+from typing import Annotated
 
-from sia.limits import MAX_GROUP
+from msgspec import Meta, Struct
+
+from sia.contract.policy import Needs
+from sia.contract.proposals import Preempt, Proposals, Start
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
+from sia.limits import MAX_GROUP, RECALL
 from sia.model import Stream
-from sia.policies import Needs, PreemptProposal, Proposal, StartProposal
 from sia.policies.sia.cell_turns import VirtualQueue
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.reservations import ROUNDING
 from sia.state.places import Places
-from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class _Stoppable:
     """The preemptible spare jobs of a group, and their GPUs."""
 
     def __init__(self, windows: int) -> None:
-        self.jobs: dict[str, JobState] = {}
+        self.jobs: dict[str, JobStateView] = {}
         self.gpus = 0
         self.within = [0] * windows  # GPUs that can be recalled within each window
         self.locked = [0] * windows  # GPUs reserved for pools that must not lend
+
+
+class RecallParams(Struct, frozen=True):
+    """Options of `sia-recall`."""
+
+    recall: Annotated[float, Meta(ge=0, le=1)] = RECALL
+    """It counts on recalling a job for a window if the stop costs at most this part of it."""
 
 
 class SiaRecall(Sia):
@@ -41,10 +52,12 @@ class SiaRecall(Sia):
     Without such jobs it is SIA.
     """
 
+    Params = RecallParams
+    heeds = frozenset({"preemptible"})
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
     exclude_bound = True  # recallable jobs may run beyond the window of their start
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Index running and pending jobs."""
         windows = len(state.options.windows)
         self._stoppable = {group: _Stoppable(windows) for group in state.groups}
@@ -53,50 +66,50 @@ class SiaRecall(Sia):
         for job in state.jobs.values():
             self._note(job)
 
-    def bin(self, job: JobState) -> int:
+    def bin(self, job: JobStateView) -> int:
         """Return the first window within which the job would end or could be stopped."""
         left = job.run_time
         if job.done:
             left = max(0.0, left - job.done) + (job.job.stop_seconds or 0.0)
         return min(bisect_left(self.state.options.windows, left), self._stops_within(job))
 
-    def _stops_within(self, job: JobState) -> int:
-        cost, recall = job.job.stop_seconds, self.state.options.recall
+    def _stops_within(self, job: JobStateView) -> int:
+        cost, recall = job.job.stop_seconds, self.params.recall
         if cost is None or not recall:
             return len(self.state.options.windows)
         return bisect_left(self.state.options.windows, cost / recall * (1.0 - ROUNDING))
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Queue a job, which may have been stopped. O(windows)."""
         self._forget(job)
         super().submitted(job)
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a job from its queue. O(windows)."""
         super().left(job)
         self._note(job)
 
-    def finished(self, job: JobState) -> None:
+    def finished(self, job: JobStateView) -> None:
         """Remove a job. O(windows), plus O(log n) in a cluster with cells."""
         super().finished(job)
         self._forget(job)
 
-    def _note(self, job: JobState) -> None:
+    def _note(self, job: JobStateView) -> None:
         if job.stream is Stream.SPARE and job.job.stop_seconds is not None:
             self._stoppable[job.pool.group].jobs[job.job.id] = job
             self._count(job, job.job.width)
 
-    def _forget(self, job: JobState) -> None:
+    def _forget(self, job: JobStateView) -> None:
         if self._stoppable[job.pool.group].jobs.pop(job.job.id, None) is not None:
             self._count(job, -job.job.width)
 
-    def _count(self, job: JobState, gpus: int) -> None:
+    def _count(self, job: JobStateView, gpus: int) -> None:
         own = self._stoppable[job.pool.group]
         own.gpus += gpus
         for window in range(self._stops_within(job), len(own.within)):
             own.within[window] += gpus
 
-    def _reserve(self, pool: PoolState) -> None:
+    def _reserve(self, pool: PoolStateView) -> None:
         """Reserve as SIA does.
 
         Reservations of pools that must not lend cannot be covered by recall.
@@ -111,7 +124,7 @@ class SiaRecall(Sia):
             sums[window] += gpus - locked[window]
             locked[window] = gpus
 
-    def _usable(self, group: GroupState, window: int) -> int:
+    def _usable(self, group: GroupStateView, window: int) -> int:
         """Return the idle GPUs, less reserved ones that could not be recalled in time."""
         usable = super()._usable(group, window)
         if self._turns is not None:
@@ -119,7 +132,7 @@ class SiaRecall(Sia):
         own = self._stoppable[group]
         return min(group.idle - group.out - own.locked[window], usable + own.within[window])
 
-    def _start_heads(self, group: GroupState) -> Iterator[Proposal]:
+    def _start_heads(self, group: GroupStateView) -> Proposals:
         """Start heads as SIA does, then those for which other jobs must be stopped."""
         yield from super()._start_heads(group)
         if self._turns is not None:
@@ -130,14 +143,14 @@ class SiaRecall(Sia):
             jobs = self._stopped_for(group, heads)
             yield from self._stop(self._cheapest(jobs, missing), heads)
             for head in heads:
-                yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
+                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
                 self._reserve(head.pool)
 
-    def _heads_to_help(self, group: GroupState) -> list[JobState]:
+    def _heads_to_help(self, group: GroupStateView) -> list[JobStateView]:
         """Return heads, in order of allocation, that all fit after stopping other jobs."""
         lineup, most = self._groups[group].lineup, self._stoppable[group].gpus
-        heads: list[JobState] = []
-        seen: set[PoolState] = set()
+        heads: list[JobStateView] = []
+        seen: set[PoolStateView] = set()
         while (pool := lineup.first(besides=seen, more=most)) is not None:
             head = pool.head
             assert head is not None, "a pool without a head is not lined up"
@@ -148,22 +161,24 @@ class SiaRecall(Sia):
                 heads = tried
         return heads
 
-    def _stopped_for(self, group: GroupState, heads: Iterable[JobState]) -> list[JobState]:
+    def _stopped_for(
+        self, group: GroupStateView, heads: Iterable[JobStateView]
+    ) -> list[JobStateView]:
         """Return jobs that may be stopped for some heads: none that came before its pool's head."""
         since = {head.pool: head.sequence for head in heads}
         jobs = self._stoppable[group].jobs.values()
         return [job for job in jobs if since.get(job.pool, job.sequence) <= job.sequence]
 
-    def _stop(self, jobs: Iterable[JobState], heads: list[JobState]) -> Iterator[Proposal]:
+    def _stop(self, jobs: Iterable[JobStateView], heads: list[JobStateView]) -> Proposals:
         names = ", ".join(head.pool.name for head in heads)
         for job in jobs:
-            yield PreemptProposal(job, f"needed by {names}")
+            yield Preempt(job, f"needed by {names}")
             self._reserve(job.pool)
             self._uncovered[job.pool.group] = None
 
-    def _cheapest(self, jobs: Iterable[JobState], missing: int) -> list[JobState]:
+    def _cheapest(self, jobs: Iterable[JobStateView], missing: int) -> list[JobStateView]:
         """Return the jobs with the lowest cost of preemption that have the missing GPUs."""
-        chosen: list[JobState] = []
+        chosen: list[JobStateView] = []
         for job in sorted(jobs, key=_price_of):
             if missing <= 0:
                 break
@@ -176,8 +191,8 @@ class SiaRecall(Sia):
         return chosen
 
     def _recall_in_turn(
-        self, group: GroupState, turns: VirtualQueue, places: Places | None
-    ) -> Iterator[Proposal]:
+        self, group: GroupStateView, turns: VirtualQueue, places: Places | None
+    ) -> Proposals:
         """In a cluster with cells, stop the cheapest jobs that block a pool's head.
 
         Only if all blocking jobs are preemptible. They may be of other sharing groups, whose jobs
@@ -195,7 +210,7 @@ class SiaRecall(Sia):
             if job is None or turns.is_away(job):
                 continue
             jobs = places.blocking_spare_jobs(pool.name, job.width, price)
-            stops: list[JobState] = []
+            stops: list[JobStateView] = []
             if jobs and all(job_id in stoppable for job_id in jobs):
                 stops = [stoppable[job_id] for job_id in jobs]
             elif not jobs and job.width > group.idle:  # the blocking jobs are in unowned cells
@@ -204,7 +219,7 @@ class SiaRecall(Sia):
             for changed in dict.fromkeys([pool, *(stopped.pool for stopped in stops)]):
                 yield from self._take_turns(changed, turns, places)
 
-    def _waits_in_vain(self, pool: PoolState) -> bool:
+    def _waits_in_vain(self, pool: PoolStateView) -> bool:
         """Return whether the head fits in its pool's quota but something else blocks it."""
         head = pool.head
         return head is not None and pool.dedicated + head.width <= pool.quota
@@ -212,7 +227,7 @@ class SiaRecall(Sia):
     def check(self) -> None:
         """Assert that the counts of preemptible jobs and fixed reservations are right."""
         super().check()
-        jobs: dict[GroupState, list[JobState]] = {group: [] for group in self._stoppable}
+        jobs: dict[GroupStateView, list[JobStateView]] = {group: [] for group in self._stoppable}
         for job in self.state.jobs.values():
             if job.stream is Stream.SPARE and job.job.stop_seconds is not None:
                 jobs[job.pool.group].append(job)
@@ -227,7 +242,7 @@ class SiaRecall(Sia):
                 assert own.locked[window] == locked, (group.name, window)
 
 
-def _price_of(job: JobState) -> tuple[bool, float, int, int]:
+def _price_of(job: JobStateView) -> tuple[bool, float, int, int]:
     """Return the order of preemption: cost, then width, then latest first.
 
     Jobs that their own pool would restart at once come last.

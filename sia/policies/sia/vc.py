@@ -8,18 +8,19 @@ of Fig. 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, nextafter
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
+from sia.contract.policy import Changes, Needs, Policy, stream_of
+from sia.contract.proposals import Proposals, Start, Wake
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
 from sia.limits import NEVER
 from sia.model import FutureJob, Job, Stream
-from sia.policies import Needs, Policy, Proposal, StartProposal, stream_of
 from sia.policies.sia.plan import ReservationProfile
-from sia.state.state import ClusterState, GroupState, JobState
 
 _Place = tuple[float, int, str]
 """(virtual start, tie-breaker, job id)."""
@@ -43,24 +44,24 @@ class SiaVc(Policy):
     needs = Needs(future=True)
     shares = True
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Attach; the future jobs arrive in an event."""
         self._begin(state)
         super().attach(state)
 
-    def _begin(self, state: ClusterState) -> None:
+    def _begin(self, state: ClusterStateView) -> None:
         self._future: dict[str, FutureJob] = {}
-        self._unstarted: dict[GroupState, SortedList[_Place]] = {
+        self._unstarted: dict[GroupStateView, SortedList[_Place]] = {
             group: SortedList() for group in state.groups
         }
         self._places: dict[str, _Place] = {}
-        self._waiting: dict[GroupState, dict[str, JobState]] = {g: {} for g in state.groups}
+        self._waiting: dict[GroupStateView, dict[str, JobStateView]] = {g: {} for g in state.groups}
         # Width and end of each running job.
-        self._running: dict[GroupState, dict[str, tuple[int, float]]] = {
+        self._running: dict[GroupStateView, dict[str, tuple[int, float]]] = {
             group: {} for group in state.groups
         }
         self._due: SortedList[float] = SortedList()  # virtual starts of all pending jobs
-        self._left: dict[GroupState, dict[str, None]] = {group: {} for group in state.groups}
+        self._left: dict[GroupStateView, dict[str, None]] = {group: {} for group in state.groups}
 
     def memory(self) -> Any:
         """Return what was revealed of jobs that have not ended."""
@@ -72,7 +73,7 @@ class SiaVc(Policy):
         }
         return to_builtins(_Memory(future, places, left))
 
-    def resume(self, state: ClusterState, memory: Any) -> None:
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore the known future. O(n · log n)."""
         kept = convert(memory, _Memory)
         self._begin(state)
@@ -105,7 +106,7 @@ class SiaVc(Policy):
             self._places[future.job.id] = place
             self._unstarted[self.state.pools[future.job.pool].group].add(place)
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Add a pending job. O(log n). Raises ValueError for a job that was not revealed."""
         if job.job.id not in self._places:
             raise ValueError(f"job {job.job.id}: not among the future jobs that SIA-VC was given")
@@ -113,7 +114,7 @@ class SiaVc(Policy):
         self._waiting[job.pool.group][job.job.id] = job
         self._due.add(self._future[job.job.id].virtual_start)
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Record that a job left its queue. O(log n).
 
         Its place is removed before the next sweep, because a sweep may be in progress.
@@ -124,16 +125,16 @@ class SiaVc(Policy):
         if job.stream is not None:
             self._run(job)
 
-    def _run(self, job: JobState) -> None:
+    def _run(self, job: JobStateView) -> None:
         end = _end(job.start, self._future[job.job.id].run_time)
         self._running[job.pool.group][job.job.id] = job.width, end
 
-    def finished(self, job: JobState) -> None:
+    def finished(self, job: JobStateView) -> None:
         """Remove a job. O(1)."""
         del self._running[job.pool.group][job.job.id]
         del self._future[job.job.id]
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Sweep the groups with pending jobs, and ask to be woken at the next virtual start."""
         for group, left in self._left.items():
             for job_id in left:
@@ -144,9 +145,9 @@ class SiaVc(Policy):
                 yield from self._sweep(group, now)
         following = self._due.bisect_right(now)
         if following < len(self._due) and self._due[following] < NEVER:
-            yield self._due[following]
+            yield Wake(self._due[following])
 
-    def _sweep(self, group: GroupState, now: float) -> Iterator[Proposal]:
+    def _sweep(self, group: GroupStateView, now: float) -> Proposals:
         """Make one pass of Fig. 6, up to the last job that fits in the idle GPUs."""
         fitting = {i: j for i, j in self._waiting[group].items() if j.width <= group.idle}
         if not fitting:
@@ -161,7 +162,7 @@ class SiaVc(Policy):
             fits = waiting is not None and view.fits(width, future.run_time, group.idle)
             if waiting is not None and fits:
                 stream = self._stream(waiting, virtual_start, now)
-                yield StartProposal(waiting, stream, "delays no earlier reservation")
+                yield Start(waiting, stream, "delays no earlier reservation")
             if waiting is not None and waiting.stream is not None:
                 busy.append((width, _end(now, future.run_time)))
                 fitting = {i: j for i, j in fitting.items() if j.width <= group.idle}
@@ -181,7 +182,7 @@ class SiaVc(Policy):
             if not fitting:
                 return
 
-    def _stream(self, job: JobState, virtual_start: float, now: float) -> Stream:
+    def _stream(self, job: JobStateView, virtual_start: float, now: float) -> Stream:
         """Return the stream of a start.
 
         If limits may restrict spare starts, only jobs whose virtual start has come use quota, so

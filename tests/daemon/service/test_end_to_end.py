@@ -27,7 +27,7 @@ from sia.decisions import StartJob
 from sia.events import ForecastUpdated, JobFinished, JobSubmitted, RunTimesUpdated, TimePassed
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job, Options, Pool
-from sia.policies import load
+from sia.policies import make
 from tests.support.daemons.daemons import job, until
 
 JOBS = 200
@@ -74,7 +74,7 @@ def core_alone(setup, records):
 
     Jobs are submitted once each and end once, so that their ids are the core's.
     """
-    core = Core(setup.pools, load(setup.policy)(), setup.options)
+    core = Core(setup.pools, make(setup.policy), setup.options)
     starts = {}
     for record in records:
         now, events = record.now, []

@@ -11,7 +11,7 @@ import pytest
 from sia.console.catalogue import CATALOGUE
 from sia.console.groups import sentence
 from sia.console.main import cli
-from sia.plugins import plugins
+from sia.contract.plugins import plugins
 from sia.wording import did_you_mean
 from tests.support.shell import sia
 

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from sia.policies.mmfs import MaxMin
+from sia.policies.queues.mmfs import MaxMin
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
 from tests.support.budget import budget

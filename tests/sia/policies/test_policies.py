@@ -7,14 +7,14 @@ import pytest
 from msgspec.structs import replace
 
 from sia import Options, Pool, Stream
+from sia.contract.proposals import Start
 from sia.model import FutureJob
-from sia.policies import StartProposal
-from sia.policies.fcfs import Fcfs
-from sia.policies.gssf import GlobalSsf
-from sia.policies.mmfs import MaxMin
+from sia.policies.queues.fcfs import Fcfs
+from sia.policies.queues.gssf import GlobalSsf
+from sia.policies.queues.mmfs import MaxMin
+from sia.policies.queues.ssf import Ssf
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
-from sia.policies.ssf import Ssf
 from tests.support.budget import budget
 from tests.support.builders import SMALL, Workload, job, play_out, pools, random_workload, starts
 from tests.support.naive import naive_policies
@@ -89,11 +89,11 @@ def test_sia_keeps_every_invariant_whatever_it_is_told_to_expect():
 
 
 class BackfillingFcfs(Fcfs):
-    def propose(self, now):
+    def propose(self, now, changes):
         for pool in self.state.pools.values():
             for waiting in list(pool.pending.values()):
                 if pool.dedicated + waiting.width <= pool.quota:
-                    yield StartProposal(waiting, Stream.DEDICATED, "jumps the queue")
+                    yield Start(waiting, Stream.DEDICATED, "jumps the queue")
 
 
 class ShortestFirst(GlobalSsf):

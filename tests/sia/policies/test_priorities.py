@@ -11,16 +11,16 @@ from sia.core.playout import play
 from sia.decisions import StartJob
 from sia.events import JobCancelled, JobFinished, JobSubmitted, PriorityChanged
 from sia.limits import MAX_PRIORITY, STRIDE
-from sia.policies.easy import Easy
-from sia.policies.fcfs import Fcfs
-from sia.policies.hived import HiveD
-from sia.policies.las import Las
-from sia.policies.mmfs import MaxMin
+from sia.policies.preemptive.las import Las, LasParams
+from sia.policies.queues.easy import Easy
+from sia.policies.queues.fcfs import Fcfs
+from sia.policies.queues.hived import HiveD
+from sia.policies.queues.mmfs import MaxMin
+from sia.policies.queues.ssf import Ssf
+from sia.policies.queues.themis import Themis
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
 from sia.policies.sia.vc import SiaVc
-from sia.policies.ssf import Ssf
-from sia.policies.themis import Themis
 from tests.sia.policies.test_policies import choices, random_choices
 from tests.sia.test_places import in_cells
 from tests.support.budget import budget
@@ -261,8 +261,7 @@ def test_sia_vc_heeds_no_other_priority():
 
 def test_a_promoted_job_of_las_keeps_what_it_has_attained():
     """Another priority is no reason to begin anew."""
-    options = replace(SMALL, las_thresholds=(10.0,), las_promote=100.0)
-    core = Core(pools(a=1), Las(), options)
+    core = Core(pools(a=1), Las(LasParams((10.0,), 100.0)), SMALL)
     core.step(0.0, [submitted(0.0, job("old").runs(90))])
     core.step(10.0, [submitted(10.0, job("new").at(10).runs(90))])
     core.step(12.0, [PriorityChanged(12.0, "old", 0)])

@@ -1,6 +1,7 @@
 """SIA with recall, without cells, runs and stops every job when its naive model does."""
 
 from fractions import Fraction
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -12,9 +13,10 @@ from sia import Core, Options
 from sia.core.playout import Arrival, play
 from sia.decisions import PreemptJob, ProposalRefused, StartJob
 from sia.events import JobFinished
+from sia.limits import RECALL
 from sia.policies.sia import recall
 from sia.policies.sia.policy import Sia
-from sia.policies.sia.recall import SiaRecall
+from sia.policies.sia.recall import RecallParams, SiaRecall
 from tests.sia.policies.test_policies import choices, random_choices
 from tests.support.budget import budget
 from tests.support.builders import SMALL, Workload, random_workload
@@ -80,15 +82,15 @@ def ran(policy, workload, options=SMALL, *, checked=False) -> Played:
     return Played(segments, stops)
 
 
-def modelled(workload, options=SMALL):
+def modelled(workload, options=SMALL, recall=RECALL):
     """The same by the naive model."""
     costs = {
         arrival.job.id: Fraction(arrival.job.preemptible)
         for arrival in workload.arrivals
         if arrival.job.preemptible is not None
     }
-    chosen, recall = choices(options, "perfect"), Fraction(str(options.recall))
-    return literally(*workload.plain(), costs, chosen, recall)
+    chosen = choices(options, "perfect")
+    return literally(*workload.plain(), costs, chosen, Fraction(str(recall)))
 
 
 def test_recalling_runs_every_job_when_its_naive_model_does():
@@ -101,8 +103,9 @@ def test_recalling_runs_every_job_when_its_naive_model_does():
     assert stopped > ROUNDS / 10, "jobs are stopped in many of the stories"
 
 
-def options_of(rng: Random, workload: Workload) -> Options:
-    return replace(random_choices(rng, workload.pools), recall=rng.choice([0.0, 0.02, 0.1, 0.5]))
+def options_of(rng: Random, workload: Workload) -> tuple[Options, float]:
+    """Draw options of the core, and the policy's own."""
+    return random_choices(rng, workload.pools), rng.choice([0.0, 0.02, 0.1, 0.5])
 
 
 def test_recalling_follows_its_operators_choices_as_its_naive_model_does():
@@ -110,9 +113,10 @@ def test_recalling_follows_its_operators_choices_as_its_naive_model_does():
     for seed in range(ROUNDS):
         rng = Random(seed)
         workload = recall_workload(rng)
-        options = options_of(rng, workload)
-        played = ran(SiaRecall, workload, options, checked=seed % CHECKED == 0)
-        assert played.segments == modelled(workload, options), f"seed {seed}"
+        options, recall = options_of(rng, workload)
+        policy = partial(SiaRecall, RecallParams(recall))
+        played = ran(policy, workload, options, checked=seed % CHECKED == 0)
+        assert played.segments == modelled(workload, options, recall), f"seed {seed}"
         stopped += played.stops > 0
     assert stopped > ROUNDS / 10, "jobs are stopped in many of the stories"
 
@@ -166,12 +170,13 @@ class HelpsNobody(SiaRecall):
         return []
 
 
-def is_caught(policy, options_of_story=lambda *_: SMALL):
+def is_caught(policy, options_of_story=lambda *_: (SMALL, RECALL)):
     for seed in range(FAULTY):
         rng = Random(seed)
         workload = recall_workload(rng)
-        options = options_of_story(rng, workload)
-        if ran(policy, workload, options).segments != modelled(workload, options):
+        options, recall = options_of_story(rng, workload)
+        made = partial(policy, RecallParams(recall))
+        if ran(made, workload, options).segments != modelled(workload, options, recall):
             return True
     return False
 

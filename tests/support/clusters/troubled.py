@@ -1,5 +1,6 @@
 """Random histories of clusters (failures, changed quotas, preemption) and the core's decisions."""
 
+from contextlib import suppress
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from cells.layout.spec import Spec
 from replay.cluster.cells_file import whole_spec
 from replay.logs.trace import PoolTable
 from sia import Core
+from sia.contract.proposals import Start
 from sia.decisions import ResizeJob, StartJob, WakeAt
 from sia.events import (
     ForecastUpdated,
@@ -29,7 +31,8 @@ from sia.events import (
 )
 from sia.limits import NEVER
 from sia.model import Estimate, Load, Stream
-from sia.policies import StartProposal
+from sia.policies.preemptive.las import Las, LasParams
+from sia.policies.sia.recall import RecallParams, SiaRecall
 from tests.sia.policies.test_policies import random_choices
 from tests.sia.test_places import random_story
 from tests.support.builders import limited, random_workload, revealed
@@ -59,14 +62,16 @@ def rash(policy):
     """Return the policy with invalid proposals of starts in the middle of some passes."""
 
     class Rash(policy):
-        def propose(self, now):
-            left = int(now) % 7
-            for proposal in super().propose(now):
-                running = [job for job in self.state.jobs.values() if job.stream]
-                left -= isinstance(proposal, StartProposal)
-                if isinstance(proposal, StartProposal) and not left and running:
-                    yield StartProposal(running[0], Stream.SPARE, "again")
-                yield proposal
+        def propose(self, now, changes):
+            left, result, proposals = int(now) % 7, None, super().propose(now, changes)
+            with suppress(StopIteration):
+                while True:
+                    proposal = proposals.send(result)
+                    running = [job for job in self.state.jobs.values() if job.stream]
+                    left -= isinstance(proposal, Start)
+                    if isinstance(proposal, Start) and not left and running:
+                        yield Start(running[0], Stream.SPARE, "again")
+                    result = yield proposal
 
     Rash.__name__ = policy.__name__
     return Rash
@@ -145,10 +150,17 @@ def options_of(rng, owned):
     return replace(
         random_choices(rng, owned),
         resume_cost=rng.choice([0.0, 3.5]),
-        las_thresholds=(32.0, 256.0),
-        las_promote=rng.choice([1.0, 3.0]),
-        recall=rng.choice([0.1, 0.5]),
     )
+
+
+def drawn(policy, rng):
+    """Return a policy with random options, which sometimes makes invalid proposals."""
+    made = rash(policy) if rng.random() < 0.3 else policy
+    if issubclass(policy, Las):
+        return made(LasParams((32.0, 256.0), rng.choice([1.0, 3.0])))
+    if issubclass(policy, SiaRecall):
+        return made(RecallParams(rng.choice([0.1, 0.5])))
+    return made()
 
 
 def odd(rng, job):
@@ -183,7 +195,7 @@ def troubled(policy, rng):
         future = revealed(owned, arrivals, quotas)
         jobs = [replace(f, virtual_start=min(f.virtual_start, NEVER)) for f in future.jobs]
         facts.append(replace(future, time=min(fact.time for fact in facts), jobs=jobs))
-    core = Core(owned, rash(policy)() if rng.random() < 0.3 else policy(), options_of(rng, owned))
+    core = Core(owned, drawn(policy, rng), options_of(rng, owned))
     return History(core, facts, {a.job.id: float(a.duration) for a in arrivals}, rng)
 
 
@@ -205,9 +217,7 @@ def troubled_in_cells(policy, rng):
         for a in arrivals
     ]
     facts = [*submissions(rng, arrivals), *_quotas(rng, owned), *_lost(rng, cells)]
-    core = Core(
-        owned, rash(policy)() if rng.random() < 0.3 else policy(), options_of(rng, owned), cells
-    )
+    core = Core(owned, drawn(policy, rng), options_of(rng, owned), cells)
     return History(core, facts, {a.job.id: float(a.duration) for a in arrivals}, rng)
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from sia.contract.views import JobStateView
 from sia.policies.shared.ranked import Ranked
-from sia.state.state import JobState
 
 
 class Srtf(Ranked):
     """Ranks jobs by their remaining run time in seconds, including the cost of resuming."""
 
-    def waiting_rank(self, job: JobState) -> Any:
+    def waiting_rank(self, job: JobStateView) -> Any:
         """Return the remaining seconds if the job started now."""
         again = self.state.options.resume_cost if job.done else 0.0
         return max(0.0, job.run_time - job.done) + again
 
-    def running_key(self, job: JobState) -> Any:
+    def running_key(self, job: JobStateView) -> Any:
         """Return the estimated end."""
         return job.end(job.run_time)
 

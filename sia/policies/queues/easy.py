@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from math import inf
 
 from sortedcontainers import SortedList
 
+from sia.contract.policy import Changes, Needs, Policy
+from sia.contract.proposals import Proposals, Start
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.model import Stream
-from sia.policies import Needs, Policy, Proposal, StartProposal
 from sia.policies.shared.earliest import Earliest
-from sia.state.state import ClusterState, JobState, PoolState
 
 
 class Easy(Policy):
@@ -23,13 +24,13 @@ class Easy(Policy):
 
     needs = Needs(run_times=True)
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Index each pool's pending jobs, and its running jobs by estimated end."""
-        self._queues: dict[PoolState, dict[tuple[int, int], Earliest]] = {
+        self._queues: dict[PoolStateView, dict[tuple[int, int], Earliest]] = {
             pool: {}
             for pool in state.pools.values()  # by width and priority
         }
-        self._running: dict[PoolState, SortedList[tuple[float, int, int]]] = {
+        self._running: dict[PoolStateView, SortedList[tuple[float, int, int]]] = {
             pool: SortedList() for pool in state.pools.values()
         }
         super().attach(state)
@@ -37,12 +38,12 @@ class Easy(Policy):
             if job.stream is not None:
                 self._running[job.pool].add(_end(job))
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Add a job to the pool's queue. O(log n)."""
         queue = self._queues[job.pool].setdefault((job.width, job.job.priority), Earliest())
         queue.add(job.sequence, job.run_time)
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a job from the pool's queue. O(log n)."""
         queues, kind = self._queues[job.pool], (job.width, job.job.priority)
         queues[kind].remove(job.sequence)
@@ -51,34 +52,36 @@ class Easy(Policy):
         if job.stream is not None:
             self._running[job.pool].add(_end(job))
 
-    def finished(self, job: JobState) -> None:
+    def finished(self, job: JobStateView) -> None:
         """Remove a running job. O(log n)."""
         self._running[job.pool].remove(_end(job))
 
-    def before_progress(self, job: JobState) -> None:
+    def before_progress(self, job: JobStateView) -> None:
         """Remove the estimated end of a running job. O(log n)."""
         self._running[job.pool].remove(_end(job))
 
-    def progressed(self, job: JobState) -> None:
+    def progressed(self, job: JobStateView) -> None:
         """Add the new estimated end of a running job. O(log n)."""
         self._running[job.pool].add(_end(job))
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Start heads, then the first jobs that do not delay the next head."""
-        for pool in self.state.dirty:
+        for pool in changes.pools:
             while (head := pool.head) is not None:
                 free = pool.quota - pool.dedicated
                 if head.width <= free:
-                    yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
+                    yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
                     continue
                 job = self._backfill(pool, head, free, now)
                 if job is None:
                     break
-                yield StartProposal(
+                yield Start(
                     job, Stream.DEDICATED, "backfilled, does not delay the head of its pool"
                 )
 
-    def _backfill(self, pool: PoolState, head: JobState, free: int, now: float) -> JobState | None:
+    def _backfill(
+        self, pool: PoolStateView, head: JobStateView, free: int, now: float
+    ) -> JobStateView | None:
         """Return the first job that may start before the head, or None.
 
         O(different widths and priorities · log n + head's width).
@@ -97,7 +100,7 @@ class Easy(Policy):
 
     @staticmethod
     def _promise(
-        running: Iterable[tuple[float, int, int]], head: JobState, free: int, now: float
+        running: Iterable[tuple[float, int, int]], head: JobStateView, free: int, now: float
     ) -> tuple[float, int]:
         """Return the head's estimated start, and the GPUs that it then leaves over."""
         promised = inf  # a head that can never start blocks no job
@@ -119,5 +122,5 @@ class Easy(Policy):
         assert running == len(self.state.jobs) - self.state.waiting
 
 
-def _end(job: JobState) -> tuple[float, int, int]:
+def _end(job: JobStateView) -> tuple[float, int, int]:
     return job.end(job.run_time), job.sequence, job.width

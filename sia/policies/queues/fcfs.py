@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from sia.contract.policy import Changes, Policy
+from sia.contract.proposals import Proposals, Start
 from sia.model import Stream
-from sia.policies import Policy, Proposal, StartProposal
 
 
 class Fcfs(Policy):
@@ -16,10 +15,10 @@ class Fcfs(Policy):
 
     places = True
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Start heads of the pools that changed. O(1) for each start."""
-        for pool in self.state.dirty:
+        for pool in changes.pools:
             while (head := pool.head) is not None and pool.dedicated + head.width <= pool.quota:
-                yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
+                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
                 if head.stream is None:
                     break

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sortedcontainers import SortedList
 
+from sia.contract.policy import Changes, Needs, Policy
+from sia.contract.proposals import Proposals, Start
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.model import Stream
-from sia.policies import Needs, Policy, Proposal, StartProposal
-from sia.state.state import ClusterState, JobState, PoolState
 
 
 class Ssf(Policy):
@@ -21,35 +20,35 @@ class Ssf(Policy):
     places = True
     reason = "least service of its pool, within quota"
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Sort each pool's queue by rank."""
-        self._queues: dict[PoolState, SortedList[tuple[int, float, int, str]]] = {
+        self._queues: dict[PoolStateView, SortedList[tuple[int, float, int, str]]] = {
             pool: SortedList() for pool in state.pools.values()
         }
         super().attach(state)
 
-    def rank(self, job: JobState) -> tuple[int, float, int, str]:
+    def rank(self, job: JobStateView) -> tuple[int, float, int, str]:
         """Return the order of a job: priority, service, sequence."""
         service = job.run_time * job.job.width
         return -job.job.priority, service, job.sequence, job.job.id
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Add a job to the pool's queue. O(log n)."""
         self._queues[job.pool].add(self.rank(job))
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a job from the pool's queue. O(log n)."""
         self._queues[job.pool].remove(self.rank(job))
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Start the jobs with the least service in the pools that changed."""
-        for pool in self.state.dirty:
+        for pool in changes.pools:
             queue = self._queues[pool]
             while queue:
                 job = self.state.jobs[queue[0][-1]]
                 if pool.dedicated + job.width > pool.quota:
                     break
-                yield StartProposal(job, Stream.DEDICATED, self.reason)
+                yield Start(job, Stream.DEDICATED, self.reason)
                 if job.stream is None:
                     break
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from sia.policies import Policy, Proposal, anywhere, is_barred
+from sia.contract.policy import Changes, Policy, anywhere, is_barred
+from sia.contract.proposals import Proposals
+from sia.contract.views import ClusterStateView, PoolStateView
 from sia.policies.shared.lineup import Lineup
-from sia.state.state import ClusterState, PoolState
 
 
 class MaxMin(Policy):
@@ -15,20 +14,20 @@ class MaxMin(Policy):
     shares = True
     places = True
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Add the heads of each group to its line-up."""
         self._lineups = {group: Lineup(group) for group in state.groups}
         super().attach(state)
         for pool in state.pools.values():
             self._line_up(pool)
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Start heads in the groups that changed until none fits."""
-        for pool in self.state.dirty:
+        for pool in changes.pools:
             self._line_up(pool)
-        for group in self.state.dirty_groups():
+        for group in changes.groups:
             lineup = self._lineups[group]
-            barred: set[PoolState] = set()  # pools whose head found no cells or no loan
+            barred: set[PoolStateView] = set()  # pools whose head found no cells or no loan
             if group.limited:
                 heads = [(pool, pool.head) for pool in group.pools]
                 barred.update(pool for pool, head in heads if head and is_barred(head))
@@ -41,7 +40,7 @@ class MaxMin(Policy):
                 else:
                     self._line_up(first)
 
-    def _line_up(self, pool: PoolState) -> None:
+    def _line_up(self, pool: PoolStateView) -> None:
         lineup = self._lineups[pool.group]
         head = pool.head
         if head is None:

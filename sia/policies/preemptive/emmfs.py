@@ -6,30 +6,23 @@ pool's share. The rest goes one at a time to the admitted job with the fewest GP
 more. Limits on loans reduce what pools get beyond their quotas.
 
 A job without limits of its own runs on 1 GPU up to its width. A job whose minimum width no longer
-fits in its pool's share is preempted. Its speed on a number of GPUs is its demand (linear by
+fits in its pool's share is preempted. A job that must never be stopped runs on its own width and
+keeps it. Its speed on a number of GPUs is its demand (linear by
 default).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedDict
 
-from sia.model import Stream
-from sia.policies import (
-    Needs,
-    Policy,
-    PreemptProposal,
-    Proposal,
-    ResizeProposal,
-    StartProposal,
-    stream_of,
-)
-from sia.state.state import ClusterState, GroupState, JobState, PoolState
+from sia.contract.policy import Changes, Needs, Policy, stream_of
+from sia.contract.proposals import Preempt, Proposals, Resize, Start
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
+from sia.model import NEVER_STOPPED, Stream
 
 
 class _Memory(Struct):
@@ -44,10 +37,11 @@ class _Memory(Struct):
 class ElasticMaxMin(Policy):
     """A pass costs O(pools + admitted jobs that can change their width), in groups that changed."""
 
-    needs = Needs(preemption=True)
+    needs = Needs(preemption=True, resizing=True)
+    heeds = frozenset({"min_width", "max_width", "demand"})
     shares = True
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Add all jobs, running ones included, to their pools' lines."""
         self._lines = {pool: _Line() for pool in state.pools.values()}
         for job in sorted(state.jobs.values(), key=lambda job: job.sequence):
@@ -59,7 +53,7 @@ class ElasticMaxMin(Policy):
         """Return how many jobs of each pool were admitted last, and which are due for a change."""
         return to_builtins([line.memory(pool.name) for pool, line in self._lines.items()])
 
-    def resume(self, state: ClusterState, memory: Any) -> None:
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Admit the same jobs again."""
         self.attach(state)
         kept = convert(memory, list[_Memory])
@@ -68,45 +62,47 @@ class ElasticMaxMin(Policy):
         for line, own in zip(self._lines.values(), kept, strict=True):
             line.resume(own)
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Add a job to its pool's line, unless it is there already. O(log n)."""
         self._lines[job.pool].join(job)
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a job from its pool's line, unless it was started. O(log n)."""
         if job.stream is None:
             self._lines[job.pool].leave(job)
+        elif _never_stops(job):
+            self._lines[job.pool].pin(job)
 
-    def finished(self, job: JobState) -> None:
+    def finished(self, job: JobStateView) -> None:
         """Remove a job from its pool's line. O(log n)."""
         self._lines[job.pool].leave(job)
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Take GPUs from jobs above their share, then give GPUs to jobs below it."""
-        for group in self.state.dirty_groups():
+        for group in changes.groups:
             wanted = self._deal(group)
             for job, width in wanted:
                 if not width:
-                    yield PreemptProposal(job, "the share of its pool shrank")
+                    yield Preempt(job, "the share of its pool shrank")
                 elif job.stream is not None and width < job.width:
                     yield self._resize(job, width)
             for job, width in wanted:
                 if width and (job.stream is None or width > job.width):
                     yield from self._widen(job, width)
 
-    def _deal(self, group: GroupState) -> list[tuple[JobState, int]]:
+    def _deal(self, group: GroupStateView) -> list[tuple[JobStateView, int]]:
         """Return the jobs that must change their width, with the new width; 0 is pending."""
         shares = deal(group, {p: self._lines[p].demand for p in group.pools})
         if group.limited:
             _cut(shares)
-        wanted: list[tuple[JobState, int]] = []
+        wanted: list[tuple[JobStateView, int]] = []
         for pool, gpus in shares.items():
             line = self._lines[pool]
             if gpus != line.share or pool in self.state.dirty:
                 wanted += line.deal(gpus)
         return wanted
 
-    def _widen(self, job: JobState, width: int) -> Iterator[Proposal]:
+    def _widen(self, job: JobStateView, width: int) -> Proposals:
         """Start or widen a job if the GPUs are idle."""
         if width <= job.pool.idle + job.frees:
             if job.stream is not None:
@@ -114,30 +110,30 @@ class ElasticMaxMin(Policy):
             else:
                 stream = stream_of(job.pool, width)
                 own = 0 if width == job.job.width else width
-                yield StartProposal(job, stream, "its share of the group's GPUs", own)
+                yield Start(job, stream, "its share of the group's GPUs", own)
         if job.stream is None or job.width != width:
             # The pool's reduced quota absorbed the GPUs, or limits allow no further borrowing.
             self._lines[job.pool].owe()
 
-    def _resize(self, job: JobState, width: int) -> ResizeProposal:
+    def _resize(self, job: JobStateView, width: int) -> Resize:
         stream = stream_of(job.pool, width)
         if job.stream is Stream.DEDICATED:  # after a reduction the pool may use more than its quota
             within = job.pool.dedicated - job.width + width <= job.pool.quota
             stream = Stream.DEDICATED if within or width < job.width else Stream.SPARE
         elif width < job.width and width > job.pool.idle + job.frees:
             stream = Stream.SPARE  # it keeps part of its loans, because nothing is idle
-        return ResizeProposal(job, width, stream, "its share of the group's GPUs")
+        return Resize(job, width, stream, "its share of the group's GPUs")
 
     def check(self) -> None:
         """Assert that every job is in its pool's line."""
-        jobs: dict[PoolState, list[JobState]] = {pool: [] for pool in self._lines}
+        jobs: dict[PoolStateView, list[JobStateView]] = {pool: [] for pool in self._lines}
         for job in self.state.jobs.values():
             jobs[job.pool].append(job)
         for pool, line in self._lines.items():
             line.check(jobs[pool])
 
 
-def deal(group: GroupState, demand: dict[PoolState, int]) -> dict[PoolState, int]:
+def deal(group: GroupStateView, demand: dict[PoolStateView, int]) -> dict[PoolStateView, int]:
     """Return the share of each pool: each GPU goes to the lowest allocation / quota, ties by name.
 
     A pool without quota gets GPUs only when no other pool can use more. O(pools · log pools).
@@ -163,7 +159,7 @@ def deal(group: GroupState, demand: dict[PoolState, int]) -> dict[PoolState, int
     return shares
 
 
-def _cut(shares: dict[PoolState, int]) -> None:
+def _cut(shares: dict[PoolStateView, int]) -> None:
     """Reduce shares to what limits allow to borrow; the rest stays idle. O(pools · log pools)."""
     lent = sum(
         min(pool.lend_limit, max(0, pool.quota - gpus)) * pool.group.lending
@@ -175,7 +171,9 @@ def _cut(shares: dict[PoolState, int]) -> None:
         lent -= beyond
 
 
-def _deal_rest(pools: list[PoolState], gpus: int, quota: int, shares: dict[PoolState, int]) -> None:
+def _deal_rest(
+    pools: list[PoolStateView], gpus: int, quota: int, shares: dict[PoolStateView, int]
+) -> None:
     """Divide `gpus` by quota between pools that all want more, then the remainder one by one."""
     for pool in pools:
         shares[pool] = gpus * pool.quota // quota
@@ -191,25 +189,41 @@ class _Line:
     def __init__(self) -> None:
         self.demand = 0  # GPUs that all jobs together could use
         self.share = 0
-        self._admitted: SortedDict[int, JobState] = SortedDict()
-        self._others: SortedDict[int, JobState] = SortedDict()
+        self._admitted: SortedDict[int, JobStateView] = SortedDict()
+        self._others: SortedDict[int, JobStateView] = SortedDict()
         self._least = 0  # sum of the minimum widths of the admitted jobs
-        self._flexible: SortedDict[int, JobState] = SortedDict()  # admitted, can change width
+        self._flexible: SortedDict[int, JobStateView] = SortedDict()  # admitted, can change width
         self._kinds: Counter[tuple[int, int]] = (
             Counter()
         )  # (minimum, maximum) width of the admitted
-        self._news: dict[int, JobState] = {}  # admitted or dismissed since widths were last dealt
+        self._pinned: dict[int, JobStateView] = {}  # running, must not be stopped or resized
+        self._news: dict[
+            int, JobStateView
+        ] = {}  # admitted or dismissed since widths were last dealt
 
-    def join(self, job: JobState) -> None:
+    def join(self, job: JobStateView) -> None:
         if job.sequence in self._admitted or job.sequence in self._others:
             return
         self.demand += _most(job)
+        if job.stream is not None and _never_stops(job):
+            self._pinned[job.sequence] = job
+            return
         self._others[job.sequence] = job
         while self._admitted and self._admitted.peekitem(-1)[0] > job.sequence:
             self._dismiss(self._admitted.peekitem(-1)[1])  # `deal` admits again in order
 
-    def leave(self, job: JobState) -> None:
+    def pin(self, job: JobStateView) -> None:
+        """Take a job that has started and must not be stopped out of what is divided."""
+        if job.sequence in self._admitted:
+            self._dismiss(job)
+        del self._others[job.sequence]
+        self._news.pop(job.sequence, None)
+        self._pinned[job.sequence] = job
+
+    def leave(self, job: JobStateView) -> None:
         self.demand -= _most(job)
+        if self._pinned.pop(job.sequence, None) is not None:
+            return
         if job.sequence in self._admitted:
             self._dismiss(job)
         del self._others[job.sequence]
@@ -230,9 +244,10 @@ class _Line:
     def owe(self) -> None:
         self.share = -1  # forces a new division at the next pass
 
-    def deal(self, share: int) -> list[tuple[JobState, int]]:
+    def deal(self, share: int) -> list[tuple[JobStateView, int]]:
         """Return the jobs that must change their width, with the new width; 0 is pending."""
         self.share = share
+        share = max(0, share - sum(job.width for job in self._pinned.values()))
         while self._admitted and self._least > share:
             self._dismiss(self._admitted.peekitem(-1)[1])
         while self._others:
@@ -253,7 +268,7 @@ class _Line:
         ]
         return changes + self._dealt(share)
 
-    def _dealt(self, gpus: int) -> list[tuple[JobState, int]]:
+    def _dealt(self, gpus: int) -> list[tuple[JobStateView, int]]:
         """Return the flexible jobs whose width changes, with the new width.
 
         All get the common level within their limits, and the first ones one GPU more.
@@ -282,7 +297,7 @@ class _Line:
                 high = level - 1
         return low
 
-    def _admit(self, job: JobState) -> None:
+    def _admit(self, job: JobStateView) -> None:
         del self._others[job.sequence]
         self._admitted[job.sequence] = self._news[job.sequence] = job
         least, most = _least(job), _most(job)
@@ -291,7 +306,7 @@ class _Line:
         if least < most:
             self._flexible[job.sequence] = job
 
-    def _dismiss(self, job: JobState) -> None:
+    def _dismiss(self, job: JobStateView) -> None:
         del self._admitted[job.sequence]
         self._others[job.sequence] = self._news[job.sequence] = job
         least, most = _least(job), _most(job)
@@ -301,8 +316,10 @@ class _Line:
             del self._kinds[least, most]
         self._flexible.pop(job.sequence, None)
 
-    def check(self, jobs: list[JobState]) -> None:
-        assert sorted([*self._admitted, *self._others]) == sorted(job.sequence for job in jobs)
+    def check(self, jobs: list[JobStateView]) -> None:
+        assert sorted([*self._admitted, *self._others, *self._pinned]) == sorted(
+            job.sequence for job in jobs
+        )
         assert self.demand == sum(map(_most, jobs))
         admitted = self._admitted.values()
         assert self._least == sum(map(_least, admitted))
@@ -311,12 +328,16 @@ class _Line:
         assert self._kinds == Counter((_least(job), _most(job)) for job in admitted)
 
 
-def _least(job: JobState) -> int:
-    return job.job.min_width or 1
+def _never_stops(job: JobStateView) -> bool:
+    return job.job.preemptible == NEVER_STOPPED
 
 
-def _most(job: JobState) -> int:
-    return job.job.max_width or job.job.width
+def _least(job: JobStateView) -> int:
+    return job.job.width if _never_stops(job) else job.job.min_width or 1
+
+
+def _most(job: JobStateView) -> int:
+    return job.job.width if _never_stops(job) else job.job.max_width or job.job.width
 
 
 def _clamp(level: int, kind: tuple[int, int]) -> int:

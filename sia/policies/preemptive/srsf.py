@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from sia.policies.srtf import Srtf
-from sia.state.state import JobState
+from sia.contract.views import JobStateView
+from sia.policies.preemptive.srtf import Srtf
 
 
 class Srsf(Srtf):
     """Ranks jobs by remaining seconds · GPUs."""
 
-    def waiting_rank(self, job: JobState) -> Any:
+    def waiting_rank(self, job: JobStateView) -> Any:
         """Return the remaining GPU-seconds if the job started now."""
         return super().waiting_rank(job) * job.width
 

@@ -2,24 +2,32 @@
 
 Service is measured in GPU-seconds of work. A job enters the first queue, and moves to the next one
 when its service reaches the queue's threshold. Within a queue, jobs are ordered first in, first
-out. A job that has been pending `las_promote` times as long as it has run returns to the first
+out. A job that has been pending `promote` times as long as it has run returns to the first
 queue, and its service counts from 0 again. No run-time estimates are needed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from math import inf, nextafter
-from typing import Any
+from typing import Annotated, Any
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Meta, Struct, convert, to_builtins
 
-from sia.policies import Needs, Proposal
+from sia.contract.policy import Changes, Needs
+from sia.contract.proposals import Proposals
+from sia.contract.views import ClusterStateView, JobStateView
+from sia.limits import (
+    LAS_PROMOTE,
+    LAS_THRESHOLDS,
+    LEAST_PROMOTE,
+    LEAST_THRESHOLD,
+    MAX_QUEUES,
+)
 from sia.policies.shared.ranked import Ranked
-from sia.state.state import ClusterState, JobState
 
 
 @dataclass(slots=True)
@@ -39,14 +47,32 @@ class _Memory(Struct):
     reranked: list[str]
 
 
+class LasParams(Struct, frozen=True):
+    """Options of LAS."""
+
+    thresholds: Annotated[
+        tuple[Annotated[float, Meta(ge=LEAST_THRESHOLD)], ...],
+        Meta(min_length=1, max_length=MAX_QUEUES),
+    ] = LAS_THRESHOLDS
+    """GPU-seconds after which a job leaves each queue but the last, ascending."""
+    promote: Annotated[float, Meta(ge=LEAST_PROMOTE)] = LAS_PROMOTE
+    """A job that has waited this many times its run time returns to the first queue."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if the thresholds do not ascend."""
+        if any(a >= b for a, b in pairwise(self.thresholds)):
+            raise ValueError("thresholds must ascend")
+
+
 class Las(Ranked):
     """Ranks jobs by queue, then by the time at which they entered it."""
 
+    Params = LasParams
     needs = Needs(preemption=True)
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Place every job in the queue that matches its work so far."""
-        self._thresholds = state.options.las_thresholds
+        self._thresholds = self.params.thresholds
         self._lives: dict[str, _Life] = {}
         self._timers: list[tuple[float, int, int, str]] = []  # when, sequence, attempt, job
         for job in state.jobs.values():
@@ -64,26 +90,26 @@ class Las(Ranked):
         rows = [(life.queue, life.entered, life.promoted_with) for life in lives]
         return to_builtins(_Memory(rows, self._timers, super().memory()))
 
-    def resume(self, state: ClusterState, memory: Any) -> None:
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore the queue of each job and the timers."""
         kept = convert(memory, _Memory)
-        if any(not 0 <= row[0] <= len(state.options.las_thresholds) for row in kept.lives):
+        if any(not 0 <= row[0] <= len(self.params.thresholds) for row in kept.lives):
             raise ValueError("a job is in a queue that LAS does not have")
-        self._thresholds = state.options.las_thresholds
+        self._thresholds = self.params.thresholds
         lives = zip(state.jobs, kept.lives, strict=True)
         self._lives = {job_id: _Life(*row) for job_id, row in lives}
         self._timers = []
         super().attach(state)
         heapify(kept.timers)
         self._timers = kept.timers
-        self._reranked = state.groups_of(kept.reranked)
+        self._reranked = dict.fromkeys(state.groups_of(kept.reranked))
 
-    def waiting_rank(self, job: JobState) -> Any:
+    def waiting_rank(self, job: JobStateView) -> Any:
         """Return the queue and when the job entered it."""
         life = self._lives[job.job.id]
         return life.queue, life.entered
 
-    def running_key(self, job: JobState) -> Any:
+    def running_key(self, job: JobStateView) -> Any:
         """Return the same as `waiting_rank`."""
         return self.waiting_rank(job)
 
@@ -91,18 +117,18 @@ class Las(Ranked):
         """Return the key, which does not change with time."""
         return key
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Queue a job; a preempted one gets a promotion timer. O(log n)."""
         life = self._lives.get(job.job.id)
         if life is None:
             self._lives[job.job.id] = _Life(0, self.state.now, 0.0)
         elif life.queue and job.job.id in self._entries:  # it was just preempted
             ran = job.done - life.promoted_with
-            due = self.state.now + self.state.options.las_promote * ran
+            due = self.state.now + self.params.promote * ran
             heappush(self._timers, (due, job.sequence, -job.attempt, job.job.id))
         super().submitted(job)
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a job from its queue; a started one gets a demotion timer. O(log n)."""
         super().left(job)
         if job.stream is not None:
@@ -110,17 +136,17 @@ class Las(Ranked):
         elif job.job.id not in self.state.jobs:  # cancelled; otherwise its priority changes
             del self._lives[job.job.id]
 
-    def finished(self, job: JobState) -> None:
+    def finished(self, job: JobStateView) -> None:
         """Remove a job. O(log n)."""
         super().finished(job)
         del self._lives[job.job.id]
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Demote and promote the jobs that are due, then decide."""
         timers = self._timers
         while timers and timers[0][0] <= now:
             self._due(heappop(timers))
-        yield from super().propose(now)
+        yield from super().propose(now, changes)
 
     def wake(self, now: float) -> float:
         """Return when the next job changes its queue, if a job is pending."""
@@ -149,7 +175,7 @@ class Las(Ranked):
         job = self.state.jobs.get(timer[3])
         return job is not None and timer[2] == (-job.attempt if job.stream is None else job.attempt)
 
-    def _expect_demotion(self, job: JobState) -> None:
+    def _expect_demotion(self, job: JobStateView) -> None:
         life = self._lives[job.job.id]
         if life.queue < len(self._thresholds):
             threshold = self._thresholds[life.queue] / job.job.width

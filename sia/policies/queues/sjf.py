@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sia.policies.ssf import Ssf
-from sia.state.state import JobState
+from sia.contract.views import JobStateView
+from sia.policies.queues.ssf import Ssf
 
 
 class Sjf(Ssf):
@@ -11,6 +11,6 @@ class Sjf(Ssf):
 
     reason = "shortest job of its pool, within quota"
 
-    def rank(self, job: JobState) -> tuple[int, float, int, str]:
+    def rank(self, job: JobStateView) -> tuple[int, float, int, str]:
         """Return the order of a job: priority, run time, sequence."""
         return -job.job.priority, job.run_time, job.sequence, job.job.id

@@ -10,9 +10,9 @@ from itertools import compress
 from math import inf, isfinite
 from typing import ClassVar, NamedTuple
 
+from sia.contract.plugins import PluginError, load_plugin, plugins
 from sia.decisions import SolveProgram
 from sia.events import ProgramSolved, SolveStatus
-from sia.plugins import PluginError, load_plugin, plugins
 from sia.program import Program
 from sia.wording import did_you_mean
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from sortedcontainers import SortedList
 
-from sia.policies import Needs, Policy, Proposal, anywhere, is_barred
-from sia.state.state import ClusterState, GroupState, JobState
+from sia.contract.policy import Changes, Needs, Policy, anywhere, is_barred
+from sia.contract.proposals import Proposals
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
 
 
 class GlobalSsf(Policy):
@@ -17,31 +16,31 @@ class GlobalSsf(Policy):
     shares = True
     places = True
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Sort each group's queue by rank."""
-        self._queues: dict[GroupState, SortedList[tuple[int, float, int, str]]] = {
+        self._queues: dict[GroupStateView, SortedList[tuple[int, float, int, str]]] = {
             group: SortedList() for group in state.groups
         }
         super().attach(state)
 
-    def rank(self, job: JobState) -> tuple[int, float, int, str]:
+    def rank(self, job: JobStateView) -> tuple[int, float, int, str]:
         """Return the order of a job: priority, service, sequence."""
         return -job.job.priority, job.run_time * job.job.width, job.sequence, job.job.id
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Add a job to the group's queue. O(log n)."""
         self._queues[job.pool.group].add(self.rank(job))
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a job from the group's queue. O(log n)."""
         self._queues[job.pool.group].remove(self.rank(job))
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Start the jobs with the least service in the groups that changed.
 
         A job that does not fit blocks the others, except one that only a limit on loans keeps back.
         """
-        for group in self.state.dirty_groups():
+        for group in changes.groups:
             queue = self._queues[group]
             barred = 0
             while barred < len(queue):

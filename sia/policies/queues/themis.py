@@ -7,7 +7,6 @@ that do not fit are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from math import frexp, inf
 from operator import itemgetter
@@ -16,8 +15,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
-from sia.policies import Needs, Policy, Proposal, StartProposal, is_barred, stream_of
-from sia.state.state import ClusterState, JobState, PoolState
+from sia.contract.policy import Changes, Needs, Policy, is_barred, stream_of
+from sia.contract.proposals import Proposals, Start
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 
 MOMENT = 1e-6
 """Minimum completion time in seconds, so that the ratio is defined for an estimate of 0."""
@@ -29,7 +29,7 @@ class _Claim(NamedTuple):
     minus: float
     sequence: int
     alone: float
-    job: JobState
+    job: JobStateView
 
 
 class _Clock(Struct):
@@ -53,12 +53,12 @@ class Themis(Policy):
     needs = Needs(run_times=True)
     shares = True
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Run a baseline schedule for each pool."""
         self._begin(state)
         super().attach(state)
 
-    def _begin(self, state: ClusterState) -> None:
+    def _begin(self, state: ClusterStateView) -> None:
         self.state = state
         self._alone = {pool: _Alone(pool) for pool in state.pools.values()}
         self._claims = {group: _Claims() for group in state.groups}
@@ -71,7 +71,7 @@ class Themis(Policy):
         alone = [self._own[job.job.id].alone for job in jobs if job.stream is None]
         return to_builtins(_Memory(clocks, alone))
 
-    def resume(self, state: ClusterState, memory: Any) -> None:
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore the baseline schedules. O(n · log n)."""
         kept = convert(memory, _Memory)
         if [clock.pool for clock in kept.clocks] != [*state.pools]:
@@ -85,7 +85,7 @@ class Themis(Policy):
                 raise ValueError(f"{job.job.id}: invalid baseline completion time {seconds}")
             self._claim(job, seconds)
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Add a claim. O(log n) amortised."""
         known = self._own.get(job.job.id)
         if known is not None:  # its priority changed
@@ -95,25 +95,23 @@ class Themis(Policy):
         start = self._alone[job.pool].start(submit, job.width, run_time)
         self._claim(job, max(start + run_time - submit, MOMENT))
 
-    def _claim(self, job: JobState, alone: float) -> None:
+    def _claim(self, job: JobStateView, alone: float) -> None:
         minus = job.job.submit - job.run_time
         claim = self._own[job.job.id] = _Claim(minus, job.sequence, alone, job)
         self._claims[job.pool.group].add(claim)
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a claim. O(log n)."""
         self._claims[job.pool.group].remove(self._own[job.job.id])
         if job.stream is not None or job.job.id not in self.state.jobs:
             del self._own[job.job.id]
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Start the fitting jobs with the highest ratio, in the groups that changed."""
-        for group in self.state.dirty_groups():
+        for group in changes.groups:
             while (job := self._claims[group].worst(now, group.idle)) is not None:
                 stream = stream_of(job.pool, job.width)
-                yield StartProposal(
-                    job, stream, "highest completion time relative to its pool alone"
-                )
+                yield Start(job, stream, "highest completion time relative to its pool alone")
 
     def check(self) -> None:
         """Assert that every pending job has a claim."""
@@ -146,7 +144,7 @@ class _Claims:
         if not self._bins[key]:
             del self._bins[key]
 
-    def worst(self, now: float, idle: int) -> JobState | None:
+    def worst(self, now: float, idle: int) -> JobStateView | None:
         """Return the fitting job with the highest ratio, among those of the highest priority."""
         fitting = [(key, claims) for key, claims in self._bins.items() if key[1] <= idle]
         for priority in sorted({key[0] for key, _ in fitting}, reverse=True):
@@ -155,7 +153,9 @@ class _Claims:
                 return job
         return None
 
-    def _worst_of(self, bins: list[tuple[int, SortedList[_Claim]]], now: float) -> JobState | None:
+    def _worst_of(
+        self, bins: list[tuple[int, SortedList[_Claim]]], now: float
+    ) -> JobStateView | None:
         bounds = [
             ((now - claims[0].minus) / 2.0 ** (power - 1), power, claims) for power, claims in bins
         ]
@@ -186,7 +186,7 @@ def _bin(claim: _Claim) -> tuple[int, int, int]:
 class _Alone:
     """The baseline schedule of one pool, first come, first served."""
 
-    def __init__(self, pool: PoolState) -> None:
+    def __init__(self, pool: PoolStateView) -> None:
         self._pool = pool
         self._clock = -inf
         self._used = 0

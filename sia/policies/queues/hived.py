@@ -5,13 +5,12 @@ In a cluster with cells, cells are allocated as by HiveD (`cells`), but jobs are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from sia.contract.policy import Changes, Policy, is_barred, stream_of
+from sia.contract.proposals import Proposals, Start
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.model import Stream
-from sia.policies import Policy, Proposal, StartProposal, is_barred, stream_of
 from sia.policies.shared.fifo import FifoQueue
 from sia.policies.shared.lineup import Lineup
-from sia.state.state import ClusterState, GroupState, JobState, PoolState
 
 
 class HiveD(Policy):
@@ -24,15 +23,17 @@ class HiveD(Policy):
     shares = True
     places = True
 
-    def attach(self, state: ClusterState) -> None:
+    def attach(self, state: ClusterStateView) -> None:
         """Line up heads within quota, and index each group's jobs by width."""
         self._lineups = {group: Lineup(group) for group in state.groups}
-        self._queues: dict[GroupState, dict[int, FifoQueue]] = {group: {} for group in state.groups}
+        self._queues: dict[GroupStateView, dict[int, FifoQueue]] = {
+            group: {} for group in state.groups
+        }
         super().attach(state)
         for pool in state.pools.values():
             self._line_up(pool)
 
-    def submitted(self, job: JobState) -> None:
+    def submitted(self, job: JobStateView) -> None:
         """Add a job to its group's queue. O(1)."""
         queues = self._queues[job.pool.group]
         queue = queues.get(job.width)
@@ -40,33 +41,33 @@ class HiveD(Policy):
             queue = queues[job.width] = FifoQueue()
         queue.add(job)
 
-    def left(self, job: JobState) -> None:
+    def left(self, job: JobStateView) -> None:
         """Remove a job from its group's queue. O(1)."""
         queues = self._queues[job.pool.group]
         del queues[job.width].jobs[job.sequence]
         if not queues[job.width].jobs:
             del queues[job.width]
 
-    def propose(self, now: float) -> Iterator[Proposal]:
+    def propose(self, now: float, changes: Changes) -> Proposals:
         """Start heads within quota, then other jobs, in the groups that changed."""
-        for pool in self.state.dirty:
+        for pool in changes.pools:
             self._line_up(pool)
-        for group in self.state.dirty_groups():
+        for group in changes.groups:
             yield from self._serve(group)
 
-    def _serve(self, group: GroupState) -> Iterator[Proposal]:
+    def _serve(self, group: GroupStateView) -> Proposals:
         """Start jobs of one group. O(pools) for a head, O(different widths) for another job.
 
         In a group with limits on loans, another job costs O(jobs that the limits keep back).
         """
-        placeless: dict[PoolState, JobState] = {}  # heads that found no cells
+        placeless: dict[PoolStateView, JobStateView] = {}  # heads that found no cells
         room = group.idle  # jobs wider than this find no spare cells
         while True:
             first = self._lineups[group].first(by=_arrival, besides=placeless)
             if first is not None:
                 head = first.head
                 assert head is not None, "a pool without a head is not lined up"
-                yield StartProposal(head, Stream.DEDICATED, "head of its pool, within quota")
+                yield Start(head, Stream.DEDICATED, "head of its pool, within quota")
                 if head.stream is None:
                     placeless[first] = head
                 else:
@@ -80,7 +81,7 @@ class HiveD(Policy):
             job = min(firsts, key=_sequence)
             places = self.state.places
             stream = Stream.SPARE if places else stream_of(job.pool, job.width)
-            yield StartProposal(job, stream, "fits in the idle GPUs")
+            yield Start(job, stream, "fits in the idle GPUs")
             if places is not None and job.stream is None:
                 room = places.narrower(job.pool.name, job.width)
                 continue
@@ -88,7 +89,7 @@ class HiveD(Policy):
                 del placeless[job.pool]
             self._line_up(job.pool)
 
-    def _line_up(self, pool: PoolState) -> None:
+    def _line_up(self, pool: PoolStateView) -> None:
         head = pool.head
         if head is not None and pool.dedicated + head.width <= pool.quota:
             self._lineups[pool.group].put(pool, head.width)
@@ -107,7 +108,7 @@ class HiveD(Policy):
                 self._lineups[group].check(within)
 
 
-def _unbarred(queues: list[FifoQueue]) -> list[JobState]:
+def _unbarred(queues: list[FifoQueue]) -> list[JobStateView]:
     """Return the first job of each queue that limits on loans let start."""
     firsts = []
     for queue in queues:
@@ -118,11 +119,11 @@ def _unbarred(queues: list[FifoQueue]) -> list[JobState]:
     return firsts
 
 
-def _sequence(job: JobState) -> int:
+def _sequence(job: JobStateView) -> int:
     return job.sequence
 
 
-def _arrival(pool: PoolState) -> int:
+def _arrival(pool: PoolStateView) -> int:
     head = pool.head
     assert head is not None, "a pool without a head is not lined up"
     return head.sequence

@@ -1,0 +1,4 @@
+"""What a policy is: its interface, proposals and their results, options, and what it may read.
+
+Imports: state.
+"""

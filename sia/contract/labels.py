@@ -1,0 +1,102 @@
+"""Labels of policies: `NAME`, or `NAME:KEY=VALUE:KEY=VALUE` with options of the policy's own.
+
+A bare word sets a flag, or the policy's first option: `chronus:fill`, `jvu:puo`. `+` joins a list:
+`las:thresholds=3600+36000`. Values are plain numbers (times are in seconds) or words. The options
+are the fields of the policy's `Params`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import FieldInfo, fields
+
+from sia.wording import did_you_mean
+
+
+def name_of(label: str) -> str:
+    """Return the policy's name in a label, which may name predictors after `@`."""
+    return label.partition("@")[0].partition(":")[0]
+
+
+def folder_of(label: str) -> str:
+    """Return the name of the folder with a policy's results: the label with `/` written `_`."""
+    return label.replace("/", "_")
+
+
+def params_of(label: str, kind: type[Struct], defaults: Mapping[str, Any] | None = None) -> Struct:
+    """Return the options in a label (without predictors), over `defaults`, over those of `kind`.
+
+    Raises ValueError, in one line that names the label, for an unknown option, a value of another
+    type or out of bounds, or an option that is given twice.
+    """
+    name, *parts = label.split(":")
+    known = {field.encode_name: field for field in fields(kind)}
+    given: dict[str, Any] = {}
+    for part in parts:
+        key, value = _pair(label, name, part, known)
+        if key in given:
+            raise ValueError(f"{label}: option {key} is given twice; leave one out")
+        given[key] = value
+    try:
+        return msgspec.convert({**(defaults or {}), **given}, kind)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{label}: {error}") from None
+
+
+def _pair(label: str, name: str, part: str, known: Mapping[str, FieldInfo]) -> tuple[str, Any]:
+    key, equals, text = part.partition("=")
+    if not known:
+        raise ValueError(f"{label}: {name} has no options; leave out :{part}")
+    if equals:
+        field = known.get(key)
+        if field is None:
+            hint = did_you_mean(key, [*known])
+            raise ValueError(
+                f"{label}: {name} has no option {key!r}; it has {', '.join(known)}"
+                f"{hint and f'.{hint}'}"
+            )
+        return key, _value(label, field, text)
+    field = known.get(part)
+    if field is not None and field.type is bool:
+        return part, True
+    first = next(iter(known.values()))
+    if field is not None:
+        raise ValueError(f"{label}: option {part} needs a value; write {part}=VALUE")
+    return first.encode_name, _value(label, first, part)
+
+
+def _value(label: str, field: FieldInfo, text: str) -> Any:
+    """Return the value of an option, of the type that its field has."""
+    kind = _plain(field.type)
+    if get_origin(kind) is tuple:
+        return [_scalar(label, field, _plain(get_args(kind)[0]), each) for each in text.split("+")]
+    return _scalar(label, field, kind, text)
+
+
+def _plain(kind: Any) -> Any:
+    """Return a type without its bounds, and without None if that is a choice."""
+    if get_origin(kind) is Annotated:
+        return _plain(get_args(kind)[0])
+    choices = [each for each in get_args(kind) if each is not type(None)]
+    return _plain(choices[0]) if type(None) in get_args(kind) else kind
+
+
+def _scalar(label: str, field: FieldInfo, kind: Any, text: str) -> Any:
+    key = field.encode_name
+    if kind is bool:
+        if text not in ("yes", "no"):
+            raise ValueError(f"{label}: {key} must be yes or no (got {text!r})")
+        return text == "yes"
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            what = "a whole number" if kind is int else "a number"
+            raise ValueError(f"{label}: {key} must be {what} (got {text!r})") from None
+    if not text:
+        raise ValueError(f"{label}: {key} is empty; write {key}=VALUE or leave it out")
+    return text

@@ -1,0 +1,195 @@
+"""The interface of a policy.
+
+A policy is told of each job that joins or leaves a queue, reads the state through views, and yields
+proposals. `sia.core` checks them and carries them out; after each yield the state reflects the
+change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Sequence
+from math import inf
+from typing import Any, ClassVar, NamedTuple
+
+from msgspec import Struct
+
+from sia.contract.proposals import ProposalResult, Proposals, Start
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
+from sia.events import ProgramSolved
+from sia.model import FutureJob, Stream
+
+
+class Needs(NamedTuple):
+    """What a policy must be given in order to decide, and what drivers must support."""
+
+    run_times: bool = False
+    updates: bool = False
+    """Whether estimates of pending jobs may change.
+
+    Such a job leaves its queue and joins it again.
+    """
+    loads: bool = False
+    future: bool = False
+    preemption: bool = False
+    """Whether jobs may be stopped and resumed, or resized, so that they run in segments."""
+    resizing: bool = False
+    """Whether it resizes running jobs, or starts jobs on other widths than their own."""
+    solver: bool = False
+    """Whether it yields `Solve`."""
+
+
+class NoParams(Struct, frozen=True):
+    """The options of a policy that has none."""
+
+
+class Changes:
+    """What has changed since the last pass.
+
+    Attributes:
+        pools: Pools with other jobs, quotas, forecasts or limits, in order of their first change.
+        expired: Running jobs whose lease is over, in the order of their leases' ends.
+        round: Whether a round begins; see `Policy.round`.
+    """
+
+    __slots__ = ("expired", "pools", "round")
+
+    def __init__(
+        self,
+        pools: Collection[PoolStateView],
+        expired: Sequence[JobStateView] = (),
+        *,
+        new_round: bool = False,
+    ) -> None:
+        """Take what has changed."""
+        self.pools, self.expired, self.round = pools, expired, new_round
+
+    @property
+    def groups(self) -> list[GroupStateView]:
+        """The groups of the changed pools, in order of their first change. O(changed pools)."""
+        return list(dict.fromkeys(pool.group for pool in self.pools))
+
+
+class Policy:
+    """Base class of all policies, with no queues and no proposals."""
+
+    needs = Needs()
+    shares = False
+    places = False
+    """Whether the policy supports clusters with cells, in which a job within quota may find no
+    cells. Within a pass, cells that a job did not find stay unavailable to it and to wider jobs."""
+    heeds: ClassVar[frozenset[str]] = frozenset()
+    """Optional fields of `Job` that change its decisions, apart from those of its base class."""
+
+    Params: ClassVar[type[Struct]] = NoParams
+    """Its own options; labels, configuration, snapshots and docs are made of their fields."""
+
+    state: ClusterStateView
+
+    def __init__(self, params: Struct | None = None) -> None:
+        """Create a policy with these options, by default those of `Params()`."""
+        self.params: Any = self.Params() if params is None else params
+
+    def attach(self, state: ClusterStateView) -> None:
+        """Take the state to read from, and index its pending jobs."""
+        self.state = state
+        for waiting in sorted(state.jobs.values(), key=lambda job: job.sequence):
+            if waiting.stream is None:
+                self.submitted(waiting)
+
+    def submitted(self, job: JobStateView) -> None:
+        """Add a job that joined its pool's queue: a new one, a preempted one, or a changed one.
+
+        A job whose estimate or priority changes first leaves the queue while still in `state.jobs`.
+        """
+
+    def left(self, job: JobStateView) -> None:
+        """Remove a job that left its queue: started, cancelled, or about to change."""
+
+    def finished(self, job: JobStateView) -> None:
+        """Remove a running job that ended; its `stream` is still set."""
+
+    def before_progress(self, job: JobStateView) -> None:
+        """Prepare for a change of a running job's `done`, `speed` or `run_time`."""
+
+    def progressed(self, job: JobStateView) -> None:
+        """Take the new `done`, `speed`, `run_time` and `regime` of a running job."""
+
+    def resized(self, job: JobStateView) -> None:
+        """Take the new width of a running job."""
+
+    def solved(self, answer: ProgramSolved) -> None:
+        """Take the answer to the latest `Solve`, before the pass of the same step.
+
+        What the answer rests on may have changed since, so the policy proposes what is still
+        right, and heeds the results of its proposals.
+        """
+
+    def revealed(self, jobs: Sequence[FutureJob]) -> None:
+        """Take the future jobs, for policies that need them."""
+
+    def memory(self) -> Any:
+        """Return everything the policy remembers and the state does not show, or None.
+
+        The value consists of numbers, strings, lists, and dicts by string, so that JSON preserves
+        it. Pools and jobs are given by name, groups by `GroupStateView.first`. The call changes
+        nothing.
+        """
+        return None
+
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
+        """Attach to a restored state and take the memory.
+
+        From then on the policy proposes the same as the policy that returned `memory`. Raises
+        ValueError if the memory contradicts the state.
+        """
+        self.attach(state)
+
+    def propose(self, now: float, changes: Changes) -> Proposals:
+        """Yield proposals one by one; the state changes between two yields."""
+        yield from ()
+
+    @property
+    def round(self) -> float | None:
+        """The seconds of a round, if the policy decides in rounds.
+
+        While there are jobs, a pass is made at each multiple of it, with `Changes.round` set.
+        """
+        return None
+
+    def due(self) -> float:
+        """Return when the policy will act without an event, or infinity."""
+        return inf
+
+    def rank(self, job: JobStateView) -> Any:
+        """Orders the pending jobs of one pool: the least is ahead of the others."""
+        return job.sequence
+
+    def check(self) -> None:
+        """Assert that the policy's own queues agree with the state."""
+
+
+def stream_of(pool: PoolStateView, width: int) -> Stream:
+    """Return the stream of a start by a policy that does not distinguish the two streams."""
+    return Stream.DEDICATED if pool.dedicated + width <= pool.quota else Stream.SPARE
+
+
+def is_barred(job: JobStateView) -> bool:
+    """Return whether limits on lending or borrowing alone keep a pending job from starting. O(1).
+
+    Within a pass in which no job is stopped, the answer stays True for this job and wider ones of
+    its pool.
+    """
+    pool, width = job.pool, job.width
+    return pool.group.limited and width > pool.room and pool.dedicated + width > pool.quota
+
+
+def anywhere(job: JobStateView, reason: str) -> Generator[Start, ProposalResult, ProposalResult]:
+    """Propose a start in the pool's own cells and, if they are unavailable, in spare cells.
+
+    Returns the result of the last proposal.
+    """
+    first = stream_of(job.pool, job.width)
+    result = yield Start(job, first, reason)
+    if result is ProposalResult.NO_CELLS and first is Stream.DEDICATED:
+        result = yield Start(job, Stream.SPARE, reason)
+    return result

@@ -1,0 +1,144 @@
+"""What a policy may propose, and what comes of it. The set is closed: `Core` handles each type.
+
+A policy yields a proposal and receives its `ProposalResult`:
+
+    result = yield Start(job, Stream.DEDICATED, "head of its pool")
+    if result is not ProposalResult.DONE: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from enum import Enum
+from typing import NamedTuple
+
+from cells.placement.reservations import ReservedGpus
+from sia.contract.views import JobStateView, PoolStateView
+from sia.model import Stream
+from sia.program import Program, SolveLimit
+
+
+class ProposalResult(Enum):
+    """What came of a proposal."""
+
+    DONE = "done"
+    """It was carried out, and the state shows it."""
+    NO_CELLS = "no cells"
+    """In a cluster with cells: none are available for the job now."""
+    OVER_LIMIT = "over limit"
+    """Limits on loans, or GPUs that are out, allow no spare start of that width now."""
+    REFUSED = "refused"
+    """It contradicts the state. Nothing changed, and a `ProposalRefused` says why."""
+
+
+class Start(NamedTuple):
+    """Start a pending job now, or resume it, on its own width if `width` is 0."""
+
+    job: JobStateView
+    stream: Stream
+    reason: str
+    width: int = 0
+    holds: ReservedGpus | None = None
+    """In a cluster with cells: the reservations that a spare start must respect."""
+    until: float | None = None
+    """When its lease ends, in seconds; see `Lease`."""
+
+
+class Preempt(NamedTuple):
+    """Stop a running job, which becomes pending again and keeps its work, less what a stop costs.
+
+    Its GPUs may be used by later proposals of the same pass. Live, what starts on them waits until
+    the job is gone.
+    """
+
+    job: JobStateView
+    reason: str
+
+
+class Resize(NamedTuple):
+    """Continue a running job on another number of GPUs.
+
+    A spare job may keep its width if limits do not let its pool borrow more (`OVER_LIMIT`).
+    """
+
+    job: JobStateView
+    width: int
+    stream: Stream
+    reason: str
+
+
+class Lease(NamedTuple):
+    """Give a running job a lease until this time (seconds), or take the lease away with None.
+
+    When the lease is over the policy finds the job in `Changes.expired`. The job goes on until the
+    policy stops it.
+    """
+
+    job: JobStateView
+    until: float | None
+
+
+class ReserveCells(NamedTuple):
+    """Reserve cells of its pool for a job that started in spare cells (§5.5).
+
+    If the pool has no such cells now, nothing is reserved.
+    """
+
+    job: JobStateView
+
+
+class ReleaseCells(NamedTuple):
+    """Release the cells reserved for a job."""
+
+    job: JobStateView
+
+
+class Solve(NamedTuple):
+    """Have a program solved beside the loop; `Policy.solved` gets the answer at a later step.
+
+    A core has one open request: a new one replaces it.
+    """
+
+    program: Program
+    limit: SolveLimit
+    start: tuple[float, ...] = ()
+    """A feasible solution to begin from, if one is known."""
+
+
+class Reject(NamedTuple):
+    """Tell a pending job that what it asked for, such as its deadline, is not promised.
+
+    It stays in its queue.
+    """
+
+    job: JobStateView
+    why: str
+
+
+class Reconsider(NamedTuple):
+    """Count a pool as changed in the next pass."""
+
+    pool: PoolStateView
+
+
+class Wake(NamedTuple):
+    """Call the policy again at this time (seconds) at the latest; replaces the previous request."""
+
+    time: float
+
+
+Proposal = (
+    Start
+    | Preempt
+    | Resize
+    | Lease
+    | ReserveCells
+    | ReleaseCells
+    | Solve
+    | Reject
+    | Reconsider
+    | Wake
+)
+
+Proposals = Generator[Proposal, ProposalResult, None]
+"""What `Policy.propose` is: it yields proposals one by one and receives the result of each."""
