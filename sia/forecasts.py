@@ -92,6 +92,13 @@ class RunTimes(Predictor):
     def started(self, now: float, job: Job) -> None:
         """Record that a job has started."""
 
+    def progressed(self, now: float, job: Job, done: float, speed: float) -> None:
+        """Record that a running job has reported its progress.
+
+        `done` is its work so far, in seconds at its own width; `speed` is the seconds of work that
+        it does per second from now on.
+        """
+
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Record that a job has ended, with its run time in seconds."""
 

@@ -28,6 +28,7 @@ from daemon.model.outputs import Answer, PreemptEffect, ResizeEffect, StartEffec
 from daemon.runtime.clock import Clock
 from daemon.runtime.fence import Fence
 from daemon.runtime.health import HealthRegistry
+from daemon.runtime.job_token import ReportVariables
 from sia.model import Nodes
 from sia.state.state import PoolState
 
@@ -110,6 +111,8 @@ class BackendContext(NamedTuple):
     """Returns jobs, pools and nodes; read only."""
     counts: Callable[[], Mapping[str, PoolState]] = dict
     """Returns the core's pool states: usage, loans and forecasts; read only."""
+    reports: ReportVariables = ReportVariables()
+    """The environment variables with which a job can report its progress."""
 
 
 class BuildContext(NamedTuple):

@@ -6,7 +6,7 @@ import click
 
 from daemon.cli.client import Client, at
 from daemon.cli.common import asks, moment, say
-from daemon.model.access import Role, wrong_scope
+from daemon.model.access import ISSUED, Role, wrong_scope
 from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.text import SPAN
@@ -23,7 +23,7 @@ def token() -> None:
 @token.command("create")
 @click.argument("name")
 @click.option(
-    "--role", type=click.Choice([role.value for role in Role]), required=True,
+    "--role", type=click.Choice([role.value for role in ISSUED]), required=True,
     help="What the token allows: viewer reads, submitter submits jobs, admin changes pools, "
     "operator does everything.",
 )  # fmt: skip

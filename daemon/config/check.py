@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from cells.layout.spec import Spec
 from daemon.config import database
@@ -41,7 +42,7 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     """
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
         _database, _folders, _policy, _forecast, _times, _pools, _nodes, _webhooks, _limits,
-        _grants,
+        _grants, _url,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
     found += tls_problems(config.tls, config.listen)
@@ -55,6 +56,17 @@ def cells_of(path: Path, pools: Sequence[PoolConfig]) -> Spec:
     spec = cells_for(path, table)
     checked_places(path, spec, Path("[[pool]]"), table)
     return spec
+
+
+def _url(config: Config) -> Iterator[str]:
+    for url in filter(None, config.url.split(",")):
+        try:
+            parts = urlsplit(url.strip())
+            usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            usable = False
+        if not usable:
+            yield f"daemon.url: {url!r} is not an address; write one like https://sia.example:8642"
 
 
 def _database(config: Config) -> Iterator[str]:

@@ -111,6 +111,8 @@ class BackendConfig(Struct, frozen=True):
     can: ClassVar[frozenset[Ability]] = frozenset()
     """What the backend can do besides starting and ending jobs. A policy that it cannot follow is
     refused before the backend is built."""
+    jobs_are_here: ClassVar[bool] = False
+    """Whether jobs run on the daemon's machine, so that they reach its loopback address."""
     finds_nodes: ClassVar[bool] = False
     """Whether the backend reads the nodes from its cluster; `[[node]]` is then not allowed."""
 
@@ -169,6 +171,9 @@ class Address(NamedTuple):
             return self.host == "localhost"
 
 
+ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  compares, does not bind
+"""Hosts of an address on all interfaces, which name no machine."""
+
 LOOPBACK = Address("127.0.0.1", PORT)
 
 DEFAULT_POOLS = (
@@ -196,6 +201,8 @@ class Config(Struct, frozen=True, kw_only=True):
     database: Path | DatabaseUrl
     token_file: Path
     listen: Address = LOOPBACK
+    url: str = ""
+    """URL under which jobs report their progress, several separated by commas; empty: `listen`."""
     cluster: str = CLUSTER
     """Name of the cluster in tokens, MQTT topics and reports."""
     policy: str = "sia"
@@ -232,6 +239,19 @@ class Config(Struct, frozen=True, kw_only=True):
     tls: TlsConfig = TlsConfig()
     limits: LimitsConfig = LimitsConfig()
     grants: tuple[Grant, ...] = ()
+
+    def url_for_jobs(self, port: int) -> str:
+        """Return the URL under which jobs reach this daemon, which listens on `port`; empty if none.
+
+        Jobs on other machines do not reach a loopback address, and a wildcard names no machine.
+        """
+        if self.url:
+            return self.url
+        every = self.listen.host in ANYWHERE
+        if self.backend.jobs_are_here:
+            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.listen.host, self.listen.host)  # noqa: S104  compares, does not bind
+            return self.listen._replace(host=host, port=port).url
+        return "" if every or self.listen.loopback else self.listen._replace(port=port).url
 
     @classmethod
     def embedded(cls, folder: Path | None = None) -> Config:

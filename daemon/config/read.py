@@ -63,6 +63,7 @@ class _Daemon(Struct, frozen=True):
     database: str = "sia.db"
     token_file: str = "token"  # noqa: S105  a file name, not a secret
     listen: str = "{}:{}".format(*LOOPBACK)
+    url: Annotated[str, Meta(max_length=1000)] = ""
     cluster: ClusterName = CLUSTER
     policy: str = "sia"
     forecast: str = "peaks+survival"
@@ -149,6 +150,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         token_file=state / said.token_file,
         models=state / "models",
         listen=_address(said.listen, problems)._replace(scheme="https" if tls.on else "http"),
+        url=said.url,
         cluster=said.cluster,
         policy=said.policy,
         forecast=said.forecast,

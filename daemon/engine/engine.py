@@ -24,6 +24,7 @@ from daemon.engine.observers import AccountsObserver, ShadowLending
 from daemon.engine.outages import OutageChange, Outages
 from daemon.engine.placement import AreaPlacement
 from daemon.engine.pools import OVERRIDE, Pools
+from daemon.engine.progress import ProgressReports
 from daemon.engine.reconfigure import adapted, changes
 from daemon.engine.runs import LIMIT, WARN, Runs
 from daemon.engine.step import StepContext, StepObserver, hooks
@@ -53,6 +54,7 @@ from daemon.model.inputs import (
     NodeDown,
     NodeUp,
     Release,
+    Reported,
     Requeued,
     Resume,
     RevokeToken,
@@ -163,6 +165,7 @@ class Engine:
             Release: self._jobs.release,
             SetPriority: self._jobs.set_priority,
             Estimated: self._jobs.estimate,
+            Reported: ProgressReports(context).report,
             SetPool: self._pools.set_pool,
             Lending: self._pools.set_lending,
             Drain: self._nodes.drain,

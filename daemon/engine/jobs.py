@@ -156,7 +156,7 @@ class Jobs:
             record.joined = self._context.now
         record.stays += 1
         job = core_job(record, self._context.now)
-        self._context.events.append(JobSubmitted(self._context.now, job, record.run_time))
+        self._context.events.append(JobSubmitted(self._context.now, job, record.expected))
 
     def leave(self, record: JobRecord) -> None:
         """Take a pending job out of its queue. O(1)."""
@@ -285,7 +285,7 @@ class Jobs:
         estimates = []
         for core_id, run_time in news.estimates:
             record = self._pending(core_id)
-            if record is not None:
+            if record is not None and not record.whole:  # its own reports know better
                 record.run_time = _estimate_of(run_time, record.spec, record.bound)
                 estimates.append(Estimate(core_id, record.run_time))
         self._update_estimates(estimates)
@@ -302,7 +302,7 @@ class Jobs:
         capped = before is not None and record.run_time >= before
         record.run_time = limit if capped else min(record.run_time, limit)
         if record.core:
-            self._update_estimates([Estimate(record.core, record.run_time)])
+            self._update_estimates([Estimate(record.core, min(record.expected, limit))])
 
     def _update_estimates(self, estimates: list[Estimate]) -> None:
         if estimates and self._context.core.policy.needs.updates:

@@ -54,6 +54,7 @@ class Runs:
         record.phase, record.decided = JobPhase.STARTING, context.now
         record.attempt += 1
         record.placed, record.started, record.warned, record.stop = False, None, False, ""
+        record.progress = None
         record.stream, record.reason = start.stream, start.reason
         record.nodes, record.loans, record.area = start.nodes, start.loans, ""
         pool = record.spec.pool

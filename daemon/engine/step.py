@@ -13,7 +13,7 @@ from daemon.model.outputs import Effect, Notice, Refused
 from daemon.model.timers import Timers
 from sia.core.core import Core
 from sia.decisions import Decision
-from sia.events import Event, JobFinished, TimePassed
+from sia.events import Event, JobFinished, JobProgressed, TimePassed
 
 
 class StepObserver:
@@ -68,6 +68,8 @@ class StepContext:
         carry_out: Applies the core's decisions.
         now: Time of the step, in seconds since the epoch.
         events: Events that the core has not been given yet.
+        progressed: Progress that the core has not been told yet, by its id of the job. A job that
+            ends in the same step is told to the core as ended only.
         applied: Events that the core was given in this step.
         decisions: The core's decisions in this step.
         effects: Orders for the backend.
@@ -96,6 +98,7 @@ class StepContext:
         """Begin a step at this time."""
         self.now = now
         self.events: list[Event] = []
+        self.progressed: dict[str, JobProgressed] = {}
         self.applied: list[Event] = []
         self.decisions: list[Decision] = []
         self.effects: list[Effect] = []
@@ -123,6 +126,9 @@ class StepContext:
         Raises ValueError as `Core.step` does.
         """
         core, events = self.core, self.events
+        if self.progressed:
+            events += self.progressed.values()
+            self.progressed = {}
         if self.now >= core.wake > float("-inf"):
             events.append(TimePassed(self.now))
         if not events:
@@ -138,6 +144,7 @@ class StepContext:
     def release_gpus(self, record: JobRecord) -> None:
         """Free a job's GPUs, tell the core that the job has finished, and close its loans."""
         self.events.append(JobFinished(self.now, record.core))
+        self.progressed.pop(record.core, None)
         record.core = ""
         job_id = record.spec.id
         if record.placed and self.placement is not None:

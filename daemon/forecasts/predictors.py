@@ -18,7 +18,7 @@ from daemon.model.book import Book
 from daemon.model.inputs import Estimated, Foreseen, Input, Submit
 from daemon.model.job import JobSpec
 from sia.decisions import StartJob
-from sia.events import JobCancelled, JobFinished, JobSubmitted
+from sia.events import JobCancelled, JobFinished, JobProgressed, JobSubmitted
 from sia.forecasts import Loads, RunTimes
 from sia.limits import TICK
 from sia.model import Job, Load
@@ -121,6 +121,8 @@ class Forecaster:
                 self._gone(now, event.job_id, ended=True)
             elif type(event) is JobCancelled:
                 self._gone(now, event.job_id, ended=False)
+            elif type(event) is JobProgressed:
+                self._progressed(now, event)
         for decision in step.decisions:
             if type(decision) is StartJob:
                 self._started(now, decision.job_id)
@@ -151,6 +153,12 @@ class Forecaster:
         if self._loads is not None:
             self._loads.started(now, job, run_time)
         self.curious = True
+
+    def _progressed(self, now: float, event: JobProgressed) -> None:
+        known = self._jobs.get(event.job_id)
+        if known is not None and self._run_times is not None:
+            self._run_times.progressed(now, known[0], event.done, event.speed)
+            self.curious = True
 
     def _gone(self, now: float, core_id: str, *, ended: bool) -> None:
         known = self._jobs.pop(core_id, None)

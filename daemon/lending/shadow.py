@@ -24,6 +24,7 @@ from sia.events import (
     GpusOut,
     JobCancelled,
     JobFinished,
+    JobProgressed,
     JobSubmitted,
     LendingSwitched,
     NodeBack,
@@ -127,6 +128,9 @@ class ShadowCore:
                 facts += self._really_ended(now, event.job_id)
             elif type(event) is JobCancelled:
                 facts += self._really_cancelled(now, event, fresh=event.job_id in new)
+            elif type(event) is JobProgressed:
+                if self._runs_alike(event.job_id):
+                    facts.append(event)
             elif type(event) is PriorityChanged:
                 job = jobs.get(event.job_id)
                 if event.job_id in new or (job is not None and job.stream is None):
@@ -140,6 +144,12 @@ class ShadowCore:
                 if there:
                     facts.append(RunTimesUpdated(event.time, there))
         return facts
+
+    def _runs_alike(self, core_id: str) -> bool:
+        """Return whether a job runs in both cores since the same time."""
+        job, twin = self.core.state.jobs.get(core_id), self.kept.twins.get(core_id)
+        running = job is not None and job.stream is not None
+        return running and twin is not None and twin.began == twin.real
 
     def _really_started(self, now: float, core_id: str, new: Mapping[str, str]) -> None:
         twin = self._twin(core_id, new.get(core_id, ""))

@@ -23,6 +23,8 @@ RESERVED = frozenset((OPERATOR_NAME, "configuration", "mqtt", "slurm", "webhook"
 class Role(Enum):
     """The role of a token."""
 
+    JOB = "job"
+    """A running job: it reports its own progress. The daemon gives it its token."""
     VIEWER = "viewer"
     """Reads, in all pools or in the pools that are named."""
     SUBMITTER = "submitter"
@@ -38,6 +40,7 @@ class Rule(Enum):
 
     OPEN = "open"
     """Needs no token."""
+    REPORT = "report"
     VIEW = "view"
     SUBMIT = "submit"
     ADMIN = "admin"
@@ -51,6 +54,7 @@ class Rule(Enum):
 
 _DOES = {
     Rule.OPEN: "use this",
+    Rule.REPORT: "report progress of jobs",
     Rule.VIEW: "read",
     Rule.SUBMIT: "submit and manage jobs",
     Rule.ADMIN: "administer pools",
@@ -58,12 +62,16 @@ _DOES = {
 }
 
 RULES = {
+    Role.JOB: frozenset((Rule.OPEN, Rule.REPORT)),
     Role.VIEWER: frozenset((Rule.OPEN, Rule.VIEW)),
-    Role.SUBMITTER: frozenset((Rule.OPEN, Rule.VIEW, Rule.SUBMIT)),
-    Role.ADMIN: frozenset((Rule.OPEN, Rule.VIEW, Rule.SUBMIT, Rule.ADMIN)),
+    Role.SUBMITTER: frozenset((Rule.OPEN, Rule.REPORT, Rule.VIEW, Rule.SUBMIT)),
+    Role.ADMIN: frozenset((Rule.OPEN, Rule.REPORT, Rule.VIEW, Rule.SUBMIT, Rule.ADMIN)),
     Role.OPERATOR: frozenset(Rule),
 }
 """The permissions of each role, in its pools."""
+
+ISSUED = tuple(role for role in Role if role is not Role.JOB)
+"""Roles of tokens that operators create."""
 
 SCOPED = frozenset((Role.SUBMITTER, Role.ADMIN))
 """Roles that need at least one pool."""
@@ -76,6 +84,8 @@ class Principal(NamedTuple):
     role: Role
     pools: frozenset[str] = frozenset()
     """Empty for all pools (viewer). An operator has all pools in any case."""
+    job: tuple[str, int] | None = None
+    """Of a job: its id and attempt, for which alone it may report."""
 
     @property
     def sees_all(self) -> bool:
@@ -105,6 +115,8 @@ def allows(who: Principal | None, rule: Rule, pool: str | None = None) -> bool:
 
 def wrong_scope(role: Role, pools: Collection[str]) -> tuple[str, str] | None:
     """Return why a role cannot have these pools, and the fix; None if it can."""
+    if role is Role.JOB:
+        return "tokens of jobs are not created", "jobs find theirs in SIA_REPORT_TOKEN"
     if role in SCOPED and not pools:
         return f"a token of role {role.value} needs at least one pool", "name its pools"
     if role is Role.OPERATOR and pools:

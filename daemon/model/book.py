@@ -89,6 +89,28 @@ STAY = "\x1f"
 character."""
 
 
+class Progress(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
+    """What a job has reported last in its attempt."""
+
+    at: float
+    """When, in seconds since the epoch."""
+    done: float
+    """Share of its whole work, from 0 to 1."""
+    work: float
+    """The same in seconds of work at its own width."""
+    speed: float
+    """Seconds of work per second from then on."""
+    left: float | None = None
+    """Seconds of work that were left then; None if that cannot be told from its reports."""
+    regime: int | None = None
+    """The regime that it was in, from 0; None if it has not said."""
+
+    @property
+    def end(self) -> float | None:
+        """When the job ends if it goes on like this; None if unknown."""
+        return None if self.left is None else self.at + self.left / self.speed
+
+
 class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """A job and its state. Times are seconds since the epoch."""
 
@@ -135,6 +157,15 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Whether `limit` also bounds the estimate of its run time."""
     joined: float | None = None
     """When it was queued for the last time; None if that was at submission."""
+    progress: Progress | None = None
+    """Its last report in the latest attempt; None without one."""
+    whole: float = 0.0
+    """Its whole work in seconds at its own width, as its reports say; 0 if they do not."""
+
+    @property
+    def expected(self) -> float:
+        """The best known estimate of its run time in seconds: by its reports, else `run_time`."""
+        return self.whole or self.run_time
 
     @property
     def queued(self) -> float:

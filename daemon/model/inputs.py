@@ -53,6 +53,21 @@ class SetPriority(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     actor: str = ""
 
 
+class Reported(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """A job reports its progress: the share of its whole work that is done, from 0 to 1.
+
+    `speed` is its speed from now on, relative to that on its own number of GPUs at nominal speed;
+    None if it has not changed. `regime` is the regime that it is in, from 0.
+    """
+
+    job: str
+    attempt: int
+    done: float
+    speed: float | None = None
+    regime: int | None = None
+    actor: str = ""
+
+
 class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):
     """Change a pool. A field that is None stays as it is.
 
@@ -171,6 +186,7 @@ Command = (
     | Hold
     | Release
     | SetPriority
+    | Reported
     | SetPool
     | Drain
     | Resume

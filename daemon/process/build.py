@@ -19,6 +19,7 @@ from daemon.lending.accounts import BOOK_EVERY
 from daemon.model.job import PoolMode
 from daemon.model.setup import Budget, Node, Setup
 from daemon.runtime.clock import Clock, FastClock
+from daemon.runtime.job_token import ReportVariables
 from daemon.service.admission import Admission
 from daemon.service.observer import Observer
 from daemon.service.service import Service
@@ -51,10 +52,15 @@ class Daemon(NamedTuple):
     """Retraining of load models: `run` it while the service runs."""
 
 
-def build(config: Config, watch: Observer, lease: PostgresLease | None = None) -> Daemon:
+def build(
+    config: Config,
+    watch: Observer,
+    lease: PostgresLease | None = None,
+    reports: ReportVariables | None = None,
+) -> Daemon:
     """Build the daemon; its database is open and locked when this returns.
 
-    PostgreSQL needs the `lease`. Raises UserError if the database or the machine does not match the
+    PostgreSQL needs the `lease`. `reports` are the variables with which jobs report progress. Raises UserError if the database or the machine does not match the
     configuration.
     """
     journal = _journal(config, lease)
@@ -77,6 +83,7 @@ def build(config: Config, watch: Observer, lease: PostgresLease | None = None) -
             foresight=foresight,
             fence=lease,
             snapshot_every=config.snapshot_every,
+            reports=reports,
         )
         if foresight is not None:
             foresight.unwell = partial(service.parts.say, "forecasts")

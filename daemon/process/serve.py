@@ -24,6 +24,7 @@ from daemon.process.application import bind, make_app
 from daemon.process.build import Daemon, build
 from daemon.runtime.background import BackgroundTask, meanwhile
 from daemon.runtime.health import HealthRegistry
+from daemon.runtime.job_token import ReportVariables
 from daemon.runtime.logs import log, tell
 from daemon.runtime.token_file import make_token
 from daemon.service.service import Service
@@ -69,7 +70,9 @@ async def _serving(
         began = perf_counter()
         log().info("restoring", database=str(config.database))
         async with _beginning(bound, certificate, lease):
-            daemon = await asyncio.to_thread(build, config, metrics, lease)
+            url = config.url_for_jobs(bound.getsockname()[1])
+            reports = ReportVariables(url, token)
+            daemon = await asyncio.to_thread(build, config, metrics, lease, reports)
             await daemon.service.start()
         newest = daemon.service.last_notice
     except BaseException:

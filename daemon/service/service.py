@@ -30,6 +30,7 @@ from daemon.runtime.clock import Anchor, Clock
 from daemon.runtime.fence import Fence, SoleLeader
 from daemon.runtime.gc import GcScheduler
 from daemon.runtime.health import HealthRegistry, ServiceStatus
+from daemon.runtime.job_token import ReportVariables
 from daemon.service.durability import DurabilityBarrier
 from daemon.service.effects import EffectRunner
 from daemon.service.ended_jobs import answer, evicted_ids
@@ -72,10 +73,12 @@ class Service(Reader):
         foresight: ForecastService | None = None,
         fence: Fence | None = None,
         snapshot_every: int = SNAPSHOT_EVERY,
+        reports: ReportVariables | None = None,
     ) -> None:
         """Create the service; `start` starts it.
 
-        A snapshot is taken every `snapshot_every` inputs.
+        A snapshot is taken every `snapshot_every` inputs. `reports` are the variables with which
+        jobs can report their progress.
         """
         self._setup, self._writer, self.clock = setup, JournalWriter(journal), clock
         self.watch = SafeObserver(watch or Observer())
@@ -83,7 +86,7 @@ class Service(Reader):
         self.parts = HealthRegistry(clock.now)
         self.notes, self.letters = NoteStore(self._writer), DeadLetters(self._writer)
         self._effects = EffectRunner(backend, self.fence, self.observe)
-        self.backend = backend
+        self.backend, self._reports = backend, reports or ReportVariables()
         self._inbox = Inbox()
         self._batch = StepInputs([], [])  # the inputs of the current step
         self._snapshots = Snapshots(snapshot_every)
@@ -147,7 +150,9 @@ class Service(Reader):
     def _backend_context(self) -> BackendContext:
         """Return what the backend may use of the service."""
         read = lambda: self.book, lambda: self.engine.core.state.pools
-        return BackendContext(self.observe, self.fence, self.notes, self.submit, self.parts, *read)
+        return BackendContext(
+            self.observe, self.fence, self.notes, self.submit, self.parts, *read, self._reports
+        )
 
     def observe(self, seen: Observation) -> None:
         """Queue an observation of the backend for the next step."""

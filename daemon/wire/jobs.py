@@ -10,7 +10,16 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from daemon.model.job import WARN, JobPhase, PoolMode
-from daemon.model.limits import MAX_BUDGET, MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT, MAX_WEIGHT
+from daemon.model.limits import (
+    MAX_BUDGET,
+    MAX_ID,
+    MAX_PRIORITY,
+    MAX_REGIME,
+    MAX_SPEED,
+    MAX_TIME_LIMIT,
+    MAX_WEIGHT,
+    MIN_SPEED,
+)
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.wire.estimates import EstimateView
 from sia.limits import (
@@ -227,6 +236,43 @@ class JobPatch(Struct, forbid_unknown_fields=True):
     priority: Priority
 
 
+Share = Annotated[float, Meta(ge=0, le=1)]
+Speed = Annotated[float, Meta(ge=MIN_SPEED, le=MAX_SPEED)]
+Regime = Annotated[int, Meta(ge=0, le=MAX_REGIME)]
+AttemptNumber = Annotated[int, Meta(ge=1, le=2**31)]
+
+
+class ProgressReport(Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """A running job reports its progress."""
+
+    done: Annotated[
+        Share, Meta(description="Share of its whole work that is done. It grows in an attempt.")
+    ]
+    attempt: Annotated[AttemptNumber, Meta(description="SIA_ATTEMPT of the job.")]
+    speed: Annotated[
+        Speed | None,
+        Meta(
+            description="Speed from now on, relative to the nominal speed on as many GPUs as the "
+            "job asked for; null: as before."
+        ),
+    ] = None
+    regime: Annotated[
+        Regime | None, Meta(description="Number of the regime that it is in; null: as before.")
+    ] = None
+
+
+class ProgressView(Struct, omit_defaults=True):
+    """What a job has reported last in its attempt."""
+
+    at: float
+    done: Annotated[float, Meta(description="Share of its whole work, from 0 to 1.")]
+    speed: float
+    regime: int | None = None
+    end: Annotated[
+        float | None, Meta(description="When it ends if it goes on like this; null if unknown.")
+    ] = None
+
+
 class JobView(Struct, omit_defaults=True):
     """A job and its state."""
 
@@ -257,6 +303,9 @@ class JobView(Struct, omit_defaults=True):
     signal: int | None = None
     why: Annotated[str, Meta(description="How the job ended.")] = ""
     ran: Annotated[float | None, Meta(description="Run time in seconds, after the end.")] = None
+    progress: Annotated[
+        ProgressView | None, Meta(description="Its last report in its latest attempt.")
+    ] = None
 
 
 class JobDetail(JobView, omit_defaults=True):

@@ -46,6 +46,16 @@ before it slows the daemon."""
 BURST = 10_000.0
 """Burst of requests of one token: two seconds at `RATE`."""
 
+JOB_RATE = 2.0
+"""Requests per second of the token of one job: the engine takes one report a second, and each of
+the others costs an entry of the journal, too."""
+
+JOB_BURST = 20.0
+"""Burst of requests of the token of one job: each of its processes may report at its start."""
+
+JOBS_WATCHED = 10_000
+"""Jobs whose requests are counted: more do not report at once."""
+
 WRONG_RATE = 100.0
 """Requests per second with a wrong token, over all addresses: bounds the cost of refusing them."""
 

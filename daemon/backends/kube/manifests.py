@@ -31,6 +31,8 @@ KubeManifest = dict[str, Any]
 GRACE = 60
 """Seconds added to Kubernetes' deadline: the daemon ends jobs to the second, with a reason."""
 
+NO_REPORTS: Mapping[str, str] = {}
+
 ALONE = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -50,8 +52,13 @@ def split(order: StartEffect) -> tuple[int, int]:
     return sum(counts) // each, each
 
 
-def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> KubeManifest:
-    """Return the suspended Job of an attempt."""
+def new_job(
+    config: KubeConfig, daemon: str, order: StartEffect, reports: Mapping[str, str] = NO_REPORTS
+) -> KubeManifest:
+    """Return the suspended Job of an attempt.
+
+    `reports` are the variables with which the job can report its progress.
+    """
     spec, (pods, gpus) = order.spec, split(order)
     labels = {"app.kubernetes.io/managed-by": "sia"}
     if config.namespace:
@@ -66,7 +73,7 @@ def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> KubeManifest
         "completionMode": "Indexed",
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": int(config.keep),
-        "template": {"metadata": {"labels": labels}, "spec": _pod(config, spec, pods, gpus)},
+        "template": {"metadata": {"labels": labels}, "spec": _pod(config, order, reports)},
     }
     if spec.time_limit is not None:
         body["activeDeadlineSeconds"] = ceil(spec.time_limit) + GRACE
@@ -83,8 +90,10 @@ def new_job(config: KubeConfig, daemon: str, order: StartEffect) -> KubeManifest
     }
 
 
-def _pod(config: KubeConfig, spec: JobSpec, pods: int, gpus: int) -> KubeManifest:
-    env = {**spec.env, "SIA_JOB_ID": spec.id, "SIA_POOL": spec.pool, "SIA_PODS": str(pods)}
+def _pod(config: KubeConfig, order: StartEffect, reports: Mapping[str, str]) -> KubeManifest:
+    spec, (pods, gpus) = order.spec, split(order)
+    env = {**spec.env, "SIA_JOB_ID": spec.id, "SIA_ATTEMPT": str(order.attempt)}
+    env |= {"SIA_POOL": spec.pool, "SIA_PODS": str(pods), **reports}
     if spec.array is not None:
         env |= {"SIA_ARRAY_INDEX": str(spec.array[0]), "SIA_ARRAY_SIZE": str(spec.array[1])}
     container: KubeManifest = {

@@ -21,6 +21,9 @@ LONGEST = 200
 RUN = "SIA_RUN"
 """Environment variable that marks all processes of an attempt; its value is the folder."""
 
+PROGRESS = "SIA_PROGRESS_FILE"
+"""Environment variable with the path of the file in which a job may report its progress."""
+
 TROUBLE = "trouble"
 """File with the supervisor's stderr: empty unless there is a defect or the machine fails."""
 
@@ -91,6 +94,11 @@ class AttemptFiles(NamedTuple):
         """Last line that the supervisor wrote to stderr."""
         said = (self.folder / TROUBLE).read_text(encoding="utf-8", errors="replace").split("\n")
         return next((line for line in reversed(said) if line), "no message")
+
+    @property
+    def progress(self) -> Path:
+        """File in which the job may report its progress."""
+        return self.folder / "progress"
 
     @property
     def command(self) -> list[str]:

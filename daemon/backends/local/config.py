@@ -25,6 +25,7 @@ class LocalConfig(BackendConfig, frozen=True):
     """Processes on this machine."""
 
     can = frozenset({"commands", "logs", "preempt", "requeue"})
+    jobs_are_here = True
 
     folder: str = "jobs"
     """Where their logs and states are kept; in the state folder if it is relative."""

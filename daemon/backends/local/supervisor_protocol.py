@@ -6,10 +6,11 @@ import errno
 import getpass
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from daemon.backends.local.attempt_files import RUN, AttemptFiles
+from daemon.backends.local.attempt_files import PROGRESS, RUN, AttemptFiles
 from daemon.backends.local.supervisor import SupervisorOrder
 from daemon.model.inputs import Ended, StartFailed
 from daemon.model.outputs import StartEffect
@@ -34,9 +35,14 @@ def unusable(order: StartEffect, node: str) -> Ended | StartFailed | None:
     return None
 
 
-def order_of(order: StartEffect, attempt: AttemptFiles, kill_after: float) -> SupervisorOrder:
-    """Build a supervisor's order. A relative or missing `cwd` starts in the home directory."""
-    env = environment(order, attempt)
+def order_of(
+    order: StartEffect, attempt: AttemptFiles, kill_after: float, reports: Mapping[str, str]
+) -> SupervisorOrder:
+    """Build a supervisor's order. A relative or missing `cwd` starts in the home directory.
+
+    `reports` are the variables with which the job can report its progress over HTTP.
+    """
+    env = environment(order, attempt) | reports
     return SupervisorOrder(
         job=order.job.encode(),
         attempt=str(order.attempt).encode(),
@@ -58,6 +64,7 @@ def environment(order: StartEffect, attempt: AttemptFiles) -> dict[str, str]:
         "SIA_ATTEMPT": str(order.attempt),
         "SIA_POOL": spec.pool,
         RUN: str(attempt.folder),
+        PROGRESS: str(attempt.progress),
     }
     if spec.array is not None:
         ours |= {"SIA_ARRAY_INDEX": str(spec.array[0]), "SIA_ARRAY_SIZE": str(spec.array[1])}

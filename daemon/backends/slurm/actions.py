@@ -299,6 +299,7 @@ class SlurmActions:
         spec, key = order.spec, (order.job, order.attempt)
         env = {**spec.env, "SIA_JOB_ID": spec.id, "SIA_ATTEMPT": str(order.attempt)}
         env["SIA_POOL"] = spec.pool
+        env |= self._context.reports.of(*key)
         if spec.array is not None:
             env |= {"SIA_ARRAY_INDEX": str(spec.array[0]), "SIA_ARRAY_SIZE": str(spec.array[1])}
         minutes = None if spec.time_limit is None else ceil(spec.time_limit / 60) + GRACE

@@ -9,14 +9,18 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aiohttp import web
 
-from daemon.model.access import MACHINE, Principal
+from daemon.model.access import MACHINE, Principal, Role
 from daemon.model.book import TokenRecord
 from daemon.model.limits import MAX_TOKENS
 from daemon.runtime.rate_limit import TokenBucket, TokenBuckets
+from daemon.runtime.job_token import JobTokens
 from daemon.runtime.token_file import cluster_of, digest_of
 from daemon.wire.limits import (
     ADDRESSES,
     BURST,
+    JOB_BURST,
+    JOB_RATE,
+    JOBS_WATCHED,
     RATE,
     WRONG_AT_ONCE,
     WRONG_BURST,
@@ -128,7 +132,8 @@ class TokenAuth:
         """Accept the machine's own token and the tokens issued through the engine."""
         self._service, self._cluster = service, cluster
         self.sessions = sessions
-        self._machine = digest_of(token)
+        self._machine, self._jobs = digest_of(token), JobTokens(token)
+        self._reports = TokenBuckets(JOB_RATE, JOB_BURST, JOBS_WATCHED)
         self._right = TokenBuckets(RATE, BURST, MAX_TOKENS + 1)
         self._wrong = TokenBucket(WRONG_RATE, WRONG_BURST)
         self._wrong_of = TokenBuckets(WRONG_EACH, WRONG_AT_ONCE, ADDRESSES)
@@ -136,7 +141,7 @@ class TokenAuth:
     def admit(self, request: web.Request) -> Principal:
         """Return the principal of a request. Raises ProblemError if it is not authenticated."""
         shown = self._shown(request)
-        who = self._owner(shown)
+        who = self._job(shown.token) or self._owner(shown)
         if who is None:
             self.count_wrong_token(request)
             raise self._refusal(shown)
@@ -163,6 +168,17 @@ class TokenAuth:
         if who is not None and (wait := self._right.take(who.name)):
             raise too_often(wait)
         return who
+
+    def _job(self, token: str) -> Principal | None:
+        """Return the principal of a job's token. Raises ProblemError above the rate limit."""
+        attempt = self._jobs.read(token)
+        if attempt is None:
+            return None
+        if wait := self._reports.take(attempt[0]):
+            raise too_often(wait)
+        pool = self._service.book.pool_of(attempt[0])
+        pools = frozenset(() if pool is None else (pool,))
+        return Principal(f"job {attempt[0]}", Role.JOB, pools, attempt)
 
     def _refusal(self, shown: Credentials) -> ProblemError:
         """Return the problem for credentials that are not valid."""

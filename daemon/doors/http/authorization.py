@@ -81,6 +81,20 @@ def demand(request: web.Request, rule: Rule, pool: str | None = None) -> None:
         raise ProblemError(refused.status, refused.title, refused.detail, refused.mend)
 
 
+def check_own_job(request: web.Request, attempt: int) -> None:
+    """Require that a job reports only for itself and for its own attempt. Raises ProblemError.
+
+    Others than jobs pass. The answer does not depend on whether there is another such job.
+    """
+    own = who_asks(request).job
+    if own is not None and own != (request.match_info["id"], attempt):
+        request[DENIED] = Denial(request.path, 403)
+        raise ProblemError(
+            403, FORBIDDEN, f"this is the token of job {own[0]}, attempt {own[1]}: it reports for "
+            "that attempt alone", "use SIA_REPORT_TOKEN of the attempt that reports",
+        )  # fmt: skip
+
+
 class AccessMiddleware:
     """Authenticates and authorizes each request before its handler."""
 
@@ -112,6 +126,8 @@ class AccessMiddleware:
         """Authorize a request for an operation. Raises ProblemError if it is refused."""
         who = who_asks(request)
         demand(request, operation.rule)
+        if who.job is not None and operation.of == "job":
+            check_own_job(request, who.job[1])
         if operation.of == "pool" and operation.rule is not Rule.VIEW:
             demand(request, operation.rule, request.match_info["name"])
         if operation.of == "job" and not who.sees_all:

@@ -15,7 +15,15 @@ from daemon.model.access import Principal
 from daemon.model.account import ShadowState
 from daemon.model.book import Book, JobRecord, NodeRecord, Override
 from daemon.model.job import OVER
-from daemon.wire.jobs import ArrayDetail, JobDetail, JobView, NodeView, OverrideView, PoolView
+from daemon.wire.jobs import (
+    ArrayDetail,
+    JobDetail,
+    JobView,
+    NodeView,
+    OverrideView,
+    PoolView,
+    ProgressView,
+)
 from daemon.wire.limits import NODE_JOBS
 from daemon.wire.plan import LendingShadow, LoanList, LoanView, WouldLend
 from sia.limits import UNKNOWN_RUN_TIME
@@ -33,7 +41,7 @@ def job_view(record: JobRecord) -> JobView:
         spec.name, spec.tags, record.attempt, record.started, record.ended, run_time_of(record),
         record.time_limit, record.stream, record.reason,
         {node: list(gpus) for node, gpus in record.nodes}, dict(record.loans), record.stop,
-        record.code, record.signal, record.why, ran_of(record),
+        record.code, record.signal, record.why, ran_of(record), progress_view(record),
     )  # fmt: skip
 
 
@@ -62,7 +70,15 @@ def array_detail(book: Book, name: str) -> ArrayDetail:
 
 def run_time_of(record: JobRecord) -> float | None:
     """Return a job's estimated run time in seconds, or None if unknown."""
-    return None if record.run_time >= UNKNOWN_RUN_TIME else record.run_time
+    return None if record.expected >= UNKNOWN_RUN_TIME else record.expected
+
+
+def progress_view(record: JobRecord) -> ProgressView | None:
+    """Convert what a job has reported last; None if it has reported nothing."""
+    said = record.progress
+    if said is None:
+        return None
+    return ProgressView(said.at, said.done, said.speed, said.regime, said.end)
 
 
 def ran_of(record: JobRecord) -> float | None:

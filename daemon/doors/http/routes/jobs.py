@@ -10,13 +10,13 @@ from aiohttp import web
 from msgspec import Meta
 
 from daemon.answers.estimates.estimator import EtaService
-from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.authorization import check_own_job, who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, body_of, query_of
 from daemon.doors.http.routes.submissions import Submissions
-from daemon.doors.views.resources import alone_of, array_detail, job_detail, job_view
+from daemon.doors.views.resources import alone_of, array_detail, job_detail, job_view, progress_view
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.book import JobRecord
-from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority
+from daemon.model.inputs import Cancel, Command, Hold, Release, Reported, SetPriority
 from daemon.model.job import JobPhase
 from daemon.model.outputs import Answer, Refused
 from daemon.service.admission import Admission
@@ -31,6 +31,8 @@ from daemon.wire.jobs import (
     JobPatch,
     JobRequest,
     Label,
+    ProgressReport,
+    ProgressView,
     Submitted,
 )
 from daemon.wire.limits import LOOKED_AT, MAX_KEY, MAX_PAGE, MAX_SEQ, PAGE
@@ -73,6 +75,7 @@ class JobRoutes:
         self._service = service
         self._submissions = Submissions(service, admission, eta)
         self._patch = msgspec.json.Decoder(JobPatch)
+        self._report = msgspec.json.Decoder(ProgressReport)
 
     def operations(self) -> list[Operation]:
         """Return the operations."""
@@ -117,6 +120,12 @@ class JobRoutes:
                 "POST", f"{one}/release", Rule.SUBMIT, self.release,
                 "Release a held job.", waits,
                 None, (JOB,), (404, 409), of="job",
+            ),
+            Operation(
+                "POST", f"{one}/progress", Rule.REPORT, self.progress,
+                "Report the progress of a running job, with the job's own token or a submitter's.",
+                {200: ProgressView},
+                ProgressReport, (JOB,), (404, 409, 413, 422), of="job",
             ),
         ]  # fmt: skip
 
@@ -208,6 +217,18 @@ class JobRoutes:
         job_id = request.match_info["id"]
         await self._do(request, Release(job_id, who_asks(request).name))
         return await self._shown(request)
+
+    async def progress(self, request: web.Request) -> web.Response:
+        """Take a job's report of its progress."""
+        report = decoded(await body_of(request), self._report, ProgressReport)
+        check_own_job(request, report.attempt)
+        job_id, who = request.match_info["id"], who_asks(request)
+        await self._do(
+            request,
+            Reported(job_id, report.attempt, report.done, report.speed, report.regime, who.name),
+        )
+        record = self._service.book.job(job_id)
+        return answer(None if record is None else progress_view(record))
 
     async def _do(self, request: web.Request, command: Command) -> bool:
         """Submit a command; return whether it changed anything. Raises ProblemError if refused."""

@@ -1,0 +1,153 @@
+"""Progress: what a running job reports about itself replaces what the clock says about it."""
+
+from __future__ import annotations
+
+from daemon.engine.step import StepContext, unknown_job
+from daemon.model.book import JobRecord, Progress
+from daemon.model.inputs import Reported
+from daemon.model.job import ON_GPUS, OVER
+from daemon.model.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED, REPORT_EVERY
+from daemon.model.outputs import Accepted, Answer, Refused
+from sia.events import JobProgressed
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.state.state import JobState
+
+
+class ProgressReports:
+    """Checks reports of progress, and tells the core in seconds of work what they say."""
+
+    def __init__(self, context: StepContext) -> None:
+        """Work on this context."""
+        self._context = context
+
+    def report(self, asked: Reported) -> Answer:
+        """Take a report, or refuse it and change nothing. O(1) plus what the policy does."""
+        record = self._context.book.jobs.get(asked.job)
+        if record is None:
+            known = self._context.book.job(asked.job)
+            return unknown_job(asked.job) if known is None else _does_not_run(known)
+        job = self._context.core.state.jobs.get(record.core)
+        refused = self._refusal(record, asked)
+        if refused is not None or job is None or job.stream is None:
+            return refused or _does_not_run(record)
+        record.progress = self._progress(record, job, asked)
+        self._tell(record, job, asked.attempt)
+        return Accepted()
+
+    def _refusal(self, record: JobRecord, asked: Reported) -> Refused | None:
+        if asked.attempt != record.attempt:
+            return Refused(
+                409,
+                "not this attempt",
+                f"job {asked.job} is in attempt {record.attempt}, not in {asked.attempt}",
+                "report under the attempt in SIA_ATTEMPT of the running processes",
+            )
+        if record.phase not in ON_GPUS or not record.placed:
+            return _does_not_run(record)
+        return _wrong_values(asked) or self._out_of_order(asked, record.progress)
+
+    def _out_of_order(self, asked: Reported, last: Progress | None) -> Refused | None:
+        """Return why a report cannot follow the last one of the same attempt."""
+        if last is None:
+            return None
+        wait = last.at + REPORT_EVERY - self._context.now
+        if wait > 0:
+            return Refused(
+                429,
+                "too many reports",
+                f"job {asked.job} has reported less than {REPORT_EVERY:g} s ago",
+                f"report at most every {REPORT_EVERY:g} s",
+                wait,
+            )
+        if asked.done < last.done:
+            return Refused(
+                409,
+                "progress goes back",
+                f"job {asked.job} has reported {last.done:g} done, and now {asked.done:g}",
+                "report the share of the whole work, which only grows within an attempt",
+            )
+        return None
+
+    def _progress(self, record: JobRecord, job: JobState, asked: Reported) -> Progress:
+        """Convert the reported share to seconds of work at the job's own width.
+
+        A job that by the clock has done `worked` seconds of work, and the share `done` of all, has
+        a whole of `worked / done`. The clock cannot say how much of the work of earlier attempts a
+        further attempt has kept, so that its first report counts against the whole that is known.
+        """
+        last, done = record.progress, asked.done
+        worked = self._worked(record, job)
+        whole = 0.0  # unknown
+        if last is None and record.attempt > 1 and (record.whole or not job.done):
+            if record.expected < UNKNOWN_RUN_TIME:
+                whole = record.expected
+                worked = done * whole
+        elif worked and done:
+            whole = min(worked / done, UNKNOWN_RUN_TIME)
+        if not done:
+            worked = 0.0
+        record.whole = whole or record.whole
+        speed = asked.speed or (job.speed if last is None else last.speed)
+        regime = last.regime if asked.regime is None and last is not None else asked.regime
+        known = record.expected < UNKNOWN_RUN_TIME
+        left = max(0.0, record.expected - worked) if known else None
+        return Progress(self._context.now, done, worked, speed, left, regime)
+
+    def _worked(self, record: JobRecord, job: JobState) -> float:
+        """Return the seconds of work that the job has done by the clock.
+
+        Before the first report of an attempt it counts from when the job was seen running: the
+        core counts from its decision, and the GPUs may have been free much later.
+        """
+        now, last = self._context.now, record.progress
+        if last is not None:
+            return last.work + (now - last.at) * last.speed
+        began = now if record.started is None else max(record.started, job.since)
+        return job.done + max(0.0, now - began - job.overhead) * job.speed
+
+    def _tell(self, record: JobRecord, job: JobState, attempt: int) -> None:
+        context, said = self._context, record.progress
+        assert said is not None, "it has just been reported"
+        run_time = None
+        if said.left is not None:
+            left = said.left
+            if record.time_limit is not None and record.started is not None:
+                most = max(0.0, record.started + record.time_limit - said.at) * said.speed
+                left = min(left, most)  # the daemon ends it then
+            run_time = said.work + left
+        context.progressed[job.job.id] = JobProgressed(
+            said.at, job.job.id, said.work, said.speed, run_time, said.regime
+        )
+        context.notify(
+            "progress", job=record.spec.id, pool=record.spec.pool, attempt=attempt,
+            done=said.done, speed=said.speed, regime=said.regime, end=said.end,
+        )  # fmt: skip
+
+
+def _wrong_values(asked: Reported) -> Refused | None:
+    """Check the bounds of a report. Not-a-number is outside of all of them."""
+    if not 0 <= asked.done <= 1:
+        return _unfit(
+            f"done must be 0 to 1 (got {asked.done:g})", "report the share of the whole work"
+        )
+    if asked.speed is not None and not MIN_SPEED <= asked.speed <= MAX_SPEED:
+        return _unfit(
+            f"speed must be {MIN_SPEED:g} to {MAX_SPEED:g} (got {asked.speed:g})",
+            "report it relative to the speed on the job's own GPUs, such as 1.7",
+        )
+    if asked.regime is not None and not 0 <= asked.regime <= MAX_REGIME:
+        return _unfit(
+            f"regime must be 0 to {MAX_REGIME} (got {asked.regime})", "number the regimes from 0"
+        )
+    return None
+
+
+def _unfit(detail: str, fix: str) -> Refused:
+    return Refused(422, "invalid", detail, fix)
+
+
+def _does_not_run(record: JobRecord) -> Refused:
+    mend = "end the report with the job" if record.phase in OVER else "report while the job runs"
+    return Refused(
+        409, "job does not run", f"job {record.spec.id} is {record.phase.value}", mend
+    )

@@ -1,0 +1,217 @@
+"""Reports of progress: what the core hears of them, which are refused, and restarts."""
+
+from math import inf, nan
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from daemon.engine.engine import Engine
+from daemon.model.inputs import Cancel, Ended, Lost, Reported, Started
+from daemon.model.job import JobPhase
+from daemon.model.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+from daemon.model.outputs import Accepted, StartEffect
+from sia.events import JobProgressed
+from tests.support.daemons.daemons import setup, submit
+
+
+class Story:
+    """One pool of one GPU; a step for each line of the story."""
+
+    def __init__(self, policy="fcfs", **more):
+        self.engine = Engine.new(replace(setup([1], a=1), policy=policy))
+        self.step(0.0, submit("j", run_time=50.0, **more))
+
+    def step(self, now, *inputs):
+        self.last = self.engine.step(now, inputs)
+        self.engine.check()
+        return self.last.answers[0]
+
+    def runs(self, now, attempt=1):
+        assert self.step(now, Started("j", attempt)) == Accepted()
+        return self
+
+    def reports(self, now, done, speed=None, regime=None, attempt=1, job="j"):
+        return self.step(now, Reported(job, attempt, done, speed, regime))
+
+    @property
+    def told(self):
+        """The progress that the core was told in the last step, without the time and the job."""
+        (event,) = (e for e in self.last.events if isinstance(e, JobProgressed))
+        return event.done, event.speed, event.run_time, event.regime
+
+    @property
+    def record(self):
+        return self.engine.book.jobs["j"]
+
+    @property
+    def core(self):
+        return self.engine.core.state.jobs[self.record.core]
+
+
+def test_a_reported_share_tells_how_long_the_whole_takes():
+    story = Story().runs(0.0)
+    assert story.reports(100.0, 0.4) == Accepted()
+    assert story.told == (100.0, 1.0, pytest.approx(250.0), None)
+    assert story.core.end(story.core.run_time) == pytest.approx(250.0)
+    assert story.record.progress.end == pytest.approx(250.0)
+    (notice,) = story.last.notices
+    assert (notice.kind, notice.job, notice.pool) == ("progress", "j", "a")
+    assert notice.data["done"] == 0.4
+    assert notice.data["end"] == pytest.approx(250.0)
+
+
+def test_a_reported_speed_counts_from_the_report_on():
+    story = Story().runs(0.0)
+    story.reports(0.0, 0.0, speed=2.0, regime=3)
+    assert story.told == (0.0, 2.0, 50.0, 3)  # nothing is known of the whole but the estimate
+    story.reports(10.0, 0.1)
+    assert story.told == (20.0, 2.0, pytest.approx(200.0), 3)  # speed and regime stay
+    assert story.record.progress.end == pytest.approx(10.0 + 180.0 / 2)
+    story.reports(100.0, 1.0, speed=1.0)
+    assert story.record.progress.end == 100.0
+
+
+def test_the_clock_counts_from_when_the_job_was_seen_running():
+    story = Story().runs(60.0)  # an hour passes between order and start on some clusters
+    story.reports(160.0, 0.5)
+    assert story.told[0] == 100.0
+    assert story.core.end(story.core.run_time) == pytest.approx(260.0)
+
+
+def test_a_job_whose_start_was_not_seen_yet_is_believed_its_speed():
+    story = Story()
+    assert story.reports(5.0, 0.5, speed=2.0) == Accepted()
+    assert story.told == (0.0, 2.0, 50.0, None)
+
+
+def test_a_job_that_reports_no_work_done_has_all_of_it_left():
+    story = Story().runs(0.0)
+    story.reports(30.0, 0.0)
+    assert story.core.end(story.core.run_time) == 80.0
+
+
+def test_nobody_expects_a_job_to_run_beyond_its_time_limit():
+    story = Story(time_limit=150.0).runs(0.0)
+    story.reports(100.0, 0.1)
+    assert story.told == (100.0, 1.0, 150.0, None)
+    assert story.record.whole == pytest.approx(1000.0)
+
+
+def test_a_further_attempt_may_begin_before_the_last_report_or_after_it():
+    story = Story(requeue=True).runs(0.0)
+    story.reports(100.0, 0.5)
+    story.step(110.0, Lost("j", 1, "its node died"))
+    assert story.record.progress is None
+    assert story.core.run_time == 200.0  # what it has reported is the best estimate
+    story.runs(110.0, attempt=2)
+    assert story.reports(120.0, 0.25, attempt=2) == Accepted()  # its last checkpoint was older
+    assert story.told == (50.0, 1.0, 200.0, None)
+    assert story.record.progress.end == 270.0
+    story.reports(145.0, 0.375, attempt=2)
+    assert story.told == (75.0, 1.0, pytest.approx(200.0), None)
+
+
+def test_a_further_attempt_of_a_job_that_never_reported_counts_against_its_estimate():
+    story = Story(requeue=True).runs(0.0)
+    story.step(10.0, Lost("j", 1, "its node died"))
+    story.runs(10.0, attempt=2)
+    story.reports(12.0, 0.4, attempt=2)
+    assert story.told == (20.0, 1.0, 50.0, None)
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "words"),
+    [
+        (Reported("k", 1, 0.5), 404, "no job 'k'"),
+        (Reported("j", 2, 0.5), 409, "is in attempt 1, not in 2"),
+        (Reported("j", 1, 0.3), 409, "has reported 0.4 done, and now 0.3"),
+        (Reported("j", 1, nan), 422, "done must be 0 to 1"),
+        (Reported("j", 1, 1.01), 422, "done must be 0 to 1"),
+        (Reported("j", 1, -0.1), 422, "done must be 0 to 1"),
+        (Reported("j", 1, 0.5, 0.0), 422, "speed must be"),
+        (Reported("j", 1, 0.5, nan), 422, "speed must be"),
+        (Reported("j", 1, 0.5, inf), 422, "speed must be"),
+        (Reported("j", 1, 0.5, MIN_SPEED / 2), 422, "speed must be"),
+        (Reported("j", 1, 0.5, MAX_SPEED * 2), 422, "speed must be"),
+        (Reported("j", 1, 0.5, 1.0, -1), 422, "regime must be"),
+        (Reported("j", 1, 0.5, 1.0, MAX_REGIME + 1), 422, "regime must be"),
+    ],
+)
+def test_a_wrong_report_is_refused_and_the_job_goes_on(asked, status, words):
+    story = Story().runs(0.0)
+    story.reports(100.0, 0.4)
+    refused = story.step(102.0, asked)
+    assert refused.status == status
+    assert words in refused.detail
+    assert refused.mend
+    assert "\n" not in refused.detail + refused.mend
+    assert not story.last.events
+    assert story.record.phase is JobPhase.RUNNING
+    assert story.record.progress.at == 100.0
+    assert story.reports(103.0, 0.4) == Accepted()  # no progress is no mistake
+
+
+def test_who_reports_too_often_is_told_when_to_come_back():
+    story = Story().runs(0.0)
+    story.reports(100.0, 0.4)
+    refused = story.reports(100.25, 0.5)
+    assert (refused.status, refused.retry_after) == (429, 0.75)
+    first, second = story.engine.step(101.0, [Reported("j", 1, 0.5)] * 2).answers
+    assert first == Accepted()
+    assert second.status == 429
+
+
+def test_a_job_that_does_not_run_reports_nothing():
+    story = Story()
+    story.step(1.0, submit("waits"))
+    assert story.reports(2.0, 0.5, job="waits", attempt=0).status == 409
+    story.step(3.0, Ended("j", 1, 0))
+    refused = story.reports(4.0, 0.5)
+    assert (refused.status, refused.title) == (409, "job does not run")
+    assert "finished" in refused.detail
+
+
+def test_a_job_that_is_being_ended_still_reports():
+    story = Story().runs(0.0)
+    story.step(5.0, Cancel("j"))
+    assert story.reports(6.0, 0.5) == Accepted()
+
+
+def some_input(rng, engine):
+    placed = [r for r in engine.book.jobs.values() if r.placed]
+    if not placed or rng.random() < 0.3:
+        return submit(f"j{rng.randrange(30)}", rng.choice("ab"), rng.randint(1, 2), requeue=True)
+    record = rng.choice(placed)
+    key = record.spec.id, record.attempt
+    return rng.choice(
+        [Started(*key)] * 2
+        + [Ended(*key, 0), Lost(*key, "gone")]
+        + [Reported(*key, rng.random(), rng.choice([None, 0.5, 2.0]), rng.choice([None, 1]))] * 4
+    )
+
+
+@pytest.mark.parametrize("policy", ["sia", "easy", "sjf", "themis"])
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_jobs_report_a_restored_engine_decides_the_same(policy, seed):
+    rng, now, taken = Random(seed), 0.0, 0
+    engine = Engine.new(replace(setup([3, 2], a=3, b=2), policy=policy))
+    for _ in range(150):
+        now += rng.choice([0.0, 0.5, 2.0, 30.0])
+        inputs = [some_input(rng, engine) for _ in range(rng.randint(1, 3))]
+        again = Engine.restore(engine.dump())
+        before = {job: record.progress for job, record in engine.book.jobs.items()}
+        step = engine.step(now, inputs)
+        assert again.step(now, inputs) == step
+        assert again.dump() == engine.dump()
+        engine.check()
+        taken += sum(isinstance(e, JobProgressed) for e in step.events)
+        restarted = {e.job for e in step.effects if isinstance(e, StartEffect)}
+        for job_id, record in engine.book.jobs.items():
+            last, said = before.get(job_id), record.progress
+            if said is not None:
+                assert 0 <= said.done <= 1
+                assert said.end is None or said.at <= said.end < inf
+                if last is not None and job_id not in restarted:
+                    assert said.done >= last.done
+    assert taken > 20
