@@ -100,10 +100,7 @@ def find(config: Path | None) -> Endpoint:
     Raises UserError if no token is found.
     """
     said = peek(find_config(config))
-    listen = said.listen
-    if listen.host in ("0.0.0.0", "::"):  # noqa: S104  compares, does not bind
-        listen = listen._replace(host="127.0.0.1" if listen.host == "0.0.0.0" else "::1")  # noqa: S104
-    named = os.environ.get("SIA_URL", listen.url).split(",")
+    named = os.environ.get("SIA_URL", said.listen.from_here.url).split(",")
     urls = tuple(checked_url(url.strip().rstrip("/")) for url in named)
     get = os.environ.get
     own = "" if "SIA_URL" in os.environ else said.tls.certificate

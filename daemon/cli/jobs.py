@@ -400,6 +400,7 @@ def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "time_limit": duration, "run_time": duration, "duration": duration, "warn": duration,
         "deadline": moment, "estimate": duration, "preemptible": _cost, "demand": _demand,
         "nodes": spread, "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,
+        "progress": _progress,
         "array": lambda array: f"number {array[0]} of {array[1]}",
     }  # fmt: skip
     keys = [key for key in said if key not in ("alone", "waits", "ran", "notes")]
@@ -428,6 +429,16 @@ def _demand(points: list[tuple[int, float]]) -> str:
 
 def _line(name: str, text: str) -> None:
     click.echo(f"{name.replace('_', ' '):16}{printable(text)}")
+
+
+def _progress(said: dict[str, Any]) -> str:
+    """Return what a job has reported last, in words."""
+    words = f"{said['done']:.1%} done, at {moment(said['at'])}"
+    if said["speed"] != 1.0:
+        words += f", speed {said['speed']:g}"
+    if said.get("regime") is not None:
+        words += f", regime {said['regime']}"
+    return words if said.get("end") is None else f"{words}, ends about {moment(said['end'])}"
 
 
 def _pairs(values: dict[str, Any]) -> str:

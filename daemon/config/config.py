@@ -148,6 +148,10 @@ def _simulated() -> BackendConfig:
     return backend_section(USUAL_BACKEND)()
 
 
+ON_THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  compares, does not bind
+"""Loopback hosts by the host that stands for all interfaces."""
+
+
 class Address(NamedTuple):
     """The address on which the daemon listens."""
 
@@ -163,6 +167,11 @@ class Address(NamedTuple):
         return f"{self.scheme}://{host}:{self.port}"
 
     @property
+    def from_here(self) -> Address:
+        """The same address as this machine's own clients use it."""
+        return self._replace(host=ON_THIS_MACHINE.get(self.host, self.host))
+
+    @property
     def loopback(self) -> bool:
         """Whether only this machine can reach the address."""
         try:
@@ -170,9 +179,6 @@ class Address(NamedTuple):
         except ValueError:
             return self.host == "localhost"
 
-
-ANYWHERE = ("0.0.0.0", "::")  # noqa: S104  compares, does not bind
-"""Hosts of an address on all interfaces, which name no machine."""
 
 LOOPBACK = Address("127.0.0.1", PORT)
 
@@ -241,17 +247,15 @@ class Config(Struct, frozen=True, kw_only=True):
     grants: tuple[Grant, ...] = ()
 
     def url_for_jobs(self, port: int) -> str:
-        """Return the URL under which jobs reach this daemon, which listens on `port`; empty if none.
+        """Return the URL under which jobs reach this daemon, which listens on `port`.
 
-        Jobs on other machines do not reach a loopback address, and a wildcard names no machine.
+        It is empty if they cannot: jobs on other machines reach no loopback address, and an address
+        on all interfaces names no machine.
         """
-        if self.url:
-            return self.url
-        every = self.listen.host in ANYWHERE
-        if self.backend.jobs_are_here:
-            host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.listen.host, self.listen.host)  # noqa: S104  compares, does not bind
-            return self.listen._replace(host=host, port=port).url
-        return "" if every or self.listen.loopback else self.listen._replace(port=port).url
+        listen = self.listen._replace(port=port)
+        if self.url or self.backend.jobs_are_here:
+            return self.url or listen.from_here.url
+        return "" if listen.from_here.loopback else listen.url
 
     @classmethod
     def embedded(cls, folder: Path | None = None) -> Config:

@@ -5,7 +5,8 @@ KINDS = frozenset((
     "lending_kept",
     "lending_resumed", "limited", "loan_closed",
     "loan_moved", "loan_opened", "lost", "maintenance_dropped", "model", "node_back", "node_out",
-    "pool_changed", "priority", "progress", "refused", "released", "requeued", "running", "started", "stray",
+    "pool_changed", "priority", "progress", "refused", "released", "requeued", "running",
+    "started", "stray",
     "submitted", "token_issued", "token_revoked",
     "token_signed_out", "warned", "would_lend",
 ))  # fmt: skip

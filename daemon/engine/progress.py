@@ -148,6 +148,4 @@ def _unfit(detail: str, fix: str) -> Refused:
 
 def _does_not_run(record: JobRecord) -> Refused:
     mend = "end the report with the job" if record.phase in OVER else "report while the job runs"
-    return Refused(
-        409, "job does not run", f"job {record.spec.id} is {record.phase.value}", mend
-    )
+    return Refused(409, "job does not run", f"job {record.spec.id} is {record.phase.value}", mend)

@@ -122,15 +122,12 @@ class ShadowCore:
         jobs = self.core.state.jobs
         facts: list[Event] = []
         for event in events:
-            if isinstance(event, ALIKE):
+            if isinstance(event, ALIKE) or self._is_progress(event):
                 facts.append(event)
             elif type(event) is JobFinished:
                 facts += self._really_ended(now, event.job_id)
             elif type(event) is JobCancelled:
                 facts += self._really_cancelled(now, event, fresh=event.job_id in new)
-            elif type(event) is JobProgressed:
-                if self._runs_alike(event.job_id):
-                    facts.append(event)
             elif type(event) is PriorityChanged:
                 job = jobs.get(event.job_id)
                 if event.job_id in new or (job is not None and job.stream is None):
@@ -145,8 +142,11 @@ class ShadowCore:
                     facts.append(RunTimesUpdated(event.time, there))
         return facts
 
-    def _runs_alike(self, core_id: str) -> bool:
-        """Return whether a job runs in both cores since the same time."""
+    def _is_progress(self, event: Event) -> bool:
+        """Return whether this is progress of a job that runs in both cores since the same time."""
+        if type(event) is not JobProgressed:
+            return False
+        core_id = event.job_id
         job, twin = self.core.state.jobs.get(core_id), self.kept.twins.get(core_id)
         running = job is not None and job.stream is not None
         return running and twin is not None and twin.began == twin.real

@@ -60,7 +60,9 @@ def build(
 ) -> Daemon:
     """Build the daemon; its database is open and locked when this returns.
 
-    PostgreSQL needs the `lease`. `reports` are the variables with which jobs report progress. Raises UserError if the database or the machine does not match the
+    PostgreSQL needs the `lease`. `reports` are the variables with which jobs report progress.
+
+    Raises UserError if the database or the machine does not match the
     configuration.
     """
     journal = _journal(config, lease)

@@ -18,6 +18,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "hold": "Hold pending jobs.",
         "release": "Release held jobs.",
         "priority": "Set the priority of pending jobs within their pool.",
+        "report": "Report the progress of a running job.",
     },
     "Pools and lending": {
         "pools": "List pools: quota, use, lent and borrowed GPUs.",

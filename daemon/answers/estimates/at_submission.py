@@ -13,6 +13,7 @@ from daemon.answers.estimates.worlds import (
     ran,
     spread,
 )
+from daemon.answers.simulate.futures import reported
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS, JobPhase
 from predictors.run_time_distribution import RunTimeDistributions
@@ -39,7 +40,11 @@ def new_job(
         return None  # before the costly part: true of every job until the first simulation
     curve, chances = lasting.curve(job), lasting.chances(job, worlds)
     age = ran(record, now)
-    lasts = [limited(record, curve.quantile(chance, age)) for chance in chances]
+    said = [reported(record, now, chance) if runs else None for chance in chances]
+    lasts = [
+        limited(record, curve.quantile(chance, age) if seconds is None else seconds)
+        for seconds, chance in zip(said, chances, strict=True)
+    ]
     if runs:
         return Times(spread(now - age + max(age, seconds) for seconds in lasts))
     return Times(spread(start + seconds for start in starts for seconds in lasts), spread(starts))

@@ -11,7 +11,7 @@ from daemon.answers.estimates.at_submission import new_job
 from daemon.answers.estimates.calibration import Given, StatedMoment
 from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.worlds import Outlook, Playouts, Times, limited, plain_job, ran
-from daemon.answers.simulate.futures import RunTimeOf, thought
+from daemon.answers.simulate.futures import RunTimeOf, reported, thought
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS, JobPhase
@@ -61,7 +61,10 @@ def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
 
     def think(record: JobRecord) -> float:
         age = ran(record, now)
-        return max(age, limited(record, lasting.curve(plain_job(record)).quantile(0.5, age)))
+        seconds = reported(record, now)
+        if seconds is None:
+            seconds = lasting.curve(plain_job(record)).quantile(0.5, age)
+        return max(age, limited(record, seconds))
 
     return think
 

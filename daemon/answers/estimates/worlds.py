@@ -13,7 +13,7 @@ from math import ceil, inf
 from msgspec import Raw, Struct, msgpack
 
 from daemon.answers.estimates.recent_arrivals import DAY, RecentArrivals
-from daemon.answers.simulate.futures import began, future_of
+from daemon.answers.simulate.futures import began, future_of, reported
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS
@@ -231,7 +231,9 @@ class Playouts:
         if chances is None:
             chances = self._chances[job.id] = self.lasting.chances(job, self.worlds)
         age = ran(record, self.now)
-        seconds = self.lasting.curve(job).quantile(chances[world], age)
+        seconds = reported(record, self.now, chances[world])
+        if seconds is None:
+            seconds = self.lasting.curve(job).quantile(chances[world], age)
         return max(age, limited(record, seconds))
 
     def said(self) -> Outlook:

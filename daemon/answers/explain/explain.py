@@ -66,7 +66,7 @@ def explain(
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
-    found.words = _waits_outside(book, record) or run_words(record)
+    found.words = _waits_outside(book, record) or run_words(record, core.state.now)
     return found
 
 

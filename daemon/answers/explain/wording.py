@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from daemon.engine.guardrails import DRIFT, PERCENT
 from daemon.engine.lending_budgets import HOURS
-from daemon.model.book import JobRecord
+from daemon.model.book import JobRecord, Progress
 from daemon.wire.explain import JobWhy, ObstacleView, PoolNotLending, WayView
 from sia.explain.obstacles import (
     EndingJob,
@@ -180,7 +180,20 @@ def _end(each: EndingJob, now: float) -> str:
     return f"job {each.job} (expected in {duration(each.end - now)})"
 
 
-def run_words(record: JobRecord) -> list[str]:
+def _progress(said: Progress, now: float) -> str:
+    """What a running job has reported."""
+    speed = "" if said.speed == 1.0 else f" at {said.speed:g} times its nominal speed"
+    regime = "" if said.regime is None else f" in regime {said.regime}"
+    ago = duration(max(0.0, now - said.at))
+    words = f"it reported {ago} ago that {said.done:.1%} of its work is done{speed}{regime}"
+    if said.end is None:
+        return words
+    if said.end > now:
+        return f"{words}, so it ends in about {duration(said.end - now)}"
+    return f"{words}, so it should have ended {duration(now - said.end)} ago"
+
+
+def run_words(record: JobRecord, now: float) -> list[str]:
     """Why a job runs where it runs."""
     if record.stream is None:
         return []
@@ -189,6 +202,8 @@ def run_words(record: JobRecord) -> list[str]:
     if record.loans:
         loans = ", ".join(f"{gpus:,} of {pool}" for pool, gpus in record.loans)
         lines.append(f"its GPUs are {loans}")
+    if record.progress is not None:
+        lines.append(_progress(record.progress, now))
     if record.stop:
         lines.append(f"it is being ended: {record.stop}")
     return lines

@@ -17,7 +17,7 @@ from daemon.engine.lending_budgets import HOURS
 from daemon.engine.outages import OutageChange
 from daemon.model.book import Book, JobRecord, MaintenanceWindow, Override, PoolRecord, job_of
 from daemon.model.calendar import month_of
-from daemon.model.job import JobPhase
+from daemon.model.job import ON_GPUS, JobPhase
 from sia.core.playout import Fact
 from sia.events import NodeBack, NodeOut, PoolChanged
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
@@ -54,20 +54,37 @@ def began(record: JobRecord, now: float) -> float:
 def thought(now: float) -> RunTimeOf:
     """Return a function that gives run times as the scheduler assumes them at this time.
 
-    The run time is the forecast, or else the submitter's estimate, cut at the time limit. A job
+    The run time of a job that reports its progress is what follows from that. Else it is the forecast, or else the submitter's estimate, cut at the time limit. A job
     that has run longer is assumed to run twice as long as so far. A job without any estimate
     runs for `UNKNOWN_RUN_TIME`.
     """
 
     def think(record: JobRecord) -> float:
         ran = 0.0 if record.started is None else now - record.started
-        run_time = _said(record)
-        if run_time <= ran:
-            run_time = 2.0 * ran
+        run_time = reported(record, now)
+        if run_time is None:
+            run_time = _said(record)
+            if run_time <= ran:
+                run_time = 2.0 * ran
         limit = record.time_limit
         return run_time if limit is None else max(ran, min(run_time, limit))
 
     return think
+
+
+def reported(record: JobRecord, now: float, chance: float = 0.5) -> float | None:
+    """Return the total run time in seconds that the reports of a job on GPUs lead to.
+
+    None if they lead to none. A job that should have ended some time ago takes as long again, as
+    the median; generally, a quantile `chance` of its end is further away by the odds of `chance`.
+    """
+    said = record.progress
+    if said is None or said.end is None or record.phase not in ON_GPUS:
+        return None
+    end = said.end
+    if end < now:
+        end = now + (now - end) * chance / (1.0 - chance)
+    return end - began(record, now)
 
 
 def alive(book: Book, pools: Collection[str] | None = None) -> Iterable[JobRecord]:
@@ -220,8 +237,8 @@ def _some(names: list[str]) -> str:
 
 
 def _said(record: JobRecord) -> float:
-    if record.run_time < UNKNOWN_RUN_TIME:
-        return record.run_time
+    if record.expected < UNKNOWN_RUN_TIME:
+        return record.expected
     return record.spec.run_time or UNKNOWN_RUN_TIME
 
 
@@ -231,5 +248,7 @@ def is_unknown(record: JobRecord) -> bool:
 
 
 def overruns(record: JobRecord, now: float) -> bool:
-    """Return True if a job has run longer than its estimate."""
+    """Return True if a job has run longer than its estimate, or than follows from its reports."""
+    if record.progress is not None and record.progress.end is not None:
+        return record.progress.end < now
     return record.started is not None and now - record.started > _said(record)

@@ -141,9 +141,9 @@ class KubeActions:
             self._done(run, StartFailed(*run.key, why))
             return None
         try:
-            job = await self._kube.create(
-                jobs_path(space), new_job(self._config, self._name, order), KubeJob
-            )
+            reports = self._context.reports.of(*run.key)
+            made = new_job(self._config, self._name, order, reports)
+            job = await self._kube.create(jobs_path(space), made, KubeJob)
         except KubeConflictError:
             job = await self._kube.get(f"{jobs_path(space)}/{name}", KubeJob)
             if not self._is_own(job, run):

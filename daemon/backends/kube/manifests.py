@@ -23,7 +23,6 @@ from daemon.backends.kube.schema import (
     KubeJob,
     PodSpec,
 )
-from daemon.model.job import JobSpec
 from daemon.model.outputs import StartEffect
 
 KubeManifest = dict[str, Any]
@@ -59,7 +58,7 @@ def new_job(
 
     `reports` are the variables with which the job can report its progress.
     """
-    spec, (pods, gpus) = order.spec, split(order)
+    spec, (pods, _) = order.spec, split(order)
     labels = {"app.kubernetes.io/managed-by": "sia"}
     if config.namespace:
         labels[POOL] = spec.pool

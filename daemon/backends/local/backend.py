@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -23,10 +23,14 @@ from daemon.backends.local.attempt_files import AttemptFiles, all_alive
 from daemon.backends.local.config import LocalConfig
 from daemon.backends.local.gpus import count_gpus
 from daemon.backends.local.machine import settle
+from daemon.backends.local.progress_file import ProgressFile, ProgressFileError, ProgressLine
 from daemon.backends.local.supervisor_protocol import ended, order_of, unusable
 from daemon.config.config import Ability
-from daemon.model.inputs import Ended, Lost, Started, StartFailed, Stray
-from daemon.model.outputs import StartEffect
+from daemon.model.errors import UnavailableError
+from daemon.model.inputs import Ended, Lost, Reported, Started, StartFailed, Stray
+from daemon.model.limits import REPORT_EVERY
+from daemon.model.outputs import Refused, StartEffect
+from daemon.runtime.logs import log
 from sia.console.errors import UserError
 from sia.model import Nodes
 
@@ -38,6 +42,9 @@ LOOK_AGAIN = 1.0
 
 SIGNALS = {"end": signal.SIGTERM, "warn": signal.SIGUSR1}
 """Signals that tell a supervisor to end or warn its job."""
+
+NOT_NOW = (429, 503)
+"""HTTP statuses of reports that may be sent again."""
 
 REBOOTED = "the machine was rebooted while the job ran"
 DELETED = "the job's folder was deleted while the job ran"
@@ -54,10 +61,18 @@ class _Run:
         self.pidfd: int | None = None  # of the supervisor: readable when it ends
         self.news: int | None = None  # pipe: readable when the supervisor has started the job
         self.cleanup: asyncio.Task[None] | None = None
+        self.progress = ProgressFile(attempt.progress)
+        self.refused = ""  # why its last report of progress was refused, as it was logged
 
     @property
     def key(self) -> tuple[str, int]:
         return self.attempt.job, self.attempt.number
+
+    def refuse_report(self, why: str) -> None:
+        """Log why a report of progress is refused, unless it is for the same reason as before."""
+        if why != self.refused:
+            self.refused = why
+            log().warning("report of progress refused", job=self.attempt.job, why=why)
 
     def close_news(self) -> None:
         """Stop watching for the start."""
@@ -76,6 +91,20 @@ class _Run:
             os.waitid(os.P_PIDFD, self.pidfd, os.WEXITED | os.WNOHANG)
         os.close(self.pidfd)
         self.pidfd = None
+
+
+def _read_progress(runs: Sequence[_Run]) -> list[tuple[_Run, ProgressLine]]:
+    """Return the progress files that have changed; runs on a thread. O(runs)."""
+    found = []
+    for run in runs:
+        try:
+            said = run.progress.look()
+        except ProgressFileError as error:
+            run.refuse_report(str(error))
+        else:
+            if said is not None:
+                found.append((run, said))
+    return found
 
 
 class LocalBackend:
@@ -110,7 +139,7 @@ class LocalBackend:
         self._runs: dict[tuple[str, int], _Run] = {}
         self._sink: ObservationSink
         self._lock: int | None = None
-        self._looker: asyncio.Task[None] | None = None
+        self._lookers: list[asyncio.Task[None]] = []
 
     @property
     def gpus(self) -> Nodes | None:
@@ -119,7 +148,7 @@ class LocalBackend:
 
     async def open(self, context: BackendContext) -> None:
         """Lock the folder. Raises UserError if it is not usable or another daemon has it."""
-        self._sink = context.sink
+        self._context, self._sink = context, context.sink
         try:
             self._take_folder()
         except BlockingIOError:
@@ -137,7 +166,8 @@ class LocalBackend:
         except UserError:
             await self.close()
             raise
-        self._looker = asyncio.get_running_loop().create_task(self._look_again())
+        loop = asyncio.get_running_loop()
+        self._lookers = [loop.create_task(self._look_again()), loop.create_task(self._hear_jobs())]
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
         """Find the attempts that were started before. O(expected + possibly running)."""
@@ -164,7 +194,8 @@ class LocalBackend:
             return
         self._runs[run.key] = run
         try:
-            asked = order_of(order, run.attempt, self._kill_after)
+            reports = self._context.reports.of(*run.key)
+            asked = order_of(order, run.attempt, self._kill_after, reports)
             self._begun(run, *await asyncio.to_thread(run.attempt.begin, asked))
         except OSError as error:
             self._runs.pop(run.key, None)
@@ -186,9 +217,9 @@ class LocalBackend:
             if run.cleanup is not None:
                 run.cleanup.cancel()
         self._runs.clear()
-        if self._looker is not None:
-            self._looker.cancel()
-            self._looker = None
+        for task in self._lookers:
+            task.cancel()
+        self._lookers = []
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -227,12 +258,38 @@ class LocalBackend:
                     with suppress(OSError):  # the next check may succeed
                         self._look(run)
 
+    async def _hear_jobs(self) -> None:
+        """Pass on what jobs write into their progress files, at most once a second for each."""
+        while True:
+            await asyncio.sleep(REPORT_EVERY)
+            runs = [run for run in self._runs.values() if run.reported]
+            found = await asyncio.to_thread(_read_progress, runs)
+            if found:
+                await self._report(found)
+
+    async def _report(self, found: Sequence[tuple[_Run, ProgressLine]]) -> None:
+        asked = [Reported(*run.key, said.done, said.speed, said.regime) for run, said in found]
+        try:
+            answers = await self._context.ask(asked)
+        except UnavailableError:
+            for run, _ in found:
+                run.progress.again()
+            return
+        for (run, _), answer in zip(found, answers, strict=True):
+            if not isinstance(answer, Refused):
+                run.refused = ""
+            elif answer.status in NOT_NOW:
+                run.progress.again()
+            else:
+                run.refuse_report(f"{answer.detail}; {answer.mend}")
+
     def _find(self, attempt: AttemptFiles, *, seen: bool) -> bool:
         """Watch an attempt that an earlier daemon started; return False if it never started."""
         if not attempt.begun:
             return False
         run = _Run(attempt)
         run.reported, run.ready = seen, True
+        run.progress.skip()  # nobody knows when that was reported
         run = self._runs.setdefault(run.key, run)
         if attempt.end is None and self._rebooted(attempt):
             self._done(run, Lost(*run.key, REBOOTED))

@@ -42,7 +42,7 @@ def order_of(
 
     `reports` are the variables with which the job can report its progress over HTTP.
     """
-    env = environment(order, attempt) | reports
+    env = environment(order, attempt) | {**reports}
     return SupervisorOrder(
         job=order.job.encode(),
         attempt=str(order.attempt).encode(),

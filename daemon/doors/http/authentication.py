@@ -12,8 +12,8 @@ from aiohttp import web
 from daemon.model.access import MACHINE, Principal, Role
 from daemon.model.book import TokenRecord
 from daemon.model.limits import MAX_TOKENS
-from daemon.runtime.rate_limit import TokenBucket, TokenBuckets
 from daemon.runtime.job_token import JobTokens
+from daemon.runtime.rate_limit import TokenBucket, TokenBuckets
 from daemon.runtime.token_file import cluster_of, digest_of
 from daemon.wire.limits import (
     ADDRESSES,

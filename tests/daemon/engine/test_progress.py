@@ -4,10 +4,11 @@ from math import inf, nan
 from random import Random
 
 import pytest
+from msgspec import json
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Cancel, Ended, Lost, Reported, Started
+from daemon.model.inputs import Cancel, Ended, Lending, Lost, Reported, Started, Tick
 from daemon.model.job import JobPhase
 from daemon.model.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 from daemon.model.outputs import Accepted, StartEffect
@@ -215,3 +216,17 @@ def test_whatever_jobs_report_a_restored_engine_decides_the_same(policy, seed):
                 if last is not None and job_id not in restarted:
                     assert said.done >= last.done
     assert taken > 20
+
+
+def test_shadow_lending_hears_of_jobs_that_run_in_both_cores():
+    story = Story()
+    story.step(1.0, Lending(on=False, shadow=True))
+    story.runs(1.0)
+    story.reports(101.0, 0.5)
+    story.step(102.0, Tick())
+    story.engine.settle_accounts()
+    kept = Engine.restore(story.engine.dump())
+    shadow = json.decode(kept.dump())["shadow"]
+    (job,) = shadow["jobs"]
+    assert job["done"] == 100.0
+    assert not kept.book.shadow.renewed

@@ -148,6 +148,11 @@ class MqttBackend:
         if message.qos or self._reports.qsize() < UNACKNOWLEDGED:  # QoS 0 has no flow control
             self._reports.put_nowait((message, self._link.session))
 
+    def _start(self, key: AttemptKey) -> Order | None:
+        """Return the start order of an attempt; None if it is no longer desired."""
+        context = self._context
+        return self._roster.start(key, context.fence.epoch, context.reports.of(*key))
+
     async def _hear(self) -> None:
         while True:
             message, session = await self._reports.get()
@@ -257,8 +262,7 @@ class MqttBackend:
         """Send queued orders in sequence."""
         while True:
             each = await self._orders.get()
-            fence = self._context.fence
-            order = each if isinstance(each, StopOrder) else self._roster.start(each, fence.epoch)
+            order: Order | None = each if isinstance(each, StopOrder) else self._start(each)
             if order is None:
                 continue
             try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from daemon.backends.interface import StopKind
 from daemon.config.mqtt_limits import SYNC_JOBS
@@ -49,10 +49,13 @@ class DesiredAttempts:
             self._wanted[key] = DesiredAttempt(order, now, self._asked if seen else None)
         return new
 
-    def start(self, key: AttemptKey, epoch: int) -> Order | None:
-        """Return the start order of an attempt, or None if it is no longer desired."""
+    def start(self, key: AttemptKey, epoch: int, reports: Mapping[str, str]) -> Order | None:
+        """Return the start order of an attempt, or None if it is no longer desired.
+
+        `reports` are the variables with which the job can report its progress.
+        """
         wanted = self._wanted.get(key)
-        return None if wanted is None else start_order(wanted.order, epoch)
+        return None if wanted is None else start_order(wanted.order, epoch, reports)
 
     def stop(self, key: AttemptKey, kind: StopKind, now: float) -> None:
         """Mark an attempt to be warned or ended; nothing overrides an end."""
@@ -132,12 +135,13 @@ def _over(
     return StartFailed(*key, report.why)
 
 
-def start_order(order: StartEffect, epoch: int) -> StartOrder:
+def start_order(order: StartEffect, epoch: int, reports: Mapping[str, str]) -> StartOrder:
     """Build the start order."""
     spec = order.spec
+    env = {**spec.env, **reports}
     return StartOrder(
         epoch=epoch, job=order.job, attempt=order.attempt, pool=spec.pool, gpus=spec.gpus,
-        nodes={node: list(gpus) for node, gpus in order.nodes}, command=spec.command, env=spec.env,
+        nodes={node: list(gpus) for node, gpus in order.nodes}, command=spec.command, env=env,
         cwd=spec.cwd, user=spec.user, name=spec.name, time_limit=spec.time_limit,
         array=spec.array, duration=spec.duration,
     )  # fmt: skip

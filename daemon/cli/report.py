@@ -1,0 +1,121 @@
+"""`sia report`."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import click
+
+from daemon.cli.client import Client, Endpoint, at, checked_url, find
+from daemon.cli.common import CONFIG, JSON, moment, say
+from daemon.model.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+from daemon.runtime.token_file import checked_token, read_token
+from sia.console.errors import UserError
+from sia.console.terminal import printable
+
+HERE = "it is set in the environment of each job that runs; outside of a job, give the option"
+
+
+class FiniteRange(click.FloatRange):
+    """A number between two bounds; click alone would accept `nan`."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse a number."""
+        number: float = super().convert(value, param, ctx)
+        if number != number:  # noqa: PLR0124  true of not-a-number alone
+            self.fail(f"{value}: write a number from {self.min:g} to {self.max:g}", param, ctx)
+        return number
+
+
+@click.command()
+@click.option(
+    "--done", type=FiniteRange(0, 1), required=True, help="Share of the whole work that is done."
+)
+@click.option(
+    "--speed",
+    type=FiniteRange(MIN_SPEED, MAX_SPEED),
+    help="Speed from now on, relative to the nominal one.  [default: as before]",
+)
+@click.option(
+    "--regime",
+    type=click.IntRange(0, MAX_REGIME),
+    help="Number of the regime that the job is in.  [default: as before]",
+)
+@click.option("--job", "job_id", help="ID of the job.  [default: SIA_JOB_ID]")
+@click.option("--attempt", type=click.IntRange(1), help="Its attempt.  [default: SIA_ATTEMPT]")
+@click.option("--url", help="URL of the daemon.  [default: SIA_REPORT_URL, or as other commands]")
+@click.option(
+    "--token-file",
+    type=Path,
+    help="File with a token.  [default: the token in SIA_REPORT_TOKEN, or as other commands]",
+)
+@CONFIG
+@JSON
+def report(
+    done: float, speed: float | None, regime: int | None, job_id: str | None,
+    attempt: int | None, url: str | None, token_file: Path | None, config: Path | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Report the progress of a running job.
+
+    A job runs it; SIA_JOB_ID, SIA_ATTEMPT, SIA_REPORT_URL and SIA_REPORT_TOKEN say for which
+    attempt and where to. Estimates of its end follow at once.
+
+    Example: sia report --done 0.4 --speed 1.7 --regime 3
+    """
+    job_id = job_id or _given("SIA_JOB_ID", "--job")
+    number = attempt if attempt is not None else _number(_given("SIA_ATTEMPT", "--attempt"))
+    body = {"done": done, "attempt": number, "speed": speed, "regime": regime}
+    with closing(Client(_endpoint(url, token_file, config))) as client:
+        said = client.ask("POST", f"/v1/jobs/{at(job_id)}/progress", body)
+    if as_json:
+        say(said)
+    elif said is not None and said.get("end") is not None:
+        click.echo(printable(f"{job_id}: {done:.1%} done, ends about {moment(said['end'])}"))
+    else:
+        click.echo(printable(f"{job_id}: {done:.1%} done"))
+
+
+def _given(variable: str, option: str) -> str:
+    """Return an environment variable. Raises UsageError if it is not set."""
+    value = os.environ.get(variable, "")
+    if not value:
+        raise click.UsageError(f"{option} is missing, and {variable} is not set: {HERE}")
+    return value
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise click.UsageError(f"SIA_ATTEMPT: {text!r} is not a number from 1: {HERE}")
+    return int(text)
+
+
+def _endpoint(url: str | None, token_file: Path | None, config: Path | None) -> Endpoint:
+    """Return where to report: the options, else the job's variables, else as other commands do."""
+    urls, token = url or os.environ.get("SIA_REPORT_URL", ""), os.environ.get("SIA_REPORT_TOKEN")
+    if token_file is not None:
+        token = read_token(token_file)
+    elif token:
+        token = checked_token(token, "SIA_REPORT_TOKEN", HERE)
+    if not urls or not token:
+        found = find(config)
+        return found._replace(urls=_urls(urls) if urls else found.urls, token=token or found.token)
+    get = os.environ.get
+    certificate = get("SIA_CERT_FILE", "")
+    return Endpoint(
+        _urls(urls), token, get("SIA_CA_FILE", ""), certificate,
+        get("SIA_KEY_FILE", certificate),
+    )  # fmt: skip
+
+
+def _urls(text: str) -> tuple[str, ...]:
+    """Return the URLs of the daemon and its standbys. Raises UserError."""
+    try:
+        return tuple(checked_url(url.strip().rstrip("/")) for url in text.split(","))
+    except UserError as error:
+        raise UserError(str(error).replace("SIA_URL", "--url or SIA_REPORT_URL", 1)) from None
