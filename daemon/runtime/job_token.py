@@ -13,8 +13,8 @@ from urllib.parse import quote, unquote
 PREFIX = "sia-job_"
 """Distinguishes tokens of jobs from those that were issued."""
 
-MOST = 2000
-"""Maximum characters of a token: an id of `MAX_ID` characters is longer when it is quoted."""
+MOST = 3000
+"""Maximum characters of a token: `MAX_ID` characters of an id are up to 2,400 when quoted."""
 
 Attempt = tuple[str, int]
 """Id of a job and number of its attempt."""

@@ -54,9 +54,10 @@ def began(record: JobRecord, now: float) -> float:
 def thought(now: float) -> RunTimeOf:
     """Return a function that gives run times as the scheduler assumes them at this time.
 
-    The run time of a job that reports its progress is what follows from that. Else it is the forecast, or else the submitter's estimate, cut at the time limit. A job
-    that has run longer is assumed to run twice as long as so far. A job without any estimate
-    runs for `UNKNOWN_RUN_TIME`.
+    The run time of a job that reports its progress is what follows from that. Else it is the
+    forecast, or else the submitter's estimate, cut at the time limit. A job that has run longer is
+    assumed to run twice as long as so far. A job without any estimate runs for
+    `UNKNOWN_RUN_TIME`.
     """
 
     def think(record: JobRecord) -> float:

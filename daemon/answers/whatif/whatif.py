@@ -197,6 +197,6 @@ def _anew(record: JobRecord, asked: JobWhatIf, now: float, guess: GuessRunTime) 
         hold=record.phase is JobPhase.HELD,
     )
     run_time = guess(now, spec)
-    if not run_time and record.run_time < (limit or UNKNOWN_RUN_TIME):
-        run_time = record.run_time
+    if not run_time and record.expected < (limit or UNKNOWN_RUN_TIME):
+        run_time = record.expected
     return Submit(spec, run_time)

@@ -4,9 +4,19 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from daemon.answers.simulate.futures import future_of, is_unknown, thought
+from daemon.answers.simulate.futures import future_of, is_unknown, overruns, thought
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Cancel, Drain, Ended, Hold, Maintain, SetPool, Started, Tick
+from daemon.model.inputs import (
+    Cancel,
+    Drain,
+    Ended,
+    Hold,
+    Maintain,
+    Reported,
+    SetPool,
+    Started,
+    Tick,
+)
 from daemon.model.job import PoolMode
 from daemon.model.setup import Budget
 from sia.core.playout import play
@@ -70,6 +80,17 @@ def test_who_runs_longer_than_thought_runs_as_long_again():
     engine = engine_with((0.0, submit("a1", gpus=4, run_time=10.0), submit("a2")), a=4)
     assert starts(engine, 9.0) == {"a2": 10.0}
     assert starts(engine, 15.0) == {"a2": 30.0}
+
+
+def test_who_reports_its_progress_ends_when_that_says():
+    engine = engine_with((0.0, submit("a1", gpus=4, run_time=10.0), submit("a2")), a=4)
+    engine.step(8.0, [Reported("a1", 1, 0.25)])
+    assert starts(engine, 9.0) == {"a2": 32.0}
+    engine.step(16.0, [Reported("a1", 1, 0.5, speed=2.0)])
+    assert starts(engine, 16.0) == {"a2": 24.0}
+    assert starts(engine, 27.0) == {"a2": 30.0}, "3 s late, so it may take as long again"
+    assert overruns(engine.book.jobs["a1"], 25.0)
+    assert not overruns(engine.book.jobs["a1"], 23.0)
 
 
 def test_nobody_runs_beyond_its_limit():
