@@ -40,6 +40,9 @@ KILL_AFTER = 10.0
 LOOK_AGAIN = 1.0
 """Seconds between checks of attempts whose supervisor cannot notify the daemon yet."""
 
+LOOK_AT_PROGRESS = REPORT_EVERY
+"""Seconds between looks at the progress files: no job may report more often."""
+
 SIGNALS = {"end": signal.SIGTERM, "warn": signal.SIGUSR1}
 """Signals that tell a supervisor to end or warn its job."""
 
@@ -261,7 +264,7 @@ class LocalBackend:
     async def _hear_jobs(self) -> None:
         """Pass on what jobs write into their progress files, at most once a second for each."""
         while True:
-            await asyncio.sleep(REPORT_EVERY)
+            await asyncio.sleep(LOOK_AT_PROGRESS)
             runs = [run for run in self._runs.values() if run.reported]
             found = await asyncio.to_thread(_read_progress, runs)
             if found:
