@@ -51,6 +51,11 @@ CHANNELS = (
         get_args(schemas.PoolCommand), reply="reply",
     ),
     Channel(
+        "progress", f"{POOL}/progress", "receive", Rule.REPORT,
+        "Reports of running jobs of the pool. The broker can let jobs write here and nowhere else.",
+        (schemas.JobProgress,), reply="reply",
+    ),
+    Channel(
         "reply", f"{POOL}/reply/{{to}}", "send", Rule.SUBMIT,
         "Replies, sent if the message has a response topic of this form (MQTT 5).",
         (schemas.Reply,),

@@ -12,7 +12,7 @@ from daemon.doors.mqtt.schemas import Reply
 from daemon.doors.views.estimates import add_estimates
 from daemon.doors.views.submission import array_name, line_of, nothing_to_run, together
 from daemon.model.errors import JournalError, UnavailableError
-from daemon.model.inputs import Command
+from daemon.model.inputs import Command, Reported
 from daemon.model.limits import PROBE_EVERY
 from daemon.model.outputs import Answer, Refused
 from daemon.service.admission import Admission, JobCount
@@ -117,7 +117,7 @@ class CommandHandler:
     async def _durable(self, commands: Sequence[Command]) -> list[Answer]:
         """Submit commands, and retry for as long as the journal is unavailable."""
         answers = await self._submit(commands)
-        while late := [i for i, each in enumerate(answers) if _is_late(each)]:
+        while late := [i for i, each in enumerate(answers) if _is_late(commands[i], each)]:
             await asyncio.sleep(PROBE_EVERY)
             again = await self._submit([commands[i] for i in late])
             for i, each in zip(late, again, strict=True):
@@ -133,9 +133,13 @@ class CommandHandler:
                 await asyncio.sleep(min(error.retry_after, PROBE_EVERY))
 
 
-def _is_late(answer: Answer) -> bool:
-    """Return whether a command was not executed and can be retried."""
-    return isinstance(answer, Refused) and answer.status in NOT_NOW
+def _is_late(command: Command, answer: Answer) -> bool:
+    """Return whether a command was not executed and can be retried.
+
+    A report of progress that comes too soon is not repeated: by then it would be out of date.
+    """
+    late = isinstance(answer, Refused) and answer.status in NOT_NOW
+    return late and type(command) is not Reported
 
 
 def _commands(i: int, message: ParsedMessage, wrong: Collection[BatchIndex]) -> list[Command]:

@@ -15,7 +15,7 @@ from daemon.doors.mqtt.pool_states import States
 from daemon.doors.mqtt.reconnecting import Link, Presence
 from daemon.doors.mqtt.replies import Replies
 from daemon.doors.mqtt.supervised import again
-from daemon.doors.mqtt.topics import Topics
+from daemon.doors.mqtt.topics import DOORS, Topics
 from daemon.service.admission import Admission
 from daemon.service.service import Service
 
@@ -40,7 +40,7 @@ class Gateway:
         self.link = Link(
             config,
             config.name,
-            [topics.every("submit"), topics.every("cmd")],
+            [topics.every(door) for door in DOORS.values()],
             self._receive,
             self._say,
             presence=Presence(topics.state, ONLINE, OFFLINE),

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 from daemon.config.mqtt_limits import MAX_CORRELATION, MAX_PAYLOAD, MIN_CORRELATION
 from daemon.config.validation import MAX_SHOWN
 from daemon.doors.mqtt import schemas
-from daemon.doors.mqtt.schemas import JobId, PoolCommand, PoolJob, PoolJobs
+from daemon.doors.mqtt.schemas import JobId, JobProgress, PoolCommand, PoolJob, PoolJobs
 from daemon.doors.mqtt.topics import CommandTopic, Topics
 from daemon.doors.views.submission import specs_of
-from daemon.model.inputs import Cancel, Command, Hold, Release, SetPriority, Submit
+from daemon.model.inputs import Cancel, Command, Hold, Release, Reported, SetPriority, Submit
 from daemon.model.job import JobSpec
 from daemon.wire.bodies import TOO_MANY, at_once, decoded, is_batch, read_batch
 from daemon.wire.jobs import MAX_JOBS
@@ -75,6 +75,7 @@ SEE = "the output of sia asyncapi"
 """Reference for the message format."""
 
 _one = msgspec.json.Decoder(PoolJob)
+_progress = msgspec.json.Decoder(JobProgress)
 _command = msgspec.json.Decoder(PoolCommand)
 
 
@@ -130,6 +131,8 @@ def read(mail: Message, topics: Topics, pool: str, door: CommandTopic) -> Parsed
         raise _wrong(f"correlation data longer than {MAX_CORRELATION} bytes", "send a UUID")
     if door == "submit":
         return _submission(mail, pool)
+    if door == "progress":
+        return ParsedMessage(pool, door, command=_reported(mail.payload, pool))
     return ParsedMessage(pool, door, command=_commanded(mail.payload, pool))
 
 
@@ -164,6 +167,11 @@ def _jobs(payload: bytes) -> list[PoolJob]:
     if (job.array or 1) > MAX_JOBS:
         raise TOO_MANY
     return [job]
+
+
+def _reported(payload: bytes, pool: str) -> Command:
+    said: JobProgress = decoded(payload, _progress, JobProgress, SEE)
+    return Reported(said.job, said.attempt, said.done, said.speed, said.regime, ACTOR.format(pool))
 
 
 def _commanded(payload: bytes, pool: str) -> Command:

@@ -10,7 +10,15 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from daemon.model.names import Name
-from daemon.wire.jobs import MAX_JOBS, BatchLine, FieldProblem, Id, JobRequest, Priority
+from daemon.wire.jobs import (
+    MAX_JOBS,
+    BatchLine,
+    FieldProblem,
+    Id,
+    JobRequest,
+    Priority,
+    ProgressReport,
+)
 
 JobId = Annotated[Id, Meta(description="Id of a job, or of an array for all of its jobs.")]
 
@@ -56,6 +64,12 @@ class PriorityCommand(Struct, forbid_unknown_fields=True, tag_field="do", tag="p
 
 
 PoolCommand = CancelCommand | HoldCommand | ReleaseCommand | PriorityCommand
+
+
+class JobProgress(ProgressReport, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A running job of the pool reports its progress."""
+
+    job: Annotated[Id, Meta(description="SIA_JOB_ID of the job.")]
 
 
 class Reply(Struct, omit_defaults=True):

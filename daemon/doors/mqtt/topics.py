@@ -12,9 +12,9 @@ from urllib.parse import unquote
 
 ROOT = "sia/v1"
 
-CommandTopic = Literal["submit", "cmd"]
+CommandTopic = Literal["submit", "cmd", "progress"]
 
-DOORS: dict[str, CommandTopic] = {"submit": "submit", "cmd": "cmd"}
+DOORS: dict[str, CommandTopic] = {"submit": "submit", "cmd": "cmd", "progress": "progress"}
 """Inbound topics by their last level."""
 
 SPECIAL = re.compile(r"[%/+#\x00-\x1f\x7f]")
@@ -37,7 +37,7 @@ class Topics(NamedTuple):
         return f"{self.root}/state"
 
     def pool(self, pool: str, what: str) -> str:
-        """Return a pool's topic: `submit`, `cmd`, `event`, `state`, `reply/…`."""
+        """Return a pool's topic: `submit`, `cmd`, `progress`, `event`, `state`, `reply/…`."""
         return f"{self.root}/pool/{quoted(pool)}/{what}"
 
     def every(self, door: CommandTopic) -> str:

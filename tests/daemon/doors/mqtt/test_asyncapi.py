@@ -17,6 +17,9 @@ from tests.support.servers.managers import EXAMPLES
 
 TOPICS = Topics("main")
 
+PEOPLE = (Rule.REPORT, Rule.SUBMIT)
+"""Rules of the topics on which a pool's people and jobs write."""
+
 
 def channels_of(topic):
     """Names of channels whose address fits a topic."""
@@ -31,6 +34,7 @@ def test_each_topic_of_the_daemon_is_described_once():
     said = {
         "submit": TOPICS.pool("a/b", "submit"),
         "cmd": TOPICS.pool("a", "cmd"),
+        "progress": TOPICS.pool("a", "progress"),
         "reply": TOPICS.pool("a", "reply/me"),
         "event": TOPICS.pool("a", "event"),
         "poolState": TOPICS.pool("a", "state"),
@@ -47,7 +51,7 @@ def test_each_topic_of_the_daemon_is_described_once():
 
 def test_the_daemon_listens_to_no_topic_without_a_rule():
     doors = {name for channel in DOORS for name in channels_of(TOPICS.pool("a", channel))}
-    assert doors == {c.name for c in CHANNELS if c.action == "receive" and c.rule is Rule.SUBMIT}
+    assert doors == {c.name for c in CHANNELS if c.action == "receive" and c.rule in PEOPLE}
     assert all(isinstance(channel.rule, Rule) for channel in CHANNELS)
 
 
@@ -61,10 +65,12 @@ def test_the_example_of_an_acl_lets_each_do_what_the_rules_say():
         elif words[:1] == ["topic"]:
             topic = words[2].replace("reply/#", "reply/me")
             user |= {(how, topic) for how in ("read", "write") if how in words[1]}
+    jobs = said.pop("jobs-of-a")
+    assert jobs == {("write", TOPICS.pool("a", "progress"))}
     assert said.pop("sia") == {("read", "sia/v1/main/#"), ("write", "sia/v1/main/#")}
     for name, granted in said.items():
         people = name != "manager"
-        rules = (Rule.SUBMIT, Rule.VIEW) if people else (Rule.OPERATE,)
+        rules = (*PEOPLE, Rule.VIEW) if people else (Rule.OPERATE,)
         wanted = {
             ("write" if c.action == "receive" else "read",
              c.topic.format(cluster="main", pool=name, to="me"))

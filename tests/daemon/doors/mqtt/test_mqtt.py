@@ -14,7 +14,7 @@ from daemon.model.job import JobPhase, JobSpec
 from daemon.process.serve import serving
 from tests.daemon.service.test_service import break_down
 from tests.support.budget import budget
-from tests.support.daemons.daemons import until
+from tests.support.daemons.daemons import StillClock, until
 from tests.support.servers.mqtt import daemon_on, is_well, on_bus, part, peer
 
 ROOT = "sia/v1/main"
@@ -257,6 +257,22 @@ def corrupt(dice, real):
             case 3:
                 text[at:at] = dice.choice([b"[" * 50, b"1e999", b"\\ud800", b"null", b'"id":7,'])
     return bytes(text)
+
+
+@story
+async def test_a_job_reports_its_progress_and_what_comes_too_soon_is_not_repeated(folder, broker):
+    async with (
+        daemon_on(folder, broker.port) as service,
+        peer(broker.port, f"{POOL}/reply/#") as one,
+    ):
+        await answered(one, f"{POOL}/submit", {"id": "there", **LONG})
+        await until(lambda: service.book.job("there").phase is JobPhase.RUNNING)
+        service.clock = StillClock(service.clock.now())
+        report = {"job": "there", "attempt": 1, "done": 0.25, "speed": 2.0}
+        for job, status in (("there", 200), ("there", 429), ("theirs", 404)):
+            said = await answered(one, f"{POOL}/progress", {**report, "job": job})
+            assert said["jobs"][0]["status"] == status
+        assert service.book.jobs["there"].progress.speed == 2.0
 
 
 @story

@@ -16,7 +16,7 @@ from daemon.doors.mqtt.manager.roster import FORGOTTEN, NEVER, DesiredAttempts
 from daemon.doors.mqtt.requests import Message, ParsedMessage, read
 from daemon.doors.mqtt.schemas import StartOrder, StopOrder, Sync
 from daemon.doors.mqtt.topics import Topics
-from daemon.model.inputs import Cancel, Ended, Lost, Started, StartFailed, Stray
+from daemon.model.inputs import Cancel, Ended, Lost, Reported, Started, StartFailed, Stray
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Notice, StartEffect
 from daemon.wire.problems import ProblemError
@@ -43,7 +43,7 @@ def test_whatever_comes_is_a_letter_or_refused_with_words():
     dice = random.Random(5)
     letters = 0
     for _ in range(20_000):
-        door = dice.choice(["submit", "cmd"])
+        door = dice.choice(["submit", "cmd", "progress"])
         mail = Message(TOPICS.pool("p", door), corrupt(dice, REAL))
         letter, problem = opened(mail, door)
         if letter is None:
@@ -57,7 +57,7 @@ def test_whatever_comes_is_a_letter_or_refused_with_words():
     assert letters > 100
 
 
-@given(st.binary(max_size=200), st.sampled_from(["submit", "cmd"]))
+@given(st.binary(max_size=200), st.sampled_from(["submit", "cmd", "progress"]))
 def test_no_bytes_break_the_door(payload, door):
     letter, problem = opened(Message(TOPICS.pool("p", door), payload), door)
     assert letter is not None or problem.details.mend
@@ -105,6 +105,16 @@ def test_a_message_that_the_broker_does_not_keep_is_refused():
 def test_a_command_says_who_asked():
     mail = Message(TOPICS.pool("p", "cmd"), b'{"do":"cancel","job":"a"}')
     assert read(mail, TOPICS, "p", "cmd").command == Cancel("a", "mqtt:p")
+
+
+def test_a_report_of_progress_says_whose_it_is():
+    line = b'{"job":"a","attempt":2,"done":0.4,"speed":1.7,"regime":3}'
+    mail = Message(TOPICS.pool("p", "progress"), line)
+    letter, _ = opened(mail, "progress")
+    assert letter.command == Reported("a", 2, 0.4, 1.7, 3, "mqtt:p")
+    for wrong in (b'{"job":"a","done":0.4}', b'{"job":"a","attempt":1,"done":NaN}',
+                  b'{"job":"a","attempt":1,"done":1.5}', b'{"do":"cancel","job":"a"}'):  # fmt: skip
+        assert opened(mail._replace(payload=wrong), "progress")[1].details.mend
 
 
 A, KEY = StartEffect("a", 1, JobSpec("a", "p", 1), (("n", (0,)),)), ("a", 1)
@@ -183,8 +193,10 @@ def test_many_jobs_are_asked_after_in_parts():
     assert [len(part.jobs) for part in parts] == [500, 500, 200]
     assert [part.more for part in parts] == [True, True, False]
     assert {part.epoch for part in parts} == {5}
-    assert isinstance(made.start(("j0", 1), 5), StartOrder)
-    assert made.start(("j0", 2), 5) is None
+    order = made.start(("j0", 1), 5, {"SIA_REPORT_URL": "there"})
+    assert isinstance(order, StartOrder)
+    assert order.env == {"SIA_REPORT_URL": "there"}
+    assert made.start(("j0", 2), 5, {}) is None
     assert len(made.overdue(20.0, 10.0)) == 1200
     assert not made.overdue(5.0, 10.0)
 
