@@ -67,6 +67,13 @@ A job that is still pending after 35 days of ticks can never start, because its 
 below its width.
 """
 
+MIN_SPEED, MAX_SPEED = 1e-3, 1e3
+"""Bounds of a reported speed, relative to the nominal one: a factor beyond them is more likely a
+rate in another unit, such as samples a second."""
+
+MAX_REGIME = 10_000
+"""Highest regime of a job: more changes of batch size than any training makes."""
+
 UNKNOWN_RUN_TIME = 1e12
 """Seconds, the estimate for a job of which nothing is known.
 

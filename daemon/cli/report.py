@@ -11,10 +11,10 @@ import click
 
 from daemon.cli.client import Client, Endpoint, at, checked_url, find
 from daemon.cli.common import CONFIG, JSON, moment, say
-from daemon.model.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 from daemon.runtime.token_file import checked_token, read_token
 from sia.console.errors import UserError
 from sia.console.terminal import printable
+from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 
 HERE = "it is set in the environment of each job that runs; outside of a job, give the option"
 

@@ -6,10 +6,10 @@ from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import JobRecord, Progress
 from daemon.model.inputs import Reported
 from daemon.model.job import ON_GPUS, OVER
-from daemon.model.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED, REPORT_EVERY
+from daemon.model.limits import REPORT_EVERY
 from daemon.model.outputs import Accepted, Answer, Refused
 from sia.events import JobProgressed
-from sia.limits import UNKNOWN_RUN_TIME
+from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED, UNKNOWN_RUN_TIME
 from sia.state.state import JobState
 
 

@@ -21,13 +21,6 @@ REPORT_EVERY = 1.0
 """Seconds between two reports of progress of one job: each is a journal entry and may cause a pass
 of the policy, and nobody plans more finely than this."""
 
-MIN_SPEED, MAX_SPEED = 1e-3, 1e3
-"""Bounds of a reported speed, relative to the nominal one: a factor beyond them is more likely a
-rate in another unit, such as samples a second."""
-
-MAX_REGIME = 10_000
-"""Highest regime of a job: more changes of batch size than any training makes."""
-
 MAX_TIME_LIMIT = 10 * 366 * 86400.0
 """Seconds. Nobody limits a job to ten years; a greater number is more likely in milliseconds."""
 

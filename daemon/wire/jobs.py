@@ -14,21 +14,21 @@ from daemon.model.limits import (
     MAX_BUDGET,
     MAX_ID,
     MAX_PRIORITY,
-    MAX_REGIME,
-    MAX_SPEED,
     MAX_TIME_LIMIT,
     MAX_WEIGHT,
-    MIN_SPEED,
 )
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.wire.estimates import EstimateView
 from sia.limits import (
     MAX_POINTS,
     MAX_QUOTA,
+    MAX_REGIME,
     MAX_RESUME_COST,
     MAX_SLOWDOWN,
+    MAX_SPEED,
     MAX_TIME,
     MAX_VALUE,
+    MIN_SPEED,
 )
 from sia.model import StopCost, Stream
 

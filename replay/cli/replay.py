@@ -16,6 +16,7 @@ from replay.cluster.cells_write import CELLS, write_cells
 from replay.cluster.shortages import shortages
 from replay.experiment.folder import holds_experiment
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, recalls, refuse_idle
+from replay.logs.progress_file import with_progress
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace, playable
 from replay.report.terminal import progress_bars, show_foresight, show_policies, show_pools
@@ -84,6 +85,14 @@ if TYPE_CHECKING:
     help="Submit the next job of a user earlier or later, as the one before it ends.",
 )
 @click.option(
+    "--progress",
+    "reports",
+    type=Path,
+    metavar="FILE",
+    help="What jobs report while they run: job_id,done,speed[,regime], a row for each report. "
+    "Without it, column progress of the log, if any.",
+)
+@click.option(
     "--seed",
     type=int,
     default=0,
@@ -101,8 +110,8 @@ def replay(
     windows: tuple[float, ...], recent: int, warmup: float, slack: float,
     preemptible: PreemptibleShare | None, recall: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
-    las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, seed: int,
-    skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
+    las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, reports: Path | None,
+    seed: int, skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Replay a job log under one or more policies.
 
@@ -128,6 +137,8 @@ def replay(
             f"{log}: no job can run in the pools of {pools} ({reasons}{named}); give a pools file "
             "with a row for each pool that the log's column pool names"
         )
+    if reports is not None:
+        trace = with_progress(trace, reports)
     options = Options(
         windows=windows,
         slack=slack,
@@ -159,7 +170,7 @@ def replay(
     planned = ["summary.json", *(f"{folder_of(label)}/" for label in policies)]
     planned += [CELLS] if spec else []
     planned += [] if no_report else ["report.html"]
-    inputs = [log, pools, *([cells_file] if cells_file else [])]
+    inputs = [log, pools, *(path for path in (cells_file, reports) if path is not None)]
     with whole_folder(out, inputs, stale, planned) as folder:
         summary = _run(trace, table, settings, folder, report=not no_report)
     if as_json:
@@ -218,6 +229,8 @@ def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
     if measures["never_ended"] and name != BASELINE:
         lost = counted(measures["never_ended"], "job")
         click.echo(f"note: under {name} {lost} never ended")
+    if reports := measures.get("progress_reports"):
+        click.echo(f"note: under {name} jobs reported progress {counted(reports, 'time')}")
     if unsubmitted := measures["skipped"] - dropped:
         click.echo(f"note: under {name} {unsubmitted:,} jobs were never submitted, because an "
                    "earlier job of their user never ended")  # fmt: skip

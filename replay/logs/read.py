@@ -23,7 +23,8 @@ from msgspec.structs import replace
 
 from replay.logs.limits import MAX_LINE, MIN_DURATION
 from replay.logs.parquet import duckdb_for
-from replay.logs.trace import CHECKPOINT, KNOWN, REQUIRED, WISHES, PoolTable, Trace
+from replay.logs.progress import parse_progress
+from replay.logs.trace import CHECKPOINT, KNOWN, PROGRESS, REQUIRED, WISHES, PoolTable, Trace
 from sia.console.errors import OtherFormatError, UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
@@ -391,7 +392,7 @@ class _JobParser:
         self._cells = width
         self._required = [at[name] for name in REQUIRED]
         self._user, self._name = (at.get(name, -1) for name in KNOWN)
-        self._wishes = {name: at[name] for name in (*WISHES, CHECKPOINT) if name in at}
+        self._wishes = {name: at[name] for name in (*WISHES, CHECKPOINT, PROGRESS) if name in at}
 
     def __call__(self, cells: Sequence[str]) -> Arrival:
         job_id, _, submit, width, duration = self._required
@@ -435,11 +436,12 @@ class _JobParser:
 
 def _with_wishes(job: Job, given: dict[str, str]) -> Job:
     """Return the job with the cells of its optional columns. Raises BadCellError."""
-    try:
-        parse_checkpoint(given.pop(CHECKPOINT, ""))
-    except ValueError as error:
-        problem, _, fix = str(error).partition("; ")
-        raise BadCellError(CHECKPOINT, problem, fix, "checkpoint is not allowed") from None
+    for column, parse in _CHECKED.items():
+        try:
+            parse(given.pop(column, ""))
+        except ValueError as error:
+            problem, _, fix = str(error).partition("; ")
+            raise BadCellError(column, problem, fix, f"{column} is not allowed") from None
     wished = replace(job, **{name: _WISHES[name](text, name) for name, text in given.items()})
     try:
         check_fields(wished)
@@ -487,6 +489,12 @@ def _demand(text: str, column: str) -> tuple[tuple[int, float], ...]:
     points = (part.partition(":") for part in text.split(";"))
     return tuple((_width(gpus, column), _seconds(seconds, column)) for gpus, _, seconds in points)
 
+
+_CHECKED: dict[str, Callable[[str], object]] = {
+    CHECKPOINT: parse_checkpoint,
+    PROGRESS: parse_progress,
+}
+"""How to check the cell of each extra column that must have a form."""
 
 _WISHES: dict[str, Callable[[str, str], object]] = {
     "min_width": _width, "max_width": _width, "demand": _demand, "deadline": _moment,

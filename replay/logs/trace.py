@@ -26,6 +26,8 @@ WISHES = (
 """What a job asks for beyond its width; the columns are fields of `Job`."""
 CHECKPOINT = "checkpoint"
 """How a job is told to save its work; checked, and kept as an extra column: no replay needs it."""
+PROGRESS = "progress"
+"""What a job reports while it runs (`replay.logs.progress`); an extra column, too."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from predictors.catalog import Choice, loads_class, parse, run_times_class
 from predictors.loads.rounded import RoundedLoads, rounded
 from replay.logs.past import PastJobs, warm_up
 from replay.logs.preemptible import PreemptibleShare
+from replay.logs.progress import progress_of
 from replay.logs.trace import PoolTable, Trace
 from replay.run.closed_loop import ClosedLoop
 from replay.run.predictors import guarded, loads_of, run_times_of
@@ -21,7 +22,7 @@ from sia import Core
 from sia.contract.labels import name_of
 from sia.contract.policy import Policy
 from sia.core.playout import Arrival, play
-from sia.events import FutureRevealed, PoolChanged
+from sia.events import FutureRevealed, JobProgressed, PoolChanged
 from sia.forecasts import Loads, PredictorContext
 from sia.limits import NEVER, RECENT
 from sia.model import FutureJob, Options
@@ -191,6 +192,7 @@ def replay_one(
     if loads is not None and choice.guard is not None:
         loads = guarded(loads, choice.guard, trace, table, context.windows)
     loads = _rounded_to_cells(loads, places)
+    reports = progress_of(trace)
     began = perf_counter()
     for instant in play(
         core,
@@ -199,8 +201,11 @@ def replay_one(
         loads=loads,
         facts=facts,
         followers=None if loop is None else loop.followers,
+        reports=reports,
     ):
         recorder.take(instant)
+        if reports:
+            recorder.schedule.reports += sum(type(e) is JobProgressed for e in instant.events)
         if progress is not None and not recorder.schedule.instants % PROGRESS_EVERY:
             progress(label, recorder.ended, len(arrivals))
     recorder.schedule.seconds = perf_counter() - began

@@ -71,6 +71,8 @@ class Schedule:
     nodes: list[Nodes] | None = None
     """With cells: the GPUs on which each job ran; `nodes_text` formats them."""
     peak_gpus: int = 0
+    reports: int = 0
+    """Reports of progress; a job that goes on after a stop makes its latest one again."""
     instants: int = 0
     seconds: float = 0.0
     """Wall-clock time from the first event to the last decision."""

@@ -84,6 +84,7 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
         "baseline_never_ended": result.baseline.ends.count(None),
         **_measures(pairs),
         **({"ends_sooner_s": result.loop.sooner} if result.loop else {}),
+        **({"progress_reports": schedule.reports} if schedule.reports else {}),
         "peak_gpus": schedule.peak_gpus,
         "total_gpus": sum(largest.values()),
         "makespan_s": max(ends) - trace.arrivals[0].job.submit if ends else None,

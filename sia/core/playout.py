@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
+from operator import itemgetter
 from typing import NamedTuple
 
 from sia.core.core import Core
@@ -15,6 +17,7 @@ from sia.events import (
     FutureRevealed,
     GpusOut,
     JobFinished,
+    JobProgressed,
     JobSubmitted,
     LendingSwitched,
     NodeBack,
@@ -27,6 +30,7 @@ from sia.events import (
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_IDLE_WAKES
 from sia.model import Job
+from sia.state.state import JobState
 
 
 class Arrival(NamedTuple):
@@ -49,6 +53,24 @@ Fact = (
 NOTHING: Mapping[str, float] = {}
 
 
+class ProgressPoint(NamedTuple):
+    """A report that a job makes when it has done the share `done` of its work.
+
+    From then on it does `speed` seconds of work per second on its own number of GPUs. Before its
+    first point it does 1.
+    """
+
+    done: float
+    speed: float
+    regime: int | None = None
+
+
+ProgressPoints = Mapping[str, Sequence[ProgressPoint]]
+"""The reports of jobs by id, each in ascending order of `done`, which is at least 0 and below 1."""
+
+NO_REPORTS: ProgressPoints = {}
+
+
 class Instant(NamedTuple):
     """The events and decisions of one moment."""
 
@@ -67,6 +89,7 @@ def play(
     running: Sequence[tuple[float, str]] = (),
     durations: Mapping[str, float] = NOTHING,
     followers: Followers | None = None,
+    reports: ProgressPoints = NO_REPORTS,
 ) -> Iterator[Instant]:
     """Yield one step per instant until every job has ended or nothing more can happen.
 
@@ -82,8 +105,10 @@ def play(
         durations: Real run times of jobs pending in the core, by id, read when they start.
         followers: Submits jobs in response to ends (a closed loop). Without it no job depends on
             another job's end.
+        reports: What jobs report while they run. The speeds are real: a job whose speed changes
+            ends sooner or later than its run time says, which is its work at the nominal speed.
     """
-    world = _World(core, arrivals, run_times, loads, facts, running, durations, followers)
+    world = _World(core, arrivals, run_times, loads, facts, running, durations, followers, reports)
     next_time, happen, step = world.next_time, world.happen, core.step
     idle_wakes = 0
     while (now := next_time()) < inf:
@@ -102,8 +127,7 @@ def play(
             elif kind is ResizeJob:
                 world.stopped = True
                 moved[decision.job_id] = None  # type: ignore[union-attr]
-        for job_id in moved:
-            world.run(now, job_id)
+        world.move(now, moved)
         if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and world.over:
             idle_wakes += core.policy.due() == inf
             if idle_wakes > MAX_IDLE_WAKES:
@@ -125,9 +149,16 @@ class _World:
         running: Sequence[tuple[float, str]],
         durations: Mapping[str, float],
         followers: Followers | None,
+        reports: ProgressPoints,
     ) -> None:
         self.wake = core.wake if core.wake > -inf else inf
-        self.stopped = False  # whether an attempt was stopped early, so ends may be stale
+        self.stopped = bool(reports)  # whether ends may be stale: of attempts that were stopped
+        # early, and of jobs whose speed has changed
+        self._points = reports
+        self._due: list[tuple[float, int, str, int, int]] = []
+        """Heap of reports: time, order, job, attempt, number of the point."""
+        self._newest: dict[str, int] = {}  # order of the newest end of each job that reports
+        self._reporting: list[tuple[str, int]] = []  # reports at this moment: job, number
         self._jobs = core.state.jobs
         self._updates = run_times if core.policy.needs.updates else None
         self._arrivals, self._facts = arrivals, facts
@@ -163,6 +194,12 @@ class _World:
         now = min(self._submits[self._next_arrival], self._fact_times[self._next_fact], self.wake)
         if self._following and self._following[0][0] < now:
             now = self._following[0][0]
+        due = self._due
+        while due and due[0][0] <= now:
+            if self._runs(due[0][2], due[0][3]):
+                now = due[0][0]
+                break
+            heappop(due)
         ends = self._ends
         while ends and ends[0][0] <= now:
             if not self.stopped or self._holds(ends[0]):
@@ -171,12 +208,26 @@ class _World:
         return now
 
     def _holds(self, end: tuple[float, int, str, int]) -> bool:
-        """Return whether the attempt with this end is still running."""
-        job = self._jobs.get(end[2])
-        return job is not None and job.attempt == end[3] and job.stream is not None
+        """Return whether the attempt with this end still runs, at the speed of this end."""
+        newest = self._newest.get(end[2])
+        return self._runs(end[2], end[3]) and newest in (None, end[1])
 
-    def run(self, now: float, job_id: str) -> None:
-        """Schedule the end of a job that was started or resized."""
+    def _runs(self, job_id: str, attempt: int) -> bool:
+        job = self._jobs.get(job_id)
+        return job is not None and job.attempt == attempt and job.stream is not None
+
+    def move(self, now: float, moved: Collection[str]) -> None:
+        """Schedule the ends of jobs that were started or resized, and of those that reported."""
+        for job_id in moved:
+            self._run(now, job_id)
+        for job_id, number in self._reporting:
+            job = self._jobs.get(job_id)
+            if job is not None and job.stream is not None and job_id not in moved:
+                self._schedule_end(job, self._durations[job_id])
+                self._schedule_report(job, number + 1)
+        self._reporting.clear()
+
+    def _run(self, now: float, job_id: str) -> None:
         job = self._jobs[job_id]
         if job.stream is not None:  # it may have been preempted in the same pass
             if job.attempt == 1:
@@ -184,12 +235,31 @@ class _World:
                     self._run_times.started(now, job.job)
                 if self._loads is not None:
                     self._loads.started(now, job.job, job.run_time)
-            self._starts += 1
             duration = self._durations.get(job_id)
             if duration is None:
                 duration = self._durations[job_id] = self._waiting[job_id]
-            end = job.end(duration)
-            heappush(self._ends, (end, self._starts, job_id, job.attempt))
+            self._schedule_end(job, duration)
+            points = self._points.get(job_id)
+            if points:
+                # What it has reported before says how fast it goes on.
+                self._schedule_report(
+                    job, max(0, bisect_right(points, job.done / duration, key=itemgetter(0)) - 1)
+                )
+
+    def _schedule_end(self, job: JobState, duration: float) -> None:
+        self._starts += 1
+        job_id = job.job.id
+        if job_id in self._points:
+            self._newest[job_id] = self._starts
+        heappush(self._ends, (job.end(duration), self._starts, job_id, job.attempt))
+
+    def _schedule_report(self, job: JobState, number: int) -> None:
+        """Schedule a report for when the job has done so much, or begins to work again."""
+        points = self._points[job.job.id]
+        if number < len(points):
+            time = job.end(points[number].done * self._durations[job.job.id])
+            self._starts += 1
+            heappush(self._due, (time, self._starts, job.job.id, job.attempt, number))
 
     def happen(self, now: float) -> list[Event]:
         """Return the events of this moment, ends first. Predictors are informed and queried."""
@@ -199,6 +269,8 @@ class _World:
             end = heappop(ends)
             if not self.stopped or self._holds(end):
                 self._finish(now, end[2], events)
+        if self._due:
+            self._report(now, events)
         while self._fact_times[self._next_fact] == now:
             events.append(self._facts[self._next_fact])
             self._next_fact += 1
@@ -215,6 +287,26 @@ class _World:
             events.append(TimePassed(now))
             self.wake = inf
         return events
+
+    def _report(self, now: float, events: list[Event]) -> None:
+        """Append the reports of this moment. A job that ends now reports nothing more."""
+        ended = {event.job_id for event in events if type(event) is JobFinished}
+        while self._due and self._due[0][0] <= now:
+            _, _, job_id, attempt, number = heappop(self._due)
+            if job_id in ended or not self._runs(job_id, attempt):
+                continue
+            job, point, whole = (
+                self._jobs[job_id],
+                self._points[job_id][number],
+                self._durations[job_id],
+            )
+            done = max(point.done * whole, job.done)
+            speed = point.speed * job.job.speed(job.width)
+            run_time = whole if done else None
+            events.append(JobProgressed(now, job_id, done, speed, run_time, point.regime))
+            if self._run_times is not None:
+                self._run_times.progressed(now, job.job, done, speed)
+            self._reporting.append((job_id, number))
 
     def _finish(self, now: float, job_id: str, events: list[Event]) -> None:
         events.append(JobFinished(now, job_id))

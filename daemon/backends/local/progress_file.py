@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Struct
 
-from daemon.model.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 
 TAIL = 4096
 """Bytes that are read from the end of the file: a line has some 50."""

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from daemon.engine.engine import Engine
 from daemon.model.inputs import Cancel, Ended, Lending, Lost, Reported, Started, Tick
 from daemon.model.job import JobPhase
-from daemon.model.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 from daemon.model.outputs import Accepted, StartEffect
 from sia.events import JobProgressed
+from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 from tests.support.daemons.daemons import setup, submit
 
 

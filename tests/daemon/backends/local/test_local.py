@@ -686,7 +686,7 @@ def test_an_orphan_that_has_only_just_begun_is_followed(tmp_path):
 
     async def story(machine):
         attempt = AttemptFiles(tmp_path / "state", "a", 1)
-        _, news = attempt.begin(order_of(asked, attempt, 1.0))
+        _, news = attempt.begin(order_of(asked, attempt, 1.0, {}))
         assert await machine.backend.reconcile(expected(asked, started=None)) in ([asked], [])
         assert (await machine.run(asked)).code == 3
         assert (tmp_path / "count").read_text() == "\n"

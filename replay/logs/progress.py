@@ -1,0 +1,61 @@
+"""What jobs report while they run: column `progress` of a job log, as `0.25:1.0;0.5:1.7:3`.
+
+Each point is the share of its work that the job has done, its speed from then on, and optionally
+its regime. A replay reports at these shares, and not at times: when a job gets there depends on the
+policy.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from replay.logs.trace import PROGRESS, Trace
+from sia.core.playout import ProgressPoint
+from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+
+FORM = "write done:speed or done:speed:regime, separated by semicolons, like 0.25:1;0.5:1.7:3"
+
+
+def parse_progress(text: str) -> tuple[ProgressPoint, ...]:
+    """Parse a cell. Raises ValueError with the problem and, after a semicolon, the fix."""
+    points = tuple(_point(part.strip()) for part in text.split(";")) if text.strip() else ()
+    for before, point in pairwise(points):
+        if point.done <= before.done:
+            raise ValueError(
+                f"{point.done:g} follows {before.done:g}; write the points in ascending order"
+            )
+    return points
+
+
+def _point(text: str) -> ProgressPoint:
+    done, colon, rest = text.partition(":")
+    speed, more, regime = rest.partition(":")
+    try:
+        if "_" in text or not colon:
+            raise ValueError
+        point = ProgressPoint(float(done), float(speed), int(regime) if more else None)
+    except ValueError:
+        raise ValueError(f"{text[:40]!a} is not a report of progress; {FORM}") from None
+    if not 0 <= point.done < 1:
+        raise ValueError(f"{done} is not a share of the work; write a number from 0 to below 1")
+    if not MIN_SPEED <= point.speed <= MAX_SPEED:
+        raise ValueError(
+            f"{speed} is not allowed as a speed; write a number from {MIN_SPEED:g} to {MAX_SPEED:g}"
+        )
+    if point.regime is not None and not 0 <= point.regime <= MAX_REGIME:
+        raise ValueError(
+            f"{regime} is not allowed as a regime; write a whole number from 0 to {MAX_REGIME}"
+        )
+    return point
+
+
+def progress_of(trace: Trace) -> dict[str, tuple[ProgressPoint, ...]]:
+    """Return the reports of each job of a log that makes some. O(jobs) if the log has the column.
+
+    The reader of the log has checked the cells.
+    """
+    if PROGRESS not in trace.columns:
+        return {}
+    at = trace.columns.index(PROGRESS)
+    cells = ((job.id, trace.extras[job.id][at]) for job, _ in trace.arrivals)
+    return {job_id: parse_progress(cell) for job_id, cell in cells if cell.strip()}

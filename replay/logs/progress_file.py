@@ -1,0 +1,70 @@
+"""A file with what jobs report while they run: `job_id,done,speed[,regime]`, a row a report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from replay.logs.progress import parse_progress
+from replay.logs.read import BadCellError, bad_row, columns_of, complete, open_table
+from replay.logs.trace import PROGRESS, Trace
+from sia.console.errors import UserError
+from sia.wording import counted
+
+COLUMNS = ("job_id", "done", "speed")
+
+
+def with_progress(trace: Trace, path: Path) -> Trace:
+    """Return the log with the reports of a file as its column `progress`. Raises UserError.
+
+    Reports of jobs that the log lacks are left out and counted in a note.
+    """
+    if PROGRESS in trace.columns:
+        raise UserError(
+            f"--progress {path}: the log itself has a column {PROGRESS}; leave one of them out"
+        )
+    jobs = {job.id for job, _ in trace.arrivals}
+    said: dict[str, list[str]] = {}
+    last: dict[str, float] = {}
+    foreign = 0
+    with open_table(path) as table:
+        at = columns_of(path, table.header, COLUMNS)
+        places = [at[name] for name in (*COLUMNS, "regime") if name in at]
+        for row in table.rows:
+            try:
+                complete(row.cells, len(table.header), "job_id")
+                job_id, *parts = (row.cells[i].strip() for i in places)
+                cell = ":".join(parts).rstrip(":")
+                last[job_id] = _following(cell, last.get(job_id, -1.0))
+            except BadCellError as bad:
+                raise bad_row(path, row, bad) from None
+            if job_id in jobs:
+                said.setdefault(job_id, []).append(cell)
+            else:
+                foreign += 1
+    if not said:
+        raise UserError(
+            f"{path}: no report is of a job of the log; column job_id must have the log's IDs"
+        )
+    notes = list(trace.notes)
+    if foreign:
+        notes.append(f"{counted(foreign, 'report')} of progress left out: no such job is replayed")
+    blank = ("",) * len(trace.columns)
+    extras = {
+        job.id: (*trace.extras.get(job.id, blank), ";".join(said.get(job.id, ())))
+        for job, _ in trace.arrivals
+    }
+    return replace(trace, columns=(*trace.columns, PROGRESS), extras=extras, notes=notes)
+
+
+def _following(cell: str, before: float) -> float:
+    """Return the share of the work at a report after one at `before`. Raises BadCellError."""
+    try:
+        (point,) = parse_progress(cell)
+    except ValueError as error:
+        problem, _, fix = str(error).partition("; ")
+        raise BadCellError("done", problem, fix, "") from None
+    if point.done <= before:
+        problem = f"{point.done:g} follows {before:g}"
+        raise BadCellError("done", problem, "write the reports of a job in ascending order", "")
+    return point.done
