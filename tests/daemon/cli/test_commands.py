@@ -103,7 +103,7 @@ class Served:
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
-        self.process.communicate(timeout=20)
+        self.process.communicate(timeout=60)
         self.log = self._log.read_text()
         return self.process.returncode
 
@@ -405,7 +405,7 @@ def test_events_are_printed_and_followed(served):
     )  # fmt: skip
     assert json.loads(follower.stdout.readline())["seq"] == 1
     follower.send_signal(signal.SIGINT)
-    assert follower.communicate(timeout=10)[1] == ""
+    assert follower.communicate(timeout=60)[1] == ""
     assert follower.returncode == 130
 
 
@@ -447,7 +447,7 @@ def test_another_server_than_the_daemon_is_reported_as_such(served, monkeypatch)
         connection.recv(1000)
         connection.sendall(b"SSH-2.0-something\r\n")
         connection.close()
-        assert asking.communicate(timeout=10)[1].count("\n") == 1
+        assert asking.communicate(timeout=60)[1].count("\n") == 1
         assert asking.returncode == 3
 
 
@@ -538,7 +538,7 @@ def test_it_ends_in_order_and_goes_on_where_it_was(tmp_path):
     assert daemon.said("job", "long")["phase"] == "running"
     assert daemon.end() == 0
     followed.send_signal(signal.SIGINT)
-    followed.communicate(timeout=10)
+    followed.communicate(timeout=60)
     assert followed.returncode == 130
 
 
@@ -603,17 +603,17 @@ def test_who_waits_goes_on_with_the_next_daemon(tmp_path):
     assert first == "submitted w\n"
     broken, _ = waiting(daemon, "submit", *held, "b")
     broken.send_signal(signal.SIGINT)
-    assert "see: sia job b" in broken.communicate(timeout=10)[0]
+    assert "see: sia job b" in broken.communicate(timeout=60)[0]
     assert broken.returncode == 130
     assert daemon.end() == 0
     daemon.begin()
     daemon("release", "w")
-    assert waits.communicate(timeout=20)[0] == "w finished\n"
+    assert waits.communicate(timeout=60)[0] == "w finished\n"
     assert waits.returncode == 0
     lines = iter(follower.stdout.readline, "")
     assert any(" started " in line and " w" in line for line in lines), "it follows no more"
     follower.send_signal(signal.SIGINT)
-    follower.communicate(timeout=10)
+    follower.communicate(timeout=60)
     assert daemon.end() == 0
 
 

@@ -135,7 +135,7 @@ def test_killed_at_any_moment_nothing_is_left_out(tmp_path):
             daemon.process.communicate()
             daemon.begin()
         ops.answer = 200
-        wait_for(lambda: set(names) <= set(jobs_of(ops)), 20.0)
+        wait_for(lambda: set(names) <= set(jobs_of(ops)), 60.0)
         assert daemon.end() == 0
     seen = list(dict.fromkeys(jobs_of(ops)))
     assert seen == names, "in order, and only what was sent shortly before a death comes twice"

@@ -90,4 +90,4 @@ def test_who_looks_does_not_wait_for_a_snapshot_and_the_next_step_does(tmp_path)
                 kept = await service._writer.run(lambda: service._writer.journal.snapshot(seq))
                 assert kept == of_then
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(story(), 60))

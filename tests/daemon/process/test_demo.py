@@ -74,7 +74,7 @@ def test_interrupted_it_ends_in_order(scratch):
     (folder,) = scratch.iterdir()
     assert (folder / "token").stat().st_mode & 0o777 == 0o600
     demo.send_signal(signal.SIGINT)
-    out, err = demo.communicate(timeout=30)
+    out, err = demo.communicate(timeout=120)
     assert (demo.returncode, err) == (0, "")
     assert "Mean waits with sharing and alone" in out
     assert list(scratch.iterdir()) == []

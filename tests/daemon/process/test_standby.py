@@ -47,7 +47,7 @@ async def member(folder, url, host="127.0.0.1", **more):
 
 
 async def becomes(ask, path, status):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await ask(path))[0] != status:  # noqa: ASYNC110  nobody tells
             await asyncio.sleep(0.05)
 

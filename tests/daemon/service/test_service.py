@@ -159,8 +159,8 @@ def test_clients_are_served_whatever_is_seen(tmp_path):
                     service.observe(Started("nobody", 1))
                 many = [submit(f"{i}", hold=True) for i in range(MAX_BATCH + 1)]
                 before = service.status().steps
-                assert await asyncio.wait_for(service.submit(many), 5.0) == [Accepted()] * len(many)
-                await asyncio.wait_for(service.submit([submit("few", hold=True)]), 5.0)
+                assert await asyncio.wait_for(service.submit(many), 60) == [Accepted()] * len(many)
+                await asyncio.wait_for(service.submit([submit("few", hold=True)]), 60)
                 assert service.status().steps - before <= 8, "all that was seen takes ten at least"
 
     asyncio.run(story())
@@ -174,7 +174,7 @@ def test_it_stops_whatever_is_seen(tmp_path):
             await asyncio.sleep(0.02)
             asked = asyncio.create_task(service.submit([submit("before")]))
             await asyncio.sleep(0)
-            await asyncio.wait_for(service.stop(), 5.0)
+            await asyncio.wait_for(service.stop(), 60)
             assert await asked == [Accepted()]
 
     asyncio.run(story())
@@ -546,7 +546,7 @@ def test_where_the_journal_cannot_be_read_clients_come_again(tmp_path, monkeypat
             with monkeypatch.context() as broken:
                 broken.setattr(service._writer.journal, "jobs", fails)
                 with pytest.raises(UnavailableError, match="disk I/O error"):
-                    await asyncio.wait_for(service.submit([submit("0", hold=True)]), 5.0)
+                    await asyncio.wait_for(service.submit([submit("0", hold=True)]), 60)
             await until(lambda: service.ready)
             assert await service.submit([submit("0", hold=True)]) == [Accepted(new=False)]
 
@@ -562,7 +562,7 @@ def test_a_defect_that_ends_the_service_leaves_no_client_waiting(tmp_path):
         await service.start()
         service._durability.step_durable = defect
         with pytest.raises(UnavailableError, match="not known"):
-            await asyncio.wait_for(service.submit([submit("x")]), 5.0)
+            await asyncio.wait_for(service.submit([submit("x")]), 60)
         with pytest.raises(LookupError):
             await service.stop()
 
@@ -579,7 +579,7 @@ def test_an_observation_that_no_journal_can_hold_is_left_out(tmp_path):
             await service.submit([submit("x")])
             await until(lambda: phase(service, "x") is JobPhase.RUNNING)
             service.observe(Ended("x", 1, 126, why="cwd: /home/jos\udce9: no such folder"))
-            answers = await asyncio.wait_for(service.submit([submit("y")]), 5.0)
+            answers = await asyncio.wait_for(service.submit([submit("y")]), 60)
             assert answers == [Accepted()]
             assert phase(service, "x") is JobPhase.RUNNING
             service.engine.check()

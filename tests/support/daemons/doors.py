@@ -70,11 +70,15 @@ async def job_in(client, job_id, phase):
     raise AssertionError(f"{job_id} is {job['phase']}, not {phase}: {job}")
 
 
+HANGS = 400
+"""Seconds until a story counts as hanging; pytest allows more, but would not name its tasks."""
+
+
 def story(tell):
     """Run a coroutine function as a test."""
 
     def test(tmp_path):
-        asyncio.run(asyncio.wait_for(tell(tmp_path), 120))
+        asyncio.run(asyncio.wait_for(tell(tmp_path), HANGS))
 
     test.__name__ = tell.__name__
     return test

@@ -440,7 +440,7 @@ async def test_a_stream_ends_with_its_token(folder):
         job = {"id": "a", "pool": "own", "gpus": 1, "duration": 1e6}
         await asked(client, "POST", "/v1/jobs", job, status=201)
         await asked(client, "DELETE", "/v1/tokens/of-a-submitter-of-own", status=204)
-        rest = await asyncio.wait_for(response.content.read(), 10)
+        rest = await asyncio.wait_for(response.content.read(), 60)
         assert b"event: submitted" in rest
         assert b"token_revoked" not in rest
         await asked(who, "GET", "/v1/jobs", status=401)

@@ -286,7 +286,7 @@ def test_a_loan_that_moves_is_told_to_who_lent_it_and_to_who_lends_it():
         Notice(3, 0.0, "loan_moved", "j", "speech", data={**moved, "previous": "other"}),
     ]
     wire = Wire(notices)
-    asyncio.run(asyncio.wait_for(Events(wire, wire, TOPICS).run(), 10))
+    asyncio.run(asyncio.wait_for(Events(wire, wire, TOPICS).run(), 60))
     told = [(topic.split("/")[-2], event["seq"], event["kind"]) for topic, event in wire.sent]
     assert told == [
         ("vision", 1, "loan_opened"),

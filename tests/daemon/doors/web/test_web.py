@@ -75,7 +75,7 @@ async def test_a_session_is_its_token_s_and_ends_with_it(folder):
 
 @story
 async def test_a_session_whose_token_expires_is_over(folder):
-    async with door(folder) as client:
+    async with door(folder, speed=1.0) as client:
         token = await token_of(client, role="viewer", lasts=60)
         async with browser(client, token) as visitor:
             clock = client.service.clock
