@@ -31,18 +31,41 @@ local function refused()
    return slurm.ERROR
 end
 
--- Users say in the comment what a job asks of SIA, like --comment=sia:deadline=in 2h,value=20. A job that is submitted
--- with --requeue can be stopped and run again, unless its comment says what a stop costs.
-local function note_requeue(job)
-   local said = job.comment or ""
-   if job.requeue == 1 and not string.find(said, "preemptible=") then
-      if said == "" then
-         job.comment = "sia:preemptible=restart"
-      elseif string.find(said, "^sia:") then
-         job.comment = said .. ",preemptible=restart"
-      else
-         slurm.log_user("SIA does not read --requeue here: begin the comment with sia:preemptible=restart")
+-- Returns the signal in a line of the script like #SBATCH --signal=B:USR1@60, or nil. Slurm does not show a plugin the
+-- option on the command line.
+local function signal_in(script)
+   for line in string.gmatch(script or "", "[^\n]+") do
+      local said = string.match(line, "^#SBATCH.*%-%-signal[=%s]+([%w:]+)")
+      if said ~= nil then
+         return string.match(string.upper(said), "([A-Z][A-Z0-9]+)$")
       end
+   end
+   return nil
+end
+
+-- Users say in the comment what a job asks of SIA, like --comment=sia:deadline=in 2h,value=20. What they tell Slurm
+-- instead is added: with --requeue the job can be stopped and run again, and the signal of --signal tells it to save
+-- its work.
+local function note_options(job)
+   local said = job.comment or ""
+   local more = {}
+   if job.requeue == 1 and not string.find(said, "preemptible=") then
+      table.insert(more, "preemptible=restart")
+   end
+   local signal = signal_in(job.script)
+   if signal ~= nil and not string.find(said, "checkpoint=") then
+      table.insert(more, "checkpoint=" .. signal)
+   end
+   if #more == 0 then
+      return
+   end
+   local added = table.concat(more, ",")
+   if said == "" then
+      job.comment = "sia:" .. added
+   elseif string.find(said, "^sia:") then
+      job.comment = said .. "," .. added
+   else
+      slurm.log_user("SIA does not read --requeue and --signal here: begin the comment with sia:" .. added)
    end
 end
 
@@ -71,7 +94,7 @@ function slurm_job_submit(job, partitions, uid)
       end
       if asks_for_gpus(job) then
          job.priority = 0
-         note_requeue(job)
+         note_options(job)
       end
    end
    return slurm.SUCCESS

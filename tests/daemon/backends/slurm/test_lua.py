@@ -105,3 +105,19 @@ def test_who_may_be_requeued_can_be_stopped_and_run_again(holding, asked, commen
     job = holding.sbatch("-p", "vision", "--gres=gpu:1", *asked)
     assert holding.run("squeue", "-h", "-j", job, "-o", "%k").strip() == comment
     holding.run("scancel", job)
+
+
+@pytest.mark.parametrize(
+    ("script", "comment"),
+    [
+        ("#SBATCH --signal=B:USR1@60", "sia:checkpoint=USR1"),
+        ("#SBATCH -n 1 --signal SIGTERM", "sia:checkpoint=SIGTERM"),
+        ("#SBATCH --requeue\n#SBATCH --signal=usr2", "sia:preemptible=restart,checkpoint=USR2"),
+        ("#SBATCH --comment=sia:checkpoint=./save --signal=USR1", "sia:checkpoint=./save"),
+        ("echo --signal=USR1", "(null)"),
+    ],
+)
+def test_the_signal_of_a_script_tells_it_to_save_its_work(holding, script, comment):
+    job = holding.sbatch("-p", "vision", "--gres=gpu:1", script=script)
+    assert holding.run("squeue", "-h", "-j", job, "-o", "%k").strip() == comment
+    holding.run("scancel", job)
