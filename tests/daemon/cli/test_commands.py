@@ -185,6 +185,27 @@ def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
     assert "1 job shown, there are more" in table
 
 
+def test_what_a_job_asks_for_is_described_and_what_is_ignored_is_told(served):
+    asked = (
+        "--min-width", "1", "--deadline", "1970-01-01T00:01Z", "--preemptible", "never",
+        "--value", "20", "--user", "me",
+    )  # fmt: skip
+    ran = served("submit", "--pool", "speech", "--id", "w1", "--hold", *asked)
+    assert (ran.returncode, ran.stdout) == (0, "w1\n")
+    assert ran.stderr.splitlines() == [
+        "sia: w1: the deadline is missed: it was 1970-01-01 00:01:00 UTC",
+        "sia: w1: policy sia does not heed min_width",
+        "sia: w1: policy sia does not heed deadline",
+        "sia: w1: policy sia does not heed value",
+    ]
+    shown = served("job", "w1").stdout
+    assert re.search(r"^preemptible +never$", shown, re.MULTILINE)
+    assert re.search(r"^notes +the deadline is missed", shown, re.MULTILINE)
+    table = served("grants").stdout
+    assert re.search(r"me +│? *speech.* 20 .* 1 ", table), table
+    served("cancel", "w1")
+
+
 def test_of_an_array_it_says_how_many_are_where(served):
     served(
         "submit", "--pool", "speech", "--id", "arr", "--array", "3", "--duration", "9d", "--hold"
