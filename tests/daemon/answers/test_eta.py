@@ -87,6 +87,27 @@ async def test_who_waits_is_told_when_it_starts_and_ends(folder):
 
 
 @story
+async def test_who_reports_its_progress_is_told_another_end_at_once_and_others_soon(
+    folder,
+):
+    async with estimating(folder) as client:
+        taught(client)
+        await send(client, "first", pool="speech", duration=1e6, run_time=2000.0)
+        await send(client, "next", pool="speech", duration=1e6)
+        await job_in(client, "first", "running")
+        before = (await asked(client, "GET", "/v1/jobs/first/eta"))["estimate"]["end"]["p50"]
+        report = {"attempt": 1, "done": 0.0, "speed": 0.1}
+        said = await asked(client, "POST", "/v1/jobs/first/progress", report)
+        assert said["end"] == pytest.approx(said["at"] + 20_000)
+        after = (await asked(client, "GET", "/v1/jobs/first/eta"))["estimate"]["end"]["p50"]
+        assert after == pytest.approx(said["end"])
+        assert after > before + 10_000
+        await client.eta.look()
+        behind = (await asked(client, "GET", "/v1/jobs/next/eta"))["estimate"]
+        assert behind["start"]["p50"] == pytest.approx(said["end"])
+
+
+@story
 async def test_whatif_says_of_a_new_job_what_eta_then_says(folder):
     """Whatever its owner and the forecasts say: of the same worlds, moved alike."""
     async with estimating(folder) as client:

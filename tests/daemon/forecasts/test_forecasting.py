@@ -24,6 +24,7 @@ from daemon.model.inputs import (
     Hold,
     ModelChanged,
     Release,
+    Reported,
     Started,
     Submit,
 )
@@ -32,10 +33,10 @@ from daemon.model.setup import Setup
 from daemon.service.observer import Observer
 from daemon.service.service import Service
 from predictors.loads.new_pools import judged_after
-from sia.forecasts import Loads
+from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_GROUP, UNKNOWN_RUN_TIME
 from sia.model import Options, Pool, Stream
-from tests.support.daemons.daemons import FakeBackend, StillClock, job, until
+from tests.support.daemons.daemons import FakeBackend, StillClock, job, submit, until
 
 HOUR, DAY = 3600.0, 86400.0
 MONDAY = 1_700_000_400.0
@@ -158,6 +159,24 @@ def test_before_anything_is_known_jobs_are_thought_to_run_for_ever():
     world.step(Submit(job("first")))
 
     assert world.engine.book.jobs["first"].run_time == UNKNOWN_RUN_TIME
+
+
+def test_a_predictor_of_run_times_hears_what_jobs_report():
+    class Listener(RunTimes):
+        said = ()
+
+        def run_time(self, job):
+            return 50.0
+
+        def progressed(self, now, job, done, speed):
+            self.said = (*self.said, (now, job.id, done, speed))
+
+    world, listener = World(), Listener()
+    world.forecaster = Forecaster(listener, None, updates=False)
+    world.step(submit("j"))
+    world.now += 100.0
+    world.step(Reported("j", 1, 0.5, 2.0), Reported("j", 2, 0.5))
+    assert listener.said == ((MONDAY + 100.0, "j", 100.0, 2.0),)
 
 
 def test_an_owners_word_that_his_job_is_short_is_not_taken():
