@@ -76,6 +76,11 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """The backend's id of a job that was submitted there. Clients cannot set it."""
 
     @property
+    def elastic(self) -> bool:
+        """Whether it can run on other numbers of GPUs than its own."""
+        return bool(self.min_width or self.max_width)
+
+    @property
     def kind(self) -> str:
         """The key by which forecasts group a user's jobs: the name, or else the experiment."""
         return self.name or self.tags.get(EXPERIMENT, "")

@@ -23,4 +23,4 @@ class KubeSection(KubeConfig, frozen=True):
         from daemon.backends.kube.nodes import find  # noqa: PLC0415  the same
 
         found = find(self, [pool.name for pool in context.config.pools], context.journal)
-        return KubeBackend(self, Kube(self), found)
+        return KubeBackend(self, Kube(self), found, context.config.grace)

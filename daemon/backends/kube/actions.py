@@ -20,9 +20,9 @@ from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.kueue import deactivate
 from daemon.backends.kube.manifests import (
     is_marked,
-    narrowed,
     new_job,
     release,
+    resized,
     split,
     suspend,
     to_kueue,
@@ -31,7 +31,8 @@ from daemon.backends.kube.manifests import (
 from daemon.backends.kube.nodes import KubeNodeWatch
 from daemon.backends.kube.releases import ReleasedJobs
 from daemon.backends.kube.schema import DAEMON, JOB, ORDER, KubeJob, gpus_of, gpus_of_pod
-from daemon.model.inputs import Ended, Observation, Requeued, StartFailed
+from daemon.model.inputs import Ended, Observation, Requeued, Resized, StartFailed, Stopped
+from daemon.model.outputs import ResizeEffect
 from daemon.runtime.background import parts, together
 from daemon.runtime.logs import log
 
@@ -78,9 +79,14 @@ class KubeActions:
         known: Callable[[Ref], KubeJob | None],
         seen: Callable[[KubeJob], None],
         done: Callable[[KubeAttempt, Observation], None],
+        grace: float,
     ) -> None:
-        """`known` looks up Jobs; `seen` receives new states of Jobs, `done` ends of attempts."""
+        """`known` looks up Jobs; `seen` receives new states of Jobs, `done` ends of attempts.
+
+        Pods of new Jobs have `grace` seconds to save their work when they are ended.
+        """
         self._config, self._kube, self._context, self._name = config, kube, context, name
+        self._grace = grace
         self._marks, self._nodes, self._left, self._known = marks, nodes, left, known
         self._seen, self._done = seen, done
         self.unwanted: dict[Ref, bool] = {}
@@ -102,6 +108,8 @@ class KubeActions:
         await self._each(ready, self._release)
         await self._each([run for run in there if run.ref and _to_end(run)], self._end)
         await self._each([run for run in there if run.grown and not run.ending], self._cut)
+        resizing = [run for run in there if run.resizing and run.released and not run.ending]
+        await self._each([run for run in resizing if run.due is None], self._resize)
         await self._each(list(self.unwanted), self._remove)
 
     async def _each(self, all_of: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
@@ -142,7 +150,7 @@ class KubeActions:
             return None
         try:
             reports = self._context.reports.of(*run.key)
-            made = new_job(self._config, self._name, order, reports)
+            made = new_job(self._config, self._name, order, self._grace, reports)
             job = await self._kube.create(jobs_path(space), made, KubeJob)
         except KubeConflictError:
             job = await self._kube.get(f"{jobs_path(space)}/{name}", KubeJob)
@@ -220,7 +228,9 @@ class KubeActions:
 
     def _may_run(self, run: KubeAttempt, job: KubeJob) -> bool:
         """Check that the Job still requests the GPUs that were allocated."""
-        was, now = run.order.spec.gpus, gpus_of(job, self._config.gpu)
+        was, now = run.order.gpus, gpus_of(job, self._config.gpu)
+        if run.adopted and run.order.spec.elastic:
+            return True  # the release says how many pods there are
         if now != was and run.adopted:
             self._done(run, Requeued(*run.key, CHANGED.format(now=now, was=was), hold=True))
             return False
@@ -235,28 +245,28 @@ class KubeActions:
         return release(self._config, self._name, run.order, job, hosts, seal)
 
     async def _end(self, run: KubeAttempt) -> None:
-        """End a Job: delete it, or suspend it if a user created it."""
+        """End a Job: delete it, or suspend it if it stays."""
         assert run.ref is not None, "the attempt has a Job"
         known = self._known(run.ref)
         if known is not None and known.verdict is not None:
             run.due = 0.0  # it has ended by itself: the check determines how
             return
         try:
-            if not run.adopted:
+            if not run.stays or (self._config.kueue and not run.adopted):
                 await self._kube.delete(run.path, run.ref.uid)
             elif self._config.kueue and run.released:
                 if not await deactivate(self._kube, run.ref):
                     run.unsure = True
                     return
             else:
-                over = "" if isinstance(run.leaving, Requeued) else "ended by sia"
+                over = "" if isinstance(run.leaving, Requeued | Stopped) else "ended by sia"
                 job = await self._job_of(run)
                 self._seen(await self._kube.patch(run.path, suspend(job, over), KubeJob))
         except KubeGoneError:
             pass  # the check determines how it ended
         except KubeConflictError:
             run.unsure = True
-            if run.adopted:
+            if run.stays:
                 return
         except KubeRefusedError as error:
             raise KubeError(str(error), "run kubectl describe job to see why") from None
@@ -266,15 +276,55 @@ class KubeActions:
         """Reduce a Job that was enlarged after its start to its allocated GPUs."""
         try:
             job = await self._job_of(run)
-            pods = run.order.spec.gpus // gpus_of_pod(job.spec.template.spec, self._config.gpu)
-            if gpus_of(job, self._config.gpu) > run.order.spec.gpus:
+            pods = run.most // gpus_of_pod(job.spec.template.spec, self._config.gpu)
+            if gpus_of(job, self._config.gpu) > run.most:
                 log().warning(
                     "a running Job was enlarged; reduced again", job=run.order.job, pods=pods
                 )
-                self._seen(await self._kube.patch(run.path, narrowed(job, pods), KubeJob))
+                self._seen(await self._kube.patch(run.path, resized(job, pods), KubeJob))
             run.grown = False
         except KubeRefusedError:
             run.unsure = True
+
+    async def _resize(self, run: KubeAttempt) -> None:
+        """Change the number of a running Job's pods; the check reports when surplus pods are gone.
+
+        If the Job cannot have the width in place, the attempt keeps its own, which says so.
+        """
+        order = run.resizing
+        assert order is not None, "the caller has looked"
+        try:
+            job = await self._job_of(run)
+            pods, rest = divmod(order.width, gpus_of_pod(job.spec.template.spec, self._config.gpu))
+            if rest or not self._may_resize(run, order):
+                self._keeps_width(run)
+                return
+            if job.pods != pods:
+                self._seen(await self._kube.patch(run.path, resized(job, pods), KubeJob))
+            run.due = 0.0
+        except KubeConflictError:
+            run.unsure = True
+        except KubeGoneError:
+            run.due = 0.0  # the check determines how it ended
+        except KubeRefusedError as error:
+            log().info("a Job keeps its width", job=order.job, why=str(error))
+            self._keeps_width(run)
+
+    def _may_resize(self, run: KubeAttempt, order: ResizeEffect) -> bool:
+        """Return whether the new pods run where the order says, and Kubernetes owns the width.
+
+        A running Job's nodes cannot be changed, and Kubernetes spreads pods over several nodes as
+        it likes. Kueue has admitted a fixed number of pods.
+        """
+        if self._config.kueue:
+            return False
+        if order.width < run.order.gpus:
+            return True
+        return len(run.order.nodes) == 1 and [n for n, _ in order.nodes] == [run.order.nodes[0][0]]
+
+    def _keeps_width(self, run: KubeAttempt) -> None:
+        run.resizing = None
+        self._context.sink(Resized(*run.key, run.order.gpus, run.order.nodes))
 
     async def _remove(self, ref: Ref) -> None:
         try:

@@ -41,6 +41,7 @@ from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.model.outputs import Refused
 from daemon.runtime.logs import log
 from daemon.wire.wishes import PARSERS, wishes_of
+from sia.model import NEVER_STOPPED
 
 ACTOR = "kubernetes"
 """Actor of commands that result from users' actions in Kubernetes."""
@@ -165,6 +166,8 @@ class KubeAdopter:
         assert pool is not None, "checked by _unsupported_reason"
         self._ignored.pop(place, None)
         limit = job.spec.active_deadline_seconds
+        if self._config.kueue:  # which owns `suspend` and `parallelism`
+            wishes["preemptible"] = NEVER_STOPPED
         return JobSpec(
             id_of(job), pool, gpus_of(job, self._config.gpu),
             name=plain(meta.label(NAMED) or meta.name, 200), warn=0.0,

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from daemon.backends.attempt_names import AttemptKey
 from daemon.backends.kube.schema import Condition, Pod
-from daemon.model.inputs import Ended, Lost, Observation
-from daemon.model.outputs import StartEffect
+from daemon.model.inputs import Ended, Lost, Observation, Stopped
+from daemon.model.outputs import ResizeEffect, StartEffect
 
 TERM, KILL = 15, 9
 
@@ -65,6 +65,7 @@ class KubeAttempt:
         due: Loop time of the next check of its pods; None if no check is due.
         grown: Whether it requests more GPUs than allocated.
         unsure: Whether the cached state is known to be outdated.
+        resizing: The order to change its width, until that has been done.
     """
 
     def __init__(self, order: StartEffect, *, fresh: bool, started: bool = False) -> None:
@@ -74,12 +75,27 @@ class KubeAttempt:
         self.released = started
         self.seen = self.ending = self.ended = self.grown = self.unsure = False
         self.leaving: Observation | None = None
+        self.resizing: ResizeEffect | None = None
         self.due: float | None = None
 
     def end(self, leaving: Observation) -> None:
         """Mark the attempt to be ended; the first reason counts."""
         self.ending = True
         self.leaving = self.leaving or leaving
+
+    @property
+    def stays(self) -> bool:
+        """Whether its Job is suspended at the end of the attempt, and not deleted.
+
+        Jobs of users stay for good. A Job of the daemon that is told to stop stays until its pods
+        are gone, so that Kubernetes can say whether it has finished meanwhile.
+        """
+        return self.adopted or isinstance(self.leaving, Stopped)
+
+    @property
+    def most(self) -> int:
+        """GPUs that its Job may request."""
+        return max(self.order.gpus, self.resizing.width if self.resizing else 0)
 
     @property
     def key(self) -> AttemptKey:

@@ -40,8 +40,10 @@ from daemon.backends.kube.watch import WatchCache
 from daemon.config.config import Ability
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError, UnavailableError
-from daemon.model.inputs import Ended, NodeDown, Observation, Requeued, Started, Stray
-from daemon.model.outputs import StartEffect
+from daemon.model.inputs import Ended, NodeDown, Observation, Requeued, Started, Stopped, Stray
+from daemon.model.job import JobPhase
+from daemon.model.limits import GRACE
+from daemon.model.outputs import PreemptEffect, ResizeEffect, StartEffect
 from daemon.runtime.fence import Fence, SoleLeader
 from daemon.runtime.logs import log
 from sia.model import Nodes as Gpus
@@ -77,6 +79,7 @@ class KubeBackend:
         config: cluster, account and namespaces.
         kube: API client.
         found: inventory at the start of the daemon.
+        grace: seconds that pods of new Jobs have after SIGTERM.
 
     Attributes:
         fence: Whether this daemon may act in the cluster; None before `open`.
@@ -84,9 +87,11 @@ class KubeBackend:
 
     can: frozenset[Ability] = KubeConfig.can
 
-    def __init__(self, config: KubeConfig, kube: Kube, found: KubeInventory) -> None:
+    def __init__(
+        self, config: KubeConfig, kube: Kube, found: KubeInventory, grace: float = GRACE
+    ) -> None:
         """Create the backend without contacting Kubernetes."""
-        self._config, self._kube, self._found = config, kube, found
+        self._config, self._kube, self._found, self._grace = config, kube, found, grace
         self._runs: dict[AttemptKey, KubeAttempt] = {}
         self._by_ref: dict[tuple[str, str], AttemptKey] = {}
         self._strays: dict[AttemptKey, Ref] = {}
@@ -131,10 +136,13 @@ class KubeBackend:
         self._nodes = KubeNodeWatch(self._config, context, self._found)
         self._logs = Logs(self._config, name)
         self._left = await ReleasedJobs.of(context.notes, name, marks)
-        self._ends = CompletionCheck(self._config, self._kube, self._nodes, self._seen, self._done)
+        self._ends = CompletionCheck(
+            self._config, self._kube, self._nodes, self._seen, self._done, context.sink
+        )
         self._acts = KubeActions(
             self._config, self._kube, context, name, self._marks,
             nodes=self._nodes, left=self._left, known=self._job, seen=self._seen, done=self._done,
+            grace=self._grace,
         )  # fmt: skip
         self._adopter = KubeAdopter(
             self._config, self._kube, context, self._nodes, self._left, self._job, self._seen
@@ -147,6 +155,9 @@ class KubeBackend:
             mark = self._marks.get(run.key)
             if mark is not None and not run.adopted:
                 run.ref = Ref.of(mark)
+            record = self._context.book().jobs.get(run.order.job)
+            if record is not None and record.phase is JobPhase.STOPPING:
+                run.end(Stopped(*run.key))  # before the order is repeated, nothing is released
             self._add(run)
         for node, why in self._found.out.items():
             self._context.sink(NodeDown(node, why))
@@ -186,10 +197,26 @@ class KubeBackend:
         """Queue an end for the next turn; pods are warned by their own grace period."""
         run = self._runs.get((job, attempt))
         if kind == "end" and run is not None:
+            if isinstance(run.leaving, Stopped):  # it is not to go on after all
+                run.leaving, run.ended = None, False
             run.end(Ended(*run.key, signal=15))
         elif kind == "end" and (job, attempt) in self._strays:
             ref = self._strays[job, attempt]
             self._acts.unwanted[ref] = self._is_made(ref)
+        self._wake.set()
+
+    async def preempt(self, order: PreemptEffect) -> None:
+        """Queue a suspension: pods get SIGTERM, and have their own grace period from then on."""
+        run = self._runs.get((order.job, order.attempt))
+        if run is not None:
+            run.end(Stopped(*run.key))
+        self._wake.set()
+
+    async def resize(self, order: ResizeEffect) -> None:
+        """Queue a change of the number of pods."""
+        run = self._runs.get((order.job, order.attempt))
+        if run is not None:
+            run.resizing, run.due = order, None
         self._wake.set()
 
     async def close(self) -> None:
@@ -233,7 +260,7 @@ class KubeBackend:
         self._runs.pop(run.key, None)
         if run.ref is not None:
             self._by_ref.pop(run.ref[:2], None)
-            if not run.adopted and isinstance(last, Requeued):
+            if not run.adopted and isinstance(last, Requeued | Stopped):
                 self._acts.unwanted[run.ref] = True
         self._context.sink(last)
 
@@ -328,7 +355,7 @@ class KubeBackend:
         elif run.released and job.begun and not run.reported:
             run.reported = True
             self._context.sink(Started(*run.key))
-        run.grown = gpus_of(job, self._config.gpu) > run.order.spec.gpus
+        run.grown = gpus_of(job, self._config.gpu) > run.most
 
     def _sweep(self, job: KubeJob) -> None:
         """Find Jobs with this daemon's mark that should not exist."""

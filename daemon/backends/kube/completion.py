@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -11,8 +12,10 @@ from daemon.backends.kube.attempts import DELETED, FORGOTTEN, KubeAttempt, Ref, 
 from daemon.backends.kube.client import Kube, KubeError, KubeExpiredError, KubeGoneError
 from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.nodes import KubeNodeWatch
-from daemon.backends.kube.schema import KubeJob, Pod
-from daemon.model.inputs import Ended, Lost, Observation, Requeued
+from daemon.backends.kube.schema import KubeJob, Pod, gpus_of_pod
+from daemon.model.inputs import Ended, Lost, Observation, Requeued, Resized
+from daemon.model.outputs import ResizeEffect
+from sia.model import Nodes
 
 
 class CompletionCheck:
@@ -25,10 +28,11 @@ class CompletionCheck:
         nodes: KubeNodeWatch,
         seen: Callable[[KubeJob], None],
         done: Callable[[KubeAttempt, Observation], None],
+        report: Callable[[Observation], None],
     ) -> None:
-        """`seen` receives new states of Jobs, `done` ends of attempts."""
+        """`seen` receives new states of Jobs, `done` ends of attempts, `report` new widths."""
         self._config, self._kube, self._nodes = config, kube, nodes
-        self._seen, self._done = seen, done
+        self._seen, self._done, self._report = seen, done, report
 
     async def look(self, run: KubeAttempt, now: float) -> None:
         """Check an attempt, and again later while it has pods. Raises KubeError."""
@@ -39,6 +43,9 @@ class CompletionCheck:
             self._seen(job)
         over = job is None or job.verdict is not None
         if not over and not run.ending:
+            if run.resizing is not None and job is not None:
+                await self._resized(run, run.resizing, job)
+                return
             run.due = None
             await self._strand(run, now)
             return
@@ -58,6 +65,26 @@ class CompletionCheck:
         ran = run.reported and not run.adopted  # for adopted Jobs the owner decides about a rerun
         run.end(Lost(*run.key, lost) if ran else Requeued(*run.key, lost))
 
+    async def _resized(self, run: KubeAttempt, order: ResizeEffect, job: KubeJob) -> None:
+        """Report the new width once no surplus pod holds a GPU any more."""
+        each = gpus_of_pod(job.spec.template.spec, self._config.gpu)
+        if job.pods * each != order.width:
+            run.due = None  # someone else has changed it: change it again
+            return
+        meta = job.metadata
+        pods = [pod for pod in await pods_of(self._kube, meta.namespace, meta.uid) if pod.holds]
+        if len(pods) > job.pods:
+            return
+        nodes = order.nodes
+        if order.width < run.order.gpus:
+            held = Counter(pod.spec.node_name for pod in pods)
+            nodes = _kept(
+                run.order.nodes, {node: each * n for node, n in held.items()}, order.width
+            )
+        run.order = replace(run.order, width=order.width, nodes=nodes)
+        run.resizing, run.due = None, None
+        self._report(Resized(*run.key, order.width, nodes))
+
     async def _asked(self, ref: Ref) -> KubeJob | None:
         """Return the current Job, or None if it no longer exists."""
         try:
@@ -65,6 +92,19 @@ class CompletionCheck:
         except KubeGoneError:
             return None
         return job if job.metadata.uid == ref.uid else None
+
+
+def _kept(before: Nodes, held: Mapping[str, int], width: int) -> Nodes:
+    """Return which GPUs of an attempt it keeps: as many on each node as its pods hold there.
+
+    GPUs for pods that are on no node yet come from any node.
+    """
+    counts = {node: min(held.get(node, 0), len(gpus)) for node, gpus in before}
+    rest = width - sum(counts.values())
+    for node, gpus in before:
+        more = min(rest, len(gpus) - counts[node])
+        counts[node], rest = counts[node] + more, rest - more
+    return tuple((node, gpus[: counts[node]]) for node, gpus in before if counts[node])
 
 
 def _last(run: KubeAttempt, job: KubeJob | None, pods: list[Pod]) -> Observation:

@@ -22,8 +22,10 @@ from daemon.backends.kube.schema import (
     RELEASED,
     KubeJob,
     PodSpec,
+    gpus_of_pod,
 )
 from daemon.model.outputs import StartEffect
+from sia.checkpoint import CheckpointCommand, parse_checkpoint
 
 KubeManifest = dict[str, Any]
 
@@ -46,15 +48,19 @@ def split(order: StartEffect) -> tuple[int, int]:
     counts = [len(gpus) for _, gpus in order.nodes]
     if not counts:  # placed by Kueue
         pods = spec.nodes or 1
-        return pods, spec.gpus // pods
+        return pods, order.gpus // pods
     each = gcd(*counts)
     return sum(counts) // each, each
 
 
 def new_job(
-    config: KubeConfig, daemon: str, order: StartEffect, reports: Mapping[str, str] = NO_REPORTS
+    config: KubeConfig,
+    daemon: str,
+    order: StartEffect,
+    grace: float,
+    reports: Mapping[str, str] = NO_REPORTS,
 ) -> KubeManifest:
-    """Return the suspended Job of an attempt.
+    """Return the suspended Job of an attempt, whose pods have `grace` seconds after SIGTERM.
 
     `reports` are the variables with which the job can report its progress.
     """
@@ -72,7 +78,7 @@ def new_job(
         "completionMode": "Indexed",
         "backoffLimit": 0,
         "ttlSecondsAfterFinished": int(config.keep),
-        "template": {"metadata": {"labels": labels}, "spec": _pod(config, order, reports)},
+        "template": {"metadata": {"labels": labels}, "spec": _pod(config, order, grace, reports)},
     }
     if spec.time_limit is not None:
         body["activeDeadlineSeconds"] = ceil(spec.time_limit) + GRACE
@@ -89,7 +95,9 @@ def new_job(
     }
 
 
-def _pod(config: KubeConfig, order: StartEffect, reports: Mapping[str, str]) -> KubeManifest:
+def _pod(
+    config: KubeConfig, order: StartEffect, grace: float, reports: Mapping[str, str]
+) -> KubeManifest:
     spec, (pods, gpus) = order.spec, split(order)
     env = {**spec.env, "SIA_JOB_ID": spec.id, "SIA_ATTEMPT": str(order.attempt)}
     env |= {"SIA_POOL": spec.pool, "SIA_PODS": str(pods), **reports}
@@ -105,9 +113,14 @@ def _pod(config: KubeConfig, order: StartEffect, reports: Mapping[str, str]) -> 
     }
     if spec.cwd:
         container["workingDir"] = spec.cwd
+    how = parse_checkpoint(spec.checkpoint)
+    if isinstance(how, CheckpointCommand):  # the kubelet runs it before it sends SIGTERM
+        saves = [_as_it_is(word) for word in how.command]
+        container["lifecycle"] = {"preStop": {"exec": {"command": saves}}}
     body: KubeManifest = {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": ceil(grace),
         "containers": [container],
     }
     if config.kueue:  # Kueue changes only what its flavors define
@@ -147,9 +160,10 @@ def release(
         pod["nodeSelector"] = {HOSTNAME: one}
     if len(hosts) > 1 or again:
         pod["affinity"] = {"nodeAffinity": _only(spec.affinity or {}, hosts, again=again)}
+    width = widened(job, pods_of_width(config, order, job)) if order.spec.elastic else {}
     return {
         "metadata": {"resourceVersion": job.metadata.resource_version, "annotations": notes},
-        "spec": {"suspend": False, "template": {"spec": pod}},
+        "spec": {"suspend": False, **width, "template": {"spec": pod}},
     }
 
 
@@ -189,13 +203,28 @@ def unstarted(job: KubeJob) -> KubeManifest:
     }
 
 
-def narrowed(job: KubeJob, pods: int) -> KubeManifest:
-    """Return the patch that limits the pods of a Job, in total if the daemon created it."""
-    whole = {"completions": pods} if job.metadata.note(ORDER) else {}
+def resized(job: KubeJob, pods: int) -> KubeManifest:
+    """Return the patch that changes the number of pods of a Job, if it is unchanged."""
     return {
         "metadata": {"resourceVersion": job.metadata.resource_version},
-        "spec": {"parallelism": pods, **whole},
+        "spec": widened(job, pods),
     }
+
+
+def widened(job: KubeJob, pods: int) -> KubeManifest:
+    """Return the fields of a Job's spec that say how many pods run at the same time.
+
+    A Job all of whose pods run at the same time, each with its index, stays such a Job. Others have
+    as much to do on fewer pods.
+    """
+    spec = job.spec
+    gang = spec.completion_mode == "Indexed" and spec.completions == spec.parallelism
+    return {"parallelism": pods, **({"completions": pods} if gang else {})}
+
+
+def pods_of_width(config: KubeConfig, order: StartEffect, job: KubeJob) -> int:
+    """Return the number of a Job's pods that fit on the GPUs of an attempt."""
+    return max(1, order.gpus // max(1, gpus_of_pod(job.spec.template.spec, config.gpu)))
 
 
 def suspend(job: KubeJob, over: str = "") -> KubeManifest:

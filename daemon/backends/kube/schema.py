@@ -182,6 +182,7 @@ class KubeJobSpec(Struct, frozen=True, rename="camel"):
     suspend: bool | None = None
     parallelism: int | None = None
     completions: int | None = None
+    completion_mode: str = ""
     active_deadline_seconds: int | None = None
     managed_by: str | None = None
 
