@@ -296,7 +296,9 @@ class KubeActions:
         try:
             job = await self._job_of(run)
             pods, rest = divmod(order.width, gpus_of_pod(job.spec.template.spec, self._config.gpu))
-            if rest or not self._may_resize(run, order):
+            most = None if job.gang else job.spec.completions
+            few = most is not None and pods > most
+            if rest or few or not self._may_resize(run, order):
                 self._keeps_width(run)
                 return
             if job.pods != pods:

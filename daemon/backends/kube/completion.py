@@ -13,7 +13,7 @@ from daemon.backends.kube.client import Kube, KubeError, KubeExpiredError, KubeG
 from daemon.backends.kube.config import KubeConfig
 from daemon.backends.kube.nodes import KubeNodeWatch
 from daemon.backends.kube.schema import KubeJob, Pod, gpus_of_pod
-from daemon.model.inputs import Ended, Lost, Observation, Requeued, Resized
+from daemon.model.inputs import Ended, Lost, Observation, Requeued, Resized, Stopped
 from daemon.model.outputs import ResizeEffect
 from sia.model import Nodes
 
@@ -51,8 +51,13 @@ class CompletionCheck:
             return
         off = over or (run.ended and job is not None and job.suspended)
         pods = await pods_of(self._kube, run.ref.namespace, run.ref.uid) if off else []
-        if off and not any(pod.holds for pod in pods):
-            self._done(run, _last(run, job, pods))
+        if not off or any(pod.holds for pod in pods):
+            return
+        if isinstance(run.leaving, Stopped) and not over:
+            job = await self._asked(run.ref)  # it may have finished while it saved its work
+            if job is not None and not job.settled:
+                return
+        self._done(run, _last(run, job, pods))
 
     async def _strand(self, run: KubeAttempt, now: float) -> None:
         """Requeue an attempt whose node is lost together with all its pods."""

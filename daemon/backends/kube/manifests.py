@@ -217,9 +217,7 @@ def widened(job: KubeJob, pods: int) -> KubeManifest:
     A Job all of whose pods run at the same time, each with its index, stays such a Job. Others have
     as much to do on fewer pods.
     """
-    spec = job.spec
-    gang = spec.completion_mode == "Indexed" and spec.completions == spec.parallelism
-    return {"parallelism": pods, **({"completions": pods} if gang else {})}
+    return {"parallelism": pods, **({"completions": pods} if job.gang else {})}
 
 
 def pods_of_width(config: KubeConfig, order: StartEffect, job: KubeJob) -> int:

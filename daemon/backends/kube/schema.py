@@ -197,6 +197,7 @@ class KubeJobStatus(Struct, frozen=True, rename="camel"):
     succeeded: int | None = None
     failed: int | None = None
     terminating: int | None = None
+    uncounted_terminated_pods: dict[str, list[str] | None] | None = None
 
 
 class KubeJob(Struct, frozen=True):
@@ -220,11 +221,25 @@ class KubeJob(Struct, frozen=True):
         return None
 
     @property
+    def settled(self) -> bool:
+        """Whether Kubernetes has judged all pods that have ended: no verdict is about to come."""
+        status, whole = self.status, self.spec.completions
+        uncounted = any((status.uncounted_terminated_pods or {}).values())
+        done = (status.succeeded or 0) >= (1 if whole is None else whole)
+        return self.verdict is not None or not (uncounted or done)
+
+    @property
     def pods(self) -> int:
         """Number of pods that run at the same time."""
         many = 1 if self.spec.parallelism is None else self.spec.parallelism
         whole = self.spec.completions
         return min(many, MAX_PODS) if whole is None else min(many, whole, MAX_PODS)
+
+    @property
+    def gang(self) -> bool:
+        """Whether all of its pods run at the same time, each with an index of its own."""
+        spec = self.spec
+        return spec.completion_mode == "Indexed" and spec.completions == spec.parallelism
 
     @property
     def gates(self) -> list[str]:

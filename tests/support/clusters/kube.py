@@ -39,7 +39,8 @@ class Cluster(KubernetesEmulator):
 
     `verbs` counts requests; `forbidden` holds each (verb, resource) that is not allowed; `trouble`
     is called for each request and may answer it; `slow` lists Jobs that end only when a test ends
-    them; `ran` counts started containers by Job.
+    them; `ran` counts started containers by Job; pods of a Job in `lingers` that are ended hold
+    their GPUs until the test calls `leave`.
     """
 
     def __init__(self, namespaces=("vision", "speech", "sia")):
@@ -54,7 +55,7 @@ class Cluster(KubernetesEmulator):
         self.ran, self.places = Counter(), defaultdict(list)
         self.ends = {}  # exit codes other than 0, by Job
         self.logs = {}  # output by Job or pod
-        self.slow = set()
+        self.slow, self.lingers = set(), set()
         self.runs_for = 0.0
         self.twice = False  # whether watches send each event twice
         for name, kind in LISTED.values():
@@ -306,14 +307,16 @@ class Cluster(KubernetesEmulator):
             return
         active = [pod for pod in pods if pod["status"]["phase"] in ("Pending", "Running")]
         now = dict(status)
+        good = sum(pod["status"]["phase"] == "Succeeded" for pod in pods)
+        bad = sum(pod["status"]["phase"] == "Failed" for pod in pods)
+        wanted = spec.get("completions") or (1 if good else spec.get("parallelism", 1))
         if spec.get("suspend"):
             self._end_pods(active)
             now["active"] = now["ready"] = 0
+            if good >= wanted:
+                now |= {"succeeded": good, "conditions": [_condition("Complete")]}
         else:
             now.setdefault("startTime", "2026-01-01T00:00:00Z")
-            good = sum(pod["status"]["phase"] == "Succeeded" for pod in pods)
-            bad = sum(pod["status"]["phase"] == "Failed" for pod in pods)
-            wanted = spec.get("completions") or 1
             if bad > spec.get("backoffLimit", 6):
                 words = "Job has reached the specified backoff limit"
                 now["conditions"] = [_condition("Failed", "BackoffLimitExceeded", words)]
@@ -321,8 +324,11 @@ class Cluster(KubernetesEmulator):
             elif good >= wanted:
                 now["conditions"] = [_condition("Complete")]
             else:
-                for _ in range(min(spec.get("parallelism", 1), wanted - good) - len(active)):
+                many = min(spec.get("parallelism", 1), wanted - good)
+                alive = [pod for pod in active if not pod["metadata"].get("deletionTimestamp")]
+                for _ in range(many - len(active)):
                     self._new_pod(job)
+                self._end_pods(alive[many:])
             ready = sum(pod["status"]["phase"] == "Running" for pod in active)
             now |= {"active": len(active), "ready": ready, "succeeded": good, "failed": bad}
         if now != status:
@@ -344,7 +350,22 @@ class Cluster(KubernetesEmulator):
 
     def _end_pods(self, pods):
         for pod in pods:
-            self.remove("pods", pod["metadata"])
+            meta = pod["metadata"]
+            if meta["labels"]["job-name"] not in self.lingers:
+                self.remove("pods", meta)
+            elif not meta.get("deletionTimestamp"):
+                self.change(
+                    "pods", meta, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+                )
+
+    def leave(self, name):
+        """Let the pods of a Job that have been ended be gone."""
+        self.lingers.discard(name)
+        self._end_pods(
+            [pod for pod in self.all("pods")
+             if pod["metadata"]["labels"]["job-name"] == name
+             and pod["metadata"].get("deletionTimestamp")]
+        )  # fmt: skip
 
     def used(self):
         """Return the number of GPUs in use by node."""
@@ -427,6 +448,11 @@ def _wrong(there, patch, subresource):
         return "" if before.get("suspend") else "cannot reset startTime of a Job that runs"
     if changed and (not before.get("suspend") or started):
         return f"spec.template: field is immutable: {sorted(changed)}"
+    if "completions" in spec and (
+        before.get("completionMode") != "Indexed"
+        or spec["completions"] != spec.get("parallelism", before.get("parallelism"))
+    ):
+        return "spec.completions: field is immutable"
     if set(changed) - {"nodeSelector", "affinity", "tolerations", "schedulingGates"}:
         return f"spec.template: field is immutable: {sorted(changed)}"
     return ""

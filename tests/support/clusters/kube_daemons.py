@@ -2,10 +2,14 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 from aiohttp.test_utils import TestClient, TestServer
 
 from daemon.backends.kube import KubeSection
+from daemon.backends.kube.backend import KubeBackend
+from daemon.backends.kube.client import Kube
+from daemon.backends.kube.nodes import KubeInventory
 from daemon.config.config import PoolConfig
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.model.inputs import Submit
@@ -14,7 +18,7 @@ from daemon.process.build import build
 from daemon.service.observer import Observer
 from tests.support.clusters.kube import kubeconfig
 from tests.support.daemons import daemons
-from tests.support.daemons.daemons import job, until
+from tests.support.daemons.daemons import house, job, until
 from tests.support.daemons.doors import TOKEN, config_in
 
 POOLS = (PoolConfig("vision", 8), PoolConfig("speech", 8))
@@ -78,3 +82,23 @@ async def phase_is(service, job_id, wanted):
             f"{job_id} is {service.book.job(job_id)}, {service.parts.all()}"
         ) from None
     return service.book.job(job_id)
+
+
+@asynccontextmanager
+async def backend_of(folder, cluster, said, expected=(), records=None, *, notes=None, **more):
+    """Return a backend without a daemon; its reports are appended to `said`."""
+    pools = {pool.name: pool for pool in POOLS}
+    book = SimpleNamespace(
+        jobs=records or {}, ended={}, nodes={}, pools=pools, job=(records or {}).get
+    )
+    path = str(kubeconfig(folder, cluster.address))
+    config = KubeSection(kubeconfig=path, poll=0.05, image="registry/job:1", adopt=False, **more)
+    nodes = [node["metadata"]["name"] for node in cluster.all("nodes")]
+    found = KubeInventory(tuple((name, tuple(range(8))) for name in nodes))
+    backend = KubeBackend(config, Kube(config), found)
+    await backend.open(house(said.append, book=lambda: book, notes=notes))
+    await backend.reconcile(expected)
+    try:
+        yield backend
+    finally:
+        await backend.close()

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from functools import wraps
 
 from aiohttp.test_utils import TestClient, TestServer
 
@@ -77,8 +78,8 @@ HANGS = 400
 def story(tell):
     """Run a coroutine function as a test."""
 
-    def test(tmp_path):
-        asyncio.run(asyncio.wait_for(tell(tmp_path), HANGS))
+    @wraps(tell)
+    def test(*args, **fixtures):
+        asyncio.run(asyncio.wait_for(tell(*args, **fixtures), HANGS))
 
-    test.__name__ = tell.__name__
     return test
