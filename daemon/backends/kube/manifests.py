@@ -25,7 +25,7 @@ from daemon.backends.kube.schema import (
     gpus_of_pod,
 )
 from daemon.model.outputs import StartEffect
-from sia.checkpoint import CheckpointCommand, parse_checkpoint
+from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
 
 KubeManifest = dict[str, Any]
 
