@@ -299,7 +299,7 @@ def test_each_has_its_turn(runs, waiting):
 
 
 ASKED = (
-    "sia:deadline=in 2h,value=20,preemptible=restart,checkpoint=python save.py a,b,min_width=1,"
+    "sia:deadline=in 2h,value=20,preemptible=restart,checkpoint=python save.py a,b,"
     "demand=1:3600;2:1900,estimate=3h,mode=gns"
 )
 """What a user says in `--comment`."""
@@ -314,6 +314,7 @@ def test_what_a_job_asks_for_is_in_its_comment(tmp_path, monkeypatch):
         monkeypatch.setattr(adopt, "log", lambda: log)
         slurm.has(7, user="alice", partition="a", comment="sia:deadline=tomorrow")
         slurm.has(8, user="alice", partition="a", comment="sia:budget=3")
+        slurm.has(13, user="alice", partition="a", comment="sia:min_width=1")
         slurm.has(9, user="alice", partition="a", comment=ASKED)
         slurm.has(10, user="alice", partition="a", comment="my job")
         slurm.has(11, user="alice", partition="a", comment="sia:else:1:job")
@@ -324,14 +325,15 @@ def test_what_a_job_asks_for_is_in_its_comment(tmp_path, monkeypatch):
             await until(lambda: service.book.job("slurm-12"), LONG)
             spec = service.book.job("slurm-9").spec
             assert (spec.deadline, spec.value, spec.run_time) == (NOW + 7200, 20.0, 10800.0)
-            assert (spec.preemptible, spec.min_width, spec.mode) == ("restart", 1, "gns")
+            assert (spec.preemptible, spec.mode) == ("restart", "gns")
             assert spec.demand == ((1, 3600.0), (2, 1900.0))
             assert spec.checkpoint == "python save.py a,b"
             assert service.book.job("slurm-10").spec.deadline is None
             assert service.book.job("slurm-12").spec.preemptible == "never", "Slurm cannot"
-            assert all(service.book.job(f"slurm-{i}") is None for i in (7, 8, 11))
-            bad, unknown = (f"{said['why']}; {said['mend']}" for said in told)
+            assert all(service.book.job(f"slurm-{i}") is None for i in (7, 8, 11, 13))
+            bad, unknown, wide = (f"{said['why']}; {said['mend']}" for said in told)
             assert bad.startswith("comment: deadline 'tomorrow' is not a time; write one like")
             assert unknown.startswith("comment: 'budget' is not a field of a job; use one of")
+            assert wide.startswith("min_width and max_width are for jobs that sia submit runs")
 
     asyncio.run(story())
