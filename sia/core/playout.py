@@ -1,13 +1,18 @@
-"""Running the core forward in virtual time: replays, virtual clocks, what-if questions."""
+"""Play a scheduler forward in virtual time: replays, estimates, what-if questions.
+
+`Playout` has the loop and the ends of running attempts. `play` runs a core with it; the daemon runs
+its whole engine with it (`daemon.answers.simulate.forward`).
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from heapq import heapify, heappop, heappush
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
 from math import inf
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 from sia.core.core import Core
 from sia.decisions import Decision, PreemptJob, ResizeJob, StartJob, WakeAt
@@ -79,6 +84,66 @@ class Instant(NamedTuple):
     decisions: Sequence[Decision]
 
 
+End = tuple[float, int, str, int]
+"""The end of an attempt: time, order of scheduling, job, attempt."""
+
+
+_Step = TypeVar("_Step")
+
+
+class Playout(ABC, Generic[_Step]):
+    """Virtual time: one step at each instant at which something happens.
+
+    A subclass makes the steps. It schedules the end of each attempt that a step starts, and gets
+    the attempts that have ended by an instant. Ends at the same instant come in order of starts.
+
+    Attributes:
+        due: When the next step is due if no attempt ends before, or infinity; set by each step.
+        stops: Whether scheduled ends may be void, as attempts are stopped or change their speed.
+            `is_valid` is asked only then, as most replays stop no job.
+    """
+
+    def __init__(self, *, stops: bool) -> None:
+        """Start without running attempts, and with no step due."""
+        self.due = inf
+        self.stops = stops
+        self._scheduled = 0
+        self._ends: list[End] = []
+
+    def instants(self, until: float = inf) -> Iterator[_Step]:
+        """Yield each step up to a time, or until nothing more can happen."""
+        ends, step, next_time = self._ends, self.step, self.next_time
+        while (now := next_time()) <= until and now < inf:
+            ended = []
+            while ends and ends[0][0] <= now:
+                end = heappop(ends)
+                if not self.stops or self.is_valid(end):
+                    ended.append(end)
+            yield step(now, ended)
+
+    def next_time(self) -> float:
+        """Return when the next step is due, or infinity."""
+        now, ends = self.due, self._ends
+        while ends and ends[0][0] <= now:
+            if not self.stops or self.is_valid(ends[0]):
+                return ends[0][0]
+            heappop(ends)
+        return now
+
+    def schedule_end(self, end: float, job_id: str, attempt: int) -> None:
+        """Have an attempt end at a time."""
+        self._scheduled += 1
+        heappush(self._ends, (end, self._scheduled, job_id, attempt))
+
+    @abstractmethod
+    def step(self, now: float, ended: Sequence[End]) -> _Step:
+        """Make the step of this instant, at which these attempts have ended."""
+
+    @abstractmethod
+    def is_valid(self, end: End) -> bool:
+        """Return whether the attempt still runs and ends then; other ends are ignored."""
+
+
 def play(
     core: Core,
     arrivals: Sequence[Arrival],
@@ -108,36 +173,25 @@ def play(
         reports: What jobs report while they run. The speeds are real: a job whose speed changes
             ends sooner or later than its run time says, which is its work at the nominal speed.
     """
-    world = _World(core, arrivals, run_times, loads, facts, running, durations, followers, reports)
-    next_time, happen, step = world.next_time, world.happen, core.step
-    idle_wakes = 0
-    while (now := next_time()) < inf:
-        events = happen(now)
-        decisions = step(now, events)
-        yield Instant(now, events, decisions)
-        moved: dict[str, None] = {}  # jobs that were started or resized
-        for decision in decisions:
-            kind = type(decision)
-            if kind is StartJob:
-                moved[decision.job_id] = None  # type: ignore[union-attr]
-            elif kind is WakeAt:
-                world.wake = decision.time  # type: ignore[union-attr]
-            elif kind is PreemptJob:
-                world.stopped = True
-            elif kind is ResizeJob:
-                world.stopped = True
-                moved[decision.job_id] = None  # type: ignore[union-attr]
-        world.move(now, moved)
-        if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and world.over:
-            idle_wakes += core.policy.due() == inf
-            if idle_wakes > MAX_IDLE_WAKES:
-                return
-        else:
-            idle_wakes = 0
+    return _CorePlayout(
+        core, arrivals, run_times, loads, facts, running, durations, followers, reports
+    ).instants()
 
 
-class _World:
-    """The future in virtual time: arrivals and other events in order, and ends in a heap."""
+class _Durations(dict[str, float]):
+    """Real run times by job; those of pending jobs are read when they start."""
+
+    def __init__(self, pending: Mapping[str, float]) -> None:
+        super().__init__()
+        self._pending = pending
+
+    def __missing__(self, job_id: str) -> float:
+        duration = self[job_id] = self._pending[job_id]
+        return duration
+
+
+class _CorePlayout(Playout[Instant]):
+    """A core, with arrivals and other events in order, and predictors that follow along."""
 
     def __init__(
         self,
@@ -151,155 +205,152 @@ class _World:
         followers: Followers | None,
         reports: ProgressPoints,
     ) -> None:
-        self.wake = core.wake if core.wake > -inf else inf
-        self.stopped = bool(reports)  # whether ends may be stale: of attempts that were stopped
-        # early, and of jobs whose speed has changed
+        super().__init__(stops=bool(reports))
         self._points = reports
-        self._due: list[tuple[float, int, str, int, int]] = []
+        self._reports: list[tuple[float, int, str, int, int]] = []
         """Heap of reports: time, order, job, attempt, number of the point."""
         self._newest: dict[str, int] = {}  # order of the newest end of each job that reports
         self._reporting: list[tuple[str, int]] = []  # reports at this moment: job, number
-        self._jobs = core.state.jobs
+        self._core, self._jobs = core, core.state.jobs
+        self._wake = core.wake if core.wake > -inf else inf
+        self._idle_wakes = 0
         self._updates = run_times if core.policy.needs.updates else None
-        self._arrivals, self._facts = arrivals, facts
         self._run_times, self._loads, self._followers = run_times, loads, followers
-        self._submits = [*(arrival.job.submit for arrival in arrivals), inf]
-        self._fact_times = [*(fact.time for fact in facts), inf]
-        self._next_arrival = self._next_fact = 0
-        self._durations = {arrival.job.id: arrival.duration for arrival in arrivals}
-        self._waiting = durations
-        self._following: list[tuple[float, int, Arrival]] = []  # submission, order
-        self._follow_ups = 0
-        # End, order of the start, job, attempt. Ends of earlier attempts are stale.
-        self._ends: list[tuple[float, int, str, int]] = []
-        self._starts = 0
-        for i, (end, job_id) in enumerate(running, -len(running)):
+        self._predicts = run_times is not None or loads is not None
+        planned: list[tuple[float, Fact | Arrival]] = [(fact.time, fact) for fact in facts]
+        planned += ((arrival.job.submit, arrival) for arrival in arrivals)
+        planned.sort(key=itemgetter(0))  # at the same time, facts precede arrivals
+        self._planned = [event for _, event in planned]
+        self._times = [*(time for time, _ in planned), inf]
+        self._next = 0
+        self._durations = _Durations(durations)
+        self._durations.update((arrival.job.id, arrival.duration) for arrival in arrivals)
+        for end, job_id in running:
             job = self._jobs[job_id]
             self._durations[job_id] = job.work(end)
-            self._ends.append((end, i, job_id, job.attempt))
-        heapify(self._ends)
+            self.schedule_end(end, job_id, job.attempt)
+        self._following: list[tuple[float, int, Arrival]] = []  # submission, order
+        self._follow_ups = 0
+        self.due = min(self._times[0], self._wake)
 
-    @property
-    def over(self) -> bool:
-        """Whether nothing runs and nothing is to come."""
-        return (
-            not self._ends
-            and not self._following
-            and self._next_arrival == len(self._arrivals)
-            and self._next_fact == len(self._facts)
-        )
-
-    def next_time(self) -> float:
-        """Return when the next event happens, or infinity."""
-        now = min(self._submits[self._next_arrival], self._fact_times[self._next_fact], self.wake)
-        if self._following and self._following[0][0] < now:
-            now = self._following[0][0]
-        due = self._due
-        while due and due[0][0] <= now:
-            if self._runs(due[0][2], due[0][3]):
-                now = due[0][0]
-                break
-            heappop(due)
-        ends = self._ends
-        while ends and ends[0][0] <= now:
-            if not self.stopped or self._holds(ends[0]):
-                return ends[0][0]
-            heappop(ends)
-        return now
-
-    def _holds(self, end: tuple[float, int, str, int]) -> bool:
-        """Return whether the attempt with this end still runs, at the speed of this end."""
-        newest = self._newest.get(end[2])
-        return self._runs(end[2], end[3]) and newest in (None, end[1])
+    def is_valid(self, end: End) -> bool:
+        _, order, job_id, attempt = end
+        return self._runs(job_id, attempt) and self._newest.get(job_id, order) == order
 
     def _runs(self, job_id: str, attempt: int) -> bool:
         job = self._jobs.get(job_id)
         return job is not None and job.attempt == attempt and job.stream is not None
 
-    def move(self, now: float, moved: Collection[str]) -> None:
-        """Schedule the ends of jobs that were started or resized, and of those that reported."""
-        for job_id in moved:
-            self._run(now, job_id)
-        for job_id, number in self._reporting:
-            job = self._jobs.get(job_id)
-            if job is not None and job.stream is not None and job_id not in moved:
-                self._schedule_end(job, self._durations[job_id])
-                self._schedule_report(job, number + 1)
-        self._reporting.clear()
+    def step(self, now: float, ended: Sequence[End]) -> Instant:
+        """Inform and query the predictors, step the core, and schedule the ends of what starts."""
+        events = self._happen(now, ended)
+        decisions = self._core.step(now, events)
+        if decisions:
+            self._follow(now, decisions)
+        if self._reporting:
+            self._continue(decisions)
+        if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and self._over:
+            self._idle_wakes += self._core.policy.due() == inf
+            if self._idle_wakes > MAX_IDLE_WAKES:
+                self._wake = inf  # nothing else is to come, so the playout is over
+        else:
+            self._idle_wakes = 0
+        self.due = min(self._times[self._next], self._wake)
+        if self._following:
+            self.due = min(self.due, self._following[0][0])
+        while self._reports and not self._runs(*self._reports[0][2:4]):
+            heappop(self._reports)
+        if self._reports:
+            self.due = min(self.due, self._reports[0][0])
+        return Instant(now, events, decisions)
 
-    def _run(self, now: float, job_id: str) -> None:
-        job = self._jobs[job_id]
-        if job.stream is not None:  # it may have been preempted in the same pass
-            if job.attempt == 1:
-                if self._run_times is not None:
-                    self._run_times.started(now, job.job)
-                if self._loads is not None:
-                    self._loads.started(now, job.job, job.run_time)
-            duration = self._durations.get(job_id)
-            if duration is None:
-                duration = self._durations[job_id] = self._waiting[job_id]
-            self._schedule_end(job, duration)
-            points = self._points.get(job_id)
-            if points:
-                # What it has reported before says how fast it goes on.
-                self._schedule_report(
-                    job, max(0, bisect_right(points, job.done / duration, key=itemgetter(0)) - 1)
-                )
-
-    def _schedule_end(self, job: JobState, duration: float) -> None:
-        self._starts += 1
-        job_id = job.job.id
-        if job_id in self._points:
-            self._newest[job_id] = self._starts
-        heappush(self._ends, (job.end(duration), self._starts, job_id, job.attempt))
-
-    def _schedule_report(self, job: JobState, number: int) -> None:
-        """Schedule a report for when the job has done so much, or begins to work again."""
-        points = self._points[job.job.id]
-        if number < len(points):
-            time = job.end(points[number].done * self._durations[job.job.id])
-            self._starts += 1
-            heappush(self._due, (time, self._starts, job.job.id, job.attempt, number))
-
-    def happen(self, now: float) -> list[Event]:
+    def _happen(self, now: float, ended: Sequence[End]) -> list[Event]:
         """Return the events of this moment, ends first. Predictors are informed and queried."""
         events: list[Event] = []
-        ends = self._ends
-        while ends and ends[0][0] <= now:
-            end = heappop(ends)
-            if not self.stopped or self._holds(end):
-                self._finish(now, end[2], events)
-        if self._due:
+        for _, _, job_id, _ in ended:
+            self._finish(now, job_id, events)
+        if self._reports:
             self._report(now, events)
-        while self._fact_times[self._next_fact] == now:
-            events.append(self._facts[self._next_fact])
-            self._next_fact += 1
-        while self._submits[self._next_arrival] == now:
-            self._submit(now, self._arrivals[self._next_arrival].job, events)
-            self._next_arrival += 1
+        while self._times[self._next] == now:
+            event = self._planned[self._next]
+            self._next += 1
+            if type(event) is Arrival:
+                self._submit(now, event.job, events)
+            else:
+                events.append(event)  # type: ignore[arg-type]
         while self._following and self._following[0][0] == now:
             self._submit(now, heappop(self._following)[2].job, events)
         if self._loads is not None and (updates := self._loads.changes(now)):
             events.append(ForecastUpdated(now, updates))
         if self._updates is not None and (estimates := self._updates.changes(now)):
             events.append(RunTimesUpdated(now, estimates))
-        if self.wake == now:
+        if self._wake == now:
             events.append(TimePassed(now))
-            self.wake = inf
+            self._wake = inf
         return events
+
+    def _follow(self, now: float, decisions: Sequence[Decision]) -> None:
+        """Schedule the ends of jobs that were started or resized, and the next wake-up."""
+        moved: dict[str, None] = {}  # a job may be started and resized in the same pass
+        for decision in decisions:
+            kind = type(decision)
+            if kind is StartJob:
+                moved[decision.job_id] = None  # type: ignore[union-attr]
+            elif kind is WakeAt:
+                self._wake = decision.time  # type: ignore[union-attr]
+            elif kind is PreemptJob:
+                self.stops = True
+            elif kind is ResizeJob:
+                self.stops = True
+                moved[decision.job_id] = None  # type: ignore[union-attr]
+        for job_id in moved:
+            job = self._jobs[job_id]
+            if job.stream is None:
+                continue  # it was preempted in the same pass
+            if self._predicts and job.attempt == 1:
+                self._started(now, job)
+            duration = self._durations[job_id]
+            self.schedule_end(job.end(duration), job_id, job.attempt)
+            if job_id in self._points:
+                self._schedule_reports(job, duration)
+
+    def _started(self, now: float, job: JobState) -> None:
+        if self._run_times is not None:
+            self._run_times.started(now, job.job)
+        if self._loads is not None:
+            self._loads.started(now, job.job, job.run_time)
+
+    @property
+    def _over(self) -> bool:
+        """Whether nothing runs and nothing is to come."""
+        return not self._ends and not self._following and self._next == len(self._planned)
+
+    def _schedule_reports(self, job: JobState, duration: float) -> None:
+        """Schedule the reports of a job that starts or resumes, or was resized."""
+        job_id, points = job.job.id, self._points[job.job.id]
+        self._newest[job_id] = self._scheduled
+        if points:
+            # The last point that it has reached says how fast it goes on.
+            reached = bisect_right(points, job.done / duration, key=itemgetter(0))
+            self._schedule_report(job, max(0, reached - 1))
+
+    def _schedule_report(self, job: JobState, number: int) -> None:
+        """Schedule a report for when the job has done so much, or begins to work again."""
+        points = self._points[job.job.id]
+        if number < len(points):
+            time = job.end(points[number].done * self._durations[job.job.id])
+            self._scheduled += 1
+            heappush(self._reports, (time, self._scheduled, job.job.id, job.attempt, number))
 
     def _report(self, now: float, events: list[Event]) -> None:
         """Append the reports of this moment. A job that ends now reports nothing more."""
         ended = {event.job_id for event in events if type(event) is JobFinished}
-        while self._due and self._due[0][0] <= now:
-            _, _, job_id, attempt, number = heappop(self._due)
+        while self._reports and self._reports[0][0] <= now:
+            _, _, job_id, attempt, number = heappop(self._reports)
             if job_id in ended or not self._runs(job_id, attempt):
                 continue
-            job, point, whole = (
-                self._jobs[job_id],
-                self._points[job_id][number],
-                self._durations[job_id],
-            )
+            job, point = self._jobs[job_id], self._points[job_id][number]
+            whole = self._durations[job_id]
             done = max(point.done * whole, job.done)
             speed = point.speed * job.job.speed(job.width)
             run_time = whole if done else None
@@ -307,6 +358,17 @@ class _World:
             if self._run_times is not None:
                 self._run_times.progressed(now, job.job, done, speed)
             self._reporting.append((job_id, number))
+
+    def _continue(self, decisions: Sequence[Decision]) -> None:
+        """Schedule the end and the next report of jobs that have reported and were not resized."""
+        moved = {d.job_id for d in decisions if isinstance(d, StartJob | ResizeJob)}
+        for job_id, number in self._reporting:
+            job = self._jobs.get(job_id)
+            if job is not None and job.stream is not None and job_id not in moved:
+                self.schedule_end(job.end(self._durations[job_id]), job_id, job.attempt)
+                self._newest[job_id] = self._scheduled
+                self._schedule_report(job, number + 1)
+        self._reporting.clear()
 
     def _finish(self, now: float, job_id: str, events: list[Event]) -> None:
         events.append(JobFinished(now, job_id))

@@ -7,13 +7,13 @@ drawn from days of the last two weeks. Load forecasts stay as last recorded.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from math import ceil, inf
 
 from msgspec import Raw, Struct, msgpack
 
 from daemon.answers.estimates.recent_arrivals import DAY, RecentArrivals
-from daemon.answers.simulate.futures import began, future_of, reported
+from daemon.answers.simulate.futures import began, ends, facts_of, reported
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS
@@ -185,7 +185,7 @@ def outlook(
 
     O(worlds · (jobs · log jobs + events until all pending jobs have started)).
     """
-    return Playouts(engine, lasting, lately, now, worlds).said()
+    return Playouts(engine, lasting, lately, now, worlds).outlook()
 
 
 class Playouts:
@@ -194,6 +194,7 @@ class Playouts:
     Attributes:
         starts: Start of each pending job in each world, by core id.
         ends: End of each pending job; if the policy preempts jobs, of running jobs too.
+        facts: Events of every world besides submissions and ends.
     """
 
     def __init__(
@@ -220,6 +221,8 @@ class Playouts:
         self.ends: dict[str, list[float]] = {core_id: [] for core_id in asked}
         self.waits: dict[str, list[tuple[int, float]]] = {}
         self._chances: dict[str, list[float]] = {}
+        # Makes the core decide at once: wake-ups requested before the copy are not part of it.
+        self.facts: list[Fact] = [LendingSwitched(now, book.lending), *facts_of(engine, now)]
         snapshot = dump(engine.core)
         for world in range(worlds):
             _World(self, lately, snapshot, world).play()
@@ -236,7 +239,7 @@ class Playouts:
             seconds = self.lasting.curve(job).quantile(chances[world], age)
         return max(age, limited(record, seconds))
 
-    def said(self) -> Outlook:
+    def outlook(self) -> Outlook:
         """Return the combined results."""
         jobs = {}
         for core_id, record in self.records.items():
@@ -266,25 +269,26 @@ class Playouts:
         return found
 
 
-class _Told(RunTimes):
+class _DrawnRunTimes(RunTimes):
     """Estimated run times of simulated arrivals."""
 
     def __init__(self) -> None:
-        self.thought: dict[str, float] = {}
+        self.estimates: dict[str, float] = {}
 
     def run_time(self, job: Job) -> float:
-        return self.thought[job.id]
+        return self.estimates[job.id]
 
 
-class _Lasts(dict[str, float]):
-    """Run times of jobs in one world, computed when the jobs start."""
+class _Durations(dict[str, float]):
+    """Run times of pending jobs in one world, computed when the jobs start."""
 
-    def __init__(self, seen: Playouts, world: int) -> None:
+    def __init__(self, playouts: Playouts, world: int) -> None:
         super().__init__()
-        self._seen, self._world = seen, world
+        self._playouts, self._world = playouts, world
 
     def __missing__(self, core_id: str) -> float:
-        seconds = self[core_id] = self._seen.lasts(self._seen.records[core_id], self._world)
+        playouts = self._playouts
+        seconds = self[core_id] = playouts.lasts(playouts.records[core_id], self._world)
         return seconds
 
 
@@ -292,103 +296,88 @@ class _World:
     """The simulation of one world."""
 
     def __init__(
-        self, seen: Playouts, lately: RecentArrivals, snapshot: Snapshot, world: int
+        self, playouts: Playouts, lately: RecentArrivals, snapshot: Snapshot, world: int
     ) -> None:
-        self._seen, self._lately, self._world = seen, lately, world
-        self._core: Core = restore(snapshot, make(seen.engine.book.setup.policy))
-        self._told, self._lasts = _Told(), _Lasts(seen, world)
-        future = future_of(seen.engine, seen.now, lambda record: seen.lasts(record, world))
-        self._ends = {core_id: end for end, core_id in future.running}
-        # Makes the core decide at once: wake-ups requested before the copy are not part of it.
-        kick = LendingSwitched(seen.now, seen.engine.book.lending)
-        self._facts: Sequence[Fact] = [kick, *future.facts]
-        self._left = set(seen.ends)
+        self._playouts, self._lately, self._world = playouts, lately, world
+        self._core: Core = restore(snapshot, make(playouts.engine.book.setup.policy))
+        self._run_times, self._durations = _DrawnRunTimes(), _Durations(playouts, world)
+        self._missing = set(playouts.ends)
         self._starts: dict[str, float] = {}
-        self._done: dict[str, float] = {}
-        self._drawn = 0
+        self._ends: dict[str, float] = {}
 
     def play(self) -> None:
         """Simulate until all requested times are known, or up to the horizon."""
-        seen = self._seen
-        now, end = seen.now, seen.now + HORIZON
-        while self._left and now < end:
-            until = min(now + DAY, end) if seen.stays else end
-            now = self._play(now, until)
-        for core_id, starts in seen.starts.items():
+        if self._missing:
+            self._play()
+        for core_id, starts in self._playouts.starts.items():
             starts.append(self._starts.get(core_id, inf))
-        for core_id, ends in seen.ends.items():
-            ends.append(self._done.get(core_id, inf))
+        for core_id, times in self._playouts.ends.items():
+            times.append(self._ends.get(core_id, inf))
 
-    def _play(self, since: float, until: float) -> float:
-        """Simulate arrivals in [since, until); return the stop time, infinite if none is left."""
-        running = [(end, core_id) for core_id, end in self._ends.items()]
-        facts, self._facts = self._facts, [f for f in self._facts if f.time >= until]
+    def _play(self) -> None:
+        playouts, now = self._playouts, self._playouts.now
+        jobs = playouts.engine.book.jobs.values()
+        running = ends(jobs, now, lambda record: playouts.lasts(record, self._world))
         for instant in play(
             self._core,
-            self._arrivals(since, until),
-            run_times=self._told,
-            facts=[fact for fact in facts if fact.time < until],
-            running=running,
-            durations=self._lasts,
+            self._arrivals(now),
+            run_times=self._run_times,
+            facts=playouts.facts,
+            running=[(end, record.core) for end, record in running],
+            durations=self._durations,
         ):
-            if instant.now >= self._seen.now + HORIZON:
-                return instant.now
-            self._hear(instant)
-            if not self._left or instant.now >= until:
-                return instant.now
-        return until if self._ends or self._facts else inf
+            if instant.now >= now + HORIZON:
+                break
+            self._record(instant)
+            if not self._missing:
+                break
 
-    def _hear(self, instant: Instant) -> None:
+    def _record(self, instant: Instant) -> None:
         for event in instant.events:
             if type(event) is JobFinished:
-                self._finish(event.job_id, instant.now)
+                self._end(event.job_id, instant.now)
         for decision in instant.decisions:
             if type(decision) is StartJob:
                 self._start(decision.job_id, instant.now)
 
-    def _finish(self, core_id: str, now: float) -> None:
-        self._ends.pop(core_id, None)
-        if core_id in self._left:
-            self._done[core_id] = now
-            self._left.discard(core_id)
+    def _end(self, core_id: str, time: float) -> None:
+        if core_id in self._missing:
+            self._ends[core_id] = time
+            self._missing.discard(core_id)
 
     def _start(self, core_id: str, now: float) -> None:
         if core_id.startswith(DRAWN):
             self._wait(core_id, now)
-        elif core_id not in self._starts and core_id in self._seen.starts:
+        elif core_id not in self._starts and core_id in self._playouts.starts:
             self._starts[core_id] = now
-        self._ends[core_id] = now + self._lasts[core_id]
-        if self._seen.stays and core_id in self._left:
-            self._done[core_id] = self._ends[core_id]
-            self._left.discard(core_id)
+        if self._playouts.stays and core_id in self._missing:
+            self._end(core_id, now + self._durations[core_id])
 
     def _wait(self, core_id: str, now: float) -> None:
         """Record the wait of a simulated arrival that starts now."""
-        job = self._core.state.jobs[core_id].job
+        playouts, job = self._playouts, self._core.state.jobs[core_id].job
         waited = now - job.submit
-        if waited > 0 and job.submit < self._seen.now + NEAR:
-            waits = self._seen.waits.setdefault(job.pool, [])
+        if waited > 0 and job.submit < playouts.now + NEAR:
+            waits = playouts.waits.setdefault(job.pool, [])
             if len(waits) < MOST_NEAR:
                 waits.append((job.width, waited))
 
-    def _arrivals(self, since: float, until: float) -> list[Arrival]:
-        """Return the simulated arrivals, in order of time."""
-        seen, found = self._seen, []
+    def _arrivals(self, now: float) -> list[Arrival]:
+        """Return the simulated arrivals of the next `COME` seconds, in order of time."""
+        playouts, found = self._playouts, list[Arrival]()
         pools = self._core.state.pools
-        until = min(until, seen.now + COME)
-        came = self._lately.next(self._world, since, until, seen.now) if since < until else ()
-        for time, (job, thought, ran_for) in sorted(came, key=lambda each: each[0]):
+        drawn = self._lately.next(self._world, now, now + COME, now)
+        for time, (job, estimate, ran_for) in sorted(drawn, key=lambda each: each[0]):
             pool = pools.get(job.pool)
             if pool is None or job.width > pool.quota:
                 continue
-            self._drawn += 1
-            job_id = f"{DRAWN}{self._drawn}"
-            lasts = ran_for
-            if lasts is None:
-                chance = draw("drawn", self._world, self._drawn) / 2.0**64
-                lasts = seen.lasting.curve(job).quantile(min(chance, 1 - 1e-9))
-            self._told.thought[job_id] = thought
-            self._lasts[job_id] = lasts
-            drawn = Job(job_id, job.pool, time, job.width, job.user, job.name)
-            found.append(Arrival(drawn, lasts))
+            number = len(found) + 1
+            job_id = f"{DRAWN}{number}"
+            seconds = ran_for
+            if seconds is None:
+                chance = draw("drawn", self._world, number) / 2.0**64
+                seconds = playouts.lasting.curve(job).quantile(min(chance, 1 - 1e-9))
+            self._run_times.estimates[job_id] = estimate
+            arrival = Job(job_id, job.pool, time, job.width, job.user, job.name)
+            found.append(Arrival(arrival, seconds))
         return found

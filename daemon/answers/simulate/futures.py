@@ -1,29 +1,28 @@
-"""Build the arguments of `sia.core.playout.play` from the engine's current state. Pure.
+"""What will happen in a playout, as far as the engine's state tells. Pure.
 
-Run times are unknown, so a `RunTimeOf` function supplies them. What the core does not know about is
-left out and listed: held jobs, pools on hold, and overrides that put a pool on hold or open it.
+These are the ends of jobs and planned changes. Run times are unknown, so a `RunTimeOf` function
+supplies them. A playout of the core leaves out what only the engine knows: held jobs, pools on
+hold, ends of overrides that hold or open a pool, and maintenance windows that overlap with another
+outage of their node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import takewhile
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from daemon.engine.engine import Engine
 from daemon.engine.guardrails import LATE
 from daemon.engine.lending_budgets import HOURS
 from daemon.engine.outages import OutageChange
-from daemon.model.book import Book, JobRecord, MaintenanceWindow, Override, PoolRecord, job_of
+from daemon.model.book import Book, JobRecord, MaintenanceWindow, Override, PoolRecord
 from daemon.model.calendar import month_of
 from daemon.model.job import ON_GPUS, JobPhase
 from sia.core.playout import Fact
 from sia.events import NodeBack, NodeOut, PoolChanged
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
-
-SHOWN = 8
-"""Maximum of names listed in a message, followed by the number of the others."""
 
 FEW = 4
 """Jobs are looked up by pool if at most one pool in `FEW` is requested; merging the jobs of more
@@ -33,17 +32,6 @@ _Value = TypeVar("_Value")
 
 RunTimeOf = Callable[[JobRecord], float]
 """Returns the total run time of a job in seconds, at least the time that it has run."""
-
-
-class Future(NamedTuple):
-    """Arguments of `play` for a copy of the engine's core, and a list of what they leave out."""
-
-    running: list[tuple[float, str]]
-    durations: Mapping[str, float]
-    """Run times of pending jobs, by core id."""
-    facts: list[Fact]
-    left_out: list[str]
-    """Descriptions of what is left out."""
 
 
 def began(record: JobRecord, now: float) -> float:
@@ -64,7 +52,7 @@ def thought(now: float) -> RunTimeOf:
         ran = 0.0 if record.started is None else now - record.started
         run_time = reported(record, now)
         if run_time is None:
-            run_time = _said(record)
+            run_time = _estimated(record)
             if run_time <= ran:
                 run_time = 2.0 * ran
         limit = record.time_limit
@@ -111,32 +99,12 @@ def ends(
             yield now, record
 
 
-def future_of(engine: Engine, now: float, think: RunTimeOf) -> Future:
-    """Return the future if jobs run as assumed and no more jobs arrive. O(jobs).
+def facts_of(engine: Engine, now: float) -> list[Fact]:
+    """Return planned changes as events of the core, in order of time. O(pools + windows²).
 
-    Args:
-        engine: The engine; it does not change.
-        now: Start time, at or after the engine's last step.
-        think: Returns the run time of a job.
+    These are ends of overrides and lending bans, and nodes that leave and return. The engine does
+    not change; `now` is at or after its last step.
     """
-    book = engine.book
-    running = [(end, record.core) for end, record in ends(book.jobs.values(), now, think)]
-    return Future(running, _Durations(book, think), _facts(engine, now), _left_out(engine))
-
-
-class _Durations(dict[str, float]):
-    """Run times of pending jobs, computed when the jobs start."""
-
-    def __init__(self, book: Book, think: RunTimeOf) -> None:
-        super().__init__()
-        self._jobs, self._think = book.jobs, think
-
-    def __missing__(self, core_id: str) -> float:
-        return self._think(self._jobs[job_of(core_id)])
-
-
-def _facts(engine: Engine, now: float) -> list[Fact]:
-    """Return future changes: ends of overrides and lending bans, nodes that leave and return."""
     book, facts = engine.book, list[Fact]()
     for pool in book.pools.values():
         facts += _changes(pool, now)
@@ -207,37 +175,8 @@ def _alone(book: Book, window: MaintenanceWindow) -> bool:
     return not others and len(book.nodes[window.node].reasons) == window.begun
 
 
-def _left_out(engine: Engine) -> list[str]:
-    book, found = engine.book, list[str]()
-    held = sum(record.phase is JobPhase.HELD for record in book.jobs.values())
-    if held:
-        found.append(f"held jobs: {held}")
-    waiting = [f"{pool.name} ({len(pool.waiting)})" for pool in book.pools.values() if pool.waiting]
-    if waiting:
-        found.append(f"pending jobs of pools on hold: {_some(waiting)}")
-    switched = [p.name for p in book.pools.values() if p.override and p.override.state is not None]
-    if switched:
-        found.append(f"ends of overrides that hold or open pools: {_some(switched)}")
-    kept = [pool.name for pool in book.pools.values() if _lends_again(pool, 0.0) == inf]
-    if kept:
-        found.append(f"the end of lending bans of pools: {_some(kept)}")
-    if book.seatless:
-        found.append(f"started jobs that wait for GPUs to become free: {len(book.seatless)}")
-    windows = [w.id for w in book.windows.values() if not _alone(book, w)]
-    if windows:
-        found.append(f"maintenance windows: {_some(windows)}")
-    there = [w.id for w in book.windows.values() if w.id not in windows]
-    if there and engine.core.state.places is None:
-        found.append(f"jobs that wait for nodes in maintenance windows: {_some(there)}")
-    return found
-
-
-def _some(names: list[str]) -> str:
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _said(record: JobRecord) -> float:
+def _estimated(record: JobRecord) -> float:
+    """Return the forecast run time, or else the submitter's estimate."""
     if record.expected < UNKNOWN_RUN_TIME:
         return record.expected
     return record.spec.run_time or UNKNOWN_RUN_TIME
@@ -245,11 +184,11 @@ def _said(record: JobRecord) -> float:
 
 def is_unknown(record: JobRecord) -> bool:
     """Return True if a job has neither an estimated run time nor a time limit."""
-    return record.time_limit is None and _said(record) >= UNKNOWN_RUN_TIME
+    return record.time_limit is None and _estimated(record) >= UNKNOWN_RUN_TIME
 
 
 def overruns(record: JobRecord, now: float) -> bool:
     """Return True if a job has run longer than its estimate, or than follows from its reports."""
     if record.progress is not None and record.progress.end is not None:
         return record.progress.end < now
-    return record.started is not None and now - record.started > _said(record)
+    return record.started is not None and now - record.started > _estimated(record)

@@ -12,7 +12,7 @@ from msgspec import Struct, UnsetType
 from msgspec.structs import replace
 
 from daemon.answers.estimates.predict import EstimateContext, RawEstimate, foretell, median_of
-from daemon.answers.simulate.forward import Forward, Played
+from daemon.answers.simulate.forward import EnginePlayout, Played
 from daemon.engine.engine import Engine
 from daemon.engine.step import unknown_job
 from daemon.model.book import Book, JobRecord
@@ -75,13 +75,13 @@ def _play(
     the median run time of similar jobs.
     """
     asked, known = question.asked, question.known
-    think = median_of(known and known.heard, now)
-    future = Forward(engine, now, think, touched(engine, asked, question.new))
-    for said in future.do(commands) if commands else ():
-        if isinstance(said, Refused):
-            return WhatIfOutcome(refused=said)
+    run_time_of = median_of(known and known.heard, now)
+    playout = EnginePlayout(engine, now, run_time_of, touched(engine, asked, question.new))
+    for answer in playout.apply(commands) if commands else ():
+        if isinstance(answer, Refused):
+            return WhatIfOutcome(refused=answer)
     times = {} if known is None else foretell(engine, known, now, names_of(engine.book, question))
-    return WhatIfOutcome(played=future.play(now + asked.horizon, asked.starts), times=times)
+    return WhatIfOutcome(played=playout.play(now + asked.horizon, asked.starts), times=times)
 
 
 def names_of(book: Book, question: Question) -> list[str]:

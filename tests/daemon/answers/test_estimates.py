@@ -26,7 +26,7 @@ from daemon.answers.estimates.worlds import (
 from daemon.answers.whatif.compare import compare
 from daemon.answers.whatif.whatif import Question, play, play_changed
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Cancel, Ended, Hold, Lost, Started, Submit
+from daemon.model.inputs import Cancel, Ended, Hold, Lost, SetPool, Started, Submit
 from daemon.model.outputs import StartEffect
 from daemon.wire.whatif import JobWhatIf, WhatIf
 from sia.model import Job, Options
@@ -84,6 +84,15 @@ def test_of_a_start_more_than_a_week_away_nothing_is_said():
     told.step(told.now + 500, submit("runs"), submit("waits"))
     times = told.look(after=DAY).times("waits")
     assert (times.start.p50, times.start.p90) == (inf, inf)
+
+
+def test_an_override_that_ends_on_a_quiet_second_day_is_part_of_the_simulation():
+    told = Told(policy="gssf", a=2)
+    told.ran(30, 3 * DAY)
+    told.heard.lately = RecentArrivals()  # nobody comes
+    ends = told.now + 1.5 * DAY
+    told.step(told.now + 500, SetPool("a", quota=1, until=ends), submit("runs"), submit("waits"))
+    assert told.look().times("waits").start.p50 == ends
 
 
 def test_the_same_state_gives_the_same_answer_and_is_not_changed():

@@ -1,10 +1,10 @@
-"""The present played forward: who runs until when, who starts when, what changes meanwhile."""
+"""Ends of jobs and planned changes, derived from the engine's state, and played by the core."""
 
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from daemon.answers.simulate.futures import future_of, is_unknown, overruns, thought
+from daemon.answers.simulate.futures import ends, facts_of, is_unknown, overruns, thought
 from daemon.engine.engine import Engine
 from daemon.model.inputs import (
     Cancel,
@@ -37,18 +37,22 @@ def engine_with(*steps, nodes=(), **quotas):
     return engine
 
 
-def starts(engine, now, think=None):
-    """When jobs start, and ends of those that run, by the core's ids."""
-    future = future_of(engine, now, think or thought(now))
-    core = engine.core.copy()
-    found = {}
-    for instant in play(
-        core,
+def forward(engine, now, think=None):
+    """Play a copy of the core from the engine's state at `now`."""
+    think, jobs = think or thought(now), engine.book.jobs.values()
+    return play(
+        engine.core.copy(),
         [],
-        facts=future.facts,
-        running=future.running,
-        durations=future.durations,
-    ):
+        facts=facts_of(engine, now),
+        running=[(end, record.core) for end, record in ends(jobs, now, think)],
+        durations={record.core: think(record) for record in jobs},
+    )
+
+
+def starts(engine, now, think=None):
+    """The starts of the next 1,000 s, by core id."""
+    found = {}
+    for instant in forward(engine, now, think):
         if instant.now > now + 1000.0:
             break
         for decision in instant.decisions:
@@ -57,7 +61,7 @@ def starts(engine, now, think=None):
     return found
 
 
-def test_waiting_jobs_start_when_those_before_end():
+def test_pending_jobs_start_when_earlier_jobs_end():
     engine = engine_with(
         (0.0, submit("a1", gpus=4, run_time=10.0), submit("a2", gpus=4, run_time=20.0)),
         (3.0, submit("a3", gpus=1, run_time=5.0)),
@@ -68,21 +72,20 @@ def test_waiting_jobs_start_when_those_before_end():
     assert engine.dump() == before
 
 
-def test_the_core_is_woken_when_it_wished_to_be_before():
+def test_a_wake_up_that_the_core_asked_for_earlier_happens():
     engine = engine_with((1.0, submit("a1", gpus=4, run_time=100.0), submit("a2")), a=4)
-    future = future_of(engine, 2.0, thought(2.0))
-    first = next(play(engine.core.copy(), [], running=future.running, durations=future.durations))
+    first = next(forward(engine, 2.0))
     assert first.now == engine.core.wake == 5.0
     assert first.events == [TimePassed(5.0)]
 
 
-def test_who_runs_longer_than_thought_runs_as_long_again():
+def test_a_job_that_exceeds_its_estimate_runs_twice_as_long_as_so_far():
     engine = engine_with((0.0, submit("a1", gpus=4, run_time=10.0), submit("a2")), a=4)
     assert starts(engine, 9.0) == {"a2": 10.0}
     assert starts(engine, 15.0) == {"a2": 30.0}
 
 
-def test_who_reports_its_progress_ends_when_that_says():
+def test_a_job_that_reports_progress_ends_when_that_says():
     engine = engine_with((0.0, submit("a1", gpus=4, run_time=10.0), submit("a2")), a=4)
     engine.step(8.0, [Reported("a1", 1, 0.25)])
     assert starts(engine, 9.0) == {"a2": 32.0}
@@ -101,17 +104,17 @@ def test_nobody_runs_beyond_its_limit():
     assert starts(engine, 25.0) == {"a2": 25.0}, "it should be gone: no end is in the past"
 
 
-def test_who_is_being_ended_is_gone_now():
+def test_a_job_that_is_ending_has_ended_now():
     engine = engine_with((0.0, submit("a1", gpus=4), submit("a2")), (1.0, Cancel("a1")), a=4)
     assert starts(engine, 2.0) == {"a2": 2.0}
 
 
-def test_thoughts_of_others_are_taken():
+def test_run_times_come_from_the_given_function():
     engine = engine_with((0.0, submit("a1", gpus=4), submit("a2", gpus=4), submit("a3")), a=4)
     assert starts(engine, 1.0, lambda _: 7.0) == {"a2": 7.0, "a3": 14.0}
 
 
-def test_a_second_stay_in_the_core_is_the_same_job():
+def test_a_job_that_left_the_core_and_came_back_keeps_its_run_time():
     engine = engine_with(
         (0.0, submit("a1", gpus=4, run_time=10.0), submit("a2", run_time=5.0)),
         (1.0, SetPool("a", state=PoolMode.HOLD)),
@@ -123,15 +126,15 @@ def test_a_second_stay_in_the_core_is_the_same_job():
     assert found[0] != "a2"
 
 
-def test_overrides_end():
+def test_an_override_ends_at_its_time_or_now_if_overdue():
     engine = engine_with(
         (0.0, submit("a1", run_time=100.0), submit("a2", run_time=100.0)),
         (0.0, SetPool("a", quota=1, until=50.0)),
         a=1,
     )
     engine.step(1.0, [SetPool("a", quota=1), SetPool("a", quota=3, until=30.0)])
-    assert [fact.time for fact in future_of(engine, 2.0, thought(2.0)).facts] == [30.0]
-    assert future_of(engine, 40.0, thought(40.0)).facts[0].time == 40.0
+    assert [fact.time for fact in facts_of(engine, 2.0)] == [30.0]
+    assert facts_of(engine, 40.0)[0].time == 40.0
 
 
 def lending_too_much(now):
@@ -151,29 +154,27 @@ def lending_too_much(now):
     return engine
 
 
-def test_who_has_lent_enough_this_month_lends_again_in_the_next():
-    ends = datetime(2026, 7, 1, tzinfo=UTC).timestamp()
-    engine = lending_too_much(ends - 500.0)
-    assert starts(engine, ends - 500.0) == {"waits": ends}
-    assert future_of(engine, ends - 500.0, thought(ends)).left_out == []
+def test_a_pool_with_a_spent_budget_lends_again_next_month():
+    month = datetime(2026, 7, 1, tzinfo=UTC).timestamp()
+    engine = lending_too_much(month - 500.0)
+    assert starts(engine, month - 500.0) == {"waits": month}
 
 
-def test_an_override_that_ends_meanwhile_does_not_have_it_lend():
-    ends = datetime(2026, 7, 1, tzinfo=UTC).timestamp()
-    engine = lending_too_much(ends - 500.0)
-    engine.step(ends - 499.0, [SetPool("b", quota=3, until=ends - 300.0)])
-    engine.step(ends - 498.0, [SetPool("b", lend_limit=2, until=ends - 200.0)])
-    assert starts(engine, ends - 498.0) == {"waits": ends}
+def test_the_end_of_an_override_does_not_lift_a_lending_ban():
+    month = datetime(2026, 7, 1, tzinfo=UTC).timestamp()
+    engine = lending_too_much(month - 500.0)
+    engine.step(month - 499.0, [SetPool("b", quota=3, until=month - 300.0)])
+    engine.step(month - 498.0, [SetPool("b", lend_limit=2, until=month - 200.0)])
+    assert starts(engine, month - 498.0) == {"waits": month}
 
 
-def test_who_may_lend_again_nobody_knows_when_is_said():
+def test_a_lending_ban_without_a_known_end_does_not_end():
     engine = lending_too_much(1e6)
     engine.book.pools["b"].told["drift"] = "forecasts are wrong"
     assert starts(engine, 1e6) == {}
-    assert future_of(engine, 1e6, thought(1e6)).left_out == ["the end of lending bans of pools: b"]
 
 
-def test_what_is_left_out_is_said():
+def test_held_jobs_and_pools_on_hold_stay_as_they_are():
     engine = engine_with(
         (0.0, submit("a1"), submit("a2", gpus=4), submit("b1", "b", 2), submit("b2", "b", 2, 1e9)),
         (1.0, Hold("a2"), Maintain("m", "n0", 5.0, 6.0)),
@@ -183,16 +184,10 @@ def test_what_is_left_out_is_said():
         a=4,
         b=2,
     )
-    assert future_of(engine, 3.0, thought(3.0)).left_out == [
-        "held jobs: 1",
-        "pending jobs of pools on hold: b (1)",
-        "ends of overrides that hold or open pools: b",
-        "maintenance windows: m",
-    ]
-    assert "a2" not in starts(engine, 3.0)
+    assert starts(engine, 3.0) == {}
 
 
-def test_of_what_nothing_is_known_nothing_is_said():
+def test_a_job_without_estimate_and_limit_runs_for_the_unknown_run_time():
     engine = engine_with(
         (0.0, submit("a1", run_time=0.0), submit("a2", run_time=0.0, time_limit=5.0)), a=1
     )

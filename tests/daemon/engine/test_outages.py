@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from daemon.answers.explain.explain import waits
 from daemon.answers.explain.wording import needed
-from daemon.answers.simulate.futures import future_of, thought
+from daemon.answers.simulate.futures import facts_of
 from daemon.engine.engine import Engine
 from daemon.model.inputs import (
     Cancel,
@@ -165,12 +165,12 @@ def test_who_goes_on_elsewhere_knows_of_it():
 def test_who_looks_ahead_knows_when_nodes_go_and_come_back():
     engine = Engine.new(THREE)
     do(engine, 1.0, Maintain("w1", "n0", 50.0, 90.0), Maintain("w2", "n1", 70.0, 100.0))
-    facts = future_of(engine, 1.0, thought(1.0)).facts
+    facts = facts_of(engine, 1.0)
     told = [(fact.time, fact.gpus) for fact in facts]
     assert told == [(50.0, 8), (70.0, 16), (90.0, 8), (100.0, 0)]
     do(engine, 100.0)
     do(engine, 101.0, Drain("n2"), Maintain("w3", "n2", 150.0, 190.0))
-    assert future_of(engine, 101.0, thought(101.0)).facts == [], "it stays out"
+    assert facts_of(engine, 101.0) == [], "it stays out"
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -189,7 +189,7 @@ def test_who_looks_ahead_says_what_then_comes(seed):
     ]  # fmt: skip
     do(engine, 1.0, *inputs)
     foreseen = [(1.0, engine.core.state.groups[0].out)]
-    facts = future_of(engine, 1.0, thought(1.0)).facts
+    facts = facts_of(engine, 1.0)
     foreseen += [(fact.time, fact.gpus) for fact in facts if isinstance(fact, GpusOut)]
     for now in range(2, 100):
         engine.step(float(now), [Tick()])
