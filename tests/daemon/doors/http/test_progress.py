@@ -1,6 +1,7 @@
 """Jobs report their progress over HTTP: with their own token, and for nobody else."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -8,6 +9,7 @@ from daemon.backends.local.config import LocalConfig
 from daemon.config.check import problems_of
 from daemon.config.config import Address, Config, PoolConfig
 from daemon.runtime.job_token import MOST, JobTokens, ReportVariables
+from tests.support.daemons.daemons import forget_snapshots
 from tests.support.daemons.doors import TOKEN, asked, door, job_in, story
 
 TOKENS = JobTokens(TOKEN)
@@ -131,6 +133,19 @@ async def test_who_floods_the_daemon_with_reports_is_stopped_before_the_journal(
         said = await reports(client, "j", of("j"), done=0.5, status=429)
         assert said["title"] == "too many requests"
         assert client.service.status().steps == steps
+
+
+@story
+async def test_a_daemon_that_recovers_knows_what_was_reported(folder):
+    async with slow(folder) as client:
+        await runs(client, "j")
+        said = await reports(client, "j", of("j"), done=0.5, speed=1.7, regime=3)
+        before = client.service.engine.dump()
+    forget_snapshots(folder / "sia.db")  # so that the steps are repeated
+    async with slow(folder) as client:
+        assert (await asked(client, "GET", "/v1/jobs/j"))["progress"] == said
+        again, then = json.loads(client.service.engine.dump()), json.loads(before)
+        assert again["core"]["jobs"] == then["core"]["jobs"]
 
 
 @story
