@@ -31,13 +31,16 @@ local function refused()
    return slurm.ERROR
 end
 
--- Returns the signal in a line of the script like #SBATCH --signal=B:USR1@60, or nil. Slurm does not show a plugin the
--- option on the command line.
+-- Returns the signal in a line of the script like #SBATCH --signal=B:USR1@60, with the B: that restricts it to the batch
+-- script, or nil. Slurm does not show a plugin the option on the command line.
 local function signal_in(script)
    for line in string.gmatch(script or "", "[^\n]+") do
       local said = string.match(line, "^#SBATCH.*%-%-signal[=%s]+([%w:]+)")
       if said ~= nil then
-         return string.match(string.upper(said), "([A-Z][A-Z0-9]+)$")
+         said = string.upper(said)
+         local to = string.find(said, "^R?B:") and "B:" or ""
+         local signal = string.match(said, "([A-Z][A-Z0-9]+)$")
+         return signal and to .. signal
       end
    end
    return nil

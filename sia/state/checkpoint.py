@@ -16,12 +16,17 @@ UNHANDLED = ("KILL", "STOP")
 
 PREFIX = "SIG"
 
+BATCH = "B:"
+"""Prefix of a signal for the main process alone, as in Slurm's `--signal`."""
+
 
 class CheckpointSignal(Struct, frozen=True):
     """Send this signal to the processes of the job."""
 
     name: str
     """The name with its prefix, like `SIGUSR1`."""
+    main: bool = False
+    """Whether it is for the main process of the job alone: in Slurm, for the batch script."""
 
 
 class CheckpointCommand(Struct, frozen=True):
@@ -37,8 +42,9 @@ Checkpoint = CheckpointSignal | CheckpointCommand
 def parse_checkpoint(text: str) -> Checkpoint | None:
     """Parse the field `checkpoint` of a job; None if it is empty.
 
-    A single word in capitals that starts with SIG or names a signal is a signal; anything else is
-    a command, split into words as a shell would. Raises ValueError with what is wrong and the fix.
+    A single word in capitals that starts with SIG or names a signal is a signal, with `B:` before
+    it for the main process alone; anything else is a command, split into words as a shell would.
+    Raises ValueError with what is wrong and the fix.
     """
     if not text:  # nearly all jobs: splitting takes longer than the rest of their check
         return None
@@ -48,10 +54,11 @@ def parse_checkpoint(text: str) -> Checkpoint | None:
         raise ValueError(f"{text!r} has {str(error).lower()}; close the quotation") from None
     if not words:
         return None
-    name = words[0].removeprefix(PREFIX)
+    word = words[0].removeprefix(BATCH)
+    name = word.removeprefix(PREFIX)
     if len(words) == 1 and name in SIGNALS:
-        return CheckpointSignal(PREFIX + name)
-    if len(words) == 1 and (words[0].startswith(PREFIX) or name in UNHANDLED):
+        return CheckpointSignal(PREFIX + name, words[0].startswith(BATCH))
+    if len(words) == 1 and (word.startswith(PREFIX) or name in UNHANDLED):
         names = ", ".join(SIGNALS)
         raise ValueError(f"{text!r} is not a signal that a job can handle; use one of {names}")
     return CheckpointCommand(tuple(words))

@@ -250,9 +250,11 @@ class SlurmActions:
         nodes may differ.
         """
         assert run.ref is not None, "the attempt has a Slurm job id"
-        if run.awaited:
+        if run.awaited is not None:
             try:
-                await self._slurm.signal(run.ref, run.awaited)
+                await self._slurm.signal(
+                    run.ref, run.awaited.name.removeprefix("SIG"), run.signalled
+                )
             except SlurmRefusedError as error:  # it has ended, or is about to
                 log().warning("Slurm refuses to signal a job", job=run.ref, why=str(error))
             run.told = True

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from daemon.backends.attempt_names import AttemptKey
+from daemon.backends.slurm.interface import SignalTarget
 from daemon.backends.slurm.schema import SlurmJob
 from daemon.model.inputs import Ended, Lost, Observation, StartFailed
 from daemon.model.outputs import PreemptEffect, StartEffect
@@ -98,13 +99,25 @@ class SlurmAttempt:
         return self.order.job, self.order.attempt
 
     @property
-    def awaited(self) -> str:
-        """The signal by which it is told to save its work, while it has time for that; else ""."""
+    def awaited(self) -> CheckpointSignal | None:
+        """The signal by which it is told to save its work, while it has time for that."""
         order = self.preempt
         if order is None or order.force or not self.reported:
-            return ""
+            return None
         how = parse_checkpoint(order.checkpoint)
-        return how.name.removeprefix("SIG") if isinstance(how, CheckpointSignal) else ""
+        return how if isinstance(how, CheckpointSignal) else None
+
+    @property
+    def signalled(self) -> SignalTarget:
+        """Which of its processes get that signal.
+
+        Adopted jobs mean what `--signal` of sbatch means: with `B:` the batch script alone, else
+        the steps alone, because the shell of a batch script usually dies of the signal. A job of
+        the daemon has no such shell: its command is in its place.
+        """
+        if self.awaited is not None and self.awaited.main:
+            return "batch"
+        return "steps" if self.adopted else "all"
 
     @property
     def adopted(self) -> bool:

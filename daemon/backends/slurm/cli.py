@@ -11,6 +11,7 @@ from msgspec import DecodeError, json
 
 from daemon.backends.slurm.interface import (
     PATH,
+    SignalTarget,
     SlurmError,
     SlurmRefusedError,
     SlurmSubmission,
@@ -45,6 +46,9 @@ REFUSALS = (
     "violates",
 )
 """Parts of error messages that mean a refusal."""
+
+SIGNALLED = {"all": ("--full",), "batch": ("--batch",), "steps": ()}
+"""Options of scancel by the processes that get the signal."""
 
 GONE = "check that slurmctld is running and that the daemon's user may run Slurm's commands"
 
@@ -126,9 +130,9 @@ class Commands:
         """Hold a job."""
         await self._run("scontrol", "hold", ref)
 
-    async def signal(self, ref: str, name: str) -> None:
-        """Send a signal to all processes of a job."""
-        await self._run("scancel", "--quiet", "--full", f"--signal={name}", ref)
+    async def signal(self, ref: str, name: str, to: SignalTarget) -> None:
+        """Send a signal to these processes of a job."""
+        await self._run("scancel", "--quiet", *SIGNALLED[to], f"--signal={name}", ref)
 
     async def requeue(self, ref: str, *, ended: bool = False) -> None:
         """Requeue a job in held state."""

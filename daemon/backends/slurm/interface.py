@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from daemon.backends.slurm.schema import SlurmJob, SlurmNode, SlurmPartition
 
@@ -66,6 +66,10 @@ class SlurmSubmission(NamedTuple):
     err: str
 
 
+SignalTarget = Literal["all", "batch", "steps"]
+"""Which processes of a job get a signal: all, the batch script's shell, or those of its steps."""
+
+
 class Slurm(Protocol):
     """All methods raise SlurmError if Slurm is unreachable; changes also SlurmRefusedError."""
 
@@ -100,8 +104,8 @@ class Slurm(Protocol):
     async def hold(self, ref: str) -> None:
         """Hold a job so that its owner cannot release it."""
 
-    async def signal(self, ref: str, name: str) -> None:
-        """Send a signal like `USR1` to all processes of a running job, also its batch script."""
+    async def signal(self, ref: str, name: str, to: SignalTarget) -> None:
+        """Send a signal like `USR1` to these processes of a running job."""
 
     async def requeue(self, ref: str, *, ended: bool = False) -> None:
         """End a running job and requeue it in held state; no effect if it is pending.

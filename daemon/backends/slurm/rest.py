@@ -15,6 +15,7 @@ from msgspec import DecodeError, json
 from daemon.backends.slurm.cli import Commands
 from daemon.backends.slurm.interface import (
     PATH,
+    SignalTarget,
     SlurmError,
     SlurmRefusedError,
     SlurmSubmission,
@@ -233,8 +234,11 @@ class Rest:
             return  # 22.05 reports failures of tasks that succeeded: the next look decides
         self._refused(found)
 
-    async def signal(self, ref: str, name: str) -> None:
-        """Send a signal to all processes of a job."""
+    async def signal(self, ref: str, name: str, to: SignalTarget) -> None:
+        """Send a signal by commands; without them to all processes of a job."""
+        if self._commands is not None:  # older versions of slurmrestd cannot choose processes
+            await self._commands.signal(ref, name, to)
+            return
         await self._connected()
         params = {"signal": name}
         if self._version > MAX_UNFLAGGED:

@@ -61,6 +61,7 @@ def test_what_is_no_such_text_is_refused_before_the_daemon_is_asked(option, text
         ("", None),
         ("USR1", CheckpointSignal("SIGUSR1")),
         ("SIGTERM", CheckpointSignal("SIGTERM")),
+        ("B:USR1", CheckpointSignal("SIGUSR1", main=True)),
         ("./save.sh", CheckpointCommand(("./save.sh",))),
         ("python save.py 'my model'", CheckpointCommand(("python", "save.py", "my model"))),
     ],

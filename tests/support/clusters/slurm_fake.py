@@ -87,9 +87,9 @@ class FakeSlurm:
         self._there()
         self.change(int(ref), held=True, reason="JobHeldAdmin")
 
-    async def signal(self, ref, name):
+    async def signal(self, ref, name, to):
         self._there()
-        self.told.append((ref, name))
+        self.told.append((ref, f"{name} to {to}"))
 
     async def requeue(self, ref, *, ended=False):
         """Requeue a job; its processes are gone when the test calls `leaves`."""

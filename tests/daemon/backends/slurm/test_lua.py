@@ -110,7 +110,8 @@ def test_who_may_be_requeued_can_be_stopped_and_run_again(holding, asked, commen
 @pytest.mark.parametrize(
     ("script", "comment"),
     [
-        ("#SBATCH --signal=B:USR1@60", "sia:checkpoint=USR1"),
+        ("#SBATCH --signal=B:USR1@60", "sia:checkpoint=B:USR1"),
+        ("#SBATCH --signal=R:USR1@60", "sia:checkpoint=USR1"),
         ("#SBATCH -n 1 --signal SIGTERM", "sia:checkpoint=SIGTERM"),
         ("#SBATCH --requeue\n#SBATCH --signal=usr2", "sia:preemptible=restart,checkpoint=USR2"),
         ("#SBATCH --comment=sia:checkpoint=./save --signal=USR1", "sia:checkpoint=./save"),

@@ -23,11 +23,11 @@ from tests.support.daemons.daemons import MemoryNotes, until
 
 LONG = 10.0
 ADOPTED = {"origin": f"5@{int(NOW)}", "user": "alice", "nodes": 1}
-TOLD = [("5", "USR1")]
+TOLD = [("5", "USR1 to batch")]
 
 
 def stop(job="job", **more):
-    return PreemptEffect(job, 1, 30.0, **{"checkpoint": "USR1", **more})
+    return PreemptEffect(job, 1, 30.0, **{"checkpoint": "B:USR1", **more})
 
 
 async def adopted_runs(slurm, said, backend):
@@ -41,6 +41,10 @@ async def own_runs(said, backend):
     """A job that the daemon submitted runs as Slurm job 5."""
     await backend.start(order("job"))
     await until(lambda: said == [Started("job", 1)], LONG)
+
+
+async def runs(whose, slurm, said, backend):
+    await (own_runs(said, backend) if whose == "own" else adopted_runs(slurm, said, backend))
 
 
 async def looks(slurm, times=3):
@@ -71,6 +75,21 @@ def test_an_adopted_job_saves_its_work_is_requeued_and_goes_on_as_the_same_job()
             assert said[-1] == Started("job", 2)
             assert (slurm.ran, [*slurm.rows]) == (["5", "5"], [5])
             assert slurm.told == [*TOLD, ("5", "requeue")]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("whose", ["own", "adopted"])
+def test_a_signal_means_what_it_means_in_slurm(whose):
+    """Without B: it is for the steps, because the shell of a batch script would die of it."""
+
+    async def story():
+        slurm, said = FakeSlurm(), []
+        async with backend_of(slurm, said) as backend:
+            await runs(whose, slurm, said, backend)
+            await backend.preempt(stop(checkpoint="SIGUSR2"))
+            await until(lambda: slurm.told, LONG)
+            assert slurm.told == [("5", f"USR2 to {'all' if whose == 'own' else 'steps'}")]
 
     asyncio.run(story())
 
@@ -300,7 +319,7 @@ def test_a_signal_goes_to_the_whole_job_in_each_version(version, flags):
         app.router.add_route("*", "/{path:.*}", answer)
         async with TestServer(app) as server:
             rest = Rest(f"http://127.0.0.1:{server.port}")
-            await rest.signal("7_1", "USR1")
+            await rest.signal("7_1", "USR1", "all")
             await rest.close()
 
     asyncio.run(story())
