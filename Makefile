@@ -6,6 +6,9 @@ POOLS ?=
 OUT ?= out
 ARGS ?=
 
+# Let Python and pytest keep what they compile: each of several test processes compiles all tests otherwise.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run replay docs test servers tools newcomer soak check lint setup lock bench clean
 
 # The demo: a daemon with simulated pools and jobs, one hour per second.

@@ -35,6 +35,8 @@ SVG_METADATA: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 INLINE: Any = {"format": "svg", "metadata": SVG_METADATA, "transparent": True}
 """How a part of a page is saved: the page shows through."""
 
+WHITE = '<rect width="100%" height="100%" fill="#ffffff"/>'
+
 STYLE: Any = {
     "axes.axisbelow": True,
     "axes.edgecolor": "#9aa3ab",
@@ -406,8 +408,9 @@ def picture(
     name: str, height: float, draw: Callable[[Figure], None], dpi: int = DPI
 ) -> RenderedFigure:
     """A picture for a page and for papers, drawn once; `name` is unique in the page."""
-    inline, svg, png = _saved(name, height, draw, INLINE, _file("svg"), _file("png", dpi))
-    return RenderedFigure(name, _inline(inline.decode()), _rounded(svg.decode()).encode(), png)
+    saved, png = _saved(name, height, draw, INLINE, _file("png", dpi))
+    svg = saved.decode()
+    return RenderedFigure(name, _inline(svg), _rounded(_on_white(svg)).encode(), png)
 
 
 def render(
@@ -459,6 +462,11 @@ def _inline(svg: str) -> str:
     svg = re.sub(r"<defs>\s*<style [^>]*>[^<]*</style>\s*</defs>", "", svg)
     svg = re.sub(r'<g id="[^"]*"', "<g", svg)
     return _rounded(svg)
+
+
+def _on_white(svg: str) -> str:
+    """Return a transparent SVG with a white background. To save it again would take far longer."""
+    return re.sub(r"(<svg [^>]*>)", rf"\1\n {WHITE}", svg, count=1)
 
 
 def _rounded(svg: str) -> str:

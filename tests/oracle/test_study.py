@@ -17,6 +17,8 @@ from replay.synthetic.paper import PRESETS
 from sia.wording import DAY, HOUR
 from tests.support.shell import digests, sia
 
+pytestmark = pytest.mark.xdist_group("study")  # in one process, which makes one reference
+
 TWO = "--preset", "fewer-queues", "--preset", "lower-load"
 SHORT = "--window", "12h", "--time-limit", "30s"
 EACH = (*POLICIES, "oracle")

@@ -39,6 +39,8 @@ from sia.model import Options, Pool, Stream
 from tests.support.daemons.daemons import FakeBackend, StillClock, job, submit, until
 
 HOUR, DAY = 3600.0, 86400.0
+pytestmark = pytest.mark.xdist_group("forecasting")  # in one process, which trains one model
+
 MONDAY = 1_700_000_400.0
 """Some time since the epoch, a multiple of a tick."""
 

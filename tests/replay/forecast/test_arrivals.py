@@ -18,6 +18,8 @@ from sia.core.playout import Arrival
 from sia.limits import TICK
 from sia.wording import HOUR, WEEK
 
+pytestmark = pytest.mark.xdist_group("arrivals")  # in one process, which trains one model
+
 WINDOWS = (TICK, HOUR)
 POOLS = ["short", "long"]
 AT_ONCE = NAMES.index("new in [-1k, 0]")

@@ -24,7 +24,10 @@ from tests.support.budget import budget
 from tests.support.builders import job
 from tests.support.shell import digests, sia
 
-pytestmark = pytest.mark.usefixtures("few_trees")
+pytestmark = [
+    pytest.mark.usefixtures("few_trees"),
+    pytest.mark.xdist_group("forecast"),  # in one process, which trains one model
+]
 
 HOUR, DAY = 3600.0, 86400.0
 DAYS = 8

@@ -31,6 +31,8 @@ from tests.support.shell import digests
 pytest.importorskip("xgboost", reason="the extra `learn` is not installed")
 
 HOUR, DAY = 3600.0, 86400.0
+pytestmark = pytest.mark.xdist_group("train")  # in one process, which trains one model
+
 WINDOWS = (TICK, HOUR)
 PER_WINDOW = ("features", "jobs", "gpus")
 
