@@ -29,8 +29,8 @@ from replay.logs.trace import PoolTable, Trace
 from replay.run.output import write_pools, write_trace
 from replay.run.run import Settings, replay_one
 from replay.synthetic.paper import PRESETS, synthesize
-from sia import solvers
 from sia.console.errors import UserError
+from sia.contract import solvers
 from sia.contract.solvers import Solved, SolverError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
