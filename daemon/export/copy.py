@@ -21,7 +21,7 @@ from typing import Any
 from daemon.config.database import DatabaseUrl, require_psycopg
 from daemon.journal.highwater import HighWater, LossError, loss_of, read_mark
 from daemon.journal.journal import Journal
-from daemon.journal.migrations import VERSION
+from daemon.journal.schema import check_version
 from daemon.model.errors import JournalError
 from sia.console.errors import UserError
 
@@ -173,20 +173,18 @@ class FrozenDatabase:
         """Do nothing: the database is read-only."""
 
     def version(self) -> int:
-        """Return the schema version, which is not migrated. Raises UserError for an older one."""
+        """Return the version of the tables. Raises UserError if there are none, or for another."""
         version = int(self.all("SELECT version FROM about")[0][0])
-        if version < VERSION:
-            raise UserError(
-                f"{self.where}: schema version {version} is older than {VERSION}; start the daemon "
-                "of this release on it first"
-            )
+        if version == 0:
+            raise UserError(f"{self.where}: the database is empty; start the daemon on it first")
+        check_version(self.where, version)
         return version
 
     def set_version(self, version: int) -> None:
         """Raise AssertionError: the database is read-only."""
         raise AssertionError("a frozen database is read-only")
 
-    def transaction(self, *, long: bool = False) -> AbstractContextManager[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """Return a context in the open transaction."""
         return nullcontext()
 

@@ -14,7 +14,6 @@ from msgspec import json
 
 from daemon.journal.account_tables import AccountTables
 from daemon.journal.highwater import GENESIS, HOW_TO_GO_ON, HighWater, LossError, step_digest
-from daemon.journal.migrations import VERSION, migrate
 from daemon.journal.rows import (
     AuditRow,
     DeadLetter,
@@ -24,6 +23,7 @@ from daemon.journal.rows import (
     parts_of,
     snapshot_digest,
 )
+from daemon.journal.schema import create_tables
 from daemon.journal.sqlite import SqliteStore
 from daemon.journal.store import Store
 from daemon.model.book import JobRecord
@@ -59,7 +59,6 @@ EPOCH = "epoch"
 """Key of the mark that counts how many times a daemon has opened the journal."""
 
 __all__ = [
-    "VERSION",
     "AuditRow",
     "DeadLetter",
     "Journal",
@@ -113,7 +112,7 @@ class Journal(AccountTables):
     def _open(self) -> None:
         self._store.open()
         try:
-            migrate(self._store)
+            create_tables(self._store)
             if lost := self._store.lost():
                 raise LossError(f"{self.where}: {lost}; {HOW_TO_GO_ON}")
             last: int = self._one("SELECT COALESCE(MAX(seq), 0) FROM records")[0]
@@ -125,7 +124,7 @@ class Journal(AccountTables):
             raise
 
     def digest_of(self, seq: int) -> str:
-        """Return the digest of a step and all before it; empty for one without a digest."""
+        """Return the digest of a step and all before it; empty if the step is missing."""
         if seq == 0:
             return GENESIS
         row = self._one("SELECT digest FROM records WHERE seq = ?", seq)
@@ -273,7 +272,7 @@ class Journal(AccountTables):
         except TypeError:  # a part is missing or has another type
             raise ValueError(f"snapshot {seq} is damaged") from None
         kept = self._one("SELECT digest FROM snapshots WHERE seq = ?", seq)
-        if kept is None or kept[0] not in ("", snapshot_digest(body)):
+        if kept is None or kept[0] != snapshot_digest(body):
             raise ValueError(f"snapshot {seq} is damaged")
         return body
 
@@ -291,8 +290,7 @@ class Journal(AccountTables):
                     last, before = seq - 1, GENESIS if seq == 1 else None
                 if seq != last + 1:
                     raise self._damaged(f"step {last + 1} is missing")
-                if digest or before not in ("", None, GENESIS):
-                    self._check(row, digest, before)
+                self._check(row, digest, before)
                 yield StoredStep(seq, now, self._inputs(seq, inputs), decisions.encode())
                 last, before = seq, digest
 

@@ -11,7 +11,7 @@ import secrets
 import select
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
@@ -19,11 +19,8 @@ import psycopg
 
 from daemon.config.database import DatabaseUrl
 from daemon.journal.highwater import HighWater
-from daemon.journal.pg_connection import LOCK_PATIENCE, PATIENCE, PgConnection, connect, said
+from daemon.journal.pg_connection import LOCK_PATIENCE, PgConnection, connect, said
 from daemon.model.errors import DeposedError, JournalError, RowError
-
-LONG_PATIENCE = 3600.0
-"""Statement timeout of a migration, in seconds."""
 
 FENCE = "SELECT 1 FROM lease WHERE epoch = %s FOR KEY SHARE"
 """Blocks a change of the epoch until the transaction ends, but not a renewal of the lease."""
@@ -98,11 +95,9 @@ class PostgresStore:
         self.run("UPDATE about SET version = ?", (version,))
 
     @contextmanager
-    def transaction(self, *, long: bool = False) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Run a fenced transaction: no other daemon can become the leader before its end."""
         db = self._there()
-        if long:
-            _wait_for(db, LONG_PATIENCE)
         self._inside = True
         try:
             with said(self._url):
@@ -122,8 +117,6 @@ class PostgresStore:
             raise
         finally:
             self._inside = False
-            if long:
-                _wait_for(db, PATIENCE)
 
     def _holds(self, db: PgConnection) -> bool:
         with said(self._url):
@@ -169,12 +162,6 @@ class PostgresStore:
         return DeposedError(
             f"another daemon has taken over (the epoch of this one was {self.epoch})"
         )
-
-
-def _wait_for(db: PgConnection, patience: float) -> None:
-    db.patience = patience
-    with suppress(psycopg.Error):
-        db.execute(f"SET statement_timeout = {int(1000 * patience)}".encode())
 
 
 def _idle(db: PgConnection) -> bool:

@@ -119,8 +119,8 @@ class SqliteStore:
         self.run(f"PRAGMA user_version={version}")
 
     @contextmanager
-    def transaction(self, *, long: bool = False) -> Iterator[None]:
-        """Run a transaction. `long` has no effect: no other process waits for the file."""
+    def transaction(self) -> Iterator[None]:
+        """Run a durable, atomic transaction."""
         self.run("BEGIN IMMEDIATE")
         try:
             yield

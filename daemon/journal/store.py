@@ -53,8 +53,8 @@ class Store(Protocol):
     def set_version(self, version: int) -> None:
         """Store the version of the tables, in the current transaction."""
 
-    def transaction(self, *, long: bool = False) -> AbstractContextManager[None]:
-        """Run a durable, atomic transaction; `long` allows it to take minutes."""
+    def transaction(self) -> AbstractContextManager[None]:
+        """Run a durable, atomic transaction."""
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Execute a statement; in a transaction, errors may appear only at its end."""

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 from psycopg import errors, sql
 
 from daemon.config.database import DatabaseUrl
-from daemon.journal.migrations import check_version
 from daemon.journal.pg_connection import SCHEMA, PgConnection, connect, said
+from daemon.journal.schema import check_version
 from daemon.model.errors import JournalError
 from daemon.runtime.clock import uptime
 
@@ -38,7 +38,7 @@ DEAF = 30.0
 longest work. A daemon that hangs must not keep others from leading."""
 
 BEGIN = 2 * 3600.0
-"""The same limit between taking the lease and serving: twice a migration of one hour."""
+"""The same limit between taking the lease and serving: recovery of a large journal takes long."""
 
 ANSWER_WITHIN = 2.0
 """Timeout in seconds of a query about the lease: a longer one leaves no time to retry."""

@@ -12,8 +12,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from daemon.journal.highwater import mark_path
-from daemon.journal.journal import VERSION, AuditRow, DeadLetter, Journal, JournalEntry, parts_of
+from daemon.journal.journal import AuditRow, DeadLetter, Journal, JournalEntry, parts_of
 from daemon.journal.recovery import recover
+from daemon.journal.schema import VERSION
 from daemon.model.errors import JournalError, RowError
 from daemon.model.inputs import Cancel, Ended, Started, Tick
 from daemon.runtime.clock import Anchor
@@ -230,7 +231,7 @@ def test_cursors_dead_letters_and_audit_are_stored_with_the_steps(kept):
 
 DIES = """
 import os, signal, sys
-from daemon.journal.migrations import migrate
+from daemon.journal.schema import create_tables
 from tests.support.servers.databases import store_of
 
 store = store_of(*sys.argv[1:3])
@@ -246,39 +247,21 @@ def dies(sql, values=()):
 
 store.run = dies
 store.open()
-migrate(store)
+create_tables(store)
 """
 
 
-@pytest.mark.parametrize("at", [5, 13])
-def test_a_killed_migration_keeps_the_previous_version(kept, at):
-    words, here = (*kept.words(), str(at)), ROOT
-    dead = subprocess.run([sys.executable, "-c", DIES, *words], check=False, cwd=here)
+def test_killed_while_it_creates_the_tables_the_database_stays_empty(kept):
+    words = (*kept.words(), "5")
+    dead = subprocess.run([sys.executable, "-c", DIES, *words], check=False, cwd=ROOT)
     assert dead.returncode == -signal.SIGKILL
-    assert kept.version() == (0 if at == 5 else 1)
+    assert kept.version() == 0
     journal = kept.journal()
     step(journal, recover(journal, CLUSTER), 1.0, submit("one"))
     journal.mark({"key": "value"})
     assert journal.last == 1
     journal.close()
     assert kept.version() == VERSION
-
-
-def test_a_database_without_digests_keeps_all_that_it_has(kept):
-    journal, dumps = filled(kept.journal(), 3)
-    journal.close()
-    kept.without_digests()
-    assert kept.version() == 3
-    again = kept.journal()
-    assert again.last == 3
-    assert recover(again, CLUSTER).dump() == dumps[3]
-    engine = recover(again, CLUSTER)
-    step(again, engine, 9.0, submit("new"))
-    again.close()
-    assert kept.version() == VERSION
-    sealed = kept.journal()
-    assert recover(sealed, CLUSTER).dump() == engine.dump()
-    sealed.close()
 
 
 @pytest.fixture
@@ -333,8 +316,8 @@ def last_of(path):
 def test_recovery_refuses_a_step_with_other_decisions_than_recorded(kept, change, says):
     journal, _ = filled(kept.journal(), 4)
     journal.close()
-    kept.unseal()
     kept.change(change)
+    kept.reseal()
     again = kept.journal()
     with pytest.raises(UserError, match=says):
         recover(again, CLUSTER)

@@ -8,9 +8,9 @@ import pytest
 
 from daemon.config.database import DatabaseUrl
 from daemon.journal.journal import Journal
-from daemon.journal.migrations import VERSION
 from daemon.journal.postgres import PostgresStore
 from daemon.journal.recovery import recover
+from daemon.journal.schema import VERSION
 from daemon.model.errors import DeposedError, JournalError, RowError, UnavailableError
 from daemon.model.outputs import Accepted
 from daemon.process.lease import LeaseConnection

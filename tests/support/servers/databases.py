@@ -5,7 +5,7 @@ import sqlite3
 from pathlib import Path
 
 from daemon.config.database import DatabaseUrl
-from daemon.journal.highwater import mark_path
+from daemon.journal.highwater import GENESIS, mark_path, step_digest
 from daemon.journal.journal import Journal, JournalEntry
 from daemon.journal.postgres import PostgresStore
 from daemon.journal.sqlite import SqliteStore
@@ -45,16 +45,9 @@ class InFile:
             db.execute(sql)
         db.close()
 
-    def unseal(self):
-        """As a journal was before steps had digests and a high-water mark."""
-        self.change("UPDATE records SET digest = ''")
-        mark_path(self.path).unlink()
-
-    def without_digests(self):
-        """As the third version of the tables was."""
-        for table in ("records", "snapshots"):
-            self.change(f"ALTER TABLE {table} DROP COLUMN digest")
-        self.change("PRAGMA user_version = 3")
+    def reseal(self):
+        """Make the digests fit the steps, so that a step which was changed seems to be original."""
+        make_digests_fit(self.journal())
         mark_path(self.path).unlink()
 
 
@@ -86,16 +79,22 @@ class OnServer:
         sql = re.sub(r"x'(\w+)'", r"decode('\1', 'hex')", sql)
         self.server.run(f"SET search_path = sia; {sql}", self.name)
 
-    def unseal(self):
-        self.change("UPDATE records SET digest = ''")
-
-    def without_digests(self):
-        for table in ("records", "snapshots"):
-            self.change(f"ALTER TABLE {table} DROP COLUMN digest")
-        self.change("UPDATE about SET version = 3")
+    def reseal(self):
+        make_digests_fit(self.journal())
 
     def ask(self, sql):
         return self.server.run(f"SET search_path = sia; {sql}", self.name).stdout.strip()
+
+
+def make_digests_fit(journal):
+    """Compute the digest of each step anew, and close the journal."""
+    store, before = journal._store, GENESIS
+    columns = "seq, now, boot, uptime, inputs, decisions"
+    with store.transaction():
+        for row in store.all(f"SELECT {columns} FROM records ORDER BY seq"):
+            before = step_digest(before, row)
+            store.run("UPDATE records SET digest = ? WHERE seq = ?", (before, row[0]))
+    journal.close()
 
 
 def store_of(where, epoch):
