@@ -1,4 +1,4 @@
-"""`sia lending`: turn lending on or off, or simulate it."""
+"""`sia lending, plan, grants`: whether pools lend, what is reserved, what users are granted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from daemon.cli.client import Client
 from daemon.cli.common import asks, moment, say
 from daemon.model.job import LendingMode
 from sia.console.tables import show_table
-from sia.wording import counted, duration
+from sia.wording import NONE, as_typed, counted, duration
 
 
 @click.command()
@@ -62,3 +62,85 @@ def said_of(shadow: Mapping[str, Any]) -> list[str]:
     if shadow["unknown"]:
         lines.append(f"{counted(shadow['unknown'], 'borrower')} never ran and is not counted")
     return lines
+
+
+ROWS = 12
+"""Steps of a group that are shown: about half a screen. `--json` has all."""
+
+
+@click.command()
+@asks
+def plan(client: Client, as_json: bool) -> None:
+    """Show the resource-time plan of each sharing group.
+
+    It consists of the estimated ends of running jobs, the GPUs reserved for pools in each window,
+    starts that the policy has planned, and maintenance.
+    """
+    told = client.get("/v1/plan", next=0)
+    if as_json:
+        say(told)
+        return
+    for group in told["groups"]:
+        _show_plan(group, told["time"])
+
+
+def _show_plan(group: dict[str, Any], now: float) -> None:
+    name = group["group"] or "all pools"
+    rows = [
+        [as_typed(each["window"]), f"{each['held_back']:,}", f"{each['usable']:,}"]
+        for each in group["windows"]
+    ]
+    header = ["window", "reserved", "can be lent"]
+    show_table(f"{name}: {counted(group['idle'], 'idle GPU')}", header, rows, ("window",))
+    steps = [
+        ["now" if step["time"] <= now else moment(step["time"]), f"{step['idle']:,}"]
+        for step in group["ahead"]
+    ]
+    more = f" (first {ROWS} of {len(steps)})" if len(steps) > ROWS else ""
+    show_table(f"{name}: idle GPUs from then on{more}", ["from", "idle"], steps[:ROWS], ("from",))
+    if group["starts"]:
+        starts = [
+            [start["job"], moment(start["start"]), moment(start["end"]), f"{start['gpus']:,}"]
+            for start in group["starts"]
+        ]
+        show_table(f"{name}: planned starts", ["job", "start", "end", "GPUs"], starts, ("job",))
+
+
+@click.command()
+@asks
+def grants(client: Client, as_json: bool) -> None:
+    """Show what is granted to users and pools, and who uses how much of it.
+
+    A value, and never to be stopped, are bounded by user and pool under [[grant]] in sia.toml.
+    """
+    said = client.get("/v1/grants")
+    if as_json:
+        say(said)
+        return
+    bounds = [
+        [
+            _user(each["user"]), each["pool"] or "all",
+            *(_bound(each[key]) for key in ("max_value", "never_jobs", "never_gpus")),
+        ]
+        for each in said["grants"]
+    ]  # fmt: skip
+    header = ["user", "pool", "value of a job", "jobs never stopped", "their GPUs"]
+    show_table("Most that is granted", header, bounds, ("user", "pool"))
+    click.echo()
+    used = [
+        [
+            each["user"] or NONE, each["pool"], f"{each['jobs']:,}", f"{each['value']:g}",
+            f"{each['top_value']:g}", f"{each['never_jobs']:,}", f"{each['never_gpus']:,}",
+        ]
+        for each in said["used"]
+    ]  # fmt: skip
+    header = ["user", "pool", "jobs", "sum of values", "highest", "never stopped", "their GPUs"]
+    show_table("In use by jobs that have not ended", header, used, ("user", "pool"))
+
+
+def _user(user: str) -> str:
+    return {"": "all together", "*": "each"}.get(user, user)
+
+
+def _bound(value: float | None) -> str:
+    return NONE if value is None else f"{value:,g}"

@@ -137,6 +137,22 @@ class PlanPool(Struct):
     next: list[JobView]
 
 
+class PlanStep(Struct):
+    """GPUs that are thought to be idle from a time on."""
+
+    time: float
+    idle: int
+
+
+class PlanStart(Struct):
+    """A start that the policy intends."""
+
+    job: str
+    start: float
+    end: Annotated[float | None, Meta(description="Null if the end is not known.")]
+    gpus: int
+
+
 class PlanGroup(Struct):
     """A sharing group's pools, in the order in which a decision pass considers them."""
 
@@ -144,6 +160,14 @@ class PlanGroup(Struct):
     idle: int
     windows: list[PlanWindow]
     pools: list[PlanPool]
+    ahead: Annotated[
+        list[PlanStep],
+        Meta(
+            description="By estimated ends of running jobs, planned starts and maintenance. A job "
+            "beyond its estimate counts as running until just after now."
+        ),
+    ]
+    starts: Annotated[list[PlanStart], Meta(description="Of jobs that you may see.")]
 
 
 class Plan(Struct):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
+from math import inf
 
 from replay.logs.trace import PoolTable, Trace
 from replay.run.schedule import Recorder, Schedule
@@ -27,12 +28,15 @@ class Planned(Policy):
 
     def submitted(self, job: JobStateView) -> None:
         """Add a job to the queue of planned starts. O(log n)."""
-        heappush(self._due, (self._starts[job.job.id], job.sequence, job))
+        start = self._starts[job.job.id]
+        heappush(self._due, (start, job.sequence, job))
+        self.plan[job.pool.group].intend(job, start, inf, job.width)
 
     def propose(self, now: float, changes: Changes) -> Proposals:
         """Start the jobs that are due, and request a wake-up for the next one."""
         while self._due and self._due[0][0] <= now:
             job = heappop(self._due)[2]
+            self.plan[job.pool.group].forget(job.job.id, self._starts[job.job.id])
             yield Start(job, stream_of(job.pool, job.width), "planned for now")
         if self._due:
             yield Wake(self._due[0][0])

@@ -25,6 +25,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "pool": "Show or change a pool.",
         "lending": "Turn lending on or off, simulate it, or show its state.",
         "loans": "List open loans.",
+        "plan": "Show the resource-time plan of each sharing group.",
         "grants": "Show what is granted to users and pools, and who uses how much of it.",
         "ledger": "List the loans of a pool, newest first.",
         "account": "Show what a pool gained and lost by sharing.",

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
+from sia.contract.plan import GroupPlan
 from sia.contract.proposals import ProposalResult, Proposals, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.events import ProgramSolved
@@ -84,6 +85,8 @@ class Policy:
     """Its own options; labels, configuration, snapshots and docs are made of their fields."""
 
     state: ClusterStateView
+    plan: dict[GroupStateView, GroupPlan]
+    """What it reserves and intends to start, by sharing group."""
 
     def __init__(self, params: Struct | None = None) -> None:
         """Create a policy with these options, by default those of `Params()`."""
@@ -92,6 +95,7 @@ class Policy:
     def attach(self, state: ClusterStateView) -> None:
         """Take the state to read from, and index its pending jobs."""
         self.state = state
+        self.plan = empty_plan(state)
         for waiting in sorted(state.jobs.values(), key=lambda job: job.sequence):
             if waiting.stream is None:
                 self.submitted(waiting)
@@ -166,6 +170,12 @@ class Policy:
 
     def check(self) -> None:
         """Assert that the policy's own queues agree with the state."""
+
+
+def empty_plan(state: ClusterStateView) -> dict[GroupStateView, GroupPlan]:
+    """Return a plan without reservations and starts for each group."""
+    windows = len(state.options.windows)
+    return {group: GroupPlan(group, windows) for group in state.groups}
 
 
 def stream_of(pool: PoolStateView, width: int) -> Stream:

@@ -279,7 +279,7 @@ def _pools(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
     options, now, group = core.state.options, core.state.now, job.pool.group
     held, window, span = dict.fromkeys(group.pools, 0), None, 0.0
     if core.policy.needs.loads:
-        reserved = reserved_in(group, options)
+        reserved = reserved_in(group, core.policy)
         window = window_of(job, options, reserved)
     if window is not None:
         held, span = {pool: reserved[pool][window] for pool in held}, options.windows[window]

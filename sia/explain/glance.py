@@ -26,7 +26,6 @@ from sia.explain.obstacles import (
 )
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Options
-from sia.policies.sia.reservations import reservations
 from sia.state.state import GroupState, JobState, PoolState
 
 Reserved = Mapping[PoolState, Sequence[int]]
@@ -72,9 +71,10 @@ def window_of(job: JobState, options: Options, reserved: Reserved) -> int | None
     return min(range(first, len(sums)), key=sums.__getitem__, default=None)
 
 
-def reserved_in(group: GroupState, options: Options) -> Reserved:
-    """What the policy reserves for each pool of a group. O(pools · windows)."""
-    return {pool: reservations(pool, options) for pool in group.pools}
+def reserved_in(group: GroupState, policy: Policy) -> Reserved:
+    """What the policy reserves for each pool of a group. O(pools)."""
+    held = policy.plan[group].held
+    return {pool: held[pool] for pool in group.pools}
 
 
 def known_run_time(job: JobState) -> float | None:
@@ -131,7 +131,7 @@ def _on_spare_gpus(policy: Policy, job: JobState) -> StartPath:
         found.append(order_obstacle(ahead))
     lacks = _missing_idle(job) or _limits(job)
     if not lacks and not found and policy.needs.loads:
-        lacks = _reserved(job, options, policy.state.now)
+        lacks = _reserved(job, policy)
     return StartPath("spare", open=True, obstacles=(*found, *lacks))
 
 
@@ -154,10 +154,10 @@ def _limits(job: JobState) -> list[Obstacle]:
     return [LimitObstacle("lend")]
 
 
-def _reserved(job: JobState, options: Options, now: float) -> list[Obstacle]:
+def _reserved(job: JobState, policy: Policy) -> list[Obstacle]:
     """Reservations of other pools that leave too few idle GPUs, if they do."""
-    group = job.pool.group
-    reserved = reserved_in(group, options)
+    group, options, now = job.pool.group, policy.state.options, policy.state.now
+    reserved = reserved_in(group, policy)
     window = window_of(job, options, reserved)
     assert window is not None, "its run time fits a window"
     held = {pool: gpus[window] for pool, gpus in reserved.items() if gpus[window]}

@@ -74,10 +74,12 @@ def assert_fact(core, job, each):
             assert job.width > each.most
         case Reservation():
             window = core.state.options.windows.index(each.window)
-            assert each.gpus == core.policy._held[core.state.pools[each.pool]][window]
+            assert each.gpus == core.policy.plan[group].held[core.state.pools[each.pool]][window]
         case OtherPools():
             window = core.state.options.windows.index(each.window)
-            assert each.held <= sum(core.policy._held[pool][window] for pool in group.pools)
+            assert each.held <= sum(
+                core.policy.plan[group].held[pool][window] for pool in group.pools
+            )
             assert each.pools < len(group.pools)
         case _:
             raise AssertionError(each)

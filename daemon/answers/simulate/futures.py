@@ -21,7 +21,7 @@ from daemon.model.book import Book, JobRecord, MaintenanceWindow, Override, Pool
 from daemon.model.calendar import month_of
 from daemon.model.job import ON_GPUS, JobPhase
 from sia.core.playout import Fact
-from sia.events import NodeBack, NodeOut, PoolChanged
+from sia.events import GpusOut, NodeBack, NodeOut, PoolChanged
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 
 FEW = 4
@@ -112,7 +112,7 @@ def facts_of(engine: Engine, now: float) -> list[Fact]:
         for window in book.windows.values():
             facts += _maintained(book, window, now)
     else:
-        facts += _counted(engine, now)
+        facts += outages_ahead(engine, now)
     return sorted(facts, key=lambda fact: fact.time)
 
 
@@ -153,7 +153,7 @@ def _maintained(book: Book, window: MaintenanceWindow, now: float) -> list[Fact]
     return [NodeOut(max(now, window.start), window.node, window.why), back]
 
 
-def _counted(engine: Engine, now: float) -> Iterator[Fact]:
+def outages_ahead(engine: Engine, now: float) -> Iterator[GpusOut]:
     """Without cells: yield the number of GPUs out of service, and quotas that change with it."""
     book = engine.book
     edges = [

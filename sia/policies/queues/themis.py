@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
-from sia.contract.policy import Changes, Needs, Policy, is_barred, stream_of
+from sia.contract.policy import Changes, Needs, Policy, empty_plan, is_barred, stream_of
 from sia.contract.proposals import Proposals, Start
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 
@@ -59,7 +59,7 @@ class Themis(Policy):
         super().attach(state)
 
     def _begin(self, state: ClusterStateView) -> None:
-        self.state = state
+        self.state, self.plan = state, empty_plan(state)
         self._alone = {pool: _Alone(pool) for pool in state.pools.values()}
         self._claims = {group: _Claims() for group in state.groups}
         self._own: dict[str, _Claim] = {}

@@ -30,11 +30,10 @@ from sia.state.places import Places
 
 
 class _Group:
-    """A sharing group's reserved GPUs by window, and its pending jobs by run-time bin and width."""
+    """A sharing group's pending jobs by run-time bin and width; `plan` has what is reserved."""
 
     def __init__(self, group: GroupStateView, windows: int) -> None:
         self.lineup = Lineup(group)  # pools whose head fits in quota
-        self.reserved = [0] * windows
         self.widths: list[dict[int, int]] = [{} for _ in range(windows)]  # width: pending jobs
         self.queues: dict[PoolStateView, list[dict[int, FifoQueue]]] = {
             pool: [{} for _ in range(windows)] for pool in group.pools
@@ -75,9 +74,6 @@ class Sia(Policy):
                     for _ in options.windows
                 )
                 own.holds = [holds for holds in made if holds is not None]
-        self._held: dict[PoolStateView, list[int]] = {
-            pool: [0] * len(options.windows) for pool in state.pools.values()
-        }
         self._keeps = {pool: no_lending_windows(pool, options) for pool in state.pools.values()}
         # Groups in which a spare start may have made a fitting job the head. Fig. 7 is over for
         # this pass, so the next pass must consider them.
@@ -224,7 +220,7 @@ class Sia(Policy):
 
     def _usable(self, group: GroupStateView, window: int) -> int:
         """Return the idle GPUs that are not reserved within a window."""
-        return group.idle - group.out - self._groups[group].reserved[window]
+        return group.idle - group.out - self.plan[group].reserved[window]
 
     def _window_holds(self, group: GroupStateView, window: int) -> ReservedGpus | None:
         """Return the reservations that a spare start must respect, in a cluster with cells."""
@@ -241,7 +237,8 @@ class Sia(Policy):
         else:
             own.lineup.drop(pool)
         unused_quota = max(0, unused_quota)
-        held, reserved = self._held[pool], own.reserved
+        plan = self.plan[pool.group]
+        held, reserved = plan.held[pool], plan.reserved
         waiting = pool.pending_width
         if self._turns is not None:
             waiting += self._turns.ahead(pool)  # cells will be reserved for these jobs
@@ -260,7 +257,7 @@ class Sia(Policy):
 
     def _hold(self, holds: ReservedGpus, pool: PoolStateView, window: int) -> None:
         """Reserve the same number for a pool as cells."""
-        holds.set(pool.name, self._held[pool][window])
+        holds.set(pool.name, self.plan[pool.group].held[pool][window])
 
     def _next_spare(self, group: GroupStateView, window: int, gpus: int) -> JobStateView | None:
         """Return the first job, short and narrow enough, of the pool that comes first."""
@@ -292,12 +289,12 @@ class Sia(Policy):
         A negative value means that it uses or has lent reserved GPUs; others must lend that many
         more.
         """
-        return min(pool.unused - self._held[pool][window], pool.lendable)
+        return min(pool.unused - self.plan[pool.group].held[pool][window], pool.lendable)
 
     def _room(self, pool: PoolStateView, window: int, loans: int) -> int:
         """Return the GPUs for a spare job of a pool: its own, and what it may borrow of `loans`."""
         spared = self._spared(pool, window)
-        own = pool.unused - self._held[pool][window]
+        own = pool.unused - self.plan[pool.group].held[pool][window]
         others = min(loans - max(0, spared), pool.borrow_limit - pool.borrows + min(0, own))
         return max(0, own) + max(0, others)
 
@@ -311,9 +308,8 @@ class Sia(Policy):
                 heads = {p: head.width for p in group.pools if (head := p.head)}
                 unused = {p: p.quota - p.dedicated for p in group.pools}
                 own.lineup.check({p: w for p, w in heads.items() if w <= unused[p]})
+            self.plan[group].check()
             for window in range(len(self._windows)):
-                held = sum(self._held[pool][window] for pool in group.pools)
-                assert held == own.reserved[window], (group.name, window)
                 widths: dict[int, int] = {}
                 for queues in own.queues.values():
                     for width, queue in queues[window].items():

@@ -116,7 +116,7 @@ class SiaRecall(Sia):
         """
         super()._reserve(pool)
         locked, sums = self._locked[pool], self._stoppable[pool.group].locked
-        for window, held in enumerate(self._held[pool]):
+        for window, held in enumerate(self.plan[pool.group].held[pool]):
             shut = (
                 window in self._keeps[pool] or pool.load[window] >= MAX_GROUP
             )  # the guard stops lending

@@ -15,12 +15,12 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 from sortedcontainers import SortedList
 
+from sia.contract.plan import ReservationProfile
 from sia.contract.policy import Changes, Needs, Policy, stream_of
 from sia.contract.proposals import Proposals, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
 from sia.limits import NEVER
 from sia.model import FutureJob, Job, Stream
-from sia.policies.sia.plan import ReservationProfile
 
 _Place = tuple[float, int, str]
 """(virtual start, tie-breaker, job id)."""
@@ -154,7 +154,9 @@ class SiaVc(Policy):
             return
         horizon = self._horizon(now, fitting)
         busy = [*self._running[group].values()]
-        view = _View(now, group.idle + sum(width for width, _ in busy), busy)
+        view = _View(
+            self.plan[group].profile, now, group.idle + sum(width for width, _ in busy), busy
+        )
         for virtual_start, _, job_id in self._unstarted[group]:
             future = self._future[job_id]
             width = future.job.width
@@ -218,13 +220,23 @@ class _View:
     least as wide and as long.
     """
 
-    def __init__(self, now: float, capacity: int, busy: list[tuple[int, float]]) -> None:
-        """Take `busy`, (width, end) of running jobs. The sweep appends the jobs it starts."""
+    def __init__(
+        self,
+        profile: ReservationProfile,
+        now: float,
+        capacity: int,
+        busy: list[tuple[int, float]],
+    ) -> None:
+        """Clear `profile`, which is the group's plan, and fill it in the course of the sweep.
+
+        `busy` is (width, end) of running jobs. The sweep appends the jobs it starts.
+        """
+        profile.clear()
         self._now = now
         self._capacity = capacity
         self._busy = busy
         self._planned = 0  # number of entries of `busy` that are in the plan
-        self._plan = ReservationProfile()
+        self._plan = profile
         self._reserved = 0  # sum of the GPUs of all reservations
         self._pending: list[tuple[int, float, float]] = []
         self._refused: dict[int, float] = {}  # width: shortest run time that did not fit

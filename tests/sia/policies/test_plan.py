@@ -1,12 +1,19 @@
 """The plan of §5.1 against an array of seconds."""
 
 from itertools import combinations
+from math import inf, nextafter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sia.policies.sia.plan import ReservationProfile
+from sia import Core
+from sia.contract.plan import PlannedOutage, ReservationProfile
+from sia.events import ForecastUpdated
+from sia.model import Load
+from sia.policies.sia.policy import Sia
+from tests.support.builders import SMALL, job, pools
+from tests.support.cores import on_cue, start_dedicated
 from tests.support.naive.naive_policies import SecondsPlan
 
 LAST = 16
@@ -120,3 +127,54 @@ def test_check_finds_a_plan_that_cannot_be(corrupt):
     corrupt(plan)
     with pytest.raises(AssertionError):
         plan.check()
+
+
+# The plan of a group
+
+
+def planning():
+    """Two jobs run, one of them beyond its estimate, and one is planned."""
+    core = on_cue(job("runs").gpus(2).runs(50), job("over").runs(5), job("next").runs(9), a=4, b=2)
+    start_dedicated(core, "runs", "over")
+    core.step(10.0, [])
+    (group,) = core.state.groups
+    plan = core.policy.plan[group]
+    plan.intend(core.state.jobs["next"], 20.0, 30.0, 3)
+    return core, plan
+
+
+def steps(core, plan, *outages):
+    return [*plan.until(10.0, core.state.jobs.values(), outages).steps()]
+
+
+def test_a_plan_has_estimated_ends_overruns_and_planned_starts():
+    core, plan = planning()
+    soon = nextafter(10.0, inf)
+    assert steps(core, plan) == [(10.0, 3), (soon, 2), (20.0, 5), (30.0, 2), (50.0, 0)]
+    plan.check()
+
+
+def test_a_plan_counts_what_will_be_out():
+    core, plan = planning()
+    plan.clear_starts()
+    maintenance = PlannedOutage(40.0, 60.0, 1)
+    assert steps(core, plan, maintenance)[2:] == [(40.0, 3), (50.0, 1), (60.0, 0)]
+
+
+def test_a_planned_start_may_be_dropped():
+    core, plan = planning()
+    plan.forget("next", 20.0)
+    plan.forget("next", 20.0)
+    assert plan.starts == []
+    with pytest.raises(ValueError, match=r"a plan of 1 GPUs from 5\.0 to 5\.0"):
+        plan.intend(core.state.jobs["next"], 5.0, 5.0, 1)
+
+
+def test_every_policy_shows_what_it_reserves():
+    core = Core(pools(a=4, b=4), Sia(), SMALL)
+    core.step(
+        0.0, [ForecastUpdated(0.0, [Load("a", 1, 3)]), ForecastUpdated(0.0, [Load("b", 1, 9)])]
+    )
+    (group,) = core.state.groups
+    assert core.policy.plan[group].reserved == [0, 7, 0]
+    assert core.policy.plan[group].held[core.state.pools["b"]] == [0, 4, 0]

@@ -20,6 +20,8 @@ from sia.events import (
     GpusOut,
     JobCancelled,
     JobFinished,
+    JobPreempted,
+    JobProgressed,
     JobSubmitted,
     LendingSwitched,
     NodeBack,
@@ -119,6 +121,7 @@ class History:
             yield ForecastUpdated(now, rng.sample(loads, k=rng.randint(1, len(loads))))
         if waiting and self.core.policy.needs.updates and rng.random() < 0.1:
             yield RunTimesUpdated(now, [Estimate(rng.choice(waiting), float(rng.randint(0, 200)))])
+        yield from self.progress(now)
         if waiting and rng.random() < 0.1:
             yield PriorityChanged(now, rng.choice(waiting), rng.randint(-2, 2))
         if rng.random() < 0.03:
@@ -131,6 +134,22 @@ class History:
             yield JobCancelled(
                 now, "nobody"
             )  # refused after the earlier proposals were carried out
+
+    def progress(self, now):
+        """Reports of running jobs, and of what stopped jobs have kept."""
+        rng, jobs = self.rng, self.core.state.jobs.values()
+        running = [job for job in jobs if job.stream is not None]
+        if running and rng.random() < 0.1:
+            job = rng.choice(running)
+            done = job.work(now) + rng.choice([0.0, 1.0, 20.0])
+            speed, whole = rng.choice([0.5, 1.0, 3.0]), rng.choice([None, done + 10.0])
+            yield JobProgressed(now, job.job.id, done, speed, whole, rng.choice([None, 2]))
+        stopped = [job for job in jobs if job.stream is None and job.attempt]
+        if stopped and rng.random() < 0.3:
+            job = rng.choice(stopped)
+            yield JobPreempted(now, job.job.id, job.done + rng.choice([0.0, 0.5]))
+        if stopped and rng.random() < 0.1:
+            yield JobFinished(now, rng.choice(stopped).job.id)  # it ended while it was stopped
 
     def live(self, now, events):
         decisions, answer = step(self.core, now, events)
@@ -170,7 +189,7 @@ def odd(rng, job):
         job,
         submit=float(job.submit),
         user=rng.choice(["", "anna"]),
-        preemptible=rng.choice([None, 0.0, 0.5, 5.0]),
+        preemptible=rng.choice([None, 0.0, 0.5, 5.0, "restart", "never"]),
         min_width=rng.randint(0, job.width),
         max_width=rng.choice([0, job.width, 2 * job.width]),
         demand=rng.choice([(), points]),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 from contextlib import suppress
 from itertools import islice
+from math import inf
 from typing import Annotated
 
 import msgspec
 from aiohttp import web
 from msgspec import Meta
 
+from daemon.answers.simulate.plan_ahead import PlanAhead, plans_ahead
 from daemon.config.config import Config
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
@@ -38,13 +40,14 @@ from daemon.wire.plan import (
     Plan,
     PlanGroup,
     PlanPool,
+    PlanStart,
+    PlanStep,
     PlanWindow,
     PoolForecast,
     Usage,
 )
 from daemon.wire.problems import no_pool
 from daemon.wire.status import Ready
-from sia.policies.sia.reservations import reservations
 from sia.state.state import GroupState, PoolState
 
 UNREADY = "commands are refused; see sia status and the daemon's log"
@@ -126,8 +129,9 @@ class ViewRoutes:
         config, windows = self._config, list(state.options.windows)
         foresight, retraining = self._foresight, self._retraining
         pools = []
+        plan = self._service.engine.core.policy.plan
         for name, pool in state.pools.items():
-            held = reservations(pool, state.options)
+            held = [*plan[pool.group].held[pool]]
             record = [] if foresight is None else foresight.record(name)
             judged, missed = [each[0] for each in record], [each[1] for each in record]
             pools.append(PoolForecast(name, list(pool.load), held, judged, missed))
@@ -155,21 +159,34 @@ class ViewRoutes:
         await service.settled()
         state = service.engine.core.state
         who = who_asks(request)
-        groups = [self._group(group, who, count) for group in state.groups]
-        return answer(Plan(service.clock.now(), service.book.lending, groups))
+        now = service.clock.now()
+        ahead = plans_ahead(service.engine, now)
+        groups = [self._group(group, who, count, ahead[group]) for group in state.groups]
+        return answer(Plan(now, service.book.lending, groups))
 
-    def _group(self, group: GroupState, who: Principal, count: int) -> PlanGroup:
-        options = self._service.engine.core.state.options
-        windows = []
-        needed = [reservations(pool, options) for pool in group.pools]
-        for window, *each in zip(options.windows, *needed, strict=True):
-            held = sum(each)
-            windows.append(PlanWindow(window, group.idle, held, max(0, group.idle - held)))
+    def _group(self, group: GroupState, who: Principal, count: int, ahead: PlanAhead) -> PlanGroup:
+        core = self._service.engine.core
+        reserved = core.policy.plan[group].reserved
+        windows = [
+            PlanWindow(window, group.idle, held, max(0, group.idle - held))
+            for window, held in zip(core.state.options.windows, reserved, strict=True)
+        ]
         waiting = [pool for pool in group.pools if pool.pending_width]
         waiting.sort(key=lambda pool: (pool.ratio, pool.name))
         return PlanGroup(
-            group.name, group.idle, windows, [self._next(pool, who, count) for pool in waiting]
-        )
+            group.name, group.idle, windows, [self._next(pool, who, count) for pool in waiting],
+            [PlanStep(step.time, step.idle) for step in ahead.idle], self._starts(who, ahead),
+        )  # fmt: skip
+
+    def _starts(self, who: Principal, ahead: PlanAhead) -> list[PlanStart]:
+        jobs = self._service.book.jobs
+        found = []
+        for planned in ahead.starts:
+            record = jobs.get(job_of(planned.job_id))
+            if record is not None and who.sees(record.spec.pool):
+                end = None if planned.end == inf else planned.end
+                found.append(PlanStart(record.spec.id, planned.start, end, planned.gpus))
+        return found
 
     def _next(self, pool: PoolState, who: Principal, shown: int) -> PlanPool:
         jobs = self._service.book.jobs

@@ -99,6 +99,10 @@ async def test_the_plan_says_what_the_api_says(folder):
         for group in plan["groups"]:
             usable = " ".join(str(window["usable"]) for window in group["windows"])
             assert f"{group['group'] or 'all pools'} {group['idle']} {usable}" in rows
+        (ahead,) = [group["ahead"] for group in plan["groups"]]
+        assert ahead[0] == {"time": ahead[0]["time"], "idle": plan["groups"][0]["idle"]}
+        assert [step["time"] for step in ahead] == sorted(step["time"] for step in ahead)
+        assert ahead[-1]["idle"] == 12  # once all jobs have ended, all GPUs are idle
         alone = rows_in(await seen(visitor, "/ui/plan?pool=speech"))
         assert any(row.startswith("s speech") for row in alone)
         assert not any("runs" in row for row in alone)
