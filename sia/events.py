@@ -154,12 +154,15 @@ class FutureRevealed(Struct, frozen=True, tag=True):
     jobs: Sequence[FutureJob]
 
 
-class JobSubmitted(Struct, frozen=True, gc=False, tag=True):
+class JobSubmitted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """A job arrived. `run_time` is its run-time estimate in seconds."""
 
     time: float
     job: Job
     run_time: float
+    done: float = 0.0
+    """Work that it has done before, in seconds at its own width: it was stopped, left the queue,
+    and comes back."""
 
 
 class TimePassed(Struct, frozen=True, gc=False, tag=True):

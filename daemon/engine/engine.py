@@ -18,7 +18,7 @@ from cells.cells import Cells
 from cells.layout.spec import Spec, shapes
 from daemon.engine.guardrails import GuardRails
 from daemon.engine.invariants import check_book
-from daemon.engine.jobs import Jobs
+from daemon.engine.jobs import GRACE_OVER, Jobs
 from daemon.engine.nodes import BEGIN, CONFIG, OVER, NodeStates
 from daemon.engine.observers import AccountsObserver, ShadowLending
 from daemon.engine.outages import OutageChange, Outages
@@ -56,6 +56,7 @@ from daemon.model.inputs import (
     Release,
     Reported,
     Requeued,
+    Resized,
     Resume,
     RevokeToken,
     SetPool,
@@ -63,12 +64,13 @@ from daemon.model.inputs import (
     SignOut,
     Started,
     StartFailed,
+    Stopped,
     Stray,
     Submit,
     Tick,
 )
 from daemon.model.job import ON_GPUS, JobPhase, LendingMode, PoolMode
-from daemon.model.outputs import Accepted, Answer, Effect, Notice, Refused, StopEffect
+from daemon.model.outputs import Accepted, Answer, Effect, Notice, Refused, StartEffect, StopEffect
 from daemon.model.setup import Node, Setup
 from daemon.runtime.chunked_json import json_chunks
 from sia.core.core import Core
@@ -154,6 +156,7 @@ class Engine:
         self._of_timer: dict[str, Runs | Pools | NodeStates] = {
             WARN: self._runs,
             LIMIT: self._runs,
+            GRACE_OVER: self._runs,
             OVERRIDE: self._pools,
             OVER: self._nodes,
             BEGIN: self._nodes,
@@ -178,6 +181,8 @@ class Engine:
             Lost: self._runs.lost,
             Stray: self._runs.stray,
             Requeued: self._runs.requeued,
+            Stopped: self._runs.stopped,
+            Resized: self._runs.resized,
             Limited: self._runs.limited,
             NodeDown: self._nodes.down,
             NodeUp: self._nodes.up,
@@ -271,11 +276,19 @@ class Engine:
         """Do now what the next step would have to do. The next step is the same without it."""
         self._accounts.catch_up()
 
-    def ending_jobs(self) -> list[StopEffect]:
-        """Return the orders to end or warn jobs that have not ended yet. O(jobs)."""
-        orders: list[StopEffect] = []
+    def start_order(self, record: JobRecord) -> StartEffect:
+        """Return the order to start a job's present attempt."""
+        return self._runs.start_order(record)
+
+    def open_orders(self) -> list[Effect]:
+        """Return the orders to end, stop or warn jobs that are still there. O(jobs)."""
+        orders: list[Effect] = []
         for record in self.book.jobs.values():
-            if record.phase is JobPhase.ENDING:
+            if record.phase is JobPhase.STOPPING:
+                orders.append(self._runs.stop_order(record))
+            elif record.phase is JobPhase.RUNNING and record.spec.id in self.book.leaving:
+                orders.append(self._runs.resize_order(record))
+            elif record.phase is JobPhase.ENDING:
                 orders.append(StopEffect(record.spec.id, record.attempt, "end"))
             elif record.phase is JobPhase.RUNNING and record.warned:
                 orders.append(StopEffect(record.spec.id, record.attempt, "warn"))

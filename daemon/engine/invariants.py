@@ -15,19 +15,33 @@ def check_book(book: Book, core: Core) -> None:
         assert record.phase not in OVER, job_id
         assert job_id not in book.ended, job_id
         state = known.pop(record.core, None)
-        assert (state is not None) is (
-            record.phase in ON_GPUS or (record.phase is JobPhase.PENDING and job_id not in waiting)
-        ), (job_id, record.phase, record.core)
+        waits = record.phase is JobPhase.PENDING and job_id not in waiting
+        leaving = job_id in book.leaving  # such a job may have left the core
+        left = leaving and not record.core
+        assert state is not None or not record.core, (job_id, record.core)
+        assert left or (state is not None) is (record.phase in ON_GPUS or waits), (
+            job_id, record.phase, record.core
+        )  # fmt: skip
+        stops = record.phase is JobPhase.STOPPING
+        runs = record.phase in ON_GPUS and (not stops or job_id in book.seatless)
         if state is not None:
-            assert (state.stream is not None) is (record.phase in ON_GPUS), job_id
+            assert (state.stream is not None) is runs, job_id
             assert state.stream is None or state.stream is record.stream, job_id
+            assert state.stream is None or state.width == record.gpus, job_id
             loans = {donor.name: gpus for donor, gpus in state.loans.items()}
             assert loans == dict(record.loans), (job_id, loans, record.loans)
+        assert (record.stream is not None) is (record.decided is not None), job_id
+        assert left or (record.stream is not None) is runs, job_id
         on_gpus = record.phase in ON_GPUS
-        assert (record.stream is not None) is (record.decided is not None) is on_gpus, job_id
         assert on_gpus or not (record.placed or record.nodes or record.started), job_id
-        seatless = record.phase is JobPhase.STARTING and not record.placed
-        assert (job_id in book.seatless) is seatless, job_id
+        assert (record.taken > 0) is (record.placed and on_gpus), job_id
+        unordered = record.phase is JobPhase.STARTING and not record.placed
+        assert (job_id in book.seatless) is unordered or (stops and record.placed), job_id
+        narrows = record.phase is JobPhase.RUNNING and record.taken > record.gpus
+        assert not (stops or narrows) or leaving, job_id
+        assert not leaving or stops or narrows or record.phase is JobPhase.ENDING, job_id
+    for job_id in (*book.seatless, *book.leaving):
+        assert job_id in book.jobs, job_id
     shown = [record.spec.id for record in book.newest()]
     assert shown == [*reversed(book.jobs), *reversed(book.ended)], "the index of jobs"
     assert not known, f"jobs that only the core has: {list(known)[:5]}"

@@ -19,6 +19,9 @@ from sia.model import Estimate, Job
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
 
+GRACE_OVER = "stop 1 grace time is over"
+"""Kind of the timer after which a job that was told to stop is ended."""
+
 
 class Jobs:
     """Accepts jobs, and moves them in and out of the core's queues."""
@@ -155,12 +158,16 @@ class Jobs:
         if record.stays or self._context.now > record.submitted:
             record.joined = self._context.now
         record.stays += 1
+        record.begun = False
         job = core_job(record, self._context.now)
-        self._context.events.append(JobSubmitted(self._context.now, job, record.expected))
+        submitted = JobSubmitted(self._context.now, job, record.expected, record.done)
+        self._context.events.append(submitted)
 
     def leave(self, record: JobRecord) -> None:
         """Take a pending job out of its queue. O(1)."""
-        if record.core:
+        if record.begun and record.core:
+            self._context.leave_core(record)
+        elif record.core:
             self._context.events.append(JobCancelled(self._context.now, record.core))
             record.core = ""
         else:
@@ -176,6 +183,11 @@ class Jobs:
             if record is not None and record.spec.pool == pool.name:
                 self.leave(record)
                 pool.waiting[record.spec.id] = None
+        for job_id in self._book.leaving:
+            record = self._book.jobs[job_id]
+            stopping = record.phase is JobPhase.STOPPING and job_id not in self._book.seatless
+            if stopping and record.spec.pool == pool.name:
+                self._context.leave_core(record)  # it joins the others when it has stopped
 
     def _pending(self, core_id: str) -> JobRecord | None:
         """Return the pending job that has this id in the core; None if there is none."""
@@ -211,6 +223,9 @@ class Jobs:
 
     def stop(self, record: JobRecord, why: str) -> None:
         """Order the backend to end a job."""
+        if record.phase is JobPhase.STOPPING:
+            self._context.leave_core(record)
+            self._context.timers.drop(GRACE_OVER, record.spec.id)
         record.phase, record.stop = JobPhase.ENDING, why
         self._context.effects.append(StopEffect(record.spec.id, record.attempt, "end"))
         self._context.notify("ending", job=record.spec.id, pool=record.spec.pool, why=why)

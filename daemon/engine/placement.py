@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sortedcontainers import SortedDict, SortedList
 
+from daemon.model.book import JobRecord
 from daemon.model.job import JobSpec
 from daemon.model.setup import Node
 from sia.model import Nodes
@@ -209,28 +210,29 @@ class AreaPlacement:
                 part.free((node,))
 
     def find(
-        self, spec: JobSpec, names: Iterable[str], blocked: Iterable[str] = ()
+        self, job: JobRecord, names: Iterable[str], blocked: Iterable[str] = ()
     ) -> tuple[str, Nodes] | None:
         """Find GPUs for a job, all in the first of these areas that has enough.
 
         Returns the area and the GPUs; None if no area has enough. Nodes of `blocked` areas are not
         used. O(areas · log nodes), and O(its nodes) where the job is on several.
         """
+        gpus, many = _wanted(job)
         others = [self._of(name) for name in blocked]
         for name, part in self._in_turn(names):
             if not any(self._overlap(part, other) for other in others):
-                nodes = part.find(spec.gpus, spec.nodes)
+                nodes = part.find(gpus, many)
                 if nodes is not None:
                     return name, nodes
         return None
 
-    def block_for(self, spec: JobSpec, names: Iterable[str], blocked: set[str]) -> bool:
+    def block_for(self, job: JobRecord, names: Iterable[str], blocked: set[str]) -> bool:
         """Block, for a job, the first of these areas that is large enough for it.
 
         Adds the area to `blocked`, and returns whether the area is the whole cluster.
         """
         for name, part in self._in_turn(names):
-            if part.fits_when_empty(spec.gpus, spec.nodes):
+            if part.fits_when_empty(*_wanted(job)):
                 blocked.add(name)
                 return part is self._all
         return False
@@ -270,3 +272,8 @@ class AreaPlacement:
             mine = set(part.nodes)
             inside = [tuple(node for node in nodes if node[0] in mine) for nodes in used]
             part.check({name: gpus[name] for name in gpus if name in mine}, inside)
+
+
+def _wanted(job: JobRecord) -> tuple[int, int | None]:
+    """Return the GPUs that a job needs, and on how many nodes; on any if its width is another."""
+    return job.gpus, None if job.width else job.spec.nodes

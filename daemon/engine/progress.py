@@ -5,12 +5,11 @@ from __future__ import annotations
 from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import JobRecord, Progress
 from daemon.model.inputs import Reported
-from daemon.model.job import ON_GPUS, OVER
+from daemon.model.job import ON_GPUS, OVER, JobPhase
 from daemon.model.limits import REPORT_EVERY
 from daemon.model.outputs import Accepted, Answer, Refused
 from sia.events import JobProgressed
 from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED, UNKNOWN_RUN_TIME
-from sia.state.state import JobState
 
 
 class ProgressReports:
@@ -26,12 +25,13 @@ class ProgressReports:
         if record is None:
             known = self._context.book.job(asked.job)
             return unknown_job(asked.job) if known is None else _does_not_run(known)
-        job = self._context.core.state.jobs.get(record.core)
         refused = self._refusal(record, asked)
-        if refused is not None or job is None or job.stream is None:
-            return refused or _does_not_run(record)
-        record.progress = self._progress(record, job, asked)
-        self._tell(record, job, asked.attempt)
+        if refused is not None:
+            return refused
+        said = record.progress = self._progress(record, asked)
+        record.done, record.since, record.overhead = said.work, said.at, 0.0
+        record.speed = said.speed
+        self._tell(record, said, asked.attempt)
         return Accepted()
 
     def _refusal(self, record: JobRecord, asked: Reported) -> Refused | None:
@@ -68,7 +68,7 @@ class ProgressReports:
             )
         return None
 
-    def _progress(self, record: JobRecord, job: JobState, asked: Reported) -> Progress:
+    def _progress(self, record: JobRecord, asked: Reported) -> Progress:
         """Convert the reported share to seconds of work at the job's own width.
 
         A job that by the clock has done `worked` seconds of work, and the share `done` of all, has
@@ -76,9 +76,9 @@ class ProgressReports:
         further attempt has kept, so that its first report counts against the whole that is known.
         """
         last, done = record.progress, asked.done
-        worked = self._worked(record, job)
+        worked = record.work(self._context.now)
         whole = 0.0  # unknown
-        if last is None and record.attempt > 1 and (record.whole or not job.done):
+        if last is None and record.attempt > 1 and (record.whole or not record.done):
             if record.expected < UNKNOWN_RUN_TIME:
                 whole = record.expected
                 worked = done * whole
@@ -87,37 +87,29 @@ class ProgressReports:
         if not done:
             worked = 0.0
         record.whole = whole or record.whole
-        speed = asked.speed or (job.speed if last is None else last.speed)
+        speed = asked.speed or record.speed
         regime = last.regime if asked.regime is None and last is not None else asked.regime
         known = record.expected < UNKNOWN_RUN_TIME
         left = max(0.0, record.expected - worked) if known else None
         return Progress(self._context.now, done, worked, speed, left, regime)
 
-    def _worked(self, record: JobRecord, job: JobState) -> float:
-        """Return the seconds of work that the job has done by the clock.
+    def _tell(self, record: JobRecord, said: Progress, attempt: int) -> None:
+        """Tell the core and the event stream.
 
-        Before the first report of an attempt it counts from when the job was seen running: the
-        core counts from its decision, and the GPUs may have been free much later.
+        The core counts a job that is being stopped as pending, and hears what it has done once it
+        is gone.
         """
-        now, last = self._context.now, record.progress
-        if last is not None:
-            return last.work + (now - last.at) * last.speed
-        began = now if record.started is None else max(record.started, job.since)
-        return job.done + max(0.0, now - began - job.overhead) * job.speed
-
-    def _tell(self, record: JobRecord, job: JobState, attempt: int) -> None:
-        context, said = self._context, record.progress
-        assert said is not None, "it has just been reported"
-        run_time = None
+        context, run_time = self._context, None
         if said.left is not None:
             left = said.left
             if record.time_limit is not None and record.started is not None:
-                most = max(0.0, record.started + record.time_limit - said.at) * said.speed
-                left = min(left, most)  # the daemon ends it then
+                end = record.started - record.ran + record.time_limit
+                left = min(left, max(0.0, end - said.at) * said.speed)  # the daemon ends it then
             run_time = said.work + left
-        context.progressed[job.job.id] = JobProgressed(
-            said.at, job.job.id, said.work, said.speed, run_time, said.regime
-        )
+        if record.core and record.phase is not JobPhase.STOPPING:
+            context.correct(
+                JobProgressed(said.at, record.core, said.work, said.speed, run_time, said.regime)
+            )
         context.notify(
             "progress", job=record.spec.id, pool=record.spec.pool, attempt=attempt,
             done=said.done, speed=said.speed, regime=said.regime, end=said.end,

@@ -4,21 +4,52 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from daemon.engine.jobs import Jobs
+from daemon.engine.jobs import GRACE_OVER, Jobs
+from daemon.engine.left_gpus import LeftGpus
 from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import JobRecord, job_of
-from daemon.model.inputs import Ended, Limited, Lost, Requeued, Started, StartFailed, Stray
+from daemon.model.inputs import (
+    Ended,
+    Limited,
+    Lost,
+    Requeued,
+    Resized,
+    Started,
+    StartFailed,
+    Stopped,
+    Stray,
+)
 from daemon.model.job import ON_GPUS, JobPhase
 from daemon.model.limits import MAX_STARTS
-from daemon.model.outputs import Accepted, Answer, Refused, StartEffect, StopEffect
+from daemon.model.outputs import (
+    Accepted,
+    Answer,
+    PreemptEffect,
+    Refused,
+    ResizeEffect,
+    StartEffect,
+    StopEffect,
+)
 from daemon.model.timers import Timer
-from sia.decisions import Decision, MoveLoan, ProposalRefused, StartJob
+from sia.decisions import (
+    Decision,
+    MoveLoan,
+    PreemptJob,
+    ProposalRefused,
+    ResizeJob,
+    StartJob,
+)
+from sia.events import JobPreempted, JobProgressed
+from sia.model import RESTART, Nodes
 
 WARN, LIMIT = "limit 1 warn", "limit 2 end"
 """Kinds of timers. They sort so that a job whose warning is due at its end is warned first."""
 
 TOO_LONG = "time limit"
 """Reason for ending a job that has reached its time limit."""
+
+STOPPED_ITSELF = "the backend stopped it"
+"""Reason for requeueing a job that has stopped although nobody told it to."""
 
 PASSED_OVER = 3600.0
 """Seconds for which other jobs may pass a started job whose GPUs are not free. After that, GPUs
@@ -41,6 +72,10 @@ class Runs:
             kind = type(decision)
             if kind is StartJob:
                 self._start(decision)  # type: ignore[arg-type]
+            elif kind is PreemptJob:
+                self._preempt(decision)  # type: ignore[arg-type]
+            elif kind is ResizeJob:
+                self._resize(decision)  # type: ignore[arg-type]
             elif kind is MoveLoan:
                 self._move(decision)  # type: ignore[arg-type]
             elif kind is ProposalRefused:
@@ -49,26 +84,158 @@ class Runs:
                 self._context.notify("refused", job=job_id, pool=pool, why=decision.why)  # type: ignore[union-attr]
 
     def _start(self, start: StartJob) -> None:
+        """Queue a start for the backend; a job that is being stopped stays so until it is gone."""
         context, job_id = self._context, job_of(start.job_id)
         record = self._book.jobs[job_id]
-        record.phase, record.decided = JobPhase.STARTING, context.now
-        record.attempt += 1
-        record.placed, record.started, record.warned, record.stop = False, None, False, ""
-        record.progress = None
-        record.stream, record.reason = start.stream, start.reason
-        record.nodes, record.loans, record.area = start.nodes, start.loans, ""
+        if record.core != start.job_id:
+            return  # it is ending; the core hears of it next
+        record.begun = True
+        record.stream, record.reason, record.decided = start.stream, start.reason, context.now
+        record.loans, record.width = start.loans, start.width
+        following = record.attempt + 1
+        if record.phase is JobPhase.STOPPING:
+            record.seats = start.nodes
+        else:
+            self._begin_attempt(record, start.nodes)
         pool = record.spec.pool
         context.notify(
-            "started", job=job_id, pool=pool, attempt=record.attempt, stream=start.stream.value,
+            "started", job=job_id, pool=pool, attempt=following, stream=start.stream.value,
             reason=start.reason, nodes=start.nodes, loans=start.loans,
         )  # fmt: skip
-        for donor, gpus in start.loans:
-            context.notify("loan_opened", job=job_id, pool=donor, gpus=gpus, to=pool)
+        self._open_loans(record)
         self._book.seatless[job_id] = None
+
+    def _begin_attempt(self, record: JobRecord, nodes: Nodes) -> None:
+        """Begin a further attempt, which the backend has no order for yet."""
+        record.phase = JobPhase.STARTING
+        record.attempt += 1
+        record.placed, record.started, record.since = False, None, None
+        record.progress = None
+        record.warned, record.stop = False, ""
+        record.told, record.forced = None, False
+        record.nodes, record.seats, record.area = nodes, (), ""
+
+    def _open_loans(self, record: JobRecord) -> None:
+        job_id, pool = record.spec.id, record.spec.pool
+        for donor, gpus in record.loans:
+            self._context.notify("loan_opened", job=job_id, pool=donor, gpus=gpus, to=pool)
+
+    def _preempt(self, preempt: PreemptJob) -> None:
+        """Tell a job to stop, or take back a start that the backend has no order for."""
+        context, job_id = self._context, job_of(preempt.job_id)
+        record = self._book.jobs[job_id]
+        if record.core != preempt.job_id:
+            return
+        record.preempted = preempt.reason
+        context.notify(
+            "preempted", job=job_id, pool=record.spec.pool, attempt=record.attempt,
+            reason=preempt.reason,
+        )  # fmt: skip
+        if record.phase is JobPhase.ENDING:
+            context.leave_core(record)
+            self._book.leaving[job_id] = None
+            return
+        context.close_loans(record)
+        ordered = record.placed
+        record.stream, record.decided, record.reason, record.width = None, None, "", 0
+        if self._book.seatless.pop(job_id, "none") is None and not ordered:
+            record.phase, record.nodes = JobPhase.PENDING, ()
+            record.attempt -= 1  # nobody was told its number
+            self._keep_work(record, record.done)
+        elif record.phase is not JobPhase.STOPPING:
+            self._tell_to_stop(record)
+        record.seats = ()
+
+    def _keep_work(self, record: JobRecord, done: float) -> None:
+        """Tell the core how much work a job keeps, if the core counts on another amount."""
+        context = self._context
+        state = context.core.state.jobs[record.core]
+        if state.done != done or state.stream is not None:
+            context.correct(JobPreempted(context.now, record.core, done))
+
+    def _tell_to_stop(self, record: JobRecord) -> None:
+        context, job_id = self._context, record.spec.id
+        record.phase, record.told = JobPhase.STOPPING, context.now
+        self._book.leaving[job_id] = None
+        for kind in (WARN, LIMIT):
+            context.timers.drop(kind, job_id)
+        self.set_timers(record)
+        context.effects.append(self.stop_order(record))
+        context.notify(
+            "stopping", job=job_id, pool=record.spec.pool, attempt=record.attempt,
+            reason=record.preempted, grace=self._book.setup.grace,
+        )  # fmt: skip
+
+    def stop_order(self, record: JobRecord) -> PreemptEffect:
+        """Return the order to stop a job's attempt, which is repeated after a crash."""
+        spec = record.spec
+        grace = self._book.setup.grace
+        return PreemptEffect(spec.id, record.attempt, grace, spec.checkpoint, record.forced)
+
+    def _resize(self, resize: ResizeJob) -> None:
+        """Change the width of a job: of its start if that was not ordered yet, or by a stop."""
+        context, job_id = self._context, job_of(resize.job_id)
+        record = self._book.jobs[job_id]
+        if record.core != resize.job_id:
+            return
+        context.close_loans(record)
+        width = resize.width
+        context.notify(
+            "resized", job=job_id, pool=record.spec.pool, attempt=record.attempt,
+            before=record.gpus, gpus=width, reason=resize.reason, loans=resize.loans,
+        )  # fmt: skip
+        record.width = 0 if width == record.spec.gpus else width
+        record.stream, record.loans = resize.stream, resize.loans
+        self._open_loans(record)
+        if job_id in self._book.seatless:
+            return
+        record.preempted = resize.reason
+        if record.phase is JobPhase.ENDING:
+            self._book.leaving[job_id] = None
+            return
+        record.decided, record.reason = context.now, resize.reason
+        if self._book.setup.resizes and record.phase is JobPhase.RUNNING and width < record.taken:
+            self._book.leaving[job_id] = None
+            context.effects.append(self.resize_order(record))
+            return
+        self._book.seatless[job_id] = None
+        self._tell_to_stop(record)
+
+    def resize_order(self, record: JobRecord) -> ResizeEffect:
+        """Return the order to narrow a running attempt, which is repeated after a crash."""
+        return ResizeEffect(record.spec.id, record.attempt, record.gpus, record.nodes)
+
+    def resized(self, seen: Resized) -> Answer:
+        """Record that a running job has left GPUs, or that it could not. O(log n)."""
+        record = self._on_gpus(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        context, book, placement = self._context, self._book, self._context.placement
+        if seen.job not in book.leaving or record.phase is JobPhase.ENDING:
+            return Accepted(new=False)
+        if seen.width >= record.taken:
+            if record.phase is JobPhase.RUNNING:  # it could not: it goes on as a further attempt
+                record.preempted = record.reason
+                book.seatless[seen.job] = None
+                self._tell_to_stop(record)
+            return Accepted()
+        if placement is not None:
+            placement.free(record.nodes)
+            placement.take(seen.nodes)
+        record.nodes, record.taken = seen.nodes, seen.width
+        if record.phase is JobPhase.RUNNING:
+            record.done, record.since = record.work(context.now), context.now
+            state = context.core.state.jobs[record.core]
+            record.overhead, record.speed = state.overhead, state.speed
+            if record.taken <= record.gpus:
+                del book.leaving[seen.job]
+        return Accepted()
 
     def _move(self, move: MoveLoan) -> None:
         job_id = job_of(move.job_id)
         record = self._book.jobs[job_id]
+        if record.core != move.job_id:
+            return
         loans = dict(record.loans)
         loans[move.previous] -= move.gpus
         if not loans[move.previous]:
@@ -83,26 +250,36 @@ class Runs:
     def place_pending(self) -> None:
         """Order the start of jobs whose GPUs are free, in the order of the core's decisions.
 
-        The core counts on nodes that are out, so a started job may have to wait here. Others may
-        pass it for a while, or as long as all GPUs of the nodes that are in would not suffice for
-        it. O(starts), and, if GPUs are free, O(jobs that wait for some), of which there are at most
-        as many as GPUs out.
+        The core counts on nodes that are out, and on the GPUs of jobs that it has told to stop. So
+        a started job may have to wait here. Others may pass it for a while, or as long as all GPUs
+        of the nodes that are in would not suffice for it. O(starts), and, if GPUs are free, O(jobs
+        that wait for some), of which there are at most as many as GPUs out or being left.
         """
-        placement = self._context.placement
-        if placement is not None and not placement.spare:
+        context, book = self._context, self._book
+        placement = context.placement
+        if not book.seatless or (placement is not None and not placement.spare):
             return
+        left = LeftGpus(book, context.core) if book.leaving and placement is None else None
         blocked: set[str] = set()
-        for job_id in list(self._book.seatless):
-            record = self._book.jobs[job_id]
+        for job_id in list(book.seatless):
+            record = book.jobs[job_id]
+            if record.phase is JobPhase.STOPPING:
+                continue  # an attempt never starts while the one before is there
+            if left is not None and not left.free_for(record):
+                continue
             if not self._place(record, blocked):
                 if self._block_area(record, blocked):
                     return
                 continue
-            del self._book.seatless[job_id]
-            record.placed = True
-            self._context.effects.append(
-                StartEffect(job_id, record.attempt, record.spec, record.nodes, record.area)
-            )
+            del book.seatless[job_id]
+            context.effects.append(self.start_order(record))
+
+    def start_order(self, record: JobRecord) -> StartEffect:
+        """Return the order to start a job's attempt, which is repeated after a crash."""
+        return StartEffect(
+            record.spec.id, record.attempt, record.spec, record.nodes, record.area, record.width,
+            record.done, record.overhead, record.speed,
+        )  # fmt: skip
 
     def _block_area(self, record: JobRecord, blocked: set[str]) -> bool:
         """Block an area for a job that has waited long; return whether it is the whole cluster."""
@@ -110,17 +287,20 @@ class Runs:
         late = self._context.now - (record.decided or 0.0) >= PASSED_OVER
         if not late or placement is None:
             return False
-        return placement.block_for(record.spec, self._areas(record), blocked)
+        return placement.block_for(record, self._areas(record), blocked)
 
     def _place(self, record: JobRecord, blocked: set[str]) -> bool:
+        """Give a job its GPUs; return whether they are free."""
         placement = self._context.placement
-        if placement is None:
-            return True
-        found = placement.find(record.spec, self._areas(record), blocked)
-        if found is None:
-            return False
-        record.area, record.nodes = found
-        placement.take(record.nodes)
+        if placement is not None:
+            found = placement.find(record, self._areas(record), blocked)
+            if found is None:
+                return False
+            record.area, record.nodes = found
+            placement.take(record.nodes)
+        record.placed, record.taken = True, record.gpus
+        state = self._context.core.state.jobs[record.core]
+        record.overhead, record.speed = state.overhead, state.speed
         return True
 
     def _areas(self, record: JobRecord) -> Iterator[str]:
@@ -139,7 +319,7 @@ class Runs:
                     yield pool.name
 
     def _on_gpus(
-        self, seen: Started | Ended | StartFailed | Lost | Stray | Requeued
+        self, seen: Started | Ended | StartFailed | Lost | Stray | Requeued | Stopped | Resized
     ) -> JobRecord | Answer:
         """Return the job on GPUs that an observation is about, or the answer if there is none."""
         record = self._book.jobs.get(seen.job)
@@ -163,34 +343,61 @@ class Runs:
         if record.started is not None:
             return Accepted(new=False)
         record.started = self._context.now
+        if record.since is None:  # it may have reported progress before
+            record.since = record.started
         if record.phase is JobPhase.STARTING:
             record.phase = JobPhase.RUNNING
             self._context.notify(
                 "running", job=seen.job, pool=record.spec.pool, attempt=seen.attempt,
                 nodes=record.nodes,
             )  # fmt: skip
+            self._correct_start(record)
         self.set_timers(record)
         return Accepted()
 
+    def _correct_start(self, record: JobRecord) -> None:
+        """Tell a core that stops jobs that a job began later than the core decided.
+
+        The core has counted work since its decision, and the job may have waited for its GPUs. The
+        event has no overhead, so what the job needs to go on is taken off its work.
+        """
+        context = self._context
+        state = context.core.state.jobs[record.core]
+        if context.core.policy.needs.preemption and state.since < context.now:
+            done = max(0.0, record.done - record.overhead * record.speed)
+            context.correct(JobProgressed(context.now, record.core, done, record.speed))
+
     def set_timers(self, record: JobRecord) -> None:
-        """Set the timers of a job's warning and end. O(log n)."""
+        """Set the timers of a job's warning and end, or of the end of its grace time. O(log n).
+
+        The time limit counts the run time of earlier attempts whose work the job keeps.
+        """
+        job_id, attempt = record.spec.id, record.attempt
+        told = record.told
+        if record.phase is JobPhase.STOPPING and told is not None and not record.forced:
+            over = told + self._book.setup.grace
+            self._context.timers.set(Timer(over, GRACE_OVER, job_id, attempt))
         limit, start = record.time_limit, record.started
         if limit is None or start is None or record.phase is not JobPhase.RUNNING:
             return
-        job_id, attempt = record.spec.id, record.attempt
+        start -= record.ran
         if record.spec.warn > 0 and not record.warned:
             warn = record.spec.warn if record.spec.warn < limit else limit / 2
             self._context.timers.set(Timer(start + limit - warn, WARN, job_id, attempt))
         self._context.timers.set(Timer(start + limit, LIMIT, job_id, attempt))
 
     def due(self, timer: Timer) -> None:
-        """Warn or end a job at its time limit, if it still runs."""
+        """Warn or end a job at its time limit, or end one that does not stop in its grace time."""
         record = self._book.jobs.get(timer.name)
-        if (
-            record is None
-            or record.attempt != timer.attempt
-            or record.phase is not JobPhase.RUNNING
-        ):
+        if record is None or record.attempt != timer.attempt:
+            return
+        if timer.kind == GRACE_OVER:
+            if record.phase is JobPhase.STOPPING:
+                record.forced = True
+                self._context.effects.append(self.stop_order(record))
+                self._context.notify("stop_forced", job=timer.name, pool=record.spec.pool)
+            return
+        if record.phase is not JobPhase.RUNNING:
             return
         if timer.kind == LIMIT:
             self._jobs.stop(record, TOO_LONG)
@@ -200,16 +407,73 @@ class Runs:
         self._context.notify("warned", job=timer.name, pool=record.spec.pool)
 
     def _free_gpus(self, record: JobRecord) -> None:
-        """Free a job's GPUs and cancel its timers."""
-        self._context.release_gpus(record)
-        for kind in (WARN, LIMIT):
+        """Free a job's GPUs, take it out of the core, and cancel its timers."""
+        self._context.leave_core(record)
+        self._free_attempt(record)
+
+    def _free_attempt(self, record: JobRecord) -> None:
+        """Free the GPUs of a job's attempt and cancel its timers."""
+        self._context.free_gpus(record)
+        for kind in (WARN, LIMIT, GRACE_OVER):
             self._context.timers.drop(kind, record.spec.id)
+
+    def stopped(self, seen: Stopped) -> Answer:
+        """Record that a job that was told to stop is gone. O(log n)."""
+        record = self._on_gpus(seen)
+        if not isinstance(record, JobRecord):
+            return record
+        if record.phase is not JobPhase.STOPPING:
+            return self.requeued(Requeued(seen.job, seen.attempt, seen.why or STOPPED_ITSELF))
+        self._stopped(record, lost=seen.lost)
+        return Accepted()
+
+    def _stopped(self, record: JobRecord, *, lost: bool) -> None:
+        """Let a job that has stopped go on as a further attempt, or wait in its old place.
+
+        With `lost`, it keeps only the work of earlier attempts.
+        """
+        context, job_id = self._context, record.spec.id
+        now = context.now
+        ran = 0.0 if record.started is None else now - record.started
+        work = record.done if lost else record.work(now)
+        if record.spec.preemptible == RESTART:
+            work = record.ran = 0.0
+        elif not lost:
+            record.ran += ran
+        waited = 0.0 if record.told is None else now - record.told
+        self._free_attempt(record)
+        record.done, record.since, record.told = work, None, None
+        record.stops += 1
+        context.notify(
+            "stopped", job=job_id, pool=record.spec.pool, attempt=record.attempt, done=work,
+            took=waited,
+        )  # fmt: skip
+        if not record.core:
+            self._take_off(record)
+            self._jobs.join(record)
+            return
+        context.correct(JobPreempted(now, record.core, work))
+        if job_id in self._book.seatless:
+            self._begin_attempt(record, record.seats)
+        else:
+            self._take_off(record)
+            record.phase = JobPhase.PENDING
+
+    def _take_off(self, record: JobRecord) -> None:
+        """Record that a job has no attempt and no GPUs."""
+        record.placed, record.decided, record.started, record.since = False, None, None, None
+        record.stream, record.reason, record.nodes, record.area = None, "", (), ""
+        record.width, record.seats = 0, ()
+        record.told, record.forced = None, False
 
     def ended(self, seen: Ended) -> Answer:
         """Record that a job has ended. O(1)."""
         record = self._on_gpus(seen)
         if not isinstance(record, JobRecord):
             return record
+        if record.phase is JobPhase.STOPPING and not _by_itself(seen):
+            self._stopped(record, lost=False)
+            return Accepted()
         record.code, record.signal = seen.code, seen.signal
         if record.stop == TOO_LONG and seen.by_itself:
             record.stop = ""  # it ended in time; the limit passed before the daemon saw the end
@@ -238,16 +502,19 @@ class Runs:
         record = self._on_gpus(seen)
         if not isinstance(record, JobRecord):
             return record
-        if self._finish_if_stopping(record):
+        if record.phase is JobPhase.STOPPING:
+            self._stopped(record, lost=True)
             return Accepted()
-        if record.spec.requeue and record.attempt < MAX_STARTS:
+        if self._finish_if_ending(record):
+            return Accepted()
+        if record.spec.requeue and record.attempt - record.stops < MAX_STARTS:
             self._requeue(record, seen.why)
             self._jobs.join(record)
         else:
             self._jobs.finish(record, phase, seen.why)
         return Accepted()
 
-    def _finish_if_stopping(self, record: JobRecord) -> bool:
+    def _finish_if_ending(self, record: JobRecord) -> bool:
         """Free a job's GPUs, and finish the job if it has an order to end: return whether."""
         self._free_gpus(record)
         if not record.stop:
@@ -258,15 +525,20 @@ class Runs:
 
     def _requeue(self, record: JobRecord, why: str) -> None:
         self._context.notify("requeued", job=record.spec.id, pool=record.spec.pool, why=why)
-        record.placed, record.decided, record.started = False, None, None
-        record.stream, record.reason, record.nodes, record.area = None, "", (), ""
+        self._take_off(record)
+        record.done = record.ran = 0.0
 
     def requeued(self, seen: Requeued) -> Answer:
         """Requeue or hold a job that the backend took off its GPUs. O(1)."""
         record = self._on_gpus(seen)
         if not isinstance(record, JobRecord):
             return record
-        if self._finish_if_stopping(record):
+        if record.phase is JobPhase.STOPPING:
+            self._stopped(record, lost=False)
+            if seen.hold:
+                self._hold_stopped(record)
+            return Accepted()
+        if self._finish_if_ending(record):
             return Accepted()
         self._requeue(record, seen.why)
         if seen.hold:
@@ -275,6 +547,17 @@ class Runs:
         else:
             self._jobs.join(record)
         return Accepted()
+
+    def _hold_stopped(self, record: JobRecord) -> None:
+        """Hold a job that has just stopped; it keeps its work."""
+        if record.phase is JobPhase.PENDING:
+            self._jobs.leave(record)
+        else:
+            self._context.leave_core(record)
+            self._take_off(record)
+            record.attempt -= 1  # the further attempt was not ordered yet
+        record.phase = JobPhase.HELD
+        self._context.notify("held", job=record.spec.id, pool=record.spec.pool)
 
     def limited(self, seen: Limited) -> Answer:
         """Set a job's time limit. O(log n)."""
@@ -304,3 +587,12 @@ class Runs:
         if record is not None and seen.attempt <= record.attempt:
             self._context.effects.append(StopEffect(seen.job, seen.attempt, "end"))
         return Accepted()
+
+
+def _by_itself(seen: Ended) -> bool:
+    """Return whether a job that was told to stop has ended without having been stopped.
+
+    A job that exits with 0 has finished. Every other end counts as the stop, unless it is known
+    that it was earlier.
+    """
+    return seen.code == 0 or seen.by_itself or seen.cancelled

@@ -13,7 +13,7 @@ from daemon.model.outputs import Effect, Notice, Refused
 from daemon.model.timers import Timers
 from sia.core.core import Core
 from sia.decisions import Decision
-from sia.events import Event, JobFinished, JobProgressed, TimePassed
+from sia.events import Event, JobFinished, JobPreempted, JobProgressed, TimePassed
 
 
 class StepObserver:
@@ -68,8 +68,7 @@ class StepContext:
         carry_out: Applies the core's decisions.
         now: Time of the step, in seconds since the epoch.
         events: Events that the core has not been given yet.
-        progressed: Progress that the core has not been told yet, by its id of the job. A job that
-            ends in the same step is told to the core as ended only.
+        corrections: Work done by jobs, by their id in the core, which it is told with the events.
         applied: Events that the core was given in this step.
         decisions: The core's decisions in this step.
         effects: Orders for the backend.
@@ -98,7 +97,7 @@ class StepContext:
         """Begin a step at this time."""
         self.now = now
         self.events: list[Event] = []
-        self.progressed: dict[str, JobProgressed] = {}
+        self.corrections: dict[str, JobPreempted | JobProgressed] = {}
         self.applied: list[Event] = []
         self.decisions: list[Decision] = []
         self.effects: list[Effect] = []
@@ -125,33 +124,52 @@ class StepContext:
         The core is not called if no event is pending and it has not asked to be called by now.
         Raises ValueError as `Core.step` does.
         """
-        core, events = self.core, self.events
-        if self.progressed:
-            events += self.progressed.values()
-            self.progressed = {}
+        core = self.core
         if self.now >= core.wake > float("-inf"):
-            events.append(TimePassed(self.now))
-        if not events:
-            return
-        decisions = core.step(self.now, events)
-        self.events = []
-        self.applied += events
-        self.decisions += decisions
-        for after_pass in self.after_pass:
-            after_pass(events, decisions)
-        self.carry_out(decisions)
+            self.events.append(TimePassed(self.now))
+        while self.events or self.corrections:  # carrying out decisions may add some
+            events = [*self.events, *self.corrections.values()]
+            self.events, self.corrections = [], {}
+            decisions = core.step(self.now, events)
+            self.applied += events
+            self.decisions += decisions
+            for after_pass in self.after_pass:
+                after_pass(events, decisions)
+            self.carry_out(decisions)
+
+    def correct(self, event: JobPreempted | JobProgressed) -> None:
+        """Tell the core how much work a job has done, unless the job leaves it in this step."""
+        self.corrections[event.job_id] = event
 
     def release_gpus(self, record: JobRecord) -> None:
-        """Free a job's GPUs, tell the core that the job has finished, and close its loans."""
-        self.events.append(JobFinished(self.now, record.core))
-        self.progressed.pop(record.core, None)
-        record.core = ""
-        job_id = record.spec.id
+        """Free a job's GPUs, and take the job out of the core."""
+        self.leave_core(record)
+        self.free_gpus(record)
+
+    def leave_core(self, record: JobRecord) -> None:
+        """Tell the core that a job that has run has finished, and close its loans.
+
+        Its GPUs stay in use until `free_gpus`.
+        """
+        if record.core:
+            self.corrections.pop(record.core, None)
+            self.events.append(JobFinished(self.now, record.core))
+            record.core = ""
+        self.book.seatless.pop(record.spec.id, None)
+        self.close_loans(record)
+
+    def free_gpus(self, record: JobRecord) -> None:
+        """Free the GPUs of a job's attempt."""
         if record.placed and self.placement is not None:
             self.placement.free(record.nodes)
-        self.book.seatless.pop(job_id, None)
+        record.taken = 0
+        self.book.leaving.pop(record.spec.id, None)
+
+    def close_loans(self, record: JobRecord) -> None:
+        """Report that a job's loans are closed."""
+        job_id, pool = record.spec.id, record.spec.pool
         for donor, gpus in record.loans:
-            self.notify("loan_closed", job=job_id, pool=donor, gpus=gpus, to=record.spec.pool)
+            self.notify("loan_closed", job=job_id, pool=donor, gpus=gpus, to=pool)
         record.loans = ()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,11 +18,29 @@ from daemon.forecasts.history import JournalHistory
 from daemon.model.book import Book
 from daemon.model.inputs import Estimated, Foreseen, Input, Submit
 from daemon.model.job import JobSpec
-from sia.decisions import StartJob
+from sia.decisions import PreemptJob, StartJob
 from sia.events import JobCancelled, JobFinished, JobProgressed, JobSubmitted
 from sia.forecasts import Loads, RunTimes
 from sia.limits import TICK
 from sia.model import Job, Load
+
+
+class _KnownJob(NamedTuple):
+    """A job that has not ended. Times are seconds."""
+
+    job: Job
+    run_time: float
+    """Its estimated run time."""
+    start: float | None = None
+    """Its first start."""
+    since: float | None = None
+    """Its latest start, while it runs."""
+    ran: float = 0.0
+    """How long it had run when it was stopped last."""
+
+    def ran_until(self, now: float) -> float:
+        """Return how long it has run."""
+        return self.ran if self.since is None else self.ran + now - self.since
 
 
 class Forecaster:
@@ -34,9 +53,7 @@ class Forecaster:
     def __init__(self, run_times: RunTimes | None, loads: Loads | None, *, updates: bool) -> None:
         """Use these predictors; with `updates`, estimates of pending jobs may change."""
         self._run_times, self._loads, self._updates = run_times, loads, updates
-        self._jobs: dict[
-            str, tuple[Job, float, float | None]
-        ] = {}  # by core id: job, estimate, start
+        self._jobs: dict[str, _KnownJob] = {}  # by core id
         self._asked: dict[str, Job] = {}  # queried jobs whose submission may still be refused
         self._stale: dict[
             tuple[str, int], int
@@ -62,7 +79,7 @@ class Forecaster:
         if self._loads is not None:
             story.tell_loads(self._loads, estimates)
         for job, start in story.alive:
-            self._jobs[job.id] = job, estimates.get(job.id, 0.0), start
+            self._jobs[job.id] = _KnownJob(job, estimates.get(job.id, 0.0), start, start)
 
     def correct(self, loads: Sequence[Load]) -> None:
         """Take the forecasts in the core; those that this forecaster does not make are reset."""
@@ -126,6 +143,8 @@ class Forecaster:
         for decision in step.decisions:
             if type(decision) is StartJob:
                 self._started(now, decision.job_id)
+            elif type(decision) is PreemptJob:
+                self._stopped(now, decision.job_id)
         for job in self._asked.values():  # refused, or held
             if self._run_times is not None:
                 self._run_times.withdrawn(now, job)
@@ -139,20 +158,28 @@ class Forecaster:
             )  # requeued; the predictor must know it, and its answer is not needed
         if self._loads is not None:
             self._loads.submitted(now, job)
-        self._jobs[job.id] = job, event.run_time, None
+        self._jobs[job.id] = _KnownJob(job, event.run_time)
         self.curious = True
 
     def _started(self, now: float, core_id: str) -> None:
         known = self._jobs.get(core_id)
-        if known is None or known[2] is not None:
-            return  # ended in the same step, or resumed after a preemption
-        job, run_time, _ = known
-        self._jobs[core_id] = job, run_time, now
+        if known is None:
+            return  # ended in the same step
+        first = known.start is None
+        self._jobs[core_id] = known._replace(start=known.start if not first else now, since=now)
+        if not first:
+            return  # it goes on after a stop
+        job, run_time = known.job, known.run_time
         if self._run_times is not None:
             self._run_times.started(now, job)
         if self._loads is not None:
             self._loads.started(now, job, run_time)
         self.curious = True
+
+    def _stopped(self, now: float, core_id: str) -> None:
+        known = self._jobs.get(core_id)
+        if known is not None and known.since is not None:
+            self._jobs[core_id] = known._replace(ran=known.ran_until(now), since=None)
 
     def _progressed(self, now: float, event: JobProgressed) -> None:
         known = self._jobs.get(event.job_id)
@@ -164,15 +191,15 @@ class Forecaster:
         known = self._jobs.pop(core_id, None)
         if known is None:
             return
-        job, _, start = known
-        if not ended or start is None:
+        job = known.job
+        if not ended or known.start is None:
             if self._run_times is not None:
                 self._run_times.withdrawn(now, job)
             if self._loads is not None:
                 self._loads.withdrawn(now, job)
         else:
             if self._run_times is not None:
-                self._run_times.finished(now, job, now - start)
+                self._run_times.finished(now, job, known.ran_until(now))
             if self._loads is not None:
                 self._loads.finished(now, job)
         self.curious = True

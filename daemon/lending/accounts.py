@@ -16,7 +16,7 @@ from daemon.model.account import DEFECTS, Account, Booked, Verdict
 from daemon.model.book import Book, job_of
 from daemon.model.limits import KEEP_ENDED
 from sia.core.core import Core
-from sia.decisions import Decision, MoveLoan, StartJob
+from sia.decisions import Decision, MoveLoan, PreemptJob, ResizeJob, StartJob
 from sia.events import (
     Event,
     JobCancelled,
@@ -76,6 +76,8 @@ class Accounts:
             PriorityChanged: self._priority_changed,
             PoolChanged: self._pool_changed,
             StartJob: self._started,
+            PreemptJob: self._stopped,
+            ResizeJob: self._resized,
             MoveLoan: self._loan_moved,
         }
         for name, account in book.accounts.items():
@@ -313,7 +315,8 @@ class Accounts:
                 continue
             clock = book.accounts[pool].clock
             if job.stream is None:
-                clock.submitted(now, job.job, judged=False)
+                if not job.attempt:  # a stopped job's run time is not known
+                    clock.submitted(now, job.job, judged=False)
             elif job.stream is Stream.DEDICATED:
                 clock.adopt(core_id, job.width, job.start)
             for donor, gpus in job.loans.items():
@@ -338,9 +341,12 @@ class Accounts:
     def _finished(self, event: JobFinished) -> None:
         job_id = job_of(event.job_id)
         pool = self._pool(job_id)
+        self._close_loans(job_id)
+        self._clock_of_pool(pool).finished(event.time, event.job_id)
+
+    def _close_loans(self, job_id: str) -> None:
         for lender in [*self._book.lent.get(job_id, ())]:
             self._loans.close(job_id, lender)
-        self._clock_of_pool(pool).finished(event.time, event.job_id)
 
     def _cancelled(self, event: JobCancelled) -> None:
         self._clock(event.job_id).withdrawn(event.time, event.job_id)
@@ -358,6 +364,18 @@ class Accounts:
             self._loans.open(job_id, pool, lender, gpus)
         self._clock_of_pool(pool).started(self._now, start.job_id)
 
+    def _stopped(self, stop: PreemptJob) -> None:
+        """Close a stopped job's loans: its lenders have their GPUs back, as the core counts."""
+        job_id = job_of(stop.job_id)
+        self._close_loans(job_id)
+        self._clock_of_pool(self._pool(job_id)).stopped(self._now, stop.job_id)
+
+    def _resized(self, resize: ResizeJob) -> None:
+        job_id = job_of(resize.job_id)
+        self._close_loans(job_id)
+        for lender, gpus in resize.loans:
+            self._loans.open(job_id, self._pool(job_id), lender, gpus)
+
     def _loan_moved(self, move: MoveLoan) -> None:
         job_id = job_of(move.job_id)
         pool = self._pool(job_id)
@@ -368,8 +386,8 @@ class Accounts:
 
 
 def _verdict(pool: str, found: Comparison) -> Verdict:
-    job_id, gpus, submit, began, started, ended, known = found
-    return Verdict(job_of(job_id), pool, gpus, submit, started, ended, began, not known)
+    job_id, gpus, submit, began, started, ended, known, paused = found
+    return Verdict(job_of(job_id), pool, gpus, submit, started, ended, began, not known, paused)
 
 
 def add_verdict(account: Account, verdict: Verdict) -> None:
@@ -391,4 +409,4 @@ def add_verdict(account: Account, verdict: Verdict) -> None:
     if started is not None:
         took = verdict.ended - verdict.submitted
         account.took += took
-        account.took_alone += took - later
+        account.took_alone += took - later - verdict.paused

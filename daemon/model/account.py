@@ -36,6 +36,8 @@ class Verdict(Struct, frozen=True, gc=False, omit_defaults=True):
     too small."""
     forgotten: bool = False
     """Whether `alone` is unknown for good, because too many earlier jobs were pending there."""
+    paused: float = 0.0
+    """Seconds for which it did not run because it was stopped. Without sharing there are none."""
 
 
 class Lent(Struct, frozen=True, gc=False):

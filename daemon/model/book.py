@@ -161,11 +161,55 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Its last report in the latest attempt; None without one."""
     whole: float = 0.0
     """Its whole work in seconds at its own width, as its reports say; 0 if they do not."""
+    width: int = 0
+    """GPUs that the core gives it, if they are not as many as it asked for; else 0."""
+    taken: int = 0
+    """GPUs of the attempt that the backend has been ordered to start; 0 if there is none."""
+    seats: Nodes = ()
+    """With cells: the GPUs of the next attempt, while the one before has not stopped yet."""
+    done: float = 0.0
+    """Work done until `since`, in seconds at the job's own width."""
+    since: float | None = None
+    """When `done` was known: at the attempt's start, or at the latest report of its progress. None
+    while the attempt does not run."""
+    overhead: float = 0.0
+    """Seconds after `since` without work, in which the attempt loads what earlier ones did."""
+    speed: float = 1.0
+    """Work per second."""
+    ran: float = 0.0
+    """Seconds for which earlier attempts ran whose work it keeps; its time limit counts them."""
+    begun: bool = False
+    """Whether the core has started it since it entered the core for the last time."""
+    stops: int = 0
+    """How often it was stopped and requeued, with the work that it had done."""
+    told: float | None = None
+    """When the attempt was told to stop."""
+    forced: bool = False
+    """Whether its grace time is over, so that the backend ends it."""
+    preempted: str = ""
+    """The core's reason for the latest stop."""
 
     @property
     def expected(self) -> float:
         """The best known estimate of its run time in seconds: by its reports, else `run_time`."""
         return self.whole or self.run_time
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the core gives it, or would give it."""
+        return self.width or self.spec.gpus
+
+    def work(self, now: float) -> float:
+        """Return the work done until `now`, in seconds at the job's own width."""
+        if self.since is None:
+            return self.done
+        return self.done + max(0.0, now - self.since - self.overhead) * self.speed
+
+    def left(self, total: float, now: float) -> float:
+        """Return the seconds that it still needs on its present GPUs, if its work is `total`."""
+        rest = max(0.0, total - self.work(now)) / self.speed
+        pause = self.overhead if self.since is None else self.since + self.overhead - now
+        return rest + max(0.0, pause)
 
     @property
     def queued(self) -> float:
@@ -325,6 +369,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     windows: dict[str, MaintenanceWindow] = {}
     seatless: dict[str, None] = {}
     """Jobs that the core has started and whose GPUs are not free yet, in order of start."""
+    leaving: dict[str, None] = {}
+    """Jobs whose attempt still has GPUs that the core counts as free: they are being stopped."""
     lending: bool = True
     notices: int = 0
     """Sequence number of the latest notice."""

@@ -48,12 +48,7 @@ class EffectRunner:
     async def reconcile(self, engine: Engine) -> None:
         """Reconcile the book with the backend, then begin to apply effects."""
         on_gpus = [job for job in engine.book.jobs.values() if job.placed and job.phase in ON_GPUS]
-        expected = [
-            Expected(
-                StartEffect(job.spec.id, job.attempt, job.spec, job.nodes, job.area), job.started
-            )
-            for job in on_gpus
-        ]
+        expected = [Expected(engine.start_order(job), job.started) for job in on_gpus]
         unseen = await self._backend.reconcile(expected)
         self._repair(unseen, engine)
         self._worker = asyncio.create_task(self._work())
@@ -61,18 +56,21 @@ class EffectRunner:
     def _repair(self, unseen: Sequence[StartEffect], engine: Engine) -> None:
         """Order what an earlier daemon left undone.
 
-        Jobs that the backend has never seen are started, and jobs with an order to end are ended. A
-        job that is both has ended.
+        Jobs that the backend has never seen are started, and jobs with an order to end or stop get
+        it again. A job that is both has ended or stopped.
         """
-        ended = {
-            order.job for order in unseen if engine.book.jobs[order.job].phase is JobPhase.ENDING
-        }
+        gone = set()
         for order in unseen:
-            if order.job in ended:
+            phase = engine.book.jobs[order.job].phase
+            if phase is JobPhase.ENDING:
                 self._observe(Ended(order.job, order.attempt, why=NEVER_STARTED))
+            elif phase is JobPhase.STOPPING:
+                self._observe(Stopped(order.job, order.attempt, why=NEVER_STARTED, lost=True))
             else:
                 self.do([order])
-        self.do([effect for effect in engine.ending_jobs() if effect.job not in ended])
+                continue
+            gone.add(order.job)
+        self.do([effect for effect in engine.open_orders() if effect.job not in gone])
 
     async def close(self) -> None:
         """Apply the queued effects, and stop.

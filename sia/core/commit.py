@@ -395,13 +395,18 @@ class Committer:
         if job.id in state.jobs:
             raise ValueError(f"job {job.id} already exists")
         check_job(job, event.run_time)
+        if not 0 <= event.done < inf:
+            raise ValueError(f"job {job.id}: the work done must be finite and at least 0")
         waiting = JobState(job, pool, event.run_time, state.arrivals + 1)
+        if event.done:
+            waiting.done, waiting.attempt = event.done, 1
         if state.places is not None:
             waiting.gpus = state.places.gpus(pool.name, job.width)
         self._policy.submitted(waiting)  # first, because the policy may raise
         state.arrivals += 1
         state.jobs[job.id] = waiting
-        (pool.out_of_order if job.priority else pool.pending)[waiting.sequence] = waiting
+        later = job.priority or waiting.attempt
+        (pool.out_of_order if later else pool.pending)[waiting.sequence] = waiting
         pool.pending_width += waiting.gpus
         state.waiting += 1
         state.dirty[pool] = None
@@ -439,6 +444,8 @@ class Committer:
             raise ValueError(f"job {event.job_id} was stopped but had not been started")
         with self._changing(job):
             job.done = event.done
+            if job.stream is not None:  # it was started again: the attempt can only begin now
+                job.since = event.time
         self._state.dirty[job.pool] = None
 
     def _progressed(self, event: JobProgressed) -> None:

@@ -50,7 +50,10 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         coming: A heap of known future virtual events: (time, number, kind, job, value).
         queue: A heap of (sequence, job). Stale entries are removed when they reach the top.
         due: A heap of (began, job) of jobs that run virtually but not really, and stale entries.
-        behind: A heap of (began - started, job) of jobs that really started later, and stale ones.
+        behind: A heap of (began - started - paused, job) of jobs that really run later than
+            virtually, and stale entries.
+        halted: A heap of (virtual time, job) of jobs that were really stopped, and stale entries:
+            whether they end after that time is not known until they go on.
         ready: Comparisons that have not been taken yet.
         over: The number of jobs that really ended and are virtually pending.
         bounded: The value of `facts` at the last run of `bound`.
@@ -72,6 +75,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
     over: int = 0
     bounded: int = 0
     freed: list[tuple[float, str]] = []
+    halted: list[tuple[float, str]] = []
 
     @classmethod
     def of(cls, quota: int) -> Self:
@@ -101,12 +105,25 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         self._note(now, QUOTA, "", quota)
 
     def started(self, now: float, job_id: str) -> None:
-        """Record that a job really started."""
+        """Record that a job really started, or went on after a stop."""
         twin = self.twins.get(job_id)
-        if twin is not None:
-            twin.started = now
-            if twin.began is not None:
-                self._meet(job_id, twin, twin.began, now)
+        if twin is None:
+            return
+        if twin.stopped is not None:
+            twin.paused += now - twin.stopped
+            twin.stopped = None
+            self._track(job_id, twin)
+            return
+        twin.started = now
+        if twin.began is not None:
+            self._meet(job_id, twin, twin.began, now)
+
+    def stopped(self, now: float, job_id: str) -> None:
+        """Record that a job was really stopped and is pending again; it has not ended."""
+        twin = self.twins.get(job_id)
+        if twin is not None and twin.started is not None and twin.stopped is None:
+            twin.stopped = now
+            self._track(job_id, twin)
 
     def finished(self, now: float, job_id: str) -> None:
         """Record that a job really ended."""
@@ -114,6 +131,9 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         if twin is None:
             return
         assert twin.started is not None, f"{job_id} ended without having started"
+        if twin.stopped is not None:
+            twin.paused += now - twin.stopped
+            twin.stopped = None
         twin.ended = now
         if twin.began is not None:
             self._end(job_id, twin, twin.began, twin.started, now)
@@ -185,10 +205,13 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     def _awaited(self, now: float) -> str:
         """Return the job that stops virtual time, or "". Call after `advance`."""
-        due, lag = self._first_due(), self._lag()
-        if self.coming[0][0] >= now or min(due, now + lag) >= now:
+        due, halt, lag = self._first_due(), self._first_halt(), self._lag()
+        first = min(due, halt, now + lag)
+        if self.coming[0][0] >= now or first >= now:
             return ""
-        return self.due[0][1] if due <= now + lag else self.behind[0][1]
+        if due == first:
+            return self.due[0][1]
+        return self.halted[0][1] if halt == first else self.behind[0][1]
 
     def _free(self, job_id: str) -> None:
         twin = self.twins[job_id]
@@ -203,7 +226,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         if len(self.queue) > most:
             places = {(twin.sequence, i) for i, twin in twins.items() if twin.began is None}
             self.queue = sorted(places.intersection(self.queue))
-        for heap in (self.due, self.behind, self.freed):
+        for heap in (self.due, self.behind, self.freed, self.halted):
             if len(heap) > most:
                 heap[:] = sorted(entry for entry in heap if entry[1] in twins)
 
@@ -223,7 +246,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         when = self.coming[0][0]
         if not self._waits():
             return when
-        return when - self._lag() if when < self._first_due() else inf
+        return when - self._lag() if when < min(self._first_due(), self._first_halt()) else inf
 
     def _note(self, when: float, kind: int, job_id: str, value: int) -> None:
         self.facts += 1
@@ -231,7 +254,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     def _known(self, now: float) -> float:
         """Return the time before which every virtual event is known."""
-        return min(now + self._lag(), self._first_due())
+        return min(now + self._lag(), self._first_due(), self._first_halt())
 
     def _first_due(self) -> float:
         """Return the earliest virtual start of a job that has not really started, or infinity."""
@@ -244,17 +267,50 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         return inf
 
     def _lag(self) -> float:
-        """Return the largest lead of a virtual start over the real start, as seconds ≤ 0.
+        """Return the largest lead of a virtual run over the real run, as seconds ≤ 0.
 
-        Only jobs whose end is unknown count.
+        Only jobs that run and whose end is unknown count.
         """
         behind = self.behind
         while behind:
-            twin = self.twins.get(behind[0][1])
-            if twin is not None and twin.ended is None and not twin.freed:
-                return behind[0][0]
+            lead, job_id = behind[0]
+            twin = self.twins.get(job_id)
+            if twin is not None and twin.stopped is None and lead == self._lead(twin):
+                return lead
             heappop(behind)
         return 0.0
+
+    @staticmethod
+    def _lead(twin: VirtualJob) -> float:
+        """Return by how much a job's virtual run is ahead of its real one, as seconds ≤ 0."""
+        if twin.began is None or twin.started is None or twin.ended is not None or twin.freed:
+            return 0.0
+        return min(0.0, twin.began - twin.started - twin.paused)
+
+    def _first_halt(self) -> float:
+        """Return the virtual time up to which all stopped jobs are known to run, or infinity."""
+        halted = self.halted
+        while halted:
+            until, job_id = halted[0]
+            twin = self.twins.get(job_id)
+            if twin is not None and until == self._halt(twin):
+                return until
+            heappop(halted)
+        return inf
+
+    @staticmethod
+    def _halt(twin: VirtualJob) -> float:
+        """Return the virtual time up to which a stopped job is known to run, or infinity."""
+        if twin.began is None or twin.stopped is None or twin.freed:
+            return inf
+        return twin.began + twin.ran(twin.stopped)
+
+    def _track(self, job_id: str, twin: VirtualJob) -> None:
+        """Note how far a job is virtually known to run, after it was really stopped or started."""
+        if (halt := self._halt(twin)) < inf:
+            heappush(self.halted, (halt, job_id))
+        elif (lead := self._lead(twin)) < 0:
+            heappush(self.behind, (lead, job_id))
 
     def _happen(self, when: float, kind: int, job_id: str, value: int) -> None:
         if kind == QUOTA:
@@ -328,8 +384,7 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     def _meet(self, job_id: str, twin: VirtualJob, began: float, started: float) -> None:
         """Compare a job that has started both really and virtually."""
-        if twin.ended is None and began < started and not twin.freed:
-            heappush(self.behind, (began - started, job_id))
+        self._track(job_id, twin)
         if twin.judged:
             self._judge(job_id, began, started)
 
@@ -343,14 +398,21 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         if twin.freed:
             del self.twins[job_id]
         else:
-            self._note(began + (ended - started), LEAVE, job_id, 0)
+            self._note(began + (ended - started - twin.paused), LEAVE, job_id, 0)
         self._say(job_id, twin, ended)
 
     def _say(self, job_id: str, twin: VirtualJob, ended: float, *, known: bool = True) -> None:
         if twin.judged:
             self.ready.append(
                 JobComparison(
-                    job_id, twin.width, twin.submit, twin.began, twin.started, ended, known
+                    job_id,
+                    twin.width,
+                    twin.submit,
+                    twin.began,
+                    twin.started,
+                    ended,
+                    known,
+                    twin.paused,
                 )
             )
 
@@ -366,6 +428,8 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         assert twins.keys() - began.keys() <= queued | told, "a pending job is in no queue"
         due = {i for i, t in began.items() if t.started is None and not (t.withdrawn or t.freed)}
         assert due <= {job_id for _, job_id in self.due}, "a job is missing in due"
+        halted = {i for i, twin in began.items() if self._halt(twin) < inf}
+        assert halted <= {job_id for _, job_id in self.halted}, "a job is missing in halted"
         over = {i for i, twin in began.items() if twin.ended is not None or twin.withdrawn}
         leaves = {job_id for _, _, kind, job_id, _ in self.coming if kind in (LEAVE, GONE)}
         assert over <= leaves, "a job never leaves"

@@ -24,6 +24,7 @@ class JobComparison(NamedTuple):
     started: float | None
     ended: float
     known: bool = True
+    paused: float = 0.0
 
     @property
     def later(self) -> float:
@@ -49,11 +50,20 @@ class VirtualJob(Struct, array_like=True, gc=False):
     began: float | None = None
     """The virtual start."""
     started: float | None = None
-    """The real start. The following fields are real as well."""
+    """The real start, the first one if the job was stopped. The following fields are real too."""
     ended: float | None = None
     withdrawn: bool = False
     freed: bool = False
     """Whether `VirtualClock.bound` released its virtual GPUs. Others no longer wait for its end."""
+    paused: float = 0.0
+    """Seconds between its stops and the starts after them."""
+    stopped: float | None = None
+    """When it was stopped, until it goes on."""
+
+    def ran(self, now: float) -> float:
+        """Return the seconds for which a job that has started has really run until `now`."""
+        assert self.started is not None, "it has not started"
+        return (now if self.stopped is None else self.stopped) - self.started - self.paused
 
     @property
     def waits_over(self) -> bool:

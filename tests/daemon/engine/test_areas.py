@@ -6,6 +6,7 @@ import pytest
 
 from daemon.engine.engine import Engine
 from daemon.engine.placement import AreaPlacement
+from daemon.model.book import JobRecord
 from daemon.model.inputs import (
     Cancel,
     Drain,
@@ -57,7 +58,7 @@ def test_they_are_found_where_a_look_at_every_node_finds_them(seed):
             width = rng.choice([1, 2, 4, 6, 12])
             spec = job(str(step), gpus=width, nodes=rng.choice([None, None, 1, 2]))
             order = rng.sample("abc", 3)
-            found = areas.find(spec, order)
+            found = areas.find(JobRecord(spec, 0.0, 0.0), order)
             right = [a for a in order if fits(free, out, parts[a], width, spec.nodes)]
             assert (found and found[0]) == (right[0] if right else None)
             seen.add(found is None)

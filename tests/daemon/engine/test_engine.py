@@ -273,7 +273,7 @@ def test_what_jobs_may_not_have_heard_is_said_again_after_a_restart():
     assert steps(engine, 20.0, Tick()).effects == told
     steps(engine, 30.0, Cancel("0"), Ended("1", 1, 0))
     again = Engine.restore(engine.dump())
-    assert again.ending_jobs() == [StopEffect("0", 1, "end"), StopEffect("2", 1, "warn")]
+    assert again.open_orders() == [StopEffect("0", 1, "end"), StopEffect("2", 1, "warn")]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,383 @@
+"""Jobs that are stopped and go on: told to stop, stopped, and then a further attempt."""
+
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from daemon.engine.engine import Engine
+from daemon.model.inputs import (
+    Cancel,
+    Ended,
+    Hold,
+    Lost,
+    Release,
+    Requeued,
+    SetPool,
+    Started,
+    StartFailed,
+    Stopped,
+    Tick,
+)
+from daemon.model.job import JobPhase, PoolMode
+from daemon.model.outputs import PreemptEffect, StartEffect, StopEffect
+from sia.events import JobPreempted
+from tests.support.daemons.daemons import setup, submit
+
+GRACE = 30.0
+
+
+def cluster(policy="srtf", nodes=(), **quotas):
+    return replace(setup(nodes, **quotas), policy=policy, grace=GRACE)
+
+
+class Story:
+    """An engine whose steps the test makes, one after another."""
+
+    def __init__(self, made):
+        self.engine = Engine.new(made)
+
+    def at(self, now, *inputs):
+        step = self.engine.step(now, [*inputs] or [Tick()])
+        self.engine.check()
+        data = self.engine.dump()
+        self.engine = Engine.restore(data)
+        assert self.engine.dump() == data
+        return step
+
+    def phase(self, job_id):
+        return self.engine.book.job(job_id).phase
+
+    def record(self, job_id):
+        return self.engine.book.job(job_id)
+
+
+def started(step):
+    return [(e.job, e.attempt) for e in step.effects if isinstance(e, StartEffect)]
+
+
+def told(step):
+    return [(e.job, e.attempt, e.force) for e in step.effects if isinstance(e, PreemptEffect)]
+
+
+def kinds(step):
+    return [notice.kind for notice in step.notices]
+
+
+def stopping(made=None, **more):
+    """Return a story in which a long job has run for 100 s and is told to stop for a short one."""
+    story = Story(made or cluster(a=2))
+    assert started(story.at(0.0, submit("long", gpus=2, run_time=1000.0, **more))) == [("long", 1)]
+    story.at(0.0, Started("long", 1))
+    step = story.at(100.0, submit("short", gpus=2, run_time=10.0))
+    assert told(step) == [("long", 1, False)]
+    assert started(step) == []
+    assert story.phase("long") is JobPhase.STOPPING
+    return story
+
+
+@pytest.mark.parametrize("nodes", [(), (2,)])
+def test_a_start_waits_until_the_stopped_job_is_gone(nodes):
+    story = stopping(cluster(a=2, nodes=nodes))
+    assert started(story.at(110.0)) == []
+    step = story.at(120.0, Stopped("long", 1))
+    assert started(step) == [("short", 1)]
+    assert JobPreempted(120.0, "long", 120.0) in step.events
+    assert story.phase("long") is JobPhase.PENDING
+    assert story.record("long").stops == 1
+    story.at(121.0, Started("short", 1))
+    step = story.at(140.0, Ended("short", 1, 0))
+    (start,) = step.effects
+    assert (start.job, start.attempt, start.done) == ("long", 2, 120.0)
+
+
+def test_the_events_of_a_stop():
+    story = Story(cluster(a=2))
+    story.at(0.0, submit("long", gpus=2, run_time=1000.0))
+    story.at(0.0, Started("long", 1))
+    step = story.at(100.0, submit("short", gpus=2, run_time=10.0))
+    assert kinds(step) == ["submitted", "preempted", "stopping", "started"]
+    (notice,) = story.at(120.0, Stopped("long", 1)).notices
+    assert (notice.kind, notice.data) == ("stopped", {"attempt": 1, "done": 120.0, "took": 20.0})
+
+
+def test_a_job_that_does_not_stop_is_ended_when_its_grace_time_is_over():
+    story = stopping()
+    assert told(story.at(129.0)) == []
+    step = story.at(130.0)
+    assert told(step) == [("long", 1, True)]
+    assert "stop_forced" in kinds(step)
+    assert told(story.at(200.0)) == []
+    assert started(story.at(201.0, Ended("long", 1, None, 9))) == [("short", 1)]
+
+
+@pytest.mark.parametrize("end", [Ended("long", 1, 1), Ended("long", 1, None, 9)])
+def test_a_job_that_dies_while_it_stops_has_not_failed(end):
+    story = stopping()
+    assert started(story.at(120.0, end)) == [("short", 1)]
+    assert story.phase("long") is JobPhase.PENDING
+    assert story.record("long").done == 120.0
+
+
+def test_a_job_that_exits_with_0_while_it_stops_has_finished():
+    story = stopping()
+    assert started(story.at(120.0, Ended("long", 1, 0))) == [("short", 1)]
+    assert story.phase("long") is JobPhase.FINISHED
+    assert not story.engine.core.state.jobs.keys() - {"short"}
+
+
+def test_a_job_that_had_failed_before_it_was_told_has_failed():
+    story = stopping()
+    story.at(120.0, Ended("long", 1, 3, by_itself=True))
+    assert story.phase("long") is JobPhase.FAILED
+
+
+@pytest.mark.parametrize("gone", [Lost("long", 1, "power"), StartFailed("long", 1, "no")])
+def test_a_job_that_is_lost_while_it_stops_keeps_what_earlier_attempts_did(gone):
+    story = stopping()
+    story.at(120.0, Stopped("long", 1))
+    story.at(120.0, Started("short", 1))
+    story.at(150.0, Ended("short", 1, 0))
+    story.at(150.0, Started("long", 2))
+    story.at(200.0, submit("other", gpus=2, run_time=10.0))
+    assert story.phase("long") is JobPhase.STOPPING
+    story.at(210.0, replace(gone, attempt=2))
+    assert story.phase("long") is JobPhase.PENDING
+    assert story.record("long").done == 120.0
+
+
+def test_a_cancelled_job_does_not_go_on():
+    story = stopping()
+    step = story.at(110.0, Cancel("long"))
+    assert [e for e in step.effects if isinstance(e, StopEffect)] == [StopEffect("long", 1, "end")]
+    assert started(step) == []  # its GPUs are not free yet
+    assert started(story.at(115.0, Stopped("long", 1))) == [("short", 1)]
+    assert story.phase("long") is JobPhase.CANCELLED
+
+
+def test_a_stopped_job_that_starts_again_waits_for_its_earlier_attempt():
+    story = stopping()
+    step = story.at(110.0, Cancel("short"))  # it was never ordered: the long job may go on
+    assert started(step) == []
+    assert story.phase("long") is JobPhase.STOPPING
+    assert list(story.engine.book.seatless) == ["long"]
+    step = story.at(125.0, Stopped("long", 1))
+    assert started(step) == [("long", 2)]
+    assert story.engine.core.state.jobs["long"].done == 125.0
+    assert story.engine.core.state.jobs["long"].since == 125.0
+
+
+def test_a_job_that_starts_again_may_be_cancelled_as_it_stops():
+    story = stopping()
+    story.at(110.0, Cancel("short"))
+    step = story.at(125.0, Stopped("long", 1), Cancel("long"))
+    assert started(step) == []
+    assert story.phase("long") is JobPhase.CANCELLED
+    assert not story.engine.core.state.jobs
+
+
+def test_a_start_that_was_not_ordered_is_taken_back():
+    story = stopping()
+    step = story.at(105.0, submit("shorter", gpus=2, run_time=1.0))
+    assert told(step) == []
+    assert story.phase("short") is JobPhase.PENDING
+    assert started(story.at(120.0, Stopped("long", 1))) == [("shorter", 1)]
+    assert story.record("short").attempt == 0
+    assert started(story.at(130.0, Ended("shorter", 1, 0))) == [("short", 1)]
+
+
+def test_a_job_that_restarts_keeps_nothing():
+    story = stopping(preemptible="restart")
+    story.at(120.0, Stopped("long", 1))
+    assert (story.record("long").done, story.record("long").ran) == (0.0, 0.0)
+    assert story.engine.core.state.jobs["long"].done == 0.0
+
+
+def test_a_time_limit_counts_the_attempts_whose_work_is_kept():
+    story = stopping(time_limit=300.0, warn=0.0)
+    story.at(120.0, Stopped("long", 1))
+    story.at(120.0, Started("short", 1))
+    story.at(150.0, Ended("short", 1, 0))
+    story.at(150.0, Started("long", 2))
+    assert story.at(329.0).effects == []
+    assert story.at(330.0).effects == [StopEffect("long", 2, "end")]
+
+
+def test_a_stopped_job_keeps_its_work_and_not_its_place_when_it_is_held():
+    story = stopping()
+    story.at(120.0, Stopped("long", 1))
+    story.at(121.0, Hold("long"))
+    story.at(122.0, Release("long"))
+    assert story.engine.core.state.jobs["long\x1f1"].done == 120.0
+    story.at(123.0, Started("short", 1))
+    (start,) = story.at(140.0, Ended("short", 1, 0)).effects
+    assert (start.job, start.attempt, start.done) == ("long", 2, 120.0)
+
+
+def test_a_job_that_stops_while_its_pool_is_put_on_hold_waits_outside():
+    story = stopping()
+    story.at(110.0, SetPool("a", state=PoolMode.HOLD))
+    assert started(story.at(120.0, Stopped("long", 1))) == [("short", 1)]
+    assert list(story.engine.book.pools["a"].waiting) == ["long"]
+    story.at(130.0, Ended("short", 1, 0))
+    (start,) = story.at(140.0, SetPool("a", state=PoolMode.OPEN)).effects
+    assert (start.job, start.attempt, start.done) == ("long", 2, 120.0)
+
+
+def test_a_backend_may_hold_a_job_that_stops():
+    story = stopping()
+    story.at(110.0, Cancel("short"))
+    step = story.at(120.0, Requeued("long", 1, "its owner holds it", hold=True))
+    assert started(step) == []
+    assert story.phase("long") is JobPhase.HELD
+    (start,) = story.at(130.0, Release("long")).effects
+    assert (start.attempt, start.done) == (2, 120.0)
+
+
+def test_an_order_is_repeated_until_the_job_is_gone():
+    story = stopping(checkpoint="USR1")
+    order = PreemptEffect("long", 1, GRACE, "USR1")
+    assert story.engine.open_orders() == [order]
+    story.at(120.0, Stopped("long", 1))
+    assert story.engine.open_orders() == []
+
+
+def test_what_is_seen_of_an_earlier_attempt_changes_nothing():
+    story = stopping()
+    story.at(120.0, Stopped("long", 1))
+    answer = story.at(121.0, Stopped("long", 1)).answers[0]
+    assert answer.status == 409
+    assert story.record("long").stops == 1
+
+
+def test_a_wide_job_is_not_passed_for_ever_where_the_backend_places():
+    story = Story(cluster(a=6))
+    for i in range(4):
+        story.at(0.0, submit(f"long{i}", run_time=1000.0))
+        story.at(0.0, Started(f"long{i}", 1))
+    assert len(told(story.at(10.0, submit("wide", gpus=5, run_time=50.0)))) == 3
+    step = story.at(12.0, submit("small", run_time=100.0), Stopped("long3", 1))
+    assert len(told(step)) == 1
+    assert started(step) == []  # three GPUs are free, and the wide job is first
+    step = story.at(13.0, Stopped("long2", 1), Stopped("long1", 1))
+    assert started(step) == [("wide", 1)]
+    assert started(story.at(14.0, Stopped("long0", 1))) == [("small", 1)]
+
+
+class World:
+    """What a backend does: attempts have their GPUs until they are gone."""
+
+    def __init__(self, rng, gpus, nodes):
+        self.rng, self.gpus, self.nodes = rng, gpus, nodes
+        self.alive = {}  # job -> (attempt, gpus, nodes)
+        self.told = set()
+        self.runs = []  # (job, attempt) that were started
+        self.unheard = []
+
+    def hear(self, step):
+        for effect in step.effects:
+            if isinstance(effect, StartEffect):
+                self.start(effect)
+            elif isinstance(effect, PreemptEffect) or effect.kind == "end":
+                self.told.add(effect.job)
+
+    def start(self, order):
+        assert order.job not in self.alive, f"{order.job} runs twice"
+        assert (order.job, order.attempt) not in self.runs, "an attempt is started twice"
+        self.runs.append((order.job, order.attempt))
+        self.alive[order.job] = order.attempt, order.gpus, order.nodes
+        assert sum(gpus for _, gpus, _ in self.alive.values()) <= self.gpus, "more GPUs than exist"
+        used = [(n, g) for _, _, nodes in self.alive.values() for n, gs in nodes for g in gs]
+        assert len(used) == len(set(used)), "GPUs are in use twice"
+        self.unheard.append(Started(order.job, order.attempt))
+
+    def see(self):
+        """Return some of what may be seen now."""
+        seen, self.unheard = self.unheard, []
+        for job_id, (attempt, _, _) in [*self.alive.items()]:
+            kind = self.rng.random()
+            if kind > (0.5 if job_id in self.told else 0.06):
+                continue
+            del self.alive[job_id]
+            if job_id in self.told and kind < 0.3:
+                seen.append(Stopped(job_id, attempt))
+            else:
+                seen.append(
+                    self.rng.choice([
+                        Ended(job_id, attempt, 0), Ended(job_id, attempt, 0),
+                        Ended(job_id, attempt, 1), Ended(job_id, attempt, None, 9),
+                        Lost(job_id, attempt, "gone"), Requeued(job_id, attempt, "why"),
+                    ])
+                )  # fmt: skip
+            self.told.discard(job_id)
+        return seen
+
+
+def some_job(rng, i):
+    width = rng.randint(1, 4)
+    elastic = {"min_width": 1, "max_width": 4} if rng.random() < 0.5 else {}
+    cost = rng.choice([None, 0.0, 5.0, "restart", None])
+    return submit(
+        f"j{i}", rng.choice("ab"), width, run_time=rng.choice([1.0, 20.0, 300.0]),
+        preemptible=cost, requeue=True, **elastic,
+    )  # fmt: skip
+
+
+def live(policy, seed, nodes=()):
+    """Live through random stops, ends, cancels, holds and restarts; return the engine."""
+    rng = Random(seed)
+    engine = Engine.new(cluster(policy, nodes, a=4, b=4))
+    world, now, stops = World(rng, 8, nodes), 0.0, 0
+    for i in range(120):
+        now += rng.choice([0.0, 1.0, 5.0, 40.0])
+        known = [*engine.book.jobs]
+        inputs = world.see()
+        if i < 90:
+            inputs += [some_job(rng, f"{i}.{k}") for k in range(rng.randint(0, 2))]
+        if known and rng.random() < 0.2:
+            job_id = rng.choice(known)
+            inputs.append(rng.choice([Cancel(job_id), Hold(job_id), Release(job_id)]))
+        if rng.random() < 0.05:
+            mode = rng.choice([PoolMode.HOLD, PoolMode.OPEN, PoolMode.OPEN])
+            inputs.append(SetPool(rng.choice("ab"), state=mode))
+        rng.shuffle(inputs)
+        step = engine.step(now, inputs or [Tick()])
+        stops += sum(isinstance(e, PreemptEffect) for e in step.effects)
+        world.hear(step)
+        engine.check()
+        if rng.random() < 0.1:
+            data = engine.dump()
+            engine = Engine.restore(data)
+            assert engine.dump() == data
+            orders = [e for e in engine.open_orders() if isinstance(e, PreemptEffect)]
+            assert {e.job for e in orders} >= {
+                r.spec.id for r in engine.book.jobs.values() if r.phase is JobPhase.STOPPING
+            }
+    return engine, world, now, stops
+
+
+POLICIES = ["srtf", "srsf", "las", "emmfs", "sia-recall"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("nodes", [(), (3, 5)])
+def test_whatever_happens_no_gpu_is_used_twice_and_every_job_ends(policy, nodes):
+    stopped = 0
+    for seed in range(8):
+        engine, world, now, stops = live(policy, seed, nodes)
+        stopped += stops
+        world.hear(engine.step(now, [SetPool(name, state=PoolMode.OPEN) for name in "ab"]))
+        held = [r.spec.id for r in engine.book.jobs.values() if r.phase is JobPhase.HELD]
+        step = engine.step(now, [Release(job_id) for job_id in held] or [Tick()])
+        world.hear(step)
+        for _ in range(2000):
+            if not engine.book.jobs:
+                break
+            now += 10.0
+            world.hear(engine.step(now, world.see() or [Tick()]))
+            engine.check()
+        assert not engine.book.jobs
+        assert not world.alive
+        assert not engine.core.state.jobs
+        assert not engine.book.leaving
+    assert stopped
