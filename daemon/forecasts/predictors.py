@@ -18,7 +18,7 @@ from daemon.forecasts.history import JournalHistory
 from daemon.model.book import Book
 from daemon.model.inputs import Estimated, Foreseen, Input, Submit
 from daemon.model.job import JobSpec
-from sia.decisions import PreemptJob, StartJob
+from sia.decisions import Decision, PreemptJob, StartJob
 from sia.events import JobCancelled, JobFinished, JobProgressed, JobSubmitted
 from sia.forecasts import Loads, RunTimes
 from sia.limits import TICK
@@ -140,15 +140,18 @@ class Forecaster:
                 self._gone(now, event.job_id, ended=False)
             elif type(event) is JobProgressed:
                 self._progressed(now, event)
-        for decision in step.decisions:
-            if type(decision) is StartJob:
-                self._started(now, decision.job_id)
-            elif type(decision) is PreemptJob:
-                self._stopped(now, decision.job_id)
+        self._carried_out(now, step.decisions)
         for job in self._asked.values():  # refused, or held
             if self._run_times is not None:
                 self._run_times.withdrawn(now, job)
         self._asked.clear()
+
+    def _carried_out(self, now: float, decisions: Sequence[Decision]) -> None:
+        for decision in decisions:
+            if type(decision) is StartJob:
+                self._started(now, decision.job_id)
+            elif type(decision) is PreemptJob:
+                self._stopped(now, decision.job_id)
 
     def _submitted(self, now: float, event: JobSubmitted) -> None:
         job = event.job
