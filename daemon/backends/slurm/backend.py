@@ -116,6 +116,7 @@ class SlurmBackend:
                 # Before the order is repeated, a job that has left its nodes must not be released.
                 run.stop = True
                 run.preempt = PreemptEffect(*run.key, grace=0.0, checkpoint=record.spec.checkpoint)
+                run.stopped = 0.0  # perhaps: if it still runs, it is told (again)
             self._runs[run.key] = run
         self._follower = asyncio.create_task(self._follow())
         return []
@@ -282,8 +283,10 @@ class SlurmBackend:
         if run.preempt is None or finished:
             self._done(run, over)
         elif not run.adopted:
-            own = job.state == "CANCELLED" and run.stopped is not None
-            self._done(run, Stopped(*run.key) if own else over)
+            theirs = job.state == "CANCELLED" and run.stopped is None
+            if isinstance(over, Ended) and not theirs:
+                over = Stopped(*run.key, "" if job.state == "CANCELLED" else over.why)
+            self._done(run, over)
         elif job.state == "CANCELLED" or not self._slurm.requeues:
             self._done(run, over)
         elif self._context.fence.holds():

@@ -4,26 +4,19 @@
 """
 
 import asyncio
-import json
 import signal
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from random import Random
 
 from tests.support.budget import budget
 from tests.support.clusters.slurm import THREE, waits_for
+from tests.support.daemons.served import PATIENCE, ServedDaemon
 from tests.support.servers.mqtt import peer
-from tests.support.servers.servers import free_port
 
 JOBS = budget(ci=40, soak=200)
 LASTS = "lasts"
 """A job that runs whenever slurmctld is killed, and ends while it is away."""
-PATIENCE = 120.0
-"""Seconds until a daemon that was begun answers: on a busy machine that takes half a minute."""
 LIMIT, RUNS = 600, 60
 """Seconds for which jobs may run, and are thought to. The end of one is told to slurmctld again and
 again while that is away, a quarter of a minute apart, and until it is heard it seems to run."""
@@ -31,14 +24,13 @@ QUOTAS = {"vision": 16, "speech": 8, "robots": 8}
 HELD = "PENDING", "JobHeld"
 NODES = {name: set(nodes) for name, nodes in THREE.items()}
 
-CONFIG = """\
-[daemon]
-state = "{folder}"
-listen = "127.0.0.1:{port}"
+SETTINGS = """\
 forecast = "none"
 tick = "5s"
 windows = ["5s", "30s", "2m"]
+"""
 
+REST = """\
 [backend]
 kind = "slurm"
 rest = "{url}"
@@ -52,52 +44,11 @@ port = {bus}
 """
 
 
-class Daemon:
-    """`sia serve`, which may be killed and begun again."""
-
-    def __init__(self, slurm, bus, folder, port):
-        self.url, self.folder = f"http://127.0.0.1:{port}/v1", folder
-        self.path = folder / "sia.toml"
-        text = CONFIG.format(
-            folder=folder, port=port, url=slurm.url, jwt=slurm.jwt, out=slurm.root / "out", bus=bus
-        )
-        for name, quota in QUOTAS.items():
-            text += f'\n[[pool]]\nname = "{name}"\nquota = {quota}\n'
-        self.path.write_text(text)
-        self.process = None
-
-    def start(self):
-        with (self.folder / "log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "sia", "serve", "--config", str(self.path)],
-                stdout=log, stderr=log,
-            )  # fmt: skip
-
-    def kill(self):
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(10)
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            self.process.wait(PATIENCE)
-
-    def ask(self, method, path, body=None):
-        """The answer, as soon as there is one."""
-        end = time.monotonic() + PATIENCE
-        while True:
-            try:
-                token = (self.folder / "token").read_text().strip()
-                headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-                data = None if body is None else json.dumps(body).encode()
-                request = urllib.request.Request(self.url + path, data, headers, method=method)
-                with urllib.request.urlopen(request, timeout=20) as answer:
-                    return json.load(answer)
-            except (OSError, urllib.error.HTTPError) as error:
-                if isinstance(error, urllib.error.HTTPError) and error.code < 500:
-                    raise AssertionError(error.read()) from None
-                assert time.monotonic() < end, (self.folder / "log").read_text()[-3000:]
-                time.sleep(0.1)
+def daemon_of(slurm, bus, folder):
+    rest = REST.format(url=slurm.url, jwt=slurm.jwt, out=slurm.root / "out", bus=bus)
+    for name, quota in QUOTAS.items():
+        rest += f'\n[[pool]]\nname = "{name}"\nquota = {quota}\n'
+    return ServedDaemon(folder, SETTINGS, rest)
 
 
 def script(slurm, name):
@@ -201,7 +152,7 @@ def test_each_runs_once_where_it_was_decided(slurm, broker, tmp_path):
     (slurm.root / "out" / "all").touch()
     (slurm.root / "out" / "all").chmod(0o666)
     rng = Random(7)
-    daemon = Daemon(slurm, broker.port, tmp_path, free_port())
+    daemon = daemon_of(slurm, broker.port, tmp_path)
     daemon.start()
     try:
         gate = slurm.gate()

@@ -276,6 +276,47 @@ def test_a_daemon_that_was_killed_after_the_requeue_does_not_release_the_job(gon
     asyncio.run(story())
 
 
+ENDED = {
+    "it has saved its work and left": ({"state": "FAILED", "code": 3}, Stopped),
+    "it was cancelled by the daemon before": ({"state": "CANCELLED"}, Stopped),
+    "it has finished": ({"state": "COMPLETED", "code": 0}, Ended),
+}
+
+
+@pytest.mark.parametrize("how", ENDED)
+def test_a_job_of_the_daemon_that_ended_while_no_daemon_was_there_has_stopped(how):
+    async def story():
+        slurm, said, notes = FakeSlurm(), [], MemoryNotes()
+        async with backend_of(slurm, said, notes=notes) as backend:
+            await own_runs(said, backend)
+        change, kind = ENDED[how]
+        slurm.change(5, **change)
+        expected = [Expected(order("job"), 1000.0)]
+        more = {"records": stopping(), "notes": notes}
+        async with backend_of(slurm, said, expected, **more) as backend:
+            await backend.preempt(stop())
+            await until(lambda: len(said) == 2, LONG)
+            assert isinstance(said[-1], kind)
+
+    asyncio.run(story())
+
+
+def test_a_job_of_the_daemon_that_still_runs_after_a_restart_is_told_again():
+    async def story():
+        slurm, said, notes = FakeSlurm(), [], MemoryNotes()
+        async with backend_of(slurm, said, notes=notes) as backend:
+            await own_runs(said, backend)
+        expected = [Expected(order("job"), 1000.0)]
+        more = {"records": stopping(), "notes": notes}
+        async with backend_of(slurm, said, expected, **more) as backend:
+            await backend.preempt(stop())
+            await until(lambda: slurm.told == [("5", "USR1 to batch")], LONG)
+            await backend.preempt(stop(force=True))
+            await until(lambda: said[-1] == Stopped("job", 1), LONG)
+
+    asyncio.run(story())
+
+
 def test_a_daemon_that_was_killed_before_the_requeue_does_it():
     async def story():
         slurm, said = FakeSlurm(), []
