@@ -23,7 +23,7 @@ WANTED = {
 
 
 def test_pods_can_report():
-    made = new_job(KubeConfig(image="i"), "d", ORDER, REPORTS.of("j", 2))
+    made = new_job(KubeConfig(image="i"), "d", ORDER, 30.0, REPORTS.of("j", 2))
     (container,) = made["spec"]["template"]["spec"]["containers"]
     env = {each["name"]: each["value"] for each in container["env"]}
     assert WANTED.items() <= env.items()
