@@ -89,10 +89,6 @@ class GuardRails(StepObserver):
             _put(pool, DRIFT, why)
         return Accepted(new=changed)
 
-    def begin_step(self) -> None:
-        """Begin a step."""
-        self._hours.begin_step()
-
     def end_step(self) -> None:
         """Count the loans that the step opened and closed."""
         self._hours.end_step()

@@ -9,13 +9,14 @@ daemon checks at the same times.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import fsum, inf
 from typing import NamedTuple
 
 from daemon.engine.step import StepContext
 from daemon.model.book import PoolRecord, Spent
 from daemon.model.calendar import began, month_of
+from daemon.model.outputs import Notice
 from daemon.model.timers import Timer, Timers
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.wording import decimal
@@ -49,7 +50,8 @@ class LendingBudgets:
     def __init__(self, context: StepContext) -> None:
         """Work on this context. O(jobs on loans) if any pool is counted."""
         self._context, self._book = context, context.book
-        self._read = 0  # number of the step's notices that are processed
+        self._notices: Sequence[Notice] = ()  # of the step, and how many of them are processed
+        self._read = 0
         self._loans: dict[str, dict[str, int]] = {}  # borrowed GPUs by lender and job
         self._timers = Timers()
         for pool in self._book.pools.values():
@@ -70,10 +72,6 @@ class LendingBudgets:
     def due(self) -> float:
         """When the next pool has to be checked; infinite if none has."""
         return self._timers.next
-
-    def begin_step(self) -> None:
-        """Begin a step. O(1)."""
-        self._read = 0
 
     def check_budgets(self, *, everywhere: bool) -> set[str]:
         """Check budgets before a pass of the core; returns the names of the pools checked.
@@ -98,6 +96,8 @@ class LendingBudgets:
 
     def end_step(self) -> None:
         """Count the loans that the step opened, closed or moved. O(open loans of their lenders)."""
+        if not self._loans:
+            return
         now = self._context.now
         for name in sorted(self._changed()):
             pool = self._book.pools[name]
@@ -128,6 +128,8 @@ class LendingBudgets:
         """Return the lenders of the loans in the step's notices since the last call."""
         book, found = self._book, set[str]()
         notices = self._context.notices
+        if notices is not self._notices:  # of a new step
+            self._notices, self._read = notices, 0
         for notice in notices[self._read :]:
             if notice.kind in LOANS:
                 for lender in (notice.pool, notice.data.get("previous", "")):

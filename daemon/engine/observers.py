@@ -70,15 +70,16 @@ class ShadowLending(StepObserver):
 
     def begin_step(self) -> None:
         """Report the loans that lending would have made."""
-        self.settle()
         state = self._book.shadow
-        for loan in () if state is None else state.told:
+        if state is None:
+            return
+        self.settle()
+        for loan in state.told:
             self._context.notify(
                 "would_lend", job=job_of(loan.core_id), pool=loan.lender, gpus=loan.gpus,
                 to=loan.to, at=loan.at,
             )  # fmt: skip
-        if state is not None:
-            state.told = []
+        state.told = []
 
     def after_pass(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
         """Queue the events and decisions for the shadow core. O(1)."""
