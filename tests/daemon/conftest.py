@@ -5,6 +5,7 @@ import pytest
 from daemon.answers.estimates import estimator
 from daemon.answers.whatif import questions
 from daemon.forecasts import retraining
+from daemon.runtime.gc import GcScheduler
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,3 +19,20 @@ def as_urgent_as_the_tests():
         patched.setattr(questions, "WHATIF_KINDNESS", 0)
         patched.setattr(retraining, "KINDNESS", 0)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def without_collecting():
+    """Services do not collect garbage when they start.
+
+    It takes a tenth of a second each time, as the process of the tests has many objects.
+    """
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(GcScheduler, "freeze", lambda _: None)
+        yield
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a story: each has its own."""
+    return tmp_path

@@ -662,9 +662,13 @@ class Knot:
         self.itself = self
 
 
+FREEZE = GcScheduler.freeze
+
+
 @pytest.fixture
-def uncollected():
-    """Python looks for no garbage by itself meanwhile."""
+def uncollected(monkeypatch):
+    """Python looks for no garbage by itself meanwhile, and services do, unlike in other tests."""
+    monkeypatch.setattr(GcScheduler, "freeze", FREEZE)
     gc.disable()
     yield
     gc.enable()
