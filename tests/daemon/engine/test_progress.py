@@ -8,7 +8,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Cancel, Ended, Lending, Lost, Reported, Started, Tick
+from daemon.model.inputs import Cancel, Ended, Lending, Lost, Reported, Started, Stopped, Tick
 from daemon.model.job import JobPhase
 from daemon.model.outputs import Accepted, StartEffect
 from sia.events import JobProgressed
@@ -179,12 +179,26 @@ def test_a_job_that_is_being_ended_still_reports():
     assert story.reports(6.0, 0.5) == Accepted()
 
 
+def test_what_a_job_reports_while_it_stops_is_the_work_that_it_keeps():
+    story = Story("srtf").runs(0.0)
+    story.step(10.0, submit("short", run_time=5.0))
+    assert story.record.phase is JobPhase.STOPPING
+    assert story.reports(12.0, 0.5, speed=0.1) == Accepted()  # it has written a checkpoint
+    story.step(14.0, Stopped("j", 1))
+    assert story.core.done == pytest.approx(12.0 + 2 * 0.1)
+    story.step(14.0, Started("short", 1))
+    story.step(19.0, Ended("short", 1, 0))
+    assert story.record.attempt == 2
+
+
 def some_input(rng, engine):
     placed = [r for r in engine.book.jobs.values() if r.placed]
     if not placed or rng.random() < 0.3:
         return submit(f"j{rng.randrange(30)}", rng.choice("ab"), rng.randint(1, 2), requeue=True)
     record = rng.choice(placed)
     key = record.spec.id, record.attempt
+    if record.phase is JobPhase.STOPPING and rng.random() < 0.5:
+        return Stopped(*key)
     return rng.choice(
         [Started(*key)] * 2
         + [Ended(*key, 0), Lost(*key, "gone")]
@@ -192,7 +206,7 @@ def some_input(rng, engine):
     )
 
 
-@pytest.mark.parametrize("policy", ["sia", "easy", "sjf", "themis"])
+@pytest.mark.parametrize("policy", ["sia", "easy", "sjf", "themis", "srtf", "las"])
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_jobs_report_a_restored_engine_decides_the_same(policy, seed):
     rng, now, taken = Random(seed), 0.0, 0
