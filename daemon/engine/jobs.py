@@ -328,14 +328,19 @@ _SAME = Accepted(new=False)
 
 
 def core_job(record: JobRecord, now: float) -> Job:
-    """Return a job as the core represents it."""
+    """Return a job as the core represents it.
+
+    A job that does not say that it is elastic runs on its own width only: a policy that resizes
+    jobs would else narrow it to one GPU, as in a replay of a log without widths.
+    """
     return _core_job(record.spec, record.core, now, record.priority)
 
 
 def _core_job(spec: JobSpec, core_id: str, now: float, priority: int) -> Job:
     return Job(
         core_id, spec.pool, now, spec.gpus, spec.user, spec.kind,
-        min_width=spec.min_width, max_width=spec.max_width, demand=spec.demand,
+        min_width=spec.min_width or spec.gpus, max_width=spec.max_width or spec.gpus,
+        demand=spec.demand,
         preemptible=spec.preemptible, priority=priority, deadline=spec.deadline,
         value=spec.value, estimate=spec.run_time, prefers=spec.prefers, slowdown=spec.slowdown,
         mode=spec.mode,

@@ -80,6 +80,9 @@ class JobStateView(Protocol):
     def frees(self) -> int:
         """GPUs that become idle when it stops."""
 
+    def pause(self, resume_cost: float) -> float:
+        """Return the seconds without progress if the job started now."""
+
     def work(self, now: float) -> float:
         """Return the work done until `now`, in seconds at its own width."""
 

@@ -375,11 +375,7 @@ class Committer:
     def _begin(self, job: JobState, now: float) -> None:
         """Start a segment on the GPUs that the job now has."""
         job.start = job.since = now
-        own, resume_cost = job.job.stop_seconds, self._state.options.resume_cost
-        if not job.done:  # a job without work done has no checkpoint to load
-            job.overhead = 0.0
-        else:
-            job.overhead = resume_cost if own is None else min(own, job.done)
+        job.overhead = job.pause(self._state.options.resume_cost)
         job.attempt += 1
         if job.width != job.job.width:
             job.speed = job.job.speed(job.width)

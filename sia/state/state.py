@@ -89,6 +89,16 @@ class JobState:
             return self.done
         return self.done + max(0.0, now - self.since - self.overhead) * self.speed
 
+    def pause(self, resume_cost: float) -> float:
+        """Return the seconds without progress if the job started now.
+
+        A job without work done has nothing to load. A stop costs at most the work done.
+        """
+        if not self.done:
+            return 0.0
+        own = self.job.stop_seconds
+        return resume_cost if own is None else min(own, self.done)
+
     @property
     def frees(self) -> int:
         """GPUs that become idle when it stops.

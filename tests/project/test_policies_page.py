@@ -40,6 +40,7 @@ for name in ("one", "two"):
 restored = Engine.restore(engine.dump())
 for each in (engine, restored):
     step = each.step(20.0, [Submit(JobSpec("three", "a", 1), 50.0)])
+    each.check()
     print([(type(decision).__name__, decision.job_id) for decision in step.decisions[:2]])
 """
 

@@ -13,8 +13,7 @@ class Srtf(Ranked):
 
     def waiting_rank(self, job: JobStateView) -> Any:
         """Return the remaining seconds if the job started now."""
-        again = self.state.options.resume_cost if job.done else 0.0
-        return max(0.0, job.run_time - job.done) + again
+        return max(0.0, job.run_time - job.done) + job.pause(self.state.options.resume_cost)
 
     def running_key(self, job: JobStateView) -> Any:
         """Return the estimated end."""
