@@ -124,10 +124,10 @@ def statement(
     named = None if month is None else f"{month:%Y-%m}"
     said = client.get(f"/v1/pools/{at(pool)}/statement", month=named)
     if html is not None:
-        from daemon.doors.views.statement_page import page  # noqa: PLC0415  jinja takes its time
+        from daemon.doors.views.statements import statement_page  # noqa: PLC0415  loads slowly
 
         try:
-            html.write_text(page(msgspec.convert(said, Statement)), encoding="utf-8")
+            html.write_text(statement_page(msgspec.convert(said, Statement)), encoding="utf-8")
         except OSError as error:
             raise UserError(f"{html}: {error.strerror}; choose another file with --html") from error
     if as_json:

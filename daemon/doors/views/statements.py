@@ -242,3 +242,11 @@ def _hours(seconds: Mapping[str, float]) -> dict[str, float]:
 
 def _percent(part: int, whole: int) -> float | None:
     return 100.0 * part / whole if whole else None
+
+
+def statement_page(made: Statement) -> str:
+    """Render a statement as one HTML page without scripts or links to other files. O(rows)."""
+    from daemon.doors.views.html import environment  # noqa: PLC0415  jinja2 loads slowly
+
+    templates = environment("daemon.doors.views", "replay.report", for_files=True)
+    return templates.get_template("statement.html").render(s=made)

@@ -12,7 +12,7 @@ from aiohttp import web
 from daemon.doors.http.authentication import UI, Sessions
 from daemon.doors.http.authorization import WHO
 from daemon.doors.http.operations import Operation
-from daemon.doors.web.filters import environment
+from daemon.doors.views.html import environment
 from daemon.doors.web.static import Assets
 from daemon.model.access import Principal, Rule, allows
 from daemon.wire.jobs import ProblemDetails
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from daemon.service.service import Service
 
 HTML = "text/html"
+TEMPLATES = "daemon.doors.web"
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -78,7 +79,7 @@ class Pages:
             "serving": how.serving,
             "who": who,
         }
-        made = environment().get_template(template)
+        made = environment(TEMPLATES).get_template(template)
         text = await asyncio.to_thread(made.render, **frame, **values)
         return web.Response(text=text, status=status, content_type=HTML)
 

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from msgspec.structs import asdict
 
 from daemon.answers.explain.wording import WAYS
-from daemon.doors.web.filters import moment, name, number
+from daemon.doors.views.html import moment, name, number
 from daemon.wire.explain import JobWhy, ObstacleView
 from sia.explain.obstacles import EndingJob
 from sia.limits import MAX_GROUP

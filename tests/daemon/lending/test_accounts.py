@@ -9,12 +9,12 @@ import pytest
 from msgspec import json
 from msgspec.structs import replace
 
-from daemon.doors.views.statement_page import page
 from daemon.doors.views.statements import (
     StatementTally,
     account_view,
     month_of,
     statement,
+    statement_page,
     unknown_of,
 )
 from daemon.engine.engine import Engine
@@ -325,7 +325,7 @@ def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
         1,
         None,
     )
-    text = page(statement(book, tally, "b", "2026-11", start, lambda _: True))
+    text = statement_page(statement(book, tally, "b", "2026-11", start, lambda _: True))
     assert "&lt;gone&gt;" in text
     assert "<own>" not in text
     assert "http" not in text.split("</style>")[1]

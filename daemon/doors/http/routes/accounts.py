@@ -19,6 +19,7 @@ from daemon.doors.views.statements import (
     month_of,
     open_loans,
     statement,
+    statement_page,
     verdict_row,
 )
 from daemon.journal.account_tables import LedgerTable
@@ -143,9 +144,7 @@ class AccountRoutes:
         made = statement(self._service.book, tally, pool, month, now, who.sees)
         if HTML not in request.headers.get("Accept", ""):
             return answer(made)
-        from daemon.doors.views.statement_page import page  # noqa: PLC0415  jinja2 loads slowly
-
-        text = await asyncio.to_thread(page, made)
+        text = await asyncio.to_thread(statement_page, made)
         return web.Response(text=text, content_type=HTML, headers={"Vary": "Accept"})
 
     async def _within(

@@ -4,7 +4,7 @@ import re
 
 from daemon.backends.local.config import LocalConfig
 from daemon.config.config import PoolConfig
-from daemon.doors.web.filters import moment, name, plain
+from daemon.doors.views.html import moment, name, plain
 from tests.daemon.answers.test_eta import taught
 from tests.support.daemons.doors import asked, door, job_in, story
 from tests.support.servers.browsers import browser, parsed, seal_in, seen, sent

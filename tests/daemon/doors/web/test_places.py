@@ -5,7 +5,7 @@ import re
 import pytest
 
 from daemon.config.config import NodeConfig
-from daemon.doors.web.filters import moment
+from daemon.doors.views.html import moment
 from daemon.doors.web.pages.loans import month_beside
 from tests.daemon.doors.web.test_jobs import rows_in, send, token_of
 from tests.daemon.engine.test_cells import POOLS

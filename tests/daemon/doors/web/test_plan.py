@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.doors.web.filters import moment
+from daemon.doors.views.html import moment
 from daemon.doors.web.gantt import PAST, WIDE, TimeAxis, of_job, reserved
 from daemon.model.job import JobPhase
 from daemon.wire.estimates import EstimateView, Moment

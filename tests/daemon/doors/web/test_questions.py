@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemon.doors.web.filters import moment
+from daemon.doors.views.html import moment
 from daemon.doors.web.pages.whatif import question
 from daemon.doors.web.why_tree import trace
 from daemon.model.job import JobPhase

@@ -1,4 +1,7 @@
-"""Template filters: untrusted names, times and numbers."""
+"""HTML from templates: the environment and the filters of all pages.
+
+Names of pools, jobs and users are untrusted, so every value is escaped.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from daemon.journal.audit import TIMES
+from sia.console.terminal import printable
 from sia.wording import NONE, as_typed, counted, decimal, duration, percent
 
 SHOWN = 200
@@ -72,15 +76,36 @@ def number(value: float | None) -> str:
     return NONE if value is None else f"{value:,}"
 
 
+def exact(time: float | None) -> str:
+    """Format a time in UTC with milliseconds, enough to recalculate GPU-hours."""
+    if time is None:
+        return NONE
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S.%f}"[:-3]
+
+
+def hours(value: float) -> str:
+    """Format GPU-hours with four decimals, so that a reader can check the sums."""
+    return f"{value:,.4f}"
+
+
+def _for_terminal(value: Any) -> Any:
+    return printable(value) if type(value) is str else value
+
+
 @cache
-def environment() -> Environment:
-    """Return the template environment: values are escaped, and undefined names raise."""
+def environment(*packages: str, for_files: bool = False) -> Environment:
+    """Return the environment of the templates of these packages; undefined names raise.
+
+    `for_files` escapes control characters, as a file may be printed on a terminal.
+    """
     made = Environment(
-        loader=PackageLoader("daemon.doors.web"), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
+        loader=ChoiceLoader([PackageLoader(package) for package in packages]), autoescape=True,
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        finalize=_for_terminal if for_files else None,
     )  # fmt: skip
     made.filters |= {
-        "counted": counted, "decimal": decimal, "isolated": isolated, "moment": moment,
+        "counted": counted, "decimal": decimal, "exact": exact, "hours": hours,
+        "isolated": isolated, "moment": moment,
         "name": name, "number": number, "percent": percent, "plain": plain, "share": share,
         "short": as_typed, "span": duration, "urlencode": quoted, "value": value,
     }  # fmt: skip
