@@ -62,6 +62,7 @@ from daemon.model.inputs import (
     SetPool,
     SetPriority,
     SignOut,
+    Solved,
     Started,
     StartFailed,
     Stopped,
@@ -76,7 +77,7 @@ from daemon.runtime.chunked_json import json_chunks
 from sia.core.core import Core
 from sia.core.snapshot import Snapshot, dump, restore
 from sia.decisions import Decision
-from sia.events import Event, ForecastUpdated, GpusOut, PoolChanged
+from sia.events import Event, ForecastUpdated, GpusOut, PoolChanged, ProgramSolved
 from sia.policies import make
 from sia.virtual.virtual_clock import VirtualClock
 
@@ -190,6 +191,7 @@ class Engine:
             ModelChanged: self._change_model,
             ForecastHealth: self._rails.set_forecast_health,
             Configured: self._configure,
+            Solved: self._solve,
             IssueToken: tokens.issue,
             RevokeToken: tokens.revoke,
             SignOut: tokens.sign_out,
@@ -362,6 +364,20 @@ class Engine:
 
     def _foresee(self, news: Foreseen) -> Answer:
         self._context.events.append(ForecastUpdated(self._context.now, news.loads))
+        return Accepted()
+
+    def _solve(self, seen: Solved) -> Answer:
+        """Tell the core the answer to its open request; answers to others are ignored."""
+        asked = self.book.solving
+        if asked is None or asked.request != seen.request:
+            return Refused(
+                409, "not this request", f"request {seen.request} is not open", "ignore it"
+            )
+        self.book.solving = None
+        now = self._context.now
+        self._context.events.append(
+            ProgramSolved(now, seen.request, seen.status, seen.values, seen.bound)
+        )
         return Accepted()
 
     def _configure(self, asked: Configured) -> Answer:

@@ -43,8 +43,9 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
     loads = (unseen,) * len(setup.options.windows)
     pools = [_pool_snapshot(p, known.get(p.name), loads, same=same) for p in setup.pools]
-    memory, policy = snapshot.memory, make(setup.policy)
+    memory, solving, policy = snapshot.memory, book.solving, make(setup.policy)
     if not same or _regrouped(book.setup, setup):
+        solving = None  # the policy that asked has forgotten why
         memory = Core(setup.pools, policy, setup.options).policy.memory()
     snapshot = replace(
         snapshot,
@@ -63,7 +64,10 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         return Refused(409, "configuration", str(error), "restore the old settings")
     nodes = _nodes(book, setup)
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
-    return replace(book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows), core
+    book = replace(
+        book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows, solving=solving
+    )
+    return book, core
 
 
 def _pool_snapshot(

@@ -37,6 +37,7 @@ from sia.decisions import (
     PreemptJob,
     ProposalRefused,
     ResizeJob,
+    SolveProgram,
     StartJob,
 )
 from sia.events import JobPreempted, JobProgressed
@@ -78,6 +79,8 @@ class Runs:
                 self._resize(decision)  # type: ignore[arg-type]
             elif kind is MoveLoan:
                 self._move(decision)  # type: ignore[arg-type]
+            elif kind is SolveProgram:
+                self._book.solving = decision  # type: ignore[assignment]
             elif kind is ProposalRefused:
                 job_id = job_of(decision.job_id)  # type: ignore[union-attr]
                 pool = self._book.jobs[job_id].spec.pool

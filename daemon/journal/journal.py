@@ -20,6 +20,7 @@ from daemon.journal.rows import (
     JournalEntry,
     SnapshotPart,
     StoredStep,
+    decisions_json,
     parts_of,
     snapshot_digest,
 )
@@ -188,7 +189,7 @@ class Journal(AccountTables):
             anchor.boot,
             float(anchor.uptime),
             json.encode(entry.inputs).decode(),
-            json.encode(entry.decisions).decode(),
+            decisions_json(entry.decisions).decode(),
         )
         digest = step_digest(self._digest, row)
         insert = f"INSERT INTO records ({COLUMNS}, digest) VALUES (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608

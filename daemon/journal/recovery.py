@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import gc
 
-from msgspec import json
-
 from daemon.engine.engine import Engine
 from daemon.journal.journal import Journal, StoredStep, parts_of
+from daemon.journal.rows import decisions_json
 from daemon.model.setup import Setup
 from sia.console.errors import UserError
 
@@ -67,7 +66,7 @@ def _repeat(engine: Engine, record: StoredStep, journal: Journal) -> None:
         raise UserError(
             f"{where} cannot be replayed: {error!r}; use the release that wrote it"
         ) from error
-    if json.encode(step.decisions) != record.decisions:
+    if decisions_json(step.decisions) != record.decisions:
         raise UserError(
             f"{where} makes other decisions than recorded; use the release that wrote it, or the "
             "settings that were in force then"

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
+from msgspec import Struct, json
+
 from daemon.engine.engine import Step
 from daemon.model.account import Booked
 from daemon.model.book import JobRecord
@@ -13,7 +15,7 @@ from daemon.model.inputs import Input
 from daemon.model.limits import SNAPSHOT_PART
 from daemon.model.outputs import Notice
 from daemon.runtime.clock import Anchor
-from sia.decisions import Decision
+from sia.decisions import Decision, SolveProgram
 
 
 class AuditRow(NamedTuple):
@@ -58,6 +60,23 @@ class JournalEntry(NamedTuple):
     ) -> Self:
         """Build the entry of a step."""
         return cls(seq, anchor, inputs, step.decisions, step.notices, step.over, audit, step.booked)
+
+
+class StoredRequest(Struct, frozen=True, tag="SolveProgram"):
+    """A request to a solver as the journal stores it: a program of 10,000 columns has 1 MB."""
+
+    request: int
+    digest: str
+    """SHA-256 of the request."""
+
+
+def decisions_json(decisions: Sequence[Decision]) -> bytes:
+    """Return the decisions as JSON, with a digest in the place of each program."""
+    return json.encode([_short(each) if type(each) is SolveProgram else each for each in decisions])
+
+
+def _short(asked: SolveProgram) -> StoredRequest:
+    return StoredRequest(asked.request, hashlib.sha256(json.encode(asked)).hexdigest())
 
 
 class StoredStep(NamedTuple):

@@ -19,6 +19,7 @@ from daemon.model.account import Account, Lent, Loan, ShadowState, Verdict
 from daemon.model.job import JobPhase, JobSpec, LendingMode, PoolMode
 from daemon.model.limits import KEEP_ENDED
 from daemon.model.setup import Budget, Setup
+from sia.decisions import SolveProgram
 from sia.limits import UNLIMITED
 from sia.model import Nodes, Pool, Stream
 
@@ -394,6 +395,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     unbooked: int = 0
     heard: float | None = None
     """When the core last got an event or decided something that no step has booked yet."""
+    solving: SolveProgram | None = None
+    """The core's open request to a solver."""
     signed_out: int = 0
     """How often all sessions of the token file's token were ended."""
 

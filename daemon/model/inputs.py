@@ -13,6 +13,7 @@ from msgspec import Struct
 from daemon.model.access import Role
 from daemon.model.job import JobSpec, PoolMode
 from daemon.model.setup import Setup
+from sia.events import SolveStatus
 from sia.model import Estimate, Load, Nodes
 
 
@@ -332,6 +333,17 @@ class ForecastHealth(Struct, frozen=True, tag=True):
     why: Mapping[str, str] = {}
 
 
+class Solved(Struct, frozen=True, tag=True, omit_defaults=True):
+    """A solver has answered the core's request of this number, or failed to."""
+
+    request: int
+    status: SolveStatus
+    values: Sequence[float] = ()
+    """One value for each column of the program, if there is a solution."""
+    bound: float | None = None
+    """The best objective that is still possible, if the solver knows one."""
+
+
 Observation = (
     Started
     | Ended
@@ -345,8 +357,9 @@ Observation = (
     | NodeDown
     | NodeUp
     | ForecastHealth
+    | Solved
 )
-"""Inputs that no client waits for: what a backend saw, and `ForecastHealth`."""
+"""Inputs that no client waits for: what a backend or a solver reports, and `ForecastHealth`."""
 
 
 class Tick(Struct, frozen=True, gc=False, tag=True):

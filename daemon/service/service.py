@@ -38,7 +38,9 @@ from daemon.service.event_feed import NoticeStream
 from daemon.service.inbox import Inbox, StepInputs, not_now
 from daemon.service.observer import Observer, SafeObserver
 from daemon.service.queries import Reader
+from daemon.solving.runner import SolverRunner
 from sia.console.errors import UserError
+from sia.decisions import SolveProgram
 
 __all__ = ["Service", "ServiceStatus", "UnavailableError"]
 
@@ -74,11 +76,13 @@ class Service(Reader):
         fence: Fence | None = None,
         snapshot_every: int = SNAPSHOT_EVERY,
         reports: ReportVariables | None = None,
+        solver: str | None = None,
     ) -> None:
         """Create the service; `start` starts it.
 
         A snapshot is taken every `snapshot_every` inputs. `reports` are the variables with which
-        jobs can report their progress.
+        jobs can report their progress. `solver` names the solver of the policy's programs; None for
+        the best one that is installed.
         """
         self._setup, self._writer, self.clock = setup, JournalWriter(journal), clock
         self.watch = SafeObserver(watch or Observer())
@@ -86,6 +90,7 @@ class Service(Reader):
         self.parts = HealthRegistry(clock.now)
         self.notes, self.letters = NoteStore(self._writer), DeadLetters(self._writer)
         self._effects = EffectRunner(backend, self.fence, self.observe)
+        self._solver = SolverRunner(self.observe, self.parts, solver)
         self.backend, self._reports = backend, reports or ReportVariables()
         self._inbox = Inbox()
         self._batch = StepInputs([], [])  # the inputs of the current step
@@ -125,6 +130,8 @@ class Service(Reader):
         self._event_feed = NoticeStream(self._writer, self.engine.book.notices)
         await self.backend.open(self._backend_context())
         await self._effects.reconcile(self.engine)
+        if self.book.solving is not None:  # no answer to it is in the journal
+            self._solver.ask(self.book.solving)
         self._restart_forecasts()
         self._serve("")
         self._runner = asyncio.create_task(self._run())
@@ -142,6 +149,7 @@ class Service(Reader):
         finally:
             if self._foresight is not None:
                 self._foresight.forget()
+            await self._solver.close()
             await self._effects.close()
             await self.backend.close()
             self._event_feed.close()
@@ -321,6 +329,9 @@ class Service(Reader):
         batch.answer(step.answers)
         self._event_feed.publish(step.notices)
         self._effects.do(step.effects)
+        for decision in step.decisions:
+            if type(decision) is SolveProgram:
+                self._solver.ask(decision)
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
         self._snapshots.stepped(len(entry.inputs))

@@ -9,7 +9,6 @@ they need other threads.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import os
 import signal
@@ -22,6 +21,7 @@ from time import perf_counter
 from weakref import WeakKeyDictionary
 
 from daemon.model.errors import UnavailableError
+from daemon.runtime.children import end_first, end_with
 
 ASIDE_AT_ONCE = 2
 """Maximum of child processes at a time: each uses one core and, over time, memory of its own."""
@@ -42,13 +42,6 @@ PIECE = 2**18
 
 REAP_EVERY = 0.002
 """Seconds between two checks whether a child has ended: the kernel takes some ms to free memory."""
-
-PR_SET_PDEATHSIG = 1
-"""Option of prctl(2): the signal to receive when the parent dies."""
-
-_prctl = getattr(
-    ctypes.CDLL(None), "prctl", None
-)  # looked up here, as a child must not load libraries
 
 DONE, FAILED = b"+", b"-"
 """First byte of a child's answer."""
@@ -280,7 +273,7 @@ def in_copy(work: Callable[[], int]) -> int:
     if not pid:
         code = FAILED_COPY
         try:
-            _go_with(parent)
+            end_with(parent)
             code = work()
         finally:
             os._exit(code)
@@ -295,8 +288,8 @@ def _be_child(work: ChildTask, pipe: int, seconds: float, nice: int, parent: int
     code = 1
     try:
         gc.disable()  # a collection would copy the daemon's memory and run its finalizers
-        _go_with(parent)
-        _first_to_go()
+        end_with(parent)
+        end_first()
         _leave_all(pipe, seconds)
         if nice:
             os.nice(nice)
@@ -307,22 +300,6 @@ def _be_child(work: ChildTask, pipe: int, seconds: float, nice: int, parent: int
             _write(pipe, FAILED + repr(error).encode(errors="replace"))
     finally:
         os._exit(code)
-
-
-def _go_with(parent: int) -> None:
-    """Have the kernel end this process when the daemon dies, as its successor needs the cores."""
-    if _prctl is not None:
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # the parent died before the call of prctl
-        os._exit(1)
-
-
-def _first_to_go() -> None:
-    """Have the kernel kill the child before the daemon when memory runs out."""
-    with suppress(OSError):
-        score = os.open("/proc/self/oom_score_adj", os.O_WRONLY | os.O_CLOEXEC)
-        os.write(score, b"1000")
-        os.close(score)
 
 
 def _leave_all(pipe: int, seconds: float) -> None:
