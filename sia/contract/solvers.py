@@ -120,7 +120,7 @@ def chosen(solver: str | None = None) -> type[Solver]:
         raise SolverError(f"no solver is installed; {INSTALL}")
     name = solver or names[0]
     if name not in names:
-        use = f"use one of {', '.join(names)}" if names else INSTALL
+        use = f"use one of {', '.join(names)}." if names else INSTALL
         raise SolverError(f"solver {name}: not installed; {use}{did_you_mean(name, names)}")
     return _loaded()[name]
 
