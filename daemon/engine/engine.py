@@ -34,6 +34,7 @@ from daemon.model.account import Account, Booked, ShadowState
 from daemon.model.audit_facts import AuditChange, facts_of, trace
 from daemon.model.book import Book, JobRecord, NodeRecord, pool_record
 from daemon.model.inputs import (
+    Answered,
     AuditNote,
     Cancel,
     CancelMaintenance,
@@ -62,7 +63,6 @@ from daemon.model.inputs import (
     SetPool,
     SetPriority,
     SignOut,
-    Solved,
     Started,
     StartFailed,
     Stopped,
@@ -191,7 +191,7 @@ class Engine:
             ModelChanged: self._change_model,
             ForecastHealth: self._rails.set_forecast_health,
             Configured: self._configure,
-            Solved: self._solve,
+            Answered: self._solve,
             IssueToken: tokens.issue,
             RevokeToken: tokens.revoke,
             SignOut: tokens.sign_out,
@@ -366,7 +366,7 @@ class Engine:
         self._context.events.append(ForecastUpdated(self._context.now, news.loads))
         return Accepted()
 
-    def _solve(self, seen: Solved) -> Answer:
+    def _solve(self, seen: Answered) -> Answer:
         """Tell the core the answer to its open request; answers to others are ignored."""
         asked = self.book.solving
         if asked is None or asked.request != seen.request:

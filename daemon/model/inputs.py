@@ -333,7 +333,7 @@ class ForecastHealth(Struct, frozen=True, tag=True):
     why: Mapping[str, str] = {}
 
 
-class Solved(Struct, frozen=True, tag=True, omit_defaults=True):
+class Answered(Struct, frozen=True, tag=True, omit_defaults=True):
     """A solver has answered the core's request of this number, or failed to."""
 
     request: int
@@ -357,7 +357,7 @@ Observation = (
     | NodeDown
     | NodeUp
     | ForecastHealth
-    | Solved
+    | Answered
 )
 """Inputs that no client waits for: what a backend or a solver reports, and `ForecastHealth`."""
 

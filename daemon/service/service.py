@@ -38,7 +38,7 @@ from daemon.service.event_feed import NoticeStream
 from daemon.service.inbox import Inbox, StepInputs, not_now
 from daemon.service.observer import Observer, SafeObserver
 from daemon.service.queries import Reader
-from daemon.solving.runner import SolverRunner
+from daemon.service.solving.runner import SolverRunner
 from sia.console.errors import UserError
 from sia.decisions import SolveProgram
 

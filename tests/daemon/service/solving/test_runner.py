@@ -8,13 +8,13 @@ import pytest
 from msgspec import json
 from msgspec.structs import replace
 
-from daemon.model.inputs import Solved
+from daemon.model.inputs import Answered
 from daemon.runtime.health import HealthRegistry
-from daemon.solving.runner import SolverRunner
+from daemon.service.solving.runner import SolverRunner
 from sia.program import SolveLimit
 from tests.support.programs import hard, knapsack, request
 
-BEST = Solved(1, "optimal", [0.0, 1.0, 1.0], -22.0)
+BEST = Answered(1, "optimal", [0.0, 1.0, 1.0], -22.0)
 
 HEAR = """
 import sys, time
@@ -73,7 +73,7 @@ def test_a_child_solves_one_program_after_another():
             assert await asked.answer() == BEST
             first = asked.pid
             asked.runner.ask(request(2, knapsack(room=0.5)))
-            assert await asked.answer() == Solved(2, "optimal", [0.0, 0.0, 0.0], 0.0)
+            assert await asked.answer() == Answered(2, "optimal", [0.0, 0.0, 0.0], 0.0)
             assert asked.pid == first
             assert asked.trouble == []
 
@@ -111,7 +111,7 @@ def test_a_solver_that_dies_or_talks_nonsense_has_failed(child, why):
     async def story():
         async with asking(child) as asked:
             asked.runner.ask(request())
-            assert await asked.answer() == Solved(1, "failed")
+            assert await asked.answer() == Answered(1, "failed")
             assert why in asked.trouble[0]
 
     asyncio.run(story())
@@ -136,7 +136,7 @@ def test_a_solver_that_hangs_is_killed_and_the_next_request_gets_another():
         async with asking("time.sleep(600)") as asked:
             asked.runner.patience = 0.0
             asked.runner.ask(request(1, limit=SolveLimit(0.2, 1, 1)))
-            assert await asked.answer() == Solved(1, "failed")
+            assert await asked.answer() == Answered(1, "failed")
             assert asked.trouble == ["the solver did not answer within 0.2 s and was killed"]
             assert asked.runner._process is None
             asked.runner.patience = 60.0
@@ -153,7 +153,7 @@ def test_a_child_that_cannot_be_started_has_failed():
         async with asking() as asked:
             asked.runner._command = ["/nowhere/python"]
             asked.runner.ask(request())
-            assert await asked.answer() == Solved(1, "failed")
+            assert await asked.answer() == Answered(1, "failed")
             assert asked.trouble == ["the solver process failed: No such file or directory"]
 
     asyncio.run(story())

@@ -1,6 +1,6 @@
 """The solver process: reads requests from its input and writes the answers to its output.
 
-python -m daemon.solving.child PARENT NICE [SOLVER]
+python -m daemon.service.solving.child PARENT NICE [SOLVER]
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import BinaryIO
 from msgspec import json
 
 from daemon.runtime.children import end_first, end_with
-from daemon.solving.frames import HEADER, ChildAnswer, frame
+from daemon.service.solving.frames import HEADER, ChildAnswer, frame
 from sia.decisions import SolveProgram
 from sia.solvers import answer
 

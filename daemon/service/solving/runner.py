@@ -11,10 +11,10 @@ from contextlib import suppress
 
 from msgspec import MsgspecError, json
 
-from daemon.model.inputs import Solved
+from daemon.model.inputs import Answered
 from daemon.runtime.health import HealthRegistry
 from daemon.runtime.logs import log
-from daemon.solving.frames import HEADER, ChildAnswer, frame
+from daemon.service.solving.frames import HEADER, ChildAnswer, frame
 from sia.decisions import SolveProgram
 from sia.solvers import SolverAnswer, failed, verified
 
@@ -88,7 +88,7 @@ class SolverRunner:
 
     def __init__(
         self,
-        observe: Callable[[Solved], None],
+        observe: Callable[[Answered], None],
         parts: HealthRegistry,
         solver: str | None = None,
         command: Sequence[str] | None = None,
@@ -99,7 +99,7 @@ class SolverRunner:
         for tests.
         """
         self._observe, self._parts = observe, parts
-        child = [sys.executable, "-P", "-m", "daemon.solving.child", str(os.getpid())]
+        child = [sys.executable, "-P", "-m", "daemon.service.solving.child", str(os.getpid())]
         self._command = command or [*child, str(KINDNESS), *([solver] if solver else [])]
         self.patience = PATIENCE
         self._process: SolverProcess | None = None
@@ -140,7 +140,7 @@ class SolverRunner:
         if event.status == "failed":
             log().warning("solver failed", request=asked.request, why=why)
         self._parts.say("solver", why, MEND if why else "")
-        self._observe(Solved(event.request, event.status, event.values, event.bound))
+        self._observe(Answered(event.request, event.status, event.values, event.bound))
 
     async def _answer(self, asked: SolveProgram) -> SolverAnswer:
         """Return the child's answer, or one of status `failed`; a bad child is killed."""
