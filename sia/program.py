@@ -1,7 +1,7 @@
 """Linear programs with whole numbers, as plain values: what a policy asks a solver to solve.
 
 Programs are decisions and their solutions are events, so both are stored as JSON: None stands for
-infinity. `sia.solvers` finds the solvers; the core knows none of them.
+infinity. `sia.contract.solvers` finds the solvers; the core knows none of them.
 """
 
 from __future__ import annotations

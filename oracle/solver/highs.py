@@ -75,7 +75,7 @@ class HighsSolver(Solver):
     def solve(cls, program: Program, request: SolverRequest) -> Solved:
         """Solve a program; its variables are HiGHS's columns, in their order."""
         relaxed, interior = request.relaxed, request.interior
-        model = _model(program, request)
+        model = highs_model(program, request)
         if request.start is not None and not relaxed:
             known = np.arange(len(request.start), dtype=np.int32)
             model.setSolution(len(known), known, np.asarray(request.start, dtype=np.float64))
@@ -97,7 +97,7 @@ class HighsSolver(Solver):
         return Solved(status, values, cost, info.mip_dual_bound + program.offset)
 
 
-def _model(program: Program, request: SolverRequest) -> Any:
+def highs_model(program: Program, request: SolverRequest) -> Any:
     """Return HiGHS with a program, without its offset, and with the options of a request."""
     model: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     relaxed = request.relaxed

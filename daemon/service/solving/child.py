@@ -13,8 +13,8 @@ from msgspec import json
 
 from daemon.runtime.children import end_first, end_with
 from daemon.service.solving.frames import HEADER, ChildAnswer, frame
+from sia.contract.solvers import answer
 from sia.decisions import SolveProgram
-from sia.solvers import answer
 
 
 def main(parent: int, nice: int, solver: str | None = None) -> None:

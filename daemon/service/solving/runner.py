@@ -15,8 +15,8 @@ from daemon.model.inputs import Answered
 from daemon.runtime.health import HealthRegistry
 from daemon.runtime.logs import log
 from daemon.service.solving.frames import HEADER, ChildAnswer, frame
+from sia.contract.solvers import SolverAnswer, failed, verified
 from sia.decisions import SolveProgram
-from sia.solvers import SolverAnswer, failed, verified
 
 KINDNESS = 10
 """Niceness added to the solver process: the daemon's loop and the jobs come first."""
@@ -100,7 +100,7 @@ class SolverRunner:
         """
         self._observe, self._parts = observe, parts
         child = [sys.executable, "-P", "-m", "daemon.service.solving.child", str(os.getpid())]
-        self._command = command or [*child, str(KINDNESS), *([solver] if solver else [])]
+        self.command = command or [*child, str(KINDNESS), *([solver] if solver else [])]
         self.patience = PATIENCE
         self._process: SolverProcess | None = None
         self._task: asyncio.Task[None] | None = None
@@ -148,7 +148,7 @@ class SolverRunner:
         try:
             async with asyncio.timeout(limit):
                 if self._process is None or not self._process.alive:
-                    self._process = await SolverProcess.start(self._command)
+                    self._process = await SolverProcess.start(self.command)
                 found = await self._process.ask(asked)
                 checked = await asyncio.to_thread(verified, asked, found.event)
         except TimeoutError:

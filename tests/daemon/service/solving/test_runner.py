@@ -140,7 +140,7 @@ def test_a_solver_that_hangs_is_killed_and_the_next_request_gets_another():
             assert asked.trouble == ["the solver did not answer within 0.2 s and was killed"]
             assert asked.runner._process is None
             asked.runner.patience = 60.0
-            asked.runner._command = Asked().runner._command
+            asked.runner.command = Asked().runner.command
             asked.runner.ask(request(2))
             assert (await asked.answer()).status == "optimal"
             assert asked.trouble == []
@@ -151,7 +151,7 @@ def test_a_solver_that_hangs_is_killed_and_the_next_request_gets_another():
 def test_a_child_that_cannot_be_started_has_failed():
     async def story():
         async with asking() as asked:
-            asked.runner._command = ["/nowhere/python"]
+            asked.runner.command = ["/nowhere/python"]
             asked.runner.ask(request())
             assert await asked.answer() == Answered(1, "failed")
             assert asked.trouble == ["the solver process failed: No such file or directory"]
@@ -162,7 +162,7 @@ def test_a_child_that_cannot_be_started_has_failed():
 def test_an_unknown_solver_is_named_in_the_failure():
     async def story():
         async with asking() as asked:
-            asked.runner._command = [*asked.runner._command, "highz"]
+            asked.runner.command = [*asked.runner.command, "highz"]
             asked.runner.ask(request())
             assert (await asked.answer()).status == "failed"
             assert "solver highz: not installed; use one of highs" in asked.trouble[0]
