@@ -35,7 +35,7 @@ test: setup
 
 # Tests with a real mosquitto, PostgreSQL, Slurm or Chromium. A missing server skips its tests, except in CI, where they fail.
 servers: setup
-	$(BIN)/python -m pytest -m server -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -m server -n 3 --dist loadgroup $(ARGS)
 
 # Install the linters for deploy/, which `make servers` uses.
 tools: setup

@@ -143,6 +143,8 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.xdist_group(group))
         if SERVERS & set(item.fixturenames):
             item.add_marker(pytest.mark.server)
+    # the longest first: at the end, one process would run it while the others have nothing to do
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(scope="session")

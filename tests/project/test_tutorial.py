@@ -38,6 +38,7 @@ def script(folder, port):
     return re.sub(r"sleep (\d+)", lambda found: f"sleep {2 * int(found[1])}", text)
 
 
+@pytest.mark.long
 @pytest.mark.server
 @pytest.mark.xdist_group("slurm")
 def test_what_the_tutorial_says_happens(tmp_path):

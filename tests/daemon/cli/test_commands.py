@@ -119,6 +119,12 @@ class Served:
         assert done.returncode == code, done.stderr
         return json.loads(done.stdout)
 
+    def until_running(self, job_id):
+        """Wait until a job that waits runs."""
+        while (phase := self.said("job", job_id)["phase"]) != "running":
+            assert phase in ("held", "pending", "starting"), phase
+            time.sleep(0.05)
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
@@ -190,20 +196,20 @@ def test_what_a_job_asks_for_is_described_and_what_is_ignored_is_told(served):
         "--min-width", "1", "--deadline", "1970-01-01T00:01Z", "--preemptible", "never",
         "--value", "20", "--user", "me",
     )  # fmt: skip
-    ran = served("submit", "--pool", "speech", "--id", "w1", "--hold", *asked)
-    assert (ran.returncode, ran.stdout) == (0, "w1\n")
+    ran = served("submit", "--pool", "speech", "--id", "asks", "--hold", *asked)
+    assert (ran.returncode, ran.stdout) == (0, "asks\n")
     assert ran.stderr.splitlines() == [
-        "sia: w1: the deadline is missed: it was 1970-01-01 00:01:00 UTC",
-        "sia: w1: policy sia does not heed min_width",
-        "sia: w1: policy sia does not heed deadline",
-        "sia: w1: policy sia does not heed value",
+        "sia: asks: the deadline is missed: it was 1970-01-01 00:01:00 UTC",
+        "sia: asks: policy sia does not heed min_width",
+        "sia: asks: policy sia does not heed deadline",
+        "sia: asks: policy sia does not heed value",
     ]
-    shown = served("job", "w1").stdout
+    shown = served("job", "asks").stdout
     assert re.search(r"^preemptible +never$", shown, re.MULTILINE)
     assert re.search(r"^notes +the deadline is missed", shown, re.MULTILINE)
     table = served("grants").stdout
     assert re.search(r"me +│? *speech.* 20 .* 1 ", table), table
-    served("cancel", "w1")
+    served("cancel", "asks")
 
 
 def test_of_an_array_it_says_how_many_are_where(served):
@@ -211,8 +217,7 @@ def test_of_an_array_it_says_how_many_are_where(served):
         "submit", "--pool", "speech", "--id", "arr", "--array", "3", "--duration", "9d", "--hold"
     )
     assert served("release", "arr.0").returncode == 0
-    while served.said("job", "arr.0")["phase"] != "running":
-        time.sleep(0.05)
+    served.until_running("arr.0")
     assert served("hold", "arr").stdout == "arr: 2 held, 1 running\n"
     assert served("cancel", "arr").stdout.startswith("arr: ")
 
@@ -221,8 +226,7 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
     for name, span in (("w1", "500h"), ("w2", "1h")):
         served("submit", "--pool", "speech", "--id", name, "--gpus", 4, "--duration", span,
                "--run-time", span)  # fmt: skip
-    while served.said("job", "w1")["phase"] != "running":
-        time.sleep(0.05)
+    served.until_running("w1")
     text = served("whatif", "--job", "w1", "--cancel", "--horizon", "30d").stdout
     assert text.startswith("simulated: the next ")
     assert "w1 (speech, 4 GPUs): would be cancelled" in text

@@ -30,6 +30,7 @@ def memory():
         yield Path(name)
 
 
+@pytest.mark.long
 def test_killed_at_any_moment(memory):
     rng = Random(1)
     for life in range(LIVES):

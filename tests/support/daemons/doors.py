@@ -3,7 +3,6 @@
 import asyncio
 from contextlib import asynccontextmanager
 from functools import wraps
-from inspect import signature
 
 from aiohttp.test_utils import TestClient, TestServer
 
@@ -72,23 +71,15 @@ async def job_in(client, job_id, phase):
     raise AssertionError(f"{job_id} is {job['phase']}, not {phase}: {job}")
 
 
-OWN = {"folder": "tmp_path"}
-"""Fixtures that stories have under another name: the fixture `folder` is one for a whole file."""
-
 HANGS = 400
 """Seconds until a story counts as hanging; pytest allows more, but would not name its tasks."""
 
 
 def story(tell):
-    """Run a coroutine function as a test. Its `folder` is the test's own `tmp_path`."""
-    told = signature(tell)
-    names = [p.replace(name=OWN.get(p.name, p.name)) for p in told.parameters.values()]
-    asked = told.replace(parameters=names)
+    """Run a coroutine function as a test."""
 
     @wraps(tell)
     def test(*args, **fixtures):
-        bound = asked.bind(*args, **fixtures)
-        asyncio.run(asyncio.wait_for(tell(*bound.args), HANGS))
+        asyncio.run(asyncio.wait_for(tell(*args, **fixtures), HANGS))
 
-    test.__signature__ = asked
     return test
