@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from daemon.engine.jobs import GRACE_OVER, Jobs
-from daemon.engine.left_gpus import LeftGpus
+from daemon.engine.placement import LeftGpus
 from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import JobRecord, job_of
 from daemon.model.inputs import (
