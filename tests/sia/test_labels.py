@@ -1,0 +1,92 @@
+"""Labels of policies and the options in them."""
+
+from typing import Annotated
+
+import pytest
+from msgspec import Meta, Struct
+
+from sia.contract.labels import folder_of, name_of, params_of
+from sia.policies import load, make, names
+
+
+class Options(Struct, frozen=True, rename={"weight": "lambda"}):
+    mode: str = "p"
+    cycle: Annotated[float, Meta(gt=0)] = 5.0
+    rounds: int = 20
+    fill: bool = False
+    sizes: tuple[float, ...] = ()
+    slo: float | None = None
+    weight: float = 1.0
+
+
+def options(label, **defaults):
+    return params_of(label, Options, defaults)
+
+
+def test_a_label_without_options_has_the_usual_ones():
+    assert options("jvu") == Options()
+
+
+def test_options_are_set_by_key():
+    assert options("jvu:cycle=2:rounds=3:lambda=0.5") == Options(cycle=2.0, rounds=3, weight=0.5)
+
+
+def test_a_bare_word_sets_a_flag_or_the_first_option():
+    assert options("chronus:fill") == Options(fill=True)
+    assert options("jvu:puo:fill:cycle=1") == Options(mode="puo", fill=True, cycle=1.0)
+
+
+def test_a_plus_joins_a_list():
+    assert options("wfq:sizes=3600+28800") == Options(sizes=(3600.0, 28800.0))
+    assert options("wfq:sizes=60") == Options(sizes=(60.0,))
+
+
+def test_what_may_be_none_takes_a_number():
+    assert options("yarn-cs:slo=70") == Options(slo=70.0)
+
+
+def test_a_flag_may_be_spelled_out():
+    assert options("chronus:fill=no", fill=True) == Options(fill=False)
+
+
+def test_a_label_replaces_defaults():
+    assert options("jvu:cycle=2", cycle=9.0, rounds=4) == Options(cycle=2.0, rounds=4)
+
+
+@pytest.mark.parametrize(("label", "why"), [
+    ("jvu:cycel=2", "jvu has no option 'cycel'; it has mode, cycle, rounds, fill, sizes, slo, lambda."
+                    " Did you mean 'cycle'?"),
+    ("jvu:cycle=soon", "cycle must be a number (got 'soon')"),
+    ("jvu:rounds=1.5", "rounds must be a whole number (got '1.5')"),
+    ("jvu:sizes=1+x", "sizes must be a number (got 'x')"),
+    ("jvu:cycle=nan", "Expected `float` > 0.0 - at `$.cycle`"),
+    ("jvu:cycle=0", "Expected `float` > 0.0 - at `$.cycle`"),
+    ("jvu:cycle=1:cycle=2", "option cycle is given twice; leave one out"),
+    ("jvu:cycle", "option cycle needs a value; write cycle=VALUE"),
+    ("jvu:fill=maybe", "fill must be yes or no (got 'maybe')"),
+    ("jvu:", "mode is empty; write mode=VALUE or leave it out"),
+])  # fmt: skip
+def test_a_wrong_option_is_named_with_the_fix(label, why):
+    with pytest.raises(ValueError, match="^jvu:") as error:
+        options(label)
+    assert str(error.value) == f"{label}: {why}"
+
+
+def test_a_policy_without_options_takes_none():
+    with pytest.raises(ValueError, match="fcfs:x: fcfs has no options; leave out :x"):
+        make("fcfs:x")
+
+
+def test_predictors_are_not_part_of_the_options():
+    label = "sia-recall:recall=0.5@peaks:0.9+survival"
+    assert name_of(label) == "sia-recall"
+    assert make(label).params.recall == 0.5
+
+
+def test_the_folder_of_results_is_named_as_the_label():
+    assert folder_of("filter:f=2/3*3+1/3") == "filter:f=2_3*3+1_3"
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_policy_can_be_made_by_its_name(name):
+    assert make(name).params == load(name).Params()
