@@ -69,6 +69,10 @@ class JobStateView(Protocol):
         """Seconds of work per second."""
 
     @property
+    def pace(self) -> float:
+        """Its reported speed as a part of the speed that its width should give; stops keep it."""
+
+    @property
     def regime(self) -> int | None:
         """The regime of its latest report, from 0; None if it has reported none."""
 

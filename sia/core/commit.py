@@ -378,9 +378,9 @@ class Committer:
         job.overhead = job.pause(self._state.options.resume_cost)
         job.attempt += 1
         if job.width != job.job.width:
-            job.speed = job.job.speed(job.width)
-        elif job.speed != 1.0:
-            job.speed = 1.0
+            job.speed = job.job.speed(job.width) * job.pace
+        elif job.speed != job.pace:
+            job.speed = job.pace
 
     def _submitted(self, event: JobSubmitted) -> None:
         state = self._state
@@ -454,6 +454,7 @@ class Committer:
         with self._changing(job):
             job.done, job.since, job.overhead = event.done, event.time, 0.0
             job.speed, job.run_time = event.speed, run_time
+            job.pace = event.speed / job.job.speed(job.width)
             if event.regime is not None:
                 job.regime = event.regime
         self._state.dirty[job.pool] = None

@@ -46,6 +46,7 @@ class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     """(pool, GPUs) of each lender, oldest first."""
     since: float | UnsetType = UNSET
     """When `done` was known, if that was after `start`."""
+    pace: float = 1.0
     regime: int | None = None
     lease: float | None = None
 
@@ -201,6 +202,7 @@ def _job_record(state: JobState) -> JobSnapshot:
         state.speed,
         tuple((lender.name, gpus) for lender, gpus in state.loans.items()),
         UNSET if state.since == state.start else state.since,
+        state.pace,
         state.regime,
         state.lease,
     )
@@ -321,12 +323,14 @@ def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
     times = record.start, since, record.done, record.overhead, record.speed
     if not all(-inf < time < inf for time in times) or not record.start <= since <= state.now:
         raise ValueError(f"job {job.job.id}: times {times} are not finite or in the future")
+    if not 0 < record.pace < inf:
+        raise ValueError(f"job {job.job.id}: pace must be above 0")
     if not 0 <= record.width <= MAX_QUOTA or record.attempt < 1 or record.overhead < 0:
         raise ValueError(f"job {job.job.id}: width, attempt or overhead is out of bounds")
     job.stream, job.width = record.stream, record.width or job.width
     job.attempt, job.start, job.since = record.attempt, record.start, since
     job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
-    job.regime = record.regime
+    job.pace, job.regime = record.pace, record.regime
     for lender, gpus in record.loans:
         if lender not in state.pools or gpus < 1 or state.pools[lender] in job.loans:
             raise ValueError(

@@ -33,6 +33,7 @@ class JobState:
         "lease",
         "loans",
         "overhead",
+        "pace",
         "pool",
         "regime",
         "run_time",
@@ -69,6 +70,7 @@ class JobState:
         self.done = 0.0  # work until `since`
         self.overhead = 0.0  # seconds after `since` without work
         self.speed = 1.0  # work per second
+        self.pace = 1.0  # its reported speed as a part of the speed that its width should give
         self.regime: int | None = None  # of its latest report
         self.lease: float | None = None  # when its lease ends
 

@@ -280,3 +280,26 @@ def test_progress_replaces_what_the_clock_says():
     core.step(10.0, [JobProgressed(10.0, "j", 20.0, 2.0, 60.0, 1)])
     assert (running.work(15.0), running.end(running.run_time)) == (30.0, 30.0)
     assert (running.start, running.regime) == (0.0, 1)
+
+
+def test_a_reported_speed_outlasts_a_stop():
+    core = on_cue(a=1)
+    core.step(0.0, [JobSubmitted(0.0, Job("j", "a", 0.0, 1), 100.0)])
+    start_dedicated(core, "j")
+    job = core.state.jobs["j"]
+    core.step(10.0, [JobProgressed(10.0, "j", 20.0, 2.0)])
+    core.policy.cues.append(Preempt(job, "x"))
+    core.step(10.0, [])
+    start_dedicated(core, "j")
+    assert job.end(job.run_time) == 50.0
+
+
+def test_who_reports_a_slow_speed_is_not_stopped_and_started_again_for_ever():
+    """It would rank as slow while it runs and as fast while it waits."""
+    core = Core(pools(a=1), load("srtf")(), SMALL)
+    jobs = [JobSubmitted(0.0, Job(name, "a", 0.0, 1), 100.0) for name in ("slow", "other")]
+    core.step(0.0, jobs)
+    core.step(1.0, [JobProgressed(1.0, "slow", 1.0, 0.1)])
+    assert core.state.jobs["slow"].stream is None
+    for now in (2.0, 3.0, 4.0):
+        assert not core.step(now, [TimePassed(now)])

@@ -19,6 +19,9 @@ class Options(Struct, frozen=True, rename={"weight": "lambda"}):
     weight: float = 1.0
 
 
+ALL = "mode, cycle, rounds, fill, sizes, slo, lambda"
+
+
 def options(label, **defaults):
     return params_of(label, Options, defaults)
 
@@ -54,8 +57,7 @@ def test_a_label_replaces_defaults():
 
 
 @pytest.mark.parametrize(("label", "why"), [
-    ("jvu:cycel=2", "jvu has no option 'cycel'; it has mode, cycle, rounds, fill, sizes, slo, lambda."
-                    " Did you mean 'cycle'?"),
+    ("jvu:cycel=2", f"jvu has no option 'cycel'; it has {ALL}. Did you mean 'cycle'?"),
     ("jvu:cycle=soon", "cycle must be a number (got 'soon')"),
     ("jvu:rounds=1.5", "rounds must be a whole number (got '1.5')"),
     ("jvu:sizes=1+x", "sizes must be a number (got 'x')"),
@@ -67,7 +69,7 @@ def test_a_label_replaces_defaults():
     ("jvu:", "mode is empty; write mode=VALUE or leave it out"),
 ])  # fmt: skip
 def test_a_wrong_option_is_named_with_the_fix(label, why):
-    with pytest.raises(ValueError, match="^jvu:") as error:
+    with pytest.raises(ValueError, match=r"^jvu:") as error:
         options(label)
     assert str(error.value) == f"{label}: {why}"
 

@@ -13,7 +13,8 @@ class Srtf(Ranked):
 
     def waiting_rank(self, job: JobStateView) -> Any:
         """Return the remaining seconds if the job started now."""
-        return max(0.0, job.run_time - job.done) + job.pause(self.state.options.resume_cost)
+        left = max(0.0, job.run_time - job.done) / job.pace
+        return left + job.pause(self.state.options.resume_cost)
 
     def running_key(self, job: JobStateView) -> Any:
         """Return the estimated end."""
