@@ -96,6 +96,11 @@ class AttemptFiles(NamedTuple):
         return next((line for line in reversed(said) if line), "no message")
 
     @property
+    def checkpoint(self) -> Path:
+        """Folder in which the job may save its work; all of its attempts have the same."""
+        return self.folder.parent / "checkpoint"
+
+    @property
     def progress(self) -> Path:
         """File in which the job may report its progress."""
         return self.folder / "progress"
@@ -113,6 +118,7 @@ class AttemptFiles(NamedTuple):
         the supervisor has ended. Raises OSError.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.checkpoint.mkdir(mode=0o700, exist_ok=True)
         supervisor.write_whole(str(self.folder / supervisor.ORDER), order.packed())
         self.alive.touch(mode=0o600)
         return self._spawn()

@@ -6,7 +6,7 @@ import asyncio
 import fcntl
 import os
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -29,7 +29,7 @@ from daemon.config.config import Ability
 from daemon.model.errors import UnavailableError
 from daemon.model.inputs import Ended, Lost, Reported, Started, StartFailed, Stray
 from daemon.model.limits import REPORT_EVERY
-from daemon.model.outputs import Refused, StartEffect
+from daemon.model.outputs import PreemptEffect, Refused, StartEffect
 from daemon.runtime.logs import log
 from sia.console.errors import UserError
 from sia.model import Nodes
@@ -43,8 +43,12 @@ LOOK_AGAIN = 1.0
 LOOK_AT_PROGRESS = REPORT_EVERY
 """Seconds between looks at the progress files: no job may report more often."""
 
-SIGNALS = {"end": signal.SIGTERM, "warn": signal.SIGUSR1}
-"""Signals that tell a supervisor to end or warn its job."""
+Asked = StopKind | Literal["preempt"]
+
+SIGNALS: Mapping[Asked, signal.Signals] = {
+    "end": signal.SIGTERM, "warn": signal.SIGUSR1, "preempt": signal.SIGUSR2
+}  # fmt: skip
+"""Signals that tell a supervisor to end, warn or stop its job."""
 
 NOT_NOW = (429, 503)
 """HTTP statuses of reports that may be sent again."""
@@ -60,7 +64,7 @@ class _Run:
         self.attempt = attempt
         self.ready = False  # the supervisor has been started
         self.reported = False  # `Started` has been reported
-        self.asked: StopKind | None = None
+        self.asked: Asked | None = None
         self.pidfd: int | None = None  # of the supervisor: readable when it ends
         self.news: int | None = None  # pipe: readable when the supervisor has started the job
         self.cleanup: asyncio.Task[None] | None = None
@@ -208,9 +212,16 @@ class LocalBackend:
 
     async def stop(self, job: str, attempt: int, kind: StopKind) -> None:
         """Signal the supervisor, which warns or ends all processes of the job."""
-        run = self._runs.get((job, attempt))
+        self._order((job, attempt), kind)
+
+    async def preempt(self, order: PreemptEffect) -> None:
+        """Signal the supervisor, which tells the job to save its work, or ends it."""
+        self._order((order.job, order.attempt), "end" if order.force else "preempt")
+
+    def _order(self, key: tuple[str, int], asked: Asked) -> None:
+        run = self._runs.get(key)
         if run is not None:
-            run.asked = kind
+            run.asked = asked
             self._ask(run)
 
     async def close(self) -> None:

@@ -4,8 +4,9 @@ There is one supervisor for each job, so it imports little: `typing` or `pathlib
 milliseconds. The holder of the folder's lock is the supervisor; an attempt with a `started` file is
 never started again. The job runs in its own session. Orphaned descendants become children of the
 supervisor, so the job has ended when there are no children left. SIGTERM ends the job, SIGUSR1
-warns it; all other signals are blocked, because the supervisor must outlive the job. The files
-`started` and `exit` record what happened, one `key=value` a line.
+warns it, SIGUSR2 tells it to save its work and stop; all other signals are blocked, because the
+supervisor must outlive the job. The files `started` and `exit` record what happened, one
+`key=value` a line.
 """
 
 import ctypes
@@ -24,7 +25,7 @@ BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SET_CHILD_SUBREAPER = 36
 """Option of prctl(2): orphaned descendants become children of this process."""
 
-HEARD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGCHLD)
+HEARD = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 """Signals that the supervisor waits for; all others are blocked."""
 
 AGAIN = 0.5
@@ -34,6 +35,9 @@ SETTLED = 0.2
 """Seconds in which a forked process usually calls exec. Before that it has its parent's signal
 handlers; a SIGUSR1 sent meanwhile could kill the new program."""
 
+MAIN = "B:"
+"""Prefix of a checkpoint signal for the main process alone."""
+
 RETRY = 1.0
 """Seconds between attempts to write the end record while the disk is full."""
 
@@ -42,6 +46,8 @@ class SupervisorOrder:
     """What to run. All values are bytes, since file names need not be UTF-8.
 
     `patience`: seconds from SIGTERM to SIGKILL.
+    `checkpoint`: how the job is told to save its work: the name of a signal such as SIGUSR1, with
+    `B:` before it for the main process alone; or a command; or nothing, for SIGTERM.
     """
 
     def __init__(
@@ -52,6 +58,7 @@ class SupervisorOrder:
         cwd: bytes,
         command: list[bytes],
         env: dict[bytes, bytes],
+        checkpoint: list[bytes],
     ) -> None:
         """Create an order."""
         self.job = job
@@ -60,20 +67,35 @@ class SupervisorOrder:
         self.cwd = cwd
         self.command = command
         self.env = env
+        self.checkpoint = checkpoint
 
     def packed(self) -> bytes:
         """Encode the order for its file."""
         env = [name + b"=" + value for name, value in self.env.items()]
         head = [self.job, self.attempt, repr(self.patience).encode(), self.cwd]
-        return b"\0".join([*head, str(len(self.command)).encode(), *self.command, *env])
+        words = [*_counted(self.checkpoint), *_counted(self.command)]
+        return b"\0".join([*head, *words, *env])
 
     @classmethod
     def unpacked(cls, body: bytes) -> "SupervisorOrder":
         """Decode an order. Raises ValueError if it is malformed."""
-        job, attempt, patience, cwd, number, *rest = body.split(b"\0")
-        command, env = rest[: int(number)], rest[int(number) :]
-        pairs = (entry.partition(b"=") for entry in env)
-        return cls(job, attempt, float(patience), cwd, command, {k: v for k, _, v in pairs})
+        job, attempt, patience, cwd, *rest = body.split(b"\0")
+        checkpoint, rest = _first(rest)
+        command, rest = _first(rest)
+        pairs = (entry.partition(b"=") for entry in rest)
+        env = {key: value for key, _, value in pairs}
+        return cls(job, attempt, float(patience), cwd, command, env, checkpoint)
+
+
+def _counted(words: list[bytes]) -> list[bytes]:
+    """Return words with their number before them."""
+    return [str(len(words)).encode(), *words]
+
+
+def _first(parts: list[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return the words that are counted at the beginning, and what follows them."""
+    end = 1 + int(parts[0])
+    return parts[1:end], parts[end:]
 
 
 class Process:
@@ -170,6 +192,8 @@ class Supervisor:
         self._job = 0
         self._status: int | None = None
         self._kill_at: float | None = None
+        self._saver: int | None = None
+        """The process of the checkpoint command."""
         self._end: dict[str, object] = {}
 
     def run(self) -> None:
@@ -245,15 +269,18 @@ class Supervisor:
             stage = "cwd"
             os.chdir(self._order.cwd)
             stage = "command"
-            for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
-                signal.signal(ignored, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            command = self._order.command
-            os.execvpe(command[0], command, self._order.env)  # noqa: S606 - no shell
+            self._exec(self._order.command)
         except OSError as error:
             os.write(say, f"{stage} {error.errno}".encode())
         finally:
             os._exit(127)
+
+    def _exec(self, command: list[bytes]) -> None:
+        """Become a command, with the job's environment and usual signals. Raises OSError."""
+        for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them
+            signal.signal(ignored, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execvpe(command[0], command, self._order.env)  # noqa: S606 - no shell
 
     def _news(self) -> None:
         """Notify the daemon, if it is still there, to read the folder."""
@@ -274,6 +301,8 @@ class Supervisor:
                     return True
                 if pid == self._job:
                     self._status = status
+                elif pid == self._saver:
+                    self._finish()  # the work is saved, or cannot be
         except ChildProcessError:
             return False
 
@@ -288,19 +317,62 @@ class Supervisor:
             self._end["asked"] = 1
             self._finish()
         elif number == signal.SIGUSR1:
-            warn()
+            tell(signal.SIGUSR1)
+        elif number == signal.SIGUSR2 and "told" not in self._end:
+            self._end["told"] = 1
+            self._stop()
         if self._kill_at is not None and not _left(self._kill_at):
             self._end["killed"] = 1
             for found in descendants():
                 send(found, signal.SIGKILL)
 
+    def _stop(self) -> None:
+        """Tell the job to save its work; the daemon ends it when its grace time is over.
+
+        A job without a checkpoint, and one that does not handle its checkpoint's signal, is ended.
+        """
+        words = self._order.checkpoint
+        name = words[0].decode(errors="replace") if len(words) == 1 else ""
+        if name.removeprefix(MAIN).startswith("SIG"):
+            number = getattr(signal, name.removeprefix(MAIN))
+            if number != signal.SIGTERM and not tell(
+                number, self._job if name.startswith(MAIN) else None
+            ):
+                self._finish()
+            elif number == signal.SIGTERM:
+                self._terminate()
+        elif words:
+            self._run_saver(words)
+        else:
+            self._terminate()
+
+    def _run_saver(self, command: list[bytes]) -> None:
+        """Run the checkpoint command where the job runs; its output goes to the job's."""
+        try:
+            self._saver = os.fork()
+        except OSError:
+            self._finish()
+            return
+        if self._saver == 0:
+            try:
+                os.setsid()
+                for number, name in ((1, "stdout"), (2, "stderr")):
+                    os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), number)
+                os.chdir(self._order.cwd)
+                self._exec(command)
+            finally:
+                os._exit(127)
+
     def _finish(self) -> None:
         """Send SIGTERM to all processes, and SIGCONT so that stopped ones receive it."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._order.patience
-            for found in descendants():
-                send(found, signal.SIGTERM)
-                send(found, signal.SIGCONT)
+            self._terminate()
+
+    def _terminate(self) -> None:
+        for found in descendants():
+            send(found, signal.SIGTERM)
+            send(found, signal.SIGCONT)
 
     def _write_end(self) -> None:
         while True:
@@ -330,14 +402,21 @@ def descendants() -> list[Process]:
     return below
 
 
-def warn() -> None:
-    """Send SIGUSR1 to the processes that handle it; the default action would kill others."""
+def tell(number: signal.Signals, only: int | None = None) -> bool:
+    """Send a signal to the processes that handle it; its default action would kill others.
+
+    With `only`, to the process of this id alone. Returns whether any process handles it.
+    """
     there = {(found.pid, found.start) for found in descendants()}
     time.sleep(SETTLED)
-    bit = 1 << (signal.SIGUSR1 - 1)
+    bit, told = 1 << (number - 1), False
     for found in descendants():
+        if only is not None and found.pid != only:
+            continue
         if (found.pid, found.start) in there and caught(found.pid) & bit:
-            send(found, signal.SIGUSR1)
+            send(found, number)
+            told = True
+    return told
 
 
 def caught(pid: int) -> int:

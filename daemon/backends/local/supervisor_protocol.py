@@ -10,10 +10,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from daemon.backends.local import supervisor
 from daemon.backends.local.attempt_files import PROGRESS, RUN, AttemptFiles
 from daemon.backends.local.supervisor import SupervisorOrder
 from daemon.model.inputs import Ended, StartFailed
 from daemon.model.outputs import StartEffect
+from sia.state.checkpoint import CheckpointSignal, parse_checkpoint
 
 NOT_FOUND, NOT_RUN = 127, 126
 """Exit codes of shells for a command that does not exist or cannot be executed."""
@@ -27,8 +29,13 @@ def unusable(order: StartEffect, node: str) -> Ended | StartFailed | None:
         return StartFailed(*key, f"placed on node {elsewhere[0]}, but this machine is {node}")
     if not spec.command:
         return Ended(*key, code=NOT_FOUND, why="no command; submit the job with a command")
-    if any("\0" in text for text in (*spec.command, spec.cwd, *spec.env, *spec.env.values())):
-        return Ended(*key, code=NOT_RUN, why="command, env or cwd contains NUL; remove it")
+    if any(
+        "\0" in text
+        for text in (*spec.command, spec.cwd, spec.checkpoint, *spec.env, *spec.env.values())
+    ):
+        return Ended(
+            *key, code=NOT_RUN, why="command, env, cwd or checkpoint contains NUL; remove it"
+        )
     wrong = [name for name in spec.env if not name or "=" in name]
     if wrong:
         return Ended(*key, code=NOT_RUN, why=f"env: {wrong[0]!r} is not a valid name; rename it")
@@ -50,7 +57,16 @@ def order_of(
         cwd=os.fsencode(Path(env["HOME"]) / order.spec.cwd),
         command=[part.encode() for part in order.spec.command],
         env={name.encode(): os.fsencode(value) for name, value in env.items()},
+        checkpoint=[word.encode() for word in _words(order.spec.checkpoint)],
     )
+
+
+def _words(checkpoint: str) -> tuple[str, ...]:
+    """Return a checkpoint as the supervisor gets it: a signal, a command, or nothing."""
+    found = parse_checkpoint(checkpoint)
+    if isinstance(found, CheckpointSignal):
+        return (f"{supervisor.MAIN if found.main else ''}{found.name}",)
+    return () if found is None else found.command
 
 
 def environment(order: StartEffect, attempt: AttemptFiles) -> dict[str, str]:
@@ -62,6 +78,9 @@ def environment(order: StartEffect, attempt: AttemptFiles) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
         "SIA_JOB_ID": order.job,
         "SIA_ATTEMPT": str(order.attempt),
+        "SIA_RANK": "0",  # the job's one command runs once
+        "SIA_WIDTH": str(order.gpus),
+        "SIA_CHECKPOINT_DIR": str(attempt.checkpoint),
         "SIA_POOL": spec.pool,
         RUN: str(attempt.folder),
         PROGRESS: str(attempt.progress),
@@ -94,7 +113,7 @@ def ended(attempt: AttemptFiles, end: dict[str, str]) -> Ended | StartFailed:
         code=None if code is None else int(code),
         signal=None if number is None else int(number),
         why=_why(attempt, end),
-        by_itself="asked" not in end,
+        by_itself="asked" not in end and "told" not in end,
     )
 
 
@@ -121,6 +140,8 @@ def _shown(name: bytes) -> str:
 
 def _why(attempt: AttemptFiles, end: dict[str, str]) -> str:
     patience = f"{attempt.order.patience:g} s"
+    if "told" in end and "asked" not in end:
+        return "stopped on request"
     if "asked" in end:
         return f"killed {patience} after SIGTERM" if "killed" in end else "ended on request"
     if "killed" in end:
