@@ -320,13 +320,13 @@ class KubeActions:
         """
         if self._config.kueue:
             return False
-        if order.width < run.order.gpus:
+        if order.width < run.held:
             return True
         return len(run.order.nodes) == 1 and [n for n, _ in order.nodes] == [run.order.nodes[0][0]]
 
     def _keeps_width(self, run: KubeAttempt) -> None:
         run.resizing = None
-        self._context.sink(Resized(*run.key, run.order.gpus, run.order.nodes))
+        self._context.sink(Resized(*run.key, run.held, run.order.nodes))
 
     async def _remove(self, ref: Ref) -> None:
         try:

@@ -93,9 +93,18 @@ class KubeAttempt:
         return self.adopted or isinstance(self.leaving, Stopped)
 
     @property
+    def held(self) -> int:
+        """GPUs that it holds.
+
+        A job that becomes narrower holds those that it had until its pods are gone, also after a
+        restart of the daemon, whose order then has the new width and the earlier nodes.
+        """
+        return sum(len(gpus) for _, gpus in self.order.nodes) or self.order.gpus
+
+    @property
     def most(self) -> int:
         """GPUs that its Job may request."""
-        return max(self.order.gpus, self.resizing.width if self.resizing else 0)
+        return max(self.held, self.resizing.width if self.resizing else 0)
 
     @property
     def key(self) -> AttemptKey:

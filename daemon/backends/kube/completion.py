@@ -81,7 +81,7 @@ class CompletionCheck:
         if len(pods) > job.pods:
             return
         nodes = order.nodes
-        if order.width < run.order.gpus:
+        if order.width < run.held:
             held = Counter(pod.spec.node_name for pod in pods)
             nodes = _kept(
                 run.order.nodes, {node: each * n for node, n in held.items()}, order.width

@@ -234,6 +234,24 @@ async def test_a_job_becomes_narrower_and_its_gpus_are_free_when_the_pods_are_go
 
 
 @story
+async def test_a_daemon_that_was_killed_while_a_job_became_narrower_frees_its_gpus(tmp_path):
+    """The order of the next daemon has the new width, and the nodes that the job had."""
+    async with cluster() as k8s:
+        said, notes = [], MemoryNotes()
+        theirs(k8s, 2, 4)
+        eight = (("n1", tuple(range(8))),)
+        start = order(k8s, eight, 8, **ELASTIC)
+        async with backend_of(tmp_path, k8s, said, notes=notes) as backend:
+            await backend.start(start)
+            await until(lambda: said == [Started("job", 1)])
+        expected = [Expected(replace(start, width=4), 1000.0)]
+        async with backend_of(tmp_path, k8s, said, expected, notes=notes) as backend:
+            await backend.resize(ResizeEffect("job", 1, 4, eight))
+            await until(lambda: len(said) == 2)
+            assert said[-1] == Resized("job", 1, 4, FOUR)
+
+
+@story
 async def test_a_job_over_two_nodes_keeps_the_gpus_that_its_pods_hold(tmp_path):
     async with cluster() as k8s:
         said = []
