@@ -37,6 +37,11 @@ MAX_FILE = 150
 GRACE = 1
 """Minutes added to Slurm's time limit: the daemon ends jobs to the second, with a reason."""
 
+SETTLES = 2.0
+"""Seconds for which a requeued job is left alone before its release. A slurmd refuses a job in the
+second in which it has ended it, because its credential counts as revoked; Slurm itself waits for
+two minutes. One of the seconds is for clocks that differ."""
+
 ENDS = "backend ends"
 """Health component for cancellations that Slurm refuses."""
 
@@ -176,9 +181,14 @@ class SlurmActions:
             if run.searched and job is not None and (job.gpus, job.on) != (spec.gpus, spec.nodes):
                 del runs[run.key]
                 self._context.sink(Requeued(*run.key, CHANGED, hold=True))
+            if job is not None and job.restarts and run.settles is None:
+                run.settles = asyncio.get_running_loop().time() + SETTLES
         return [
-            run for run in some if run.searched and run.key in runs
+            run for run in some if run.searched and run.key in runs and self._settled(run)
         ]  # the next look has the rest
+
+    def _settled(self, run: SlurmAttempt) -> bool:
+        return run.settles is None or asyncio.get_running_loop().time() >= run.settles
 
     async def _submit(self, runs: dict[AttemptKey, SlurmAttempt], run: SlurmAttempt) -> str:
         """Submit an attempt and return its Slurm job id, or "" if Slurm refuses."""

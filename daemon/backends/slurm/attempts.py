@@ -61,6 +61,7 @@ class SlurmAttempt:
         restarts: Slurm's restart count at the release.
         alive: Loop time when Slurm last showed it unfinished; None before.
         before: Partition and nodes right before the release; None if not looked up.
+        settles: Loop time before which a requeued job is not released; None if not looked up.
         lost_submissions: How often Slurm lost an accepted submission.
         stop: Whether it is to be ended, or to stop (`preempt`).
         preempt: The order to stop, if it is to go on later.
@@ -82,6 +83,7 @@ class SlurmAttempt:
         self.alive: float | None = None
         self.before: tuple[str, frozenset[str]] | None = None
         self.tries = 0
+        self.settles: float | None = None
         self.lost_submissions = 0
         self.stop = False
         self.preempt: PreemptEffect | None = None

@@ -9,7 +9,7 @@ from aiohttp.test_utils import TestServer
 from msgspec.structs import replace
 
 from daemon.backends.interface import Expected
-from daemon.backends.slurm import SlurmSection
+from daemon.backends.slurm import SlurmSection, actions
 from daemon.backends.slurm.discovery import door_of
 from daemon.backends.slurm.interface import SlurmRefusedError
 from daemon.backends.slurm.rest import Rest
@@ -53,7 +53,9 @@ async def looks(slurm, times=3):
     await until(lambda: slurm.lists > seen + times, LONG)
 
 
-def test_an_adopted_job_saves_its_work_is_requeued_and_goes_on_as_the_same_job():
+def test_an_adopted_job_saves_its_work_is_requeued_and_goes_on_as_the_same_job(monkeypatch):
+    monkeypatch.setattr(actions, "SETTLES", 0.3)
+
     async def story():
         slurm, said = FakeSlurm(), []
         async with backend_of(slurm, said) as backend:
@@ -71,6 +73,8 @@ def test_an_adopted_job_saves_its_work_is_requeued_and_goes_on_as_the_same_job()
             assert said[-1] == Stopped("job", 1)
             assert slurm.rows[5].reason == "JobHeldAdmin", "its owner cannot release it"
             await backend.start(replace(order("job", **ADOPTED), attempt=2))
+            await looks(slurm)
+            assert said[-1] == Stopped("job", 1), "slurmd would refuse it this early"
             await until(lambda: len(said) == 3, LONG)
             assert said[-1] == Started("job", 2)
             assert (slurm.ran, [*slurm.rows]) == (["5", "5"], [5])
