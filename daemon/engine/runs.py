@@ -33,6 +33,7 @@ from daemon.model.outputs import (
 from daemon.model.timers import Timer
 from sia.decisions import (
     Decision,
+    JobRejected,
     MoveLoan,
     PreemptJob,
     ProposalRefused,
@@ -82,9 +83,16 @@ class Runs:
             elif kind is SolveProgram:
                 self._book.solving = decision  # type: ignore[assignment]
             elif kind is ProposalRefused:
-                job_id = job_of(decision.job_id)  # type: ignore[union-attr]
-                pool = self._book.jobs[job_id].spec.pool
-                self._context.notify("refused", job=job_id, pool=pool, why=decision.why)  # type: ignore[union-attr]
+                self._context.notify("refused", **self._about(decision))  # type: ignore[arg-type]
+            elif kind is JobRejected:
+                self._context.notify("rejected", **self._about(decision))  # type: ignore[arg-type]
+
+    def _about(self, decision: ProposalRefused | JobRejected) -> dict[str, str]:
+        """Return the fields of a notice; a refusal that is about no job names none."""
+        job_id = job_of(decision.job_id)
+        record = self._book.jobs.get(job_id)
+        pool = "" if record is None else record.spec.pool
+        return {"job": job_id, "pool": pool, "why": decision.why}
 
     def _start(self, start: StartJob) -> None:
         """Queue a start for the backend; a job that is being stopped stays so until it is gone."""

@@ -62,7 +62,10 @@ from sia.state.state import ClusterState, JobState, PoolState
 
 
 class RefusedError(Exception):
-    """A proposal that cannot be carried out. Nothing was changed."""
+    """A proposal that cannot be carried out. Nothing was changed.
+
+    `job_id` is empty for a proposal that is about no job.
+    """
 
     def __init__(self, job_id: str, why: str, *, impossible: bool = False) -> None:
         """Create the error for a job, with the reason.
@@ -340,7 +343,11 @@ class Committer:
 
     def _solve(self, proposal: Solve, _now: float, decisions: list[Decision]) -> ProposalResult:
         """Order a program to be solved; it replaces the open request. O(program)."""
-        proposal.program.check()
+        try:
+            proposal.program.check()
+            proposal.limit.check()
+        except AssertionError as error:
+            raise RefusedError("", f"not a program: {error!r}", impossible=True) from None
         self.requests += 1
         self.open_request = True
         program, limit, start = proposal
@@ -359,7 +366,8 @@ class Committer:
         return ProposalResult.DONE
 
     def _wake(self, proposal: Wake, now: float, _decisions: list[Decision]) -> ProposalResult:
-        assert proposal.time >= now, f"wake at {proposal.time} is before {now}"
+        if not now <= proposal.time < inf:
+            raise RefusedError("", f"cannot wake at {proposal.time}", impossible=True)
         self.timers.wish = proposal.time
         return ProposalResult.DONE
 

@@ -7,6 +7,7 @@ stops, widths, progress, priorities, limits, lost GPUs and invalid proposals.
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from sia import Core, Job
 from sia.contract.policy import Policy
@@ -19,6 +20,7 @@ from sia.contract.proposals import (
     Resize,
     Solve,
     Start,
+    Wake,
 )
 from sia.core.snapshot import decode, dump, encode, restore
 from sia.decisions import JobRejected, PreemptJob, ProposalRefused, SolveProgram, StartJob, WakeAt
@@ -230,6 +232,20 @@ def test_an_open_question_is_still_open_after_a_restart():
 
 
 # The rest of the language
+
+
+@pytest.mark.parametrize(("cue", "why"), [
+    (Wake(1.0), "cannot wake at 1.0"), (Wake(float("nan")), "cannot wake at nan"),
+    (Solve(replace(PROGRAM, lows=()), LIMIT), "not a program"),
+    (Solve(PROGRAM, replace(LIMIT, nodes=0)), "not a program"),
+])  # fmt: skip
+def test_nonsense_costs_itself_alone(cue, why):
+    core = asking(job("j").runs(9), a=1)
+    start = Start(core.state.jobs["j"], Stream.DEDICATED, "x")
+    refused, started, *_ = propose(core, 2.0, cue, start)
+    assert refused.why.startswith(why)
+    assert refused.impossible
+    assert started.job_id == "j"
 
 
 def test_who_is_told_that_nothing_is_promised_stays_in_its_queue():
