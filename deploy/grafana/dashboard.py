@@ -26,17 +26,17 @@ from daemon.runtime.token_file import read_token
 
 NAME = re.compile(r"\bsia_[a-z_]+")
 PARTS = re.compile(r"_(total|bucket|sum|count|created)$")
-"""What Prometheus adds to a metric's name."""
+"""Suffixes that Prometheus adds to a metric's name."""
 
 WIDE, HIGH, ROW = 8, 7, 24
-"""Of a panel, and of a row of them, in units of Grafana's grid."""
+"""Sizes of a panel, and of a row of panels, in units of Grafana's grid."""
 
 OF_JOB = 'job="$job"'
 OF_POOL = 'job="$job",pool=~"$pool"'
 
 
 class Panel(NamedTuple):
-    """A panel: what it is called, in which unit, and what is drawn as what."""
+    """A panel: its title, unit, and the expressions that it draws, each with a legend."""
 
     title: str
     unit: str
@@ -45,37 +45,37 @@ class Panel(NamedTuple):
 
 
 def gpus(use: str, legend: str) -> tuple[str, str]:
-    """GPUs of the pools that are looked at, by use."""
+    """Return GPUs of the selected pools, by use."""
     return f'sum by (pool) (sia_pool_gpus{{{OF_POOL},use="{use}"}})', legend
 
 
 def share(metric: str, outcome: str, by: str, where: str = OF_JOB) -> str:
-    """Of what was counted in a day, how much came out so."""
+    """Return the share of the last day's counts that had an outcome."""
     of = f'{metric}{{{where},outcome="{outcome}"}}', f"{metric}{{{where}}}"
     part, whole = (f"sum by ({by}) (increase({each}[1d]))" for each in of)
     return f"{part} / {whole}"
 
 
 def quantiles(metric: str) -> list[tuple[str, str]]:
-    """Median and the slowest 1 in 100 of a histogram."""
+    """Return the median and the 99th percentile of a histogram."""
     rate = f"sum by (le) (rate({metric}_bucket{{{OF_JOB}}}[5m]))"
     return [(f"histogram_quantile({q}, {rate})", f"p{q * 100:g}") for q in (0.5, 0.99)]
 
 
 CHOSEN: dict[str, Sequence[Panel]] = {
     "At a glance": [
-        Panel("Takes commands", "bool_yes_no", [(f"min(sia_ready{{{OF_JOB}}})", "")], "stat"),
+        Panel("Serving", "bool_yes_no", [(f"min(sia_ready{{{OF_JOB}}})", "")], "stat"),
         Panel(
-            "Who leads", "none",
+            "Leader", "none",
             [(f"sia_leader{{{OF_JOB}}}", "{{instance}}"), (f"sia_epoch{{{OF_JOB}}}", "epoch")],
         ),
-        Panel("Parts that are not well", "bool_yes_no", [(f"sia_part_ok{{{OF_JOB}}}", "{{part}}")]),
+        Panel("Health of components", "bool_yes_no", [(f"sia_part_ok{{{OF_JOB}}}", "{{part}}")]),
         Panel(
             "Jobs", "none",
             [
                 (f"sum(sia_running_jobs{{{OF_JOB}}})", "on GPUs"),
-                (f"sum(sia_pool_waiting_jobs{{{OF_JOB}}})", "waiting"),
-                (f"sum(sia_starting_jobs{{{OF_JOB}}})", "started, not running"),
+                (f"sum(sia_pool_waiting_jobs{{{OF_JOB}}})", "pending"),
+                (f"sum(sia_starting_jobs{{{OF_JOB}}})", "starting"),
             ],
         ),
         Panel("GPUs lent", "none", [(f"sum(sia_lent_gpus{{{OF_JOB}}})", "lent")]),
@@ -83,18 +83,18 @@ CHOSEN: dict[str, Sequence[Panel]] = {
     ],
     "Pools": [
         Panel("Quota", "none", [gpus("quota", "{{pool}}")]),
-        Panel("Own jobs", "none", [gpus("dedicated", "{{pool}}")]),
+        Panel("Dedicated jobs", "none", [gpus("dedicated", "{{pool}}")]),
         Panel("Idle", "none", [gpus("idle", "{{pool}}")]),
-        Panel("Lent to others", "none", [gpus("lent", "{{pool}}")]),
+        Panel("Lent", "none", [gpus("lent", "{{pool}}")]),
         Panel("Borrowed", "none", [gpus("borrowed", "{{pool}}")]),
-        Panel("GPUs asked for by jobs that wait", "none", [gpus("waiting", "{{pool}}")]),
-        Panel("Jobs that wait", "none", [(f"sia_pool_waiting_jobs{{{OF_POOL}}}", "{{pool}}")]),
-        Panel("Lends nothing, and why", "none",
+        Panel("GPUs requested by pending jobs", "none", [gpus("waiting", "{{pool}}")]),
+        Panel("Pending jobs", "none", [(f"sia_pool_waiting_jobs{{{OF_POOL}}}", "{{pool}}")]),
+        Panel("Lending stopped, by reason", "none",
               [(f"sia_pool_kept{{{OF_POOL}}}", "{{pool}}: {{reason}}")]),
     ],
-    "What sharing was to whom": [
+    "Effect of sharing": [
         Panel(
-            "GPU-hours lent (above) and borrowed (below) a day", "none",
+            "GPU-hours lent (above) and borrowed (below) per day", "none",
             [
                 (f'increase(sia_loan_gpu_seconds_total{{{OF_POOL},side="lent"}}[1d]) / 3600',
                  "{{pool}} lent"),
@@ -102,58 +102,58 @@ CHOSEN: dict[str, Sequence[Panel]] = {
                  "{{pool}} borrowed"),
             ],
         ),
-        Panel("Jobs later than alone, in a day", "percentunit",
+        Panel("Slowed jobs, last day", "percentunit",
               [(share("sia_alone_jobs_total", "slowed", "pool", OF_POOL), "{{pool}}")]),
-        Panel("Hours sooner and later than alone, in a day", "none",
+        Panel("Hours earlier and later than without sharing, last day", "none",
               [(f"increase(sia_alone_seconds_total{{{OF_POOL}}}[1d]) / 3600",
                 "{{pool}} {{outcome}}")]),
-        Panel("GPU-hours that a shadow would have lent", "none",
+        Panel("GPU-hours lent in shadow mode", "none",
               [(f"sia_shadow_lent_gpu_seconds{{{OF_POOL}}} / 3600", "{{pool}}")]),
     ],
     "Forecasts and estimates": [
-        Panel("Loads that were more than foreseen, in a day", "percentunit",
+        Panel("Loads above their forecast, last day", "percentunit",
               [(share("sia_load_forecasts_total", "missed", "window"), "{{window}} s")]),
-        Panel("GPUs that were more than foreseen, a day", "none",
+        Panel("GPUs above the forecast, last day", "none",
               [(f"increase(sia_load_missed_gpus_total{{{OF_JOB}}}[1d])", "{{window}} s")]),
-        Panel("Run time / foreseen", "none", quantiles("sia_run_time_ratio")),
-        Panel("Estimates that held, in a day", "percentunit",
+        Panel("Run time / estimate", "none", quantiles("sia_run_time_ratio")),
+        Panel("Coverage of estimates, last day", "percentunit",
               [(share("sia_estimates_total", "covered", "what,quantile", OF_POOL),
                 "{{what}} by {{quantile}}")]),
-        Panel("Median distance to p50", "s",
+        Panel("Median error of p50", "s",
               [(f"sia_estimate_error_seconds{{{OF_POOL}}}",
                 "{{pool}} {{what}} within {{horizon}}")]),
-        Panel("Median Pred_err of ends", "none",
+        Panel("Median prediction error of ends", "none",
               [(f"sia_estimate_pred_err{{{OF_POOL}}}", "{{pool}} within {{horizon}}")]),
     ],
     "The daemon": [
-        Panel("One step", "s", quantiles("sia_pass_seconds")),
+        Panel("Duration of a step", "s", quantiles("sia_pass_seconds")),
         Panel("Duration of a commit", "s", quantiles("sia_commit_seconds")),
-        Panel("Inputs wait for the journal", "s",
+        Panel("Commit lag", "s",
               [(f"sia_journal_lag_seconds{{{OF_JOB}}}", "{{instance}}")]),
         Panel("Requests per second", "reqps",
               [(f"sum by (status) (rate(sia_http_requests_total{{{OF_JOB}}}[5m]))", "{{status}}")]),
-        Panel("Inputs a second", "ops",
+        Panel("Inputs per second", "ops",
               [(f"rate(sia_inputs_total{{{OF_JOB}}}[5m])", "{{instance}}")]),
-        Panel("Failed commits and defects, in an hour", "none",
+        Panel("Failed commits and defects, last hour", "none",
               [(f"increase(sia_commit_failures_total{{{OF_JOB}}}[1h])", "failed commits"),
                (f"increase(sia_defects_total{{{OF_JOB}}}[1h])", "defects")]),
-        Panel("Decisions a second", "ops",
+        Panel("Decisions per second", "ops",
               [(f"sum by (kind) (rate(sia_decisions_total{{{OF_JOB}}}[5m]))", "{{kind}}")]),
-        Panel("Events a second", "ops",
+        Panel("Events per second", "ops",
               [(f"sum by (kind) (rate(sia_events_total{{{OF_JOB}}}[5m]))", "{{kind}}")]),
         Panel("Webhooks: events behind", "none",
               [(f"sia_webhook_lag_events{{{OF_JOB}}}", "{{webhook}}")]),
-        Panel("Webhooks: requests a second", "reqps",
+        Panel("Webhooks: requests per second", "reqps",
               [(f"rate(sia_webhook_requests_total{{{OF_JOB}}}[5m])", "{{webhook}} {{outcome}}")]),
         Panel("Webhooks: dead letters", "none",
               [(f"sia_webhook_dead_letters{{{OF_JOB}}}", "{{webhook}}")]),
     ],
 }  # fmt: skip
-"""What somebody who runs the daemon looks at, in the order in which they do."""
+"""Panels for those who operate the daemon, in the order in which they look."""
 
 
 async def metrics() -> list[Metric]:
-    """The metrics of a daemon that has just begun."""
+    """Return the metrics of a daemon that has just started."""
     with TemporaryDirectory() as folder:
         config = replace(Config.embedded(Path(folder)), listen=Address("127.0.0.1", 0))
         async with serving(config) as (_, address):
@@ -171,12 +171,12 @@ def _answer(asked: urllib.request.Request) -> str:
 
 
 def named(text: str) -> set[str]:
-    """Metrics that an expression asks for, as the daemon calls them."""
+    """Return the names of the metrics in an expression, as the daemon defines them."""
     return {PARTS.sub("", name) for name in NAME.findall(text)}
 
 
 def rest(found: Sequence[Metric]) -> Iterator[Panel]:
-    """What no panel shows that somebody chose, drawn by its kind."""
+    """Yield a panel for each metric that no chosen panel shows, drawn by its type."""
     chosen = {
         name
         for panels in CHOSEN.values()
@@ -195,12 +195,12 @@ def rest(found: Sequence[Metric]) -> Iterator[Panel]:
 
 
 def dashboard(found: Sequence[Metric]) -> dict[str, Any]:
-    """All of it, as Grafana reads it. Chosen panels say what the daemon says of their metrics."""
+    """Return the dashboard as JSON for Grafana. Descriptions are the help texts of the metrics."""
     about = {metric.name: metric.documentation for metric in found}
     panels: list[dict[str, Any]] = []
     top = 0
     left = list(rest(found))
-    for title, chosen in (CHOSEN | ({"All else": left} if left else {})).items():
+    for title, chosen in (CHOSEN | ({"Other metrics": left} if left else {})).items():
         panels.append(
             {
                 "type": "row", "title": title, "collapsed": False, "panels": [],
@@ -236,7 +236,7 @@ def _panel(panel: Panel, where: dict[str, int], about: dict[str, str]) -> dict[s
 
 
 def _choices() -> Iterator[dict[str, Any]]:
-    """What whoever looks chooses: where Prometheus is, the cluster, pools."""
+    """Return the variables that a reader selects: the data source, the cluster, pools."""
     yield {"name": "datasource", "type": "datasource", "query": "prometheus"}
     source = {"type": "prometheus", "uid": "${datasource}"}
     for name, asked, many in (
@@ -250,7 +250,7 @@ def _choices() -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Print it."""
+    """Print the dashboard."""
     begin("error")
     json.dump(dashboard(asyncio.run(metrics())), sys.stdout, indent=1)
     print()

@@ -1,4 +1,4 @@
-"""Who is where at one second of a replay, by its `jobs.csv` and `segments.csv`."""
+"""Which jobs run where at one second of a replay, from its `jobs.csv` and `segments.csv`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TIMES = ("job_id", "start", "end", "nodes")
 
 
 class Running(NamedTuple):
-    """A job that has these GPUs from `start` to `end` (seconds); `nodes` is how that was said."""
+    """A job that holds these GPUs from `start` to `end` (seconds); `nodes` is text of the file."""
 
     job_id: str
     pool: str
@@ -28,7 +28,7 @@ class Running(NamedTuple):
 
 
 class ClusterAt(NamedTuple):
-    """Who runs at a second, in the order in which they lie; all jobs run from `begin` to `end`."""
+    """The jobs that run at a second, by the numbers of their GPUs, and the span of the replay."""
 
     at: float
     running: list[Running]
@@ -44,7 +44,7 @@ class _Stay(NamedTuple):
 
 
 class _Reader:
-    """Reads rows with times and nodes; those that are true at one second, and the range of all."""
+    """Reads rows with times and nodes: keeps those of one second, and the span of all rows."""
 
     def __init__(self, gpus: CellGpus, at: float) -> None:
         self.begin, self.end = inf, -inf
@@ -52,7 +52,7 @@ class _Reader:
         self._taken: dict[int, str] = {}
 
     def stay(self, cells: Sequence[str], columns: Mapping[str, int]) -> _Stay | None:
-        """Where the job of a row is, if the row is of that second. Raises BadCellError."""
+        """Return where the job of a row runs, None at another time. Raises BadCellError."""
         start, end = (number(cells, key, columns[key], zero=True) for key in ("start", "end"))
         self.begin, self.end = min(self.begin, start), max(self.end, end)
         if not start <= self._at < end:
@@ -75,10 +75,10 @@ class _Reader:
 
 
 def running_at(path: Path, at: float, gpus: CellGpus) -> ClusterAt:
-    """Who runs at a second of the replay whose `jobs.csv` is at `path`.
+    """Return the jobs that run at a second of the replay whose `jobs.csv` is at `path`.
 
-    For jobs that have rows in a `segments.csv` beside it those alone count. O(rows). Raises
-    UserError with file, row and column.
+    A job with rows in the `segments.csv` of the same folder is located by these rows alone.
+    O(rows). Raises UserError with file, row and column.
     """
     reader = _Reader(gpus, at)
     beside = path.with_name(SEGMENTS)
@@ -102,7 +102,7 @@ def running_at(path: Path, at: float, gpus: CellGpus) -> ClusterAt:
 
 
 def _segments_at(path: Path, reader: _Reader) -> dict[str, _Stay | None]:
-    """Where each job of a `segments.csv` is at that second, or None."""
+    """Return the location at that second of each job in a `segments.csv`, or None."""
     found: dict[str, _Stay | None] = {}
     with open_table(path) as table:
         columns = columns_of(path, table.header, TIMES)

@@ -33,11 +33,11 @@ from sia.state.state import ClusterState
 from sia.wording import counted, some
 
 MAX_CELLS_FILE = 2**26
-"""Bytes of a cells file: 100,000 GPUs in 12,500 nodes take less than one of them."""
+"""Maximum size of a cells file in bytes. A file with 100,000 GPUs in 12,500 nodes is smaller."""
 
 
 NAME = re.compile(r"[^\s,:;]+")
-"""Of a node: what separates nodes in `jobs.csv` is not in it."""
+"""Pattern of a node's name. It excludes the characters that separate nodes in `jobs.csv`."""
 
 
 class _Type(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,7 +74,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_cells(path: Path) -> Cells:
-    """The cluster of a file. Raises UserError with file and key."""
+    """Read the cluster of a file. Raises UserError with file and key."""
     spec = read_spec(path)
     try:
         return Cells(spec)
@@ -83,7 +83,7 @@ def read_cells(path: Path) -> Cells:
 
 
 def read_spec(path: Path) -> Spec:
-    """What a file says, if it is well formed. Raises UserError with file and key."""
+    """Decode a file and check its structure. Raises UserError with file and key."""
     try:
         if path.stat().st_size > MAX_CELLS_FILE:
             raise UserError(f"{path}: more than {MAX_CELLS_FILE} bytes; give a cells file")
@@ -108,7 +108,7 @@ def read_spec(path: Path) -> Spec:
 
 
 def _refuse_unclear(said: _File) -> None:
-    """Raise CellsError for what `Cells` would not see."""
+    """Raise CellsError for what `Cells` does not check."""
     if not said.cells and (said.quota or said.pinned):
         raise CellsError(
             "cells: quota or pinned cells, but no cells; name them with their nodes, or give the "
@@ -127,9 +127,9 @@ def _refuse_unclear(said: _File) -> None:
 
 
 def cells_for(path: Path, table: PoolTable) -> Spec:
-    """The cluster of a file; one with types alone has just what the pools need.
+    """Return the cluster of a file; without nodes it has exactly the cells that the pools need.
 
-    Where cells have names but no quota, the pools' quotas are made of them. Raises UserError.
+    If the file has nodes but no quotas, the pools' quotas are divided into cells. Raises UserError.
     """
     try:
         spec = read_spec(path)
@@ -141,7 +141,7 @@ def cells_for(path: Path, table: PoolTable) -> Spec:
 
 
 def checked_places(path: Path, spec: Spec, pools: Path, table: PoolTable) -> Places:
-    """As `places_of`. Raises UserError with the file, or with both where names differ."""
+    """Call `places_of`. Raises UserError with the file, or with both if their pools differ."""
     try:
         _refuse_other_names(spec, pools, table)
         return places_of(spec, table)
@@ -169,7 +169,7 @@ def _refuse_other_names(spec: Spec, pools: Path, table: PoolTable) -> None:
 
 
 def types_of(path: Path) -> Spec:
-    """A file of types alone, as pools that are drawn need it. Raises UserError."""
+    """Read a file without nodes, which generated pools need. Raises UserError."""
     spec = read_spec(path)
     if spec.tops:
         raise UserError(
@@ -184,7 +184,7 @@ def types_of(path: Path) -> Spec:
 
 
 def whole_spec(spec: Spec, table: PoolTable) -> Spec:
-    """Cells of these types for just the pools: nodes, and smaller ones for what is left of quotas.
+    """Return cells of these types that fit the pools: nodes, and smaller cells for the rest.
 
     Raises CellsError.
     """
@@ -205,7 +205,7 @@ def whole_spec(spec: Spec, table: PoolTable) -> Spec:
 
 
 def _quotas(gpus: Mapping[str, int], chain: Shape) -> list[QuotaSpec]:
-    """As many whole nodes as fit into each pool's GPUs, and smaller cells for the rest."""
+    """Return as many whole nodes as fit into each pool's quota, and smaller cells for the rest."""
     quotas = []
     for pool, left in gpus.items():
         for level in range(chain.node, -1, -1):
@@ -216,7 +216,7 @@ def _quotas(gpus: Mapping[str, int], chain: Shape) -> list[QuotaSpec]:
 
 
 def _with_quotas(spec: Spec, table: PoolTable) -> Spec:
-    """The pools' quotas as cells of nodes that have names, besides pinned ones.
+    """Return the pools' quotas as cells of named nodes, in addition to pinned cells.
 
     Raises CellsError.
     """
@@ -244,7 +244,7 @@ def _with_quotas(spec: Spec, table: PoolTable) -> Spec:
 
 
 def places_of(spec: Spec, table: PoolTable) -> Places:
-    """The places of these pools. Raises ValueError where the two contradict."""
+    """Return the places of these pools. Raises ValueError if the cells contradict the pools."""
     if table.changes:
         change = table.changes[0]
         raise ValueError(
@@ -257,17 +257,17 @@ def places_of(spec: Spec, table: PoolTable) -> Places:
 
 
 def node_size(spec: Spec) -> int:
-    """GPUs of a node, where a file has types alone."""
+    """Return the GPUs of a node in a file without nodes."""
     chain = only_chain(spec.types)
     return chain.size[chain.node]
 
 
 _QUOTA: Sequence[Any] = (int, dict[str, int], dict[str, dict[str, int]])
-"""Of a type, of a chain, of a pool."""
+"""Return the key of a type, chain or pool."""
 
 
 def _with_key(message: str, values: Mapping[str, Any]) -> str:
-    """The key first, as in all other messages, and keys of quotas by their names."""
+    """Put the key first, as in all other messages, and name the keys of quotas."""
     found = re.fullmatch(r"(.*?)(?: - at `(?:key in )?\$\.?(.*)`)?", message, re.DOTALL)
     assert found is not None
     key = found[2] or ""
@@ -277,7 +277,7 @@ def _with_key(message: str, values: Mapping[str, Any]) -> str:
 
 
 def _wrong_in(quota: Any, depth: int) -> str:
-    """The keys that lead to the first value that is of another type, like `.POOL.CHAIN`."""
+    """Return the path of the first value of a wrong type, like `.POOL.CHAIN`."""
     for key, value in quota.items() if depth and isinstance(quota, dict) else ():
         try:
             msgspec.convert(value, _QUOTA[depth - 1])

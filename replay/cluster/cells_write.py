@@ -1,4 +1,4 @@
-"""Cells files written out: the nodes that a replay made up are named in one."""
+"""Writes cells files. Nodes that a replay generated get names in one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from cells.layout.spec import NodeSpec, Spec
 
 CELLS = "cells.toml"
-"""Stands beside the results of a replay in cells."""
+"""Name of the file in the folder of results."""
 
 
 def write_cells(path: Path, spec: Spec) -> None:
-    """Write what `read_spec` reads back as the same."""
+    """Return a file that `read_spec` reads as the same cluster."""
     path.write_text("\n".join(_lines(spec)) + "\n", encoding="utf-8", newline="\n")
 
 
@@ -49,5 +49,5 @@ def _node(node: NodeSpec) -> str:
 
 
 def _text(text: str) -> str:
-    """A basic string: as in JSON, but for one character."""
+    """Quote text as a TOML basic string, which differs from JSON in one character."""
     return msgspec.json.encode(text).decode().replace("\x7f", "\\u007F")

@@ -1,4 +1,4 @@
-"""Which GPUs of a cells file a text like `n3:0-3;n4:5,7` names."""
+"""Parses texts like `n3:0-3;n4:5,7`, which name GPUs of a cells file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cells.layout.spec import NodeSpec, Pinned, Spec, shapes
 from replay.logs.read import shown
 
 PIECE = re.compile(r"(.+):([0-9]{1,9}(?:-[0-9]{1,9})?(?:,[0-9]{1,9}(?:-[0-9]{1,9})?)*)", re.DOTALL)
-"""A node and numbers of its GPUs; no GPU has a number of ten digits."""
+"""Matches a node and numbers of its GPUs. No GPU has a number of ten digits."""
 
 BETWEEN = re.compile(r"[;\s]+")
 
 
 class Chain(NamedTuple):
-    """The cells of one chain; its nodes are in the order of the file.
+    """The GPUs of one chain; its nodes have the order of the file.
 
-    GPUs are counted through all chains, in the order in which nodes are and GPUs lie in them: this
-    chain has those from `first` on, and its nodes are counted in the same way from `first_node` on.
+    GPUs are numbered through all chains, in the order of nodes and of GPUs in a node. This chain
+    has the numbers from `first` on; its nodes are numbered in the same way from `first_node` on.
     """
 
     name: str
@@ -32,11 +32,11 @@ class Chain(NamedTuple):
 
     @property
     def gpus(self) -> range:
-        """Places of its GPUs."""
+        """Return the numbers of its GPUs."""
         return range(self.first, self.first + len(self.nodes) * self.shape.size[self.shape.node])
 
     def gpus_of(self, place: int) -> range:
-        """Places of the GPUs of the node at a place of `nodes`."""
+        """Return the numbers of the GPUs of a node, given its index in `nodes`."""
         size = self.shape.size[self.shape.node]
         return range(self.first + place * size, self.first + (place + 1) * size)
 
@@ -51,7 +51,7 @@ class CellGpus:
     """
 
     def __init__(self, spec: Spec) -> None:
-        """Count them. O(nodes). Raises CellsError; the rest of the file must be right."""
+        """Index the GPUs. O(nodes). Raises CellsError; the rest of the file must be valid."""
         self.chains: list[Chain] = []
         self.count = self.nodes = 0
         self._numbers: dict[str, dict[int, int]] = {}  # of a node: place by number
@@ -68,16 +68,16 @@ class CellGpus:
         self._known: dict[str, tuple[int, ...]] = {}  # pieces repeat from job to job
 
     def numbers(self, node: str) -> Sequence[int]:
-        """Numbers of a node's GPUs, in the order in which they lie."""
+        """Return the numbers of a node's GPUs, in the order of their cells."""
         return [*self._numbers[node]]
 
     def pinned(self, pinned: Pinned) -> list[int]:
-        """Places of the GPUs of a pinned cell."""
+        """Return the numbers of the GPUs of a pinned cell."""
         of = [self._numbers[node] for node in pinned.nodes]
         return [numbers[gpu] for numbers in of for gpu in pinned.gpus or numbers]
 
     def places(self, text: str) -> list[int]:
-        """Places of the GPUs that a text names. O(GPUs). Raises ValueError, whose text says why."""
+        """Return the numbers of the GPUs that a text names. O(GPUs). Raises ValueError."""
         known, found = self._known, list[int]()
         for piece in text.split(";"):
             if piece not in known:

@@ -1,4 +1,4 @@
-"""Which GPUs are in use over time, and how large the cells are that are left free."""
+"""Computes which GPUs are in use over time, and the sizes of the free cells."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from replay.plotting.canvas import FloatArray
 GpuCounts = NDArray[np.int32]
 
 MOMENTS = POINTS_DRAWN
-"""Moments looked at, evenly spaced: a column of the picture each."""
+"""Number of evenly spaced moments that are evaluated, one per column of the picture."""
 
 
 class PlacedSpan(NamedTuple):
-    """A time, in seconds, in which a job had the same GPUs, like `n3:0-3;n4:5,7`."""
+    """A period in seconds in which a job had the same GPUs, written like `n3:0-3;n4:5,7`."""
 
     nodes: str
     start: float
@@ -29,36 +29,36 @@ class PlacedSpan(NamedTuple):
 
 
 class FreeCells(NamedTuple):
-    """Free cells of one chain; `whole` has the shape (levels, moments).
+    """The free cells of one chain; `whole` has the shape (levels, moments).
 
-    A cell is free if no job is in it and its nodes are well. `whole` counts all such cells of a
-    level, those inside larger ones too.
+    A cell is free if no job runs in it and its nodes are healthy. `whole` counts all free cells of
+    a level, including those inside larger free cells.
     """
 
     shape: Shape
     cells: tuple[int, ...]
-    """How many cells of each level there are."""
+    """The number of cells of each level."""
     whole: GpuCounts
 
     def merged(self) -> GpuCounts:
-        """Free cells as a buddy allocator keeps them, merged as far as they go, of each level."""
+        """Return the free cells of each level, merged where possible as in a buddy allocator."""
         fan = np.array(self.shape.fan[1:], dtype=np.int32)[:, None]
         merged = self.whole.copy()
         merged[:-1] -= fan * self.whole[1:]
         return merged
 
     def at_least(self) -> GpuCounts:
-        """Merged free cells of each level or a larger one."""
+        """Return the merged free cells of each level or a larger one."""
         found: GpuCounts = np.cumsum(self.merged()[::-1], axis=0, dtype=np.int32)[::-1]
         return found
 
     def largest(self) -> GpuCounts:
-        """Level of the largest free cell at each moment; -1 where none is free."""
+        """Return the level of the largest free cell at each moment; -1 if none is free."""
         found: GpuCounts = np.count_nonzero(self.whole, axis=0).astype(np.int32) - 1
         return found
 
     def shares(self) -> FloatArray:
-        """GPUs in free cells of each level or a larger one, of all GPUs: from 0 to 1."""
+        """Return the share of all GPUs in free cells of each level or a larger one, 0 to 1."""
         total = max(1, self.cells[0])
         found: FloatArray = self.whole * np.array(self.shape.size)[:, None] / total
         return found
@@ -68,13 +68,13 @@ class Occupancy(NamedTuple):
     """GPUs in use; arrays of nodes have the shape (nodes, moments), in the order of the file.
 
     Attributes:
-        gpus: Whose they are.
-        times: The moments, in seconds: the middles of parts of equal length.
-        begin: Seconds, where the first part begins.
-        end: Seconds, where the last part ends.
+        gpus: The GPUs of the file.
+        times: The moments in seconds: the middles of parts of equal length.
+        begin: Begin of the first part, in seconds.
+        end: End of the last part, in seconds.
         dedicated: GPUs of each node that dedicated jobs use.
         spare: GPUs of each node that spare jobs use.
-        bad: GPUs of each node that nobody may use, as the file calls it bad; of shape (nodes,).
+        bad: GPUs of each node that the file marks as bad; of shape (nodes,).
         sizes: GPUs of each node; of shape (nodes,).
         free: Free cells, by chain.
     """
@@ -91,13 +91,13 @@ class Occupancy(NamedTuple):
 
 
 def occupancy(gpus: CellGpus, stays: Iterable[PlacedSpan], begin: float, end: float) -> Occupancy:
-    """What is in use from `begin` to `end` (seconds), at `MOMENTS` moments.
+    """Return what is in use from `begin` to `end` (seconds), at `MOMENTS` moments.
 
-    What runs between two moments alone is not seen. Times are half open: who ends at a moment is
-    gone. GPUs that nobody has as a job's width was rounded up count as free.
+    Changes between two moments are not visible. A job that ends at a moment no longer runs then.
+    GPUs that are unused because a job's width was rounded up count as free.
 
-    O(GPUs of all stays + GPUs · moments), a byte for each GPU and moment and stream. Raises
-    ValueError for GPUs that there are not.
+    O(GPUs of all periods + GPUs · moments); one byte per GPU, moment and stream. Raises ValueError
+    for GPUs that do not exist.
     """
     edges = np.linspace(begin, end, MOMENTS + 1)
     times: FloatArray = (edges[:-1] + edges[1:]) / 2
@@ -126,7 +126,7 @@ def _by_stream(stays: Iterable[PlacedSpan]) -> tuple[list[PlacedSpan], list[Plac
 
 
 def _in_use(gpus: CellGpus, stays: list[PlacedSpan], times: FloatArray) -> NDArray[np.bool_]:
-    """Whether each GPU is in use at each moment: of shape (GPUs, moments)."""
+    """Return whether each GPU is in use at each moment: of shape (GPUs, moments)."""
     bounds = np.array([stay[1:3] for stay in stays], dtype=np.float64).reshape(-1, 2)
     first, last = np.searchsorted(times, bounds.T)  # of those at or after the start, the end
     where, begins, ends = list[int](), list[int](), list[int]()
@@ -146,7 +146,7 @@ def _in_use(gpus: CellGpus, stays: list[PlacedSpan], times: FloatArray) -> NDArr
 def _of_chain(
     chain: Chain, dedicated: NDArray[np.bool_], spare: NDArray[np.bool_]
 ) -> tuple[GpuCounts, GpuCounts, FreeCells]:
-    """GPUs in use of each node, of dedicated and of spare jobs, and the free cells."""
+    """Return the GPUs of each node used by dedicated and by spare jobs, and the free cells."""
     mine = slice(chain.gpus.start, chain.gpus.stop)
     size = chain.shape.size[chain.shape.node]
     by_node = (len(chain.nodes), size, dedicated.shape[1])

@@ -1,4 +1,4 @@
-"""Pictures of a cluster over time: which nodes are in use, and how large the free cells are."""
+"""Figures of a cluster over time: the nodes in use, and the sizes of the free cells."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROWS = 400
-"""Rows of the picture of nodes; there are no more pixels, so that more nodes share a row each."""
+"""Maximum of rows in the figure of nodes. With more nodes than pixels, several nodes share a
+row."""
 
 PARTS = {
     "dedicated": COLOURS["dedicated"],
@@ -24,27 +25,27 @@ PARTS = {
     "free": COLOURS["idle"],
     "bad, unused": COLOURS["waiting"],
 }
-"""What GPUs of a node are, and its colour; a row of several is their mixture."""
+"""The states of GPUs and their colours; a row of several nodes has a mixture."""
 
 RAMP = ("#7a1026", "#c8471a", "#eda64a", "#ecd9a8", "#d3dde4")
-"""From single GPUs to the largest cells: the smaller what is free, the more it stands out."""
+"""Colours from single GPUs to the largest cells: the smaller the cells, the stronger the colour."""
 
 NAMED = 8
-"""Nodes whose names stand beside the picture."""
+"""Maximum of nodes whose names are shown at the axis."""
 
 NAME = 18
-"""Characters of a name of a node or type."""
+"""Maximum characters of a node's or type's name."""
 
 
 class NodeGrid(NamedTuple):
-    """Nodes in so many rows, `nodes` together in each but the last; colours, (rows, moments, 3)."""
+    """`nodes` nodes in each row but the last, and the colours of rows: (rows, moments, 3)."""
 
     colours: NDArray[np.uint8]
     nodes: int
 
 
 def rows_of(found: Occupancy) -> NodeGrid:
-    """Mix the colours of each row by how many of its GPUs are what. O(nodes · moments)."""
+    """Mix the colours of each row by the states of its GPUs. O(nodes · moments)."""
     together = max(1, -(-len(found.sizes) // ROWS))
     first = np.arange(0, len(found.sizes), together)
     dedicated, spare = (np.add.reduceat(part, first) for part in (found.dedicated, found.spare))
@@ -62,7 +63,7 @@ def _rgb(colour: str) -> list[int]:
 
 
 def draw_occupancy(found: Occupancy, number: int = 0) -> str:
-    """Who uses each node over time, a row a node (§5.5); `number` is unique in the page."""
+    """Draw the use of each node over time, a row per node (§5.5); `number` is unique in a page."""
     rows = rows_of(found)
     height = 1.15 + min(4.2, max(1.2, len(rows.colours) * 0.02))
     days = (found.end - found.begin) / 86400
@@ -88,13 +89,13 @@ def draw_occupancy(found: Occupancy, number: int = 0) -> str:
 def _whole(
     extent: tuple[float, float, float, float], rows: NodeGrid
 ) -> tuple[float, float, float, float]:
-    """Where the picture ends: below the last node, if the last row has fewer than the others."""
+    """Return where the picture ends: below the last node, as the last row may have fewer nodes."""
     left, right, _, top = extent
     return left, right, float(len(rows.colours) * rows.nodes), top
 
 
 def _name_nodes(axes: Axes, gpus: CellGpus) -> None:
-    """Names at some nodes, and a line between chains."""
+    """Draw names at some nodes, and lines between chains."""
     names = [node.name for chain in gpus.chains for node in chain.nodes]
     shown = np.unique(np.linspace(0, len(names) - 1, NAMED).round().astype(int)).tolist()
     axes.set_yticks([i + 0.5 for i in shown], [plain(names[i], NAME) for i in shown])
@@ -121,10 +122,10 @@ def _name_parts(figure: Figure, found: Occupancy) -> None:
 
 
 def draw_fragmentation(found: Occupancy, chain: str, number: int = 0) -> str:
-    """How large the free cells of a chain are over time, by GPUs in them (§5.5).
+    """Draw the sizes of a chain's free cells over time (§5.5).
 
-    An area a type, each with the larger ones below it: GPUs in free cells of just that type, of
-    all GPUs of the chain. `number` is unique in the page.
+    Each type has an area on top of those of larger types: the share of the chain's GPUs that are in
+    free cells of exactly this type. `number` is unique in the page.
     """
     cells = found.free[chain]
     shape, shares = cells.shape, 100 * cells.shares()
@@ -155,7 +156,7 @@ def draw_fragmentation(found: Occupancy, chain: str, number: int = 0) -> str:
 
 
 def _ramp(count: int) -> list[str]:
-    """So many colours of `RAMP`, evenly spaced."""
+    """Return so many evenly spaced colours of `RAMP`."""
     ends = np.array([_rgb(colour) for colour in RAMP], dtype=np.float64)
     at = np.linspace(0.0, len(RAMP) - 1.0, max(2, count))[:count]
     mixed = [np.interp(at, range(len(RAMP)), column) for column in ends.T]

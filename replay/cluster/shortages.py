@@ -1,4 +1,4 @@
-"""What a cluster's bad nodes leave its pools short of, in words."""
+"""Describes how many cells pools lack because nodes are bad."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from sia.wording import some
 
 
 def shortages(spec: Spec) -> list[str]:
-    """A line for each type of cells that pools own and healthy nodes do not give.
+    """Return a line for each type of cells of which pools own more than healthy nodes have.
 
-    O(nodes + pools · levels). The file must be right.
+    O(nodes + pools · levels). The file must be valid.
     """
     cells = Cells(spec)
     quotas = cells.quotas()
@@ -22,7 +22,7 @@ def shortages(spec: Spec) -> list[str]:
 
 
 def _quota(spec: Spec, short: CellShortage, quotas: dict[str, dict[str, dict[str, int]]]) -> str:
-    """Like `pool a owns 2 node, 1 of that is not there: n3, n4 are bad`."""
+    """Return a line like `pool a owns 2 node, 1 of that is not there: n3, n4 are bad`."""
     owned = sum(quotas[pool][short.chain].get(short.type, 0) for pool in short.pools)
     several = len(short.pools) > 1
     who = f"pools {some(short.pools)} together own" if several else f"pool {short.pools[0]} owns"
@@ -34,7 +34,7 @@ def _quota(spec: Spec, short: CellShortage, quotas: dict[str, dict[str, dict[str
 
 
 def _pinned(spec: Spec, short: CellShortage) -> str:
-    """The same of pinned cells: without jobs no others are bound."""
+    """Return such lines for pinned cells. Without jobs, no other cells are assigned to nodes."""
     bad = {node.name for top in spec.tops for node in top.nodes if node.bad}
 
     def hit(pinned: Pinned) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `sia cells show` prints: a cluster's cells, who owns how many, and who is where."""
+"""The output of `sia cells show`: a cluster's cells, their owners, and where jobs run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from sia.wording import NONE, as_typed, counted, duration, some
 
 
 def show(path: Path, jobs: Path | None, at: float | None, *, as_json: bool) -> None:
-    """Print the cells of a file, and who is in them at a second of a replay. Raises UserError."""
+    """Print the cells of a file, and the jobs at a second of a replay. Raises UserError."""
     if (jobs is None) != (at is None):
         raise UserError("--jobs and --at belong together; give both or none")
     spec = read_spec(path)
@@ -54,7 +54,7 @@ def _echo_json(value: object) -> None:
 
 
 def _show_types(path: Path, spec: Spec, jobs: Path | None, *, as_json: bool) -> None:
-    """A file with types alone: a replay makes as many cells of them as its pools need."""
+    """Describe a file without nodes: a replay generates as many cells as its pools need."""
     if jobs is not None:
         raise UserError(f"{path}: has types alone; name its cells with their nodes for --jobs")
     try:
@@ -107,7 +107,7 @@ def _show_pools(view: ClusterView) -> None:
 
 
 def _quota_words(quota: Mapping[str, Mapping[str, int]], *, several: bool) -> str:
-    """`2 node, 1 quad`; with the chain where there are several."""
+    """Return text like `2 node, 1 quad`; with the chain if there are several."""
     return (
         ", ".join(
             f"{count:,} {kind}{f' of {chain}' if several else ''}"

@@ -1,4 +1,4 @@
-"""A cluster's cells as lines of text: a character for each GPU, so many nodes a line as fit."""
+"""Draws a cluster's cells as text: one character per GPU, as many nodes per line as fit."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ MARKS = {
     FREE: "free",
     BAD: "bad",
 }
-"""What each character means, `pinned` being free; all differ without colour, too."""
+"""The characters and their meanings; `pinned` is free. They differ without colour, too."""
 
 COLOURS = {DEDICATED: "blue", SPARE: "yellow", PINNED: "magenta", BAD: "red"}
 
 FEW = 4
-"""Equal nodes or racks in a row that are still drawn one by one; more are one line with a count."""
+"""Maximum of equal nodes or racks in a row that are drawn one by one; more become a line with a
+count."""
 
 BETWEEN = "  "
 
 
 def painted(marks: str) -> str:
-    """Characters in their colours; `click.echo` takes these away where there is no terminal."""
+    """Coloured characters; `click.echo` removes the colours if the output is no terminal."""
     return "".join(
         click.style("".join(run), fg=COLOURS[mark]) if mark in COLOURS else "".join(run)
         for mark, run in groupby(marks)
@@ -39,9 +40,9 @@ def painted(marks: str) -> str:
 
 
 def gaps(shape: Shape) -> list[int]:
-    """Spaces before each GPU of a node: one for each level of which a cell begins there.
+    """Return the number of spaces before each GPU of a node: the number of levels that begin there.
 
-    Levels of a single child, and the node itself, make none.
+    Levels with a single child, and the node itself, have no space.
     """
     sizes = {size for size in shape.size[1 : shape.node] if 1 < size < shape.size[shape.node]}
     places = range(shape.size[shape.node])
@@ -49,13 +50,13 @@ def gaps(shape: Shape) -> list[int]:
 
 
 def legend() -> str:
-    """What the characters mean, in one line."""
+    """Return the meaning of the characters in one line."""
     marks = "   ".join(f"{painted(mark)} {words}" for mark, words in MARKS.items())
     return f"[ ] a node   {marks}   ! a bad node"
 
 
 def described(shape: Shape) -> str:
-    """`rack of 2 node of 8 gpu`."""
+    """Return text like `rack of 2 node of 8 gpu`."""
     levels = reversed(shape.levels)
     return " of ".join(
         printable(shape.names[level])
@@ -66,19 +67,19 @@ def described(shape: Shape) -> str:
 
 
 class ChainPicture:
-    """The picture of one chain.
+    """Draws one chain.
 
     Args:
-        shape: Its levels.
-        nodes: Its nodes, in order.
-        marks: A character for each GPU of each node, in the order in which they lie.
-        width: Characters of a line.
+        shape: The levels of the chain.
+        nodes: The nodes of the chain, in order.
+        marks: A character for each GPU of each node, in the order of cells.
+        width: Characters per line.
     """
 
     def __init__(
         self, shape: Shape, nodes: Sequence[NodeSpec], marks: Sequence[str], width: int
     ) -> None:
-        """Work out how wide names and nodes are. O(nodes)."""
+        """Compute the widths of names and nodes. O(nodes)."""
         self._shape, self._width = shape, width
         self._names = [printable(node.name) + "!" * node.bad for node in nodes]
         self._looks = [*zip(marks, (node.bad for node in nodes), strict=True)]
@@ -86,7 +87,7 @@ class ChainPicture:
         self._wide = max(map(len, self._names), default=0)
 
     def lines(self) -> Iterator[str]:
-        """The lines, painted. O(GPUs)."""
+        """Return the lines. O(GPUs)."""
         shape = self._shape
         tops = len(self._names) * shape.size[shape.node] // shape.size[shape.top]
         if shape.top == shape.node:
@@ -95,7 +96,7 @@ class ChainPicture:
             yield from self._cells(shape.top, range(tops), 0)
 
     def _cells(self, level: int, numbers: range, indent: int) -> Iterator[str]:
-        """Cells above the nodes; of many alike in a row only the first is drawn."""
+        """Draw cells above the nodes; of many equal cells in a row only the first."""
         for _, run in groupby(numbers, key=lambda number: self._contents(level, number)):
             alike = [*run]
             for number in alike if len(alike) <= FEW else alike[:1]:
@@ -118,7 +119,7 @@ class ChainPicture:
             yield " " * indent + ("" if i else label).ljust(margin) + line
 
     def _flow(self, nodes: Iterable[int], margin: int) -> Iterator[str]:
-        """Nodes, as many a line as fit beside the margin; many equal ones are a line."""
+        """Draw nodes, as many per line as fit; many equal nodes become one line."""
         shown = self._wide + sum(self._gaps) + len(self._gaps) + len(" []")
         across = max(1, (self._width - margin + len(BETWEEN)) // (shown + len(BETWEEN)))
         waiting: list[str] = []
@@ -134,7 +135,7 @@ class ChainPicture:
         yield from _chunks(waiting, across)
 
     def _row(self, marks: str) -> str:
-        """A node's GPUs, with spaces between its cells."""
+        """Draw a node's GPUs, with spaces between its cells."""
         spaced = "".join(" " * gap + mark for gap, mark in zip(self._gaps, marks, strict=True))
         return f"[{painted(spaced)}]"
 

@@ -1,4 +1,4 @@
-"""A cluster of cells at one time: what is in each GPU, who owns how many, who uses them."""
+"""A cluster of cells at one time: the state of each GPU, and what each pool owns and uses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sia.wording import as_typed
 
 
 class Holding(NamedTuple):
-    """What a pool owns, by chain and type, and the GPUs that it uses now."""
+    """The cells that a pool owns, by chain and type, and the GPUs that it uses now."""
 
     quota: Mapping[str, Mapping[str, int]]
     pinned: Sequence[str]
@@ -27,14 +27,14 @@ class Holding(NamedTuple):
 
 
 class ClusterView:
-    """The cells of a file, and who is in them.
+    """The cells of a file, and the jobs in them.
 
     Attributes:
-        marks: A character of `cells_picture.MARKS` for each GPU, by place.
+        marks: A character of `text_map.MARKS` for each GPU, by number.
     """
 
     def __init__(self, spec: Spec, gpus: CellGpus, second: ClusterAt | None = None) -> None:
-        """Mark each GPU. O(GPUs). The file must be right."""
+        """Mark each GPU. O(GPUs). The file must be valid."""
         self.spec, self.gpus, self.second = spec, gpus, second
         marks = [FREE] * gpus.count
         for pinned in spec.pinned:
@@ -51,20 +51,20 @@ class ClusterView:
 
     @cached_property
     def shortages(self) -> list[str]:
-        """What bad nodes leave pools short of, a line each."""
+        """Return a line for each type of cells that pools lack because nodes are bad."""
         return shortages(self.spec)
 
     @property
     def running(self) -> Sequence[Running]:
-        """Who runs; nobody where no second was asked for."""
+        """Return the running jobs; empty if no second was given."""
         return self.second.running if self.second else ()
 
     def rows(self, chain: Chain) -> list[str]:
-        """The marks of each node."""
+        """Return the marks of each node."""
         return [self.marks[slice_of(chain, i)] for i in range(len(chain.nodes))]
 
     def holdings(self) -> dict[str, Holding]:
-        """What each pool owns and uses, in the order of the file; who owns nothing last."""
+        """Return what each pool owns and uses, in file order; pools without cells come last."""
         shapes = {chain.name: chain.shape for chain in self.gpus.chains}
         quotas: dict[str, dict[str, dict[str, int]]] = {}
         pinned: dict[str, list[str]] = {}
@@ -92,7 +92,7 @@ class ClusterView:
 
 
 def slice_of(chain: Chain, node: int) -> slice:
-    """Where the GPUs of a node of a chain stand."""
+    """Return the numbers of the GPUs of a node."""
     places = chain.gpus_of(node)
     return slice(places.start, places.stop)
 
@@ -106,7 +106,7 @@ def _size(shape: Shape, kind: str) -> int:
 
 
 def nobody(second: ClusterAt) -> str:
-    """Say that no job runs at that second, and when any does."""
+    """Describe that no job runs at that second, and when jobs do run."""
     if second.begin > second.end:
         return f"no job runs at {as_typed(second.at)}; there are none"
     span = f"{second.begin:,.0f} s to {second.end:,.0f} s"
@@ -114,7 +114,7 @@ def nobody(second: ClusterAt) -> str:
 
 
 def data(view: ClusterView) -> dict[str, Any]:
-    """All that is shown, for scripts."""
+    """Return everything that is shown as plain values, for `--json`."""
     answer: dict[str, Any] = {
         "chains": {chain.name: types(chain.shape) for chain in view.gpus.chains},
         "nodes": [
@@ -153,7 +153,7 @@ def data(view: ClusterView) -> dict[str, Any]:
 
 
 def types(shape: Shape) -> list[dict[str, Any]]:
-    """The levels of a chain, the largest first."""
+    """Return the levels of a chain, the largest first."""
     return [
         {
             "type": shape.names[level],
@@ -166,7 +166,7 @@ def types(shape: Shape) -> list[dict[str, Any]]:
 
 
 def _around(shape: Shape, node: int) -> dict[str, int]:
-    """Numbers of the cells that a node lies in, the largest first."""
+    """Return the numbers of the cells that contain a node, the largest first."""
     return {
         shape.names[level]: node * shape.size[shape.node] // shape.size[level]
         for level in range(shape.top, shape.node, -1)

@@ -1,7 +1,7 @@
-"""How well arrivals and load are foretold on a log (§5.4.1, appendix B).
+"""Measures how well arrivals and load are predicted on a log (§5.4.1, appendix B).
 
-Models learn from the first part of a log's time and are judged on the rest, a prediction a tick in
-each pool, counts summed over pools and ticks.
+Models learn from the first part of a log and are measured on the rest, with a prediction per tick
+and pool; counts are summed over pools and ticks.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ ScoreRow = dict[str, Any]
 Bools = NDArray[np.bool_]
 
 BASE = "persistence"
-"""What came in the last window comes in the next: the least that learning must beat."""
+"""Baseline: the next window has the arrivals of the last one. Learning must beat it."""
 
 OWN = "more"
-"""The set of all features: those of the model itself."""
+"""The set of all features, which the model itself uses."""
 
 LENGTHS = ((0.0, 5.0), (5.0, 60.0), (60.0, 720.0), (720.0, np.inf))
-"""Minutes: groups of pools by the mean duration of their jobs (Table 23)."""
+"""Bounds in minutes: pools are grouped by the mean duration of their jobs (Table 23)."""
 
 STATED = QUANTILES[2:]
-"""Quantiles of load whose truth is looked at."""
+"""Quantiles of load whose coverage is measured."""
 
 DIGITS = 4
 
 
 class ArrivalForecasts(NamedTuple):
-    """What one set of features said of one window (seconds), and what came: (ticks, pools)."""
+    """Predictions of one set of features for a window (seconds), and the truth: (ticks, pools)."""
 
     window: float
     features: str
@@ -49,12 +49,12 @@ class ArrivalForecasts(NamedTuple):
 
 
 class ArrivalScores(NamedTuple):
-    """All tables and curves of one log; what they hold is JSON.
+    """All tables and curves of one log, as JSON values.
 
-    `table` and `groups` have a row for each window and set of features, `groups` for each group of
-    pools besides. `pool_recall` and `hour_recall` are by window (seconds): the recall in each pool,
-    and in each hour of each pool in which jobs arrived (Figs. 22 and 21). `reliability` has a row
-    for each window and stated quantile of load.
+    `table` and `groups` have a row for each window and set of features, `groups` also for each
+    group of pools. `pool_recall` and `hour_recall` are by window (seconds): the recall in each
+    pool, and in each hour of each pool in which jobs arrived (Figs. 22 and 21). `reliability` has a
+    row for each window and stated quantile of load.
     """
 
     table: list[ScoreRow]
@@ -74,10 +74,10 @@ def evaluate_arrivals(
     since: float,
     sets: bool = True,
 ) -> ArrivalScores:
-    """Judge a model from `since` (seconds) on; `rows` are of `trace` in these pools, in order.
+    """Measure a model from `since` (seconds) on; `rows` are of `trace` in these pools, in order.
 
-    With `sets`, the smaller sets of features learn from the model's training span as well, which
-    shows what each adds; without, the model may be of another log.
+    With `sets`, the smaller sets of features also learn from the model's training span, which shows
+    what each adds. Without it the model may be of another log.
     """
     said = list(_said(rows, model, since, sets=sets))
     own = [of for of in said if of.features == OWN]
@@ -97,7 +97,7 @@ def evaluate_arrivals(
 def _said(
     rows: TrainingRows, model: Model, since: float, *, sets: bool
 ) -> Iterator[ArrivalForecasts]:
-    """By window, what each set of features says from `since` on, the smaller sets first."""
+    """Return the predictions of each set of features from `since` on, by window."""
     for window, seconds in enumerate(rows.windows):
         ticks = rows.ticks(window, since, rows.end)
         if not len(ticks):
@@ -131,7 +131,7 @@ def _row(name: str, of: ArrivalForecasts, scores: Scores) -> ScoreRow:
 
 
 def mean_durations(trace: Trace, pools: Sequence[str]) -> NDArray[np.float64]:
-    """Seconds that the jobs of each pool run on average; 0 without jobs."""
+    """Return the mean run time of each pool's jobs in seconds; 0 without jobs."""
     sums: dict[str, list[float]] = {pool: [] for pool in pools}
     for job, seconds in trace.arrivals:
         if job.pool in sums:
@@ -140,7 +140,7 @@ def mean_durations(trace: Trace, pools: Sequence[str]) -> NDArray[np.float64]:
 
 
 def _by_length(name: str, of: ArrivalForecasts, lengths: NDArray[np.float64]) -> Iterator[ScoreRow]:
-    """A row for each group of pools, with how many they are."""
+    """Return a row for each group of pools, with the number of pools."""
     for least, most in LENGTHS:
         group = (lengths > least * 60) & (lengths <= most * 60)
         if group.any():
@@ -150,14 +150,14 @@ def _by_length(name: str, of: ArrivalForecasts, lengths: NDArray[np.float64]) ->
 
 
 def _recalls(said: Bools, true: Bools) -> list[float]:
-    """The recall in each column where anything came, ascending."""
+    """Return the recall in each column that has arrivals, ascending."""
     came = true.sum(axis=0)
     recalls = (said & true).sum(axis=0)[came > 0] / came[came > 0]
     return [round(recall, DIGITS) for recall in np.sort(recalls).tolist()]
 
 
 def _hourly_recalls(of: ArrivalForecasts) -> list[float]:
-    """The recall in each hour of each pool; hours without arrivals are left out."""
+    """Return the recall in each hour of each pool, without hours that have no arrivals."""
     starts = np.flatnonzero(np.diff(of.times // HOUR, prepend=-np.inf))
     hits = np.add.reduceat(of.said & of.true, starts, axis=0, dtype=np.int64).ravel()
     came = np.add.reduceat(of.true, starts, axis=0, dtype=np.int64).ravel()
@@ -166,7 +166,7 @@ def _hourly_recalls(of: ArrivalForecasts) -> list[float]:
 
 
 def _reliable(rows: TrainingRows, model: Model, window: int, since: float) -> Iterator[ScoreRow]:
-    """For each stated quantile the share covered: as learned, and as held to it online."""
+    """Return the coverage of each stated quantile: as learned, and as corrected online."""
     ticks = rows.ticks(window, since, rows.end)
     shape = (len(ticks), rows.jobs.shape[1], len(QUANTILES))
     learned = model.quantiles(rows.inputs(ticks, window), window).reshape(shape)
@@ -192,7 +192,7 @@ def _online(
     ticks: NDArray[np.int64],
     learned: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """What an online forecast states tick by tick: (ticks, pools)."""
+    """Return what an online forecast states tick by tick: (ticks, pools)."""
     length = ceil(rows.windows[window] / rows.tick)
     calibration = LoadCalibration(model.manifest.learned[window], quantile, length)
     return np.stack(
@@ -206,7 +206,7 @@ def _online(
 
 
 def ageing(rows: TrainingRows, model: Model) -> list[ScoreRow]:
-    """How a model does week by week after what it learned from: a row a week and window."""
+    """Return a model's scores in the weeks after its training span: a row per week and window."""
     begin, facts = model.manifest.until, []
     for week in range(int((rows.end - begin) / WEEK)):
         since = begin + week * WEEK

@@ -1,4 +1,4 @@
-"""What `forecast_arrivals` finds, drawn: recall (Figs. 21 and 22), reliability, ageing."""
+"""Figures of `arrivals`: recall (Figs. 21 and 22), reliability, ageing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 LEAST = 0.1
-"""Percent: the lower left of the reliability diagram, whose axes are logarithmic."""
+"""Lower left corner of the reliability diagram in percent; its axes are logarithmic."""
 
 
 def _looks(windows: Sequence[float]) -> dict[float, PolicyStyle]:
@@ -37,7 +37,7 @@ def _looks(windows: Sequence[float]) -> dict[float, PolicyStyle]:
 
 
 def draw_recall(scores: ArrivalScores) -> RenderedFigure:
-    """CDFs of the recall in each hour of each pool, and in each pool, a curve a window."""
+    """Draw CDFs of the recall in each hour of each pool, and in each pool, a curve per window."""
 
     def draw(figure: Figure) -> None:
         looks = _looks([*scores.pool_recall])
@@ -70,7 +70,7 @@ def _recalls(
 
 
 def draw_reliability(rows: Sequence[ScoreRow]) -> RenderedFigure:
-    """How often more came than each stated quantile of load, a curve a window."""
+    """Draw how often the load exceeded each stated quantile, a curve per window."""
 
     def draw(figure: Figure) -> None:
         axes = axes_in(figure, left=0.08, right=0.68, bottom=0.13, top=0.96)
@@ -102,7 +102,7 @@ def draw_reliability(rows: Sequence[ScoreRow]) -> RenderedFigure:
 
 
 def draw_ageing(rows: Sequence[ScoreRow]) -> RenderedFigure:
-    """F week by week after what was learned from, and without learning (dotted)."""
+    """Draw F in the weeks after the training span, with and without learning (dotted)."""
 
     def draw(figure: Figure) -> None:
         axes = axes_in(figure, left=0.07, right=0.8, bottom=0.14, top=0.96)

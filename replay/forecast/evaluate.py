@@ -1,4 +1,4 @@
-"""How good all forecasts are on one log, split by time: what `sia forecast evaluate` tells."""
+"""Measures all forecasts on one log, split by time, for `sia forecast evaluate`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from sia.forecasts import RunTimes
 from sia.wording import as_typed
 
 StageCallback = Callable[[str], None]
-"""Called with what is done next."""
+"""Called with the name of the next task."""
 
 
 class Split(NamedTuple):
-    """One log, cut in time: what is submitted at `since` (seconds) or later is measured.
+    """One log, split by time: jobs submitted at `since` (seconds) or later are measured.
 
-    `log` is its file, for messages, `name` stands in results. `trace` are the jobs that can run in
-    the pools, `whole` is the log as it was read, by which a model of it is recognised.
+    `log` is its file, for messages; `name` is its name in results. `trace` are the jobs that fit in
+    the pools; `whole` is the log as it was read, by which a model of it is recognised.
     """
 
     log: str
@@ -46,11 +46,12 @@ class Split(NamedTuple):
     since: float
     windows: tuple[float, ...]
     state: str | None = None
-    """Run times are judged by the jobs that ended so, or by all; the others are withdrawn."""
+    """Run times are measured on jobs that ended in this way, or on all; other jobs are
+    withdrawn."""
 
 
 class Evaluation(NamedTuple):
-    """What was found on one log; `notes` say what could not be told, and why."""
+    """The results of one log; `notes` say what could not be measured, and why."""
 
     split: Split
     arrivals: ArrivalScores | None
@@ -61,15 +62,15 @@ class Evaluation(NamedTuple):
     loads: list[ScoreRow]
 
     def arrival_rows(self) -> list[ScoreRow]:
-        """As `arrivals.json` has them."""
+        """Return the content of `arrivals.json`."""
         return [] if self.arrivals is None else self.arrivals.table
 
     def run_time_rows(self) -> list[ScoreRow]:
-        """As `run_times.json` has them."""
+        """Return the content of `run_times.json`."""
         return [of.row(self.split.name, name) for name, of in self.run_times.items()]
 
     def facts(self) -> dict[str, Any]:
-        """Every number."""
+        """Return all numbers."""
         return {
             "trace": self.split.name,
             "since_s": self.split.since,
@@ -85,11 +86,11 @@ class Evaluation(NamedTuple):
 def evaluate_all(
     split: Split, model: Model | None, asked: Collection[str], tell: StageCallback
 ) -> Evaluation:
-    """Judge forecasts of what is asked for, `arrivals`, `run-times` or both.
+    """Measure forecasts of `arrivals`, `run-times` or both.
 
-    A model of arrivals learns first if none is given. Raises UserError where nothing is submitted
-    in the test span, where a part of the log is too short, and where the model has learned from the
-    test span.
+    Without a given model of arrivals, one is trained first. Raises UserError if no job is submitted
+    in the test span, if a part of the log is too short, and if the model has learned from the test
+    span.
     """
     last = split.trace.arrivals[-1].job.submit
     if split.since > last:
@@ -106,7 +107,7 @@ def evaluate_all(
 
 
 def _unsaid(trace: Trace) -> list[str]:
-    """What the log does not tell, so that something cannot be told of it."""
+    """Return what the log does not contain, and which results are missing therefore."""
     jobs = [arrival.job for arrival in trace.arrivals]
     notes = []
     if not any(job.user for job in jobs):
@@ -123,7 +124,7 @@ def _unsaid(trace: Trace) -> list[str]:
 def _arrivals(
     split: Split, model: Model | None, notes: list[str], tell: StageCallback
 ) -> tuple[ArrivalScores, list[ScoreRow], list[ScoreRow]]:
-    """Judge a model on the test span, learned before it if none is given, and loads without any."""
+    """Measure load forecasts and a model, which is given or trained before the test span."""
     log, trace, since = split.log, split.trace, split.since
     tell("arrivals: looking at every tick")
     rows = observe(trace, split.table, windows=split.windows, name=log)
@@ -151,19 +152,19 @@ def _arrivals(
 
 
 def _is_of(model: Model, whole: Trace) -> bool:
-    """Whether a model has learned from this log."""
+    """Return whether a model has learned from this log."""
     return checksum_of_jobs(whole, model.manifest.until) == model.manifest.trace_sha256
 
 
 def _pools(split: Split) -> list[str]:
-    """Names in the order of the rows' pools."""
+    """Return the pools' names in the order of the rows."""
     if split.table is not None:
         return [pool.name for pool in split.table.pools]
     return list(dict.fromkeys(arrival.job.pool for arrival in split.trace.arrivals))
 
 
 def _note_windows(split: Split, scores: ArrivalScores, notes: list[str]) -> None:
-    """Say which windows the test span tells nothing of. Raises UserError if it is all of them."""
+    """Note the windows that are longer than the test span. Raises UserError if all are."""
     came = {row["window_s"]: row["positives"] for row in scores.table}
     for window in split.windows:
         if window not in came:
@@ -180,7 +181,7 @@ def _note_windows(split: Split, scores: ArrivalScores, notes: list[str]) -> None
 def _run_times(
     split: Split, notes: list[str], tell: StageCallback
 ) -> tuple[dict[str, RunTimeScores], PairScores]:
-    """Ask each predictor about each job; all start without a past at the log's begin."""
+    """Ask each predictor about each job; all start without a past when the log begins."""
     notes.append(source_of_starts(split.trace, split.table))
     starts = starts_of(split.trace, split.table)
     trace, since = split.trace, split.since
@@ -207,5 +208,5 @@ def _run_times(
 
 
 def _predictors(split: Split) -> dict[str, Callable[[], RunTimes]]:
-    """All that are judged, by name; each call makes one without a past."""
+    """Return all predictors to measure, by name; each call makes one without a past."""
     return {**PREDICTORS, "survival": lambda: SurvivalRunTimes(split.windows)}

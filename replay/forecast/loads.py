@@ -1,7 +1,7 @@
-"""How often more comes than forecasts of load say that learn nothing in advance (§5.4).
+"""Measures how often the load exceeds forecasts that need no training (§5.4).
 
-Peaks state a quantile, the sliding maximum looks back on so many windows: what either setting costs
-in GPUs held back, and how often it was enough.
+`peaks` states a quantile, and the sliding maximum looks back on a number of windows. The rows show
+what each setting costs in reserved GPUs, and how often it was enough.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from sia.limits import MAX_GROUP, TICK
 from sia.model import Job, Load
 
 LEVELS = (0.5, 0.8, 0.9, 0.95, 0.99)
-"""Quantiles that peaks are asked to state."""
+"""The quantiles that `peaks` is measured with."""
 
 RECENTS = (3, 6, 12, 24, 48)
-"""Windows that the sliding maximum looks back on: the paper's twelve, and up to four times more."""
+"""Numbers of windows that the sliding maximum looks back on: the paper's twelve, and up to four
+times more."""
 
 LoadCounts = NDArray[np.int64]
 
@@ -35,12 +36,12 @@ LoadCounts = NDArray[np.int64]
 def judge_loads(
     trace: Trace, table: PoolTable | None, rows: TrainingRows, since: float
 ) -> list[ScoreRow]:
-    """A row for each window, forecast and setting: the share of ticks and pools it was enough for.
+    """Return the coverage over ticks and pools of each window, forecast and setting.
 
-    `rows` are of the same log and pools. From `since` (seconds) on each forecast, told of all that
-    happened before, is held against the most GPUs that new jobs held at once in the window
-    (`covered_peak`) and against all that they asked for (`covered_sum`). `mean_gpus` is what it
-    said, at most the pool's quota.
+    `rows` are of the same log and pools. From `since` (seconds) on, each forecast, given all
+    earlier events, is compared with the maximum of GPUs that new jobs used at once in the window
+    (`covered_peak`) and with the sum of what they requested (`covered_sum`). `mean_gpus` is its
+    mean, at most the pool's quota.
     """
     arrivals = [a for a in trace.arrivals if a.job.submit <= rows.end]
     pools = pools_of(arrivals, table)
@@ -50,9 +51,9 @@ def judge_loads(
 
 
 class _Said(Loads):
-    """Asks every forecast at every tick; remembers the answers, and the peaks that came.
+    """Queries every forecast at every tick; records the answers and the real peaks.
 
-    Kept is only what is judged: of a large log not every tick is `looked_at`.
+    Only evaluated ticks are recorded: in a large log not every tick is `looked_at`.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class _Said(Loads):
             tell(loads)
 
     def _look_before(self, now: float) -> None:
-        """Ask at all ticks before now, when all that happened at them is known."""
+        """Query at all ticks before now, once all their events are known."""
         while self._tick * TICK < now and self._tick * TICK <= self._end:
             self._look()
             self._tick += 1
@@ -113,7 +114,7 @@ class _Said(Loads):
                 self._came[window].append(self._peaks.since(begun).copy())
 
     def facts(self, rows: TrainingRows, *, known: bool) -> Iterator[ScoreRow]:
-        """What was found; without `known` quotas what was beyond any is left out of the mean."""
+        """Return the results. Without `known` quotas, the mean excludes all above any quota."""
         self._look_before(inf)
         for window, seconds in enumerate(rows.windows):
             ticks = rows.ticks(window, self._since, rows.end)

@@ -1,4 +1,4 @@
-"""The folders that models of arrivals are kept in: a manifest, and the trees of each window."""
+"""Stores models of arrivals in folders: a manifest, and the trees of each window."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from sia.limits import LONGEST_WINDOW, MAX_WINDOWS, TICK
 from sia.wording import as_typed
 
 MAX_FILE = 2**25
-"""Bytes of one file of a model: the trees of one window have a sixtieth of it."""
+"""Maximum size of a model's file in bytes; the trees of one window take a sixtieth of it."""
 
 MANIFEST = "manifest.json"
 KINDS = ("arrivals", "load")
 
 
 def require_xgboost() -> None:
-    """Raise UserError where xgboost, an extra, is not installed."""
+    """Raise UserError if xgboost, an extra, is not installed."""
     if find_spec("xgboost") is None:
         raise UserError(
             "learned forecasts need xgboost, which is not installed; install it with:"
@@ -33,7 +33,7 @@ def require_xgboost() -> None:
 
 
 def refuse_folder(out: Path) -> None:
-    """Raise UserError for what is no folder, or holds anything but a model."""
+    """Raise UserError if the path is no folder, or has other files than a model's."""
     if not out.exists():
         return
     if not out.is_dir():
@@ -47,7 +47,7 @@ def refuse_folder(out: Path) -> None:
 
 
 def write_model(folder: Path, model: Model, inputs: Sequence[Path] = ()) -> None:
-    """Write `manifest.json` and the trees, all or none. Raises UserError where that cannot be."""
+    """Write `manifest.json` and the trees, all or none. Raises UserError if writing fails."""
     files = _files(model.manifest)
     stale = [path.name for what in KINDS for path in folder.glob(f"{what}-*.ubj")]
     with whole_folder(folder, inputs, stale, [MANIFEST, *files]) as new:
@@ -64,11 +64,11 @@ def _files(manifest: Manifest) -> list[str]:
 def read_model(
     folder: Path, windows: Sequence[float] | None = None, *, option: str = "--forecast"
 ) -> Model:
-    """Read what `write_model` wrote; with `windows` (seconds), only a model of those.
+    """Read a model that `write_model` wrote; with `windows` (seconds), only a model of these.
 
-    `option` is the one that named the folder. Raises UserError where a file is missing, corrupt,
-    too large or not the one of the manifest, where the model is of other windows or features or of
-    a newer format, and where xgboost is not installed.
+    `option` is the option that named the folder. Raises UserError if a file is missing, corrupt,
+    too large or not the one in the manifest, if the model has other windows or features or a newer
+    format, and if xgboost is not installed.
     """
     require_xgboost()
     path = folder / MANIFEST
@@ -111,7 +111,7 @@ def _read_manifest(path: Path) -> Manifest:
 
 
 def _refuse_newer(path: Path, theirs: str) -> None:
-    """Raise UserError for trees of a later xgboost, which this one may misread."""
+    """Raise UserError for trees of a later xgboost, which this version may misread."""
     import xgboost  # noqa: PLC0415  an extra, and slow to load
 
     ours = xgboost.__version__
@@ -126,7 +126,7 @@ def _refuse_newer(path: Path, theirs: str) -> None:
 
 
 def _consistent(manifest: Manifest) -> bool:
-    """Whether this version knows such windows, and has the same features and quantiles."""
+    """Return whether this version supports the windows and has the same features and quantiles."""
     windows = manifest.windows
     return (
         0 < len(windows) == len(manifest.learned) <= MAX_WINDOWS

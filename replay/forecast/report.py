@@ -1,4 +1,4 @@
-"""What `sia forecast evaluate` writes: numbers for scripts, one page, and its pictures as files."""
+"""The output of `sia forecast evaluate`: numbers for scripts, one page, and figures as files."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from replay.run.output import write_json
 from sia.wording import NONE, as_typed, decimal, duration
 
 SETS = {BASE: "as before", **{name: f"+ {name}" for name in GROUPS}, "periodic": "periodic only"}
-"""Sets of features in the words of Tables 20 and 23, each with those above it."""
+"""Sets of features in the words of Tables 20 and 23; each set includes those above it."""
 
 PICTURES = (
     *("arrivals-recall", "arrivals-reliability", "arrivals-ageing"),
     *("run-times-errors", "run-times-outside", "run-times-chosen", "run-times-reliability"),
 )
-"""All there may be: of an earlier report, those that are no longer drawn are removed."""
+"""All possible figures: those of an earlier report that are no longer drawn are removed."""
 
 PRF = ("precision", "recall", "f")
 
@@ -44,12 +44,12 @@ class Grid(NamedTuple):
 
     @property
     def begins(self) -> list[int]:
-        """Columns, without the first, at which a group begins."""
+        """Return the columns at which a group begins, without the first column."""
         return [sum(span for _, span in self.groups[:i]) for i in range(len(self.groups))]
 
 
 class PageSection(NamedTuple):
-    """A part of the page, and how to read it."""
+    """A section of the page, and how to read it."""
 
     title: str
     reading: str
@@ -58,14 +58,14 @@ class PageSection(NamedTuple):
 
     @property
     def picture(self) -> Markup | None:
-        """As it stands in the page."""
+        """A figure as HTML of the page."""
         return None if self.drawn is None else inlined(self.drawn.inline)
 
 
 def write_results(folder: Path, figures: Path, found: Evaluation) -> None:
-    """Write arrivals.json, run_times.json and report.html, and the pictures into `figures`.
+    """Write arrivals.json, run_times.json and report.html, and figures into `figures`.
 
-    What was not asked for has no file. Same input, same bytes.
+    Forecasts that were not requested have no file. Equal input gives equal bytes.
     """
     if found.arrivals is not None:
         write_json(folder / "arrivals.json", found.arrival_rows())
@@ -86,7 +86,7 @@ def write_results(folder: Path, figures: Path, found: Evaluation) -> None:
 
 
 def _facts(found: Evaluation) -> list[tuple[str, str]]:
-    """What was cut where."""
+    """Describe how the log was split."""
     trace, since = found.split.trace, found.split.since
     submits = [arrival.job.submit for arrival in trace.arrivals]
     later = sum(submit >= since for submit in submits)
@@ -99,7 +99,7 @@ def _facts(found: Evaluation) -> list[tuple[str, str]]:
 
 
 def sections(found: Evaluation) -> list[PageSection]:
-    """All that the log can show."""
+    """Return the sections that the log allows."""
     return [
         *(_of_arrivals(found.arrivals, found.ages, found.loads) if found.arrivals else []),
         *(_of_run_times(found) if found.run_times else []),
@@ -156,7 +156,7 @@ def _of_arrivals(
 
 
 def arrivals_grid(scores: ArrivalScores) -> Grid:
-    """Rows by window and set of features, columns by group of pools of similar mean duration."""
+    """Return rows by window and set of features, columns by group of pools of similar duration."""
     bounds = [*dict.fromkeys((row["over_min"], row["up_to_min"]) for row in scores.groups)]
     pools = {(row["over_min"], row["up_to_min"]): row["pools"] for row in scores.groups}
     cells = {_key(row): row for row in scores.table}
@@ -182,14 +182,14 @@ def _number(row: ScoreRow | None, key: str) -> str:
 
 
 def _between(least: float, most: float | None) -> str:
-    """A group of pools by the mean duration of their jobs, in minutes."""
+    """Describe a group of pools by the mean duration of their jobs, in minutes."""
     if most is None:
         return f"jobs run over {least:g} min"
     return f"{least:g} to {most:g} min" if least else f"up to {most:g} min"
 
 
 def reliability_grid(rows: Sequence[ScoreRow]) -> Grid:
-    """Rows by stated quantile of load: what was covered, and how much was stated on average."""
+    """Return rows by stated quantile of load: its coverage, and the mean statement."""
     keys = ("covered", "covered_as_learned")
     parts = [
         (
@@ -210,7 +210,7 @@ def reliability_grid(rows: Sequence[ScoreRow]) -> Grid:
 
 
 def loads_grid(rows: Sequence[ScoreRow]) -> Grid:
-    """Rows by window, forecast and its setting."""
+    """Return rows by window, forecast and its setting."""
     parts = [
         (
             f"within {as_typed(window)}",
@@ -266,7 +266,7 @@ def _of_run_times(found: Evaluation) -> list[PageSection]:
 
 
 def _of_pairs(pairs: PairScores) -> list[PageSection]:
-    """JamaisVu's own way of choosing: the pair of the lowest error so far."""
+    """Return JamaisVu's own method of choosing: the pair with the lowest error so far."""
     return [
         PageSection(
             "JamaisVu's pairs of feature and estimator, each alone",
@@ -286,7 +286,7 @@ def _of_pairs(pairs: PairScores) -> list[PageSection]:
 
 
 def features_grid(pairs: PairScores) -> Grid:
-    """A row a feature: JamaisVu's Table 1."""
+    """Return a row per feature, like JamaisVu's Table 1."""
     rows = [
         [row["feature"], _percent(row["outside_2x"]), _percent(row["unseen"])]
         for row in pairs.table()
@@ -295,7 +295,7 @@ def features_grid(pairs: PairScores) -> Grid:
 
 
 def run_times_grid(scores: Mapping[str, RunTimeScores]) -> Grid:
-    """A row a predictor."""
+    """Return a row per predictor."""
     rows = [
         [name, f"{of.n:,}", *map(_percent, (of.coverage, of.within_2x, of.within_10x))]
         for name, of in scores.items()
@@ -304,14 +304,14 @@ def run_times_grid(scores: Mapping[str, RunTimeScores]) -> Grid:
 
 
 def quantiles_grid(scores: Mapping[str, RunTimeScores]) -> Grid:
-    """A row a predictor, a column a stated quantile."""
+    """Return a row per predictor, with a column per stated quantile."""
     levels = [*next(iter(scores.values())).reliability]
     rows = [[name, *map(_percent, of.reliability.values())] for name, of in scores.items()]
     return Grid(["% stated", *(f"{100 * level:g}" for level in levels)], [("", rows)])
 
 
 def confusion_grid(scores: Mapping[str, RunTimeScores], windows: Sequence[float]) -> Grid:
-    """Of each predictor the shares of foretold bins (columns) among jobs of each bin (rows)."""
+    """Return the share of each estimated bin (columns) among jobs of each bin (rows)."""
     bins = [*_bins(windows)]
     parts = [
         (
@@ -328,7 +328,7 @@ def confusion_grid(scores: Mapping[str, RunTimeScores], windows: Sequence[float]
 
 
 def _too_short(confusion: Sequence[Sequence[int]]) -> int:
-    """Jobs that were thought to fit a window that they outlasted."""
+    """Return the number of jobs that outlasted the window into which they were estimated to fit."""
     return sum(sum(row[:true]) for true, row in enumerate(confusion))
 
 

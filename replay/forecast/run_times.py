@@ -1,8 +1,7 @@
-"""How good estimates of run times are on a log, told in its order (JamaisVu, §3.2 and §6.2).
+"""Measures estimates of run times on a log, in its order (JamaisVu, §3.2 and §6.2).
 
-A job is predicted when it is submitted, from jobs that had ended by then; at one instant ends come
-first. Where the log says how long a job waited, or a schedule is given, that is when it started;
-else each starts at once.
+A job is estimated when it is submitted, from jobs that have ended by then; at one instant, ends
+come first. A job starts when the log or a given schedule says so, else when it is submitted.
 """
 
 from __future__ import annotations
@@ -28,35 +27,35 @@ from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
 LEVELS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99)
-"""Quantiles whose truth is looked at."""
+"""Quantiles whose coverage is measured."""
 
 ERRORS = tuple(range(-100, 101, 5))
-"""Edges (%) of the classes of errors, (predicted - actual) / actual; the last has all above."""
+"""Edges (%) of the classes of errors, (predicted - actual) / actual; the last class is open."""
 
 TEST_SHARE = 0.25
-"""Of a log's time, at its end: what is measured on."""
+"""Share of the log's time, at its end, that is measured."""
 
 CHOSEN = "chosen"
-"""The name of what is chosen, beside the pairs."""
+"""The name of the chosen estimate, next to the pairs."""
 
 FLOOR = 5
-"""Run times of a user of which the floor takes the median."""
+"""Number of a user's latest run times whose median the baseline takes."""
 
 
 class LastOfUser(RunTimes):
-    """The median of the last `FLOOR` run times of the same user: what anything has to beat."""
+    """Baseline that predictors must beat: the median of a user's last `FLOOR` run times."""
 
     def __init__(self) -> None:
-        """Start with no past."""
+        """Start without a past."""
         self._last: dict[str, deque[float]] = {}
 
     def run_time(self, job: Job) -> float:
-        """Seconds; `UNKNOWN_RUN_TIME` for a user of whom no job has ended."""
+        """Return seconds; `UNKNOWN_RUN_TIME` for a user without ended jobs."""
         last = self._last.get(job.user)
         return median(last) if last else UNKNOWN_RUN_TIME
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
-        """Remember the run under its user."""
+        """Record a run time of the user."""
         self._last.setdefault(job.user, deque(maxlen=FLOOR)).append(run_time)
 
 
@@ -67,35 +66,37 @@ PREDICTORS: dict[str, Callable[[], RunTimes]] = {
     "history": HistoryRunTimes,
     "last-of-user": LastOfUser,
 }
-"""What can be evaluated, by name; each call makes one without a past."""
+"""Return the predictors by name; each call makes one without a past."""
 
 
 @runtime_checkable
 class StatesQuantiles(Protocol):
-    """A predictor that says how long a job runs at most, with a given probability."""
+    """A predictor that states the run time that a job does not exceed with a given probability."""
 
     def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float]:
-        """Seconds, in the order of the probabilities (0 to 1)."""
+        """Return seconds, in the order of the probabilities (0 to 1)."""
 
 
 class RunTimeScores(Struct, frozen=True):
-    """How good the estimates for the measured jobs were; shares are of all of them, 0 to 1."""
+    """The quality of estimates for the measured jobs; shares are of all of them, 0 to 1."""
 
     n: int
     coverage: float
-    """Jobs of which anything was known."""
+    """Share of jobs with an estimate."""
     within_2x: float
-    """Jobs with actual / 2 ≤ predicted ≤ 2 · actual."""
+    """Share of jobs with actual / 2 ≤ predicted ≤ 2 · actual."""
     within_10x: float
     errors: tuple[float, ...]
-    """Jobs by relative error, in the classes between `ERRORS` and the one above (Fig. 11)."""
+    """Shares of jobs by relative error, in the classes between `ERRORS` and the one above (Fig.
+    11)."""
     reliability: dict[float, float]
-    """Jobs that ran no longer than the quantile stated, by its probability; empty if none were."""
+    """Share of jobs that ran no longer than the stated quantile, by its probability; empty
+    without."""
     confusion: tuple[tuple[int, ...], ...]
     """Jobs by the bin of their run time (rows) and of the estimate (columns)."""
 
     def row(self, trace: str, predictor: str) -> dict[str, Any]:
-        """As `run_times.json` has it."""
+        """Return the content of `run_times.json`."""
         return {
             "trace": trace,
             "predictor": predictor,
@@ -107,22 +108,22 @@ class RunTimeScores(Struct, frozen=True):
 
 
 class PairScores(Struct, frozen=True):
-    """JVuPredict's pairs, each alone, and what was chosen; shares are of all measured jobs.
+    """JVuPredict's pairs, each alone, and the chosen one; shares are of all measured jobs.
 
-    A pair without a past predicts nothing, which is outside of every range, as in the paper.
+    A pair without a past makes no estimate, which is outside of every range, as in the paper.
     """
 
     n: int
     outside_2x: dict[str, float]
-    """By `feature:estimator`, and `chosen` (Fig. 12)."""
+    """Scores by `feature:estimator`, and of `chosen` (Fig. 12)."""
     outside_10x: dict[str, float]
     chosen: dict[str, float]
-    """How often each pair predicted (Fig. 13), most often first."""
+    """How often each pair was chosen (Fig. 13), most often first."""
     unseen: dict[str, float]
-    """Jobs whose value of a feature no ended job had had (Table 1)."""
+    """Share of jobs whose value of a feature no ended job had (Table 1)."""
 
     def table(self) -> list[dict[str, Any]]:
-        """Table 1: of each feature, `recent`'s share outside a factor of two, and what is new."""
+        """Return Table 1 by feature: `recent`'s share outside a factor of two, and new values."""
         return [
             {
                 "feature": feature,
@@ -134,13 +135,13 @@ class PairScores(Struct, frozen=True):
 
 
 def last_quarter(trace: Trace) -> float:
-    """The second from which on the last `TEST_SHARE` of the log's submissions' time is."""
+    """Return the second from which the last `TEST_SHARE` of the time of submissions begins."""
     first, last = trace.arrivals[0].job.submit, trace.arrivals[-1].job.submit
     return last - TEST_SHARE * (last - first)
 
 
 def ended_as(trace: Trace, state: str) -> list[bool]:
-    """Whether each job ended in that state, like Google's FINISH. Raises UserError if none did."""
+    """Return whether each job ended in this state, like FINISH. Raises UserError if none did."""
     column = trace.columns.index("state") if "state" in trace.columns else None
     found = [
         column is not None and trace.extras[arrival.job.id][column] == state
@@ -157,11 +158,10 @@ def told(
     starts: Sequence[float | None],
     judged: Sequence[bool] | None = None,
 ) -> Iterator[Arrival]:
-    """Each job at its submission, when the predictors have been told all that came before.
+    """Yield each job at its submission, after the predictors have been given all earlier events.
 
-    At one instant ends are told first, then jobs arrive, then starts are told. A job whose start
-    is None never starts. One that is not `judged` is withdrawn at its end: that it ran so long is
-    known, but not how long it would have run.
+    At one instant, ends come first, then submissions, then starts. A job whose start is None never
+    starts. A job that is not `judged` is withdrawn at its end: its run time is only a lower bound.
     """
     arrivals = trace.arrivals
     submits = np.array([arrival.job.submit for arrival in arrivals])
@@ -186,7 +186,7 @@ def told(
 
 
 class _Asked:
-    """What a predictor answered of the measured jobs."""
+    """Collects a predictor's answers for the measured jobs."""
 
     def __init__(self, predictor: RunTimes) -> None:
         self._predictor = predictor
@@ -195,7 +195,7 @@ class _Asked:
         self.quantiles: list[list[float]] = []
 
     def ask(self, job: Job, *, measured: bool) -> None:
-        """Ask as at any submission: what is said is learned from, measured or not."""
+        """Query as at any submission; predictors learn from queries, measured or not."""
         run_time = self._predictor.run_time(job)
         quantiles = self._states.quantiles(job, LEVELS) if self._states is not None else []
         if measured:
@@ -212,12 +212,12 @@ def evaluate_run_times(
     starts: Sequence[float | None] | None = None,
     judged: Sequence[bool] | None = None,
 ) -> dict[str, RunTimeScores]:
-    """Scores by name of predictors that know nothing yet: told of all jobs, asked about all.
+    """Return scores by name of predictors without a past, which see and are asked about all jobs.
 
-    Measured are jobs submitted at `since` (seconds) or later, and of them those that are `judged`,
-    if that is given: the others are withdrawn when they end. `windows` (seconds) are the ends of
-    the bins of the confusion matrix. `starts` and `judged` are by position in the trace; without
-    `starts`, as in a schedule, `starts_of` says. Raises UserError where no job is measured.
+    Jobs submitted at `since` (seconds) or later are measured; with `judged` only those, and others
+    are withdrawn when they end. `windows` (seconds) are the ends of the bins of the confusion
+    matrix. `starts` and `judged` are by position in the trace; without `starts`, `starts_of` gives
+    them. Raises UserError if no job is measured.
     """
     asked = {name: _Asked(predictor) for name, predictor in predictors.items()}
     starts = starts_of(trace) if starts is None else starts
@@ -233,7 +233,7 @@ def evaluate_run_times(
 
 
 def _measured(trace: Trace, since: float, judged: Sequence[bool] | None) -> list[bool]:
-    """Of each job: jobs arrive in the order of the trace."""
+    """Return whether each job is measured: jobs arrive in the order of the trace."""
     late = [arrival.job.submit >= since for arrival in trace.arrivals]
     return late if judged is None else [a and b for a, b in zip(late, judged, strict=True)]
 
@@ -274,9 +274,9 @@ def evaluate_pairs(
     starts: Sequence[float | None] | None = None,
     judged: Sequence[bool] | None = None,
 ) -> PairScores:
-    """Each of JVuPredict's pairs alone, and its choice; jobs are measured as by the other.
+    """Measure each of JVuPredict's pairs alone, and its choice, on the same jobs as others.
 
-    Raises UserError where no job is measured.
+    Raises UserError if no job is measured.
     """
     starts = starts_of(trace) if starts is None else starts
     tally = _Tally()
@@ -289,7 +289,7 @@ def evaluate_pairs(
 
 
 class _Tally:
-    """Counts of what the pairs predicted of the measured jobs."""
+    """Counts of the pairs' estimates for the measured jobs."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -299,7 +299,7 @@ class _Tally:
         self._chosen: Counter[str] = Counter()
 
     def count(self, job: Job, actual: float, predictor: JVuPredict) -> None:
-        """Ask for all pairs, and for the one that is chosen."""
+        """Query all pairs, and the chosen one."""
         self.n += 1
         self._features.update(dict.fromkeys(value[0] for value in values_of(job)))
         pairs = predictor.candidates(job)
@@ -316,7 +316,7 @@ class _Tally:
             inside[name] += actual / factor <= said <= actual * factor
 
     def scores(self) -> PairScores:
-        """The counts as shares, pairs by name of their feature."""
+        """Return the counts as shares; pairs are named by their feature and estimator."""
         n = self.n
         outside = {
             factor: {name: 1 - inside[name] / n for name in sorted(inside)}

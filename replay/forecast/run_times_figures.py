@@ -1,4 +1,4 @@
-"""The pictures of how good run-time estimates are (JamaisVu, Figs. 11 to 13; calibration; bins)."""
+"""Figures of run-time estimates (JamaisVu, Figs. 11 to 13; calibration; bins)."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = 30
-"""Characters of a predictor's or a pair's name."""
+"""Maximum characters of a predictor's or a pair's name."""
 
 PITCH = 0.17
-"""Inches of a row of bars."""
+"""Height of a row of bars in inches."""
 
 MATRICES = 3
-"""Confusion matrices side by side."""
+"""Confusion matrices per row."""
 
 INK = "#333c44"
 
 
 def draw_errors(scores: Mapping[str, RunTimeScores]) -> RenderedFigure:
-    """Jobs by the error of their estimate, a curve a predictor (Fig. 11)."""
+    """Draw jobs by the error of their estimate, a curve per predictor (Fig. 11)."""
     middles = np.array(ERRORS) + 2.5
 
     def draw(figure: Figure) -> None:
@@ -59,7 +59,7 @@ def draw_errors(scores: Mapping[str, RunTimeScores]) -> RenderedFigure:
 
 
 def draw_reliability(scores: Mapping[str, RunTimeScores]) -> RenderedFigure:
-    """Stated quantiles against the share of jobs that they cover, a curve a predictor."""
+    """Draw stated quantiles against the share of jobs that they cover, a curve per predictor."""
     some = {name: score.reliability for name, score in scores.items() if score.reliability}
 
     def draw(figure: Figure) -> None:
@@ -80,7 +80,7 @@ def draw_reliability(scores: Mapping[str, RunTimeScores]) -> RenderedFigure:
 
 
 def draw_outside(pairs: PairScores) -> RenderedFigure:
-    """How often each pair alone, and the choice, are off by more than 2 and 10 times (Fig. 12)."""
+    """Draw how often each pair, and the choice, are off by factors of 2 and 10 (Fig. 12)."""
     alone = [name for name in pairs.outside_2x if name != CHOSEN]
     names = [name for name in pairs.outside_2x if name == CHOSEN]
     names += sorted(alone, key=pairs.outside_2x.__getitem__)
@@ -102,7 +102,7 @@ def draw_outside(pairs: PairScores) -> RenderedFigure:
 
 
 def draw_chosen(pairs: PairScores) -> RenderedFigure:
-    """How often each pair predicts (Fig. 13)."""
+    """Draw how often each pair is chosen (Fig. 13)."""
     names = list(pairs.chosen)
 
     def draw(figure: Figure) -> None:
@@ -115,7 +115,7 @@ def draw_chosen(pairs: PairScores) -> RenderedFigure:
 
 
 def draw_confusion(scores: Mapping[str, RunTimeScores], windows: Sequence[float]) -> RenderedFigure:
-    """In which bin jobs of each bin were thought to fall, a matrix a predictor."""
+    """Draw the estimated bins of the jobs of each bin, a matrix per predictor."""
     ends = [as_typed(window) for window in windows]
     bins = [f"≤ {end}" for end in ends] + [f"> {ends[-1]}"]
     down = -(-len(scores) // MATRICES)
@@ -159,7 +159,7 @@ def _height(names: Sequence[str]) -> float:
 
 
 def _rows(figure: Figure, names: Sequence[str]) -> Axes:
-    """Axes with a row for each name, the first on top."""
+    """Return axes with a row for each name, the first on top."""
     height = _height(names)
     axes = axes_in(figure, left=0.24, right=0.98, bottom=0.48 / height, top=1 - 0.08 / height)
     axes.set_yticks(range(len(names)), [plain(name, NAME) for name in names])

@@ -1,4 +1,4 @@
-"""What `sia forecast` says of a model, of two compared, and of an evaluation."""
+"""Prints what `sia forecast` found: a model, a comparison of two, or an evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSIDE = {"coverage": "% known", "within_2x": "% within 2x", "within_10x": "% wi
 
 
 def model_facts(model: Model) -> dict[str, Any]:
-    """What was learned from, and how it did on the days held out, by window."""
+    """Print the training span of a model, and its scores on the held-out days, by window."""
     manifest = model.manifest
     return {
         "since_s": manifest.since,
@@ -46,7 +46,7 @@ def _scores(scores: Scores) -> dict[str, Any]:
 
 
 def compared_facts(compared: Comparison) -> dict[str, Any]:
-    """How a new and an old model did on the newest days, by window."""
+    """Print the scores of a new and an old model on the newest days, by window."""
     models = {"new": compared.of_new, "old": compared.of_old}
     return {
         "promoted": compared.better,
@@ -61,7 +61,7 @@ def compared_facts(compared: Comparison) -> dict[str, Any]:
 
 
 def show_left_out(trace: Trace) -> None:
-    """What of the log was left out."""
+    """Print which rows of the log were skipped."""
     for reason, count in sorted(trace.dropped.items()):
         click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in trace.notes:
@@ -77,7 +77,7 @@ def _cells(scores: Mapping[str, Any]) -> list[str]:
 
 
 def show_model(model: Model) -> None:
-    """Its scores on the days held out."""
+    """Return the scores on the held-out days."""
     manifest = model.manifest
     rows = [
         [as_typed(window), *_cells(_scores(of.scores))]
@@ -94,7 +94,7 @@ def show_model(model: Model) -> None:
 
 
 def show_compared(compared: Comparison) -> None:
-    """Both models on the newest days, and which is better."""
+    """Return the scores of both models on the newest days, and which one is better."""
     rows = [
         [as_typed(of.window), name, *_cells(_scores(of.scores)), decimal(of.pinball, 3)]
         for judged in zip(compared.of_new, compared.of_old, strict=True)
@@ -105,7 +105,7 @@ def show_compared(compared: Comparison) -> None:
 
 
 def _verdict(compared: Comparison) -> str:
-    """Which model is better, and by what."""
+    """Describe which model is better, and by how much."""
     f, loss = compared.f, compared.loss
     which = "is better" if compared.better else "is no better and was not written"
     return (
@@ -115,7 +115,7 @@ def _verdict(compared: Comparison) -> str:
 
 
 def show_evaluation(found: Evaluation) -> None:
-    """The tables of the report that matter most; the others stand there."""
+    """Print the most important tables; the report has all."""
     for note in found.notes:
         click.echo(f"note: {note}")
     if found.arrivals is not None:

@@ -26,17 +26,17 @@ from sia.policies.queues.fcfs import Fcfs
 from sia.wording import DAY, HOUR, as_typed
 
 MAX_OBSERVED = 1_800_000
-"""Ticks times pools times windows observed of one log: 400 MB of features. Philly's 1,230,000 all
-fit; of a larger log one of each two ticks in a row is taken, or of each three, as many as fit."""
+"""Maximum of ticks times pools times windows observed of one log: 400 MB of features. All 1,230,000
+of Philly fit; of a larger log every second tick is used, or every third, as many as fit."""
 
 GOLDEN = (5**0.5 - 1) / 2
-"""Its multiples fall into step with no period. Of Philly's newest days, jobs arrive after 17 % of
-the ticks with an odd number and 10 % of the others (in each pool, 5 minutes): a threshold chosen on
-the latter alone gave an F of 0.38 instead of 0.58."""
+"""Multiples of the golden ratio choose the ticks, as they follow no period. On Philly's newest
+days, jobs arrive after 17 % of the ticks with an odd number and 10 % of the others (in each pool,
+within 5 minutes). A threshold chosen on even ticks alone gave an F of 0.38 instead of 0.58."""
 
 RECENT_SPAN = 60 * DAY
-"""Seconds before the days held out that a retrained model learns from, unless told otherwise: of
-Philly, the first 40 days spoil what is learned, and two months show each weekday eight times."""
+"""Default of the seconds before the held-out days that a retrained model learns from. On Philly the
+first 40 days spoil the result, and two months contain each weekday eight times."""
 
 
 def train_on(
@@ -48,9 +48,9 @@ def train_on(
     windows: Sequence[float] = WINDOWS,
     name: str = "the log",
 ) -> Model:
-    """Learn from a log as it was read, from what came in [since, until] (seconds).
+    """Train a model on a log as it was read, from the jobs submitted in [since, until] (seconds).
 
-    For `table` see `observe`. Raises UserError where the log is too short, or xgboost is not
+    For `table` see `observe`. Raises UserError if the log is too short, or xgboost is not
     installed.
     """
     rows = observe(trace, table, until=until, windows=windows, name=name)
@@ -66,7 +66,7 @@ def learn(
     since: float = -inf,
     name: str = "the log",
 ) -> Model:
-    """Learn from rows. Raises UserError where there are too few, or xgboost is not installed."""
+    """Train on rows. Raises UserError if there are too few, or xgboost is not installed."""
     require_xgboost()
     try:
         return train(rows, until=until, trace_sha256=trace_sha256, since=since)
@@ -85,11 +85,11 @@ def observe(
     windows: Sequence[float] = WINDOWS,
     name: str = "the log",
 ) -> TrainingRows:
-    """What an online forecast would have seen at every tick, and what then came.
+    """Return what an online forecast would have seen at every tick, and the arrivals that followed.
 
-    The log is replayed first come, first served in the pools of `table`; without one every job
-    starts when it is submitted. Nothing submitted after `until` (seconds) goes in. Raises UserError
-    where no job is left, the log is too long, or a window is no whole number of ticks.
+    The log is replayed first come, first served in the pools of `table`; without it every job
+    starts when it is submitted. Jobs submitted after `until` (seconds) are ignored. Raises
+    UserError if no job is left, the log is too long, or a window is no whole number of ticks.
     """
     refuse_windows(windows)
     every = trace.arrivals if table is None else playable(trace, table).arrivals
@@ -106,7 +106,7 @@ def observe(
 
 
 def thinned(rows: TrainingRows) -> str:
-    """What to say where not every tick of a log was looked at (`MAX_OBSERVED`); else nothing."""
+    """Return a note if not every tick of a log was used (`MAX_OBSERVED`); else an empty text."""
     every = round(rows.step / rows.tick)
     if every <= 1:
         return ""
@@ -117,7 +117,7 @@ def thinned(rows: TrainingRows) -> str:
 
 
 def refuse_windows(windows: Sequence[float]) -> None:
-    """Raise UserError where one (seconds) is no whole number of ticks."""
+    """Raise UserError if a window (seconds) is no whole number of ticks."""
     for window in windows:
         if window % TICK:
             raise UserError(
@@ -127,7 +127,7 @@ def refuse_windows(windows: Sequence[float]) -> None:
 
 
 def watch(arrivals: Sequence[Arrival], table: PoolTable | None, loads: Loads, end: float) -> None:
-    """Tell a forecast all that happens up to second `end`, first come, first served."""
+    """Inform a forecast of all events up to second `end`, first come, first served."""
     facts = [] if table is None else table.changes
     core, run_times = Core(pools_of(arrivals, table), Fcfs()), HistoryRunTimes()
     for instant in play(core, arrivals, run_times=run_times, loads=loads, facts=facts):
@@ -136,7 +136,7 @@ def watch(arrivals: Sequence[Arrival], table: PoolTable | None, loads: Loads, en
 
 
 def pools_of(arrivals: Sequence[Arrival], table: PoolTable | None) -> list[Pool]:
-    """The pools of a table, or of each name a pool of its own, in which no job waits."""
+    """Return the pools of a table; without it, a pool per name in which no job ever waits."""
     if table is not None:
         return table.pools
     names = dict.fromkeys(arrival.job.pool for arrival in arrivals)
@@ -144,7 +144,7 @@ def pools_of(arrivals: Sequence[Arrival], table: PoolTable | None) -> list[Pool]
 
 
 class _Observer(Loads):
-    """Looks at the features of every tick, as an online forecast does; foresees nothing."""
+    """Records the features of every tick, as an online forecast sees them; predicts nothing."""
 
     def __init__(
         self, pools: Sequence[str], windows: Sequence[float], start: float, end: float
@@ -210,7 +210,7 @@ class _Observer(Loads):
 
 
 class Comparison(NamedTuple):
-    """A new model beside an old one, by window, on days that neither of them learned from."""
+    """A new and an old model, by window, on days that neither has learned from."""
 
     new: Model
     of_new: list[JudgedForecast]
@@ -218,19 +218,19 @@ class Comparison(NamedTuple):
 
     @property
     def f(self) -> tuple[float, float]:
-        """F of the new and of the old model, on average over the windows."""
+        """Return F of the new and of the old model, averaged over the windows."""
         new, old = (fmean(of.scores.f for of in judged) for judged in (self.of_new, self.of_old))
         return new, old
 
     @property
     def loss(self) -> tuple[float, float]:
-        """The loss of load of the new and of the old model, on average over the windows."""
+        """Return the loss of load of the new and of the old model, averaged over the windows."""
         new, old = (fmean(of.pinball for of in judged) for judged in (self.of_new, self.of_old))
         return new, old
 
     @property
     def better(self) -> bool:
-        """Whether the new model foretells arrivals better on average, and load no worse."""
+        """Return whether the new model predicts arrivals better on average, and load no worse."""
         return self.f[0] > self.f[1] and self.loss[0] <= self.loss[1]
 
 
@@ -242,11 +242,11 @@ def compare(
     trace_sha256: str,
     since: float | None = None,
 ) -> Comparison:
-    """Learn anew from what came in [since, held_from], and judge both models on what came later.
+    """Train a new model on [since, held_from], and measure both models on later jobs.
 
-    Times are seconds; without `since` the recent span is learned from. Raises UserError where the
-    old model is of other windows or features, where it has learned from what came later itself, and
-    where the log is too short.
+    Times are seconds; without `since` the recent span is used. Raises UserError if the old model
+    has other windows or features, if it has learned from the later jobs, and if the log is too
+    short.
     """
     if old.manifest.windows != rows.windows or old.manifest.features != NAMES:
         raise UserError("--compare: the old model has other windows or features; leave it out")

@@ -1,4 +1,4 @@
-"""Drawing figures and writing numbers; knows nothing of schedules.
+"""Figures and number formats; independent of schedules.
 
 Imports: logs.limits.
 """

@@ -1,6 +1,6 @@
-"""The pictures of the report: inline SVG drawn by matplotlib, same bytes for the same numbers.
+"""The figures of the report: inline SVG by matplotlib; equal numbers give equal bytes.
 
-matplotlib is imported when the first picture is drawn: it takes longer than many a replay.
+matplotlib is imported for the first figure, as the import takes longer than many replays.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 
 WIDTH = 10.0
-"""Inches of a picture; the page stretches it to its own width."""
+"""Width of a figure in inches; the page scales it."""
 
 DPI = 150
-"""Of a PNG: 1,500 pixels across, sharp on a page and in slides."""
+"""Resolution of a PNG: 1,500 pixels wide, enough for pages and slides."""
 
 SVG_METADATA: Any = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-"""Nothing that changes from run to run."""
+"""Metadata without anything that changes between runs."""
 
 INLINE: Any = {"format": "svg", "metadata": SVG_METADATA, "transparent": True}
-"""How a part of a page is saved: the page shows through."""
+"""Settings for a figure inside a page: its background is transparent."""
 
 WHITE = '<rect width="100%" height="100%" fill="#ffffff"/>'
 
@@ -54,15 +54,15 @@ STYLE: Any = {
     "ytick.color": "#9aa3ab",
     "ytick.labelcolor": "#333c44",
 }
-"""Names are untrusted: without math a `$` in one is a dollar sign and no parse error."""
+"""Names are untrusted. Without math text, a `$` in a name is drawn and is no parse error."""
 
 GREY = "#6b7680"
 PALETTE = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9"),
     *("#5b2a86", "#a3b018", "#8c1c2b", "#1d2d44"),
 )
-"""Okabe and Ito's colours, told apart by the colour-blind, with yellow darkened to show on white;
-where there are more policies, four that differ from them in lightness."""
+"""The colours of Okabe and Ito, which colour-blind readers can distinguish, with a darker yellow.
+More policies get four further colours of other lightness."""
 
 DASHES: tuple[tuple[float, ...], ...] = (
     (),
@@ -72,8 +72,8 @@ DASHES: tuple[tuple[float, ...], ...] = (
     (9, 3.5),
     (3, 1.2, 1, 1.2, 1, 1.2),
 )
-"""Curves often lie on each other; with dashes the lower one shows through. There are fewer than
-colours, so that 30 policies have a look of their own."""
+"""Dashes show the lower of two overlapping curves. There are fewer dash styles than colours, so
+that 30 policies all look different."""
 
 TIMES = "\N{MULTIPLICATION SIGN}"
 
@@ -86,7 +86,7 @@ COLOURS = {
     "waiting": "#c98a9d",
     "borrowed": "#4b2e83",
 }
-"""What the time lines show, told apart by lightness too."""
+"""The layers of the time line, which differ in lightness too."""
 
 DURATION_TICKS = (
     (0.001, "1 ms"),
@@ -110,14 +110,14 @@ DURATION_TICKS = (
 
 
 class PolicyStyle(NamedTuple):
-    """How one policy is drawn, everywhere."""
+    """How one policy is drawn in all figures."""
 
     colour: str
     dash: tuple[float, ...] = ()
 
 
 class Steps(NamedTuple):
-    """A step function of time: what it changes by, and when; 0 before. In any order."""
+    """A step function of time, as changes and their times in any order; 0 at first."""
 
     times: FloatArray
     changes: FloatArray
@@ -137,7 +137,7 @@ class TimeLine(NamedTuple):
 
 
 class SlowedBars(NamedTuple):
-    """Slowed jobs of one policy, and the share (%) of its measured ones, by pool."""
+    """Slowed jobs of one policy, and their share (%) of its measured jobs, by pool."""
 
     policy: str
     counts: Sequence[int]
@@ -145,7 +145,7 @@ class SlowedBars(NamedTuple):
 
 
 def looks(policies: Iterable[str], baseline: str) -> dict[str, PolicyStyle]:
-    """A look for each policy, by its place; the baseline is grey."""
+    """Return a style for each policy, by position; the baseline is grey."""
     others = [name for name in policies if name != baseline]
     chosen = {
         name: PolicyStyle(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
@@ -155,21 +155,21 @@ def looks(policies: Iterable[str], baseline: str) -> dict[str, PolicyStyle]:
 
 
 def during(begin: ArrayLike, end: ArrayLike, amount: ArrayLike) -> Steps:
-    """The sum of `amount`s, each from its `begin` to its `end`."""
+    """Return the sum of `amount`s, each from its `begin` to its `end`."""
     up = np.asarray(amount, dtype=np.float64)
     return Steps(np.concatenate([begin, end]).astype(np.float64), np.concatenate([up, -up]))
 
 
 def bins(begin: float, end: float) -> FloatArray:
-    """Edges of the time line's bins: one more than `POINTS_DRAWN`."""
+    """Return the edges of the time line's bins: `POINTS_DRAWN` + 1."""
     return np.linspace(begin, end, POINTS_DRAWN + 1, dtype=np.float64)
 
 
 def averages(parts: Sequence[Steps], edges: FloatArray) -> FloatArray:
-    """The mean of the sum of step functions in each bin, not below 0 at any time.
+    """Return the mean of the sum of step functions in each bin, at least 0 at any time.
 
-    It is exact: the integral is linear between two steps, so its values at the edges are too; no
-    burst falls between two samples.
+    It is exact, because the integral is linear between two steps. No burst is lost between two
+    samples.
     """
     times = np.concatenate([part.times for part in parts])
     order = np.argsort(times, kind="stable")
@@ -196,7 +196,7 @@ def time_line(
     borrowed: Steps,
     waiting: Steps,
 ) -> TimeLine:
-    """Average all of a pool's step functions; idle is what it owns and nobody uses."""
+    """Average all of a pool's step functions; idle GPUs are owned and unused."""
     used = [Steps(part.times, -part.changes) for part in (dedicated, own_spare, lent)]
     return TimeLine(
         edges,
@@ -211,7 +211,7 @@ def time_line(
 
 
 def draw_speedups(speedups: Mapping[str, FloatArray], style: Mapping[str, PolicyStyle]) -> str:
-    """The distribution of the jobs' speed-ups under each policy (Fig. 11)."""
+    """Draw the distribution of the jobs' speed-ups under each policy (Fig. 11)."""
     some = {name: np.sort(values[values > 0]) for name, values in speedups.items()}
     some = {name: values for name, values in some.items() if len(values)}
     least = min([0.5, *(values[0] / 1.3 for values in some.values())])
@@ -245,7 +245,7 @@ def draw_slowdowns(
     measured: Mapping[str, int],
     style: Mapping[str, PolicyStyle],
 ) -> str:
-    """How many of the jobs were slowed by how much (seconds), under each policy that slowed any."""
+    """Draw how many jobs were slowed by how much (seconds), under each policy that slowed any."""
     some = {name: np.sort(values) for name, values in slowdowns.items() if len(values)}
     least = min([1.0, *(values[0] / 1.2 for values in some.values())])
     most = max([600.0, *(values[-1] * 1.3 for values in some.values())])
@@ -278,7 +278,7 @@ def draw_slowdowns(
 def draw_slowed_bars(
     pools: Sequence[str], bars: Sequence[SlowedBars], style: Mapping[str, PolicyStyle]
 ) -> str:
-    """Slowed jobs by pool, one panel a policy."""
+    """Draw slowed jobs by pool, one panel per policy."""
     down = ceil(len(bars) / 3)
     across = ceil(len(bars) / down)
     margin, head, foot, pitch = 0.1, 0.3, 0.42, 0.19 * len(pools) + 0.1
@@ -317,7 +317,7 @@ def _bars(axes: Axes, bar: SlowedBars, colour: str, wide: float) -> None:
 
 
 def draw_time_line(line: TimeLine, number: int, warmup: float) -> str:
-    """One pool over time: who uses its GPUs above, what waits and what it borrows below."""
+    """Draw one pool over time: the use of its GPUs above, pending and borrowed GPUs below."""
     days = (line.edges - line.edges[0]) / 86400
     warm = (warmup - line.edges[0]) / 86400
 
@@ -350,20 +350,20 @@ def draw_time_line(line: TimeLine, number: int, warmup: float) -> str:
 
 
 def plain(text: str, most: int) -> str:
-    """A name as a picture shows it: on one line, short, nothing unprintable."""
+    """Return a name for a figure: on one line, short, without unprintable characters."""
     shown = "".join(c if c.isprintable() else "\ufffd" for c in text)
     return shown if len(shown) <= most else shown[: most - 1] + "…"
 
 
 def axes_in(figure: Figure, *, left: float, right: float, bottom: float, top: float) -> Axes:
-    """Axes between these shares of the picture."""
+    """Return axes between these shares of the figure's width and height."""
     return figure.add_axes((left, bottom, right - left, top - bottom))
 
 
 def curve(
     axes: Axes, x: FloatArray, y: FloatArray, look: PolicyStyle, over: int, *, falling: bool = False
 ) -> None:
-    """Draw a curve over so many others: thinner, so that all show where they fall together."""
+    """Draw one of so many curves: the more there are, the thinner they are."""
     (line,) = axes.plot(x, y, color=look.colour, linewidth=max(1.3, 2.8 - 0.3 * over))
     line.set_drawstyle("steps-pre" if falling else "steps-post")
     if look.dash:
@@ -371,9 +371,9 @@ def curve(
 
 
 def _spots(ordered: FloatArray) -> NDArray[np.int64]:
-    """Positions of at most `POINTS_DRAWN` - 3 of these ascending values that show their shape.
+    """Return at most `POINTS_DRAWN` - 3 positions of ascending values that preserve their shape.
 
-    Half are even in rank, half in the logarithm: ranks alone would leave out the tails.
+    Half are evenly spaced by rank, half by the logarithm, as ranks alone would omit the tails.
     """
     half = (POINTS_DRAWN - 3) // 2
     ranks = np.linspace(0, len(ordered) - 1, half).round().astype(np.int64)
@@ -383,7 +383,7 @@ def _spots(ordered: FloatArray) -> NDArray[np.int64]:
 
 
 def round_ticks(least: float, most: float) -> list[float]:
-    """Round numbers for a logarithmic axis: 1, 10, 100, or 1, 2, 5, 10 where it is short."""
+    """Return round numbers for a logarithmic axis: 1, 10, 100, or 1, 2, 5, 10 if it is short."""
     first, last = floor(log10(least)), floor(log10(most))
     step = max(1, ceil((last - first) / 10))
     digits = (1, 2, 5) if last - first < 3 else (1,)
@@ -396,7 +396,7 @@ def _short(share: float) -> str:
 
 
 class RenderedFigure(NamedTuple):
-    """A picture as a part of a page, and as files of their own."""
+    """A figure for a page, and as separate files."""
 
     name: str
     inline: str
@@ -407,7 +407,7 @@ class RenderedFigure(NamedTuple):
 def picture(
     name: str, height: float, draw: Callable[[Figure], None], dpi: int = DPI
 ) -> RenderedFigure:
-    """A picture for a page and for papers, drawn once; `name` is unique in the page."""
+    """Return a figure for a page and for publications; `name` is unique in the page."""
     saved, png = _saved(name, height, draw, INLINE, _file("png", dpi))
     svg = saved.decode()
     return RenderedFigure(name, _inline(svg), _rounded(_on_white(svg)).encode(), png)
@@ -416,13 +416,13 @@ def picture(
 def render(
     name: str, height: float, draw: Callable[[Figure], None], form: str = "svg", dpi: int = DPI
 ) -> bytes:
-    """A picture as a file of its own, on white: `svg` or `png`; `height` is in inches."""
+    """Return a figure as a file with a white background: `svg` or `png`; `height` is in inches."""
     [saved] = _saved(name, height, draw, _file(form, dpi))
     return _rounded(saved.decode()).encode() if form == "svg" else saved
 
 
 def drawn(name: str, height: float, draw: Callable[[Figure], None]) -> str:
-    """A picture as a part of a page: inline SVG; `name` is unique in the page."""
+    """Return a figure as inline SVG; `name` is unique in the page."""
     [saved] = _saved(name, height, draw, INLINE)
     return _inline(saved.decode())
 
@@ -455,7 +455,7 @@ def _saved(
 
 
 def _inline(svg: str) -> str:
-    """Make a file's SVG a part of a page: no prologue, fixed size, style or doubled names."""
+    """Turn an SVG file into a part of a page: without prologue, fixed size, style, repeated ids."""
     svg = svg[svg.index("<svg ") :]
     svg = re.sub(r'(<svg [^>]*?) (?:width|height)="[\d.]+pt"', r"\1", svg, count=1)
     svg = re.sub(r'(<svg [^>]*?) height="[\d.]+pt"', r"\1", svg, count=1)
@@ -470,7 +470,7 @@ def _on_white(svg: str) -> str:
 
 
 def _rounded(svg: str) -> str:
-    """Shorter paths: hundredths of a point are not seen, and half of the file."""
+    """Shorten paths: hundredths of a point are invisible and half of the file."""
 
     def shorter(path: re.Match[str]) -> str:
         return re.sub(r"(\.\d\d)\d+", r"\1", path[0]).replace(" \n", "\n")

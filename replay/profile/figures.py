@@ -1,4 +1,4 @@
-"""The shapes of several logs in one picture: Figs. 2 and 3 (§2)."""
+"""The shapes of several logs in one figure, like Figs. 2 and 3 (§2)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HEIGHT = 6.2
-"""Inches: two rows of three panels, and the names of the logs above."""
+"""Size in inches: two rows of three panels, and the names of the logs above."""
 
 MOST_NAMED = 6
-"""Logs in one row of names above the panels."""
+"""Maximum of log names in one row above the panels."""
 
 
 class CurvePanel(NamedTuple):
-    """One measure, its curve over the pools of each log; `control` is drawn thin and dotted."""
+    """One measure: its curve over the pools of each log; `control` is drawn thin and dotted."""
 
     title: str
     label: str
@@ -55,7 +55,7 @@ PANELS = (
 
 
 def draw_shapes(shapes: Mapping[str, ProfileRow], form: str) -> bytes:
-    """CDFs over pools, and over hours for all GPUs, of all logs; `form` is `svg` or `png`."""
+    """Draw CDFs over the pools, and over the hours of all GPUs; `form` is `svg` or `png`."""
     styles = {
         name: PolicyStyle(PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)])
         for i, name in enumerate(shapes)
@@ -113,7 +113,7 @@ def _draw_panel(
 
 
 def _draw_curve(axes: Axes, values: Sequence[float], look: PolicyStyle, width: float) -> bool:
-    """The share of the values (ascending) up to each; False if there are none."""
+    """Draw the share of values up to each value (ascending); return False without values."""
     if not values:
         return False
     ranks = np.unique(np.linspace(0, len(values) - 1, POINTS_DRAWN).round().astype(int))

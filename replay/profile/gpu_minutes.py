@@ -1,9 +1,9 @@
-"""Files that say minute by minute what a pool's GPUs did, like those of Helios' cluster Earth.
+"""Reads files that record a pool's GPUs minute by minute, like those of the Helios cluster Earth.
 
-A folder has a file a virtual cluster: time (YYYY-MM-DD HH:MM:SS), GPUs owned, running and pending,
-and how many GPU jobs are there. There is no row a job, so durations, widths and times between
-arrivals cannot be known; arrivals and ends are seen only as far as the number of jobs rises or
-falls from one minute to the next, so bursts are lower bounds.
+A folder has one file per virtual cluster: time (YYYY-MM-DD HH:MM:SS), GPUs owned, running and
+pending, and the number of GPU jobs. There are no rows of jobs, so durations, widths and times
+between arrivals are unknown. Arrivals and ends are visible only as changes of the number of jobs
+from one minute to the next, so bursts are lower bounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NOTE = (
 
 
 class _Pool(NamedTuple):
-    """One file, a value a row: epoch seconds, GPUs, GPU jobs that run or wait."""
+    """One file, a value per row: epoch seconds, GPUs, pending and running GPU jobs."""
 
     times: FloatArray
     owned: FloatArray
@@ -41,7 +41,7 @@ class _Pool(NamedTuple):
 
 
 def shape_of_minutes(folder: Path) -> ProfileRow:
-    """What such a folder can say of a log's shape, utilisation as recorded. Raises UserError."""
+    """Return the measures of a log's shape that such a folder allows. Raises UserError."""
     if not folder.is_dir():
         raise UserError(f"{folder}: is no folder; give one with a file of minutes a pool")
     found = {}
@@ -71,7 +71,7 @@ def shape_of_minutes(folder: Path) -> ProfileRow:
 
 
 def _changes(pool: _Pool) -> ProfileRow:
-    """The largest net rise of demand within five minutes, and whether rises follow falls."""
+    """Return the largest net rise of demand within five minutes, and whether rises follow falls."""
     rises = np.diff(pool.running + pool.pending).clip(min=0.0)
     rises[np.diff(pool.times) > MINUTE] = 0.0  # over a gap they may have come at any time
     before = np.concatenate([[0.0], np.cumsum(rises)])  # the row, what rose up to it
@@ -89,7 +89,7 @@ def _changes(pool: _Pool) -> ProfileRow:
 
 
 def _read(path: Path) -> _Pool | None:
-    """A pool's minutes; None where the header shows that the file is about something else."""
+    """Read a pool's minutes; None if the header shows that the file has another content."""
     rows: list[tuple[float, ...]] = []
     with open_table(path) as table:
         if "time" not in table.header:

@@ -1,4 +1,4 @@
-"""The shape of a job log, pool by pool: what Figs. 2 and 3 (§2) look at."""
+"""Measures the shape of a job log, pool by pool, as in Figs. 2 and 3 (§2)."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ BURST = 300.0
 """Seconds in which a burst arrives (Fig. 3b)."""
 
 SOON = 1800.0
-"""Seconds after an end in which a submission counts as following it."""
+"""Seconds after an end within which a submission counts as following it."""
 
 SHIFTS = 7
-"""Whole days, one to so many either way, by which submissions are moved for the control: the time
-of day stays, and a busy month stays busy; what followed an end no longer does."""
+"""The control moves submissions by 1 to so many whole days either way. This keeps the time of day
+and the load of the month, but breaks the connection to the ends of jobs."""
 
 ProfileRow = dict[str, Any]
 """Plain values, as in `shape.json`."""
 
 
 def shape_of(trace: Trace, table: PoolTable) -> ProfileRow:
-    """The shape of a log that is replayed first come, first served.
+    """Return the shape of a log that is replayed first come, first served.
 
-    Utilisation is of each whole hour from the first submission to the last. Raises UserError where
-    no job is left that its pool could run, or for more than `MAX_HOURS`.
+    Utilisation is measured in each whole hour from the first submission to the last. Raises
+    UserError if no job fits into its pool, or for more than `MAX_HOURS`.
     """
     kept = playable(trace, table)
     if not kept.arrivals:
@@ -80,7 +80,7 @@ def _owned(steps: Sequence[tuple[float, int]]) -> Steps:
 
 
 def utilisation(used: FloatArray, owned: FloatArray) -> ProfileRow:
-    """GPUs used / owned, in percent: of all hours, and of each in which any were owned (Fig. 2)."""
+    """Return GPUs used / owned in percent: in total, and in each hour with owned GPUs (Fig. 2)."""
     there = owned > 0
     hourly = 100 * used[there] / owned[there]
     return {
@@ -94,7 +94,7 @@ def _rounded(value: float) -> float:
 
 
 def _jobs(arrivals: Sequence[Arrival], gpus: int, ends: Sequence[float]) -> ProfileRow:
-    """What one pool's jobs say, in order of submission; None where they are too few to say it."""
+    """Return the measures of one pool's jobs, in order of submission; None if there are too few."""
     lengths = sorted(arrival.duration for arrival in arrivals)
     submits = np.array([arrival.job.submit for arrival in arrivals])
     burst = largest_load([arrival.job for arrival in arrivals], BURST)
@@ -112,18 +112,18 @@ def _jobs(arrivals: Sequence[Arrival], gpus: int, ends: Sequence[float]) -> Prof
 
 
 def _ratio(lengths: Sequence[float]) -> float | None:
-    """The 99th percentile by the median (Fig. 3c)."""
+    """Return the 99th percentile divided by the median (Fig. 3c)."""
     n = len(lengths)
     return _rounded(lengths[int(n * 0.99)] / lengths[n // 2]) if n else None
 
 
 def _variation(gaps: FloatArray) -> float | None:
-    """The coefficient of variation: 1 where arrivals are a Poisson process (Fig. 3a)."""
+    """Return the coefficient of variation: 1 for a Poisson process (Fig. 3a)."""
     return _rounded(gaps.std() / gaps.mean()) if len(gaps) > 1 and gaps.mean() > 0 else None
 
 
 def _widths(arrivals: Sequence[Arrival]) -> int | None:
-    """How few widths make 95 % of the jobs."""
+    """Return the least number of widths that 95 % of the jobs have."""
     left = 0.95 * len(arrivals)
     counts = Counter(arrival.job.width for arrival in arrivals).most_common()
     for number, (_, count) in enumerate(counts, 1):
@@ -136,10 +136,10 @@ def _widths(arrivals: Sequence[Arrival]) -> int | None:
 def soon_after_an_end(
     submits: FloatArray, counts: FloatArray, ends: FloatArray
 ) -> tuple[float | None, float | None]:
-    """% of submissions at most `SOON` after an end in the pool, and what chance would give.
+    """Return the % of submissions at most `SOON` after an end in the pool, and the chance level.
 
-    `submits` ascend, with how many there are of each. The control moves them round by whole days
-    within the log's own whole days; below two of these there is none (§2, closed loop).
+    `submits` ascend and have the number of jobs at each time. The control moves them cyclically by
+    whole days; a log of less than two whole days has no control (§2, closed loop).
     """
     if not len(submits):
         return None, None
@@ -163,12 +163,12 @@ def _soon(submits: FloatArray, counts: FloatArray, ends: FloatArray) -> float:
 
 
 def over_pools(facts: ProfileRow, key: str) -> list[float]:
-    """A measure of every pool that has it, ascending."""
+    """Return a measure of every pool that has it, ascending."""
     return sorted(pool[key] for pool in facts["pools"].values() if pool.get(key) is not None)
 
 
 def in_short(facts: ProfileRow) -> Mapping[str, float | None]:
-    """The statements of §2 in one number each: shares of the pools and medians over them."""
+    """Return one number for each statement of §2: shares of the pools, and medians over them."""
 
     def share(key: str, above: float) -> float | None:
         values = over_pools(facts, key)

@@ -1,4 +1,4 @@
-"""What a cloud like CloudML is made of (§2): each number with its reason."""
+"""The parameters of a cloud like CloudML (§2), each with its reason."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from sia.model import Pool
 from sia.wording import DAY, HOUR, MINUTE
 
 Range = tuple[float, float]
-"""Least and most."""
+"""Minimum and maximum."""
 
 
 class Cloud(NamedTuple):
-    """What the pools, users and experiments of the cloud are like.
+    """The parameters of pools, users and experiments of the cloud.
 
-    §2 gives Figs. 2 and 3 and few numbers; where it gives none, the reason is said.
+    §2 has Figs. 2 and 3 and few numbers; other values have their reason here.
     """
 
     pools: int = 20
@@ -30,50 +30,51 @@ class Cloud(NamedTuple):
     odd: float = 0.02
     """Experiments of half the usual width in the other pools: they have nearly one width."""
     load: Range = (0.15, 0.85)
-    """Of its GPU-time, what a pool uses, uniform whatever its size: half is idle in all (Fig. 2),
+    """Share of its GPU-time that a pool uses, uniform at any size: half is idle in total (Fig. 2),
     and utilisation does not depend on size."""
     median: Range = (20 * MINUTE, 5 * HOUR)
-    """Seconds, log-uniform: the median experiment of a pool; with `spread`, jobs last from minutes
-    to several days."""
+    """Median duration of a pool's experiments in seconds, log-uniform. With `spread`, jobs take
+    from minutes to several days."""
     spread: Range = (1.0, 2.0)
-    """Sigma of the logarithm of durations between a pool's experiments: p99 / median is about
-    e^(2.3 sigma), so above 10 from sigma 1 on, in over half of the pools (Fig. 3c)."""
+    """Sigma of the logarithm of durations between a pool's experiments. p99 / median is about
+    e^(2.3 sigma), so above 10 for sigma > 1, as in over half of the pools (Fig. 3c)."""
     alike: float = 0.3
-    """The same within an experiment: its jobs mostly fall into one bin of §5.4.2."""
+    """The same within an experiment, whose jobs mostly fall into one bin of §5.4.2."""
     failing: float = 0.05
-    """Jobs that die within `MAYFLY`, whatever their experiment: no tag foresees these."""
+    """Share of jobs that fail within `MAYFLY`, in any experiment: no tag predicts these."""
     duration: Range = (MINUTE, 5 * DAY)
-    """Seconds, the least and most that a job runs: "minutes to several days"."""
+    """Minimum and maximum duration of a job in seconds: "minutes to several days"."""
     burst: Range = (0.04, 0.45)
-    """Of its pool, what a typical burst asks for, log-uniform over pools: the largest of a month's
-    is then above the whole pool in over half of the pools (Fig. 3b)."""
+    """GPUs of a typical burst as a share of the pool, log-uniform over pools. The largest burst of
+    a month then exceeds the whole pool in over half of the pools (Fig. 3b)."""
     burst_spread: float = 0.9
     """Sigma of the logarithm of that between experiments: few large sweeps, many small ones."""
     largest: float = 6.0
-    """Times the pool that one burst may ask for: Helios Venus saw 6.9."""
+    """Maximum GPUs of a burst as a multiple of the pool: Helios Venus has 6.9."""
     bursts: float = 5.0
-    """Of an experiment, on average; geometric: most are given up early."""
+    """Mean number of bursts of an experiment; geometric, as most experiments are given up early."""
     think: float = 15 * MINUTE
-    """Seconds, the median time from the last end to the next burst within an experiment: results
-    are looked at soon (§2, closed loop)."""
+    """Median seconds from the last end to the next burst within an experiment: users look at
+    results soon (§2, closed loop)."""
     think_spread: float = 1.2
     """Sigma of its logarithm: 5 % think for less than 2 minutes, 5 % for more than 1.8 hours."""
     tuned: float = 0.25
-    """Users that are programs (parameter search, §2): they think for seconds and never sleep."""
+    """Share of users that are programs (parameter search, §2): they think for seconds and never
+    sleep."""
     users: tuple[int, int] = (3, 24)
-    """Of a pool: as many as it takes to reach its load if each is at it half of the time."""
+    """Number of users of a pool: as many as reach its load if each is active half of the time."""
     zone: Range = (0, 9 * HOUR)
-    """By how much later the sun rises for a pool's users: from central Europe to California. In one
-    zone, nights would empty all pools at once, as neither Fig. 2 nor Helios shows."""
+    """Range of the users' time zones, from central Europe to California. With one time zone, nights
+    would empty all pools at once, which neither Fig. 2 nor Helios shows."""
     rises: Range = (7 * HOUR, 11 * HOUR)
-    """When a user's day begins, seconds after midnight; it has `awake` seconds."""
+    """When a user's day begins, in seconds after midnight; it lasts `awake` seconds."""
     awake: float = 14 * HOUR
     works: Range = (0.3, 0.9)
-    """Of Saturdays and Sundays, and of the other days, on how many a user works."""
+    """Shares of weekend days, and of other days, on which a user works."""
 
 
 MAYFLY = (MINUTE, 10 * MINUTE)
-"""Seconds after which a failing job ends: a mistake shows when data are read, or at first use."""
+"""Maximum seconds until a failing job ends: errors show when data are read, or at first use."""
 
 PROMPT = (5.0, 30.0)
 """Seconds that a program takes from the last end to the next burst."""
@@ -83,7 +84,7 @@ APART = (0.2, 2.0)
 
 
 class PoolProfile(NamedTuple):
-    """What one pool is like; see `Cloud`."""
+    """The parameters of one pool; see `Cloud`."""
 
     pool: Pool
     width: int

@@ -1,4 +1,4 @@
-"""The users of a cloud's pools: who submits the next burst when, and of what (§2)."""
+"""The users of a cloud's pools: when they submit bursts, and which (§2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sia.wording import DAY, HOUR
 
 
 class JobChain(NamedTuple):
-    """Similar jobs in a chain of bursts: GPUs, seconds, jobs a burst."""
+    """Similar jobs in a chain of bursts: GPUs, seconds, jobs per burst."""
 
     tag: str
     width: int
@@ -23,7 +23,7 @@ class JobChain(NamedTuple):
 
 
 class User:
-    """One who submits bursts; draws depend on the number of the burst alone, not on its time."""
+    """A user who submits bursts. Draws depend only on the number of the burst, not on its time."""
 
     def __init__(
         self, cloud: Cloud, nature: PoolProfile, seed: str, name: str, pause: float
@@ -39,7 +39,7 @@ class User:
         self.waits_for = 0
 
     def burst(self, now: float) -> list[Arrival]:
-        """The burst that follows the one whose last job has ended now."""
+        """Return the burst that follows the one whose last job has ended now."""
         random = Random(f"{self._seed} burst {self._bursts}")  # noqa: S311
         again = self._left > 0
         time = now + self._wait(random, again=again)
@@ -61,7 +61,7 @@ class User:
         return self._cloud.think * exp(random.gauss(0, self._cloud.think_spread))
 
     def _when_awake(self, time: float) -> float:
-        """This time, or when the user is next at work."""
+        """Return this time, or when the user is next at work."""
         while True:
             day, since = divmod(time - self._rises, DAY)
             if since < self._cloud.awake and self._day(day)[0]:
@@ -69,7 +69,7 @@ class User:
             time = (day + 1) * DAY + self._rises + self._day(day + 1)[1]
 
     def _day(self, day: float) -> tuple[bool, float]:
-        """Whether the user works on a day, and how many seconds later than usual it begins."""
+        """Return whether the user works on a day, and by how many seconds later than usual."""
         random = Random(f"{self._seed} day {day:.0f}")  # noqa: S311
         return random.random() < self._cloud.works[day % 7 < 5], random.uniform(0, HOUR)
 

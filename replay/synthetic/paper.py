@@ -17,7 +17,7 @@ from sia.wording import DAY, MINUTE
 WIDTHS = (1, 2, 4, 8)
 
 Mixture = tuple[tuple[float, float, float], ...]
-"""Durations: (probability, least, most) in minutes, uniform between the two."""
+"""Durations: (probability, minimum, maximum) in minutes, uniform in between."""
 
 
 class Preset(NamedTuple):
@@ -32,7 +32,7 @@ class Preset(NamedTuple):
 
 
 LOAD = (0.6, 0.95)
-"""Bounds of each queue's load, drawn uniformly before the preset's factor."""
+"""Bounds of each queue's load, drawn uniformly before the preset's factor is applied."""
 
 PRESETS = {
     "base": Preset(),
@@ -50,12 +50,12 @@ PRESETS = {
 def synthesize(
     preset: Preset, seed: int, days: float = 3.0, *, past: bool = False
 ) -> tuple[Trace, PoolTable]:
-    """Make a workload; the same preset, seed and days always give the same one.
+    """Generate a workload; the same preset, seed and days always give the same one.
 
-    Jobs come in bursts of a total width of up to one drawn from 1 to the queue's size. There are as
-    many bursts as bring the queue nearest to the load drawn for it, at any time alike: a Poisson
-    process, of which so much is known. A `past` has other jobs of the same queues, with the same
-    loads. Raises UserError for more jobs than fit.
+    Jobs come in bursts; the total width of a burst is drawn from 1 to the queue's size. The number
+    of bursts is the one whose load is nearest to the load drawn for the queue. Bursts are uniform
+    in time: a Poisson process with a given number of events. With `past`, the jobs are others of
+    the same queues with the same loads. Raises UserError for more jobs than fit.
     """
     end = days * DAY
     expected = preset.queues * preset.queue_size * end / (MINUTE * mean_minutes(preset.durations))
@@ -77,14 +77,14 @@ def synthesize(
 
 
 def mean_minutes(spread: Mixture) -> float:
-    """The expected duration."""
+    """Return the expected duration."""
     return sum(p * (least + most) / 2 for p, least, most in spread)
 
 
 def _queue(
     preset: Preset, pool: str, ids: str, random: Random, load: float, end: float
 ) -> list[Arrival]:
-    """The jobs of a pool, numbered."""
+    """Generate the jobs of a pool, numbered."""
     missing = load * preset.queue_size * end
     jobs: list[tuple[float, int, float]] = []
     for widths in _bursts(random, preset.widths, preset.queue_size):
@@ -105,10 +105,10 @@ def _queue(
 
 
 def _bursts(random: Random, weights: Sequence[float], size: int) -> Iterator[list[int]]:
-    """Widths of the jobs of each burst.
+    """Return the widths of the jobs of each burst.
 
-    Widths are drawn independently, so that they are as frequent as the weights say; a job that no
-    longer fits in the total drawn for a burst opens the next one, whose total it raises if need be.
+    Widths are drawn independently, so that they are as frequent as the weights say. A job that no
+    longer fits into the total of a burst opens the next burst, and raises its total if necessary.
     """
     width = random.choices(WIDTHS, weights)[0]
     while True:

@@ -59,7 +59,7 @@ def test_a_metric_that_nobody_chose_is_drawn_all_the_same(maker, found):
     begins = [lines[name].split("(")[0] for name, _ in names]
     assert begins == ["histogram_quantile", "sum", "sum"]
     titles = [panel["title"] for panel in maker.dashboard([*found, *new])["panels"]]
-    assert titles.index("All else") < titles.index("sia_a_seconds")
+    assert titles.index("Other metrics") < titles.index("sia_a_seconds")
 
 
 def test_panels_lie_beside_each_other(maker, found):
