@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from tests.support.budget import budget
+from tests.support.clusters.slurm import waits_for
 from tests.support.daemons.served import ServedDaemon
 
 MOMENTS = ("told", "waits", "gone")
@@ -15,14 +16,12 @@ MOMENTS = ("told", "waits", "gone")
 there, or when its grace time is over; or the daemon is killed when the job is gone."""
 
 STOPS = budget(ci=3, soak=50)
+WIDTHS = budget(ci=1, soak=50)
 GPUS = 16
-GRACE = 2
-"""Seconds; a job that waits for the end of its grace time ends then."""
-
-SETTINGS = f"""\
-policy = "srtf"
+SETTINGS = """\
+policy = "{policy}"
 forecast = "none"
-grace = "{GRACE}s"
+grace = "2s"
 estimates = false
 """
 
@@ -36,7 +35,7 @@ WORK = """\
 cd {folder}
 n=$(cat saved 2>/dev/null || echo 0)
 mkdir running || echo "two at once at $n" >> wrong
-echo "$SLURM_JOB_ID $n" >> runs
+echo "$SLURM_JOB_ID $n $SLURM_JOB_NUM_NODES" >> runs
 leave() {{ echo $n > saved; rmdir running; exit 3; }}
 trap 'told=1; touch told' USR1
 trap leave TERM
@@ -57,24 +56,24 @@ is told to stop; it leaves when the test says so, or on SIGTERM."""
 class Story:
     """A long job that runs on all GPUs of a pool, and the short jobs that it stops for."""
 
-    def __init__(self, slurm, folder, way, whose):
+    def __init__(self, slurm, folder, way, whose, policy="srtf"):
         self.slurm, self.whose = slurm, whose
-        self.work = slurm.root / "out" / f"stops-{whose}-{way}"
+        self.work = slurm.root / "out" / f"stops-{whose}-{way}-{policy}"
         self.work.mkdir()
         self.work.chmod(0o777)
         access = ACCESS[way].format(url=slurm.url, jwt=slurm.jwt, conf=slurm.conf)
         rest = f'[backend]\nkind = "slurm"\npoll = 0.2\nwork_dir = "{self.work}"\n{access}'
         rest += f'\n[[pool]]\nname = "vision"\nquota = {GPUS}\n'
-        self.daemon = ServedDaemon(folder, SETTINGS, rest)
+        self.daemon = ServedDaemon(folder, SETTINGS.format(policy=policy), rest)
         self.script = WORK.format(folder=self.work)
         self.ref, self.long = "", "long"
 
-    def begin(self):
+    def begin(self, **more):
         """Submit the long job."""
         self.daemon.start()
         if self.whose == "own":
-            job = {"checkpoint": "USR1", "command": ["sh", "-c", self.script], "run_time": 90000}
-            self.submit(self.long, **job)
+            how = {"checkpoint": "USR1", "command": ["sh", "-c", self.script]}
+            self.submit(self.long, run_time=90000, **how, **more)
             return
         asked = (
             "--gres=gpu:8",
@@ -104,9 +103,20 @@ class Story:
 
     def stop_for(self, number, moment):
         """Let the long job stop for a short one, and kill the daemon meanwhile."""
+        self.untold()
+        self.submit(f"short-{number}", command=["true"], run_time=1)
+        self.killed_at(moment)
+        self.finishes(f"short-{number}")
+
+    def untold(self):
         for name in ("told", "leave"):
             (self.work / name).unlink(missing_ok=True)
-        self.submit(f"short-{number}", command=["true"], run_time=1)
+
+    def finishes(self, job_id):
+        self.daemon.until(lambda: self.daemon.job(job_id)["phase"] == "finished", job_id)
+
+    def killed_at(self, moment):
+        """Kill the daemon while the long job stops."""
         self.daemon.until((self.work / "told").exists, "the long job to be told")
         if moment == "gone":
             (self.work / "leave").touch()
@@ -116,9 +126,11 @@ class Story:
             (self.work / "leave").touch()
             self.daemon.until(lambda: not (self.work / "running").exists(), "the long job to leave")
         self.daemon.start()
-        self.daemon.until(
-            lambda: self.daemon.job(f"short-{number}")["phase"] == "finished", "the short job"
-        )
+
+    def all_is_done_once(self):
+        done = [int(line) for line in self.lines("work")]
+        assert done == [*range(1, len(done) + 1)], "each unit of work was done once"
+        assert not self.lines("wrong")
 
 
 @pytest.mark.usefixtures("leaves_nothing")
@@ -141,9 +153,7 @@ def test_a_job_stops_and_goes_on_and_nothing_is_lost_or_done_twice(slurm, tmp_pa
     finally:
         daemon.stop()
     assert job["attempt"] == STOPS + 1
-    done = [int(line) for line in story.lines("work")]
-    assert done == [*range(1, len(done) + 1)], "each unit of work was done once"
-    assert not story.lines("wrong")
+    story.all_is_done_once()
     refs = [line.split()[0] for line in story.lines("runs")]
     if whose == "adopted":
         assert {*refs} == {story.ref}, "it is the same job in Slurm"
@@ -152,3 +162,32 @@ def test_a_job_stops_and_goes_on_and_nothing_is_lost_or_done_twice(slurm, tmp_pa
     saved = [int(line.split()[1]) for line in story.lines("runs")]
     assert all(before < after for before, after in pairwise(saved))
     slurm.wait(lambda: not slurm.squeue(), "no job to be left in Slurm")
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_job_goes_on_at_another_width(slurm, tmp_path):
+    """It gives half of its GPUs to another job, and takes them back when that one has ended."""
+    story = Story(slurm, tmp_path, "token", "own", "emmfs")
+    daemon, go = story.daemon, story.work / "go"
+    try:
+        story.begin(min_width=8, max_width=16)
+        story.works(1)
+        for i in range(WIDTHS):
+            story.untold()
+            go.unlink(missing_ok=True)
+            waits = ["sh", "-c", waits_for(go)]
+            story.submit(f"short-{i}", gpus=8, preemptible="never", command=waits)
+            story.killed_at(MOMENTS[i % len(MOMENTS)])
+            story.works(2 * i + 2)
+            daemon.until(lambda: daemon.job(f"short-{i}")["phase"] == "running", "the other job")  # noqa: B023
+            story.untold()
+            (story.work / "leave").touch()
+            go.touch()
+            story.finishes(f"short-{i}")
+            story.works(2 * i + 3)
+        (story.work / "finish").touch()
+        story.finishes("long")
+    finally:
+        daemon.stop()
+    story.all_is_done_once()
+    assert [line.split()[2] for line in story.lines("runs")] == ["2", *["1", "2"] * WIDTHS]
