@@ -6,9 +6,9 @@ pool's share. The rest goes one at a time to the admitted job with the fewest GP
 more. Limits on loans reduce what pools get beyond their quotas.
 
 A job without limits of its own runs on 1 GPU up to its width. A job whose minimum width no longer
-fits in its pool's share is preempted. A job that must never be stopped runs on its own width and
-keeps it. Its speed on a number of GPUs is its demand (linear by
-default).
+fits in its pool's share is preempted. A job that would lose all of its work runs on its own width
+only, and so does one that must never be stopped, which keeps its GPUs. The speed of a job on a
+number of GPUs is its demand (linear by default).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sortedcontainers import SortedDict
 from sia.contract.policy import Changes, Needs, Policy, stream_of
 from sia.contract.proposals import Preempt, Proposals, Resize, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
-from sia.model import NEVER_STOPPED, Stream
+from sia.model import NEVER_STOPPED, RESTART, Stream
 
 
 class _Memory(Struct):
@@ -332,12 +332,17 @@ def _never_stops(job: JobStateView) -> bool:
     return job.job.preemptible == NEVER_STOPPED
 
 
+def _keeps_width(job: JobStateView) -> bool:
+    """Whether another width would cost the job all of its work, or is not allowed."""
+    return job.job.preemptible in (NEVER_STOPPED, RESTART)
+
+
 def _least(job: JobStateView) -> int:
-    return job.job.width if _never_stops(job) else job.job.min_width or 1
+    return job.job.width if _keeps_width(job) else job.job.min_width or 1
 
 
 def _most(job: JobStateView) -> int:
-    return job.job.width if _never_stops(job) else job.job.max_width or job.job.width
+    return job.job.width if _keeps_width(job) else job.job.max_width or job.job.width
 
 
 def _clamp(level: int, kind: tuple[int, int]) -> int:
