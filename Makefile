@@ -4,6 +4,8 @@ BIN := .venv/bin
 TRACE ?=
 POOLS ?=
 OUT ?= out
+# What `make replay` compares: forecasts that can be made today, then perfect ones.
+POLICY ?= fcfs,sia@peaks+survival,sia@peaks:0.9+survival:0.85,sia@peaks+survival+guard,mmfs,sia
 ARGS ?=
 
 # Let Python and pytest keep what they compile: each of several test processes compiles all tests otherwise.
@@ -19,15 +21,16 @@ else
 	$(MAKE) --no-print-directory replay
 endif
 
-# Replay a log: TRACE and POOLS, or a generated one.
+# Replay a log: TRACE and POOLS, or a generated one of three weeks, of which the first teaches the forecasts.
 replay: setup
 ifeq ($(TRACE),)
 	$(if $(POOLS),$(error TRACE is missing: make run TRACE=log.csv POOLS=pools.csv))
-	$(BIN)/sia trace synth --preset base --seed 1 --out "$(OUT)/workload"
-	$(BIN)/sia replay --trace "$(OUT)/workload/trace.csv" --pools "$(OUT)/workload/pools.csv" --out "$(OUT)" $(ARGS)
+	$(BIN)/sia trace synth --preset cloud --seed 1 --days 21 --pools 6 --out "$(OUT)/workload"
+	$(BIN)/sia replay --trace "$(OUT)/workload/trace.csv" --pools "$(OUT)/workload/pools.csv" --warmup 7d \
+	    --policy "$(POLICY)" --out "$(OUT)" $(ARGS)
 else
 	$(if $(POOLS),,$(error POOLS is missing: make run TRACE=log.csv POOLS=pools.csv))
-	$(BIN)/sia replay --trace "$(TRACE)" --pools "$(POOLS)" --out "$(OUT)" $(ARGS)
+	$(BIN)/sia replay --trace "$(TRACE)" --pools "$(POOLS)" --policy "$(POLICY)" --out "$(OUT)" $(ARGS)
 endif
 
 test: setup

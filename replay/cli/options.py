@@ -208,8 +208,11 @@ class Ascending(click.ParamType[tuple[float, ...]]):
 WINDOWS = Ascending(MAX_WINDOWS, longest=LONGEST_WINDOW)
 QUEUES = Ascending(MAX_QUEUES, LEAST_THRESHOLD)
 
-POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
-POLICIES_IN_CELLS = ["fcfs", "ssf", "gssf", "mmfs", "hived", "sia"]
+LIVE = "sia@peaks+survival"
+"""SIA with forecasts that a live system can make, so that a verdict is possible."""
+
+POLICIES = ["fcfs", LIVE, "mmfs", "sia", "sia-vc", "gssf", "ssf"]
+POLICIES_IN_CELLS = ["fcfs", LIVE, "mmfs", "hived", "sia", "gssf", "ssf"]
 
 
 def chosen(policies: list[str] | None, cells: Path | None) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +18,19 @@ from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, re
 from replay.logs.progress_file import with_progress
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace, playable
-from replay.report.terminal import progress_bars, show_foresight, show_policies, show_pools
+from replay.report.terminal import (
+    progress_bars,
+    show_foresight,
+    show_policies,
+    show_pools,
+    show_verdict,
+)
 from replay.run.output import whole_folder, write_json, write_schedule, write_trace
 from replay.run.predictors import trained_until
 from replay.run.run import BASELINE, Settings, replay_all
 from replay.run.summary import summarize
+from replay.verdict.build import add_verdict, can_share
+from replay.verdict.kinds import in_order
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.text import Seconds
@@ -194,6 +201,8 @@ def _run(
     if settings.cells is not None:
         write_cells(folder / CELLS, settings.cells)
     summary = summarize(table, settings, results)
+    submitted = [arrival.job.submit for arrival in trace.arrivals]
+    add_verdict(table, settings, summary, submitted[-1] - submitted[0])
     write_json(folder / "summary.json", summary)
     if report:
         from replay.report.report import write_report  # noqa: PLC0415  matplotlib takes its time
@@ -205,6 +214,7 @@ def _run(
 
 
 def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
+    show_verdict(summary["verdict"])
     for reason, count in sorted(trace.dropped.items()):
         click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in trace.notes:
@@ -212,7 +222,9 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
     show_foresight(settings)
     dropped = sum(trace.dropped.values())
     _show_unmeasured(settings, summary)
-    for name, measures in summary["policies"].items():
+    policies = summary["policies"]
+    ordered = {name: policies[name] for name in in_order(settings, policies)}
+    for name, measures in ordered.items():
         _show_notes(name, measures, dropped)
     if settings.closed_loop and not any(arrival.job.user for arrival in trace.arrivals):
         click.echo("note: no job has a user, so --closed-loop has no effect")
@@ -220,8 +232,8 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
         click.echo(
             "note: each speed-up below compares a policy with fcfs on that policy's submissions"
         )
-    show_policies(summary)
-    show_pools(summary)
+    show_policies(ordered)
+    show_pools(ordered)
 
 
 def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
@@ -297,8 +309,7 @@ def _note_training_data(model: Model, whole: Trace, trace: Trace, warmup: float)
 
 def _note_no_sharing(trace: Trace, table: PoolTable) -> None:
     """Add a note if no pool has another pool to share with."""
-    groups = Counter(pool.group for pool in table.pools if pool.share)
-    if max(groups.values(), default=0) < 2:
+    if not can_share(table):
         trace.notes.append(
             "every pool is alone in its sharing group, so that none can lend; sia trace split "
             "splits a pool"

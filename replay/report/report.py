@@ -25,6 +25,7 @@ from replay.report.provenance import facts, future_known
 from replay.run.arrays import PolicyOutcome, Replayed, floats
 from replay.run.run import BASELINE, Settings
 from replay.run.schedule import Result
+from replay.verdict.kinds import in_order
 from sia.wording import NONE, counted, decimal, duration, percent
 
 WORST_SHOWN = 10
@@ -59,16 +60,24 @@ def write_report(
     summary: dict[str, Any],
     results: Sequence[Result],
 ) -> None:
-    """Write the report of a replay to `path`. The same input gives the same bytes."""
-    replayed = Replayed(table, settings, summary, results)
-    path.write_text(render(replayed), encoding="utf-8", errors="replace", newline="\n")
+    """Write the report of a replay to `path`. The same input gives the same bytes.
+
+    `summary` has its verdict (`replay.verdict.build`).
+    """
+    places = {label: i for i, label in enumerate(in_order(settings, settings.policies))}
+    ordered = sorted(results, key=lambda result: places[result.schedule.policy])
+    replayed = Replayed(table, settings, summary, ordered)
+    path.write_text(
+        render(replayed, summary["verdict"]), encoding="utf-8", errors="replace", newline="\n"
+    )
 
 
-def render(replayed: Replayed) -> str:
+def render(replayed: Replayed, verdict: Mapping[str, Any]) -> str:
     """Return the report as HTML."""
     trace = replayed.trace
     return page(
         "report.html",
+        verdict=verdict,
         facts=facts(replayed),
         dropped=[(reason, f"{n:,}") for reason, n in sorted(trace.dropped.items())],
         notes=trace.notes,

@@ -13,6 +13,7 @@ from replay.logs.limits import ROWS_SHOWN
 from replay.run.run import ReplayProgress as ProgressCallback
 from replay.run.run import Settings, known_in_advance
 from sia.console.tables import show_table
+from sia.console.terminal import printable
 from sia.policies import load
 from sia.wording import counted, decimal, duration, percent
 
@@ -20,14 +21,23 @@ WITHOUT = {"arrivals": "--forecast peaks", "run times": "--durations survival"}
 """Options that replace knowledge of the future by forecasts."""
 
 
-def show_policies(summary: Mapping[str, Any]) -> None:
+def show_verdict(verdict: Mapping[str, Any]) -> None:
+    """Print what the results mean for a decision: the answer, then what it is based on."""
+    answer, *reasons = verdict["words"]
+    click.echo(f"VERDICT  {printable(answer)}")
+    for words in reasons:
+        click.echo(f"  {printable(words)}")
+    click.echo()
+
+
+def show_policies(policies: Mapping[str, Any]) -> None:
     """Print a row per policy: speed-ups, slowed jobs, and GPU-hours lent."""
     header = [
         "policy", "mean", "geo", "p5", "p50", "p90", "p95",
         "avg JCT", "% slowed", "slowed by", "at most", "% used", "GPU-h lent",
     ]  # fmt: skip
     rows = []
-    for name, m in summary["policies"].items():
+    for name, m in policies.items():
         speedups = (m[f"speedup_{k}"] for k in ("mean", "geomean", "p5", "p50", "p90", "p95"))
         rows.append([
             name,
@@ -42,9 +52,8 @@ def show_policies(summary: Mapping[str, Any]) -> None:
     show_table("Speed-up per job against FCFS in each pool alone", header, rows)
 
 
-def show_pools(summary: Mapping[str, Any]) -> None:
+def show_pools(policies: Mapping[str, Any]) -> None:
     """Print a row per pool: the geometric mean of its speed-ups under each policy (Table 12)."""
-    policies = summary["policies"]
     first = next(iter(policies.values()))["pools"]
     shown = sorted(first, key=lambda name: (-first[name]["jobs"], name))[:ROWS_SHOWN]
     header = ["pool", "GPUs", "jobs", "width p50", "run p50", "% load", *policies]

@@ -20,6 +20,7 @@ from replay.run.arrays import Replayed
 from replay.run.run import Settings
 from replay.run.schedule import LoanSpan, Result, Schedule
 from replay.run.summary import summarize
+from replay.verdict.build import add_verdict
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.model import Job, Pool
@@ -63,7 +64,9 @@ class Story:
         baseline = self.schedules["fcfs"]
         results = [Result(self.trace, baseline, chosen) for chosen in self.schedules.values()]
         asked = Settings(list(self.schedules), **settings)
-        return self.table, asked, summarize(self.table, asked, results), results
+        summary = summarize(self.table, asked, results)
+        add_verdict(self.table, asked, summary, span_s=0.0)
+        return self.table, asked, summary, results
 
     def report(self, folder: Path, **settings) -> str:
         path = folder / "report.html"
