@@ -41,6 +41,22 @@ SPAN = re.compile(r"[0-9.]+ *(ms|s|min|m|h|d|w)")
 BOUND = re.compile(r"float ([<>]=?) ([-0-9.e+]+)")
 """The bound in a `msgspec` message about a number that is out of range."""
 
+WORDS = (
+    (re.compile(r" of length >= (\d+)"), r" of length \1 or more"),
+    (re.compile(r" of length <= (\d+)"), r" of length \1 or less"),
+    (re.compile(r" >= "), " of at least "),
+    (re.compile(r" <= "), " of at most "),
+    (re.compile(r" > "), " above "),
+    (re.compile(r" < "), " below "),
+    (re.compile(r"\bint\b"), "an integer"),
+    (re.compile(r"\bfloat\b"), "a number"),
+    (re.compile(r"\bstr\b"), "text"),
+    (re.compile(r"\bbool\b"), "true or false"),
+    (re.compile(r"\barray\b"), "a list"),
+    (re.compile(r"\bobject\b"), "keys and values"),
+)
+"""Words for the types and bounds in `msgspec` messages, in order of replacement."""
+
 T = TypeVar("T", bound=Struct)
 
 Path = tuple[str | int, ...]
@@ -52,12 +68,12 @@ class ConfigProblem(NamedTuple):
 
     path: Path
     what: str
-    mend: str
+    fix: str
 
     def __str__(self) -> str:
         """Return `PATH: PROBLEM; FIX`."""
         where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path)
-        return f"{where.removeprefix('.')}{': ' * bool(where)}{self.what}; {self.mend}"
+        return f"{where.removeprefix('.')}{': ' * bool(where)}{self.what}; {self.fix}"
 
 
 def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) -> T | None:
@@ -66,7 +82,7 @@ def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) 
     Returns None if a required key is missing or invalid.
     """
     if not isinstance(values, dict):
-        problems.append(ConfigProblem(path, f"is {shown(values)}", "write keys and values"))
+        problems.append(ConfigProblem(path, f"{shown(values)} is invalid", "use keys and values"))
         return None
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
     refuse_unknown(values, fields, path, problems)
@@ -76,18 +92,18 @@ def read(values: Any, kind: type[T], path: Path, problems: list[ConfigProblem]) 
             try:
                 good[field.name] = msgspec.convert(values[name], field.type)
             except msgspec.ValidationError as error:
-                what, mend = explained(values[name], str(error), field.type)
+                what, fix = explained(values[name], str(error), field.type)
                 if name in SECRET:
                     what = "is invalid"
-                problems.append(ConfigProblem((*path, name), what, mend))
+                problems.append(ConfigProblem((*path, name), what, fix))
         elif field.required:
             problems.append(ConfigProblem((*path, name), "is missing", "add it"))
     whole = all(field.name in good for field in fields.values() if field.required)
     try:
         return kind(**good) if whole else None
     except ValueError as error:  # values that are right one by one do not go together
-        what, _, mend = str(error).partition("; ")
-        problems.append(ConfigProblem(path, what, mend))
+        what, _, fix = str(error).partition("; ")
+        problems.append(ConfigProblem(path, what, fix))
         return None
 
 
@@ -97,26 +113,34 @@ def refuse_unknown(
     """Add a problem for each unknown key, with the nearest known key."""
     for key in islice((key for key in values if key not in known), MAX_UNKNOWN):
         near = difflib.get_close_matches(key[:MAX_SHOWN], known, 1)
-        mend = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
-        problems.append(ConfigProblem((*path, key[:MAX_SHOWN]), "is unknown", mend))
+        fix = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
+        problems.append(ConfigProblem((*path, key[:MAX_SHOWN]), "is unknown", fix))
 
 
 def explained(value: Any, message: str, kind: Any) -> tuple[str, str]:
     """Turn a `msgspec` error into the problem and the fix."""
+    invalid = f"{shown(value)} is invalid"
     if message.startswith("Invalid enum value"):
-        return f"is {shown(value)}", f"write {', '.join(_choices(kind))}"
+        return invalid, f"use {', '.join(_choices(kind))}"
     inside = " in it" if " - at `" in message else ""
     pattern = message.partition(" matching regex ")[2]
     for begin, words in PATTERNS.items():
         if pattern.startswith(begin):
-            return f"is {shown(value)}", f"write {words}{inside}"
+            return invalid, f"use {words}{inside}"
     wanted = re.sub(r", got .*| - at `.*", "", message.removeprefix("Expected ")).replace("`", "")
     if (bound := BOUND.fullmatch(wanted)) is not None and isinstance(value, int | float):
         way = {"<=": "at most", "<": "less than", ">=": "at least", ">": "more than"}
-        return f"is {value:,.10g}", f"write {way[bound[1]]} {float(bound[2]):,.10g}{inside}"
+        return f"{value:,.10g} is invalid", f"use {way[bound[1]]} {float(bound[2]):,.10g}{inside}"
     if wanted.startswith("float") and isinstance(value, str) and SPAN.fullmatch(value):
-        return f"is {shown(value)}", f"write a number, in seconds{inside}"
-    return f"is {shown(value)}", f"write {wanted}{inside}"
+        return invalid, f"use a number, in seconds{inside}"
+    return invalid, f"use {_in_words(wanted)}{inside}"
+
+
+def _in_words(wanted: str) -> str:
+    """Return what `msgspec` expects in words, such as "an integer of at least 1"."""
+    for pattern, words in WORDS:
+        wanted = pattern.sub(words, wanted)
+    return wanted
 
 
 def shown(value: Any) -> str:

@@ -159,7 +159,7 @@ def read_secrets(path: Path) -> tuple[bytes, ...]:
     secrets = [line.strip() for line in text.splitlines() if line.strip()]
     if not 1 <= len(secrets) <= MOST_SECRETS or len(text) > MAX_SECRET_FILE:
         raise UserError(
-            f"{path}: is not a secret file; write 1 to {MOST_SECRETS} secrets, one per line"
+            f"{path}: not a file of secrets; it needs 1 to {MOST_SECRETS} secrets, one per line"
         )
     if min(map(len, secrets)) < LEAST_SECRET:
         raise UserError(f"{path}: the secret is too short; use at least {LEAST_SECRET} characters")

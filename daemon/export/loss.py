@@ -14,7 +14,7 @@ from typing import NamedTuple
 from daemon.journal.audit import ACCEPT_LOSS, AuditRecord, trail_of
 from daemon.journal.highwater import LossError, mark_path, refuse_loss
 from daemon.journal.journal import Journal
-from daemon.journal.sqlite import lock, mend
+from daemon.journal.sqlite import explained, lock
 from daemon.runtime.clock import Clock
 from sia.console.errors import UserError
 
@@ -41,13 +41,13 @@ def loss_in(database: Path, running: str | None = None) -> str:
     except OSError as error:
         if running is not None and isinstance(error, BlockingIOError):
             return running
-        raise UserError(f"{database}: {mend(error)}") from None
+        raise UserError(f"{database}: {explained(error)}") from None
     try:
         refuse_loss(database)
     except LossError as error:
         return error.format_message()
     except (OSError, sqlite3.Error) as error:
-        raise UserError(f"{database}: {mend(error)}") from None
+        raise UserError(f"{database}: {explained(error)}") from None
     return ""
 
 
@@ -63,7 +63,7 @@ def accept_loss(database: Path) -> AcceptedLoss | None:
         evidence = _kept(database)
         mark_path(database).unlink()
     except OSError as error:
-        raise UserError(f"{database}: {mend(error)}") from None
+        raise UserError(f"{database}: {explained(error)}") from None
     with closing(Journal(database)) as journal:
         what = lost.removeprefix(f"{database}: ").rpartition("; ")[0]
         now = Clock(journal.anchor()).now()

@@ -114,7 +114,7 @@ def said(url: DatabaseUrl) -> Iterator[None]:
     except (psycopg.IntegrityError, psycopg.DataError) as error:
         raise RowError(_line(error, url)) from None
     except psycopg.Error as error:
-        raise JournalError(f"{_line(error, url)}; {_mend(error)}") from None
+        raise JournalError(f"{_line(error, url)}; {_fix(error)}") from None
 
 
 def _line(error: psycopg.Error, url: DatabaseUrl) -> str:
@@ -124,14 +124,14 @@ def _line(error: psycopg.Error, url: DatabaseUrl) -> str:
     return line
 
 
-def _mend(error: psycopg.Error) -> str:
-    for kind, mend in MENDS:
+def _fix(error: psycopg.Error) -> str:
+    for kind, fix in FIXES:
         if isinstance(error, kind):
-            return mend
+            return fix
     return "check that PostgreSQL runs, can be reached, and accepts this user"
 
 
-MENDS: Sequence[tuple[type[psycopg.Error], str]] = (
+FIXES: Sequence[tuple[type[psycopg.Error], str]] = (
     (psycopg.errors.DiskFull, "free space on the server's disk"),
     (psycopg.errors.InsufficientPrivilege, "GRANT CREATE ON DATABASE … TO the daemon's user"),
     (psycopg.errors.ReadOnlySqlTransaction, "name the primary server, which accepts writes"),

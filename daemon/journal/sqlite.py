@@ -71,7 +71,7 @@ class SqliteStore:
                 self.db.close()
                 raise
         except (OSError, sqlite3.Error) as error:
-            raise JournalError(mend(error)) from error
+            raise JournalError(explained(error)) from error
 
     def close(self) -> None:
         """Close the file and keep the lock."""
@@ -91,7 +91,7 @@ class SqliteStore:
         try:
             mark = read_mark(self.path)
         except OSError as error:
-            raise JournalError(mend(error)) from error
+            raise JournalError(explained(error)) from error
         return "" if mark is None else loss_of(mark, self.all)
 
     def acknowledge(self, mark: HighWater) -> None:
@@ -100,7 +100,7 @@ class SqliteStore:
             self._mark.write(mark)
         except OSError as error:
             self._mark.close()
-            raise JournalError(mend(error)) from error
+            raise JournalError(explained(error)) from error
 
     def version(self) -> int:
         """Return the version of the tables. Raises UserError for a file of another program."""
@@ -149,7 +149,7 @@ class SqliteStore:
         except sqlite3.IntegrityError as error:
             raise RowError(str(error)) from error
         except sqlite3.Error as error:
-            raise JournalError(mend(error)) from error
+            raise JournalError(explained(error)) from error
 
 
 def create(path: Path) -> None:
@@ -164,16 +164,16 @@ def lock(path: Path) -> int:
     SQLite's own lock is lost when the process reopens the file. `flock` would not do: child
     processes inherit it, while `lockf` locks belong to one process.
     """
-    beside = os.open(path.with_name(f"{path.name}-lock"), os.O_CREAT | os.O_RDWR, 0o600)
+    lock = os.open(path.with_name(f"{path.name}-lock"), os.O_CREAT | os.O_RDWR, 0o600)
     try:
-        fcntl.lockf(beside, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(beside)
+        os.close(lock)
         raise
-    return beside
+    return lock
 
 
-def mend(error: Exception) -> str:
+def explained(error: Exception) -> str:
     """Return a SQLite or OS error as one line with a fix."""
     text = str(error)
     if "locked" in text or isinstance(error, BlockingIOError):

@@ -274,7 +274,7 @@ def _unread(error: Exception, where: str) -> ProblemError:
 def _invalid(problems: list[ConfigProblem], see: str) -> ProblemError:
     """Return the problem that lists all wrong values."""
     errors = [
-        FieldProblem("".join(map(_step, problem.path)), problem.what, problem.mend)
+        FieldProblem("".join(map(_step, problem.path)), problem.what, problem.fix)
         for problem in problems[:MAX_PROBLEMS]
     ]
     detail = "; ".join(map(str, problems[:3]))

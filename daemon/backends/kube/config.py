@@ -107,7 +107,7 @@ def kube_problems(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
     if config.kubeconfig and not Path(config.kubeconfig).is_file():
         yield f"backend.kubeconfig: there is no file {config.kubeconfig}; name one"
     if config.context and not config.kubeconfig:
-        yield "backend.context: is one of a kubeconfig; write kubeconfig, or leave it out"
+        yield "backend.context: names an entry of a kubeconfig; set kubeconfig, or remove context"
     if config.namespace and config.namespaces:
         yield "backend.namespace: is that of all pools; leave namespaces out, or namespace"
     for key in ("namespaces", "nodes", "local_queues", "cluster_queues"):

@@ -78,7 +78,7 @@ def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]
     if not rest and not config.commands:
         yield 'backend: write rest = "unix:/PATH", rest = "http://HOST:PORT" or commands = true'
     if rest and not rest.startswith(("unix:/", "http://", "https://")):
-        yield f"backend.rest: is {rest!r}; write unix:/PATH or http://HOST:PORT"
+        yield f"backend.rest: {rest!r} is invalid; use unix:/PATH or http://HOST:PORT"
     if rest.startswith("http") and not (config.jwt_file and config.user):
         yield "backend.jwt_file: slurmrestd asks for a token by TCP; write jwt_file and user"
     if rest.startswith("http://") and not (config.plain_http or _near(rest)):

@@ -47,7 +47,7 @@ def test_all_keys_of_the_docs_are_read(tmp_path):
 
 WRONG = {
     'kubeconfig = "nowhere"': "there is no file",
-    'context = "prod"': "is one of a kubeconfig",
+    'context = "prod"': "names an entry of a kubeconfig",
     'namespaces = { robots = "a" }': "there is no pool 'robots'",
     'namespaces = { vision = "speech" }': "pools vision and speech have the same namespace",
     'namespaces = { vision = "a" }\nnamespace = "b"': "leave namespaces out",

@@ -111,4 +111,4 @@ def test_grants_are_read_from_the_configuration(tmp_path):
     with pytest.raises(ConfigError) as refused:
         read_config(path)
     assert "did you mean never_gpus?" in str(refused.value)
-    assert "max_value: is -1; write at least 0" in str(refused.value)
+    assert "max_value: -1 is invalid; use at least 0" in str(refused.value)

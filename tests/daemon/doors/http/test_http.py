@@ -107,12 +107,12 @@ async def test_where_jobs_are_commands_one_without_is_not_taken(folder):
     [
         (
             {"id": "-a b"},
-            "write letters, digits, dots, dashes, underscores, not starting with a dot or dash",
+            "use letters, digits, dots, dashes, underscores, not starting with a dot or dash",
         ),
-        ({"name": "a\tb"}, "write text without control characters"),
-        ({"cwd": "a\0"}, "write text without NUL"),
-        ({"command": ["a\0"]}, "write text without NUL in it"),
-        ({"env": {"A=B": "c"}}, "write at least one character, without = and NUL in it"),
+        ({"name": "a\tb"}, "use text without control characters"),
+        ({"cwd": "a\0"}, "use text without NUL"),
+        ({"command": ["a\0"]}, "use text without NUL in it"),
+        ({"env": {"A=B": "c"}}, "use at least one character, without = and NUL in it"),
     ],
 )
 def test_what_a_text_may_hold_is_said_in_words(tmp_path, wrong, mend):
@@ -237,9 +237,9 @@ async def test_jobs_that_have_ended_are_kept_as_history(folder):
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        ("limit=0", "limit: is '0'; write int >= 1"),
-        ("limit=x", "limit: is 'x'; write int"),
-        ("phase=late", "phase: is 'late'; write held, pending, "),
+        ("limit=0", "limit: '0' is invalid; use an integer of at least 1"),
+        ("limit=x", "limit: 'x' is invalid; use an integer"),
+        ("phase=late", "phase: 'late' is invalid; use held, pending, "),
         ("poool=a", "poool: is not a known parameter; known: pool, phase"),
         ("cursor=gone", "the job of the cursor is no longer in memory"),
     ],

@@ -178,7 +178,7 @@ async def test_what_cannot_be_is_refused_with_words_and_changes_nothing(folder, 
             (b"\xed\xa0\x80", "not UTF-8"),
             (b"[" * 60_000, ""),
             (b'{"a":' * 20_000, ""),
-            (b'{"id":"a","gpus":' + b"9" * 60_000 + b"}", "gpus: is '9999"),
+            (b'{"id":"a","gpus":' + b"9" * 60_000 + b"}", "gpus: '9999"),
             ({"id": "a", "gpus": 1, "pool": "speech"}, "'speech'"),
             ({"id": "a", "gpus": 1, "bogus": 1}, "bogus"),
             ([], "jobs"),
@@ -192,7 +192,7 @@ async def test_what_cannot_be_is_refused_with_words_and_changes_nothing(folder, 
         said = await answered(one, f"{POOL}/cmd", {"do": "shoot", "job": "a"})
         assert said["status"] == 422
         said = await answered(one, stored, {"id": "hasty", "gpus": 1, "time_limit": "1m"})
-        assert said["detail"] == "time_limit: is '1m'; write a number, in seconds"
+        assert said["detail"] == "time_limit: '1m' is invalid; use a number, in seconds"
         await until(lambda: refusals(one)[-1].get("job") == "hasty")
         await one.say(stored, JOB, reply=f"{ROOT}/pool/speech/submit")
         await until(lambda: "response topic" in refusals(one)[-1]["data"]["why"])
