@@ -35,6 +35,7 @@ from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.text import Seconds
 from sia.contract.labels import folder_of, name_of
+from sia.contract.solvers import chosen as chosen_solver
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import Options
 from sia.policies import load, names
@@ -106,6 +107,18 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seed of random forecasts and of --preemptible.",
 )
+@click.option(
+    "--solver",
+    metavar="NAME",
+    help="Solver of policies that plan with one.  [default: the best that is installed]",
+)
+@click.option(
+    "--solver-latency",
+    type=Seconds(),
+    default="0",
+    show_default=True,
+    help="Time of the log that each solve takes, like 2s. The solver's limits on seconds are off.",
+)
 @click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
 @json_option("Print summary.json instead of tables.")
@@ -118,7 +131,8 @@ def replay(
     preemptible: PreemptibleShare | None, recall: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
     las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, reports: Path | None,
-    seed: int, skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
+    seed: int, solver: str | None, solver_latency: float, skip_invalid: bool, no_report: bool,
+    as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Replay a job log under one or more policies.
 
@@ -131,6 +145,7 @@ def replay(
     table = read_pools(pools)
     policies = chosen(policies, cells_file)
     refuse_idle(policies, preemptible, recall)
+    _check_solver(policies, solver, solver_latency)
     spec, places = None, None
     if cells_file is not None:
         spec = cells_for(cells_file, table)
@@ -162,7 +177,7 @@ def replay(
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent, closed_loop,
         load_quantile, run_time_quantile, max_slowed_pct, model, spec,
-        preemptible, params,
+        preemptible, params, solver, solver_latency,
     )  # fmt: skip
     if closed_loop:
         _refuse_foresight(settings)
@@ -236,6 +251,16 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
     show_pools(ordered)
 
 
+def _check_solver(policies: list[str], solver: str | None, latency: float) -> None:
+    """Raise an error for options without effect, and for a solver that is not installed."""
+    planners = [label for label in policies if load(Settings([]).choice(label).policy).needs.solver]
+    if planners:
+        chosen_solver(solver)
+    elif solver is not None or latency:
+        option = "--solver" if solver is not None else "--solver-latency"
+        raise UserError(f"{option} has no effect, as no policy plans with a solver; leave it out")
+
+
 def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
     """Print notes that explain a policy's measures."""
     if measures["never_ended"] and name != BASELINE:
@@ -243,6 +268,10 @@ def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
         click.echo(f"note: under {name} {lost} never ended")
     if reports := measures.get("progress_reports"):
         click.echo(f"note: under {name} jobs reported progress {counted(reports, 'time')}")
+    if failed := measures.get("programs_failed"):
+        why = measures["programs_failed_why"]
+        click.echo(f"note: under {name} {failed:,} of {measures['programs']:,} programs were not "
+                   f"solved: {why}")  # fmt: skip
     if unsubmitted := measures["skipped"] - dropped:
         click.echo(f"note: under {name} {unsubmitted:,} jobs were never submitted, because an "
                    "earlier job of their user never ended")  # fmt: skip

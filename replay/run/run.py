@@ -18,10 +18,11 @@ from replay.logs.trace import PoolTable, Trace
 from replay.run.closed_loop import ClosedLoop
 from replay.run.predictors import guarded, loads_of, run_times_of
 from replay.run.schedule import ClosedLoopLog, Recorder, Result, Schedule
+from replay.run.solving import ReplaySolver
 from sia import Core
 from sia.contract.labels import name_of
 from sia.contract.policy import Policy
-from sia.core.playout import Arrival, play
+from sia.core.playout import Arrival, no_solver, play
 from sia.events import FutureRevealed, JobProgressed, PoolChanged
 from sia.forecasts import Loads, PredictorContext
 from sia.limits import NEVER, RECENT
@@ -69,6 +70,10 @@ class Settings(NamedTuple):
     cells: Spec | None = None
     preemptible: PreemptibleShare | None = None
     params: Mapping[str, Mapping[str, Any]] = NO_PARAMS
+    solver: str | None = None
+    """The solver of policies that need one; None for the best that is installed."""
+    solver_latency: float = 0.0
+    """Seconds of the log that each solve takes."""
 
     def policy(self, label: str) -> Policy:
         """Return a new policy with the options of its label, over `params` of its name.
@@ -193,6 +198,7 @@ def replay_one(
         loads = guarded(loads, choice.guard, trace, table, context.windows)
     loads = _rounded_to_cells(loads, places)
     reports = progress_of(trace)
+    solve = _solver_of(policy, settings)
     began = perf_counter()
     for instant in play(
         core,
@@ -202,6 +208,7 @@ def replay_one(
         facts=facts,
         followers=None if loop is None else loop.followers,
         reports=reports,
+        solve=solve or no_solver,
     ):
         recorder.take(instant)
         if reports:
@@ -209,9 +216,16 @@ def replay_one(
         if progress is not None and not recorder.schedule.instants % PROGRESS_EVERY:
             progress(label, recorder.ended, len(arrivals))
     recorder.schedule.seconds = perf_counter() - began
+    recorder.schedule.solver = solve
     if progress is not None:
         progress(label, len(arrivals), len(arrivals))
     return recorder.schedule
+
+
+def _solver_of(policy: Policy, settings: Settings) -> ReplaySolver | None:
+    if not policy.needs.solver:
+        return None
+    return ReplaySolver(settings.solver, settings.solver_latency)
 
 
 def _in_cells(jobs: Trace, places: Places | None) -> Trace:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from replay.logs.trace import Trace
+from replay.run.solving import ReplaySolver
 from sia.core.playout import Instant
 from sia.decisions import Decision, MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
 from sia.events import JobFinished
@@ -73,6 +74,8 @@ class Schedule:
     peak_gpus: int = 0
     reports: int = 0
     """Reports of progress; a job that goes on after a stop makes its latest one again."""
+    solver: ReplaySolver | None = None
+    """What solved the policy's programs, if it needs a solver."""
     instants: int = 0
     seconds: float = 0.0
     """Wall-clock time from the first event to the last decision."""

@@ -12,6 +12,7 @@ from replay.logs.trace import PoolTable, Trace
 from replay.run.metrics import measure
 from replay.run.run import Settings
 from replay.run.schedule import Result, Schedule, Segment
+from replay.run.solving import ReplaySolver
 from sia import __version__
 from sia.model import RESTART
 
@@ -44,6 +45,7 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "las_thresholds_gpu_s": list(las.thresholds),
             "las_promote": las.promote,
             "closed_loop": settings.closed_loop,
+            **_solver(settings, results),
         },
         "trace": {
             "jobs": len(trace.arrivals),
@@ -53,6 +55,21 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
         },
         "policies": {r.schedule.policy: _policy(table, settings, r) for r in results},
     }
+
+
+def _solver(settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
+    """Return the settings of the solver, if a policy needs one."""
+    if all(result.schedule.solver is None for result in results):
+        return {}
+    return {"solver": settings.solver, "solver_latency_s": settings.solver_latency}
+
+
+def _solves(solver: ReplaySolver | None) -> dict[str, Any]:
+    """Return how many programs a policy had solved, and how many of them the solver failed."""
+    if solver is None:
+        return {}
+    failed = {"programs_failed_why": solver.why} if solver.failed else {}
+    return {"programs": solver.solved, "programs_failed": solver.failed, **failed}
 
 
 def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, Any]:
@@ -85,6 +102,7 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
         **_measures(pairs),
         **({"ends_sooner_s": result.loop.sooner} if result.loop else {}),
         **({"progress_reports": schedule.reports} if schedule.reports else {}),
+        **_solves(schedule.solver),
         "peak_gpus": schedule.peak_gpus,
         "total_gpus": sum(largest.values()),
         "makespan_s": max(ends) - trace.arrivals[0].job.submit if ends else None,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf
 from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from sia.core.core import Core
-from sia.decisions import Decision, PreemptJob, ResizeJob, StartJob, WakeAt
+from sia.decisions import Decision, PreemptJob, ResizeJob, SolveProgram, StartJob, WakeAt
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -29,6 +29,7 @@ from sia.events import (
     NodeOut,
     PoolChanged,
     PriorityChanged,
+    ProgramSolved,
     RunTimesUpdated,
     TimePassed,
 )
@@ -74,6 +75,20 @@ ProgressPoints = Mapping[str, Sequence[ProgressPoint]]
 """The reports of jobs by id, each in ascending order of `done`, which is at least 0 and below 1."""
 
 NO_REPORTS: ProgressPoints = {}
+
+
+Solve = Callable[[float, SolveProgram], ProgramSolved]
+"""Called with the time and a request; returns the answer, whose time is when it arrives."""
+
+
+def no_solver(now: float, asked: SolveProgram) -> ProgramSolved:
+    """Return the answer where there is no solver: the policy goes on without one."""
+    return ProgramSolved(now, asked.request, "failed")
+
+
+NO_NEWS = (TimePassed, ProgramSolved)
+NO_CHANGE = (WakeAt, SolveProgram)
+"""Events and decisions that alone do not make anything else happen."""
 
 
 class Instant(NamedTuple):
@@ -155,6 +170,7 @@ def play(
     durations: Mapping[str, float] = NOTHING,
     followers: Followers | None = None,
     reports: ProgressPoints = NO_REPORTS,
+    solve: Solve = no_solver,
 ) -> Iterator[Instant]:
     """Yield one step per instant until every job has ended or nothing more can happen.
 
@@ -172,10 +188,24 @@ def play(
             another job's end.
         reports: What jobs report while they run. The speeds are real: a job whose speed changes
             ends sooner or later than its run time says, which is its work at the nominal speed.
+        solve: Solves the policy's programs. A newer request replaces an unanswered one.
     """
     return _CorePlayout(
-        core, arrivals, run_times, loads, facts, running, durations, followers, reports
+        core, arrivals, run_times, loads, facts, running, durations, followers, reports, solve
     ).instants()
+
+
+_NEVER = ProgramSolved(inf, 0, "failed")
+"""In the place of an answer while no request is open."""
+
+
+def _is_idle(events: Sequence[Event], decisions: Sequence[Decision]) -> bool:
+    """Return whether a step neither heard nor changed anything but its own waiting."""
+    return (
+        bool(decisions)
+        and all(type(event) in NO_NEWS for event in events)
+        and all(type(decision) in NO_CHANGE for decision in decisions)
+    )
 
 
 class _Durations(dict[str, float]):
@@ -204,8 +234,10 @@ class _CorePlayout(Playout[Instant]):
         durations: Mapping[str, float],
         followers: Followers | None,
         reports: ProgressPoints,
+        solve: Solve,
     ) -> None:
         super().__init__(stops=bool(reports))
+        self._solve, self._answer = solve, _NEVER
         self._points = reports
         self._reports: list[tuple[float, int, str, int, int]] = []
         """Heap of reports: time, order, job, attempt, number of the point."""
@@ -249,13 +281,14 @@ class _CorePlayout(Playout[Instant]):
             self._follow(now, decisions)
         if self._reporting:
             self._continue(decisions)
-        if type(events[0]) is TimePassed and len(events) == len(decisions) == 1 and self._over:
+        if type(events[0]) in NO_NEWS and self._over and _is_idle(events, decisions):
             self._idle_wakes += self._core.policy.due() == inf
             if self._idle_wakes > MAX_IDLE_WAKES:
-                self._wake = inf  # nothing else is to come, so the playout is over
+                # nothing else is to come, so the playout is over
+                self._wake, self._answer = inf, _NEVER
         else:
             self._idle_wakes = 0
-        self.due = min(self._times[self._next], self._wake)
+        self.due = min(self._times[self._next], self._wake, self._answer.time)
         if self._following:
             self.due = min(self.due, self._following[0][0])
         while self._reports and not self._runs(*self._reports[0][2:4]):
@@ -284,13 +317,16 @@ class _CorePlayout(Playout[Instant]):
             events.append(ForecastUpdated(now, updates))
         if self._updates is not None and (estimates := self._updates.changes(now)):
             events.append(RunTimesUpdated(now, estimates))
+        if self._answer.time == now:
+            events.append(self._answer)
+            self._answer = _NEVER
         if self._wake == now:
             events.append(TimePassed(now))
             self._wake = inf
         return events
 
     def _follow(self, now: float, decisions: Sequence[Decision]) -> None:
-        """Schedule the ends of jobs that were started or resized, and the next wake-up."""
+        """Carry out decisions: ends of jobs, the next wake-up, and programs to solve."""
         moved: dict[str, None] = {}  # a job may be started and resized in the same pass
         for decision in decisions:
             kind = type(decision)
@@ -298,11 +334,18 @@ class _CorePlayout(Playout[Instant]):
                 moved[decision.job_id] = None  # type: ignore[union-attr]
             elif kind is WakeAt:
                 self._wake = decision.time  # type: ignore[union-attr]
+            elif kind is SolveProgram:
+                self._answer = self._solve(now, decision)  # type: ignore[arg-type]
             elif kind is PreemptJob:
                 self.stops = True
             elif kind is ResizeJob:
                 self.stops = True
                 moved[decision.job_id] = None  # type: ignore[union-attr]
+        if moved:
+            self._run(now, moved)
+
+    def _run(self, now: float, moved: Iterable[str]) -> None:
+        """Schedule the ends and reports of jobs that were started or resized."""
         for job_id in moved:
             job = self._jobs[job_id]
             if job.stream is None:
