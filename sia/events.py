@@ -53,7 +53,7 @@ class JobProgressed(Struct, frozen=True, gc=False, tag=True):
 
 
 SolveStatus = Literal["optimal", "feasible", "infeasible", "limit", "failed"]
-"""How a solve ended. There may be values at `limit`, and none at `infeasible` and `failed`."""
+"""How a solve ended: with values if `optimal` or `feasible` (a limit stopped it), else without."""
 
 
 class ProgramSolved(Struct, frozen=True, tag=True):

@@ -20,6 +20,7 @@ from replay.cluster.cells_file import NAME, cells_for, checked_places
 from replay.logs.trace import PoolTable
 from sia.console.errors import UserError
 from sia.contract.labels import name_of
+from sia.contract.solvers import SolverError, chosen
 from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS
 from sia.policies import load, make, names
 from sia.wording import DAY, as_typed, counted, some
@@ -41,8 +42,8 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     `pools` names all pools of the file, including those whose tables are invalid.
     """
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
-        _database, _folders, _policy, _forecast, _times, _pools, _nodes, _webhooks, _limits,
-        _grants, _url,
+        _database, _folders, _policy, _solver, _forecast, _times, _pools, _nodes, _webhooks,
+        _limits, _grants, _url,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
     found += tls_problems(config.tls, config.listen)
@@ -112,6 +113,15 @@ def _policy(config: Config) -> Iterator[str]:
     if config.cells is not None and not policy.places:
         placing = ", ".join(name for name in able if load(name).places)
         yield f"daemon.policy: {config.policy} does not support cells; use one of {placing}"
+
+
+def _solver(config: Config) -> Iterator[str]:
+    if not config.solver:
+        return
+    try:
+        chosen(config.solver)
+    except SolverError as error:
+        yield f"daemon.solver: {error}"
 
 
 def _able(config: Config) -> list[str]:

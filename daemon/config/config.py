@@ -212,6 +212,8 @@ class Config(Struct, frozen=True, kw_only=True):
     cluster: str = CLUSTER
     """Name of the cluster in tokens, MQTT topics and reports."""
     policy: str = "sia"
+    solver: str = ""
+    """Solver of a policy that plans with one; empty for the best that is installed."""
     forecast: str = "peaks+survival"
     """The forecasts of the policy, written like the part of a label after `@`; "none" for none."""
     retrain: float | None = None

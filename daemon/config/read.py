@@ -66,6 +66,7 @@ class _Daemon(Struct, frozen=True):
     url: Annotated[str, Meta(max_length=1000)] = ""
     cluster: ClusterName = CLUSTER
     policy: str = "sia"
+    solver: str = ""
     forecast: str = "peaks+survival"
     retrain: ConfigTime | None = None
     windows: tuple[ConfigTime, ...] = ("5m", "1h", "12h")
@@ -153,6 +154,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         url=said.url,
         cluster=said.cluster,
         policy=said.policy,
+        solver=said.solver,
         forecast=said.forecast,
         retrain=None if said.retrain is None else _seconds("retrain", said.retrain, problems),
         windows=tuple(_seconds("windows", window, problems) for window in said.windows),

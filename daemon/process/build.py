@@ -86,6 +86,7 @@ def build(
             fence=lease,
             snapshot_every=config.snapshot_every,
             reports=reports,
+            solver=config.solver or None,
         )
         if foresight is not None:
             foresight.unwell = partial(service.parts.say, "forecasts")

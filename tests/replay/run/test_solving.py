@@ -134,7 +134,7 @@ def test_sia_replay_runs_a_policy_of_another_package_with_a_solver(plugin, tmp_p
         assert done.returncode == 0, done.stderr
     jobs = [(out / "knapsack" / "jobs.csv").read_bytes() for out in outs]
     assert jobs[0] == jobs[1]
-    assert b"two,a,0,7," in jobs[0]
+    assert b"two,a,0.0,2,7.0,107.0," in jobs[0]
     assert b'"programs": ' in (outs[0] / "summary.json").read_bytes()
 
 
