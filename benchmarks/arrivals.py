@@ -30,7 +30,7 @@ LOGS = {
 }
 
 CAUTIOUS = 0.95
-"""The quantile of load that is timed beside WillJobsArrive."""
+"""The quantile of the load forecast that is timed together with WillJobsArrive."""
 
 TICKS = 300
 """A day: the first half of it, in which the longest window is not yet whole, is not timed."""
@@ -43,7 +43,7 @@ class Timed(LearnedLoads):
     """CPU seconds of each tick that something was asked at."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """Take what `LearnedLoads` takes."""
+        """Accept the arguments of `LearnedLoads`."""
         super().__init__(*args, **options)
         self.seconds: list[float] = []
 

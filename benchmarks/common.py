@@ -63,7 +63,7 @@ def in_turn(runs: int, *calls: Callable[[], float]) -> list[list[float]]:
 
 
 def keep(name: str, results: dict[str, Any]) -> None:
-    """Print the results and store them beside the benchmarks, with what machine they are from."""
+    """Print the results, and store them in `results` with a description of the machine."""
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
     python = f"Python {platform.python_version()}"
     text = json.dumps({"machine": machine, "python": python, **results}, indent=1)

@@ -57,7 +57,7 @@ class Silent(Accounts):
 
 
 class Side:
-    """A daemon's engine and journal, and what its steps took (µs of CPU)."""
+    """The engine and journal of a daemon, and the CPU time of its steps in µs."""
 
     def __init__(self, folder: Path, *, silent: bool) -> None:
         """Fill it."""

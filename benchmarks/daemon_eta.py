@@ -63,7 +63,7 @@ NAIVE = ("position · service", "position · service / jobs at once", "mean")
 
 
 class Asked(NamedTuple):
-    """What was said of a job at its submission, by each who was asked; times are seconds."""
+    """The estimates that each method gave of a job at its submission; times are seconds."""
 
     record: JobRecord
     made: float
@@ -81,7 +81,7 @@ class Asked(NamedTuple):
 
 
 class World:
-    """The engine in virtual time, its forecasts, and those who estimate."""
+    """The engine in virtual time, its forecasts, and the estimators."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class World:
         return min(due, max(self.now, min(self.engine.due, self.forecaster.due)))
 
     def turn(self) -> Step | None:
-        """What happens next, and what is made of it."""
+        """Make the next step and record its outcome; None once nothing is left."""
         if not self.waiting and not self.engine.book.jobs:
             return None
         self.now = now = self.next
@@ -177,7 +177,7 @@ def teach(heard: EstimateInputs, records: Sequence[JobRecord]) -> None:
 
 
 def naive(world: World, record: JobRecord) -> tuple[dict[str, tuple[float, float]], Any, Any]:
-    """What would be said without a playout, and how far the pool's own quantiles lie apart."""
+    """Return estimates without a playout, and the spread of the pool's own quantiles."""
     pool, now = record.spec.pool, world.now
     past = world.over[pool][-RECENT:]
     if len(past) < 10:
@@ -216,9 +216,9 @@ def started(world: World, record: JobRecord) -> tuple[Times, list[float]]:
 def ask(
     world: World, records: Sequence[JobRecord], before: dict[str, Outlook]
 ) -> tuple[list[Asked], float]:
-    """Estimate jobs that have just been submitted; also how many seconds the playout took.
+    """Estimate jobs that have just been submitted; also return the seconds that the playout took.
 
-    `before` are the newest outlooks by pools, as far as they were asked of.
+    `before` has the newest outlook by pool, for the pools that were queried.
     """
     heard, found = world.heard, list[Asked]()
     waiting = [record for record in records if record.phase is JobPhase.PENDING]
@@ -251,7 +251,7 @@ def ask(
 
 
 def state_all(asked: Sequence[Asked]) -> None:
-    """Have all of it stated, as calibration has it after what had come of others by then."""
+    """Correct all estimates as calibration does, from the outcomes known at the time of each."""
     calibration = Calibration()
     events: list[tuple[float, int, Asked]] = []
     for each in asked:
@@ -339,7 +339,7 @@ def came(each: Asked, what: int) -> float:
 
 
 def errors(asked: Sequence[Asked], what: int, by: str) -> list[float]:
-    """Seconds between the median, or the naive answer, and what happened."""
+    """Return the seconds between the median, or the naive answer, and the outcome."""
     found = []
     for each in asked:
         if by in each.naive:
@@ -404,7 +404,7 @@ def reached(asked: Sequence[Asked]) -> list[float]:
 
 
 def by_horizon(asked: Sequence[Asked]) -> dict[str, Any]:
-    """Ends by how far away they were thought to be."""
+    """Return the results for ends, by how far away they were estimated to be."""
     parts: dict[int, list[Asked]] = defaultdict(list)
     for each in asked:
         p50 = each.said["playout"][0].p50
@@ -447,7 +447,7 @@ def draw_all(asked: Sequence[Asked], result: Mapping[str, Any], figure: Figure) 
 
 
 def result_of(asked: Sequence[Asked]) -> dict[str, Any]:
-    """All that is said of them."""
+    """Return all results."""
     waited = [each for each in asked if each.times["playout"].start is not None]
     result: dict[str, Any] = {"asked": len(asked), "waited": len(waited)}
     for name, what, those in (("starts", 1, waited), ("ends", 0, asked)):

@@ -1,6 +1,6 @@
 """CPU time of estimates with 1,000 pools, 10,000 running and 10,000 pending jobs.
 
-`python benchmarks/daemon_eta_speed.py`; the playout is what a child does beside the daemon.
+`python benchmarks/daemon_eta_speed.py`; the playout runs in a child process of the daemon.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ from sia.model import Job, Options
 
 HOUR = 3600.0
 EVERY = {"demo": 2.0 * HOUR, "fresh": 1800.0, "philly": 1800.0}
-"""Seconds of the daemon's clock between two looks ahead."""
+"""Seconds of the daemon's clock between two playouts."""
 
 NEAR = 60.0
 """Seconds added to waits before they are divided: there is no multiple of no wait."""
@@ -60,7 +60,7 @@ FACTOR = 4.0
 
 
 class Site(NamedTuple):
-    """Pools, what comes to them from time 0 on, and what was before."""
+    """The pools of a site, its jobs from time 0 on, and the jobs before."""
 
     table: PoolTable
     arrivals: Sequence[Arrival]
@@ -69,7 +69,7 @@ class Site(NamedTuple):
 
 
 class Foretold(NamedTuple):
-    """What was said of a job as it came."""
+    """The estimates of a job at its submission."""
 
     job: str
     made: float
@@ -106,7 +106,7 @@ def _moved(job: Job, by: float) -> Job:
 
 
 class Lived:
-    """A site whose jobs come, and who foretells."""
+    """A site in virtual time, with its estimators."""
 
     def __init__(self, site: Site, every: float, asked: int) -> None:
         """Nothing has come yet; `whatif` is asked about so many jobs, drawn by lot."""
@@ -210,7 +210,7 @@ def in_a_child(work: Callable[[], bytes]) -> bytes:
 
 
 def result_of(played: Lived) -> dict[str, Any]:
-    """All that is said of it."""
+    """Return all results."""
     over = {r.spec.id: r for records in played.world.over.values() for r in records}
     alive = played.world.engine.book.jobs
     began = {name: r.decided for name, r in {**alive, **over}.items()}
@@ -260,7 +260,7 @@ def _coverage(rows: Sequence[tuple[float, Any, float | None]]) -> dict[str, Any]
 
 
 def _whatif(said: Sequence[Foretold], began: dict[str, float | None]) -> dict[str, Any]:
-    """Of jobs that waited, or were said to."""
+    """Return the results for jobs that waited, or were estimated to wait."""
     came = [s for s in said if began.get(s.job) is not None]
     rows = [
         s for s in came
@@ -299,7 +299,7 @@ def _apart(one: float, other: float) -> float:
 
 
 def main() -> None:
-    """Play, and keep what came of it."""
+    """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=float, default=4.0)
     parser.add_argument("--seed", type=int, default=0)

@@ -42,7 +42,7 @@ BATCH = 500
 AS_JSON = {"Content-Type": "application/json"}
 
 LONG = 86400.0
-"""Seconds of the jobs that fill the queues: none ends while it is measured."""
+"""Duration in seconds of the jobs that fill the queues: none ends during the measurement."""
 
 SHORT = 1.0
 """Seconds of the jobs before them: the daemon knows how long jobs last once some have ended, and
@@ -55,7 +55,7 @@ MOST_QUIET = 120
 """Seconds that the benchmark waits for that."""
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks of a reader."""
+"""Seconds between two requests of a reader."""
 
 
 def configuration(database: str) -> str:
@@ -189,7 +189,7 @@ def cpu_of(pid: int) -> tuple[float, float]:
 
 
 async def quiet(pid: int) -> None:
-    """Wait until a daemon has done what it does after an answer, such as estimates."""
+    """Wait until a daemon has finished its work after an answer, such as estimates."""
     before = sum(cpu_of(pid))
     for _ in range(MOST_QUIET):
         await asyncio.sleep(1.0)

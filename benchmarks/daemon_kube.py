@@ -19,7 +19,7 @@ EVENTS = 10_000
 
 
 def job(i: int) -> dict[str, Any]:
-    """As large as they are: with what kubectl and the controller write beside."""
+    """Return a Job of realistic size, with the fields that kubectl and the controller add."""
     limits = {"limits": {"nvidia.com/gpu": "8"}}
     containers = [{"name": "main", "image": "x" * 80, "resources": limits, "env": [{"name": "A"}]}]
     meta = {

@@ -50,8 +50,8 @@ CLIENTS = 8
 """Each sends its next job when at most `AHEAD` of its jobs are not answered."""
 AHEAD = 100
 RATE = 4
-"""Jobs a second while events are watched, each with three events: of two hundred subscribers in one
-Python process that is half of what they can read."""
+"""Jobs per second while events are watched, with three events each: half of what two hundred
+subscribers in one Python process can read."""
 V5 = aiomqtt.ProtocolVersion.V5
 
 

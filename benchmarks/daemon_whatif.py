@@ -104,7 +104,7 @@ def worked(pid: int) -> tuple[float, float]:
 
 
 async def ask(session: aiohttp.ClientSession, path: str, body: Any) -> tuple[float, Any]:
-    """How long an answer took, and what it was."""
+    """Return the seconds until the answer, and the answer."""
     began = time.perf_counter()
     async with session.post(path, json=body) as response:
         said = await response.json()

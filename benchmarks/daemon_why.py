@@ -24,7 +24,7 @@ from sia.model import Load
 from sia.policies.sia.policy import Sia
 
 POOLS, QUOTA, RUNNING, PENDING, ASKED = 1000, 16, 10_000, 50_000, 50
-"""Every second pool submits at first, so that half of what runs is lent."""
+"""Jobs are submitted to every second pool at first, so that half of the running jobs have loans."""
 
 SHORT, LONG = 1000.0, 90_000.0
 """Seconds: within a window, and beyond all."""
@@ -69,7 +69,7 @@ def crowded(groups: int, *, limited: bool) -> tuple[Core, Random]:
 
 
 def measure(groups: int, *, limited: bool) -> dict[str, Any]:
-    """Milliseconds of the processor, and what was said."""
+    """Return CPU milliseconds per explanation, and what the explanations were."""
     core, rng = crowded(groups, limited=limited)
     waiting = [job for job in core.state.jobs.values() if job.stream is None]
     gc.collect()

@@ -40,7 +40,7 @@ HOUR = 3600.0
 
 
 def limited(config: str) -> str:
-    """The same, with limits on what pools lend and borrow."""
+    """Return the configuration with lend and borrow limits added."""
     for i in range(POOLS):
         name = f'name = "p{i:04}"\n'
         limits = f"lend_limit = {LEND[i % 3]}\nborrow_limit = {BORROW[i // 3 % 3]}\n"
@@ -49,7 +49,7 @@ def limited(config: str) -> str:
 
 
 def jobs() -> list[dict[str, Any]]:
-    """Every second pool submits at first, so that what runs is lent by halves; then all."""
+    """Return jobs for every second pool first, so that half have loans, then for all pools."""
     rng, found = Random(0), []
     for i in range(RUNNING + PENDING):
         seconds = rng.choice((HOUR, 2 * HOUR, 2 * HOUR, 100 * HOUR))
@@ -76,7 +76,7 @@ async def waiting(session: aiohttp.ClientSession) -> list[str]:
 
 
 async def measured(session: aiohttp.ClientSession, questions: int, pid: int) -> dict[str, Any]:
-    """Milliseconds of answers one after the other, and of submissions beside them."""
+    """Return the milliseconds of successive answers, and of submissions at the same time."""
     jobs = await waiting(session)
     asked = Random(0).sample(jobs, questions)
     answers, submitted, inexact = list[float](), list[float](), 0

@@ -2,7 +2,7 @@
 
     python benchmarks/journal_stores.py --database postgresql://… [--seconds 5]
 
-The database must be empty; a file beside the system's temporary ones is the other one. Commits of
+The database must be empty. SQLite uses a file in the system's temporary folder. Commits of
 both are interleaved, so that whatever else the machine does meets both.
 """
 

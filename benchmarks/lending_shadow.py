@@ -75,7 +75,7 @@ def _said(engine: Engine) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Live three times, and keep what came of it."""
+    """Run the engine with lending on, off and in shadow mode, and store the comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=20_000)
     options = parser.parse_args()

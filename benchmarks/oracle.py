@@ -3,7 +3,7 @@
 .venv/bin/python benchmarks/oracle.py [PRESET] [SLOT] [TIME_LIMIT] [SEED ...]
 
 PRESET may be `dense`: 410 jobs that need 1.01 of all GPUs for three days, of a generator that left
-the load to chance (its base, seed 1); it has no seeds. Results are put beside those of other
+the load to chance (its base, seed 1); it has no seeds. Results are added to those of other
 presets, slots and seeds. The processor seconds say what else ran on the machine: alone on two cores
 `solve` takes up to twice its time.
 """

@@ -19,7 +19,7 @@ STEPS = 400
 
 
 def step_us(policy: str, running: int) -> float:
-    """Microseconds of a step at which one job comes and nobody is stopped."""
+    """Return the microseconds of a step in which one job arrives and none is stopped."""
     pools = [Pool("borrows", 1), Pool("lends", 2 * running)]
     core = Core(pools, make(policy), Options())
     jobs = [Job(f"r{i}", "borrows", 0.0, 1, preemptible=1.0) for i in range(running + 1)]

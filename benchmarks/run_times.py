@@ -38,7 +38,7 @@ class Nothing(RunTimes):
 
 
 def seconds(trace: Trace, starts: list[float], predictor: RunTimes) -> float:
-    """Of one core, to predict every job and learn from it, told in order; waits do not count."""
+    """Return the CPU seconds to predict each job and learn from it, in the order of the log."""
     began = time.process_time()
     for job, _ in told(trace, [predictor], starts):
         predictor.run_time(job)
@@ -46,7 +46,7 @@ def seconds(trace: Trace, starts: list[float], predictor: RunTimes) -> float:
 
 
 def speed(trace: Trace) -> dict[str, Any]:
-    """Jobs a second beside what telling takes; and, with it, how many times the floor's time."""
+    """Return jobs per second without the cost of events, and multiples of the baseline's time."""
     starts, n = starts_of(trace), len(trace.arrivals)
     makers = {
         "last-of-user": LastOfUser,
@@ -67,7 +67,7 @@ def speed(trace: Trace) -> dict[str, Any]:
 
 
 def accuracy(trace: Trace, since: float, judged: Sequence[bool] | None = None) -> dict[str, Any]:
-    """Shares within factors of two and ten, and what the stated quantiles cover."""
+    """Return the shares within factors of two and ten, and the coverage of the stated quantiles."""
     predictors = {
         "jvupredict": JVuPredict(),
         "jvupredict-nrmse": JVuPredict(choice="nrmse"),

@@ -63,7 +63,7 @@ def starts_of_jobs(columns: int) -> Program:
 
 
 def timed(call: Any) -> float:
-    """Processor seconds of a call, which do not count what else runs on the machine."""
+    """Return the CPU seconds of a call, which do not count other processes."""
     gc.collect()
     began = process_time()
     call()

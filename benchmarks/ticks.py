@@ -32,7 +32,7 @@ CASES: dict[str, tuple[int, Sequence[float]]] = {
 }
 
 SEEN = 4032
-"""Ticks before those timed: two weeks, all that any of them looks back on."""
+"""Number of ticks before the measured ones: two weeks, the longest memory of any forecast."""
 
 TIMED = 36
 """Ticks that are timed: three hours, so that each pool's turn comes three times."""
@@ -89,7 +89,7 @@ def tick_of(make: Make, count: int, windows: Sequence[float]) -> tuple[list[floa
 
 
 def least_work(count: int, windows: Sequence[float]) -> float:
-    """CPU milliseconds of a plain loop that looks at each pool and window once."""
+    """Return the CPU milliseconds of a plain loop over all pools and windows."""
     said = {(f"p{i}", window): 0 for i in range(count) for window in range(len(windows))}
     began = time.process_time()
     for _ in range(TIMED):

@@ -99,7 +99,7 @@ AS_JSON = {"Content-Type": "application/json"}
 
 
 def nobody() -> int:
-    """A port where nobody listens."""
+    """Return a port on which no process listens."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
 
@@ -191,7 +191,7 @@ async def submissions(url: str, token: str, seconds: float) -> float:
 
 
 def cost(seconds: float, rounds: int) -> dict[str, Any]:
-    """Submissions a second by what the receiver is."""
+    """Return submissions per second by the state of the receiver."""
     found: dict[str, list[float]] = {"none": [], "well": [], "nobody listens": [], "silent": []}
     with receiver() as well, silent() as mute:
         ports = {"none": None, "well": well.port, "nobody listens": nobody(), "silent": mute}

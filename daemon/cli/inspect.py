@@ -1,4 +1,4 @@
-"""`sia status, why, events, completion, log`."""
+"""Commands that show the state: `sia status`, `why`, `events`, `completion` and `log`."""
 
 from __future__ import annotations
 

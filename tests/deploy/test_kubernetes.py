@@ -94,7 +94,7 @@ def test_a_journal_on_a_volume_has_one_daemon_and_a_postgresql_two():
     assert 5432 in ports
 
 
-def test_nobodys_image_is_pulled_before_one_is_named():
+def test_no_image_is_pulled_until_one_is_named():
     """The name `sia` alone would be somebody's on the registry that all clusters know."""
     (image,) = yaml.safe_load((FOLDER / "base" / "kustomization.yaml").read_text())["images"]
     assert image["newName"].split("/")[0].endswith(".invalid")
@@ -131,7 +131,7 @@ def test_rights_are_those_that_the_backend_needs():
     assert rights() == table()
 
 
-def test_of_leases_it_may_change_its_own_alone():
+def test_it_may_change_only_its_own_lease():
     objects = yaml.safe_load_all((FOLDER / "base" / "rights.yaml").read_text())
     rules = [rule for each in objects for rule in each.get("rules", ())]
     named = {

@@ -51,7 +51,7 @@ MODIFIED = [  # what is changed, of what, by whom: what is said, with which prio
 
 @pytest.mark.server
 @pytest.mark.parametrize(("change", "job", "user", "said"), MODIFIED)
-def test_nobody_gets_by_a_change_what_is_held_at_submission(change, job, user, said):
+def test_a_change_of_a_job_cannot_bypass_the_hold_at_submission(change, job, user, said):
     needs("lua")
     script = f"""
         slurm = {{ SUCCESS = 0, ERROR = -1, NO_VAL = 4294967294, log_user = function() end }}

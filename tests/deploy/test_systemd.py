@@ -102,7 +102,7 @@ def test_a_manager_without_a_path_hears_too(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["", "relative", "/nobody/listens"])
-def test_who_has_no_manager_is_not_held_up(path, monkeypatch):
+def test_without_a_service_manager_the_start_is_not_delayed(path, monkeypatch):
     monkeypatch.setenv("NOTIFY_SOCKET", path)
     ready("serving")
 

@@ -48,7 +48,7 @@ def coarsened(monkeypatch):
     monkeypatch.setattr(coarse, "FEW", 2)
 
 
-def test_who_has_few_slots_needs_no_fewer():
+def test_few_slots_are_not_coarsened():
     small = many(1)
     small = Problem([t for t in small.tasks if t.latest + t.length <= FINE], [64])
     assert small.tasks

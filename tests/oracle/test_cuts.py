@@ -134,7 +134,7 @@ def test_who_runs_at_first_or_later_runs_beside_who_runs_all_that_time():
     assert max(worth(cut, problem, parts) - cut.most for cut in both) == pytest.approx(0.5)
 
 
-def test_who_ends_as_another_begins_counts_beside_it():
+def test_a_job_that_ends_when_another_begins_counts_with_it():
     """Of nine GPUs seven are taken for nine slots, and two until slot 4.
 
     A job of eight is there in part from slot 5 on, beside the seven.

@@ -167,6 +167,6 @@ def test_where_one_schedule_is_left_it_counts_though_the_lp_did_not_see_it():
         assert tree.bound == min(cost, 4.5), "no more than what was left out costs"
 
 
-def test_who_takes_no_time_needs_no_slots():
+def test_a_job_of_no_duration_needs_no_slots():
     starts = starts_of(Problem([Task(0, 0, 0, 0, 0, 0, 1)], [1]))
     assert Master(starts, np.arange(1), never).solve(soon()).whole

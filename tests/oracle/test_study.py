@@ -266,7 +266,7 @@ def test_what_is_captured_lies_between_the_best_schedule_and_the_bound():
     assert captured_words(runs, "fcfs") == "0.0 %"
 
 
-def test_whoever_waits_less_than_the_oracle_is_named_with_its_slowdowns():
+def test_policies_that_wait_less_than_the_oracle_are_listed_with_their_slowdowns():
     runs = [
         made_up({"fcfs": 9.0, "gssf": 1.0, "oracle": 2.0}, bound=2.0, slowed=["gssf"]),
         made_up({"fcfs": 9.0, "gssf": 3.0, "oracle": 2.0}, bound=1.0),

@@ -276,7 +276,7 @@ def test_a_quantile_that_is_none_is_refused(quantile):
         JVuPredict(quantile=quantile)
 
 
-def test_of_a_job_that_was_withdrawn_nothing_is_learned():
+def test_nothing_is_learned_from_a_withdrawn_job():
     predictor, other = JVuPredict(quantile=0.9), JVuPredict(quantile=0.9)
     for i in range(30):
         for each in (predictor, other):

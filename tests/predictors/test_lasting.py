@@ -32,7 +32,7 @@ def test_quantiles_are_those_of_what_ran():
         assert curve.quantile(share) == pytest.approx(runs[int(400 * share)], rel=0.35)
 
 
-def test_who_has_run_for_long_lasts_as_those_that_got_as_far():
+def test_a_long_running_job_is_predicted_from_jobs_that_ran_as_long():
     lasting = taught([100.0] * 90 + [50_000.0] * 90)
     curve = lasting.curve(Job("new", "a", 1e9, 1))
     assert curve.quantile(0.5, 1000.0) == pytest.approx(50_000, rel=0.5)
@@ -40,7 +40,7 @@ def test_who_has_run_for_long_lasts_as_those_that_got_as_far():
     assert curve.quantile(0.0, 1000.0) >= 1000
 
 
-def test_of_what_nobody_has_seen_intervals_are_wide():
+def test_unknown_jobs_have_wide_intervals():
     lasting = RunTimeDistributions()
     assert not lasting.knows()
     curve = lasting.curve(Job("new", "a", 0.0, 1))
@@ -48,7 +48,7 @@ def test_of_what_nobody_has_seen_intervals_are_wide():
     assert curve.quantile(0.5, 10 * LAST) == pytest.approx(20 * LAST)
 
 
-def test_who_outlasts_all_that_were_seen_does_not_last_for_ever():
+def test_a_job_that_outlasts_all_others_has_a_finite_estimate():
     """Each time as long again is half as likely: of twelve jobs nobody knows how long one lasts."""
     curve = taught([1000.0] * 12).curve(Job("new", "a", 1e9, 1))
     assert curve.quantile(0.5) == pytest.approx(1000, rel=0.5)

@@ -250,7 +250,7 @@ def test_the_highest_quantile_is_stated_once_the_memory_is_full_and_no_higher_on
         PeakLoads("a", windows, 0.0, most + 1e-6)
 
 
-def test_of_twelve_hours_a_fortnight_has_168_windows():
+def test_two_weeks_have_168_windows_of_twelve_hours():
     assert highest((300.0, 43200.0)) == 168 / 169
 
 

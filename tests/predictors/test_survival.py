@@ -215,7 +215,7 @@ def test_the_first_of_a_batch_to_fail_do_not_speak_for_those_that_run_on():
     assert [forecast.changes(now) for now in (20.0, 300.0, 600.0)] == [[], [], []]
 
 
-def test_of_few_jobs_nothing_is_believed():
+def test_few_jobs_do_not_change_the_estimate():
     forecast = SurvivalRunTimes(WINDOWS, 0.5)
     ran(forecast, 10.0, times=9, user="ann", name="train")
     assert forecast.run_time(Job("j", "a", 0.0, 1, "ann", "train")) == UNKNOWN_RUN_TIME

@@ -248,7 +248,7 @@ def test_nonsense_costs_itself_alone(cue, why):
     assert started.job_id == "j"
 
 
-def test_who_is_told_that_nothing_is_promised_stays_in_its_queue():
+def test_a_job_without_a_promise_stays_in_its_queue():
     core = asking(job("j").runs(9), a=1)
     decisions = propose(core, 1.0, Reject(core.state.jobs["j"], "no room before its deadline"))
     assert decisions == [JobRejected("j", "no room before its deadline")]
@@ -264,7 +264,7 @@ def test_a_pool_may_be_looked_at_once_more():
 @pytest.mark.parametrize("cue", [
     lambda job: Preempt(job, "x"), lambda job: Resize(job, 1, Stream.DEDICATED, "x"),
 ])  # fmt: skip
-def test_who_must_never_be_stopped_is_not(cue):
+def test_a_job_that_must_never_be_stopped_is_not(cue):
     core = on_cue(a=4)
     never = Job("never", "a", 0.0, 2, min_width=1, preemptible="never")
     core.step(0.0, [JobSubmitted(0.0, never, 9.0)])
@@ -310,7 +310,7 @@ def test_a_reported_speed_outlasts_a_stop():
     assert job.end(job.run_time) == 50.0
 
 
-def test_who_reports_a_slow_speed_is_not_stopped_and_started_again_for_ever():
+def test_a_job_that_reports_a_slow_speed_is_not_stopped_and_started_forever():
     """It would rank as slow while it runs and as fast while it waits."""
     core = Core(pools(a=1), load("srtf")(), SMALL)
     jobs = [JobSubmitted(0.0, Job(name, "a", 0.0, 1), 100.0) for name in ("slow", "other")]

@@ -85,7 +85,7 @@ def test_a_submission_and_its_cancellation_may_come_at_one_instant():
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_who_waits_behind_a_withdrawn_job_starts_in_its_place(policy):
+def test_a_job_behind_a_withdrawn_one_starts_in_its_place(policy):
     story = [
         job("runs").gpus(2).runs(10),
         job("wide").gpus(2).runs(1),

@@ -102,7 +102,7 @@ async def test_a_child_that_hangs_is_killed(folder):
 
 
 @story
-async def test_whoever_asks_no_longer_ends_the_child(folder):
+async def test_a_cancelled_request_ends_its_child(folder):
     pids = []
     fork = module._fork
     with pytest.MonkeyPatch.context() as patch:

@@ -16,7 +16,7 @@ from daemon.answers.estimates.worlds import MomentQuantiles, Times
 WAITS = st.floats(1.0, 1e6)
 
 
-def test_who_is_nearer_counts_for_more():
+def test_the_more_accurate_estimate_has_the_larger_weight():
     blend, rng = EstimateEnsemble(0.5), Random(1)
     assert blend.of([5.0, 11.0]) == 8.0
     for _ in range(200):

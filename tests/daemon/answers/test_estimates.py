@@ -77,7 +77,7 @@ def test_a_queue_starts_when_those_before_it_are_over():
         assert times.end.p50 - times.start.p50 == pytest.approx(1000, rel=0.5)
 
 
-def test_of_a_start_more_than_a_week_away_nothing_is_said():
+def test_a_start_more_than_a_week_away_has_no_time():
     told = Told(policy="gssf", a=1)  # which has no ticks: what comes next comes in weeks
     told.ran(30, 20 * DAY)
     told.heard.lately = RecentArrivals()  # nobody comes
@@ -139,7 +139,7 @@ def test_a_new_job_is_foretold_as_it_is_estimated_once_it_is_there():
     assert new.then.by == given.by == "playout"
 
 
-def test_of_a_job_that_is_otherwise_both_futures_are_estimated():
+def test_a_changed_job_is_estimated_in_both_futures():
     told = queued()
     (last,) = asked_of(told, jobs=[JobWhatIf("j3", priority=5)]).jobs
     assert last.then.start - told.now == pytest.approx(1000, rel=0.6)
@@ -238,7 +238,7 @@ def test_jobs_on_gpus_end_by_how_long_they_have_run():
     assert early.end.p50 - told.now == pytest.approx(1000, rel=0.5)
 
 
-def test_who_comes_after_the_playout_starts_with_the_last_of_its_queue():
+def test_a_job_submitted_after_the_playout_starts_with_the_last_of_its_queue():
     told = Told(a=1)
     told.ran(60, 1000.0)
     told.step(told.now + 500, *(submit(f"j{i}") for i in range(3)))
@@ -323,7 +323,7 @@ def test_a_miss_counts_when_the_time_has_come_and_not_when_the_job_ends():
     assert [*tally.widths] == [90.0]
 
 
-def test_who_is_withdrawn_or_held_teaches_nothing():
+def test_withdrawn_and_held_jobs_do_not_change_the_calibration():
     told = Told(a=1)
     told.step(told.now + 1, submit("runs"), submit("x"), submit("y"))
     for name in "xy":

@@ -64,7 +64,7 @@ def taught(client, count=40, seconds=1000.0, pool="vision"):
 
 
 @story
-async def test_who_waits_is_told_when_it_starts_and_ends(folder):
+async def test_a_pending_job_has_an_estimated_start_and_end(folder):
     async with estimating(folder) as client:
         taught(client)
         await send(client, "x", pool="speech", duration=1e6)
@@ -87,7 +87,7 @@ async def test_who_waits_is_told_when_it_starts_and_ends(folder):
 
 
 @story
-async def test_who_reports_its_progress_is_told_another_end_at_once_and_others_soon(
+async def test_a_progress_report_changes_the_jobs_end_at_once_and_others_soon(
     folder,
 ):
     async with estimating(folder) as client:
@@ -201,7 +201,7 @@ async def test_estimates_are_held_to_what_happened(folder):
 
 
 @story
-async def test_who_submits_a_job_is_told_at_once_where_that_is_cheap(folder):
+async def test_the_answer_of_a_submission_has_an_estimate_if_that_is_cheap(folder):
     async with estimating(folder) as client:
         taught(client)
         body = {"id": "x", "pool": "vision", "gpus": 1, "duration": 1e6}
@@ -216,7 +216,7 @@ async def test_who_submits_a_job_is_told_at_once_where_that_is_cheap(folder):
 
 
 @story
-async def test_who_submits_a_batch_is_told_of_each_job(folder):
+async def test_the_answer_of_a_batch_has_an_estimate_of_each_job(folder):
     async with estimating(folder) as client:
         taught(client)
         jobs = [{"id": f"j{i}", "pool": "vision", "gpus": 1, "duration": 1e6} for i in range(3)]
@@ -236,7 +236,7 @@ async def test_who_submits_a_batch_is_told_of_each_job(folder):
 
 
 @story
-async def test_who_submits_by_a_message_is_told_too(folder):
+async def test_the_reply_to_a_submission_by_message_has_an_estimate(folder):
     async with estimating(folder) as client:
         taught(client)
         groups = [[JobSpec("x", "vision", 1, duration=1e6)], [JobSpec("y", "vision", 100)]]
@@ -249,7 +249,7 @@ async def test_who_submits_by_a_message_is_told_too(folder):
 
 
 @story
-async def test_of_a_flood_in_one_batch_the_first_are_told(folder):
+async def test_only_the_first_jobs_of_a_large_batch_are_estimated(folder):
     async with estimating(folder) as client:
         taught(client)
         client.eta._given = {str(i): None for i in range(498)}
@@ -339,7 +339,7 @@ async def test_a_flood_of_jobs_is_not_a_flood_of_estimates(folder):
 
 
 @story
-async def test_who_may_not_see_a_pool_sees_none_of_its_estimates(folder):
+async def test_estimates_of_invisible_pools_are_hidden(folder):
     async with estimating(folder) as client:
         taught(client)
         await send(client, "x", duration=0.5)
@@ -354,7 +354,7 @@ async def test_who_may_not_see_a_pool_sees_none_of_its_estimates(folder):
 
 
 @story
-async def test_who_has_waited_long_for_something_to_happen_hears_of_it_at_once(folder):
+async def test_an_event_after_a_long_pause_refreshes_estimates_at_once(folder):
     """Only what hearing takes is paid for by a rest: hours in which nobody came are not."""
     clock, told = [0.0], [0]
 
@@ -384,7 +384,7 @@ def test_how_old_what_is_said_is_stands_beside_it(monkeypatch, age, word):
     assert ("estimated 1 h ago" in shown) is word
 
 
-def test_who_has_its_turn_and_no_gpus_is_not_said_to_run(monkeypatch):
+def test_a_started_job_without_gpus_has_no_estimated_end(monkeypatch):
     said = {"id": "x", "pool": "a", "phase": "starting", "now": 1e9, "started": 1e9 - 50.0}
     monkeypatch.setattr(Client, "get", lambda *_, **__: said | {"why": "it waits"})
     monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
@@ -393,7 +393,7 @@ def test_who_has_its_turn_and_no_gpus_is_not_said_to_run(monkeypatch):
     assert "started" not in shown
 
 
-def test_of_what_nothing_has_come_no_share_is_said(monkeypatch):
+def test_coverage_without_outcomes_is_not_shown(monkeypatch):
     nothing = dict.fromkeys(("horizon", "p90_covered", "error", "width", "pred_err"))
     row = nothing | {"pool": "a", "what": "start", "count": 0, "p50_covered": 0.0, "p50_judged": 3}
     came = row | {"what": "end", "count": 2, "p50_covered": 0.4, "p50_judged": 5}

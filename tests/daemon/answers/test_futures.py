@@ -96,7 +96,7 @@ def test_a_job_that_reports_progress_ends_when_that_says():
     assert not overruns(engine.book.jobs["a1"], 23.0)
 
 
-def test_nobody_runs_beyond_its_limit():
+def test_no_job_runs_beyond_its_time_limit():
     slow = submit("a1", gpus=4, run_time=10.0, time_limit=18.0)
     engine = engine_with((0.0, slow, submit("a2")), a=4)
     assert starts(engine, 15.0) == {"a2": 18.0}

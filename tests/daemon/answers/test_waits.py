@@ -65,7 +65,7 @@ def queued_again(life, name):
 
 
 @pytest.mark.parametrize("story", [held, held_later, pool_held, queued_again])
-def test_who_starts_as_soon_as_it_is_in_the_queue_has_not_waited(story):
+def test_a_job_that_starts_when_it_is_queued_has_not_waited(story):
     life = Life()
     for i in range(COUNT):
         story(life, f"j{i}")
@@ -74,7 +74,7 @@ def test_who_starts_as_soon_as_it_is_in_the_queue_has_not_waited(story):
     assert life.waited() == ((None, None), (None, None))
 
 
-def test_who_was_held_and_then_waits_has_waited_from_its_release_on():
+def test_a_held_jobs_wait_counts_from_its_release():
     life = Life()
     for i in range(COUNT):
         life.step(submit(f"full{i}", "a", 4))

@@ -337,7 +337,7 @@ def test_a_job_more_says_when_it_starts_and_whom_it_delays():
     assert [(move.job, move.by) for move in said.later] == [("a2", 7.0), ("a3", 7.0)]
 
 
-def test_of_a_job_of_which_nobody_knows_how_long_it_runs_no_end_is_said():
+def test_a_job_without_an_estimate_has_no_end():
     said = answer(queue(), WhatIf(), job("new", gpus=4, priority=3))
     (asked,) = said.jobs
     assert (asked.then.start, asked.then.end) == (10.0, None)
@@ -359,7 +359,7 @@ def test_what_is_cut_is_said():
     assert answer(queue(), WhatIf(lending=False, horizon=12.0)).until == 12.0
 
 
-def test_who_starts_beyond_what_was_played_is_later_by_that_at_least():
+def test_a_job_that_starts_after_the_playouts_end_is_later_by_at_least_the_rest():
     said = answer(queue(), WhatIf(pools=[PoolWhatIf(pool="a", quota=4)], horizon=15.0))
     assert (said.earlier, said.later) == ([], [])
     said = answer(queue(), WhatIf(jobs=[JobWhatIf("a2", priority=-1)], horizon=12.0))
@@ -432,7 +432,7 @@ def test_what_is_impossible_is_refused_in_the_words_of_the_command():
     assert (runs.status, runs.detail) == (409, "job a1 is running")
 
 
-def test_of_an_array_only_all_is_cancelled_or_put_in_front():
+def test_an_array_is_cancelled_or_reordered_only_as_a_whole():
     world = queue()
     array = [Submit(job(f"r.{i}", gpus=2, array=(i, 2), time_limit=6.0), 5.0) for i in range(2)]
     world.do(*array)

@@ -31,7 +31,7 @@ async def why(client, job_id, status=200):
 
 
 @story
-async def test_who_waits_hears_what_for_in_data_and_in_words(folder):
+async def test_a_pending_job_is_explained_in_data_and_in_words(folder):
     async with door(folder, speed=1.0) as client:
         for job_id in ("first", "second", "third"):
             await asked(client, "POST", "/v1/jobs", {"id": job_id, **LONG}, status=201)
@@ -93,7 +93,7 @@ async def test_a_job_whose_node_is_out(folder):
 
 
 @story
-async def test_who_runs_who_is_over_and_who_is_unknown(folder):
+async def test_running_ended_and_unknown_jobs_are_explained(folder):
     async with door(folder, speed=1.0) as client:
         job = {"id": "a", "pool": "speech", "gpus": 8, "duration": 3600, "run_time": 100}
         await asked(client, "POST", "/v1/jobs", job, status=422)
@@ -119,7 +119,7 @@ def test_a_guest_of_other_pools_is_told_whose_gpus_it_has():
                           "its GPUs are 2 of b"]  # fmt: skip
 
 
-def test_of_jobs_of_other_pools_who_may_not_see_them_hears_their_gpus_in_all():
+def test_jobs_of_invisible_pools_appear_only_as_a_sum_of_gpus():
     engine = Engine.new(setup(a=4, b=4))
     engine.step(1.0, [submit(name, "b", n, 5.0) for name, n in GUESTS.items()])
     engine.step(2.0, [submit("own", "a", 1, 1e6), submit("waits", "a", 4, 1e6)])

@@ -66,7 +66,7 @@ async def test_an_account_is_said_in_words_and_as_json(folder):
 
 
 @story
-async def test_who_is_late_now_is_said_before_any_sum_knows_it(folder):
+async def test_jobs_that_are_late_now_are_shown_before_they_are_in_the_sums(folder):
     async with lent(folder) as (client, said):
         assert "late now          0 jobs\n" in await said(account, "vision")
         for job_id, pool, gpus in (

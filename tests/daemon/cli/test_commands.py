@@ -212,7 +212,7 @@ def test_what_a_job_asks_for_is_described_and_what_is_ignored_is_told(served):
     served("cancel", "asks")
 
 
-def test_of_an_array_it_says_how_many_are_where(served):
+def test_the_state_of_an_array_counts_its_jobs_by_phase(served):
     served(
         "submit", "--pool", "speech", "--id", "arr", "--array", "3", "--duration", "9d", "--hold"
     )
@@ -619,7 +619,7 @@ def waiting(daemon, *arguments):
     return process, process.stdout.readline()
 
 
-def test_who_waits_goes_on_with_the_next_daemon(tmp_path):
+def test_a_waiting_client_continues_with_the_next_daemon(tmp_path):
     daemon = Served(tmp_path)
     daemon("submit", "--pool", "vision", "--id", "before")
     follower, _ = waiting(daemon, "events", "--follow", "--after", "0")
@@ -652,7 +652,7 @@ def test_patience_ends(monkeypatch):
     assert time.monotonic() - began >= 0.2
 
 
-def test_whoever_names_several_daemons_is_answered_by_the_one_that_is_there(served):
+def test_of_several_addresses_the_reachable_daemon_answers(served):
     token = (served.config.parent / "state" / "token").read_text().strip()
     there = re.search(r"http://[0-9.:]+", served.first)[0]
     away = f"http://127.0.0.1:{free_port()}"

@@ -196,7 +196,7 @@ def test_a_limit_that_is_raised_raises_what_is_thought():
     engine.check()
 
 
-def test_who_is_cancelled_there_is_cancelled_here():
+def test_a_job_that_the_backend_reports_as_cancelled_is_cancelled():
     engine = Engine.new(cluster())
     engine.step(0.0, [submit("x", "a", 1)])
     engine.step(1.0, [Ended("x", 1, signal=15, cancelled=True)])

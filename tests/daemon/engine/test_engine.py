@@ -282,7 +282,7 @@ def test_what_jobs_may_not_have_heard_is_said_again_after_a_restart():
      ({"code": 3, "by_itself": True}, ("failed", "")),
      ({"code": 0}, ("failed", "time limit"))],
 )  # fmt: skip
-def test_who_ended_by_itself_has_kept_to_its_limit(seen, wanted):
+def test_a_job_that_ends_by_itself_did_not_exceed_its_limit(seen, wanted):
     """The limit passes before its end is heard of, as while the daemon or the cluster is away."""
     engine = Engine.new(setup(a=1))
     steps(engine, 0.0, submit("late", time_limit=60.0, warn=0.0))
@@ -294,7 +294,7 @@ def test_who_ended_by_itself_has_kept_to_its_limit(seen, wanted):
     assert (record.phase.value, record.why) == wanted
 
 
-def test_who_is_cancelled_is_cancelled_even_if_it_had_ended_by_itself():
+def test_a_cancelled_job_stays_cancelled_even_if_it_ended_by_itself():
     engine = Engine.new(setup(a=1))
     steps(engine, 0.0, submit("unwanted"))
     steps(engine, 1.0, Started("unwanted", 1), Cancel("unwanted"))

@@ -67,7 +67,7 @@ def test_numbered_gpus_of_a_node_that_is_out_are_waited_for():
     assert starts(step) == {"one": {"n0"}}
 
 
-def test_who_waits_for_gpus_of_a_node_that_is_out_stops_nobody_else():
+def test_a_job_that_waits_for_a_node_that_is_out_blocks_no_other():
     engine = Engine.new(setup([8, 8], a=8, b=8))
     do(engine, 1.0, Drain("n0"), submit("small", "b", 1))
     do(engine, 1.0, submit("wide", "a", 8))

@@ -60,7 +60,7 @@ def test_an_owner_who_was_foreseen_comes_to_gpus_that_no_guest_was_lent():
     assert not engine.book.seatless
 
 
-def test_who_was_not_lent_them_is_told_why_and_starts_when_they_are_back():
+def test_a_job_without_a_loan_is_explained_and_starts_when_the_nodes_return():
     engine = Engine.new(THREE)
     do(engine, 1.0, short("own", "vision", 8), Drain("n2", "fan"))
     assert starts(do(engine, 2.0, short("guest", "vision", 8))) == ["guest"]
@@ -162,7 +162,7 @@ def test_who_goes_on_elsewhere_knows_of_it():
     assert starts(do(again, 5.0, Tick())) == ["more"]
 
 
-def test_who_looks_ahead_knows_when_nodes_go_and_come_back():
+def test_planned_outages_say_when_nodes_leave_and_return():
     engine = Engine.new(THREE)
     do(engine, 1.0, Maintain("w1", "n0", 50.0, 90.0), Maintain("w2", "n1", 70.0, 100.0))
     facts = facts_of(engine, 1.0)
@@ -174,7 +174,7 @@ def test_who_looks_ahead_knows_when_nodes_go_and_come_back():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_who_looks_ahead_says_what_then_comes(seed):
+def test_planned_outages_are_those_that_then_happen(seed):
     """Nodes that go for a while, some for good, and quotas that are others for a while."""
     rng = Random(seed)
     engine = Engine.new(setup([8, 8, 4, 4], a=8, b=8, c=8))

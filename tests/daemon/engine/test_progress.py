@@ -92,7 +92,7 @@ def test_a_job_that_reports_no_work_done_has_all_of_it_left():
     assert story.core.end(story.core.run_time) == 80.0
 
 
-def test_nobody_expects_a_job_to_run_beyond_its_time_limit():
+def test_no_estimate_exceeds_the_time_limit():
     story = Story(time_limit=150.0).runs(0.0)
     story.reports(100.0, 0.1)
     assert story.told == (100.0, 1.0, 150.0, None)
@@ -153,7 +153,7 @@ def test_a_wrong_report_is_refused_and_the_job_goes_on(asked, status, words):
     assert story.reports(103.0, 0.4) == Accepted()  # no progress is no mistake
 
 
-def test_who_reports_too_often_is_told_when_to_come_back():
+def test_too_many_reports_are_refused_with_a_time_to_retry():
     story = Story().runs(0.0)
     story.reports(100.0, 0.4)
     refused = story.reports(100.25, 0.5)

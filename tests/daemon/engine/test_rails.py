@@ -357,7 +357,7 @@ def test_hours_are_said_up_to_the_moment_in_which_it_is_asked():
         )
 
 
-def test_who_lends_again_says_why():
+def test_a_pool_that_lends_again_says_why():
     life = late_story(slowed_budget_pct=25.0)
     said = {
         (n.pool, n.data["reason"]): n.data["why"]

@@ -66,7 +66,7 @@ def test_a_loan_that_ends_early_gives_back_what_it_was_thought_to_take():
     assert started(life)["third"] == JUNE + 100.0
 
 
-def test_who_runs_longer_than_thought_uses_the_budget_up_as_time_goes_by():
+def test_a_job_that_exceeds_its_estimate_uses_up_the_budget_over_time():
     story = [(JUNE, [submit("long", "a", 2, 50.0)])]
     life = live(lending(), story, {"long": 5000.0}, JUNE + 6000.0)
     assert told(life, "lending_kept") == [(JUNE + 1800.0, "lending_kept")]

@@ -77,7 +77,7 @@ def test_few_misses_tell_nothing_and_old_ones_are_forgotten():
     assert drift.why == {}
 
 
-def test_who_drifted_before_a_restart_does_until_it_is_known_to_be_well():
+def test_drift_lasts_through_a_restart_until_forecasts_are_reliable():
     drift = watched(why={"b": "before"})
     for hour in range(LEAST_WINDOWS + 2):
         assert bool(drift.why) is (hour <= LEAST_WINDOWS), hour
@@ -146,7 +146,7 @@ def test_a_pool_that_was_kept_lends_again_once_that_is_not_asked_for_any_more(dr
     assert engine.core.state.pools["b"].lend_limit > 0
 
 
-def test_who_foresees_no_loads_keeps_nobody():
+def test_without_load_forecasts_no_pool_is_kept_from_lending():
     """Under a policy that asks for none, or with none to be had, whatever was asked for."""
     foresight, engine = foresight_of(replace(setup(a=2, b=4), policy="sjf"))
     assert foresight._drift is None

@@ -213,7 +213,7 @@ def test_the_core_is_told_the_loads_that_the_predictor_says():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_who_hears_of_the_past_thinks_what_who_was_there_thinks(seed):
+def test_predictors_that_are_given_the_past_agree_with_those_that_saw_it(seed):
     world = World(seed=seed)
     world.begin()
     world.live(hours=30)
@@ -562,7 +562,7 @@ def test_the_log_of_a_history_has_the_jobs_that_ran():
 
 
 @pytest.mark.parametrize("ready", [False, True])
-def test_nobody_lends_before_the_pools_were_watched(tmp_path, ready):
+def test_no_pool_lends_before_it_was_observed(tmp_path, ready):
     """Neither in the first moment nor until somebody can judge what comes."""
 
     async def story(service, foresight):

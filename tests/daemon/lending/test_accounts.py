@@ -485,7 +485,7 @@ def test_a_budget_counts_who_waits_even_if_its_pool_alone_waits_for_it_no_more()
     clock.check()
 
 
-def test_who_waits_for_what_its_pool_has_lent_is_late_now_until_it_is_over():
+def test_a_job_that_waits_for_lent_gpus_is_late_until_the_loan_ends():
     engine = Engine.new(replace(setup(a=1, b=1), policy="gssf"))
     engine.step(1.0, [submit("own", "a"), submit("guest", "a")])
     engine.step(2.0, [submit("waits", "b")])

@@ -60,7 +60,7 @@ def test_no_piece_is_large():
     assert max(map(len, json_chunks(value))) < 20 * chunked_json.AT_ONCE
 
 
-def test_who_looks_does_not_wait_for_a_snapshot_and_the_next_step_does(tmp_path):
+def test_readers_do_not_wait_for_a_snapshot_but_the_next_step_does(tmp_path):
     async def story():
         begun, go_on = threading.Event(), threading.Event()
         dump = Engine.dump

@@ -13,7 +13,7 @@ from tests.support.daemons.daemons import setup, submit
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_those_that_are_set_are_due_in_order(seed):
+def test_timers_are_due_in_order(seed):
     rng = Random(seed)
     timers, naive, now = Timers(), {}, 0.0
     for _ in range(2000):

@@ -134,7 +134,7 @@ def test_only_one_of_many_daemons_takes_the_lease(base):
     one[0].close()
 
 
-def test_who_waits_gives_the_holder_a_whole_lease_after_the_database_was_away(base, monkeypatch):
+def test_after_a_database_outage_a_standby_waits_for_a_whole_lease(base, monkeypatch):
     """However long ago it ran out: the database's clock went on while it was away."""
     clock = [100.0]
     monkeypatch.setattr("daemon.process.standby.uptime", lambda: clock[0])

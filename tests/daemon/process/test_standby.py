@@ -114,7 +114,7 @@ def damaged(tmp_path, url, postgres):
     return partial(postgres.run, "ALTER TABLE sia.gone RENAME TO records", "standby")
 
 
-def test_who_cannot_lead_leaves_the_turn_to_others_for_a_while(
+def test_a_daemon_that_cannot_lead_lets_others_try_first(
     tmp_path, url, postgres, damaged, monkeypatch
 ):
     """It says so meanwhile, and does not take the lease time and again."""
@@ -141,7 +141,7 @@ def test_who_cannot_lead_leaves_the_turn_to_others_for_a_while(
     asyncio.run(story())
 
 
-def test_who_cannot_lead_tries_it_again_with_ever_longer_rests(tmp_path, url, damaged, monkeypatch):
+def test_a_daemon_that_cannot_lead_retries_with_growing_pauses(tmp_path, url, damaged, monkeypatch):
     rests, stand_by = [], daemon.process.leadership.stand_by
 
     async def notes(*words, rest, **more):

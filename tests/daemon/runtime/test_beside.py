@@ -70,7 +70,7 @@ def test_webhooks_go_on_after_a_defect(tmp_path, monkeypatch, at_once):
     asyncio.run(story())
 
 
-def test_who_takes_over_leaves_out_a_webhook_whose_secret_is_gone(tmp_path):
+def test_a_takeover_skips_a_webhook_whose_secret_is_missing(tmp_path):
     async def story():
         async with receiver() as there, telling(tmp_path) as daemon:
             said = hook(tmp_path, there)
@@ -85,7 +85,7 @@ def test_who_takes_over_leaves_out_a_webhook_whose_secret_is_gone(tmp_path):
     asyncio.run(story())
 
 
-def test_who_takes_over_shows_the_certificate_of_before_while_it_is_changed(tmp_path):
+def test_a_takeover_keeps_the_old_certificate_while_it_is_replaced(tmp_path):
     """The certificate is another one already, its key is not yet."""
     pair, other = Pair(tmp_path, "pair"), Pair(tmp_path, "other")
     tls = TlsConfig(str(pair.certificate), str(pair.key))

@@ -140,7 +140,7 @@ def test_what_is_known_is_no_new_job():
     ]  # fmt: skip
 
 
-def test_of_a_pool_that_is_not_there_the_engine_says_so():
+def test_the_engine_refuses_an_unknown_pool():
     world = World(rate=1.0, burst=1)
     assert world.asks(*((f"x{i}", "nowhere", 1) for i in range(9))) == [None] * 9
 

@@ -51,7 +51,7 @@ def test_times_are_printed_for_people():
     assert turned.detail == "maintenance w would end before it begins"
 
 
-def test_who_drained_a_bad_node_gives_it_back_as_bad():
+def test_a_bad_node_is_still_bad_after_drain_and_resume():
     engine = in_cells(node=2)
     node = engine.book.nodes["n1"]
     answers(engine, 0.0, Drain("n1", "a look at it"))
@@ -69,7 +69,7 @@ def test_a_width_that_no_cells_have_is_said_to_be_that():
     assert "request 1 to" not in refusal.mend
 
 
-def test_nobody_is_warned_before_half_of_the_time_is_over():
+def test_no_job_is_warned_before_half_of_its_time_limit():
     engine = Engine.new(setup(a=1))
     answers(engine, 0.0, submit("j", time_limit=60.0))  # and to be warned 60 seconds before
     answers(engine, 10.0, Started("j", 1))

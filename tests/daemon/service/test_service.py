@@ -472,7 +472,7 @@ class Miscounting(Observer):
         self.errors.append(error)
 
 
-def test_who_counts_wrongly_ends_nothing(tmp_path):
+def test_a_defect_in_an_observer_does_not_end_the_service(tmp_path):
     watch = Miscounting()
 
     async def story():

@@ -383,7 +383,7 @@ def test_sizes_of_quotas_that_change_are_refused(files, tmp_path):
     assert "pool a's quota changes over time" in ran.stderr
 
 
-def test_whom_two_seeds_mark_is_not_the_same_half():
+def test_two_seeds_mark_different_halves():
     trace = Trace([Arrival(Job(f"j{i}", "a", 0.0, 1), 1.0) for i in range(2000)])
     first, second = (
         {

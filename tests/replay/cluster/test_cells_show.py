@@ -121,7 +121,7 @@ def test_the_example_of_the_docs(tmp_path):
     assert out.startswith(picture)
 
 
-def test_who_is_where_at_a_second(file, jobs):
+def test_the_location_of_jobs_at_a_second(file, jobs):
     out = shown(file, "--jobs", jobs, "--at", "15m")
     assert "rack 0  n0  [## ##  ## ##]  n1  [+. +.  .. ..]\n" in out
     assert "rack 1  n2  [## oo  .. ..]  n3! [xx xx  xx xx]\n" in out
@@ -327,7 +327,7 @@ def test_pools_own_quota_and_pinned_cells_of_all_chains():
     assert (found["guest"].dedicated, found["guest"].spare) == (0, 1)
 
 
-def test_who_is_short_by_what_is_said(tmp_path, file):
+def test_shortages_of_pools_are_listed(tmp_path, file):
     assert f"\nnote: {SHORT}\n" in shown(file)
     pins = [pinned_node("p", "c", "n0"), pinned_node("q", "c", "n2"), pinned_node("r", "d", "n1")]
     quotas = {"a": {"node": 2}, "b": {"node": 3}}

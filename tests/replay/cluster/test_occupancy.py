@@ -182,7 +182,7 @@ def test_an_empty_cluster_is_free_but_for_bad_nodes():
     assert found.free["rack"].whole[:, 0].tolist() == [24, 12, 6, 3, 1]
 
 
-def test_who_ends_as_another_starts_shares_no_moment_with_it():
+def test_a_job_that_ends_when_another_starts_shares_no_moment_with_it():
     half = 100 / MOMENTS / 2  # the first moment
     stays = [PlacedSpan("n1:0", 0.0, half, spare=False), PlacedSpan("n1:0", half, 50.0, spare=True)]
     found = occupancy(CellGpus(spec()), stays, 0.0, 100.0)

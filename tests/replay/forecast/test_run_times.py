@@ -237,7 +237,7 @@ def test_a_state_in_which_no_job_ended_is_refused():
             ended_as(log, state)
 
 
-def test_who_will_be_killed_is_seen_to_run_on_until_then():
+def test_a_job_that_will_be_killed_counts_as_running_until_then():
     """Every second job ends after 10 s; the others run on, so that half outlast any window."""
     judged = [True, False] * 50
     arrivals = [

@@ -150,7 +150,7 @@ def test_parts_in_a_folder_are_one_table(tmp_path):
     assert not any("parts" in note for note in trace.notes)
 
 
-def test_of_two_events_at_one_time_that_of_the_later_part_is_the_later(tmp_path):
+def test_events_at_one_time_are_ordered_by_the_parts_of_the_log(tmp_path):
     one = life((G_SUBMIT, 700), (G_SCHEDULE, 705), (G_EVICT, 715))
     written(tmp_path, one + SURE, "part-00009-of-00011.csv")
     written(tmp_path, life((G_SUBMIT, 715)), "part-00010-of-00011.csv")
@@ -315,7 +315,7 @@ def test_every_google_job_is_kept_with_its_times_or_counted_in_any_parts(folder,
 
 
 @pytest.mark.skipif(not SOAK, reason="all of it is read in make soak")
-def test_of_googles_jobs_none_is_lost(traces):
+def test_no_job_of_the_google_log_is_lost(traces):
     trace, _ = google.read(traces / "google2011_jobs.csv.gz", None)
     assert len(trace.arrivals) == 665_535
     assert trace.dropped == Counter(

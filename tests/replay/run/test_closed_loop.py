@@ -40,7 +40,7 @@ def shared_pools():
     ]
 
 
-def test_who_gets_results_earlier_submits_the_next_job_earlier():
+def test_a_user_with_earlier_results_submits_the_next_job_earlier():
     submits, ends, _ = closed(pools(a=2, b=2), shared_pools(), "mmfs")
     assert ends["first"] == 30  # 120 alone
     assert submits == {"full": 0, "first": 10, "second": 60, "other": 150}
@@ -52,7 +52,7 @@ def test_a_job_without_a_user_or_a_predecessor_comes_when_the_log_says():
     assert submits == {arrival.job.id: arrival.job.submit for arrival in anonymous}
 
 
-def test_who_gets_results_later_submits_the_next_job_later():
+def test_a_user_with_later_results_submits_the_next_job_later():
     story = [
         by("eve", job("thief").gpus(2).runs(50)),
         by("eve", job("more").gpus(2).at(1).runs(50)),
@@ -202,7 +202,7 @@ def test_the_checker_accepts_a_closed_loop_on_its_own_log(tmp_path, checker, tra
         (["--policy", "sia@perfect+history", "--forecast", "none"], "sia@perfect+history"),
     ],
 )
-def test_who_would_know_the_future_is_refused_in_a_closed_loop(arguments, named, tmp_path):
+def test_policies_that_know_the_future_are_refused_in_a_closed_loop(arguments, named, tmp_path):
     sia("trace", "synth", "--days", 1, "--out", tmp_path)
     done = sia(
         "replay", "--trace", tmp_path / "trace.csv", "--pools", tmp_path / "pools.csv",

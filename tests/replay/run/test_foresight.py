@@ -90,7 +90,7 @@ def test_a_wrong_label_is_refused_in_words(label, words):
         ("ssf@perfect+survival", True),
     ],
 )
-def test_who_needs_a_past(label, expected):
+def test_which_predictors_need_a_past(label, expected):
     assert learns(parse(label, DEFAULT)) is expected
 
 

@@ -389,7 +389,7 @@ FORESIGHT = {
 
 
 @pytest.mark.parametrize("policies", FORESIGHT)
-def test_who_knew_in_advance_is_named_and_the_mend_where_there_is_one(policies, capsys):
+def test_policies_that_know_the_future_are_named_with_an_alternative(policies, capsys):
     show_foresight(Settings(policies.split(",")))
     expected = FORESIGHT[policies]
     said = (
@@ -552,7 +552,7 @@ def test_no_input_is_replaced(small):
     assert digests(small) == before
 
 
-def test_somebodys_own_log_is_not_overwritten_by_one_that_is_made(tmp_path):
+def test_a_users_log_is_not_overwritten_by_a_generated_one(tmp_path):
     (tmp_path / "pools.csv").write_text("pool,quota\nmine,8\n")
     done = sia("trace", "synth", "--days", 1, "--out", tmp_path)
     assert done.returncode == 2

@@ -19,7 +19,7 @@ def verdict(*outcomes, can_share=True):
     return said.answer, said.recommended
 
 
-def test_of_those_that_delay_few_jobs_the_one_that_gains_most_is_recommended():
+def test_the_policy_with_the_largest_gain_among_those_that_delay_few_jobs_is_recommended():
     bold = outcome(BOLD, sooner=600, slowed=2, worst=360)
     assert verdict(outcome(EARLY), bold, outcome("mmfs", sooner=9)) == ("share", BOLD)
 
@@ -45,7 +45,7 @@ def test_neither_is_one_for_comparison_or_one_that_does_not_share(kind):
     assert verdict(outcome("other", kind, sooner=9000), outcome(EARLY)) == ("share", EARLY)
 
 
-def test_of_equal_gains_the_one_that_delays_fewer_jobs_is_recommended():
+def test_of_policies_with_equal_gains_the_one_that_delays_fewer_jobs_is_recommended():
     two, one = outcome(BOLD, slowed=2, worst=1), outcome(EARLY, slowed=1, worst=99)
     assert verdict(two, one) == ("share", EARLY)
     assert verdict(one, outcome("mmfs", slowed=1, worst=98)) == ("share", "mmfs")

@@ -123,7 +123,7 @@ def test_every_place_fits_in_64_bits_and_is_of_one_priority():
 
 
 @pytest.mark.parametrize("policy", ORDERED)
-def test_whoever_is_urgent_goes_first_when_gpus_come_free(policy):
+def test_urgent_jobs_start_first_when_gpus_become_free(policy):
     """Before one who came before it, is as wide and runs as long."""
     core = Core(pools(a=2), policy(), SMALL)
     runs, came, soon = (rigid(job(name).gpus(2).runs(200)) for name in ("runs", "came", "soon"))

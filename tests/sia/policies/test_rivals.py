@@ -87,7 +87,7 @@ def test_a_rival_starts_every_job_when_its_naive_model_does(policy, model):
         (Las, partial(naive_rivals.las, thresholds=THRESHOLDS, promote=PROMOTE)),
     ],
 )
-def test_who_preempts_runs_every_job_when_its_naive_model_does(policy, model, cost):
+def test_preemptive_policies_match_their_naive_models(policy, model, cost):
     options = replace(SMALL, resume_cost=float(cost))
     for seed in range(ROUNDS):
         workload = halving_workload(Random(seed))
@@ -294,7 +294,7 @@ def test_pools_share_by_quota_whoever_has_more_jobs():
     assert [played[f"a{i}"][1][2] for i in range(3)] == [2, 2, 2]
 
 
-def test_who_waits_for_long_comes_first_again_in_las():
+def test_in_las_a_job_that_waits_long_is_promoted():
     las = partial(Las, LasParams((10.0,), 2.0))
     story = [job("old").runs(30)] + [job(f"new{i}").at(10 + 9 * i).runs(9) for i in range(6)]
     played = play_segments(las, pools(a=1), story)
@@ -336,7 +336,7 @@ def test_an_elastic_job_narrows_where_its_pool_has_lost_gpus():
     assert played.keys() == {"j0", "j1", "j2"}
 
 
-def test_nobody_is_stopped_for_a_job_that_finds_no_room_in_a_pool_that_shrank():
+def test_no_job_is_stopped_for_one_that_does_not_fit_into_a_shrunken_pool():
     story = [job("j1").pool("b").at(1).runs(10), job("j0").pool("b").gpus(2).at(6).runs(1)]
     changes = [PoolChanged(1.0, "b", 0), PoolChanged(500.0, "b", 2)]
     owned = pools(a=1, b=1)

@@ -77,7 +77,7 @@ def test_the_times_of_a_lease_fit_together():
 
 
 @story
-async def test_of_two_daemons_one_says_that_it_leads(tmp_path):
+async def test_only_one_of_two_daemons_is_the_leader(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     async with cluster() as k8s, client_of(tmp_path / "a", k8s) as one:

@@ -67,7 +67,7 @@ async def test_a_log_that_was_begun_anew_is_read_from_its_beginning(tmp_path):
 
 
 @story
-async def test_of_several_pods_the_first_is_read_and_of_containers_the_one_with_gpus(tmp_path):
+async def test_the_log_is_that_of_the_first_pod_and_of_the_container_with_gpus(tmp_path):
     async with cluster() as k8s, client_of(tmp_path, k8s) as client:
         k8s.runs_for = None
         side = {"name": "side", "image": "x", "resources": {"limits": {}}}

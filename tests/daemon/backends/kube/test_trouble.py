@@ -275,7 +275,7 @@ async def test_a_job_that_cannot_be_read_is_there_all_the_same(tmp_path):
 
 
 @story
-async def test_of_two_daemons_with_journals_of_their_own_one_acts(tmp_path):
+async def test_only_one_of_two_daemons_with_separate_journals_acts(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     async with cluster() as k8s:

@@ -85,7 +85,7 @@ def on_speechs_nodes():
 
 
 @story
-async def test_whoever_says_that_a_job_was_released_and_starts_it_is_not_believed(tmp_path):
+async def test_a_forged_release_of_a_job_is_not_trusted(tmp_path):
     """All that the daemon writes may be written by others; that it is on its nodes, they cannot."""
     nodes = node("n1", 8, kind="a"), node("n2", 8, kind="b")
     async with cluster(()) as k8s:

@@ -46,7 +46,7 @@ def test_a_line_that_is_still_being_written_does_not_count_yet(file, tmp_path):
     assert file.look() == ProgressLine(0.75)
 
 
-def test_of_a_long_file_only_the_end_is_read(file, tmp_path):
+def test_only_the_end_of_a_long_progress_file_is_read(file, tmp_path):
     (tmp_path / "progress").write_text("nonsense\n" * 100_000 + '{"done": 0.5}\n')
     assert file.look() == ProgressLine(0.5)
 

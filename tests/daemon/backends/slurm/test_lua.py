@@ -40,7 +40,7 @@ def state(cluster, job):
         ("-p", "robots", "-N1", "--gpus-per-socket=1", "--sockets-per-node=1"),
     ],
 )
-def test_whoever_asks_for_gpus_of_a_pool_is_held_and_cannot_pass(holding, asked):
+def test_a_job_that_requests_gpus_of_a_pool_is_held(holding, asked):
     job = holding.sbatch(*asked)
     assert state(holding, job) == "PENDING"
     for passing in (["release", job], ["update", f"JobId={job}", "Partition=speech"]):
@@ -49,7 +49,7 @@ def test_whoever_asks_for_gpus_of_a_pool_is_held_and_cannot_pass(holding, asked)
     holding.run("scancel", job)
 
 
-def test_who_asks_for_gpus_of_a_pool_later_is_held_from_then_on(holding):
+def test_a_job_changed_to_request_gpus_of_a_pool_is_held(holding):
     job = holding.sbatch("-p", "vision", "--begin=tomorrow")
     assert holding.run("squeue", "-h", "-j", job, "-o", "%r").strip() == "BeginTime"
     change = ("update", f"JobId={job}", "TresPerNode=gres:gpu:1")
@@ -58,7 +58,7 @@ def test_who_asks_for_gpus_of_a_pool_later_is_held_from_then_on(holding):
     holding.run("scancel", job)
 
 
-def test_who_takes_whole_nodes_of_a_pool_says_how_many_gpus(holding):
+def test_a_job_that_takes_whole_nodes_must_state_its_gpus(holding):
     alone = ("-p", "vision", "--exclusive")
     said = holding.do("sbatch", *alone, "--wrap", "sleep 100", user="nobody")
     assert said.returncode != 0
@@ -68,7 +68,7 @@ def test_who_takes_whole_nodes_of_a_pool_says_how_many_gpus(holding):
     holding.run("scancel", job)
 
 
-def test_who_keeps_other_users_from_its_nodes_takes_no_gpus_by_it(holding):
+def test_an_exclusive_job_without_gpus_is_not_held(holding):
     job = holding.sbatch("-p", "vision", "--exclusive=user")
     holding.wait(lambda: state(holding, job) == "RUNNING", "a job without GPUs")
     assert "gpu" not in holding.run("squeue", "-h", "-j", job, "-o", "%b")
@@ -101,7 +101,7 @@ def test_the_daemon_starts_what_is_held(holding, tmp_path):
         (("--comment=sia:value=3",), "sia:value=3"),
     ],
 )
-def test_who_may_be_requeued_can_be_stopped_and_run_again(holding, asked, comment):
+def test_a_requeueable_job_can_be_stopped_and_restarted(holding, asked, comment):
     job = holding.sbatch("-p", "vision", "--gres=gpu:1", *asked)
     assert holding.run("squeue", "-h", "-j", job, "-o", "%k").strip() == comment
     holding.run("scancel", job)

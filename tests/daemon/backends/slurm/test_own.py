@@ -54,7 +54,7 @@ def test_a_job_may_change_its_own_comment(slurm, tmp_path, monkeypatch, way):
     asyncio.run(story())
 
 
-def test_nobody_stands_in_for_anothers_attempt(slurm, tmp_path, monkeypatch):
+def test_a_job_cannot_take_the_place_of_anothers_attempt(slurm, tmp_path, monkeypatch):
     """The answer to a submission is lost; a user has an earlier job with the same comment."""
 
     async def story():

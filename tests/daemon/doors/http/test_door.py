@@ -58,7 +58,7 @@ def daemon(tmp_path):
         served.end()
 
 
-def test_who_connects_and_says_nothing_holds_up_nobody(daemon):
+def test_a_silent_connection_does_not_delay_others(daemon):
     with ExitStack() as stack:
         for _ in range(FILES + 50):
             stack.enter_context(socket.create_connection(daemon.place))
@@ -75,7 +75,7 @@ def test_who_connects_and_says_nothing_holds_up_nobody(daemon):
     assert len(lines) < 100
 
 
-def test_who_is_silent_is_not_kept(monkeypatch):
+def test_a_silent_connection_is_closed(monkeypatch):
     monkeypatch.setattr("daemon.doors.http.listener.HEAD_WITHIN", 0.1)
 
     async def story():

@@ -66,7 +66,7 @@ async def test_an_array_is_granted_as_a_whole_or_not_at_all(folder):
 
 
 @story
-async def test_who_uses_how_much_is_shown(folder):
+async def test_the_use_of_each_grant_is_shown(folder):
     grants = (Grant("*", max_value=10.0), Grant(pool="vision", never_gpus=6))
     async with door(folder, grants=grants, speed=1.0) as client, browser(client) as visitor:
         await submitted(client, "a", **STAYS, user="ann", value=4)

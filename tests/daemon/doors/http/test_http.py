@@ -466,7 +466,7 @@ async def test_in_cells_a_job_hears_of_nodes_that_are_out_and_of_rounding(folder
 
 
 @story
-async def test_who_resumes_a_node_that_the_cells_file_calls_bad_is_told_so(folder):
+async def test_resuming_a_node_that_the_cells_file_marks_bad_says_so(folder):
     cells = spec(quotas={"vision": {"node": 1}, "speech": {"quad": 1}}, bad=("n1",))
     async with door(folder, cells=cells) as client:
         await asked(client, "POST", "/v1/nodes/n1/drain")
@@ -627,7 +627,7 @@ async def test_the_log_level_is_changed_while_it_runs(folder):
 
 
 @pytest.mark.parametrize("written", [True, False])
-def test_nobody_sees_what_is_not_durable(tmp_path, written):
+def test_only_durable_steps_are_visible(tmp_path, written):
     async def tell():
         async with door(tmp_path, speed=1.0) as client:
             keeper, writes, go_on = client.service._writer, asyncio.Event(), asyncio.Event()

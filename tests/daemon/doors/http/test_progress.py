@@ -124,7 +124,7 @@ async def test_bad_reports_are_refused_in_one_line_and_jobs_go_on(folder):
 
 
 @story
-async def test_who_floods_the_daemon_with_reports_is_stopped_before_the_journal(folder):
+async def test_a_flood_of_reports_is_refused_before_the_journal(folder):
     async with slow(folder) as client:
         await runs(client, "j")
         steps = client.service.status().steps

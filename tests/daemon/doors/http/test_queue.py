@@ -27,7 +27,7 @@ async def crowd(client):
 
 
 @story
-async def test_who_waits_stands_in_the_order_of_its_queue(folder):
+async def test_pending_jobs_are_listed_in_the_order_of_their_queue(folder):
     async with door(folder, speed=1.0) as client:
         await crowd(client)
         assert await queue(client) == (5, ["s1", "first", "w0", "w1", "w2"])

@@ -118,7 +118,7 @@ async def said_to(client, token):
 
 
 @story
-async def test_whoever_is_refused_hears_why(folder):
+async def test_a_refused_request_says_why(folder):
     async with door(folder, cluster="west", speed=1.0) as client:
         made = await asked(
             client,

@@ -199,7 +199,7 @@ def test_a_step_that_one_letter_breaks_is_done_for_the_others():
 
 
 @story()
-async def test_who_waited_for_room_until_it_was_deposed_sends_nothing(folder, broker):
+async def test_a_deposed_daemon_sends_nothing_that_waited_for_room(folder, broker):
     acts = True
     wire = Wire(MqttConfig(port=broker.port), "w", None, print, lambda: acts)
     async with peer(broker.port, "sia/#") as one, wire:

@@ -90,7 +90,7 @@ def at(pool, what):
 
 
 @story
-async def test_whoever_has_pool_a_can_neither_read_nor_write_what_is_of_pool_b(folder):
+async def test_a_client_of_one_pool_can_neither_read_nor_write_another(folder):
     everything = ("sia/#", "sia/v1/main/#", at("+", "event"), at("b", "event"), at("b", "state"),
                   at("b", "reply/#"), at("b", "submit"), "sia/v1/main/manager/#")  # fmt: skip
     with secured(folder) as broker:

@@ -130,7 +130,7 @@ def dumb(says=b""):
 
 
 @pytest.mark.parametrize("says", [b"", LET_IN])
-def test_who_stops_does_not_wait_for_a_broker_that_says_nothing(says, monkeypatch):
+def test_stopping_does_not_wait_for_a_silent_broker(says, monkeypatch):
     """Neither who it is, nor that it heard what we want to read."""
 
     async def tell():
@@ -144,7 +144,7 @@ def test_who_stops_does_not_wait_for_a_broker_that_says_nothing(says, monkeypatc
     asyncio.run(tell())
 
 
-def test_who_stops_while_it_connects_is_not_heard_of_later(monkeypatch):
+def test_a_connection_that_is_stopped_while_it_connects_stays_closed(monkeypatch):
     """The stand-by is that client by then, and would be thrown out."""
     began, goes_on, made = threading.Event(), threading.Event(), Wire._client_connect
 

@@ -50,7 +50,7 @@ async def test_an_operator_drains_a_node_and_resumes_it(folder):
 
 
 @story
-async def test_who_is_no_operator_sees_nodes_and_changes_none(folder):
+async def test_only_operators_can_change_nodes(folder):
     async with door(folder, nodes=NODES) as client:
         token = await token_of(client, name="ann", role="admin", pools=["vision"])
         async with browser(client, token) as visitor:

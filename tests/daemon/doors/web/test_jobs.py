@@ -114,7 +114,7 @@ async def test_estimates_are_those_of_the_api_now_and_before(folder):
 
 
 @story
-async def test_who_may_work_with_a_job_is_offered_to_and_others_are_not(folder):
+async def test_actions_on_a_job_are_offered_only_to_those_with_permission(folder):
     async with door(folder, speed=1.0) as client:
         await send(client, "runs")
         await send(client, "own")

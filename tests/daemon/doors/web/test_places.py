@@ -134,7 +134,7 @@ def test_months_go_on_over_the_year():
 
 
 @story
-async def test_of_other_pools_no_job_is_named(folder):
+async def test_jobs_of_invisible_pools_have_no_name(folder):
     async with door(folder, nodes=NODES, speed=1.0) as client:
         await lent(client)
         await send(client, "mine", gpus=1)

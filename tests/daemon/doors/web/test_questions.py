@@ -106,7 +106,7 @@ def test_only_what_is_written_is_asked():
 
 
 @story
-async def test_of_other_pools_nothing_is_answered(folder):
+async def test_questions_about_invisible_pools_are_refused(folder):
     async with door(folder, speed=1.0) as client:
         await crowd(client)
         token = await token_of(client, role="viewer", pools=["speech"])

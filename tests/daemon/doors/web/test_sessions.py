@@ -33,7 +33,7 @@ async def ended(client):
 
 
 @story
-async def test_who_signs_out_everywhere_is_known_by_no_cookie_any_more(folder):
+async def test_signing_out_everywhere_invalidates_all_cookies(folder):
     async with door(folder) as client:
         ann, bob = await token_of(client, "ann"), await token_of(client, "bob")
         async with AsyncExitStack() as stack:
@@ -97,7 +97,7 @@ async def test_what_a_page_follows_ends_when_its_sessions_do(folder):
 
 
 @story
-async def test_who_may_only_look_ends_nobody_else_s_sessions(folder):
+async def test_a_viewer_cannot_end_the_sessions_of_others(folder):
     async with door(folder) as client, browser(client, await token_of(client, "ann")) as visitor:
         page = await seen(visitor, "/ui/settings")
         assert "/ui/settings/tokens/" not in page
@@ -107,7 +107,7 @@ async def test_who_may_only_look_ends_nobody_else_s_sessions(folder):
 
 
 @story
-async def test_who_may_only_look_fills_no_audit_by_signing_out(folder):
+async def test_a_viewer_cannot_fill_the_audit_log_by_signing_out(folder):
     async with door(folder) as client:
         ann = {"Authorization": f"Bearer {await token_of(client, 'ann')}"}
         bob = {"Authorization": f"Bearer {await token_of(client, 'bob')}"}

@@ -30,7 +30,7 @@ async def token_of(client, **kind):
 
 
 @story
-async def test_who_has_no_session_signs_in_where_the_page_would_be(folder):
+async def test_without_a_session_the_page_shows_the_sign_in_form(folder):
     async with door(folder) as client, browser(client, None) as visitor:
         async with visitor.get("/", allow_redirects=False) as response:
             assert (response.status, response.headers["Location"]) == (303, "/ui/")
@@ -418,7 +418,7 @@ async def test_a_form_as_large_as_a_batch_of_jobs_is_not_taken_apart(folder):
 
 
 @story
-async def test_of_a_form_no_more_is_read_than_it_may_have(folder):
+async def test_a_form_is_read_only_up_to_its_limit(folder):
     """Nobody waits for what is announced, nor for the end of what has none."""
     head = "POST /ui/sign-in HTTP/1.1\r\nHost: sia\r\n"
     announced = f"{head}Content-Length: {MAX_FORM + 1}\r\n\r\n"
@@ -452,7 +452,7 @@ async def test_what_is_compressed_is_refused(folder):
 
 
 @story
-async def test_who_signs_in_too_often_is_not_read(folder):
+async def test_too_many_sign_ins_are_refused_unread(folder):
     """The announced body never comes: the answer is there all the same."""
     said = "POST /ui/sign-in HTTP/1.1\r\nHost: sia\r\nContent-Length: 9\r\n\r\n"
     with (

@@ -92,7 +92,7 @@ POOLS = ("vision", "speech", "other", "more")
     st.lists(st.sampled_from(POOLS), min_size=1, max_size=8),
     st.sets(st.sampled_from(POOLS), min_size=1),
 )
-def test_whoever_adds_up_what_is_told_knows_what_pools_lend(tmp_path_factory, donors, pools):
+def test_the_sum_of_events_gives_the_current_loans(tmp_path_factory, donors, pools):
     """However often a loan to `speech` moves, and whichever pools a receiver or viewer hears of."""
     notices = [Notice(1, 0.0, "loan_opened", "j", donors[0], data={"gpus": 2, "to": "speech"})]
     for before, pool in pairwise(donors):

@@ -251,7 +251,7 @@ async def test_a_database_that_is_away_loses_nothing(tmp_path, impatient, monkey
 
 
 @story
-async def test_who_may_not_act_tells_nobody(tmp_path, monkeypatch):
+async def test_a_daemon_that_may_not_act_sends_no_webhooks(tmp_path, monkeypatch):
     monkeypatch.setattr(hook_module, "PROBE_EVERY", 0.02)
     async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
         looks = []
@@ -356,7 +356,7 @@ async def test_whatever_a_receiver_says_it_is_only_an_answer(tmp_path, impatient
 
 
 @story
-async def test_who_answers_and_breaks_off_was_told(tmp_path):
+async def test_a_receiver_that_answers_and_disconnects_has_received_the_batch(tmp_path):
     cut = b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nbegun"
     async with rude(cut) as url, telling(tmp_path, hook(tmp_path, url)) as daemon:
         await happens(daemon.service, 1)
