@@ -111,7 +111,7 @@ class Runs:
         pool = record.spec.pool
         context.notify(
             "started", job=job_id, pool=pool, attempt=following, stream=start.stream.value,
-            reason=start.reason, nodes=start.nodes, loans=start.loans,
+            reason=start.reason, gpus=record.gpus, nodes=start.nodes, loans=start.loans,
         )  # fmt: skip
         self._open_loans(record)
         self._book.seatless[job_id] = None

@@ -7,7 +7,15 @@ from pathlib import Path
 from msgspec import Struct
 
 from daemon.export.job_log import Export
-from replay.run.output import whole_folder, write_json, write_pools, write_rows, write_trace
+from replay.run.output import (
+    SEGMENTS,
+    whole_folder,
+    write_json,
+    write_pools,
+    write_rows,
+    write_segments,
+    write_trace,
+)
 from replay.run.schedule import nodes_text
 
 TRACE, POOLS, REAL, REPORT = "trace.csv", "pools.csv", "real", "export.json"
@@ -32,7 +40,8 @@ class ExportReport(Struct, frozen=True):
 
 def report_of(made: Export) -> ExportReport:
     """Return the summary of an export."""
-    hours = sum((done.end - done.start) * done.width for done in made.done) / 3600
+    runs = made.done if made.segments is None else made.segments
+    hours = sum((run.end - run.start) * run.width for run in runs) / 3600
     return ExportReport(
         made.begin, made.end, len(made.trace.arrivals), len(made.done), hours, len(made.loans),
         made.setup.policy, made.setup.options.windows, dict(made.counted), made.notes,
@@ -54,6 +63,8 @@ def write_export(made: Export, out: Path, inputs: list[Path]) -> ExportReport:
         ]
         header = ("job_id", "pool", "submit", "width", "start", "end", "stream", "nodes")
         write_rows(real / "jobs.csv", header, rows)
+        if made.segments is not None:
+            write_segments(real / SEGMENTS, made.segments)
         write_rows(real / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), made.loans)
         write_json(folder / REPORT, report)
     return report

@@ -2,7 +2,9 @@
 
 A job's row is its last time in the queue: from joining the queue, through its start, to its end. A
 job that was requeued after it had run has one more row per earlier run, named `ID#1` and so on, so
-the log contains all GPU time. What a job log cannot express is counted (`Export.counted`).
+the log contains all GPU time. A job that was stopped and went on keeps its place in the queue, so
+it has one row, with the work that it has done in all; its runs are segments of the real schedule.
+What a job log cannot express is counted (`Export.counted`).
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from daemon.model.job import JobPhase
 from daemon.model.setup import Setup
 from replay.logs.limits import MIN_DURATION
 from replay.logs.trace import CHECKPOINT, PoolTable, Trace
-from replay.run.schedule import LoanSpan
+from replay.run.schedule import LoanSpan, Segment
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
@@ -65,6 +67,8 @@ class Export:
     table: PoolTable
     done: list[Done]
     loans: list[LoanSpan]
+    segments: list[Segment] | None = None
+    """Runs of all jobs that ended; None if no job was stopped or resized."""
     counted: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
 
@@ -86,6 +90,8 @@ def export(journal: Journal, *, alive: bool = True) -> Export:
     ends = (record.ended or 0.0 for record in records.values())
     end = max(engine.core.state.now, *ends)
     made = Export(begin, end, book.setup, Trace([]), _table(book, journal, past, begin), [], [])
+    if past.changed:
+        made.segments = []
     _Rows(made, past, end, alive=alive).add(records.values())
     _add_loans(made, past)
     made.notes += _notes(book, past)
@@ -128,20 +134,21 @@ class _Rows:
         stay = QueueSpan(record.submitted, past.orders.get(record.spec.id, 0))
         if life is not None:
             stay = QueueSpan(life.joined, life.order)
-            for number, earlier in enumerate(life.stays, 1):
-                self._ran(record, earlier, f"{record.spec.id}{AGAIN}{number}", "requeued")
+            for number, earlier in enumerate(life.stays):
+                self._ran(record, earlier, number)
                 counted["runs of jobs that were queued again: rows of their own"] += 1
             if stay.joined > record.submitted:
                 counted["jobs whose row begins when they last joined their queue"] += 1
         if record.priority:
             counted["jobs with a priority, which no log carries"] += 1
+        started = record.decided if life is None else life.started
         if record.ended is None:
             self._add_alive(record, stay)
-        elif record.decided is None:
+        elif started is None:
             counted["jobs left out: they left their queue without having run"] += 1
         else:
-            own = stay._replace(started=record.decided, ended=record.ended)
-            self._ran(record, own, record.spec.id, record.phase.value)
+            own = stay._replace(started=started, ended=record.ended)
+            self._ran(record, own)
 
     def _add_alive(self, record: JobRecord, stay: QueueSpan) -> None:
         counted = self._made.counted
@@ -150,7 +157,7 @@ class _Rows:
             return
         known = record.run_time < UNKNOWN_RUN_TIME
         if record.decided is not None:
-            so_far = self._now - record.decided
+            so_far = self._lasted(record, record.decided, self._now)
             lasts = max(so_far, record.run_time) if known else so_far
             counted["jobs that still run, with the run time that is thought, or so far"] += 1
         elif known and record.phase is not JobPhase.HELD:
@@ -162,19 +169,38 @@ class _Rows:
             return
         self._row(record, stay, record.spec.id, lasts, record.phase.value)
 
-    def _ran(self, record: JobRecord, stay: QueueSpan, name: str, state: str) -> None:
+    def _ran(self, record: JobRecord, stay: QueueSpan, number: int | None = None) -> None:
+        """Add a row for a time in the queue that led to a run: the last, or an earlier one."""
         assert stay.started is not None, "the job ran"
         assert stay.ended is not None, "the run has ended"
-        if not self._row(record, stay, name, stay.ended - stay.started, state):
+        begin, spec, made = self._made.begin, record.spec, self._made
+        name, state, nodes = spec.id, record.phase.value, record.nodes
+        lasted = self._lasted(record, stay.started, stay.ended)
+        spare = record.stream is Stream.SPARE
+        if number is not None:
+            name, state, nodes, spare = f"{name}{AGAIN}{number + 1}", "requeued", (), False
+            lasted = stay.ended - stay.started
+        if not self._row(record, stay, name, lasted, state):
             return
-        begin, spec = self._made.begin, record.spec
-        spare = record.stream is Stream.SPARE and state != "requeued"
-        self._made.done.append(
+        made.done.append(
             Done(
                 name, spec.pool, stay.joined - begin, spec.gpus, stay.started - begin,
-                stay.ended - begin, spare, record.nodes if state != "requeued" else (),
+                stay.ended - begin, spare, nodes,
             )
         )  # fmt: skip
+        if made.segments is not None:
+            last = self._past.number(spec.id)
+            runs = self._past.segments(spec.id, last if number is None else number, stay.ended)
+            made.segments += [
+                Segment(name, start - begin, end - begin, width, spare)
+                for start, end, width in runs
+            ]
+
+    def _lasted(self, record: JobRecord, started: float, ended: float) -> float:
+        """Return how long the job would have run at its own width without a stop."""
+        if record.stops or record.width or record.speed != 1:
+            return record.work(ended)
+        return ended - started
 
     def _row(self, record: JobRecord, stay: QueueSpan, name: str, lasts: float, state: str) -> bool:
         if lasts < MIN_DURATION:

@@ -1,4 +1,4 @@
-"""Read from notices what job records lack: earlier times in queues, quotas and loans."""
+"""Read from notices what job records lack: earlier times in queues, runs, quotas and loans."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replay.run.schedule import LoanSpan
 
 KINDS = (
     "submitted", "held", "released", "started", "requeued", "pool_changed", "lending",
-    "loan_opened", "loan_moved", "loan_closed",
+    "loan_opened", "loan_moved", "loan_closed", "preempted", "resized",
 )  # fmt: skip
 """Kinds of notices with data that job records lack."""
 
@@ -27,8 +27,15 @@ class QueueSpan(NamedTuple):
     ended: float | None = None
 
 
+class Run(NamedTuple):
+    """A time in which a job ran on the same GPUs, as the core counts it; it has no end yet."""
+
+    start: float
+    width: int
+
+
 class Life:
-    """History of a job that was in the queue more than once."""
+    """History of a job that was in the queue more than once, or was stopped."""
 
     def __init__(self, record: JobRecord) -> None:
         """Start with the job in the queue since its submission."""
@@ -54,7 +61,13 @@ class NoticeHistory:
 
     def __init__(self, records: Mapping[str, JobRecord], begin: float) -> None:
         """Use these jobs, by id; the history starts at `begin` (seconds since the epoch)."""
-        self.lives = {i: Life(r) for i, r in records.items() if r.stays > 1 or r.attempt > 1}
+        self.lives = {
+            i: Life(r) for i, r in records.items() if r.stays > 1 or r.attempt > 1 or r.stops
+        }
+        self.changed = False
+        """Whether a job was stopped or resized, so that the schedule needs segments."""
+        self._segments: dict[tuple[str, int], list[tuple[float, float, int]]] = {}
+        self._run: dict[str, Run] = {}
         self.orders: dict[str, int] = {}
         self.quotas: list[tuple[float, str, int]] = []
         self.switched: list[tuple[float, bool]] = []
@@ -72,7 +85,7 @@ class NoticeHistory:
             "submitted": self._submitted, "held": self._none, "released": self._joined,
             "started": self._started, "requeued": self._requeued, "pool_changed": self._pool,
             "lending": self._lending, "loan_opened": self._opened, "loan_moved": self._moved,
-            "loan_closed": self._closed,
+            "loan_closed": self._closed, "preempted": self._preempted, "resized": self._resized,
         }  # fmt: skip
         for notice in notices:
             hear[notice.kind](notice)
@@ -94,10 +107,38 @@ class NoticeHistory:
             life.join(notice)
 
     def _started(self, notice: Notice) -> None:
-        if notice.job in self.lives:
-            self.lives[notice.job].started = notice.time
+        self._run[notice.job] = Run(notice.time, notice.data["gpus"])
+        life = self.lives.get(notice.job)
+        if life is not None and life.started is None:
+            life.started = notice.time
+
+    def _preempted(self, notice: Notice) -> None:
+        self.changed = True
+        self._end_run(notice.job, notice.time)
+
+    def _resized(self, notice: Notice) -> None:
+        self._preempted(notice)
+        self._run[notice.job] = Run(notice.time, notice.data["gpus"])
+
+    def _end_run(self, job: str, now: float) -> None:
+        """End the run of a job, if it is known to run."""
+        run = self._run.pop(job, None)
+        if run is not None and run.start < now:
+            self._segments.setdefault((job, self._runs[job]), []).append(
+                (run.start, now, run.width)
+            )
+
+    def segments(self, job: str, number: int, ended: float) -> list[tuple[float, float, int]]:
+        """Return start, end and width of each run of a job's stay in the queue, ended by then.
+
+        Stays are numbered from 0.
+        """
+        if number == self._runs[job]:
+            self._end_run(job, ended)
+        return self._segments.pop((job, number), [])
 
     def _requeued(self, notice: Notice) -> None:
+        self._end_run(notice.job, notice.time)
         self._runs[notice.job] += 1
         if notice.job in self.lives:
             self.lives[notice.job].requeued(notice)

@@ -18,14 +18,16 @@ import msgspec
 
 from replay.logs.parquet import duckdb_for
 from replay.logs.trace import KNOWN, REQUIRED, WISHES, PoolTable, Trace
-from replay.run.schedule import Schedule, nodes_text
+from replay.run.schedule import Schedule, Segment, nodes_text
 from sia.console.errors import UserError
 from sia.model import Job
 
 UNSAID = {name: getattr(Job("", "", 0.0, 1), name) for name in WISHES}
 """The value of each field in `WISHES` if the job does not say."""
 
-RESULTS = {"jobs.csv", "loans.csv", "segments.csv", "trace.csv"}
+SEGMENTS = "segments.csv"
+
+RESULTS = {"jobs.csv", "loans.csv", SEGMENTS, "trace.csv"}
 """Files in a policy's results folder. A folder that contains other files is not replaced."""
 
 
@@ -194,9 +196,15 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     loans = [loan for loan in schedule.loans if loan.job_id in ended]
     write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), loans)
     if schedule.segments is not None:
-        segments_of_ended = [segment for segment in schedule.segments if segment.job_id in ended]
-        segments = [(*segment[:4], nodes_text(segment.nodes)) for segment in segments_of_ended]
-        write_rows(folder / "segments.csv", ("job_id", "start", "end", "width", "nodes"), segments)
+        write_segments(
+            folder / SEGMENTS, [each for each in schedule.segments if each.job_id in ended]
+        )
+
+
+def write_segments(path: Path, segments: Sequence[Segment]) -> None:
+    """Write when and how wide jobs ran."""
+    rows = [(*segment[:4], nodes_text(segment.nodes)) for segment in segments]
+    write_rows(path, ("job_id", "start", "end", "width", "nodes"), rows)
 
 
 def write_trace(path: Path, trace: Trace) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import json
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from random import Random
 
@@ -14,6 +15,7 @@ from msgspec.structs import replace
 from daemon.cli.journal import journal as command
 from daemon.engine.engine import Engine
 from daemon.export.copy import backup, copied, opened
+from daemon.export.files import report_of
 from daemon.export.job_log import export
 from daemon.journal.journal import Journal
 from daemon.model.inputs import Cancel, Hold, Lending, Release, SetPool, Submit
@@ -84,6 +86,50 @@ def test_a_replay_of_the_export_is_what_really_happened(tmp_path, policy):
     was = lived(life)
     assert {d.job: (d.start + made.begin, d.end + made.begin) for d in made.done
             if "#" not in d.job} == was  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "policy", ["srtf", "las:thresholds=60+600", "emmfs", "sia-recall:recall=1"]
+)
+def test_a_replay_of_the_export_stops_and_resizes_what_was_stopped_and_resized(tmp_path, policy):
+    """Same starts, same ends, same widths of every run; some jobs lose work by a stop.
+
+    None loses all of it under LAS, which stops jobs again and again: such a job would never end.
+    """
+    story, lasts = some_story(5)
+    costs = [None, 0.0, 3.0, "never"] + ["restart"] * (not policy.startswith("las"))
+    rng = Random(5)
+    for _, inputs in story:
+        inputs[:] = [
+            replace(
+                each,
+                spec=replace(
+                    each.spec,
+                    min_width=rng.randint(1, each.spec.gpus),
+                    max_width=each.spec.gpus,
+                    preemptible=rng.choice(costs),
+                ),
+            )
+            for each in inputs
+        ]
+    cluster = replace(setup(a=4, b=3), policy=policy)
+    journal_of(tmp_path / "db", cluster, story, lambda s: lasts[s.id])
+    made = exported(tmp_path / "db", tmp_path)
+    again = replay_one(
+        made.trace, made.table,
+        policy, Settings([policy], "none", "perfect", options=cluster.options), None,
+    )  # fmt: skip
+    assert made.segments
+    ours = sorted(each[:4] for each in made.segments)
+    theirs = sorted(each[:4] for each in again.segments if each.end > each.start)
+    assert [(job, width) for job, _, _, width in ours] == [(s[0], s[3]) for s in theirs]
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine[1:3] == pytest.approx(other[1:3], abs=1e-3)
+    hours = sum((s.end - s.start) * s.width for s in again.segments) / 3600
+    assert report_of(made).gpu_hours == pytest.approx(hours, abs=1e-3)
+    runs = Counter(job for job, *_ in ours)
+    assert max(runs.values()) > 1
+    assert len(made.done) == len(lasts)
 
 
 def test_the_log_is_what_sia_replay_reads(tmp_path):

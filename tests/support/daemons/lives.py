@@ -1,21 +1,22 @@
 """An engine in virtual time: jobs run as long as the test says."""
 
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import NamedTuple
 
 from daemon.engine.engine import Engine
 from daemon.journal.journal import JournalEntry, parts_of
-from daemon.model.inputs import Ended, Lost, Started, Tick
-from daemon.model.outputs import StartEffect, StopEffect
+from daemon.model.inputs import Ended, Lost, Started, Stopped, Tick
+from daemon.model.outputs import PreemptEffect, StartEffect, StopEffect
 from daemon.runtime.clock import Anchor
 
 
 class Life:
     """Steps one engine as the service and a backend would, and keeps its decisions.
 
-    `lasts` says how many seconds a job runs from its start; `breaks` after how many seconds its
-    first attempt is lost. `forecaster` is asked before steps and told after them, as live.
+    `lasts` says how many seconds a job runs at its own width; `breaks` after how many seconds its
+    first attempt is lost. A job that is told to stop is gone at once. `forecaster` is asked before
+    steps and told after them, as live.
     """
 
     def __init__(self, engine, lasts, *, journal=None, breaks=(), forecaster=None, keep=True):
@@ -42,20 +43,26 @@ class Life:
         if self.journal is not None:
             anchor, seq = Anchor("", 0.0, now), self.journal.last + 1
             self.journal.commit(JournalEntry.of(seq, anchor, seen, step, ()))
-        started = [e for e in step.effects if isinstance(e, StartEffect)]
-        for effect in started:
-            lasts = self.lasts(effect.spec)
-            lost = effect.attempt == 1 and effect.job in self.breaks
-            end = now + (self.breaks[effect.job] if lost else lasts)
-            self._order += 1
-            heappush(self._ends, (end, self._order, effect.job, effect.attempt, lost))
-        for effect in step.effects:
-            if isinstance(effect, StopEffect) and effect.kind == "end":
-                self._order += 1
-                heappush(self._ends, (now, self._order, effect.job, effect.attempt, False))
-        if started:
-            self.step(now, [Started(e.job, e.attempt) for e in started])
+        if seen := [*self._carried_out(now, step.effects)]:
+            self.step(now, seen)
         return step
+
+    def _carried_out(self, now, effects):
+        """Yield what a backend reports at once."""
+        for effect in effects:
+            key = effect.job, effect.attempt
+            self._order += 1
+            if isinstance(effect, StartEffect):
+                lost = effect.attempt == 1 and effect.job in self.breaks
+                lasts = self.breaks[effect.job] if lost else left(effect, self.lasts(effect.spec))
+                heappush(self._ends, (now + lasts, self._order, *key, lost))
+                yield Started(*key)
+            elif isinstance(effect, PreemptEffect):
+                self._ends = [end for end in self._ends if end[2:4] != key]
+                heapify(self._ends)
+                yield Stopped(*key)
+            elif isinstance(effect, StopEffect) and effect.kind == "end":
+                heappush(self._ends, (now, self._order, *key, False))
 
     def run(self, story=(), until=inf):
         """Make a step for each (time, inputs) in order of time, then run until nothing is left."""
@@ -82,6 +89,11 @@ class Life:
         return bool(shadow is not None and shadow._ends) or any(
             pool.override for pool in book.pools.values()
         )
+
+
+def left(order, lasts):
+    """Return the seconds that an attempt takes, of a job that lasts so long in all."""
+    return order.overhead + max(0.0, lasts - order.done) / order.speed
 
 
 class Lived(NamedTuple):
