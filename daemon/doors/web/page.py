@@ -101,10 +101,15 @@ class Pages:
     async def _problem(
         self, request: web.Request, problem: ProblemDetails, headers: Mapping[str, str]
     ) -> web.Response:
-        """Render a problem; without a session, render the sign-in form at the same address."""
+        """Render a problem; without a session, render the sign-in form at the same address.
+
+        A visitor who has not tried to sign in yet has done nothing wrong, so the form is blank.
+        """
         template = "sign_in.html" if problem.status == 401 else "problem.html"
         to = request.path_qs if request.method == "GET" else f"{UI}/"
-        page = await self.page(request, template, status=problem.status, problem=problem, to=to)
+        new = problem.status == 401 and not self._sessions.cookie_of(request)
+        shown = None if new else problem
+        page = await self.page(request, template, status=problem.status, problem=shown, to=to)
         page.headers.update((name, headers[name]) for name in KEPT if name in headers)
         return page
 

@@ -76,10 +76,17 @@ function show(text) {
 
 let looking = false, again = false, due = 0, next = 0;
 
-function told(works) {
+function notice(words) {
   const cut = document.getElementById("cut");
-  cut.textContent = works ? "" : cut.dataset.words; // without CSS, hidden elements are visible
-  cut.hidden = works;
+  cut.textContent = words; // without CSS, hidden elements are visible
+  cut.hidden = !words;
+}
+
+// What to say of an answer: a page about a problem says it itself.
+function wordsOf(answer) {
+  const { away, gone } = document.getElementById("cut").dataset;
+  if (answer.status >= 500) return away;
+  return answer.ok || document.querySelector("[data-problem]") ? "" : gone;
 }
 
 async function look() {
@@ -96,9 +103,9 @@ async function look() {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, signal });
     if (answer.status === 401) return location.reload();
     if (answer.ok) show(await answer.text());
-    told(answer.ok);
+    notice(wordsOf(answer));
   } catch {
-    told(false);
+    notice(document.getElementById("cut").dataset.away);
   } finally {
     looking = false;
     next = began + Math.max(AT_MOST, REST * (Date.now() - began));

@@ -36,6 +36,7 @@ async def test_without_a_session_the_page_shows_the_sign_in_form(folder):
             assert (response.status, response.headers["Location"]) == (303, "/ui/")
         page = await seen(visitor, "/ui/pools/vision?x=1", 401)
         assert 'name="to" value="/ui/pools/vision?x=1"' in page
+        assert 'role="alert"' not in page  # who has typed nothing yet has done nothing wrong
         status, to = await sent(visitor, "/ui/sign-in", token=TOKEN, to="/ui/pools/vision")
         assert (status, to) == (303, "/ui/pools/vision")
         assert "Pool <bdi>vision</bdi>" in await seen(visitor, to)
