@@ -39,7 +39,7 @@ child.serve(sys.stdin.buffer, sys.stdout.buffer, None)
 
 SIZES = (100, 1_000, 10_000, 50_000)
 SLOTS, LENGTH = 20, 4
-RUNS = 5
+RUNS, WAYS = 5, 30
 LIMIT = SolveLimit(seconds=120.0, nodes=100, iterations=10**9, gap=1e-3)
 
 
@@ -86,7 +86,7 @@ async def reaches(asked: SolveProgram) -> dict[str, Any]:
     child = await SolverProcess.start([sys.executable, "-c", READS])
     await child.ask(asked)  # the child has started up
     ways = []
-    for _ in range(RUNS):
+    for _ in range(WAYS):
         began = perf_counter()
         await child.ask(asked)
         ways.append(perf_counter() - began)

@@ -195,10 +195,6 @@ def play(
     ).instants()
 
 
-_NEVER = ProgramSolved(inf, 0, "failed")
-"""In the place of an answer while no request is open."""
-
-
 def _is_idle(events: Sequence[Event], decisions: Sequence[Decision]) -> bool:
     """Return whether a step neither heard nor changed anything but its own waiting."""
     return (
@@ -237,7 +233,8 @@ class _CorePlayout(Playout[Instant]):
         solve: Solve,
     ) -> None:
         super().__init__(stops=bool(reports))
-        self._solve, self._answer = solve, _NEVER
+        self._solve = solve
+        self._answer: ProgramSolved | None = None  # to the open request
         self._points = reports
         self._reports: list[tuple[float, int, str, int, int]] = []
         """Heap of reports: time, order, job, attempt, number of the point."""
@@ -285,10 +282,12 @@ class _CorePlayout(Playout[Instant]):
             self._idle_wakes += self._core.policy.due() == inf
             if self._idle_wakes > MAX_IDLE_WAKES:
                 # nothing else is to come, so the playout is over
-                self._wake, self._answer = inf, _NEVER
+                self._wake, self._answer = inf, None
         else:
             self._idle_wakes = 0
-        self.due = min(self._times[self._next], self._wake, self._answer.time)
+        self.due = min(self._times[self._next], self._wake)
+        if self._answer is not None:
+            self.due = min(self.due, self._answer.time)
         if self._following:
             self.due = min(self.due, self._following[0][0])
         while self._reports and not self._runs(*self._reports[0][2:4]):
@@ -317,9 +316,9 @@ class _CorePlayout(Playout[Instant]):
             events.append(ForecastUpdated(now, updates))
         if self._updates is not None and (estimates := self._updates.changes(now)):
             events.append(RunTimesUpdated(now, estimates))
-        if self._answer.time == now:
+        if self._answer is not None and self._answer.time == now:
             events.append(self._answer)
-            self._answer = _NEVER
+            self._answer = None
         if self._wake == now:
             events.append(TimePassed(now))
             self._wake = inf
