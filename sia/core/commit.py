@@ -345,9 +345,8 @@ class Committer:
         """Order a program to be solved; it replaces the open request. O(program)."""
         try:
             proposal.program.check()
-        proposal.limit.check()
-        assert len(proposal.start) in (0, len(proposal.program.costs)), "a start of another length"
             proposal.limit.check()
+            assert len(proposal.start) in (0, len(proposal.program.costs)), "start: another length"
         except AssertionError as error:
             raise RefusedError("", f"not a program: {error!r}", impossible=True) from None
         self.requests += 1
