@@ -216,8 +216,7 @@ def _run(
     if settings.cells is not None:
         write_cells(folder / CELLS, settings.cells)
     summary = summarize(table, settings, results)
-    submitted = [arrival.job.submit for arrival in trace.arrivals]
-    add_verdict(table, settings, summary, submitted[-1] - submitted[0])
+    add_verdict(table, settings, summary, results)
     write_json(folder / "summary.json", summary)
     if report:
         from replay.report.report import write_report  # noqa: PLC0415  matplotlib takes its time

@@ -21,6 +21,7 @@ from replay.plotting import canvas
 from replay.plotting.canvas import FloatArray, PolicyStyle, SlowedBars, Steps, TimeLine
 from replay.plotting.numbers import hours, inlined, minutes, share, speed
 from replay.report.cluster import cells_section
+from replay.report.decision import decision_section
 from replay.report.provenance import facts, future_known
 from replay.run.arrays import PolicyOutcome, Replayed, floats
 from replay.run.run import BASELINE, Settings
@@ -67,17 +68,18 @@ def write_report(
     places = {label: i for i, label in enumerate(in_order(settings, settings.policies))}
     ordered = sorted(results, key=lambda result: places[result.schedule.policy])
     replayed = Replayed(table, settings, summary, ordered)
-    path.write_text(
-        render(replayed, summary["verdict"]), encoding="utf-8", errors="replace", newline="\n"
-    )
+    verdict = summary["verdict"]
+    html = render(replayed, verdict, decision_section(replayed, verdict, results))
+    path.write_text(html, encoding="utf-8", errors="replace", newline="\n")
 
 
-def render(replayed: Replayed, verdict: Mapping[str, Any]) -> str:
+def render(replayed: Replayed, verdict: Mapping[str, Any], evidence: Mapping[str, Any]) -> str:
     """Return the report as HTML."""
     trace = replayed.trace
     return page(
         "report.html",
         verdict=verdict,
+        evidence=evidence,
         facts=facts(replayed),
         dropped=[(reason, f"{n:,}") for reason, n in sorted(trace.dropped.items())],
         notes=trace.notes,
@@ -91,7 +93,7 @@ def render(replayed: Replayed, verdict: Mapping[str, Any]) -> str:
         speedups=_speedups(replayed),
         slowed=_slowed(replayed),
         pools=_pools(replayed),
-        times=_times(replayed),
+        times=_times(replayed, verdict["compared"]["today"]),
         cells=cells_section(replayed),
         colours=canvas.COLOURS,
     )
@@ -282,10 +284,14 @@ def _pools(replayed: Replayed) -> dict[str, Any]:
     return {"policies": policies, "rows": rows, "sharing": replayed.sharing, "loans": loans}
 
 
-def _times(replayed: Replayed) -> dict[str, Any]:
-    """Return the section on time: a time line of each of the busiest pools under one policy."""
+def _times(replayed: Replayed, today: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the section on time: a time line of each of the busiest pools under one policy.
+
+    It is the policy of today that the verdict names, if any.
+    """
     fallback = (replayed.sharing or [*replayed.outcomes])[-1]
     policy = "sia" if "sia" in replayed.outcomes else fallback
+    policy = policy if today is None else today["policy"]
     begin, end = replayed.range()
     shown = replayed.pools[:POOLS_DRAWN]
     lines = time_lines(replayed, policy, shown)

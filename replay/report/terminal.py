@@ -12,6 +12,7 @@ import click
 from replay.logs.limits import ROWS_SHOWN
 from replay.run.run import ReplayProgress as ProgressCallback
 from replay.run.run import Settings, known_in_advance
+from replay.verdict.show import comparison
 from sia.console.tables import show_table
 from sia.console.terminal import printable
 from sia.policies import load
@@ -27,6 +28,9 @@ def show_verdict(verdict: Mapping[str, Any]) -> None:
     click.echo(f"VERDICT  {printable(answer)}")
     for words in reasons:
         click.echo(f"  {printable(words)}")
+    if verdict["compared"]["today"] or verdict["compared"]["perfect"]:
+        header, rows = comparison(verdict)
+        show_table("Without sharing, today, and with perfect forecasts", header, rows)
     click.echo()
 
 

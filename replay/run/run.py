@@ -197,6 +197,12 @@ def replay_one(
     if loads is not None and choice.guard is not None:
         loads = guarded(loads, choice.guard, trace, table, context.windows)
     loads = _rounded_to_cells(loads, places)
+    known = known_in_advance(settings, label)
+    recorder.record_forecasts(
+        [pool.name for pool in table.pools],
+        loads=loads is not None and "arrivals" not in known,
+        run_times=run_times is not None and "run times" not in known,
+    )
     reports = progress_of(trace)
     solve = _solver_of(policy, settings)
     began = perf_counter()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from replay.logs.trace import Trace
 from replay.run.solving import ReplaySolver
 from sia.core.playout import Instant
 from sia.decisions import Decision, MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
-from sia.events import JobFinished
+from sia.events import Event, ForecastUpdated, JobFinished, JobSubmitted
 from sia.model import Nodes, Stream
 
 CACHED_PLACEMENTS = 65536
@@ -55,6 +56,26 @@ class RunSpan(NamedTuple):
     """As in `Schedule`."""
 
 
+class ForecastLog:
+    """The load forecasts that a policy was given, in order of time, one entry for each change."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.times = array("d")
+        self.pools = array("l")
+        """Indices of the pools in the pool table."""
+        self.windows = array("l")
+        self.gpus = array("q")
+
+    def add(self, event: ForecastUpdated, places: Mapping[str, int]) -> None:
+        """Add the changes of one event; `places` are the indices of the pools."""
+        for load in event.loads:
+            self.times.append(event.time)
+            self.pools.append(places[load.pool])
+            self.windows.append(load.window)
+            self.gpus.append(load.gpus)
+
+
 @dataclass
 class Schedule:
     """The start and end of every job under one policy, in seconds, by position in the trace.
@@ -76,6 +97,10 @@ class Schedule:
     """Reports of progress; a job that goes on after a stop makes its latest one again."""
     solver: ReplaySolver | None = None
     """What solved the policy's programs, if it needs a solver."""
+    forecasts: ForecastLog | None = None
+    """None for policies without load forecasts, and with those that are read from the log."""
+    estimates: list[float | None] | None = None
+    """The estimated run time of each job at its submission; None as for `forecasts`."""
     instants: int = 0
     seconds: float = 0.0
     """Wall-clock time from the first event to the last decision."""
@@ -114,6 +139,8 @@ class Recorder:
         if cells:
             self.schedule.nodes = [()] * jobs
         self.ended = 0
+        self._foresees = False
+        self._places: Mapping[str, int] = {}
         self._lent: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
         self._segments: dict[str, tuple[float, int, bool, Nodes]] = {}  # since, GPUs, spare, nodes
 
@@ -132,10 +159,29 @@ class Recorder:
                     self._close_loans(event.job_id, now)
                 if event.job_id in self._segments:
                     self._close_segment(event.job_id, now)
+        if self._foresees:
+            self._record_forecasts(events)
         if decisions:
             self._carry_out(decisions, now)
         if self._running > schedule.peak_gpus:  # noqa: PLR1730  three times as fast as max()
             schedule.peak_gpus = self._running
+
+    def record_forecasts(self, pools: Sequence[str], *, loads: bool, run_times: bool) -> None:
+        """Record forecasts from now on, of load, of run times or of both."""
+        self._places = {pool: i for i, pool in enumerate(pools)}
+        self._foresees = loads or run_times
+        if loads:
+            self.schedule.forecasts = ForecastLog()
+        if run_times:
+            self.schedule.estimates = [None] * len(self._arrivals)
+
+    def _record_forecasts(self, events: Sequence[Event]) -> None:
+        forecasts, estimates = self.schedule.forecasts, self.schedule.estimates
+        for event in events:
+            if type(event) is ForecastUpdated and forecasts is not None:
+                forecasts.add(event, self._places)
+            elif type(event) is JobSubmitted and estimates is not None:
+                estimates[self._positions[event.job.id]] = event.run_time
 
     def _carry_out(self, decisions: Sequence[Decision], now: float) -> None:
         for decision in decisions:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from replay.logs.trace import PoolTable
 from replay.run.run import BASELINE, Settings
+from replay.run.schedule import Result
 from replay.verdict.kinds import Kind, kind_of
 from replay.verdict.rule import LEAST_GAIN, Outcome, Recommendation, recommend
+from replay.verdict.waits import Waited, waited, waits_of
 from replay.verdict.words import Ground, sentences, toml
 from sia.limits import MAX_SLOWED_PCT
 
@@ -41,12 +43,9 @@ def outcome_of(policy: str, kind: Kind, measures: Mapping[str, Any]) -> Outcome:
 
 
 def add_verdict(
-    table: PoolTable, settings: Settings, summary: dict[str, Any], span_s: float
-) -> None:
-    """Add the verdict to a summary, under the key `verdict`.
-
-    `span_s` is the time between the first and the last submission.
-    """
+    table: PoolTable, settings: Settings, summary: dict[str, Any], results: Sequence[Result]
+) -> Recommendation:
+    """Add the verdict to a summary, under the key `verdict`, and return what it rests on."""
     measures = summary["policies"]
     outcomes = [
         outcome_of(label, kind_of(settings, label), measures[label])
@@ -54,8 +53,86 @@ def add_verdict(
         if label != BASELINE
     ]
     said = recommend(outcomes, can_share=can_share(table))
-    ground = Ground(len(table.pools), span_s=span_s)
-    summary["verdict"] = described(said, ground, settings)
+    trace = results[0].loop.log if results[0].loop else results[0].trace
+    length = trace.arrivals[-1].job.submit - trace.arrivals[0].job.submit if trace.arrivals else 0.0
+    verdict = described(said, Ground(len(table.pools), span_s=length), settings)
+    by_label = {result.schedule.policy: result for result in results}
+    verdict["compared"] = _baseline(said, by_label, measures) | verdict["compared"]
+    columns = _columns(said, by_label, settings)
+    waits = waits_of(columns, sorted(pool.name for pool in table.pools))
+    for name, entry in verdict["compared"].items():
+        if entry is not None:
+            label = entry["policy"]
+            own = waits["all"].get(name, {})
+            entry["wait_avg_s"], entry["wait_p90_s"] = own.get("mean_s"), own.get("p90_s")
+            if label in measures:
+                entry["utilisation_pct"] = measures[label]["utilisation_pct"]
+    verdict["waits"] = waits
+    verdict["pools"] = [] if said.today is None else pools_of(measures[said.today.policy])
+    verdict["forecasts"] = None
+    if said.today is not None:
+        result = by_label[said.today.policy]
+        if result.schedule.forecasts is not None or result.schedule.estimates is not None:
+            from replay.verdict.accuracy import accuracy_of  # noqa: PLC0415  numpy is slow to import
+
+            quotas = {name: pool["quota"] for name, pool in pools_in(measures).items()}
+            verdict["forecasts"] = accuracy_of(result, table, settings, quotas)
+    summary["verdict"] = verdict
+    return said
+
+
+def pools_in(measures: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the pools of any policy's measures."""
+    pools: Mapping[str, Any] = next(iter(measures.values()))["pools"]
+    return pools
+
+
+def _baseline(
+    said: Recommendation, results: Mapping[str, Result], measures: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the entry of the baseline: on the submissions of the policy that it is shown with."""
+    shown = said.today or said.perfect
+    label = next(iter(results)) if shown is None else shown.policy
+    own = measures[label]
+    return {
+        "baseline": {
+            "policy": BASELINE,
+            "kind": "baseline",
+            "measured": own["measured"],
+            "avg_jct_s": own["baseline_avg_jct_s"],
+        }
+    }
+
+
+def _columns(
+    said: Recommendation, results: Mapping[str, Result], settings: Settings
+) -> dict[str, list[Waited]]:
+    """Return the waits of the measured jobs without sharing, today and with perfect forecasts."""
+    shown = {"today": said.today, "perfect": said.perfect}
+    chosen = {name: results[each.policy] for name, each in shown.items() if each is not None}
+    first = next(iter(chosen.values()), next(iter(results.values())))
+    columns = {"baseline": waited(first, settings, first.baseline)}
+    for name, result in chosen.items():
+        columns[name] = waited(result, settings, result.schedule)
+    return columns
+
+
+def pools_of(measures: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return what each pool gives and gets under a policy, the largest lender first."""
+    rows = []
+    for name, pool in measures["pools"].items():
+        avg, alone = pool["avg_jct_s"], pool["baseline_avg_jct_s"]
+        rows.append({
+            "pool": name,
+            "gpus": pool["quota"],
+            "gpu_hours_lent": pool["gpu_hours_lent"],
+            "gpu_hours_borrowed": pool["gpu_hours_borrowed"],
+            "measured": pool["measured"],
+            "sooner_s": None if avg is None else alone - avg,
+            "slowed": pool["slowed"],
+            "worst_delay_s": 60 * pool["slowdown_max_min"],
+        })  # fmt: skip
+    return sorted(rows, key=lambda row: (-row["gpu_hours_lent"], row["pool"]))
 
 
 def described(said: Recommendation, ground: Ground, settings: Settings) -> dict[str, Any]:

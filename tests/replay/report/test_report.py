@@ -65,7 +65,7 @@ class Story:
         results = [Result(self.trace, baseline, chosen) for chosen in self.schedules.values()]
         asked = Settings(list(self.schedules), **settings)
         summary = summarize(self.table, asked, results)
-        add_verdict(self.table, asked, summary, span_s=0.0)
+        add_verdict(self.table, asked, summary, results)
         return self.table, asked, summary, results
 
     def report(self, folder: Path, **settings) -> str:

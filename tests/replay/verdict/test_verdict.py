@@ -64,7 +64,7 @@ def test_the_verdict_is_the_first_thing_that_is_printed(decide):
 
 def test_tables_and_page_begin_with_what_to_decide_by_and_end_with_what_does_not_share(decide):
     told = decide(QUEUE, "ssf,sia,mmfs,fcfs", report=True, busy=1, idle=4)
-    rows = [line.split()[0] for line in told.said.split("─\n")[1].splitlines() if line]
+    rows = [line.split()[0] for line in told.said.split("─\n")[2].splitlines() if line]
     assert rows[:4] == ["fcfs", "mmfs", "sia", "ssf"]
     answer = told.page.index("Share idle GPUs, with mmfs.")
     cards = [told.page.index(f"<strong>{name}</strong>") for name in ("mmfs", "sia", "ssf")]
@@ -143,3 +143,57 @@ def test_the_lines_for_sia_toml_are_those_of_the_setting_that_was_replayed(decid
         'policy = "sia"', 'forecast = "peaks:0.9+survival:0.8+guard:1"',
         'windows = ["5m", "10m"]', "slack = 0.5",
     ]  # fmt: skip
+
+
+def test_waits_are_compared_by_pool_and_by_width(decide):
+    rows = [*QUEUE, "wide,idle,0,3,50"]
+    told = decide(rows, "fcfs,mmfs,sia", busy=1, idle=4)
+    none, some = {"mean_s": 0.0, "p90_s": 0.0}, {"mean_s": 50.0, "p90_s": 100.0}
+    assert told.waits["pools"] == [
+        {
+            "group": "busy",
+            "baseline": {"jobs": 2, **some},
+            "today": {"jobs": 2, **none},
+            "perfect": {"jobs": 2, **none},
+        },
+        {
+            "group": "idle",
+            "baseline": {"jobs": 1, **none},
+            "today": {"jobs": 1, **none},
+            "perfect": {"jobs": 1, **none},
+        },
+    ]
+    assert [row["group"] for row in told.waits["widths"]] == ["1", "3–4"]
+    assert told.waits["widths"][0]["baseline"] == {"jobs": 2, **some}
+    assert told.compared["baseline"]["wait_avg_s"] == pytest.approx(100 / 3)
+
+
+def test_lenders_are_listed_against_borrowers(decide):
+    told = decide(QUEUE, "fcfs,mmfs", report=True, busy=1, idle=4)
+    lender, borrower = told.pools
+    assert (lender["pool"], lender["gpu_hours_borrowed"]) == ("idle", 0)
+    assert lender["gpu_hours_lent"] == borrower["gpu_hours_borrowed"] == pytest.approx(100 / 3600)
+    assert (borrower["pool"], borrower["sooner_s"], lender["sooner_s"]) == ("busy", 50, None)
+    assert "Lenders and borrowers" in told.page
+    told = decide(["j0,busy,0,1,100"], "fcfs,mmfs", report=True, busy=1, idle=4)
+    assert "Lenders and borrowers" not in told.page
+
+
+def test_forecasts_are_compared_with_what_then_was_needed(decide):
+    """Nothing is forecast; one job of 2 GPUs comes in the second of four windows of 5 minutes."""
+    rows = ["first,a,0,1,10", "some,a,400,2,100", "long,a,401,1,400", "last,a,1250,1,10"]
+    options = ("--windows", "5m")
+    told = decide(rows, "fcfs,sia@sliding-max+history", *options, report=True, a=4, b=4)
+    [loads] = told.forecasts["loads"]
+    assert loads["forecasts"] == 8  # four windows of two pools
+    assert loads["all_reserved"] + loads["covered"] + loads["missed"] == 8
+    assert loads["actual_gpus"] == 3 / 8  # at most 3 GPUs at once, in one of the eight
+    [run_times] = told.forecasts["run_times"]
+    assert (run_times["jobs"], run_times["actual"]) == (4, 3)
+    assert "Forecasts against what happened" in told.page
+
+
+def test_perfect_forecasts_are_not_compared_with_themselves(decide):
+    told = decide(QUEUE, "fcfs,mmfs,sia", report=True, busy=1, idle=4)
+    assert told.forecasts is None
+    assert "Forecasts against what happened" not in told.page

@@ -1,0 +1,79 @@
+"""How long jobs wait without and with sharing, by pool and by width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import fsum
+from typing import Any, NamedTuple
+
+from replay.run.metrics import quantile
+from replay.run.run import Settings
+from replay.run.schedule import Result, Schedule
+from replay.run.summary import jct_pairs
+from sia.model import Job
+
+
+class Waited(NamedTuple):
+    """A measured job, and its wait until its first start in seconds."""
+
+    job: Job
+    wait: float
+
+
+def waited(result: Result, settings: Settings, schedule: Schedule) -> list[Waited]:
+    """Return the wait of each measured job of a result, under its policy or its baseline."""
+    found = []
+    pairs = jct_pairs(result, settings)
+    for (job, _), pair, start in zip(result.trace.arrivals, pairs, schedule.starts, strict=True):
+        if pair is not None and pair[0] > 0 and start is not None:
+            found.append(Waited(job, start - job.submit))
+    return found
+
+
+def summed(jobs: Sequence[Waited]) -> dict[str, Any]:
+    """Return the number of jobs, their mean wait and its 90th percentile, in seconds."""
+    waits = sorted(job.wait for job in jobs)
+    return {
+        "jobs": len(waits),
+        "mean_s": fsum(waits) / len(waits) if waits else None,
+        "p90_s": quantile(waits, 0.9),
+    }
+
+
+def width_class(job: Job) -> int:
+    """Return the largest width of a job's class: 1, 2, 4, 8 and so on."""
+    return 1 << (job.width - 1).bit_length()
+
+
+def class_name(widest: int) -> str:
+    """Return the widths of a class, like `5–8`."""
+    least = widest // 2 + 1
+    return str(widest) if least >= widest else f"{least}–{widest}"
+
+
+def grouped(
+    columns: Mapping[str, Sequence[Waited]], key: Callable[[Job], Any], groups: Sequence[Any]
+) -> list[dict[str, Any]]:
+    """Return the waits of each group of jobs in each column; groups without a job are left out."""
+    split: dict[str, dict[Any, list[Waited]]] = {name: {} for name in columns}
+    for name, jobs in columns.items():
+        for each in jobs:
+            split[name].setdefault(key(each.job), []).append(each)
+    return [
+        {"group": group, **{name: summed(found.get(group, [])) for name, found in split.items()}}
+        for group in groups
+        if any(group in found for found in split.values())
+    ]
+
+
+def waits_of(columns: Mapping[str, Sequence[Waited]], pools: Sequence[str]) -> dict[str, Any]:
+    """Return the waits of all jobs, by pool and by width, in each column."""
+    widths = sorted({width_class(each.job) for jobs in columns.values() for each in jobs})
+    by_width = grouped(columns, width_class, widths)
+    for row in by_width:
+        row["group"] = class_name(row["group"])
+    return {
+        "all": {name: summed(jobs) for name, jobs in columns.items()},
+        "pools": grouped(columns, lambda job: job.pool, pools),
+        "widths": by_width,
+    }
