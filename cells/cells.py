@@ -88,13 +88,13 @@ class Cells(Ownership):
         resolved.allocations[number] = taken = Allocation(resolved, [Cell(resolved.level, number)])
         return taken
 
-    def claim(self, job: str, request: Request) -> CellPlacement | None:
-        """Allocate cells in which spare jobs may still run, with as few lent GPUs as possible.
+    def claim(self, job: str, request: Request, price: Price = equal_price) -> CellPlacement | None:
+        """Allocate cells in which spare jobs may still run, choosing the lowest total `price`.
 
         The job may start once `ready` is true. No further spare job is placed in its cells, so it
         waits only for the jobs in `waits_for` to end. O(cells of a level).
         """
-        return self._claim(job, request, reserved=False)
+        return self._claim(job, request, price, reserved=False)
 
     def reserve(self, name: str, request: Request) -> CellPlacement | None:
         """Allocate dedicated cells without a job (§5.5). `free` releases them.
@@ -102,15 +102,17 @@ class Cells(Ownership):
         While spare jobs still run in the reserved cells (it is not `ready`), all spare requests
         fail.
         """
-        return self._claim(name, request, reserved=True)
+        return self._claim(name, request, equal_price, reserved=True)
 
-    def _claim(self, job: str, request: Request, *, reserved: bool) -> CellPlacement | None:
+    def _claim(
+        self, job: str, request: Request, price: Price, *, reserved: bool
+    ) -> CellPlacement | None:
         if job in self._jobs:
             raise _has_cells(job)
         resolved = self.resolve(request)
         taken = self._place_gang(job, resolved, reserved=reserved)
         if taken is None:
-            taken = self._place_gang(job, resolved, equal_price, reserved=reserved)
+            taken = self._place_gang(job, resolved, price, reserved=reserved)
         if taken is not None and self.waits_for(job):
             self._claims[job] = None
         return None if taken is None else taken.placement
@@ -151,24 +153,29 @@ class Cells(Ownership):
             return fits_one(resolved.zone, resolved.level)
         return fits(resolved.zone, resolved.levels())
 
-    def blockers(self, request: Request, price: Price = equal_price) -> Blocked | None:
+    def blockers(
+        self, request: Request, price: Price = equal_price, *, whole: bool = False
+    ) -> Blocked | None:
         """Return why a request would have to wait, or None if it would not.
 
         If spare jobs block the request, the result names those with the lowest `price`. By default
-        every GPU has the same price, so the fewest GPUs are chosen.
+        every GPU has the same price, so the fewest GPUs are chosen. With `whole` it would also wait
+        for spare jobs in other parts of its bound cells, where they influence which cells later
+        requests get.
         """
         resolved = self.resolve(request)
         state, zone, widths = resolved.state, resolved.zone, resolved.widths
-        cells = place_all(state, zone, widths)
+        cells = place_all(state, zone, widths, whole=whole)
         if cells is not None:
+            jobs = _lent_around(state, cells) if whole else ()
             _give_back(state, cells)
-            return None
+            return Blocked(BlockReason.SPARE, jobs) if jobs else None
         if not fits(zone, resolved.levels()):
             return Blocked(BlockReason.QUOTA)
-        cells = place_all(state, zone, widths, price)
+        cells = place_all(state, zone, widths, price, whole=whole)
         if cells is None:
             return Blocked(BlockReason.SHORT)
-        jobs = _lent_in(state, cells)
+        jobs = _lent_around(state, cells) if whole else _lent_in(state, cells)
         _give_back(state, cells)
         return Blocked(BlockReason.SPARE, jobs)
 
@@ -207,6 +214,23 @@ class Cells(Ownership):
         return taken
 
     # All jobs.
+
+    def holds(self, job: str) -> bool:
+        """Return whether a job or reservation has cells. O(1)."""
+        return job in self._jobs
+
+    def rename(self, job: str, name: str) -> None:
+        """Give the cells of a dedicated job or reservation another holder. O(1)."""
+        taken = self._taken(job)
+        if name in self._jobs:
+            raise _has_cells(name)
+        if taken.spare:
+            raise CellsError(f"{job!r} is a spare job; only dedicated cells change their holder")
+        del self._jobs[job]
+        self._jobs[name] = taken
+        if job in self._claims:
+            del self._claims[job]
+            self._claims[name] = None
 
     def free(self, job: str) -> None:
         """Release the cells of a job or reservation. O(cells of the job · levels · log n)."""
@@ -336,6 +360,11 @@ def _has_cells(job: str) -> CellsError:
 def _give_back(state: ChainState, cells: Sequence[Cell]) -> None:
     for cell in cells:
         state.free(cell)
+
+
+def _lent_around(state: ChainState, cells: Sequence[Cell]) -> tuple[str, ...]:
+    """Return the spare jobs in the bound cells that contain the given cells, each once."""
+    return _lent_in(state, list(dict.fromkeys(state.root(cell).cell() for cell in cells)))
 
 
 def _lent_in(state: ChainState, cells: Sequence[Cell]) -> tuple[str, ...]:

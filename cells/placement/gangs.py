@@ -18,7 +18,12 @@ def widest_first(shape: Shape, widths: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def place_all(
-    state: ChainState, zone: CellZone, widths: Sequence[int], over: Price | None = None
+    state: ChainState,
+    zone: CellZone,
+    widths: Sequence[int],
+    over: Price | None = None,
+    *,
+    whole: bool = False,
 ) -> list[Cell] | None:
     """Allocate dedicated cells to all members of a gang, near each other if possible.
 
@@ -27,6 +32,7 @@ def place_all(
         zone: The zone of the pool or of its pinned cell.
         widths: GPUs of each member.
         over: If given, cells with spare jobs may be claimed where none is vacant, at this price.
+        whole: Whether quota cells are bound as if nobody might use a part of them.
 
     Returns:
         The cells in the order of the members, or None with nothing changed.
@@ -36,9 +42,9 @@ def place_all(
     near = _best_racks(state, zone, turns)
     found: list[tuple[int, Cell]] = []
     for member, level in turns:
-        number = place(state, zone, level, near)
+        number = place(state, zone, level, near, in_parts=not whole)
         if number is None and over is not None:
-            number = claim(state, zone, level, over)
+            number = claim(state, zone, level, over, whole=whole)
         if number is None:
             for _, cell in found:
                 state.free(cell)

@@ -37,7 +37,14 @@ class Near(NamedTuple):
     rack: int | None = None
 
 
-def place(state: ChainState, zone: CellZone, level: int, near: Near | None = None) -> int | None:
+def place(
+    state: ChainState,
+    zone: CellZone,
+    level: int,
+    near: Near | None = None,
+    *,
+    in_parts: bool = True,
+) -> int | None:
     """Allocate a vacant cell to a dedicated job, binding a quota cell if necessary.
 
     Args:
@@ -45,6 +52,7 @@ def place(state: ChainState, zone: CellZone, level: int, near: Near | None = Non
         zone: The zone of the pool or of its pinned cell.
         level: The level of the cell.
         near: Where the cell should be, if possible.
+        in_parts: Whether a quota cell may be bound to a cell that spare jobs partly use.
 
     Returns:
         The number of the cell. None, with nothing changed, if the pool has no open cell of this
@@ -59,7 +67,7 @@ def place(state: ChainState, zone: CellZone, level: int, near: Near | None = Non
                 break
         above += 1
         if above == len(free):
-            above = _bind_in_parts(state, zone, level)
+            above = _bind_in_parts(state, zone, level) if in_parts else -1
             if above < 0:
                 return None
             break
@@ -116,10 +124,13 @@ def _bind_in_parts(state: ChainState, zone: CellZone, level: int) -> int:
     return -1
 
 
-def claim(state: ChainState, zone: CellZone, level: int, price: Price) -> int | None:
+def claim(
+    state: ChainState, zone: CellZone, level: int, price: Price, *, whole: bool = False
+) -> int | None:
     """Allocate a cell in which spare jobs may still run, choosing the lowest total price.
 
-    The cell accepts no further spare job. O(cells of a level · spare jobs in them).
+    The cell accepts no further spare job. If a quota cell has to be bound, `whole` counts all of
+    its spare jobs. O(cells of a level · spare jobs in them).
     """
     for above in state.shape.levels[level:]:
         held = [state.cell(root, above, n) for n, root in zone.open.free[above].items()]
@@ -127,7 +138,8 @@ def claim(state: ChainState, zone: CellZone, level: int, price: Price) -> int | 
             return _claim(state, held, level, price)
         sites = open_cells(state, above) if zone.unbound(above) else []
         if sites:
-            _, cell = min(_cheapest(state, cell, level, price) for cell in sites)
+            least = above if whole else level
+            _, cell = min(_cheapest(state, cell, least, price) for cell in sites)
             state.bind(zone, state.shape.around(cell, above))
             return _claim(state, [cell], level, price)
     for quota in zone.wanted(level):

@@ -12,6 +12,7 @@ from collections.abc import Generator
 from enum import Enum
 from typing import NamedTuple
 
+from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
 from sia.contract.views import JobStateView, PoolStateView
 from sia.model import Stream
@@ -81,10 +82,13 @@ class Lease(NamedTuple):
 class ReserveCells(NamedTuple):
     """Reserve cells of its pool for a job that started in spare cells (§5.5).
 
-    If the pool has no such cells now, nothing is reserved.
+    If the pool has no such cells now, nothing is reserved. The cells in which a dedicated job runs
+    are reserved beyond its end. A dedicated start gets the cells that are reserved for the job.
     """
 
     job: JobStateView
+    price: Price = equal_price
+    """Of cells in which spare jobs run, those with the lowest price are reserved."""
 
 
 class ReleaseCells(NamedTuple):

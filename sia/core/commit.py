@@ -256,7 +256,10 @@ class Committer:
         job, places = proposal.job, self._state.places  # the job may have ended in spare cells
         if places is None or places.is_reserved(job.job.id):
             raise RefusedError(job.job.id, "cells already reserved", impossible=places is None)
-        places.reserve(job.job.id, job.pool.name, job.job.width)
+        if job.stream is Stream.DEDICATED and self._state.jobs.get(job.job.id) is job:
+            places.keep(job.job.id)
+            return ProposalResult.DONE
+        places.reserve(job.job.id, job.pool.name, job.job.width, proposal.price)
         if places.is_reserved(job.job.id):
             return ProposalResult.DONE
         self._await_cells(job, Stream.DEDICATED)
@@ -269,6 +272,9 @@ class Committer:
         job_id, places = proposal.job.job.id, self._state.places
         if places is None or not places.is_reserved(job_id):
             raise RefusedError(job_id, "no cells reserved", impossible=places is None)
+        running = self._state.jobs.get(job_id)
+        if running is not None and running.stream is Stream.DEDICATED:
+            raise RefusedError(job_id, "it runs in the cells reserved for it", impossible=True)
         places.release(job_id)
         self._reconsider()
         self._state.dirty[self._state.pools[proposal.job.pool.name]] = None
@@ -282,9 +288,6 @@ class Committer:
         job = self._stoppable(proposal.job)
         job.done = 0.0 if job.job.preemptible == RESTART else job.work(now)
         self._take_back(job)
-        places = self._state.places
-        if places is not None and places.is_reserved(job.job.id):
-            places.release(job.job.id)  # the job itself is pending again
         job.stream = None
         job.width = job.job.width
         job.speed = 1.0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cells.cells import Cells
 from cells.layout.requests import Request
-from cells.placement.placing import Price
+from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
 from cells.resolved import Allocation, ResolvedRequest
 from cells.snapshot import CellsSnapshot
@@ -34,8 +34,8 @@ class Places:
     or pinned cells of the pool if the quota has none. Pools outside a spare job's group reserve all
     that they own, in addition to a policy's reservations.
 
-    Attributes:
-        free: Release a job's cells, by job id.
+    A job for which cells are reserved gets these when it is started as a dedicated job. They stay
+    reserved when it stops or ends.
     """
 
     def __init__(
@@ -54,7 +54,6 @@ class Places:
         Raises ValueError if the pools and the cells contradict each other.
         """
         self._cells = cells
-        self.free = cells.free
         self._allocate = cells.allocate_resolved
         self._pools = {pool: group for group in groups for pool in group}
         self._resolved: dict[str, dict[int, ResolvedRequest]] = {pool: {} for pool in self._pools}
@@ -102,6 +101,9 @@ class Places:
         Without `reservations`, only the pools of other groups reserve all that they own. Returns
         None, with nothing changed, if there are no cells for the job now.
         """
+        if stream is DEDICATED and job_id in self._reserved:
+            kept = RESERVED + job_id
+            return self._cells.placement(kept).nodes if self._cells.ready(kept) else None
         resolved = self._resolved[pool].get(width) or self._resolve(pool, width)
         if resolved is None:
             return None
@@ -128,16 +130,32 @@ class Places:
                 return taken
         return None
 
-    def reserve(self, job_id: str, pool: str, width: int) -> None:
+    def free(self, job_id: str) -> None:
+        """Release a job's cells, unless they are reserved for it."""
+        if self._holder(job_id) == job_id:
+            self._cells.free(job_id)
+
+    def _holder(self, job_id: str) -> str:
+        """Return the name under which a running job's cells are held. O(1)."""
+        if job_id in self._reserved and not self._cells.holds(job_id):
+            return RESERVED + job_id
+        return job_id
+
+    def keep(self, job_id: str) -> None:
+        """Reserve the cells in which a dedicated job runs, beyond its end. O(1)."""
+        self._cells.rename(job_id, RESERVED + job_id)
+        self._reserved[job_id] = None
+
+    def reserve(self, job_id: str, pool: str, width: int, price: Price = equal_price) -> None:
         """Reserve dedicated cells for a job that is not started now (§5.5).
 
-        Spare jobs may still run in them if there are no others. If the pool has no such cells,
-        nothing is reserved; see `is_reserved`.
+        Spare jobs may still run in them if there are no others; the `price` of their GPUs is then
+        the lowest. If the pool has no such cells, nothing is reserved; see `is_reserved`.
         """
         resolved = self._resolve(pool, width)
         if (
             resolved is not None
-            and self._cells.claim(RESERVED + job_id, resolved.request) is not None
+            and self._cells.claim(RESERVED + job_id, resolved.request, price) is not None
         ):
             self._reserved[job_id] = None
 
@@ -154,18 +172,27 @@ class Places:
         del self._reserved[job_id]
         self._cells.free(RESERVED + job_id)
 
+    def in_reserved(self, job_id: str) -> list[str]:
+        """Return the other spare jobs in the cells that are reserved for a job."""
+        return [each for each in self._cells.waits_for(RESERVED + job_id) if each != job_id]
+
     def in_quota(self, pool: str, width: int) -> bool:
         """Return whether a pool's unused cells fit a job, ignoring spare jobs and lost nodes."""
         resolved = self._resolve(pool, width)
         return resolved is not None and self._cells.in_quota_resolved(resolved)
 
-    def blocking_spare_jobs(self, pool: str, width: int, price: Price) -> tuple[str, ...]:
+    def blocking_spare_jobs(
+        self, pool: str, width: int, price: Price, *, whole: bool = False
+    ) -> tuple[str, ...]:
         """Return the spare jobs, lowest price first choice, for which a dedicated start waits.
 
-        Empty if the start waits for something else.
+        With `whole` also those that influence which cells later starts get. Empty if the start
+        waits for something else.
         """
         resolved = self._resolve(pool, width)
-        blocked = None if resolved is None else self._cells.blockers(resolved.request, price)
+        if resolved is None:
+            return ()
+        blocked = self._cells.blockers(resolved.request, price, whole=whole)
         return () if blocked is None else blocked.spare_jobs
 
     def fits_quota(self, pool: str, width: int) -> bool:
@@ -231,14 +258,16 @@ class Places:
     def check(self, running: Mapping[str, tuple[Stream, int]]) -> None:
         """Assert that exactly these running jobs, with their GPUs, have cells. O(cells)."""
         self._cells.check()
-        expected = {job_id: stream is Stream.SPARE for job_id, (stream, _) in running.items()}
+        expected = {
+            self._holder(job_id): stream is Stream.SPARE for job_id, (stream, _) in running.items()
+        }
         assert self._cells.jobs() == expected | {
             RESERVED + job_id: False for job_id in self._reserved
         }
         for job_id, (stream, width) in running.items():
-            spare = stream is Stream.SPARE
-            assert spare or self._cells.ready(job_id), f"a spare job is in the cells of {job_id}"
-            nodes = self._cells.placement(job_id).nodes
+            spare, holder = stream is Stream.SPARE, self._holder(job_id)
+            assert spare or self._cells.ready(holder), f"a spare job is in the cells of {job_id}"
+            nodes = self._cells.placement(holder).nodes
             assert sum(len(gpus) for _, gpus in nodes) == width, job_id
 
 

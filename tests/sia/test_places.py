@@ -444,7 +444,7 @@ def test_recalling_in_cells_holds_back_whole_cells():
     assert ("start", "owner") in at(recalled(owned, story, cells=nodes_of(owned)), 20)
 
 
-def test_a_job_that_is_stopped_in_its_turn_starts_next_in_its_pool():
+def test_a_job_that_is_stopped_after_its_turn_goes_on_in_its_own_cells():
     owned = pools(a=8, b=8)
     story = [
         job("own").gpus(8).runs(20),
@@ -453,9 +453,9 @@ def test_a_job_that_is_stopped_in_its_turn_starts_next_in_its_pool():
         job("owner").gpus(8).pool("b").at(41).runs(10),
     ]
     found = recalled(owned, story, cells=nodes_of(owned))
-    assert at(found, 41) == [("stop", "guest"), ("start", "owner"), ("start", "guest")]
+    assert at(found, 41) == [("stop", "guest"), ("start", "guest"), ("start", "owner")]
     starts_behind = [now for now, kind, job_id in found if (kind, job_id) == ("start", "behind")]
-    assert starts_behind == [41 + 1000 - 40 + 0.1], "its turn had come: it ran in its own cells"
+    assert starts_behind == [20 + 1000], "as without sharing, though the guest has ended sooner"
 
 
 def test_cells_kept_for_months_do_not_end_a_playout():

@@ -5,6 +5,10 @@ start sooner and in other places, cells split differently, and a job further bac
 So a job that started in spare cells keeps its place in the queue. When it reaches the head, cells
 of its pool are reserved for it, empty, for as long as it ran. Everything else in the pool then
 happens when and where it would without sharing.
+
+The same is true of a job that was stopped in spare cells. If it goes on in its own cells, it ends
+sooner than without sharing, because it has done some work already. Its cells stay reserved until
+it would have ended.
 """
 
 from __future__ import annotations
@@ -19,13 +23,12 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
-from sia.limits import STRIDE
 from sia.model import Job, Stream
 from sia.state.state import JobState, PoolState
 
 
 class StartedElsewhere(Struct):
-    """A job that started in spare cells.
+    """A job that started in spare cells, now or in an earlier segment.
 
     `since` is when cells were reserved for it. `ran` is its run time in seconds, once it has ended;
     only then `job` is set, because the state no longer knows it.
@@ -50,7 +53,9 @@ class VirtualQueueSnapshot(Struct):
 class VirtualQueue:
     """The baseline queues of all pools. Jobs that started in spare cells stay in them.
 
-    A job is *away* from its start in spare cells until its reservation in its own pool ends.
+    A job is *away* from its start in spare cells until it is stopped, or its reservation in its own
+    pool ends. Its *turn* is when it reaches the head and its cells are available: its start in the
+    baseline.
     """
 
     def __init__(self) -> None:
@@ -67,7 +72,9 @@ class VirtualQueue:
         """Return the whole state. O(jobs)."""
         queued = self._queued
         queues = {p.name: [(i, queued[i]) for i in queue] for p, queue in self._queues.items()}
-        return VirtualQueueSnapshot(queues, [self._remember(job) for job in self._away.values()])
+        others = [job for job_id, (_, job) in self._since.items() if job_id not in self._away]
+        away = [self._remember(job) for job in (*self._away.values(), *others)]
+        return VirtualQueueSnapshot(queues, away)
 
     def _remember(self, job: JobStateView) -> StartedElsewhere:
         job_id = job.job.id
@@ -80,16 +87,18 @@ class VirtualQueue:
         self._queues = {pool: deque(job_id for job_id, _ in queue) for pool, queue in queues}
         self._queued = dict(place for queue in memory.queues.values() for place in queue)
         for away in memory.away:
-            self._away[away.job_id] = _found(away, state)
+            job_id, since, ran, _ = astuple(away)
+            job = _found(away, state)
+            if ran is not None:
+                self._ran[job_id] = ran
+            if ran is not None or job.stream is Stream.SPARE:
+                self._away[job_id] = job
+            if since is not None:
+                self._since[job_id] = since, job
+            self._foresee(job_id)
         for pool, queue in self._queues.items():
             gone = (self._away[job_id].gpus for job_id in queue if job_id in self._away)
             self._ahead[pool] = sum(gone)
-        for job_id, since, ran, _ in map(astuple, memory.away):
-            if ran is not None:
-                self._ran[job_id] = ran
-            if since is not None:
-                self._since[job_id] = since, self._away[job_id]
-            self._foresee(job_id)
 
     def ahead(self, pool: PoolStateView) -> int:
         """Return the GPUs of a pool's queued jobs that started in spare cells. O(1)."""
@@ -97,6 +106,8 @@ class VirtualQueue:
 
     def submitted(self, job: JobStateView) -> None:
         """Queue a job; one that was preempted in spare cells keeps its place.
+
+        If its turn has come, it is the head, and its cells stay reserved.
 
         O(1), and O(its queue) for a job out of order. Raises ValueError, with nothing changed, for
         the id of a queued job that has already ended in spare cells.
@@ -107,7 +118,6 @@ class VirtualQueue:
                 f"job {job_id}: a job with this id ended early and is still in the virtual queue"
             )
         away = self._away.pop(job_id, None)
-        self._since.pop(job_id, None)
         queue = self._queues.setdefault(job.pool, deque())
         before = self._queued.get(job_id)
         if before is not None:
@@ -117,18 +127,11 @@ class VirtualQueue:
                 return
             queue.remove(job_id)  # its priority changed
         self._queued[job_id] = job.sequence
-        queue.insert(self._place(job, queue, taken=before is None and job.attempt > 0), job_id)
+        queue.insert(0 if job_id in self._since else self._place(job, queue), job_id)
 
-    def _place(self, job: JobStateView, queue: deque[str], *, taken: bool) -> int:
-        """Return the index of a job in the queue.
-
-        A job that was preempted after it had reached the head goes before all others of its
-        priority.
-        """
+    def _place(self, job: JobStateView, queue: deque[str]) -> int:
+        """Return the index of a job in the queue."""
         queued = self._queued
-        if taken:
-            first = -job.job.priority * STRIDE  # lowest sequence of this priority
-            return next((i for i, each in enumerate(queue) if queued[each] > first), len(queue))
         place = len(queue)
         while place and queued[queue[place - 1]] > job.sequence:
             place -= 1
@@ -141,10 +144,22 @@ class VirtualQueue:
             self._ahead[job.pool] = self._ahead.get(job.pool, 0) + job.gpus
 
     def finished(self, job: JobStateView, now: float) -> None:
-        """Record that a job ended. O(log n)."""
-        if job.stream is Stream.SPARE and job.job.id in self._away:
-            self._ran[job.job.id] = job.work(now)
-            self._foresee(job.job.id)
+        """Record that a running job ended. O(log n)."""
+        job_id = job.job.id
+        if job_id in self._away or job_id in self._since:
+            self._away[job_id] = job
+            self._ran[job_id] = job.work(now)
+            self._foresee(job_id)
+
+    def withdrawn(self, job: JobStateView, now: float) -> None:
+        """Forget a pending job that left the cluster; its reservation ends. O(its queue)."""
+        job_id = job.job.id
+        if job_id in self._since:
+            if self._queued.pop(job_id, None) is not None:
+                self._queues[job.pool].remove(job_id)
+            self._away[job_id] = job
+            self._ran[job_id] = now - self._since[job_id][0]
+            self._foresee(job_id)
 
     def first(self, pool: PoolStateView, jobs: Mapping[str, JobStateView]) -> JobStateView | None:
         """Return the head of the pool's queue, away or pending, or None. O(1) amortised."""
@@ -160,7 +175,12 @@ class VirtualQueue:
         """Return whether a job started in spare cells and its reservation has not ended. O(1)."""
         return job.job.id in self._away
 
-    def taken(self, job: JobStateView, now: float) -> None:
+    def turn_of(self, job: JobStateView) -> float | None:
+        """Return when the turn of a job with reserved cells came, or None. O(1)."""
+        since = self._since.get(job.job.id)
+        return None if since is None else since[0]
+
+    def taken(self, job: JobStateView, now: float, *, reserved: bool) -> None:
         """Remove the head of a pool's queue: it was started, or cells were reserved for it.
 
         O(log n).
@@ -169,6 +189,7 @@ class VirtualQueue:
         del self._queued[job_id]
         if job_id in self._away:
             self._ahead[job.pool] -= job.gpus
+        if reserved and job_id not in self._since:
             self._since[job_id] = now, job
             self._foresee(job_id)
 
@@ -203,10 +224,11 @@ class VirtualQueue:
 
 
 def _found(away: StartedElsewhere, state: ClusterStateView) -> JobStateView:
-    """Return the running state of an away job, or one rebuilt from memory. Raises ValueError."""
+    """Return the state of a job in the cluster, or one rebuilt from memory. Raises ValueError."""
     if away.job is None:
         job = state.jobs.get(away.job_id)
-        if job is None or job.stream is not Stream.SPARE or away.ran is not None:
+        present = job is not None and (job.stream is Stream.SPARE or away.since is not None)
+        if job is None or not present or away.ran is not None:
             raise ValueError(f"job {away.job_id} is away but does not run in spare cells")
         return job
     if away.ran is None or away.job.id != away.job_id or away.job_id in state.jobs:

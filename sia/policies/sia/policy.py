@@ -17,6 +17,7 @@ from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
+from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
 from sia.contract.policy import Changes, Needs, Policy
 from sia.contract.proposals import Proposals, ReleaseCells, ReserveCells, Start, Wake
@@ -121,8 +122,11 @@ class Sia(Policy):
 
     def left(self, job: JobStateView) -> None:
         """Remove a job from its queue. O(1)."""
-        if self._turns is not None and job.stream is Stream.SPARE:
-            self._turns.started(job)
+        if self._turns is not None:
+            if job.stream is Stream.SPARE:
+                self._turns.started(job)
+            elif job.stream is None and job.job.id not in self.state.jobs:
+                self._turns.withdrawn(job, self.state.now)
         window = self.bin(job)
         if window < len(self._windows):
             group = self._groups[job.pool.group]
@@ -184,17 +188,45 @@ class Sia(Policy):
         """Start the heads of a pool, or reserve cells for heads that started in spare cells."""
         assert places is not None, "the virtual queue exists only with cells"
         while (job := turns.first(pool, self.state.jobs)) is not None:
-            width, done = job.job.width, False
-            if turns.is_away(job):
-                yield ReserveCells(job)
-                done = places.is_reserved(job.job.id)
-            elif pool.dedicated + width <= pool.quota and width <= pool.idle:
-                yield Start(job, Stream.DEDICATED, "next in its pool's order")
-                done = job.stream is not None
+            yield from self._clear_turn(job)
+            if turns.first(pool, self.state.jobs) is not job:
+                return  # a job that was stopped comes first, and could not go on
+            away, reserved = turns.is_away(job), places.is_reserved(job.job.id)
+            done = reserved
+            if away and not reserved:
+                yield ReserveCells(job, self._price_for(job))
+                done = reserved = places.is_reserved(job.job.id)
+            elif not away:
+                done = False
+                if reserved or self._is_within_quota(job):
+                    yield Start(job, Stream.DEDICATED, "next in its pool's order")
+                    done = job.stream is not None
+                if done and job.done and not reserved:
+                    yield ReserveCells(job)  # it will end sooner than in the baseline
+                    reserved = True
             if not done:
                 return
-            turns.taken(job, self.state.now)
+            turns.taken(job, self.state.now, reserved=reserved)
             self._reserve(pool)
+            if away:
+                yield from self._settle_turn(job)
+
+    def _is_within_quota(self, job: JobStateView) -> bool:
+        """Return whether idle GPUs and the pool's quota allow a dedicated start, cells aside."""
+        pool, width = job.pool, job.job.width
+        return pool.dedicated + width <= pool.quota and width <= pool.idle
+
+    def _clear_turn(self, job: JobStateView) -> Proposals:
+        """Make way for the head of a pool, whose turn may have come."""
+        yield from ()
+
+    def _price_for(self, job: JobStateView) -> Price:
+        """Return which spare jobs the head of a pool prefers in its reserved cells."""
+        return equal_price
+
+    def _settle_turn(self, job: JobStateView) -> Proposals:
+        """Continue after cells were reserved for a job that runs, or ran, in spare cells."""
+        yield from ()
 
     def _start_spare(self, group: GroupStateView) -> Proposals:
         """AllocateSpareResources, within the limits on loans."""

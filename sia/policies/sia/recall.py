@@ -5,7 +5,14 @@ most the part `recall`. So it may start as if it were that short. While it runs 
 job, correspondingly fewer GPUs are reserved for these windows. If heads find their quota in use, as
 many such jobs are stopped as the heads need, the cheapest first. Their work is kept except for c.
 
+For a job that loses all its work, c grows while it runs: it leaves one window after the other.
+
 In a cluster with cells, reservations are not reduced, because recalled GPUs would not lie together.
+There a job must not be stopped if it would then end later than without sharing, because its pool's
+other jobs would be later, too. Before its turn (see `cell_turns`) it can always be stopped. After
+its turn it can be if it has done enough by then and its own cells are empty: it goes on in them at
+once. If this is not so at its turn, it stays only if it ends before anybody needs its cells;
+otherwise it is stopped right then.
 """
 
 from __future__ import annotations
@@ -13,20 +20,20 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import ChainMap
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from math import inf
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from sia.contract.policy import Needs
+from cells.placement.placing import Price
+from sia.contract.policy import Changes, Needs
 from sia.contract.proposals import Preempt, Proposals, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.limits import MAX_GROUP, RECALL
-from sia.model import Stream
-from sia.policies.sia.cell_turns import VirtualQueue
+from sia.model import NEVER_STOPPED, RESTART, Stream
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.reservations import ROUNDING
-from sia.state.places import Places
 
 
 class _Stoppable:
@@ -34,6 +41,7 @@ class _Stoppable:
 
     def __init__(self, windows: int) -> None:
         self.jobs: dict[str, JobStateView] = {}
+        self.first: dict[str, int] = {}  # the first window within which each job can be recalled
         self.gpus = 0
         self.within = [0] * windows  # GPUs that can be recalled within each window
         self.locked = [0] * windows  # GPUs reserved for pools that must not lend
@@ -62,6 +70,8 @@ class SiaRecall(Sia):
         windows = len(state.options.windows)
         self._stoppable = {group: _Stoppable(windows) for group in state.groups}
         self._locked = {pool: [0] * windows for pool in state.pools.values()}
+        # Heap of when a job's growing cost exceeds its window: time, sequence, job, attempt.
+        self._growing: list[tuple[float, int, str, int]] = []
         super().attach(state)
         for job in state.jobs.values():
             self._note(job)
@@ -74,10 +84,21 @@ class SiaRecall(Sia):
         return min(bisect_left(self.state.options.windows, left), self._stops_within(job))
 
     def _stops_within(self, job: JobStateView) -> int:
-        cost, recall = job.job.stop_seconds, self.params.recall
-        if cost is None or not recall:
-            return len(self.state.options.windows)
-        return bisect_left(self.state.options.windows, cost / recall * (1.0 - ROUNDING))
+        """Return the first window within which a job can be recalled, or the number of windows."""
+        windows, recall = self.state.options.windows, self.params.recall
+        if not recall or not _is_preemptible(job):
+            return len(windows)
+        cost = job.job.stop_seconds
+        if cost is not None:
+            return bisect_left(windows, cost / recall * (1.0 - ROUNDING))
+        if job.stream is None:
+            return 0  # it has no work to lose
+        now = self.state.now
+        return bisect_left(range(len(windows)), now, key=lambda i: self._grown(job, windows[i]))
+
+    def _grown(self, job: JobStateView, window: float) -> float:
+        """Return when the work of a running job exceeds what it may lose within a window."""
+        return job.end(self.params.recall * window * (1.0 + ROUNDING))
 
     def submitted(self, job: JobStateView) -> None:
         """Queue a job, which may have been stopped. O(windows)."""
@@ -94,19 +115,48 @@ class SiaRecall(Sia):
         super().finished(job)
         self._forget(job)
 
+    def before_progress(self, job: JobStateView) -> None:
+        """Remove a running job from the index. O(windows)."""
+        super().before_progress(job)
+        self._forget(job)
+
+    def progressed(self, job: JobStateView) -> None:
+        """Index a running job again. O(windows + log n)."""
+        super().progressed(job)
+        self._note(job)
+
+    def propose(self, now: float, changes: Changes) -> Proposals:
+        """Propose as SIA does, with the costs of this moment."""
+        while self._growing and self._growing[0][0] < now:
+            _, _, job_id, attempt = heappop(self._growing)
+            job = self.state.jobs.get(job_id)
+            if job is not None and job.attempt == attempt and job.stream is Stream.SPARE:
+                self._forget(job)
+                self._note(job)
+        yield from super().propose(now, changes)
+
     def _note(self, job: JobStateView) -> None:
-        if job.stream is Stream.SPARE and job.job.stop_seconds is not None:
-            self._stoppable[job.pool.group].jobs[job.job.id] = job
-            self._count(job, job.job.width)
+        """Index a running job if it may be stopped. O(windows); O(log n) if its cost grows."""
+        if job.stream is Stream.SPARE and _is_preemptible(job):
+            first, windows = self._stops_within(job), self.state.options.windows
+            own = self._stoppable[job.pool.group]
+            own.jobs[job.job.id] = job
+            self._count(own, job, first, job.job.width)
+            if job.job.preemptible == RESTART and first < len(windows):
+                when = self._grown(job, windows[first])
+                heappush(self._growing, (when, job.sequence, job.job.id, job.attempt))
 
     def _forget(self, job: JobStateView) -> None:
-        if self._stoppable[job.pool.group].jobs.pop(job.job.id, None) is not None:
-            self._count(job, -job.job.width)
-
-    def _count(self, job: JobStateView, gpus: int) -> None:
         own = self._stoppable[job.pool.group]
+        if own.jobs.pop(job.job.id, None) is not None:
+            self._count(own, job, own.first.pop(job.job.id), -job.job.width)
+
+    def _count(self, own: _Stoppable, job: JobStateView, first: int, gpus: int) -> None:
+        """Add GPUs to those that can be recalled within the windows from the first one on."""
+        if gpus > 0:
+            own.first[job.job.id] = first
         own.gpus += gpus
-        for window in range(self._stops_within(job), len(own.within)):
+        for window in range(first, len(own.within)):
             own.within[window] += gpus
 
     def _reserve(self, pool: PoolStateView) -> None:
@@ -134,10 +184,13 @@ class SiaRecall(Sia):
 
     def _start_heads(self, group: GroupStateView) -> Proposals:
         """Start heads as SIA does, then those for which other jobs must be stopped."""
-        yield from super()._start_heads(group)
-        if self._turns is not None:
-            yield from self._recall_in_turn(group, self._turns, self.state.places)
+        turns = self._turns
+        if turns is not None:
+            for pool in group.pools:
+                if pool in self.state.dirty or any(own.jobs for own in self._stoppable.values()):
+                    yield from self._take_turns(pool, turns, self.state.places)
             return
+        yield from super()._start_heads(group)
         while heads := self._heads_to_help(group):
             missing = sum(head.width for head in heads) - group.idle
             jobs = self._stopped_for(group, heads)
@@ -179,7 +232,8 @@ class SiaRecall(Sia):
     def _cheapest(self, jobs: Iterable[JobStateView], missing: int) -> list[JobStateView]:
         """Return the jobs with the lowest cost of preemption that have the missing GPUs."""
         chosen: list[JobStateView] = []
-        for job in sorted(jobs, key=_price_of):
+        now = self.state.now
+        for job in sorted(jobs, key=lambda job: _price_of(job, now)):
             if missing <= 0:
                 break
             chosen.append(job)
@@ -190,64 +244,134 @@ class SiaRecall(Sia):
                 missing += job.width
         return chosen
 
-    def _recall_in_turn(
-        self, group: GroupStateView, turns: VirtualQueue, places: Places | None
-    ) -> Proposals:
+    def _clear_turn(self, job: JobStateView) -> Proposals:
         """In a cluster with cells, stop the cheapest jobs that block a pool's head.
 
-        Only if all blocking jobs are preemptible. They may be of other sharing groups, whose jobs
+        Only if all blocking jobs may be stopped. They may be of other sharing groups, whose jobs
         use the same chain.
         """
+        for stopped in self._blocking(job):
+            yield from self._stop_in_cells(stopped, job)
+
+    def _blocking(self, head: JobStateView) -> list[JobStateView]:
+        """Return the jobs to stop so that a head within quota gets cells; none if that is vain."""
+        guests, places, pool = self._guests(), self.state.places, head.pool
         assert places is not None, "the virtual queue exists only with cells"
-        stoppable = ChainMap(*(own.jobs for own in self._stoppable.values()))
+        if not any(guests.maps) or pool.dedicated + head.job.width > pool.quota:
+            return []
+        price = self._price_for(head)
+        ways: Iterable[Iterable[str]] = (
+            [places.in_reserved(head.job.id)]
+            if places.is_reserved(head.job.id)
+            else (
+                places.blocking_spare_jobs(pool.name, head.job.width, price, whole=whole)
+                for whole in (True, False)
+            )
+        )
+        for names in ways:
+            if all(price(job_id) < inf for job_id in names):
+                stops = [guests[job_id] for job_id in names if job_id != head.job.id]
+                return stops + self._too_many(head, stops)
+        return []
+
+    def _too_many(self, head: JobStateView, stops: list[JobStateView]) -> list[JobStateView]:
+        """Return the jobs to stop in addition, because the group has too few idle GPUs."""
+        if head.stream is not None or self._turns is None:
+            return []
+        turn_of, own = self._turns.turn_of, self._stoppable[head.pool.group].jobs
+        freed = sum(job.width for job in stops if turn_of(job) is None and job.job.id in own)
+        missing = head.job.width - head.pool.idle - freed
+        able = [job for job in own.values() if turn_of(job) is None and job not in stops]
+        return self._cheapest(able, missing) if sum(j.width for j in able) >= missing else []
+
+    def _guests(self) -> ChainMap[str, JobStateView]:
+        """Return the preemptible spare jobs of all groups."""
+        return ChainMap(*(own.jobs for own in self._stoppable.values()))
+
+    def _price_for(self, head: JobStateView) -> Price:
+        """Return what it costs to clear a GPU for a head, which is not in its own way."""
+        guests, now = self._guests(), self.state.now
 
         def price(job_id: str) -> float:
-            cost = stoppable[job_id].job.stop_seconds if job_id in stoppable else None
-            return inf if cost is None else 1.0 + cost  # 1.0, so that fewer GPUs win at cost 0
+            job = guests.get(job_id)
+            if job is head:
+                return 0.0
+            if job is None or not self._may_stop(job):
+                return inf
+            return 1.0 + _lost(job, now)  # 1.0, so that fewer GPUs win at cost 0
 
-        for pool in group.pools if stoppable else ():
-            job = turns.first(pool, self.state.jobs) if self._waits_in_vain(pool) else None
-            if job is None or turns.is_away(job):
-                continue
-            jobs = places.blocking_spare_jobs(pool.name, job.width, price)
-            stops: list[JobStateView] = []
-            if jobs and all(job_id in stoppable for job_id in jobs):
-                stops = [stoppable[job_id] for job_id in jobs]
-            elif not jobs and job.width > group.idle:  # the blocking jobs are in unowned cells
-                stops = self._cheapest(self._stopped_for(group, [job]), job.width - group.idle)
-            yield from self._stop(stops, [job])
-            for changed in dict.fromkeys([pool, *(stopped.pool for stopped in stops)]):
-                yield from self._take_turns(changed, turns, places)
+        return price
 
-    def _waits_in_vain(self, pool: PoolStateView) -> bool:
-        """Return whether the head fits in its pool's quota but something else blocks it."""
-        head = pool.head
-        return head is not None and pool.dedicated + head.width <= pool.quota
+    def _may_stop(self, job: JobStateView) -> bool:
+        """Return whether a job, if stopped now, need not end later than without sharing."""
+        if self._turns is None or (turn := self._turns.turn_of(job)) is None:
+            return True
+        assert self.state.places is not None, "the virtual queue exists only with cells"
+        now = self.state.now
+        kept = 0.0 if job.job.preemptible == RESTART else job.work(now) - _lost(job, now)
+        return now - kept <= turn and not self.state.places.in_reserved(job.job.id)
+
+    def _may_stay(self, job: JobStateView) -> bool:
+        """Return whether a running job will end within a window in which nobody needs its cells."""
+        window = bisect_left(self._windows, job.end(job.run_time) - self.state.now)
+        holds = self._groups[job.pool.group].holds
+        return window < len(holds) and holds[window].satisfied()
+
+    def _stop_in_cells(self, job: JobStateView, head: JobStateView) -> Proposals:
+        """Stop a job; if its turn has come it goes on in its own cells."""
+        assert self._turns is not None, "the virtual queue exists only with cells"
+        yield from self._stop([job], [head])
+        if self._turns.turn_of(job) is not None and job.stream is None:
+            yield Start(job, Stream.DEDICATED, "goes on in its pool's cells")
+            if job.stream is not None:
+                self._turns.taken(job, self.state.now, reserved=True)
+                self._reserve(job.pool)
+
+    def _settle_turn(self, job: JobStateView) -> Proposals:
+        """Have a job go on in its own cells if it relies on being stopped, and later cannot be."""
+        assert self.state.places is not None, "the virtual queue exists only with cells"
+        relies = job.job.id in self._stoppable[job.pool.group].jobs and not self._may_stay(job)
+        if not relies or self.state.places.in_reserved(job.job.id):
+            return
+        cost = job.job.stop_seconds
+        if cost is None or job.work(self.state.now) < cost:
+            yield from self._stop_in_cells(job, job)
 
     def check(self) -> None:
         """Assert that the counts of preemptible jobs and fixed reservations are right."""
         super().check()
         jobs: dict[GroupStateView, list[JobStateView]] = {group: [] for group in self._stoppable}
         for job in self.state.jobs.values():
-            if job.stream is Stream.SPARE and job.job.stop_seconds is not None:
+            if job.stream is Stream.SPARE and _is_preemptible(job):
                 jobs[job.pool.group].append(job)
         for group, own in self._stoppable.items():
             mine = jobs[group]
             assert own.jobs == {job.job.id: job for job in mine}, group.name
+            assert own.first == {job.job.id: self._stops_within(job) for job in mine}, group.name
             assert own.gpus == sum(job.width for job in mine), group.name
             for window, gpus in enumerate(own.within):
-                counted = sum(job.width for job in mine if self._stops_within(job) <= window)
+                counted = sum(job.width for job in mine if own.first[job.job.id] <= window)
                 assert gpus == counted, (group.name, window)
                 locked = sum(self._locked[pool][window] for pool in group.pools)
                 assert own.locked[window] == locked, (group.name, window)
 
 
-def _price_of(job: JobStateView) -> tuple[bool, float, int, int]:
-    """Return the order of preemption: cost, then width, then latest first.
+def _is_preemptible(job: JobStateView) -> bool:
+    return job.job.preemptible not in (None, NEVER_STOPPED)
+
+
+def _lost(job: JobStateView, now: float) -> float:
+    """Return the seconds of work that a stop costs at this moment."""
+    work, cost = job.work(now), job.job.stop_seconds
+    return work if cost is None else min(cost, work)
+
+
+def _price_of(job: JobStateView, now: float) -> tuple[bool, float, int, int]:
+    """Return the order of preemption: work lost, then width, then latest first.
 
     Jobs that their own pool would restart at once come last.
     """
     pool, head = job.pool, job.pool.head
     returns = pool.dedicated + job.width <= pool.quota
     returns = returns and (head is None or head.sequence > job.sequence)
-    return returns, (job.job.stop_seconds or 0.0) * job.width, job.width, -job.sequence
+    return returns, _lost(job, now) * job.width, job.width, -job.sequence
