@@ -333,8 +333,10 @@ class SiaRecall(Sia):
         relies = job.job.id in self._stoppable[job.pool.group].jobs and not self._may_stay(job)
         if not relies or self.state.places.in_reserved(job.job.id):
             return
-        cost = job.job.stop_seconds
-        if cost is None or job.work(self.state.now) < cost:
+        now, cost = self.state.now, job.job.stop_seconds
+        work = job.work(now)
+        loading = job.end(work) - now  # seconds until it works, if it has just resumed
+        if cost is None or work - max(0.0, loading) < cost:
             yield from self._stop_in_cells(job, job)
 
     def check(self) -> None:

@@ -8,8 +8,9 @@ from typing import NamedTuple
 from tests.support.naive.naive_policies import Choices, Cluster, Job, PlainJob, PlainPool
 from tests.support.naive.naive_rivals import Segments
 
-Costs = dict[str, Fraction]
-"""Seconds that a job loses each time it is stopped. Other jobs must not be stopped."""
+Costs = dict[str, Fraction | None]
+"""Seconds that a job loses each time it is stopped, None for all its work. Other jobs must not be
+stopped."""
 
 
 class Run(NamedTuple):
@@ -42,7 +43,7 @@ class Recalling(Cluster):
     def start(self, job: Job, *, dedicated: bool = False) -> None:
         """Start a segment; a job with work done first loses the cost of its preemption."""
         now, done = Fraction(self.now), self.done[job.id]
-        works = now + (self.costs[job.id] if done else 0)
+        works = now + (min(self.costs[job.id], done) if done else 0)
         end = works + job.duration - done
         self.waiting.remove(job)
         self.running.append((end, job, dedicated))
@@ -50,12 +51,21 @@ class Recalling(Cluster):
         self.segments[job.id].append((now, end, job.width))
 
     def stop(self, job: Job) -> None:
-        """Stop a job, which keeps its work and its place in the queue."""
+        """Stop a job, which keeps its place in the queue, and its work if it can."""
         run = self.latest[job.id]
-        self.done[job.id] += max(Fraction(0), self.now - run.works)
+        self.done[job.id] = Fraction(0) if self.costs[job.id] is None else self.work(job)
         self.segments[job.id][-1] = (run.since, Fraction(self.now), job.width)
         self.running = [other for other in self.running if other[1] != job]
         self.waiting = sorted([*self.waiting, job], key=lambda other: self.arrived[other.id])
+
+    def work(self, job: Job) -> Fraction:
+        """Return the work of a running job so far."""
+        return self.done[job.id] + max(Fraction(0), self.now - self.latest[job.id].works)
+
+    def lost(self, job: Job) -> Fraction:
+        """Return the work that a running job loses if it is stopped now."""
+        cost = self.costs[job.id]
+        return self.work(job) if cost is None else min(cost, self.work(job))
 
     def stoppable(self, group: list[str]) -> list[Job]:
         """Return the running spare jobs that may be stopped."""
@@ -67,8 +77,12 @@ class Recalling(Cluster):
 
     def stops_within(self, job: Job, window: int) -> bool:
         """Return whether stopping the job costs at most the part `recall` of the window."""
-        cost = self.costs.get(job.id)
-        return cost is not None and self.recall > 0 and cost <= self.recall * window
+        if job.id not in self.costs or not self.recall:
+            return False
+        cost = self.costs[job.id]
+        if cost is None:
+            cost = Fraction(0) if job in self.waiting else self.work(job)
+        return cost <= self.recall * window
 
 
 def sia_recall(
@@ -159,7 +173,7 @@ def _price(cluster: Recalling, job: Job) -> tuple[bool, Fraction, int, int]:
     """Return the order: restarts at once, cost, width, newest first."""
     before = [j for j in cluster.queue(job.pool) if cluster.arrived[j.id] < cluster.arrived[job.id]]
     again = not before and job.width <= cluster.unused_quota(job.pool)
-    return again, cluster.costs[job.id] * job.width, job.width, -cluster.arrived[job.id]
+    return again, cluster.lost(job) * job.width, job.width, -cluster.arrived[job.id]
 
 
 def _start_spare(cluster: Recalling, group: list[str], window: int) -> bool:
