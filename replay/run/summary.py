@@ -136,19 +136,31 @@ def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, A
     """Return the number of preemptions and resizes, and the GPU-hours that they wasted."""
     if schedule.segments is None:
         return {"interruptions": 0, "gpu_hours_thrown_away": 0.0}
-    costs = {job.id: job.preemptible for job, _ in trace.arrivals if job.preemptible is not None}
-    earlier: dict[str, list[Segment]] = {}
+    jobs = {job.id: job for job, _ in trace.arrivals}
+    done: dict[str, float] = {}  # seconds of work at the job's own width
+    latest: dict[str, Segment] = {}
     lost = []
     for segment in schedule.segments:
-        before = earlier.setdefault(segment.job_id, [])
-        if before:
-            cost = costs.get(segment.job_id, settings.options.resume_cost)
-            if cost == RESTART:
-                lost.append((before[-1].end - before[-1].start) * before[-1].width / 3600)
-            elif not isinstance(cost, str):
-                lost.append(min(cost, segment.end - segment.start) * segment.width / 3600)
-        before.append(segment)
+        job, ran = jobs[segment.job_id], segment.end - segment.start
+        before, paid, cost = latest.get(job.id), 0.0, job.preemptible
+        if before is not None and cost == RESTART:
+            lost.append(_gpu_hours(before))
+            done[job.id] = 0.0
+        elif before is not None:
+            own, work = job.stop_seconds, done[job.id]
+            resume_cost = settings.options.resume_cost if work else 0.0
+            paid = min(ran, resume_cost if own is None else min(own, work))
+            lost.append(paid * segment.width / 3600)
+        done[job.id] = done.get(job.id, 0.0) + (ran - paid) * job.speed(segment.width)
+        latest[job.id] = segment
+    for (job, _), end in zip(trace.arrivals, schedule.ends, strict=True):
+        if end is None and job.id in latest and job.preemptible == RESTART:
+            lost.append(_gpu_hours(latest[job.id]))  # it was stopped and never ran again
     return {"interruptions": len(lost), "gpu_hours_thrown_away": fsum(lost)}
+
+
+def _gpu_hours(segment: Segment) -> float:
+    return (segment.end - segment.start) * segment.width / 3600
 
 
 def _name(pool: Any) -> str:

@@ -25,6 +25,7 @@ from sia.events import (
     TimePassed,
 )
 from sia.limits import RECALL
+from sia.model import RESTART
 from sia.policies.queues.easy import Easy
 from sia.policies.queues.fcfs import Fcfs
 from sia.policies.queues.gssf import GlobalSsf
@@ -458,6 +459,80 @@ def test_a_job_that_is_stopped_after_its_turn_goes_on_in_its_own_cells():
     assert starts_behind == [20 + 1000], "as without sharing, though the guest has ended sooner"
 
 
+def test_a_job_that_was_stopped_keeps_its_cells_until_it_would_have_ended():
+    owned = pools(a=8, b=8)
+    story = [
+        job("own").gpus(8).runs(100),
+        preemptible(job("guest").gpus(8).at(1).runs(60), 0.5),
+        job("behind").gpus(8).at(2).runs(LONG),
+        job("owner").gpus(8).pool("b").at(20).runs(200),
+    ]
+    found = recalled(owned, story, cells=nodes_of(owned))
+    assert at(found, 20) == [("stop", "guest"), ("start", "owner")]
+    assert at(found, 100) == [("start", "guest")]
+    assert at(found, 160) == [("start", "behind")], "as without sharing; the guest ended at 141.5"
+
+
+def test_all_heads_of_a_pool_are_helped_at_once():
+    owned = pools(a=8, b=16)
+    story = [
+        job("own").gpus(8).runs(LONG),
+        preemptible(job("g1").gpus(8).at(1).runs(LONG), 0.1),
+        preemptible(job("g2").gpus(8).at(2).runs(LONG), 0.1),
+        job("b1").gpus(8).pool("b").at(41).runs(10),
+        job("b2").gpus(8).pool("b").at(41).runs(10),
+    ]
+    found = recalled(owned, story, cells=nodes_of(owned))
+    assert [job_id for kind, job_id in at(found, 41) if kind == "start"] == ["b1", "b2"]
+
+
+def test_no_guest_stays_in_a_cell_that_its_owner_needs_in_part():
+    owned = pools(a=8, b=8)
+    story = [
+        job("own").gpus(8).runs(LONG),
+        preemptible(job("guest").at(1).runs(LONG), 0.1),
+        job("owner").pool("b").at(40).runs(10),
+    ]
+    found = recalled(owned, story, cells=nodes_of(owned))
+    assert at(found, 40) == [("stop", "guest"), ("start", "owner")]
+
+
+def test_a_job_that_could_not_be_stopped_later_goes_home_at_its_turn():
+    owned = pools(a=8, b=8)
+    story = [
+        job("own").gpus(8).runs(30),
+        preemptible(job("guest").gpus(8).at(1).runs(LONG), RESTART),
+        job("owner").gpus(8).pool("b").at(60).runs(10),
+    ]
+    found = recalled(owned, story, cells=nodes_of(owned))
+    assert at(found, 30) == [("stop", "guest"), ("start", "guest")]
+    assert at(found, 60) == [("start", "owner")]
+
+
+def test_cells_of_a_job_that_ended_sooner_become_free_when_it_would_have_ended():
+    owned = pools(a=8, b=8)
+    core = Core(owned, SiaRecall(), SMALL, nodes_of(owned))
+    story = [
+        job("own").gpus(8).runs(30),
+        preemptible(job("guest").gpus(8).runs(LONG), 0.1),
+        job("behind").gpus(8).runs(LONG),
+        job("owner").gpus(8).pool("b").runs(LONG),
+    ]
+    run_times = {arrival.job.id: arrival.duration for arrival in story}
+    core.step(0.0, [JobSubmitted(0.0, story[i].job, run_times[story[i].job.id]) for i in (0, 1)])
+    core.step(1.0, [JobSubmitted(1.0, story[2].job, LONG)])
+    core.step(30.0, [JobFinished(30.0, "own")])
+    assert core.state.places.is_reserved("guest")
+    core.step(40.0, [JobSubmitted(40.0, story[3].job, LONG)])
+    assert running(core) == {"guest", "owner"}
+    core.step(50.0, [JobFinished(50.0, "guest")])
+    core.check()
+    assert core.state.places.is_reserved("guest"), "it has run less than it would have alone"
+    core.step(80.0, [TimePassed(80.0)])
+    core.check()
+    assert running(core) == {"owner", "behind"}
+
+
 def test_cells_kept_for_months_do_not_end_a_playout():
     owned = pools(a=8, b=8)
     long = 20_000 * SMALL.tick
@@ -587,6 +662,48 @@ def test_perfect_sia_slows_nobody_and_starts_dedicated_jobs_in_their_turns(windo
                 else:
                     assert started.start == before, (seed, job_id)
     assert away > rounds // 2
+
+
+def stopped_often(rng):
+    """A story in which many jobs may be stopped, and some lose all their work."""
+    owned, story = random_story(rng)
+    costs = rng.choice([(0.5,), (5.0,), (0.0, 0.5, 5.0), (0.5, 20.0, RESTART), (RESTART,)])
+    part, longer = rng.choice([0.3, 0.7, 1.0]), rng.choice([0, 100, 250])
+    return owned, [
+        preemptible(
+            Arrival(plain(each).job, each.duration + (rng.random() < 0.5) * longer),
+            rng.choice(costs) if rng.random() < part else None,
+        )
+        for each in story
+    ]
+
+
+def lateness(owned, story, recall):
+    """By job: seconds by which it ends later than alone, under `SiaRecall` in cells."""
+    core = Core(owned, SiaRecall(RecallParams(recall)), SMALL, nodes_of(owned))
+    durations, ends, stops = {a.job.id: a.duration for a in story}, {}, 0
+    for now, events, decisions in play(
+        core,
+        story,
+        run_times=PerfectRunTimes(durations),
+        loads=PerfectLoads([a.job for a in story], SMALL.windows),
+    ):
+        ends |= {e.job_id: now for e in events if isinstance(e, JobFinished)}
+        stops += sum(isinstance(decision, PreemptJob) for decision in decisions)
+        assert not any(isinstance(decision, ProposalRefused) for decision in decisions)
+    core.check()
+    before = {job_id: t for pool in owned for job_id, t in alone(pool, story).items()}
+    return {i: ends[i] - start - durations[i] for i, start in before.items()}, stops
+
+
+def test_recalling_with_a_known_future_makes_nobody_later_than_alone():
+    stops, rounds = 0, budget(ci=60, soak=1000)
+    for seed in range(rounds):
+        rng = Random(seed)
+        late, stopped = lateness(*stopped_often(rng), rng.choice([RECALL, RECALL, 0.5, 1.0]))
+        assert max(late.values()) <= 0.001, (seed, max(late, key=late.get))
+        stops += stopped
+    assert stops > rounds / 2
 
 
 SLOWED = [

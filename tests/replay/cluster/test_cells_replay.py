@@ -137,6 +137,30 @@ def test_marks_count_for_all_that_stop_jobs(files, tmp_path):
     assert json.loads(ran.stdout)["policies"]["srtf"]["gpu_hours_thrown_away"]
 
 
+@pytest.mark.parametrize(
+    ("cost", "lost"),
+    [
+        ("restart", 7200),  # all that it had done
+        ("900", 900),
+    ],
+)
+def test_a_stop_throws_away_no_more_than_the_work_so_far(tmp_path, cost, lost):
+    log, pools = tmp_path / "jobs.csv", tmp_path / "pools.csv"
+    log.write_text(
+        "job_id,submit,duration,width,pool,preemptible\n"
+        "own,0,900000,2,a,\n"
+        f"guest,0,400000,2,a,{cost}\n"
+        "owner,7200,3600,2,b,\n"
+    )
+    pools.write_text("pool,quota\na,2\nb,2\n")
+    ran = sia("replay", "--trace", log, "--pools", pools, "--policy", "sia-recall", "--recall", "1",
+              "--no-report", "--json", "--out", tmp_path / "out")  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    measures = json.loads(ran.stdout)["policies"]["sia-recall"]
+    found = measures["interruptions"], measures["gpu_hours_thrown_away"]
+    assert found == (1, pytest.approx(2 * lost / 3600))
+
+
 def test_recalling_where_there_is_nothing_to_stop_is_noted(files, tmp_path):
     log, pools, _ = files
     asked = ("replay", "--trace", log, "--pools", pools, "--policy", "sia-recall", "--out",
