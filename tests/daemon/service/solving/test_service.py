@@ -204,3 +204,16 @@ def test_another_policy_asks_anew(tmp_path):
     other, _ = adapted(engine.book, engine.core, replace(PLANNED, policy="ssf"))
     assert same.solving == engine.book.solving
     assert other.solving is None
+
+
+def test_a_policy_that_asks_for_nonsense_is_refused_and_the_daemon_goes_on(monkeypatch):
+    class Wrong(Knapsack):
+        limit = replace(Knapsack.limit, nodes=0)
+
+    monkeypatch.setattr(installed, "load_plugin", lambda group, name: Wrong)
+    engine = Engine.new(PLANNED)
+    done = engine.step(1000.0, SUBMITTED)
+    assert engine.book.solving is None
+    refused = [notice for notice in done.notices if notice.kind == "refused"]
+    assert [notice.job for notice in refused] == [""]
+    assert "not a program" in refused[0].data["why"]
