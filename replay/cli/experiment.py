@@ -12,6 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 from cells.layout.spec import only_chain
 from replay.cli.options import BoundedFloatType, chosen, foreseen_by, policy_options
@@ -19,17 +20,26 @@ from replay.cli.trace import load_bounds
 from replay.cluster.cells_file import node_size, types_of
 from replay.cluster.text_map import described
 from replay.experiment.design import Piece, PieceDesign, Sizes, plan_pieces, plan_sizes
-from replay.experiment.folder import COMMAND, TABLE, opened, read_runs, replace_results, writable
+from replay.experiment.folder import (
+    COMMAND,
+    TABLE,
+    VERDICT,
+    opened,
+    read_runs,
+    replace_results,
+    writable,
+)
 from replay.experiment.run import RunContext, checksum, run_all, unfinished
 from replay.experiment.table import HEADER, rows_of, show_medians
 from replay.logs.limits import MAX_RUNS
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, refuse_idle
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace
-from replay.report.terminal import progress_bars, show_foresight
+from replay.report.terminal import progress_bars, show_foresight, show_verdict
 from replay.run.output import write_rows
 from replay.run.predictors import trained_until
 from replay.run.run import BASELINE, Settings
+from replay.verdict.kinds import in_order
 from sia import __version__
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
@@ -190,12 +200,13 @@ def experiment(
     if as_json:
         print_json(rows)
         return
+    show_verdict(msgspec.json.decode((out / VERDICT).read_bytes()))
     for reason, count in sorted(trace.dropped.items()):
         click.echo(f"dropped: {counted(count, 'job')} {reason}")
     for note in trace.notes:
         click.echo(f"note: {note}")
     show_foresight(settings)
-    show_medians(rows, by_size=isinstance(design, Sizes))
+    show_medians(rows, in_order(settings, policies), by_size=isinstance(design, Sizes))
     click.echo(f"results: {out / 'report.html'}")
 
 

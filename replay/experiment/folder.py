@@ -24,7 +24,8 @@ from sia.wording import WEEK, as_typed
 SETTINGS = "settings.json"
 RUNS = "runs"
 TABLE = "experiments.csv"
-OWN = (SETTINGS, RUNS, TABLE, "report.html", "figures", "frontier.json")
+VERDICT = "verdict.json"
+OWN = (SETTINGS, RUNS, TABLE, "report.html", "figures", "frontier.json", VERDICT)
 RESULTS = "results"
 COMMAND = "sia experiment"
 REPLAY = "summary.json"

@@ -14,6 +14,7 @@ from replay.plotting.canvas import FloatArray, PolicyStyle, looks
 from replay.plotting.numbers import hours, speed
 from replay.run.arrays import shares
 from replay.run.run import BASELINE, Settings, known_in_advance
+from replay.verdict.kinds import in_order
 from sia.limits import RECALL
 from sia.model import Options
 from sia.wording import NONE, decimal, percent
@@ -72,7 +73,8 @@ class Experiment:
         """Take at least one run."""
         self.runs = sorted(runs, key=lambda run: int(run["run"]))
         self.settings = settings
-        self.policies = list(dict.fromkeys(name for run in runs for name in run["policies"]))
+        found = dict.fromkeys(name for run in runs for name in run["policies"])
+        self.policies = in_order(self.settings_of_replay, found)
         self.rivals = [name for name in self.policies if name != BASELINE]
         self.looks: dict[str, PolicyStyle] = looks(self.policies, BASELINE)
         self.sizes = sorted({float(run["size"]) for run in runs})
@@ -116,7 +118,11 @@ class Experiment:
             known["recent"] = self.settings["recent_windows"]
         if self.settings.get("preemptible") is not None:
             known["preemptible"] = PreemptibleShare(*self.settings["preemptible"])
-        options = Options(resume_cost=self.settings.get("resume_cost_s", 0.0))
+        given = {"windows": "windows_s", "slack": "slack", "resume_cost": "resume_cost_s"}
+        asked = {key: self.settings[name] for key, name in given.items() if name in self.settings}
+        if "windows" in asked:
+            asked["windows"] = tuple(asked["windows"])
+        options = Options(**asked)
         params = {"sia-recall": {"recall": self.settings.get("recall", RECALL)}}
         return Settings([], options=options, params=params, **known)
 

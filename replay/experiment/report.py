@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from replay.experiment.folder import VERDICT
 from replay.experiment.frontier import frontier
 from replay.experiment.measures import (
     GEOMEAN,
@@ -36,7 +37,9 @@ from replay.experiment.measures import (
     spread,
 )
 from replay.experiment.sections import ReportSection, sections
+from replay.experiment.verdict import verdict_of
 from replay.plotting.numbers import inlined
+from replay.report.decision import evidence_over_runs
 from replay.report.provenance import IN_CELLS, predictors_of, preemption_costs
 from replay.report.report import page, styles
 from replay.run.output import write_json
@@ -74,9 +77,11 @@ def write_experiment_report(folder: Path, runs: RunRows, settings: Mapping[str, 
     If there is a frontier, its points are written into frontier.json as a list of objects. `runs`
     are the contents of the run.json files, at least one. `settings` are the contents of
     settings.json, plus a description of the cells under `cells`. The same input gives the same
-    bytes.
+    bytes. The verdict is written into verdict.json.
     """
     experiment = Experiment(runs, settings)
+    verdict = verdict_of(experiment)
+    write_json(folder / VERDICT, verdict)
     compared = frontier(experiment)
     found = sections(experiment, compared)
     drawn = folder / "figures"
@@ -91,14 +96,18 @@ def write_experiment_report(folder: Path, runs: RunRows, settings: Mapping[str, 
     (folder / FRONTIER).unlink(missing_ok=True)
     if compared is not None:
         write_json(folder / FRONTIER, [point._asdict() for point in compared.points])
-    html = render(experiment, found)
+    html = render(experiment, verdict, found)
     (folder / "report.html").write_text(html, "utf-8", errors="replace", newline="\n")
 
 
-def render(experiment: Experiment, found: Sequence[ReportSection]) -> str:
+def render(
+    experiment: Experiment, verdict: Mapping[str, Any], found: Sequence[ReportSection]
+) -> str:
     """Return the report as HTML."""
     return page(
         "experiment.html",
+        verdict=verdict,
+        evidence=evidence_over_runs(verdict, experiment.looks),
         whole=experiment.whole,
         runs=counted(len(experiment.runs), "run"),
         baseline=BASELINE,

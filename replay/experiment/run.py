@@ -26,6 +26,7 @@ from replay.cluster.cells_file import places_of, whole_spec
 from replay.cluster.cells_write import CELLS, write_cells
 from replay.experiment.design import Piece
 from replay.experiment.folder import run_folder, whole_run
+from replay.experiment.verdict import sharing_of
 from replay.logs.preemptible import mark
 from replay.logs.read import read_trace, reading
 from replay.logs.trace import PoolTable, Trace, playable
@@ -215,10 +216,10 @@ def _describe(
     """Return the contents of `run.json`."""
     summary = summarize(table, settings, results)
     pools = next(iter(summary["policies"].values()))["pools"]
-    policies = {}
+    policies, by_pool = {}, {}
     for result in results:
         measures = summary["policies"][result.schedule.policy]
-        del measures["pools"]
+        by_pool[result.schedule.policy] = measures.pop("pools")
         measures["hourly_pct"] = hourly_use(result, table, settings)
         policies[result.schedule.policy] = measures
     return {
@@ -242,6 +243,7 @@ def _describe(
         "jobs": summary["trace"]["jobs"],
         "dropped": summary["trace"]["dropped"],
         "policies": policies,
+        "sharing": sharing_of(table, settings, results, by_pool),
     }
 
 

@@ -34,8 +34,10 @@ def rows_of(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def show_medians(rows: Sequence[Mapping[str, Any]], *, by_size: bool) -> None:
-    """Print a row per policy for each number of queues, or for each size."""
+def show_medians(
+    rows: Sequence[Mapping[str, Any]], policies: Sequence[str], *, by_size: bool
+) -> None:
+    """Print a row per policy, in this order, for each number of queues, or for each size."""
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault((_group(row, by_size=by_size), row["policy"]), []).append(row)
@@ -47,7 +49,9 @@ def show_medians(rows: Sequence[Mapping[str, Any]], *, by_size: bool) -> None:
     ]  # fmt: skip
     table = [
         [group, policy.ljust(widest), *_medians(groups[group, policy])]
-        for group, policy in sorted(groups, key=lambda key: order.index(key[0]))
+        for group, policy in sorted(
+            groups, key=lambda key: (order.index(key[0]), policies.index(key[1]))
+        )
     ]
     show_table("Speed-up per job against FCFS in each pool alone: medians over runs", header, table)
 

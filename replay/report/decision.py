@@ -40,21 +40,37 @@ class DecisionTable(NamedTuple):
 def decision_section(
     replayed: Replayed, verdict: Mapping[str, Any], results: Sequence[Result]
 ) -> dict[str, Any]:
-    """Return the values of the template's macro `evidence`."""
+    """Return the values of the template's macro `evidence_of`."""
     shown = columns_of(verdict)
     labels = [entry["policy"] for entry in shown.values()]
     return {
         "columns": labels,
         "comparison": DecisionTable(*comparison(verdict)) if verdict["waits"]["all"] else None,
-        "pools": waits_section("pools", verdict["waits"]["pools"], shown, replayed.looks),
-        "widths": waits_section("widths", verdict["waits"]["widths"], shown, replayed.looks),
+        "pools": _waits("pools", verdict["waits"]["pools"], shown, replayed.looks),
+        "widths": _waits("widths", verdict["waits"]["widths"], shown, replayed.looks),
         "exchange": _exchange(verdict),
         "use": _use(replayed, labels),
         "forecasts": _forecasts(replayed, verdict, results),
     }
 
 
-def waits_section(
+def evidence_over_runs(
+    verdict: Mapping[str, Any], looks: Mapping[str, canvas.PolicyStyle]
+) -> dict[str, Any]:
+    """Return the values of the template's macro `evidence_of` for an experiment."""
+    shown = columns_of(verdict)
+    return {
+        "columns": [entry["policy"] for entry in shown.values()],
+        "comparison": DecisionTable(*comparison(verdict)) if len(shown) > 1 else None,
+        "pools": _waits("pools", verdict["waits"]["pools"], shown, looks),
+        "widths": _waits("widths", verdict["waits"]["widths"], shown, looks),
+        "exchange": _exchange(verdict),
+        "use": None,
+        "forecasts": None,
+    }
+
+
+def _waits(
     name: str,
     rows: Sequence[Mapping[str, Any]],
     shown: Mapping[str, Any],

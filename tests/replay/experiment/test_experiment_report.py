@@ -51,7 +51,31 @@ def gave(
         "never_ended": never,
         "utilisation_pct": 60.0,
         "gpu_hours_lent": lent,
+        "avg_jct_s": None if speed is None else 3600 / speed,
+        "baseline_avg_jct_s": None if speed is None else 3600.0,
+        "baseline_never_ended": 0,
+        "interruptions": 0,
+        "gpu_hours_thrown_away": 0.0,
         "hourly_pct": [50.0, 70.0],
+    }
+
+
+def shared(values: dict) -> dict:
+    """What pool p0 lends to p1 in that run; jobs of one GPU wait as long as they take."""
+    jobs, wait = values["measured"], values["avg_jct_s"] or 0.0
+    none = {"gpus": 8, "gpu_hours_lent": 0.0, "gpu_hours_borrowed": 0.0, "measured": 0,
+            "sooner_total_s": 0.0, "slowed": 0, "worst_delay_s": 0.0}  # fmt: skip
+    got = {
+        "gpu_hours_borrowed": values["gpu_hours_lent"],
+        "measured": jobs,
+        "sooner_total_s": jobs * ((values["baseline_avg_jct_s"] or 0.0) - wait),
+        "slowed": values["slowed"],
+        "worst_delay_s": 60 * values["slowdown_max_min"],
+    }
+    return {
+        "pools": {"p0": {**none, "gpu_hours_lent": values["gpu_hours_lent"]}, "p1": none | got},
+        "waits": [["p1", jobs, jobs * wait]] if jobs else [],
+        "widths": [[1, jobs, jobs * wait]] if jobs else [],
     }
 
 
@@ -61,6 +85,7 @@ PEAKS = "sia@peaks:0.95+survival:0.9"
 def run(number: int, queues: int = 4, *, size: float = 1.0, withdrawn=(), **policies: dict) -> dict:
     """A run.json; dashes of a label are written as underscores."""
     pools = [{"pool": f"p{i}", "quota": 8, "load": 0.8, "jobs": 50} for i in range(queues)]
+    named = {label.replace("_", "-"): values for label, values in policies.items()}
     return {
         "run": number,
         "seed": 7,
@@ -73,7 +98,11 @@ def run(number: int, queues: int = 4, *, size: float = 1.0, withdrawn=(), **poli
         "pools": pools,
         "jobs": 200 + number,
         "dropped": {"wider than its pool": number} if number else {},
-        "policies": {label.replace("_", "-"): values for label, values in policies.items()},
+        "policies": named,
+        "sharing": {
+            "possible": queues > 1,
+            "policies": {label: shared(values) for label, values in named.items()},
+        },
     }
 
 
@@ -156,7 +185,7 @@ def test_same_runs_same_bytes_in_whatever_order(tmp_path: Path):
         }
         for name in ("runs", "turned")
     )
-    assert len(one) == 12  # five pictures twice, the frontier's points, and the page
+    assert len(one) == 13  # five pictures twice, the frontier's points, the verdict, and the page
     assert one == other
 
 
