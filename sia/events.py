@@ -34,7 +34,7 @@ class JobPreempted(Struct, frozen=True, gc=False, tag=True):
     done: float
 
 
-class JobProgressed(Struct, frozen=True, gc=False, tag=True):
+class JobProgressed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """A running job reported its progress, which replaces what the clock says.
 
     A change of regime is one of these reports.
@@ -50,6 +50,8 @@ class JobProgressed(Struct, frozen=True, gc=False, tag=True):
     """A new estimate of its whole work in seconds; None leaves the estimate as it is."""
     regime: int | None = None
     """The regime that it is in, from 0; None if it does not say."""
+    overhead: float = 0.0
+    """Seconds from now on without work: the job is still paying for going on."""
 
 
 SolveStatus = Literal["optimal", "feasible", "infeasible", "limit", "failed"]

@@ -129,6 +129,8 @@ class Expected(Struct, frozen=True):
     order: StartEffect
     started: float | None = None
     """Time when it was observed to run (seconds since the epoch), or None."""
+    since: float | None = None
+    """Time from which it does the work after `order.done`: of its latest report, or `started`."""
 
 
 class Backend(Protocol):

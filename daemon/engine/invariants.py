@@ -30,6 +30,10 @@ def check_book(book: Book, core: Core) -> None:
             assert state.stream is None or state.width == record.gpus, job_id
             loans = {donor.name: gpus for donor, gpus in state.loans.items()}
             assert loans == dict(record.loans), (job_id, loans, record.loans)
+            if core.policy.needs.preemption and record.phase is JobPhase.RUNNING and not leaving:
+                counted = state.done, state.since, state.overhead, state.speed
+                seen = record.done, record.since, record.overhead, record.speed
+                assert counted == seen, (job_id, counted, seen)
         assert (record.stream is not None) is (record.decided is not None), job_id
         assert left or (record.stream is not None) is runs, job_id
         on_gpus = record.phase in ON_GPUS
@@ -37,6 +41,7 @@ def check_book(book: Book, core: Core) -> None:
         assert (record.taken > 0) is (record.placed and on_gpus), job_id
         unordered = record.phase is JobPhase.STARTING and not record.placed
         assert (job_id in book.seatless) is unordered or (stops and record.placed), job_id
+        assert record.phase is not JobPhase.RUNNING or record.taken >= record.gpus, job_id
         narrows = record.phase is JobPhase.RUNNING and record.taken > record.gpus
         assert not (stops or narrows) or leaving, job_id
         assert not leaving or stops or narrows or record.phase is JobPhase.ENDING, job_id

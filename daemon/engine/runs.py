@@ -184,16 +184,20 @@ class Runs:
         return PreemptEffect(spec.id, record.attempt, grace, spec.checkpoint, record.forced)
 
     def _resize(self, resize: ResizeJob) -> None:
-        """Change the width of a job: of its start if that was not ordered yet, or by a stop."""
+        """Change the width of a job: of its start if that was not ordered yet, or by a stop.
+
+        A running attempt only ever gets narrower. A wider order could reach the backend after it
+        has narrowed the job, and take GPUs that other jobs have by then.
+        """
         context, job_id = self._context, job_of(resize.job_id)
         record = self._book.jobs[job_id]
         if record.core != resize.job_id:
             return
         context.close_loans(record)
-        width = resize.width
+        width, before = resize.width, record.gpus
         context.notify(
             "resized", job=job_id, pool=record.spec.pool, attempt=record.attempt,
-            before=record.gpus, gpus=width, reason=resize.reason, loans=resize.loans,
+            before=before, gpus=width, reason=resize.reason, loans=resize.loans,
         )  # fmt: skip
         record.width = 0 if width == record.spec.gpus else width
         record.stream, record.loans = resize.stream, resize.loans
@@ -205,7 +209,7 @@ class Runs:
             self._book.leaving[job_id] = None
             return
         record.decided, record.reason = context.now, resize.reason
-        if self._book.setup.resizes and record.phase is JobPhase.RUNNING and width < record.taken:
+        if self._book.setup.resizes and record.phase is JobPhase.RUNNING and width < before:
             self._book.leaving[job_id] = None
             context.effects.append(self.resize_order(record))
             return
@@ -238,8 +242,9 @@ class Runs:
             record.done, record.since = record.work(context.now), context.now
             state = context.core.state.jobs[record.core]
             record.overhead, record.speed = state.overhead, state.speed
-            if record.taken <= record.gpus:
+            if record.taken == record.gpus:
                 del book.leaving[seen.job]
+                self._tell_work(record)
         return Accepted()
 
     def _move(self, move: MoveLoan) -> None:
@@ -369,14 +374,22 @@ class Runs:
     def _correct_start(self, record: JobRecord) -> None:
         """Tell a core that stops jobs that a job began later than the core decided.
 
-        The core has counted work since its decision, and the job may have waited for its GPUs. The
-        event has no overhead, so what the job needs to go on is taken off its work.
+        The core has counted work since its decision, and the job may have waited for its GPUs.
+        What the job itself has reported since then counts more.
         """
         context = self._context
         state = context.core.state.jobs[record.core]
-        if context.core.policy.needs.preemption and state.since < context.now:
-            done = max(0.0, record.done - record.overhead * record.speed)
-            context.correct(JobProgressed(context.now, record.core, done, record.speed))
+        late = context.core.policy.needs.preemption and state.since < context.now
+        if late and record.progress is None:
+            self._tell_work(record)
+
+    def _tell_work(self, record: JobRecord) -> None:
+        """Tell the core the work, speed and overhead that count for a job from now on."""
+        self._context.correct(
+            JobProgressed(
+                self._context.now, record.core, record.done, record.speed, overhead=record.overhead
+            )
+        )
 
     def set_timers(self, record: JobRecord) -> None:
         """Set the timers of a job's warning and end, or of the end of its grace time. O(log n).

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
+from msgspec.structs import replace
+
 from daemon.engine.placement import AreaPlacement
 from daemon.model.book import Book, JobRecord
 from daemon.model.job import JobSpec
@@ -138,7 +140,18 @@ class StepContext:
             self.carry_out(decisions)
 
     def correct(self, event: JobPreempted | JobProgressed) -> None:
-        """Tell the core how much work a job has done, unless the job leaves it in this step."""
+        """Tell the core how much work a job has done, unless the job leaves it in this step.
+
+        A later correction of the same step replaces an earlier one, except for an estimate and a
+        regime that only the earlier one has.
+        """
+        earlier = self.corrections.get(event.job_id)
+        if isinstance(earlier, JobProgressed) and isinstance(event, JobProgressed):
+            event = replace(
+                event,
+                run_time=earlier.run_time if event.run_time is None else event.run_time,
+                regime=earlier.regime if event.regime is None else event.regime,
+            )
         self.corrections[event.job_id] = event
 
     def release_gpus(self, record: JobRecord) -> None:

@@ -48,7 +48,7 @@ class EffectRunner:
     async def reconcile(self, engine: Engine) -> None:
         """Reconcile the book with the backend, then begin to apply effects."""
         on_gpus = [job for job in engine.book.jobs.values() if job.placed and job.phase in ON_GPUS]
-        expected = [Expected(engine.start_order(job), job.started) for job in on_gpus]
+        expected = [Expected(engine.start_order(job), job.started, job.since) for job in on_gpus]
         unseen = await self._backend.reconcile(expected)
         self._repair(unseen, engine)
         self._worker = asyncio.create_task(self._work())

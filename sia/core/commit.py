@@ -463,8 +463,10 @@ class Committer:
         run_time = job.run_time if event.run_time is None else event.run_time
         if not (0 <= event.done < inf and 0 < event.speed < inf and 0 <= run_time < inf):
             raise ValueError(f"job {event.job_id}: progress must be finite and its speed above 0")
+        if not 0 <= event.overhead < inf:
+            raise ValueError(f"job {event.job_id}: the overhead must be finite and at least 0")
         with self._changing(job):
-            job.done, job.since, job.overhead = event.done, event.time, 0.0
+            job.done, job.since, job.overhead = event.done, event.time, event.overhead
             job.speed, job.run_time = event.speed, run_time
             job.pace = event.speed / job.job.speed(job.width)
             if event.regime is not None:

@@ -98,7 +98,7 @@ class SimulatedBackend:
             elif job.started is None:
                 unseen.append(job.order)
             else:
-                self._run(job.order, job.started)
+                self._run(job.order, job.started if job.since is None else job.since)
         for name, attempt in sorted(strays):
             self._sink(Stray(name, attempt))
         return unseen

@@ -4,6 +4,7 @@ import asyncio
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from daemon.backends.interface import Backend, Expected
 from daemon.backends.simulated.backend import RUN_TIME, TERM, SimulatedBackend
@@ -159,6 +160,17 @@ def test_a_later_daemon_s_backend_ends_what_ran_at_its_start_plus_its_duration()
         await clock.turn(1040.0)
 
     assert played(story)[1:] == [Ended("runs", 1, code=0)]
+
+
+def test_a_job_that_has_reported_goes_on_from_its_report():
+    async def story(backend, clock, said):
+        reported = replace(order("half", duration=300.0), done=150.0)
+        await backend.reconcile([Expected(reported, started=840.0, since=990.0)])
+        await clock.turn(1139.0)
+        assert said == []
+        await clock.turn(1140.0)
+
+    assert played(story) == [Ended("half", 1, code=0)]
 
 
 def test_one_that_outlived_the_daemon_s_restart_says_what_it_knows_and_what_is_unknown():

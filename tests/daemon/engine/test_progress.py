@@ -244,3 +244,18 @@ def test_shadow_lending_hears_of_jobs_that_run_in_both_cores():
     (job,) = shadow["jobs"]
     assert job["done"] == 100.0
     assert not kept.book.shadow.renewed
+
+
+def test_a_report_that_comes_with_the_start_reaches_the_core():
+    story = Story("srtf")
+    story.step(60.0, Reported("j", 1, 0.5, 2.0, 3), Started("j", 1))
+    assert story.last.answers == [Accepted(), Accepted()]
+    assert story.told == (0.0, 2.0, 50.0, 3)
+    assert story.core.regime == 3
+
+
+def test_a_start_that_is_seen_after_a_report_changes_nothing():
+    story = Story("srtf")
+    story.reports(10.0, 0.5, speed=2.0)
+    story.runs(60.0)
+    assert story.core.work(70.0) == story.record.work(70.0) == 120.0

@@ -13,6 +13,7 @@ from daemon.model.inputs import (
     Lost,
     Release,
     Requeued,
+    Resized,
     SetPool,
     Started,
     StartFailed,
@@ -20,7 +21,7 @@ from daemon.model.inputs import (
     Tick,
 )
 from daemon.model.job import JobPhase, PoolMode
-from daemon.model.outputs import PreemptEffect, StartEffect, StopEffect
+from daemon.model.outputs import PreemptEffect, ResizeEffect, StartEffect, StopEffect
 from sia.events import JobPreempted
 from tests.support.daemons.daemons import setup, submit
 
@@ -174,6 +175,50 @@ def test_a_job_that_starts_again_may_be_cancelled_as_it_stops():
     assert started(step) == []
     assert story.phase("long") is JobPhase.CANCELLED
     assert not story.engine.core.state.jobs
+
+
+def test_what_a_job_pays_for_going_on_counts_also_if_it_exceeds_its_work():
+    made = cluster(a=2)
+    made = replace(made, options=replace(made.options, resume_cost=600.0))
+    story = Story(made)
+    story.at(0.0, submit("long", gpus=2, run_time=5000.0))
+    story.at(0.0, Started("long", 1))
+    story.at(55.0, submit("short", gpus=2, run_time=1.0))
+    story.at(60.0, Stopped("long", 1))
+    story.at(60.0, Started("short", 1))
+    assert started(story.at(65.0, Ended("short", 1, 0))) == [("long", 2)]
+    story.at(67.0, Started("long", 2))
+    core = story.engine.core.state.jobs["long"]
+    assert core.work(700.0) == story.record("long").work(700.0) == 60.0 + 33.0
+
+
+def narrowing():
+    """Return a story in which a job runs on 8 GPUs and is told to go on on 2."""
+    story = Story(replace(cluster("emmfs", (8,), a=2, b=6), resizes=True))
+    story.at(0.0, submit("x", gpus=8, run_time=1000.0, min_width=1, max_width=8))
+    story.at(0.0, Started("x", 1))
+    step = story.at(100.0, submit("y", "b", 4, run_time=9.0), submit("z", "b", 2, run_time=9.0))
+    assert [(e.job, e.width) for e in step.effects if isinstance(e, ResizeEffect)] == [("x", 2)]
+    return story
+
+
+def test_a_job_that_got_narrower_counts_in_the_core_from_then_on():
+    story = narrowing()
+    step = story.at(160.0, Resized("x", 1, 2, (("n0", (0, 1)),)))
+    assert started(step) == [("y", 1), ("z", 1)]
+    core = story.engine.core.state.jobs["x"]
+    assert core.work(200.0) == story.record("x").work(200.0)
+
+
+def test_a_job_that_is_to_be_wider_again_before_it_got_narrower_is_stopped():
+    story = narrowing()
+    step = story.at(101.0, Cancel("z"))
+    assert story.record("x").gpus == 4
+    assert told(step) == [("x", 1, False)]
+    assert not [e for e in step.effects if isinstance(e, ResizeEffect)]
+    story.at(102.0, Resized("x", 1, 2, (("n0", (0, 1)),)))
+    (start,) = (e for e in story.at(103.0, Stopped("x", 1)).effects if e.job == "x")
+    assert (start.attempt, start.width) == (2, 4)
 
 
 def test_a_start_that_was_not_ordered_is_taken_back():
