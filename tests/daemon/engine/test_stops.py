@@ -195,7 +195,7 @@ def test_what_a_job_pays_for_going_on_counts_also_if_it_exceeds_its_work():
 def narrowing():
     """Return a story in which a job runs on 8 GPUs and is told to go on on 2."""
     story = Story(replace(cluster("emmfs", (8,), a=2, b=6), resizes=True))
-    story.at(0.0, submit("x", gpus=8, run_time=1000.0, min_width=1, max_width=8))
+    story.at(0.0, submit("x", gpus=2, run_time=1000.0, min_width=1, max_width=8))
     story.at(0.0, Started("x", 1))
     step = story.at(100.0, submit("y", "b", 4, run_time=9.0), submit("z", "b", 2, run_time=9.0))
     assert [(e.job, e.width) for e in step.effects if isinstance(e, ResizeEffect)] == [("x", 2)]
