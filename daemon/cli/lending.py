@@ -31,8 +31,20 @@ def lending(client: Client, switch: str | None, as_json: bool) -> None:
         say(said)
         return
     click.echo(f"lending is {said['mode']}")
+    if said["recalls"] is not None:
+        click.echo(worth_of(said["recalls"]))
     if said["shadow"] is not None:
         _show(said["shadow"])
+
+
+def worth_of(recalls: Mapping[str, Any]) -> str:
+    """Return the line that describes what recall gained and cost."""
+    return (
+        f"{counted(recalls['stops'], 'spare job')} stopped for others, after "
+        f"{recalls['gpu_hours']:,.1f} GPU-hours on spare GPUs; {recalls['lost_gpu_hours']:,.1f} "
+        f"GPU-hours of work were lost; by estimates they would have run "
+        f"{duration(recalls['left_s'])} longer (together)"
+    )
 
 
 def _show(shadow: Mapping[str, Any]) -> None:

@@ -42,7 +42,7 @@ from sia.decisions import (
     StartJob,
 )
 from sia.events import JobPreempted, JobProgressed
-from sia.model import RESTART, Nodes
+from sia.model import RESTART, Nodes, Stream
 
 WARN, LIMIT = "limit 1 warn", "limit 2 end"
 """Kinds of timers. They sort so that a job whose warning is due at its end is warned first."""
@@ -147,13 +147,14 @@ class Runs:
             self._book.leaving[job_id] = None
             return
         context.close_loans(record)
-        ordered = record.placed
+        ordered, spare = record.placed, record.stream is Stream.SPARE
         record.stream, record.decided, record.reason, record.width = None, None, "", 0
         if self._book.seatless.pop(job_id, "none") is None and not ordered:
             record.phase, record.nodes = JobPhase.PENDING, ()
             record.attempt -= 1  # nobody was told its number
             self._keep_work(record, record.done)
         elif record.phase is not JobPhase.STOPPING:
+            record.recalled = spare
             self._tell_to_stop(record)
         record.seats = ()
 
@@ -465,6 +466,7 @@ class Runs:
         elif not lost:
             record.ran += ran
         waited = 0.0 if record.told is None else now - record.told
+        self._count_recall(record, ran, work)
         self._free_attempt(record)
         record.done, record.since, record.told = work, None, None
         record.stops += 1
@@ -482,6 +484,20 @@ class Runs:
         else:
             self._take_off(record)
             record.phase = JobPhase.PENDING
+
+    def _count_recall(self, record: JobRecord, ran: float, kept: float) -> None:
+        """Count what the stop of a spare job gained and cost, if it gave GPUs back."""
+        if not record.recalled:
+            return
+        context, spec, recalls = self._context, record.spec, self._book.recalls
+        work, own = record.work(context.now), spec.preemptible
+        cost = context.core.state.options.resume_cost
+        pays = min(own, kept) if isinstance(own, float | int) else cost if kept else 0.0
+        recalls.stops += 1
+        recalls.ran += ran * (record.taken or spec.gpus)
+        recalls.lost += (max(0.0, work - kept) + pays) * spec.gpus
+        recalls.left += record.left(max(record.run_time, work), context.now)
+        record.recalled = False
 
     def _take_off(self, record: JobRecord) -> None:
         """Record that a job has no attempt and no GPUs."""

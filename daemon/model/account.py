@@ -112,6 +112,18 @@ class Account(Struct, forbid_unknown_fields=True):
         return 27 + len(self.clock.twins) + len(self.clock.coming) + len(self.clock.queue)
 
 
+class Recalls(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Spare jobs that were stopped for others: what recall gained and cost, since the beginning."""
+
+    stops: int = 0
+    ran: float = 0.0
+    """GPU-seconds that the stopped attempts had held spare GPUs."""
+    lost: float = 0.0
+    """GPU-seconds of work that the stops cost, including what the jobs pay when they go on."""
+    left: float = 0.0
+    """Sum of the seconds that the jobs would have run on, by the estimates of their run times."""
+
+
 class ShadowLoan(NamedTuple):
     """A loan that the shadow core made."""
 

@@ -12,10 +12,10 @@ from functools import cached_property
 from heapq import merge
 from math import inf
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from daemon.model.access import Role
-from daemon.model.account import Account, Lent, Loan, ShadowState, Verdict
+from daemon.model.account import Account, Lent, Loan, Recalls, ShadowState, Verdict
 from daemon.model.job import JobPhase, JobSpec, LendingMode, PoolMode
 from daemon.model.limits import KEEP_ENDED
 from daemon.model.setup import Budget, Setup
@@ -187,6 +187,8 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """When the attempt was told to stop."""
     forced: bool = False
     """Whether its grace time is over, so that the backend ends it."""
+    recalled: bool = False
+    """Whether it was told to stop in order to give spare GPUs back."""
     preempted: str = ""
     """The core's reason for the latest stop."""
 
@@ -381,6 +383,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """By digest, so that a request's token is found in O(1)."""
     shadow: ShadowState | None = None
     """The result of shadow lending: of the current shadow mode, or else of the last one."""
+    recalls: Recalls = field(default_factory=Recalls)
+    """What stops of spare jobs gained and cost."""
     accounts: dict[str, Account] = {}
     """By pool, from the first step on."""
     lent: dict[str, dict[str, Loan]] = {}

@@ -66,6 +66,18 @@ class LendingShadow(Struct):
     ] = 0
 
 
+class LendingRecalls(Struct):
+    """What it gained and cost that spare jobs were stopped for others, since the first start."""
+
+    stops: Annotated[int, Meta(description="Stops of spare jobs.")]
+    gpu_hours: Annotated[float, Meta(description="GPU-hours that they had held spare GPUs.")]
+    lost_gpu_hours: Annotated[float, Meta(description="GPU-hours of their work that stops cost.")]
+    left_s: Annotated[
+        float,
+        Meta(description="Sum of seconds that they would have run on: an estimate by run times."),
+    ]
+
+
 class LendingState(Struct):
     """Whether the daemon makes new loans."""
 
@@ -73,6 +85,9 @@ class LendingState(Struct):
     mode: LendingMode
     shadow: Annotated[
         LendingShadow | None, Meta(description="Result of the latest period of shadow lending.")
+    ] = None
+    recalls: Annotated[
+        LendingRecalls | None, Meta(description="Null if no spare job was stopped for others.")
     ] = None
 
 

@@ -12,7 +12,7 @@ from daemon.answers.explain.explain import position_of, waits
 from daemon.doors.views.notes import notes_of
 from daemon.engine.engine import Engine
 from daemon.model.access import Principal
-from daemon.model.account import ShadowState
+from daemon.model.account import Recalls, ShadowState
 from daemon.model.book import Book, JobRecord, NodeRecord, Override
 from daemon.model.job import OVER
 from daemon.wire.jobs import (
@@ -25,7 +25,7 @@ from daemon.wire.jobs import (
     ProgressView,
 )
 from daemon.wire.limits import NODE_JOBS
-from daemon.wire.plan import LendingShadow, LoanList, LoanView, WouldLend
+from daemon.wire.plan import LendingRecalls, LendingShadow, LoanList, LoanView, WouldLend
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.state.state import PoolState
 
@@ -178,6 +178,11 @@ def shadow_view(kept: ShadowState, who: Principal) -> LendingShadow:
         kept.later, kept.gained, kept.lost, kept.unknown, kept.renewed,
         sorted(seen, key=lambda each: (-each.gpu_hours, each.lender, each.borrower)), kept.pending,
     )  # fmt: skip
+
+
+def recalls_view(kept: Recalls) -> LendingRecalls:
+    """Convert what recall gained and cost. O(1)."""
+    return LendingRecalls(kept.stops, kept.ran / 3600, kept.lost / 3600, kept.left)
 
 
 def loans_view(records: Iterable[JobRecord], who: Principal) -> LoanList:

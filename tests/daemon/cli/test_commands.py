@@ -19,7 +19,7 @@ import pytest
 from daemon.cli import client, inspect
 from daemon.cli.common import moment
 from daemon.cli.jobs import description
-from daemon.cli.lending import said_of
+from daemon.cli.lending import said_of, worth_of
 from daemon.cli.serve import _tryout
 from daemon.config.config import Config
 from daemon.engine.engine import Engine
@@ -373,6 +373,14 @@ def test_lending_and_loans(served):
     assert "lending is shadow" in served("status").stdout
     assert served("lending", "on").stdout.startswith("lending is on\n")
     assert "Loans: " in served("loans").stdout
+
+
+def test_lending_says_what_recall_was_worth():
+    recalls = {"stops": 3, "gpu_hours": 12.04, "lost_gpu_hours": 0.5, "left_s": 7200.0}
+    assert worth_of(recalls) == (
+        "3 spare jobs stopped for others, after 12.0 GPU-hours on spare GPUs; 0.5 GPU-hours of "
+        "work were lost; by estimates they would have run 2 h longer (together)"
+    )
 
 
 def test_what_lending_would_come_to_says_of_how_many_starts_nothing_is_known_yet():

@@ -426,3 +426,18 @@ def test_whatever_happens_no_gpu_is_used_twice_and_every_job_ends(policy, nodes)
         assert not engine.core.state.jobs
         assert not engine.book.leaving
     assert stopped
+
+
+@pytest.mark.parametrize(("cost", "lost"), [("restart", 230.0), (60.0, 60.0)])
+def test_what_recall_gained_and_cost_is_counted(cost, lost):
+    story = Story(cluster("sia-recall:recall=1", a=2, b=2))
+    story.at(0.0, submit("own", gpus=2, run_time=1e6))
+    guest = submit("guest", gpus=2, run_time=1000.0, preemptible=cost)
+    assert started(story.at(1.0, Started("own", 1), guest)) == [("guest", 1)]
+    story.at(1.0, Started("guest", 1))
+    step = story.at(201.0, submit("owner", pool="b", gpus=2, run_time=100.0))
+    assert told(step) == [("guest", 1, False)]
+    assert not story.engine.book.recalls.stops, "it has not stopped yet"
+    assert started(story.at(231.0, Stopped("guest", 1))) == [("owner", 1)]
+    found = story.engine.book.recalls
+    assert (found.stops, found.ran, found.lost, found.left) == (1, 460.0, 2 * lost, 770.0)

@@ -13,7 +13,14 @@ from msgspec.structs import replace
 
 from daemon.doors.http.authorization import demand, who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, body_of
-from daemon.doors.views.resources import node_views, pool_view, pool_views, shadow_view, unplaced
+from daemon.doors.views.resources import (
+    node_views,
+    pool_view,
+    pool_views,
+    recalls_view,
+    shadow_view,
+    unplaced,
+)
 from daemon.engine.nodes import CONFIG
 from daemon.model.access import Rule
 from daemon.model.inputs import (
@@ -208,11 +215,12 @@ class PoolRoutes:
         return web.Response(status=204)
 
     async def lending(self, request: web.Request) -> web.Response:
-        """Return the lending mode and the result of shadow lending."""
+        """Return the lending mode, the result of shadow lending, and what recall was worth."""
         await self._service.settled()
         book = self._service.book
         shadow = None if book.shadow is None else shadow_view(book.shadow, who_asks(request))
-        return answer(LendingState(book.lending, book.mode, shadow))
+        recalls = recalls_view(book.recalls) if book.recalls.stops else None
+        return answer(LendingState(book.lending, book.mode, shadow, recalls))
 
     async def set_lending(self, request: web.Request) -> web.Response:
         """Set the lending mode."""
