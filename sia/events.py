@@ -22,7 +22,7 @@ class JobFinished(Struct, frozen=True, gc=False, tag=True):
     job_id: str
 
 
-class JobPreempted(Struct, frozen=True, gc=False, tag=True):
+class JobPreempted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """A job that was told to stop has stopped.
 
     `done` is the work that it keeps, in seconds at its own width. The core has counted its GPUs as
@@ -32,6 +32,9 @@ class JobPreempted(Struct, frozen=True, gc=False, tag=True):
     time: float
     job_id: str
     done: float
+    last: bool = False
+    """Whether it must not be stopped again, as it was stopped often enough. A job that was started
+    again before it had stopped can still be stopped once more."""
 
 
 class JobProgressed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):

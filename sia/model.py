@@ -155,6 +155,8 @@ class Options(Struct, frozen=True):
     """Pools with a higher number get spare GPUs first; pools not named have 0."""
     resume_cost: float = 0.0
     """Seconds without progress after a job resumes or changes its width."""
+    stops_per_hour: int = 0
+    """The most stops and changes of width within an hour, of all jobs; 0 for any number."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
     """Pairs of pool and window (seconds) for which the pool reserves all of its unused quota;
     it can still borrow."""

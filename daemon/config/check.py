@@ -21,7 +21,7 @@ from replay.logs.trace import PoolTable
 from sia.console.errors import UserError
 from sia.contract.labels import name_of
 from sia.contract.solvers import SolverError, chosen
-from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_WINDOWS
+from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_RESUME_COST, MAX_WINDOWS
 from sia.policies import load, make, names
 from sia.wording import DAY, as_typed, counted, some
 
@@ -190,6 +190,9 @@ def _times(config: Config) -> Iterator[str]:
         yield f"daemon.windows: {as_typed(windows[-1])} is too long; use at most {longest}"
     if not 0 < config.grace <= MAX_GRACE:
         yield f"daemon.grace: {config.grace:g} s is out of range; use more than 0s and at most 1d"
+    if not 0 <= config.resume_cost <= MAX_RESUME_COST:
+        most = as_typed(MAX_RESUME_COST)
+        yield f"daemon.resume_cost: {config.resume_cost:g} s is out of range; use 0s to {most}"
     if not LEAST_TICK <= config.tick <= DAY:
         yield f"daemon.tick: {config.tick:g} s is out of range; use {LEAST_TICK:g}s to 1d"
 

@@ -17,7 +17,14 @@ from daemon.config.database import DatabaseUrl
 from daemon.config.mqtt import MqttConfig
 from daemon.config.webhooks import WebhookConfig
 from daemon.model.job import LendingMode, PoolMode
-from daemon.model.limits import GRACE, KEEP_RECORDS, MAX_BUDGET, MAX_WEIGHT, SNAPSHOT_EVERY
+from daemon.model.limits import (
+    GRACE,
+    KEEP_RECORDS,
+    MAX_BUDGET,
+    MAX_WEIGHT,
+    SNAPSHOT_EVERY,
+    STOPS_PER_JOB,
+)
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.model.setup import Budget, Grant
 from sia.contract.plugins import load_plugin
@@ -229,6 +236,12 @@ class Config(Struct, frozen=True, kw_only=True):
     """Reaction to drift: `off` ignores drift, `say` reports it, `keep` also stops lending."""
     grace: float = GRACE
     """Seconds that a job has to save its work when it is told to stop."""
+    resume_cost: float = 0.0
+    """Seconds without progress after a job goes on, for jobs that do not say."""
+    stops_per_job: int = STOPS_PER_JOB
+    """How often a job may be stopped; 0 for any number."""
+    stops_per_hour: int = 0
+    """Stops of all jobs within an hour; 0 for any number."""
     estimates: bool = True
     """Whether child processes of the daemon estimate when jobs start and end."""
     snapshot_every: int = SNAPSHOT_EVERY

@@ -33,7 +33,7 @@ from daemon.config.mqtt import MqttConfig
 from daemon.config.validation import ConfigProblem, T, read, refuse_unknown, shown
 from daemon.config.webhooks import read_webhooks
 from daemon.model.job import LendingMode
-from daemon.model.limits import GRACE, KEEP_RECORDS, SNAPSHOT_EVERY
+from daemon.model.limits import GRACE, KEEP_RECORDS, SNAPSHOT_EVERY, STOPS_PER_JOB
 from daemon.model.setup import Grant
 from sia.console.errors import UserError
 from sia.contract.plugins import plugins
@@ -75,6 +75,9 @@ class _Daemon(Struct, frozen=True):
     lending: LendingMode | None = None
     drift: DriftMode = "say"
     grace: ConfigTime = GRACE
+    resume_cost: ConfigTime | None = None
+    stops_per_job: Annotated[int, Meta(ge=0, le=1_000_000)] = STOPS_PER_JOB
+    stops_per_hour: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     estimates: bool = True
     snapshot_every: Annotated[int, Meta(ge=1, le=10_000_000)] = SNAPSHOT_EVERY
     retention: ConfigTime = KEEP_RECORDS
@@ -163,6 +166,9 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         lending=said.lending,
         drift=said.drift,
         grace=_seconds("grace", said.grace, problems),
+        resume_cost=_cost(said.resume_cost, problems),
+        stops_per_job=said.stops_per_job,
+        stops_per_hour=said.stops_per_hour,
         estimates=said.estimates,
         snapshot_every=said.snapshot_every,
         retention=_seconds("retention", said.retention, problems),
@@ -177,6 +183,10 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         webhooks=read_webhooks(values, base, problems),
         mqtt=_mqtt(values["mqtt"], said.cluster, base, problems) if "mqtt" in values else None,
     )
+
+
+def _cost(value: ConfigTime | None, problems: list[ConfigProblem]) -> float:
+    return 0.0 if value is None else _seconds("resume_cost", value, problems)
 
 
 def _backend(values: Any, problems: list[ConfigProblem]) -> BackendConfig:

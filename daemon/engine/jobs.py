@@ -15,7 +15,7 @@ from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.model.outputs import Accepted, Answer, Refused, StopEffect, name_a_pool
 from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
 from sia.limits import UNKNOWN_RUN_TIME
-from sia.model import Estimate, Job
+from sia.model import NEVER_STOPPED, Estimate, Job
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
 
@@ -160,8 +160,15 @@ class Jobs:
         record.stays += 1
         record.begun = False
         job = core_job(record, self._context.now)
+        if self.is_fixed(record):
+            job = replace(job, preemptible=NEVER_STOPPED)
         submitted = JobSubmitted(self._context.now, job, record.expected, record.done)
         self._context.events.append(submitted)
+
+    def is_fixed(self, record: JobRecord) -> bool:
+        """Return whether a job was stopped as often as a job may be."""
+        most = self._book.setup.stops_per_job
+        return 0 < most <= record.stops
 
     def leave(self, record: JobRecord) -> None:
         """Take a pending job out of its queue. O(1)."""

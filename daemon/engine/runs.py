@@ -478,7 +478,7 @@ class Runs:
             self._take_off(record)
             self._jobs.join(record)
             return
-        context.correct(JobPreempted(now, record.core, work))
+        context.correct(JobPreempted(now, record.core, work, self._jobs.is_fixed(record)))
         if job_id in self._book.seatless:
             self._begin_attempt(record, record.seats)
         else:

@@ -10,6 +10,10 @@ fourth."""
 GRACE = 30.0
 """Seconds that a job has to save its work when it is told to stop, as pods have by default."""
 
+STOPS_PER_JOB = 20
+"""How often a job is stopped at most, if the site says nothing else. Each stop costs its owner a
+wait, and a policy that stops a job more often does not let it finish."""
+
 MAX_GRACE = 86400.0
 """Longest grace time in seconds: the job that gets the GPUs waits for as long."""
 

@@ -74,6 +74,8 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     """Lending mode at first, and again whenever the configuration changes it; None for on."""
     grace: float = GRACE
     """Seconds that a job has to save its work when it is told to stop."""
+    stops_per_job: int = 0
+    """How often a job may be stopped; then it runs to its end. 0 for any number."""
     resizes: bool = False
     """Whether the backend changes the width of a running job. If not, the job is stopped and
     starts on the new width."""

@@ -153,7 +153,10 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
             f"this machine has {counted(there, 'GPU')}, and the pools own {owned}; give the pools "
             "smaller quotas or set backend.gpus"
         )
-    options = Options(windows=config.windows, tick=config.tick, slack=config.slack)
+    options = Options(
+        windows=config.windows, tick=config.tick, slack=config.slack,
+        resume_cost=config.resume_cost, stops_per_hour=config.stops_per_hour,
+    )  # fmt: skip
     pools = tuple(pool.pool for pool in config.pools)
     modes: dict[str, PoolMode] = {}
     for pool in config.pools:
@@ -163,5 +166,6 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     return Setup(
         pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
         budgets=budgets, grants=config.grants, lending=config.lending, grace=config.grace,
+        stops_per_job=config.stops_per_job,
         resizes="resize" in config.backend.can, book_every=BOOK_EVERY,
     )  # fmt: skip

@@ -5,10 +5,13 @@ Each proposal of a policy is checked against the current state before it is carr
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from math import inf
 from typing import Any
+
+from msgspec.structs import replace
 
 from sia.contract.policy import Policy
 from sia.contract.proposals import (
@@ -59,6 +62,7 @@ from sia.state.bounds import check_job, check_priority, check_sharing
 from sia.state.loans import LoanCounts
 from sia.state.places import Places
 from sia.state.state import ClusterState, JobState, PoolState
+from sia.wording import HOUR
 
 
 class RefusedError(Exception):
@@ -107,6 +111,7 @@ class Committer:
         accounts: The GPUs and loans of the jobs.
         timers: When the core has to be called without an event.
         cells_freed: Whether cells were freed since jobs that wait for cells were last considered.
+        stops: When jobs were stopped or resized within the last hour, if that is limited.
         requests: The number of programs that the policy has asked to solve.
         open_request: Whether the latest of them has no answer yet.
         again: Pools that count as changed in the next pass as well.
@@ -120,6 +125,7 @@ class Committer:
         self.accounts = LoanCounts()
         self.timers = CoreTimers()
         self.cells_freed = False
+        self.stops: deque[float] = deque()
         self.requests = 0
         self.open_request = False
         self.again: dict[PoolState, None] = {}
@@ -283,15 +289,19 @@ class Committer:
     def _preempt(self, proposal: Preempt, now: float, decisions: list[Decision]) -> ProposalResult:
         """Stop the proposed job and queue it, or raise `RefusedError` with the state unchanged.
 
-        O(log preempted), plus O(log pools) for each of its lenders.
+        The result is `OVER_LIMIT`, without a change or decision, if there were too many stops
+        within an hour. O(log preempted), plus O(log pools) for each of its lenders.
         """
         job = self._stoppable(proposal.job)
+        if not self._may_stop(now):
+            return ProposalResult.OVER_LIMIT
         job.done = 0.0 if job.job.preemptible == RESTART else job.work(now)
         self._take_back(job)
         job.stream = None
         job.width = job.job.width
         job.speed = 1.0
         self._requeue(job)
+        self._count_stop(now)
         decisions.append(PreemptJob(job.job.id, proposal.reason))
         self._policy.submitted(job)
         self.accounts.settle(decisions)
@@ -301,7 +311,7 @@ class Committer:
         """Change the width of the proposed job, or raise `RefusedError` with the state unchanged.
 
         The result is `OVER_LIMIT`, without a change or decision, if the job would exceed a borrow
-        limit. The complexity is that of a start.
+        limit, or if there were too many stops within an hour. The complexity is that of a start.
         """
         width, stream = proposal.width, proposal.stream
         job = self._stoppable(proposal.job)
@@ -311,6 +321,8 @@ class Committer:
                 job.job.id, "cannot be resized in a cluster with cells", impossible=True
             )
         _check_width(job.job, width)
+        if not self._may_stop(now):
+            return ProposalResult.OVER_LIMIT
         restarts = job.job.preemptible == RESTART
         if stream is job.stream and width <= job.width:
             job.done = 0.0 if restarts else job.work(now)
@@ -328,11 +340,23 @@ class Committer:
             job.done = 0.0 if restarts else job.work(now)
             self.accounts.give_back(job)
             loans = self.accounts.take(job, width, stream, decisions)
+        self._count_stop(now)
         decisions.append(ResizeJob(job.job.id, width, stream, proposal.reason, loans))
         self._begin(job, now)
         self._policy.resized(job)
         self.accounts.settle(decisions)
         return ProposalResult.DONE
+
+    def _may_stop(self, now: float) -> bool:
+        """Return whether one more job may be stopped within this hour. O(1) amortized."""
+        most, stops = self._state.options.stops_per_hour, self.stops
+        while stops and stops[0] <= now - HOUR:
+            stops.popleft()
+        return not most or len(stops) < most
+
+    def _count_stop(self, now: float) -> None:
+        if self._state.options.stops_per_hour:
+            self.stops.append(now)
 
     def _lease(self, proposal: Lease, now: float, _decisions: list[Decision]) -> ProposalResult:
         """Set or remove the end of a running job's lease. O(log n)."""
@@ -454,6 +478,8 @@ class Committer:
             job.done = event.done
             if job.stream is not None:  # it was started again: the attempt can only begin now
                 job.since = event.time
+            elif event.last:
+                job.job = replace(job.job, preemptible=NEVER_STOPPED)
         self._state.dirty[job.pool] = None
 
     def _progressed(self, event: JobProgressed) -> None:

@@ -103,6 +103,11 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     requests: int = 0
     """Programs that the policy has asked to solve."""
     open_request: bool = False
+    stops: tuple[float, ...] | UnsetType = UNSET
+    """When jobs were stopped within the last hour, if that is limited; ascending.
+
+    Left out if there are none.
+    """
 
 
 class _Version(Struct):
@@ -155,6 +160,7 @@ def dump(core: Core) -> Snapshot:
         out={group.first: group.out for group in state.groups if group.out} or UNSET,
         requests=core.committer.requests,
         open_request=core.committer.open_request,
+        stops=tuple(core.committer.stops) or UNSET,
     )
 
 
@@ -275,6 +281,10 @@ def _restore_timers(core: Core, snapshot: Snapshot) -> None:
                 raise ValueError(f"job {record.job.id}: a lease needs a running job and an end")
             committer.timers.lease(core.state.jobs[record.job.id], record.lease)
     committer.requests, committer.open_request = snapshot.requests, snapshot.open_request
+    stops = () if snapshot.stops is UNSET else snapshot.stops
+    if not all(-inf < time <= core.state.now for time in stops):
+        raise ValueError("stops must be in the past")
+    committer.stops.extend(sorted(stops))
     core.resume_timers(inf if snapshot.wake is None else snapshot.wake)
 
 

@@ -65,10 +65,12 @@ def kinds(step):
     return [notice.kind for notice in step.notices]
 
 
-def stopping(made=None, **more):
+def stopping(made=None, run_time=1000.0, **more):
     """Return a story in which a long job has run for 100 s and is told to stop for a short one."""
     story = Story(made or cluster(a=2))
-    assert started(story.at(0.0, submit("long", gpus=2, run_time=1000.0, **more))) == [("long", 1)]
+    assert started(story.at(0.0, submit("long", gpus=2, run_time=run_time, **more))) == [
+        ("long", 1)
+    ]
     story.at(0.0, Started("long", 1))
     step = story.at(100.0, submit("short", gpus=2, run_time=10.0))
     assert told(step) == [("long", 1, False)]
@@ -307,6 +309,33 @@ def test_a_wide_job_is_not_passed_for_ever_where_the_backend_places():
     step = story.at(13.0, Stopped("long2", 1), Stopped("long1", 1))
     assert started(step) == [("wide", 1)]
     assert started(story.at(14.0, Stopped("long0", 1))) == [("small", 1)]
+
+
+def test_a_job_that_was_stopped_often_enough_runs_to_its_end():
+    story = stopping(replace(cluster(a=2), stops_per_job=1))
+    assert (
+        JobPreempted(120.0, "long", 120.0, last=True) in story.at(120.0, Stopped("long", 1)).events
+    )
+    story.at(120.0, Started("short", 1))
+    assert started(story.at(130.0, Ended("short", 1, 0))) == [("long", 2)]
+    story.at(130.0, Started("long", 2))
+    step = story.at(140.0, submit("other", gpus=2, run_time=10.0))
+    assert told(step) == []
+    assert story.phase("long") is JobPhase.RUNNING
+    story.at(141.0, Cancel("long"))
+
+
+def test_jobs_are_stopped_so_often_within_an_hour():
+    options = replace(cluster(a=2).options, stops_per_hour=1)
+    story = stopping(replace(cluster(a=2), options=options), run_time=1e5)
+    story.at(120.0, Stopped("long", 1))
+    story.at(120.0, Started("short", 1))
+    story.at(130.0, Ended("short", 1, 0))
+    story.at(130.0, Started("long", 2))
+    step = story.at(140.0, submit("other", gpus=2, run_time=10.0))
+    assert (told(step), started(step)) == ([], [])
+    assert told(story.at(3699.0)) == []
+    assert told(story.at(3705.0)) == [("long", 2, False)]
 
 
 class World:

@@ -12,7 +12,14 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.support.budget import budget
-from tests.support.daemons.crash import Diary, assert_nothing_was_lost, fork_a_life, kill
+from tests.support.daemons.crash import (
+    CLUSTER,
+    STOPPING,
+    Diary,
+    assert_nothing_was_lost,
+    fork_a_life,
+    kill,
+)
 from tests.support.paths import ROOT
 
 LIVES = budget(ci=20, soak=200)
@@ -30,25 +37,37 @@ def memory():
         yield Path(name)
 
 
-@pytest.mark.long
-def test_killed_at_any_moment(memory):
+def killed_again_and_again(memory, cluster):
     rng = Random(1)
     for life in range(LIVES):
         before = done_in(memory)
-        pid = fork_a_life(memory, life)
+        pid = fork_a_life(memory, life, cluster)
         if life % 4:  # the others may be killed before they serve
             wait_for_more(memory, before)
         time.sleep(rng.random() * 0.1)
         assert kill(pid), "it ended by itself"
-    taken, started = assert_nothing_was_lost(memory)
+    return assert_nothing_was_lost(memory, cluster)
+
+
+@pytest.mark.long
+def test_killed_at_any_moment(memory):
+    taken, started, _ = killed_again_and_again(memory, CLUSTER)
     assert taken > 5 * LIVES
     assert started > 3 * LIVES
 
 
+@pytest.mark.long
+def test_killed_while_jobs_stop(memory):
+    """Whatever was told to stop, by which step and by how much: no work is done twice or lost."""
+    taken, started, stops = killed_again_and_again(memory, STOPPING)
+    assert taken > 5 * LIVES
+    assert started > stops > LIVES
+
+
 def done_in(folder):
-    """How many jobs were accepted and how many started so far."""
+    """How many jobs were accepted and how many attempts started so far."""
     taken = sum(word == "taken" for word, _ in Diary(folder / "acks").lines())
-    return taken, len(Diary(folder / "starts").lines())
+    return taken, sum(line[0] == "start" for line in Diary(folder / "world").lines())
 
 
 def wait_for_more(folder, before):
@@ -94,6 +113,6 @@ def test_killed_at_each_of_its_first_syncs(tmp_path):
     """Of a new journal, and then of one that goes on: the journal's thread has syncs of its own."""
     for number in SYNCS:
         assert die_at_sync(tmp_path, f"s{number}", number), number
-    taken, started = assert_nothing_was_lost(tmp_path)
+    taken, started, _ = assert_nothing_was_lost(tmp_path)
     assert min(taken, started) > 10
     assert Diary(tmp_path / "acks").lines()

@@ -7,18 +7,22 @@ import gc
 import os
 import signal
 import time
-from collections import Counter
 from random import Random
+
+from msgspec.structs import replace
 
 from daemon.journal.journal import Journal
 from daemon.model.errors import UnavailableError
-from daemon.model.inputs import Cancel, Ended, Started
+from daemon.model.inputs import Cancel, Ended, Started, Stopped
 from daemon.model.outputs import Accepted
 from daemon.runtime.clock import Clock
 from daemon.service.service import Service
 from tests.support.daemons.daemons import setup, submit, until
 
 CLUSTER = setup([8, 8], a=8, b=8)
+
+STOPPING = replace(CLUSTER, policy="srtf", grace=0.01)
+"""The same under a policy that stops jobs."""
 
 
 class Diary:
@@ -38,16 +42,16 @@ class Diary:
 
 
 class OutlivingBackend:
-    """Jobs that run without the daemon; each ends a fixed time after its start."""
+    """Jobs that run without the daemon; each ends a short time after its start, or after it was
+    told to stop. The diary has a line for each start, end and stop, in order."""
 
-    can = frozenset()
+    can = frozenset({"preempt"})
     gpus = None
 
     def __init__(self, folder, rng):
-        self._starts, self._ends = Diary(folder / "starts"), Diary(folder / "ends")
+        self._diary = Diary(folder / "world")
         self._rng = rng
-        self._ended = set(self._ends.lines())
-        self._known = set(self._starts.lines())
+        self._last = {(job, attempt): what for what, job, attempt, _ in self._diary.lines()}
 
     async def open(self, house):
         self._sink = house.sink
@@ -56,42 +60,50 @@ class OutlivingBackend:
         unseen = []
         for each in expected:
             key = (each.order.job, str(each.order.attempt))
-            if key in self._ended:
-                self._say_ended(key)
-            elif key in self._known:
-                self._sink(Started(each.order.job, each.order.attempt))
-                self._end_later(key)
-            else:
+            if key not in self._last:
                 unseen.append(each.order)
+            elif self._last[key] == "start":
+                self._sink(Started(*self._key(key)))
+                self._later("end", key)
+            else:
+                self._say_gone(key)
         return unseen
 
     async def start(self, order):
         key = (order.job, str(order.attempt))
-        if key in self._known:  # repeated by a restarted daemon
+        if key in self._last:  # repeated by a restarted daemon
             return
-        self._known.add(key)
-        self._starts.note(*key)
+        self._last[key] = "start"
+        self._diary.note("start", *key, order.gpus)
         self._sink(Started(*self._key(key)))
-        self._end_later(key)
+        self._later("end", key)
 
-    def _end_later(self, key):
+    async def stop(self, job_id, attempt, kind):
+        self._gone("end", (job_id, str(attempt)))
+
+    async def preempt(self, order):
+        key = (order.job, str(order.attempt))
+        if order.force:
+            self._gone("stop", key)
+        else:
+            self._later("stop", key)
+
+    def _later(self, what, key):
         loop = asyncio.get_running_loop()
-        loop.call_later(self._rng.random() * 0.02, self._end, key)
+        loop.call_later(self._rng.random() * 0.02, self._gone, what, key)
 
-    def _end(self, key):
-        if key not in self._ended:
-            self._ended.add(key)
-            self._ends.note(*key)
-            self._say_ended(key)
+    def _gone(self, what, key):
+        if self._last.get(key) == "start":
+            self._last[key] = what
+            self._diary.note(what, *key, 0)
+            self._say_gone(key)
 
-    def _say_ended(self, key):
-        self._sink(Ended(*self._key(key), 0))
+    def _say_gone(self, key):
+        ended = self._last[key] == "end"
+        self._sink(Ended(*self._key(key), 0) if ended else Stopped(*self._key(key)))
 
     def _key(self, key):
         return key[0], int(key[1])
-
-    async def stop(self, job_id, attempt, kind):
-        self._end((job_id, str(attempt)))
 
     async def close(self):
         self._sink = lambda _: None
@@ -104,9 +116,10 @@ async def client(service, acks, rng, name):
     """Submits jobs one by one, sometimes cancels one, and records the answers."""
     for i in range(100_000):
         job_id = f"{name}-{i}"
+        job = submit(job_id, rng.choice("ab"), rng.randint(1, 4), run_time=10 ** rng.uniform(0, 4))
         acks.note("asked", job_id)
         try:
-            (answer,) = await service.submit([submit(job_id, rng.choice("ab"), rng.randint(1, 4))])
+            (answer,) = await service.submit([job])
             assert answer == Accepted(), answer
             acks.note("taken", job_id)
             if rng.random() < 0.1:
@@ -115,14 +128,14 @@ async def client(service, acks, rng, name):
             await asyncio.sleep(0.01)
 
 
-def live(folder, life, seconds=60.0, clients=4):
+def live(folder, life, seconds=60.0, clients=4, cluster=CLUSTER):
     """Run a daemon until all jobs end or it is killed; return the jobs that are left."""
 
     async def story():
         rng = Random(life)
         journal = Journal(folder / "db")
         backend = OutlivingBackend(folder, rng)
-        service = Service(CLUSTER, backend, journal, Clock(journal.anchor()), snapshot_every=200)
+        service = Service(cluster, backend, journal, Clock(journal.anchor()), snapshot_every=200)
         await service.start()
         acks = Diary(folder / "acks")
         tasks = [
@@ -137,14 +150,14 @@ def live(folder, life, seconds=60.0, clients=4):
     return asyncio.run(story())
 
 
-def fork_a_life(folder, life):
+def fork_a_life(folder, life, cluster=CLUSTER):
     """Fork a daemon; return its pid."""
     pid = os.fork()
     if pid:
         return pid
     try:
         gc.freeze()  # keep the tests' objects out of the daemon's garbage collection
-        live(folder, life)
+        live(folder, life, cluster=cluster)
     finally:
         os._exit(1)
 
@@ -156,23 +169,51 @@ def kill(pid):
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
-def assert_nothing_was_lost(folder):
-    """Check after the last run that each accepted job exists and ran at most once."""
-    left = live(folder, "last", seconds=90.0, clients=0)
+def assert_nothing_was_lost(folder, cluster=CLUSTER):
+    """Check after the last run that each accepted job exists and did its work once.
+
+    Returns the numbers of jobs that were accepted, of attempts, and of stops.
+    """
+    left = live(folder, "last", seconds=90.0, clients=0, cluster=cluster)
     acks = Diary(folder / "acks").lines()
     taken = [job_id for word, job_id in acks if word == "taken"]
     asked = {job_id for word, job_id in acks if word == "asked"}
-    starts = Counter(job_id for job_id, _ in Diary(folder / "starts").lines())
+    lives, most = lived(folder)
     journal = Journal(folder / "db")
     ended = {record.spec.id: record for _, record in journal.history(0, 10**6)}
     journal.close()
     assert not set(taken) - set(ended) - set(left), "lost"
     assert not left, "it takes longer than 90 s"
     assert not set(ended) - asked, "made up"
-    assert max(starts.values()) == 1, "started twice"
+    assert most <= 16, "more GPUs than there are"
     for job_id, record in ended.items():
-        ran = starts[job_id]
-        phases = ("finished", "cancelled") if ran else ("cancelled",)
-        assert record.phase.value in phases, (job_id, record)
-        assert record.attempt == 1 or not ran, record
-    return len(taken), sum(starts.values())
+        life = lives.get(job_id, [])
+        stops = life.count("stop")
+        assert record.phase.value in (("finished", "cancelled") if life else ("cancelled",))
+        assert life == ["start", "stop"] * stops + (["start", "end"] if "end" in life else [])
+        assert record.phase.value == "cancelled" or "end" in life, record
+        # A job that was cancelled as it stopped has a stop that only its backend knows.
+        assert record.stops == stops or record.phase.value == "cancelled", (record, life)
+    words = [word for life in lives.values() for word in life]
+    return len(taken), words.count("start"), words.count("stop")
+
+
+def lived(folder):
+    """Return what happened to each job, in order, and the most GPUs that were in use at a time.
+
+    Attempts must follow one another, and each is started once.
+    """
+    lives, holds, used, most = {}, {}, 0, 0
+    for what, job_id, attempt, gpus in Diary(folder / "world").lines():
+        if what == "start":
+            assert job_id not in holds, "two attempts at a time"
+            holds[job_id] = attempt, int(gpus)
+            used += int(gpus)
+            assert int(attempt) == lives.get(job_id, []).count("start") + 1, "started twice"
+        else:
+            held, width = holds.pop(job_id)
+            assert held == attempt, "another attempt ended"
+            used -= width
+        lives.setdefault(job_id, []).append(what)
+        most = max(most, used)
+    return lives, most
