@@ -404,6 +404,8 @@ class Engine:
                 context.notify(
                     "pool_changed", pool=event.pool, quota=event.quota, by="configuration"
                 )
+        if context.core.policy.needs.preemption and not previous.core.policy.needs.preemption:
+            self._runs.tell_all_work()
         context.notify("configured")
         return Accepted()
 

@@ -392,6 +392,21 @@ class Runs:
             )
         )
 
+    def tell_all_work(self) -> None:
+        """Tell the core the work of every running job, for a policy that stops jobs. O(jobs).
+
+        Under a policy that does not, the core is not told when its starts came late.
+        """
+        now = self._context.now
+        for job_id, record in self._book.jobs.items():
+            since = record.since
+            if since is None or record.phase is not JobPhase.RUNNING:
+                continue
+            if job_id not in self._book.leaving:
+                pause = max(0.0, since + record.overhead - now)
+                record.done, record.since, record.overhead = record.work(now), now, pause
+                self._tell_work(record)
+
     def set_timers(self, record: JobRecord) -> None:
         """Set the timers of a job's warning and end, or of the end of its grace time. O(log n).
 

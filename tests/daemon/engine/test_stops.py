@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from daemon.engine.engine import Engine
 from daemon.model.inputs import (
     Cancel,
+    Configured,
     Ended,
     Hold,
     Lost,
@@ -192,6 +193,15 @@ def test_what_a_job_pays_for_going_on_counts_also_if_it_exceeds_its_work():
     story.at(67.0, Started("long", 2))
     core = story.engine.core.state.jobs["long"]
     assert core.work(700.0) == story.record("long").work(700.0) == 60.0 + 33.0
+
+
+def test_a_policy_that_stops_jobs_learns_what_those_that_run_have_done():
+    story = Story(cluster("fcfs", a=2))
+    story.at(0.0, submit("j", gpus=2, run_time=1000.0))
+    story.at(50.0, Started("j", 1))
+    story.at(60.0, Configured(cluster("srtf", a=2)))
+    core = story.engine.core.state.jobs["j"]
+    assert core.work(100.0) == story.record("j").work(100.0) == 50.0
 
 
 def narrowing():
