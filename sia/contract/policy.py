@@ -178,6 +178,17 @@ def empty_plan(state: ClusterStateView) -> dict[GroupStateView, GroupPlan]:
     return {group: GroupPlan(group, windows) for group in state.groups}
 
 
+def next_multiple(now: float, length: float) -> float:
+    """Return the first multiple of a length (seconds) after `now`.
+
+    A multiple may be rounded to `now` itself: the next one is taken then.
+    """
+    following = (now // length + 1.0) * length
+    while following <= now:
+        following += length
+    return following
+
+
 def stream_of(pool: PoolStateView, width: int) -> Stream:
     """Return the stream of a start by a policy that does not distinguish the two streams."""
     return Stream.DEDICATED if pool.dedicated + width <= pool.quota else Stream.SPARE

@@ -83,7 +83,8 @@ class RefusedError(Exception):
 
 
 def _check_width(job: Job, width: int) -> None:
-    if not (job.min_width or 1) <= width <= (job.max_width or job.width):
+    whole = type(width) is int
+    if not (whole and (job.min_width or 1) <= width <= (job.max_width or job.width)):
         raise RefusedError(job.id, f"cannot run on {width} GPUs", impossible=True)
 
 
@@ -374,7 +375,7 @@ class Committer:
             proposal.program.check()
             proposal.limit.check()
             assert len(proposal.start) in (0, len(proposal.program.costs)), "start: another length"
-        except AssertionError as error:
+        except (AssertionError, IndexError, TypeError, ValueError) as error:
             raise RefusedError("", f"not a program: {error!r}", impossible=True) from None
         self.requests += 1
         self.open_request = True
@@ -394,7 +395,7 @@ class Committer:
         return ProposalResult.DONE
 
     def _wake(self, proposal: Wake, now: float, _decisions: list[Decision]) -> ProposalResult:
-        if not now <= proposal.time < inf:
+        if not now < proposal.time < inf:
             raise RefusedError("", f"cannot wake at {proposal.time}", impossible=True)
         self.timers.wish = proposal.time
         return ProposalResult.DONE

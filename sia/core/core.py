@@ -8,7 +8,7 @@ from math import inf
 from typing import Any
 
 from cells.cells import Cells
-from sia.contract.policy import Changes, Policy
+from sia.contract.policy import Changes, Policy, next_multiple
 from sia.contract.proposals import ProposalResult, Proposals
 from sia.core.commit import Committer, RefusedError
 from sia.decisions import Decision, ProposalRefused, WakeAt
@@ -77,7 +77,9 @@ class Core:
         expired: Sequence[Any] = ()
         if now >= timers.next:
             if now >= timers.wish:
-                timers.wish = inf  # the policy may ask for the time again
+                timers.wish = inf  # the policy may ask for another time
+            if now >= timers.retry:
+                timers.retry = inf
             round_begins = now >= timers.round
             expired = committer.expire(now)
             self._asked = inf
@@ -119,28 +121,27 @@ class Core:
         job = state.jobs.get(error.job_id)
         again: Iterable[PoolState] = state.pools.values() if job is None else [job.pool]
         self.committer.again.update(dict.fromkeys(again))
-        tick = state.options.tick
         timers = self.committer.timers
-        timers.wish = min(timers.wish, (now // tick + 1.0) * tick)
+        timers.retry = min(timers.retry, next_multiple(now, state.options.tick))
 
     def _plan_wake(self, now: float, decisions: list[Decision]) -> None:
         """Order to be called at the next timer, unless the last order was the same."""
         timers = self.committer.timers
         length = self.policy.round
         if length is not None:
-            timers.round = (now // length + 1.0) * length if self.state.jobs else inf
+            timers.round = next_multiple(now, length) if self.state.jobs else inf
         due = timers.next
         if due != self._asked:
             self._asked = due
             if due < inf:
                 decisions.append(WakeAt(due))
 
-    def resume_timers(self, wish: float) -> None:
+    def resume_timers(self, wish: float, retry: float) -> None:
         """Continue with this wish of the policy, after jobs and leases were restored."""
         timers, length = self.committer.timers, self.policy.round
-        timers.wish = wish
+        timers.wish, timers.retry = wish, retry
         if length is not None and self.state.jobs:
-            timers.round = (self.state.now // length + 1.0) * length
+            timers.round = next_multiple(self.state.now, length)
         self._asked = timers.next
 
     def copy(self) -> Core:

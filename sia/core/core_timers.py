@@ -14,19 +14,20 @@ class CoreTimers:
 
     Attributes:
         wish: When the policy last asked to be called; infinite once that time has come.
+        retry: When a refused proposal is considered again; infinite once that time has come.
         round: When the next round begins; infinite without rounds, or without jobs.
     """
 
     def __init__(self) -> None:
         """Start without timers."""
-        self.wish = self.round = inf
+        self.wish = self.retry = self.round = inf
         self._leases: SortedList[tuple[float, int, str]] = SortedList()  # end, sequence, job
 
     @property
     def next(self) -> float:
         """The earliest of all timers, or infinity. O(1)."""
         leases = self._leases
-        return min(self.wish, self.round, leases[0][0] if leases else inf)
+        return min(self.wish, self.retry, self.round, leases[0][0] if leases else inf)
 
     def lease(self, job: JobState, until: float | None) -> None:
         """Set or remove the end of a running job's lease. O(log n)."""

@@ -15,7 +15,16 @@ from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
 from sia.core.core import Core
-from sia.decisions import Decision, PreemptJob, ResizeJob, SolveProgram, StartJob, WakeAt
+from sia.decisions import (
+    Decision,
+    JobRejected,
+    PreemptJob,
+    ProposalRefused,
+    ResizeJob,
+    SolveProgram,
+    StartJob,
+    WakeAt,
+)
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -87,7 +96,7 @@ def no_solver(now: float, asked: SolveProgram) -> ProgramSolved:
 
 
 NO_NEWS = (TimePassed, ProgramSolved)
-NO_CHANGE = (WakeAt, SolveProgram)
+NO_CHANGE = (WakeAt, SolveProgram, ProposalRefused, JobRejected)
 """Events and decisions that alone do not make anything else happen."""
 
 

@@ -100,6 +100,8 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
 
     Left out if there are none.
     """
+    retry: float | None = None
+    """When a refused proposal is considered again."""
     requests: int = 0
     """Programs that the policy has asked to solve."""
     open_request: bool = False
@@ -158,6 +160,7 @@ def dump(core: Core) -> Snapshot:
         memory=core.policy.memory(),
         cells=None if state.places is None else _cells_record(core, state.places),
         out={group.first: group.out for group in state.groups if group.out} or UNSET,
+        retry=_finite(core.committer.timers.retry),
         requests=core.committer.requests,
         open_request=core.committer.open_request,
         stops=tuple(core.committer.stops) or UNSET,
@@ -249,7 +252,7 @@ def restore(snapshot: Snapshot, policy: Policy) -> Core:
 
 def _fill(core: Core, snapshot: Snapshot) -> None:
     state, accounts = core.state, core.committer.accounts
-    if not all(t is None or -inf < t < inf for t in (snapshot.now, snapshot.wake)):
+    if not all(t is None or -inf < t < inf for t in (snapshot.now, snapshot.wake, snapshot.retry)):
         raise ValueError("now and wake must be finite")
     state.now = -inf if snapshot.now is None else snapshot.now
     if snapshot.cells is not None:
@@ -285,7 +288,8 @@ def _restore_timers(core: Core, snapshot: Snapshot) -> None:
     if not all(-inf < time <= core.state.now for time in stops):
         raise ValueError("stops must be in the past")
     committer.stops.extend(sorted(stops))
-    core.resume_timers(inf if snapshot.wake is None else snapshot.wake)
+    wish, retry = (inf if time is None else time for time in (snapshot.wake, snapshot.retry))
+    core.resume_timers(wish, retry)
 
 
 def _place(core: Core, record: PlacesSnapshot) -> None:

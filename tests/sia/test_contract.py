@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from sia import Core, Job
-from sia.contract.policy import Policy
+from sia.contract.policy import Policy, next_multiple
 from sia.contract.proposals import (
     Lease,
     Preempt,
@@ -22,7 +22,8 @@ from sia.contract.proposals import (
     Start,
     Wake,
 )
-from sia.core.snapshot import decode, dump, encode, restore
+from sia.core.playout import Arrival, play
+from sia.core.snapshot import decode, dump, encode, plain_params, restore
 from sia.decisions import JobRejected, PreemptJob, ProposalRefused, SolveProgram, StartJob, WakeAt
 from sia.events import JobProgressed, JobSubmitted, ProgramSolved, TimePassed
 from sia.model import Stream
@@ -205,6 +206,63 @@ def test_leases_and_rounds_survive_a_restart():
     assert other.policy.seen == core.policy.seen[-2:] == [(60.0, [], True), (70.0, ["j"], False)]
 
 
+@pytest.mark.parametrize("length", [0.1, 90.1, 599.9, 2.3, 0.7])
+def test_the_next_multiple_is_later_however_lengths_are_rounded(length):
+    now = 0.0
+    for _ in range(1000):
+        following = next_multiple(now, length)
+        assert now < following <= now + 2.0 * length
+        now = following
+
+
+def test_a_replay_ends_though_a_policy_proposes_what_is_always_refused():
+    class Hopeless(Policy):
+        def propose(self, now, changes):
+            for pool in changes.pools:
+                if pool.head is not None:
+                    yield Start(pool.head, Stream.DEDICATED, "beyond its quota")
+
+    core = Core(pools(a=1, b=3), Hopeless(), SMALL)
+    assert [*play(core, [job("wide").gpus(2).runs(9)])]
+    assert core.state.waiting == 1
+
+
+# Stops that cost everything
+
+
+def test_jobs_that_lose_all_work_end_under_every_policy_that_stops_jobs():
+    for name in ("srtf", "srsf", "las", "emmfs", "sia-recall"):
+        stories = [
+            Arrival(Job(f"j{i}", "a", float(i), 1, preemptible="restart"), 50_000.0)
+            for i in range(3)
+        ]
+        core = Core(pools(a=1), load(name)(), SMALL)
+        for instant in play(core, stories):
+            assert instant.now < 400_000.0, name
+        assert not core.state.jobs, name
+
+
+def test_a_policy_takes_over_jobs_on_other_widths_than_their_own():
+    """As after a change of `daemon.policy`."""
+    core = Core(pools(a=4), load("emmfs")(), SMALL)
+    elastic = [Job(name, "a", 0.0, 4, min_width=1, max_width=4) for name in ("one", "two")]
+    core.step(0.0, [JobSubmitted(0.0, each, 100.0) for each in elastic])
+    assert {each.width for each in core.state.jobs.values()} == {2}
+    for name in ("srtf", "srsf", "las"):
+        policy = load(name)()
+        kept = replace(
+            dump(core), policy=type(policy).__name__, params=plain_params(policy),
+            memory=Core(pools(a=4), load(name)(), SMALL).policy.memory(),
+        )  # fmt: skip
+        if name == "las":
+            kept = replace(
+                kept, memory={"lives": [[0, 0.0, 0.0]] * 2, "timers": [], "reranked": []}
+            )
+        other = restore(kept, policy)
+        other.step(1.0, [JobSubmitted(1.0, Job("short", "a", 1.0, 4), 1.0)])
+        other.check()
+
+
 # Solvers
 
 PROGRAM = Program(costs=(-1.0,), lows=(0.0,), highs=(1.0,), whole=(True,))
@@ -235,7 +293,7 @@ def test_an_open_question_is_still_open_after_a_restart():
 
 
 @pytest.mark.parametrize(("cue", "why"), [
-    (Wake(1.0), "cannot wake at 1.0"), (Wake(float("nan")), "cannot wake at nan"),
+    (Wake(2.0), "cannot wake at 2.0"), (Wake(float("nan")), "cannot wake at nan"),
     (Solve(replace(PROGRAM, lows=()), LIMIT), "not a program"),
     (Solve(PROGRAM, replace(LIMIT, nodes=0)), "not a program"),
 ])  # fmt: skip

@@ -150,8 +150,8 @@ def test_a_wish_that_has_come_may_be_wished_again():
     assert core.step(1.0, []) == [WakeAt(5.0)]
     core.policy.cues.append(Wake(9.0))
     assert core.step(5.0, [TimePassed(5.0)]) == [WakeAt(9.0)]
-    core.policy.cues.append(Wake(9.0))
-    assert core.step(9.0, [TimePassed(9.0)]) == [WakeAt(9.0)]
+    core.policy.cues.append(Wake(13.0))
+    assert core.step(9.0, [TimePassed(9.0)]) == [WakeAt(13.0)]
 
 
 def test_a_playout_waits_for_what_is_still_to_come():

@@ -253,8 +253,8 @@ GOLDEN = (
     'ck","a",[3,0],0],["rack","b",[3,2],0]],"tenants":[["other","rack",[3],[[2,4]],false,fals'
     'e],["guest","rack",[1],[[0,10]],true,false],["\\u0000kept for gone","rack",[2],[[1,0]],f'
     'alse,false],["\\u0000kept for guest","rack",[1],[[0,2]],false,false]]},"chains":{"a":"ra'
-    'ck","b":"rack","c":"rack"},"came_free":false,"placeless":[]},"requests":0,"open_request"'
-    ":false}"
+    'ck","b":"rack","c":"rack"},"came_free":false,"placeless":[]},"retry":null,"requests":0,"'
+    'open_request":false}'
 )
 """Of `lively`."""
 

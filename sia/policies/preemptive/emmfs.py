@@ -57,10 +57,9 @@ class ElasticMaxMin(Policy):
         """Admit the same jobs again."""
         self.attach(state)
         kept = convert(memory, list[_Memory])
-        if [line.pool for line in kept] != [*state.pools]:
-            raise ValueError("the memory of elastic max-min is of other pools")
-        for line, own in zip(self._lines.values(), kept, strict=True):
-            line.resume(own)
+        for own in kept:  # pools may have come and gone since
+            if own.pool in state.pools:
+                self._lines[state.pools[own.pool]].resume(own)
 
     def submitted(self, job: JobStateView) -> None:
         """Add a job to its pool's line, unless it is there already. O(log n)."""

@@ -27,6 +27,7 @@ from sia.limits import (
     LEAST_THRESHOLD,
     MAX_QUEUES,
 )
+from sia.model import RESTART
 from sia.policies.shared.ranked import Ranked
 
 
@@ -123,10 +124,18 @@ class Las(Ranked):
         if life is None:
             self._lives[job.job.id] = _Life(0, self.state.now, 0.0)
         elif life.queue and job.job.id in self._entries:  # it was just preempted
-            ran = job.done - life.promoted_with
+            restarts = job.job.preemptible == RESTART  # then nothing is done, but it has run
+            ran = self.state.now - job.start if restarts else job.done - life.promoted_with
             due = self.state.now + self.params.promote * ran
             heappush(self._timers, (due, job.sequence, -job.attempt, job.job.id))
         super().submitted(job)
+
+    def is_pinned(self, job: JobStateView) -> bool:
+        """Return True also for a job that lost all its work to an earlier stop.
+
+        Jobs of the same queue would otherwise take turns at losing their work for ever.
+        """
+        return super().is_pinned(job) or (job.job.preemptible == RESTART and job.attempt > 1)
 
     def left(self, job: JobStateView) -> None:
         """Remove a job from its queue; a started one gets a demotion timer. O(log n)."""

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from msgspec import convert
 from sortedcontainers import SortedList
 
-from sia.contract.policy import Changes, Needs, Policy, is_barred, stream_of
+from sia.contract.policy import Changes, Needs, Policy, is_barred, next_multiple, stream_of
 from sia.contract.proposals import Preempt, Proposals, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.model import NEVER_STOPPED, Stream
@@ -34,6 +34,8 @@ class _Entry(NamedTuple):
     key: Any
     sequence: int
     job_id: str
+    width: int
+    """Of the list that it is in: a pending job's own, a running job's present width."""
 
 
 class _Group:
@@ -43,10 +45,6 @@ class _Group:
         self.waiting: dict[int, SortedList[_Entry]] = {}
         self.running: dict[int, SortedList[_Entry]] = {}
         self.pinned: dict[int, SortedList[_Entry]] = {}  # running, must not be stopped
-
-    def of(self, job: JobStateView) -> dict[int, SortedList[_Entry]]:
-        """Return the lists in which a running job is."""
-        return self.pinned if job.job.preemptible == NEVER_STOPPED else self.running
 
 
 class Ranked(Policy):
@@ -79,7 +77,7 @@ class Ranked(Policy):
         super().attach(state)
         for job in state.jobs.values():
             if job.stream is not None:
-                self._put(self._groups[job.pool.group].of(job), job, self.running_key(job))
+                self._put(self._running(job), job, self.running_key(job))
 
     def memory(self) -> Any:
         """Return the groups in which a job to start found no room."""
@@ -94,7 +92,7 @@ class Ranked(Policy):
         """Queue a job; a preempted one first leaves the running jobs. O(log n)."""
         group = self._groups[job.pool.group]
         if job.job.id in self._entries:
-            self._take(group.of(job), job)
+            self._take(self._running(job), job)
         self._put(group.waiting, job, self.waiting_rank(job))
 
     def left(self, job: JobStateView) -> None:
@@ -102,15 +100,24 @@ class Ranked(Policy):
         group = self._groups[job.pool.group]
         self._take(group.waiting, job)
         if job.stream is not None:
-            self._put(group.of(job), job, self.running_key(job))
+            self._put(self._running(job), job, self.running_key(job))
 
     def finished(self, job: JobStateView) -> None:
         """Remove a running job. O(log n)."""
-        self._take(self._groups[job.pool.group].of(job), job)
+        self._take(self._running(job), job)
 
     def progressed(self, job: JobStateView) -> None:
         """Move a running job to the place that its new progress gives it. O(log n)."""
         self.rerank(job)
+
+    def is_pinned(self, job: JobStateView) -> bool:
+        """Return whether a running job must not be stopped; the same while an attempt lasts."""
+        return job.job.preemptible == NEVER_STOPPED
+
+    def _running(self, job: JobStateView) -> dict[int, SortedList[_Entry]]:
+        """Return the lists in which a running job is."""
+        group = self._groups[job.pool.group]
+        return group.pinned if self.is_pinned(job) else group.running
 
     def rerank(self, job: JobStateView) -> None:
         """Move a job to its new place after its key or rank changed. O(log n)."""
@@ -119,8 +126,8 @@ class Ranked(Policy):
             self._take(group.waiting, job)
             self._put(group.waiting, job, self.waiting_rank(job))
         else:
-            self._take(group.of(job), job)
-            self._put(group.of(job), job, self.running_key(job))
+            self._take(self._running(job), job)
+            self._put(self._running(job), job, self.running_key(job))
         self._reranked[job.pool.group] = None
 
     def propose(self, now: float, changes: Changes) -> Proposals:
@@ -143,8 +150,7 @@ class Ranked(Policy):
 
     def wake(self, now: float) -> float:
         """Return when to be called again even without an event, later than `now`, or infinity."""
-        tick = self.state.options.tick
-        return (now // tick + 1.0) * tick if self._reranked else inf
+        return next_multiple(now, self.state.options.tick) if self._reranked else inf
 
     def _decide(
         self, group: GroupStateView, now: float
@@ -187,7 +193,7 @@ class Ranked(Policy):
                 del firsts[width]
 
     def _put(self, lists: dict[int, SortedList[_Entry]], job: JobStateView, key: Any) -> None:
-        entry = _Entry(-job.job.priority, key, job.sequence, job.job.id)
+        entry = _Entry(-job.job.priority, key, job.sequence, job.job.id, job.width)
         self._entries[job.job.id] = entry
         queue = lists.get(job.width)
         if queue is None:
@@ -195,10 +201,11 @@ class Ranked(Policy):
         queue.add(entry)
 
     def _take(self, lists: dict[int, SortedList[_Entry]], job: JobStateView) -> None:
-        queue = lists[job.width]
-        queue.remove(self._entries.pop(job.job.id))
+        entry = self._entries.pop(job.job.id)
+        queue = lists[entry.width]
+        queue.remove(entry)
         if not queue:
-            del lists[job.width]
+            del lists[entry.width]
 
     def check(self) -> None:
         """Assert that every job is indexed once."""
@@ -211,6 +218,10 @@ class Ranked(Policy):
             for lists, runs in (([*own.waiting.values()], False), (running, True)):
                 found = sorted(entry.sequence for queue in lists for entry in queue)
                 assert found == sorted(expected.get((group, runs), [])), group.name
+            for by_width in (own.waiting, own.running, own.pinned):
+                for width, queue in by_width.items():
+                    for entry in queue:
+                        assert entry.width == width == self.state.jobs[entry.job_id].width
 
 
 class _Queue:
@@ -225,7 +236,7 @@ class _Queue:
         """Move to the next job. Returns False if there is none."""
         while (place := self._place + 1) < len(self._entries):
             self._place = place
-            minus, key, sequence, self.job_id = self._entries[place]
+            minus, key, sequence, self.job_id, _ = self._entries[place]
             if self.job_id not in self._passed:
                 self.rank: Rank = (minus, key, sequence)
                 return True
@@ -301,5 +312,5 @@ class _Tail:
         return job.width - kept
 
     def _rank_at(self, width: int, place: int) -> tuple[Rank, int]:
-        minus, key, sequence, _ = self._running[width][place]
+        minus, key, sequence, *_ = self._running[width][place]
         return (minus, self._policy.running_rank(key, width, self._now), sequence), place

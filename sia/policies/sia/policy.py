@@ -19,7 +19,7 @@ from msgspec import Struct, convert, to_builtins
 
 from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
-from sia.contract.policy import Changes, Needs, Policy
+from sia.contract.policy import Changes, Needs, Policy, next_multiple
 from sia.contract.proposals import Proposals, ReleaseCells, ReserveCells, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.model import Stream
@@ -163,8 +163,7 @@ class Sia(Policy):
         for group in groups:
             yield from self._start_heads(group)
             yield from self._start_spare(group)
-        tick = state.options.tick
-        next_tick = (now // tick + 1.0) * tick if state.waiting else inf
+        next_tick = next_multiple(now, state.options.tick) if state.waiting else inf
         if (wake := min(next_tick, self.due())) < inf:
             yield Wake(wake)
 
