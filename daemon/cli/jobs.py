@@ -33,7 +33,10 @@ LOOK = 1.0
 WITH_FILE = ("file", "wait", "as_json", "config")
 """Parameters of `submit` that may be used with --file."""
 
-NAMES = {"run_time": "estimated run", "alone": "virtual start"}
+NAMES = {
+    "run_time": "estimated run", "alone": "virtual start", "kept": "work kept",
+    "preempted": "last stop",
+}  # fmt: skip
 """Labels that differ from the keys of the API."""
 
 PAGE = 500
@@ -400,7 +403,7 @@ def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "time_limit": duration, "run_time": duration, "duration": duration, "warn": duration,
         "deadline": moment, "estimate": duration, "preemptible": _cost, "demand": _demand,
         "nodes": spread, "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,
-        "progress": _progress,
+        "progress": _progress, "kept": duration,
         "array": lambda array: f"number {array[0]} of {array[1]}",
     }  # fmt: skip
     keys = [key for key in said if key not in ("alone", "waits", "ran", "notes")]

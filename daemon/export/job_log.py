@@ -141,7 +141,9 @@ class _Rows:
                 counted["jobs whose row begins when they last joined their queue"] += 1
         if record.priority:
             counted["jobs with a priority, which no log carries"] += 1
-        started = record.decided if life is None else life.started
+        started = record.decided
+        if life is not None and life.started is not None:  # else the notices of it are gone
+            started = life.started
         if record.ended is None:
             self._add_alive(record, stay)
         elif started is None:

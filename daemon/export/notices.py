@@ -62,7 +62,7 @@ class NoticeHistory:
     def __init__(self, records: Mapping[str, JobRecord], begin: float) -> None:
         """Use these jobs, by id; the history starts at `begin` (seconds since the epoch)."""
         self.lives = {
-            i: Life(r) for i, r in records.items() if r.stays > 1 or r.attempt > 1 or r.stops
+            i: Life(r) for i, r in records.items() if r.stays > 1 or r.attempt > 1 or r.preempted
         }
         self.changed = False
         """Whether a job was stopped or resized, so that the schedule needs segments."""

@@ -306,6 +306,14 @@ class JobView(Struct, omit_defaults=True):
     progress: Annotated[
         ProgressView | None, Meta(description="Its last report in its latest attempt.")
     ] = None
+    width: Annotated[
+        int, Meta(description="GPUs that it is given, if not as many as it asked for; else 0.")
+    ] = 0
+    stops: Annotated[int, Meta(description="How often it was stopped and went on later.")] = 0
+    preempted: Annotated[str, Meta(description="Why it was stopped or resized last.")] = ""
+    kept: Annotated[
+        float, Meta(description="Seconds of work that it kept of earlier attempts.")
+    ] = 0.0
 
 
 class JobDetail(JobView, omit_defaults=True):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from msgspec.structs import replace
 
 from daemon.answers.explain.placement import fragmentation_reason, out, placement_reasons
-from daemon.answers.explain.wording import doubt, needed, over_words, run_words
+from daemon.answers.explain.wording import doubt, needed, over_words, run_words, stop_words
 from daemon.model.access import Principal
 from daemon.model.book import Book, JobRecord, PoolRecord, job_of
 from daemon.model.job import JobPhase
@@ -63,10 +63,12 @@ def explain(
             WayView(w.name, w.open, _seen(w.obstacles, book, who), w.exact) for w in said.ways
         ]
         found.words = [*needed(found, found.time), *_beside(book, core, job), *doubt(said)]
+        found.words += stop_words(record)
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
     found.words = _waits_outside(book, record) or run_words(record, core.state.now)
+    found.words += stop_words(record)
     return found
 
 

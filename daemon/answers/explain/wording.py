@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from daemon.engine.guardrails import DRIFT, PERCENT
 from daemon.engine.lending_budgets import HOURS
 from daemon.model.book import JobRecord, Progress
+from daemon.model.job import JobPhase
 from daemon.wire.explain import JobWhy, ObstacleView, PoolNotLending, WayView
 from sia.explain.obstacles import (
     EndingJob,
@@ -207,6 +208,20 @@ def run_words(record: JobRecord, now: float) -> list[str]:
     if record.stop:
         lines.append(f"it is being ended: {record.stop}")
     return lines
+
+
+def stop_words(record: JobRecord) -> list[str]:
+    """Why a job is being stopped, or how often it was stopped and what it keeps."""
+    keeps = f"it keeps {duration(record.done)} of work" if record.done else "it keeps no work"
+    if record.phase is JobPhase.STOPPING:
+        lines = [f"it was told to stop, and goes on later: {record.preempted}"]
+        if record.forced:
+            lines.append("its grace time is over, so the backend ends it")
+        return lines
+    if not record.stops:
+        return []
+    times = "once" if record.stops == 1 else f"{record.stops:,} times"
+    return [f"it was stopped {times}, the last time because {record.preempted}; {keeps}"]
 
 
 def over_words(record: JobRecord) -> list[str]:

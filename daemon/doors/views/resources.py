@@ -42,6 +42,7 @@ def job_view(record: JobRecord) -> JobView:
         record.time_limit, record.stream, record.reason,
         {node: list(gpus) for node, gpus in record.nodes}, dict(record.loans), record.stop,
         record.code, record.signal, record.why, ran_of(record), progress_view(record),
+        record.width, record.stops, record.preempted, record.done,
     )  # fmt: skip
 
 

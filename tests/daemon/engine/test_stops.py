@@ -5,7 +5,10 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from daemon.answers.explain.explain import explain
+from daemon.doors.views.resources import job_view
 from daemon.engine.engine import Engine
+from daemon.model.access import Principal, Role
 from daemon.model.inputs import (
     Cancel,
     Configured,
@@ -480,3 +483,26 @@ def test_what_recall_gained_and_cost_is_counted(cost, lost):
     assert started(story.at(231.0, Stopped("guest", 1))) == [("owner", 1)]
     found = story.engine.book.recalls
     assert (found.stops, found.ran, found.lost, found.left) == (1, 460.0, 2 * lost, 770.0)
+
+
+def words(story, job_id):
+    engine = story.engine
+    who = Principal("op", Role.OPERATOR, frozenset())
+    return explain(engine.book, engine.core, story.record(job_id), who).words
+
+
+def test_why_tells_of_stops():
+    story = stopping()
+    why = "jobs of a higher rank need its GPUs"
+    assert words(story, "long") == [f"it was told to stop, and goes on later: {why}"]
+    story.at(130.0)
+    assert words(story, "long")[1:] == ["its grace time is over, so the backend ends it"]
+    story.at(140.0, Stopped("long", 1))
+    kept = f"it was stopped once, the last time because {why}; it keeps 2 m 20 s of work"
+    assert words(story, "long")[-1] == kept
+    story.at(141.0, Started("short", 1))
+    story.at(151.0, Ended("short", 1, 0))
+    story.at(152.0, Started("long", 2))
+    assert words(story, "long")[-1] == kept
+    view = job_view(story.record("long"))
+    assert (view.stops, view.kept, view.preempted) == (1, 140.0, why)
