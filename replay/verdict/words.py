@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from predictors.catalog import GUARD, Choice
+from predictors.catalog import GUARD, NONE, Choice
 from replay.plotting.numbers import hours, minutes
 from replay.run.run import Settings
 from replay.verdict.rule import Outcome, Recommendation
@@ -132,6 +132,8 @@ def _next(said: Recommendation, ground: Ground, settings: Settings) -> Iterator[
             f'Start with {lines} in sia.toml, and lending = "shadow": the daemon then shows what '
             "it would lend, and lends nothing."
         )
+        if load(said.today.policy).needs.preemption:
+            yield f"{said.today.policy} stops jobs that go on later: the backend must support that."
     elif said.answer == "too many delayed":
         yield f"Try more careful forecasts, like --policy {CAREFUL}."
     elif said.answer in ("only the future", "no policy shares"):
@@ -159,7 +161,12 @@ def toml(settings: Settings, label: str) -> list[str]:
     needs = load(choice.policy).needs
     lines = [f'policy = "{choice.policy}{_params(settings, choice.policy)}"']
     if needs.loads or needs.run_times:
-        lines.append(f'forecast = "{_forecast(choice)}"')
+        used = (
+            choice
+            if needs.loads
+            else choice._replace(forecast=NONE, load_quantile=None, guard=None)
+        )
+        lines.append(f'forecast = "{_forecast(used)}"')
     if needs.loads and options.windows != usual.windows:
         windows = ", ".join(f'"{as_typed(window)}"' for window in options.windows)
         lines.append(f"windows = [{windows}]")

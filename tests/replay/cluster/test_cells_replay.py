@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from replay.cli.options import LIVE
 from replay.cluster.cells_file import cells_for, places_of, read_spec, whole_spec
 from replay.experiment.design import PieceDesign, plan_pieces
 from replay.logs.preemptible import PreemptibleShare, mark
@@ -55,7 +56,7 @@ def test_a_replay_in_cells_from_log_to_picture(files, tmp_path, checker):
     out = tmp_path / "out"
     ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, "--out", out)
     assert ran.returncode == 0, ran.stderr
-    assert [p.name for p in sorted(out.iterdir()) if p.is_dir()] == sorted(POLICIES)
+    assert [p.name for p in sorted(out.iterdir()) if p.is_dir()] == sorted([*POLICIES, LIVE])
     for policy in POLICIES:
         violations, _ = checker(log, pools, out / policy, f"{policy} in cells", places=True)
         assert not violations, (policy, violations[:3])
