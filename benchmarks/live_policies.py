@@ -1,7 +1,7 @@
 """Policies that stop and resize jobs, by real daemons; then a replay of what was submitted to them.
 
-`python benchmarks/live_policies.py [--day SECONDS] [--real SECONDS] [--only POLICY] [--keep NAME]
-[--folder FOLDER]`
+`python benchmarks/live_policies.py [--day SECONDS] [--real SECONDS] [--every SECONDS]
+[--only POLICY] [--keep NAME] [--folder FOLDER]`
 
 For each policy a daemon (`sia serve` in a process of its own, with journal and HTTP) schedules a
 simulated day on the simulated backend, which takes `--day` seconds, and another one `--real`
@@ -313,6 +313,7 @@ def main() -> None:
     options = argparse.ArgumentParser()
     options.add_argument("--day", type=float, default=432.0)
     options.add_argument("--real", type=float, default=600.0)
+    options.add_argument("--every", type=float, default=5.0, help="seconds between two real jobs")
     options.add_argument("--only", choices=("srtf", "las", "emmfs", "sia-recall"))
     options.add_argument("--keep", default="live_policies")
     options.add_argument("--folder", type=Path)
@@ -338,7 +339,7 @@ def main() -> None:
             calls = {}
             for i, policy in enumerate(p for p in REAL_POLICIES if p.startswith(wanted)):
                 seconds = asked.real if i == 0 else asked.real / 5
-                log = jobs_of(SMALL, round(seconds / 5), seconds, 2)
+                log = jobs_of(SMALL, round(seconds / asked.every), seconds, 2)
                 calls[policy] = threads.submit(
                     lived, home / "real", policy, backend, log, 1.0, SMALL, real=True
                 )
