@@ -285,7 +285,7 @@ def test_a_pool_that_is_not_there_names_the_nearest(served):
     done = served("job", "")
     assert (done.returncode, done.stderr[:28]) == (2, "sia: '' is not a valid name;")
     done = served("submit", "--pool", "vision", "--id", "a b")
-    assert "write letters, digits, dots, dashes, underscores" in done.stderr
+    assert "use letters, digits, dots, dashes, underscores" in done.stderr
 
 
 def test_a_batch_from_a_file_says_what_was_refused(served, tmp_path):

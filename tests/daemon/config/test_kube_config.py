@@ -88,7 +88,7 @@ def test_names_of_jobs_are_names_and_no_two_are_alike():
 def placed(*counts):
     nodes = tuple((f"n{i}", tuple(range(n))) for i, n in enumerate(counts))
     spec = type("Spec", (), {"gpus": sum(counts) or 6, "nodes": None if counts else 3})
-    return type("Order", (), {"nodes": nodes, "spec": spec})
+    return type("Order", (), {"nodes": nodes, "spec": spec, "gpus": spec.gpus})
 
 
 def test_pods_are_as_large_as_they_can_be_alike():
