@@ -183,7 +183,7 @@ def test_a_backend_of_another_package_has_a_section_that_is_checked(cloud, tmp_p
 
 
 def test_a_daemon_is_built_on_a_backend_of_another_package(cloud, tmp_path):
-    text = f'[backend]\nkind = "cloud"\nregion = "earth"\n{POOL}'
+    text = f'[daemon]\nstate = "{tmp_path}"\n[backend]\nkind = "cloud"\nregion = "earth"\n{POOL}'
     config = written(tmp_path, text, "sia.toml")
     program = """if True:
         import sys
@@ -194,5 +194,5 @@ def test_a_daemon_is_built_on_a_backend_of_another_package(cloud, tmp_path):
         build(read_config(Path(sys.argv[1])), Observer()).journal.close()
     """
     done = python_with(cloud, "-c", program, config)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert done.stdout == f"built in earth with {tmp_path / 'keys'}\n"
