@@ -475,19 +475,21 @@ class Runs:
         context, job_id = self._context, record.spec.id
         now = context.now
         ran = 0.0 if record.started is None else now - record.started
-        work = record.done if lost else record.work(now)
+        work = record.kept if lost else record.work(now)
         if record.spec.preemptible == RESTART:
             work = record.ran = 0.0
         elif not lost:
             record.ran += ran
         waited = 0.0 if record.told is None else now - record.told
+        lost_work = max(0.0, record.work(now) - work)
         self._count_recall(record, ran, work)
         self._free_attempt(record)
-        record.done, record.since, record.told = work, None, None
+        record.done = record.kept = work
+        record.since, record.told = None, None
         record.stops += 1
         context.notify(
             "stopped", job=job_id, pool=record.spec.pool, attempt=record.attempt, done=work,
-            took=waited,
+            lost=lost_work, took=waited,
         )  # fmt: skip
         if not record.core:
             self._take_off(record)
@@ -581,7 +583,7 @@ class Runs:
     def _requeue(self, record: JobRecord, why: str) -> None:
         self._context.notify("requeued", job=record.spec.id, pool=record.spec.pool, why=why)
         self._take_off(record)
-        record.done = record.ran = 0.0
+        record.done = record.kept = record.ran = 0.0
 
     def requeued(self, seen: Requeued) -> Answer:
         """Requeue or hold a job that the backend took off its GPUs. O(1)."""

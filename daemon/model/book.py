@@ -181,6 +181,8 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Seconds for which earlier attempts ran whose work it keeps; its time limit counts them."""
     begun: bool = False
     """Whether the core has started it since it entered the core for the last time."""
+    kept: float = 0.0
+    """Work of earlier attempts that it keeps, in seconds at its own width."""
     stops: int = 0
     """How often it was stopped and requeued, with the work that it had done."""
     told: float | None = None

@@ -302,7 +302,10 @@ class JobView(Struct, omit_defaults=True):
     code: int | None = None
     signal: int | None = None
     why: Annotated[str, Meta(description="How the job ended.")] = ""
-    ran: Annotated[float | None, Meta(description="Run time in seconds, after the end.")] = None
+    ran: Annotated[
+        float | None,
+        Meta(description="Run time in seconds, after the end, of all attempts whose work counts."),
+    ] = None
     progress: Annotated[
         ProgressView | None, Meta(description="Its last report in its latest attempt.")
     ] = None

@@ -130,7 +130,7 @@ def _outside(book: Book, record: JobRecord) -> list[ObstacleView]:
         return [PoolHeld(record.spec.pool)]
     if record.phase is JobPhase.STARTING and not record.placed:
         out = tuple(node.name for node in book.nodes.values() if node.reasons)
-        return [PlacementObstacle(record.spec.gpus, out)]
+        return [PlacementObstacle(record.gpus, out)]
     return []
 
 

@@ -16,8 +16,10 @@ NAMED = 3
 def placement_reasons(book: Book, record: JobRecord) -> list[str]:
     """Why a job that has its turn is on no node yet. O(jobs)."""
     gone = out(book)
+    if not gone and (leaving := _leaving(book, record)):
+        return [leaving]
     if not gone and book.setup.areas:
-        needs = counted(record.spec.gpus, "GPU")
+        needs = counted(record.gpus, "GPU")
         return [f"it has its turn, and its {needs} are not free in any one partition yet"]
     if not gone:
         return ["its GPUs are given to it, and who had them has not ended yet"]
@@ -27,8 +29,18 @@ def placement_reasons(book: Book, record: JobRecord) -> list[str]:
             for node, gpus in other.nodes:
                 if node in free:
                     free[node] -= len(gpus)
-    needs = f"it has its turn and needs {counted(record.spec.gpus, 'GPU')}"
+    needs = f"it has its turn and needs {counted(record.gpus, 'GPU')}"
     return [f"{needs}; nodes that take jobs have {sum(free.values())} free", *gone]
+
+
+def _leaving(book: Book, record: JobRecord) -> str:
+    """Return that jobs of the group are being stopped for the started ones; "" if none is."""
+    own = book.pools[record.spec.pool]
+    pools = (book.pools[book.jobs[job_id].spec.pool] for job_id in book.leaving)
+    count = sum((pool.group, pool.share) == (own.group, own.share) for pool in pools)
+    if not count:
+        return ""
+    return f"its GPUs become free when {counted(count, 'job')} being stopped or ended has gone"
 
 
 def out(book: Book) -> list[str]:

@@ -212,7 +212,7 @@ def run_words(record: JobRecord, now: float) -> list[str]:
 
 def stop_words(record: JobRecord) -> list[str]:
     """Why a job is being stopped, or how often it was stopped and what it keeps."""
-    keeps = f"it keeps {duration(record.done)} of work" if record.done else "it keeps no work"
+    keeps = f"it keeps {duration(record.kept)} of work" if record.kept else "it keeps no work"
     if record.phase is JobPhase.STOPPING:
         lines = [f"it was told to stop, and goes on later: {record.preempted}"]
         if record.forced:

@@ -76,8 +76,12 @@ class Waiting:
 
 
 def waits(record: JobRecord) -> bool:
-    """Return whether a job is pending, or started and waiting for its GPUs."""
-    return record.phase is JobPhase.PENDING or has_turn(record)
+    """Return whether a job is pending, or started and waiting for its GPUs.
+
+    A job that is being stopped is in the core's queue already.
+    """
+    stopping = record.phase is JobPhase.STOPPING and bool(record.core)
+    return stopping or record.phase is JobPhase.PENDING or has_turn(record)
 
 
 def has_turn(record: JobRecord) -> bool:
@@ -112,12 +116,8 @@ def alive(
 def shortly(core: Core, place: QueuePosition) -> str:
     """Return one line on why a job is pending, or "" for a running job. O(1)."""
     record, position = place
-    if held(record):
-        return "held: release the job to queue it"
-    if has_turn(record):
-        return "started: waiting for its GPUs to become free"
     if record.phase is not JobPhase.PENDING:
-        return ""
+        return _in_no_queue(record)
     job = waiting_in(core, record)
     if job is None:
         return f"pool {record.spec.pool} is on hold"
@@ -127,3 +127,12 @@ def shortly(core: Core, place: QueuePosition) -> str:
     left = f"{pool.name} has {max(0, pool.quota - pool.dedicated):,} of {pool.quota:,} free"
     starts = "first in its queue: waiting for idle GPUs"
     return f"waiting for {counted(short, 'more GPU')}: {left}" if short > 0 else starts
+
+
+def _in_no_queue(record: JobRecord) -> str:
+    """Return why a job that is not pending does not run; "" if it runs."""
+    if held(record):
+        return "held: release the job to queue it"
+    if record.phase is JobPhase.STOPPING:
+        return "saving its work: it goes on when it has stopped"
+    return "started: waiting for its GPUs to become free" if has_turn(record) else ""

@@ -42,7 +42,7 @@ def job_view(record: JobRecord) -> JobView:
         record.time_limit, record.stream, record.reason,
         {node: list(gpus) for node, gpus in record.nodes}, dict(record.loans), record.stop,
         record.code, record.signal, record.why, ran_of(record), progress_view(record),
-        record.width, record.stops, record.preempted, record.done,
+        record.width, record.stops, record.preempted, record.kept,
     )  # fmt: skip
 
 
@@ -83,18 +83,18 @@ def progress_view(record: JobRecord) -> ProgressView | None:
 
 
 def ran_of(record: JobRecord) -> float | None:
-    """Return the seconds from a job's last start to its end, or None before the end."""
+    """Return the seconds for which a job ran, without its stops; None before the end."""
     if record.started is None or record.ended is None:
         return None
-    return record.ended - record.started
+    return record.ran + record.ended - record.started
 
 
 def unplaced(book: Book) -> dict[str, list[int]]:
     """Return the widths of started jobs without GPUs, by pool. They count as pending."""
     found: dict[str, list[int]] = {}
     for job_id in book.seatless:
-        spec = book.jobs[job_id].spec
-        found.setdefault(spec.pool, []).append(spec.gpus)
+        record = book.jobs[job_id]
+        found.setdefault(record.spec.pool, []).append(record.gpus)
     return found
 
 

@@ -105,7 +105,10 @@ def test_the_events_of_a_stop():
     step = story.at(100.0, submit("short", gpus=2, run_time=10.0))
     assert kinds(step) == ["submitted", "preempted", "stopping", "started"]
     (notice,) = story.at(120.0, Stopped("long", 1)).notices
-    assert (notice.kind, notice.data) == ("stopped", {"attempt": 1, "done": 120.0, "took": 20.0})
+    assert (notice.kind, notice.data) == (
+        "stopped",
+        {"attempt": 1, "done": 120.0, "lost": 0.0, "took": 20.0},
+    )
 
 
 def test_a_job_that_does_not_stop_is_ended_when_its_grace_time_is_over():

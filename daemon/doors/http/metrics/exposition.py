@@ -18,10 +18,11 @@ from daemon.model.account import ShadowState
 from daemon.model.book import Book
 from daemon.model.inputs import Input
 from daemon.model.job import JobPhase
+from daemon.model.outputs import Notice
 from daemon.runtime.fence import Fence
 from daemon.runtime.logs import log
 from daemon.service.observer import Observer
-from sia.decisions import MoveLoan, ProposalRefused, StartJob
+from sia.decisions import MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
 from sia.events import Event, ForecastUpdated
 from sia.limits import UNKNOWN_RUN_TIME
 
@@ -85,6 +86,10 @@ class PrometheusMetrics(Observer):
             ["window"],
             registry=registry,
         )
+        self._stops = {
+            key: Counter(f"sia_{name}", about, ["pool"], registry=registry)
+            for key, (name, about) in STOPS.items()
+        }
         self._service: Service | None = None
         self._events_made: Sequence[Event] = ()
         self._errors: LoadErrors | None = None
@@ -99,15 +104,26 @@ class PrometheusMetrics(Observer):
         self._events_made = step.events
         for decision in step.decisions:
             kind = type(decision)
-            if kind is StartJob or kind is MoveLoan or kind is ProposalRefused:
+            if kind in COUNTED:
                 self._decisions.labels(kind.__name__).inc()
         for notice in step.notices:
             if (told := public_notice(notice)) is not None:
                 self._events.labels(told.kind).inc()
+            if notice.kind in ("stopped", "stop_forced"):
+                self._count_stop(notice)
         for record in step.over:
             known = record.run_time < UNKNOWN_RUN_TIME
             if known and record.started is not None and record.ended is not None:
-                self._ratio.observe((record.ended - record.started) / max(record.run_time, 1e-6))
+                ran = record.ran + record.ended - record.started
+                self._ratio.observe(ran / max(record.run_time, 1e-6))
+
+    def _count_stop(self, notice: Notice) -> None:
+        if notice.kind == "stop_forced":
+            self._stops["forced"].labels(notice.pool).inc()
+            return
+        self._stops["stops"].labels(notice.pool).inc()
+        self._stops["took"].labels(notice.pool).inc(notice.data["took"])
+        self._stops["lost"].labels(notice.pool).inc(notice.data["lost"])
 
     def committed(self, seconds: float, inputs: int) -> None:
         """Count a commit, and compare load forecasts with the step's events."""
@@ -175,6 +191,18 @@ class PrometheusMetrics(Observer):
         return generate_latest(self.registry)
 
 
+COUNTED = frozenset((StartJob, PreemptJob, ResizeJob, MoveLoan, ProposalRefused))
+"""Decisions that are counted by kind."""
+
+STOPS = {
+    "stops": ("stops", "Jobs that were stopped and go on, by pool."),
+    "forced": ("stops_forced", "Stops in which the grace time was over."),
+    "took": ("stop_seconds", "Seconds from the order to stop until the job was gone."),
+    "lost": ("stop_lost_seconds", "Seconds of work that stops have thrown away."),
+}
+"""Counters of stops: name and description."""
+
+
 class _Gauges(Collector):
     """Gauges, collected at each scrape."""
 
@@ -220,6 +248,8 @@ class _Gauges(Collector):
         status = service.status()
         running = len(state.jobs) - state.waiting - len(service.book.seatless)
         now, since = service.clock.now(), _turns_since(service.book)
+        jobs_there = service.book.jobs
+        stopping = sum(jobs_there[i].phase is JobPhase.STOPPING for i in service.book.leaving)
         lag = max(0.0, now - status.last_commit) if status.waiting else 0.0
         for name, about, value in (
             ("sia_running_jobs", "Jobs placed on GPUs.", running),
@@ -229,6 +259,7 @@ class _Gauges(Collector):
                 "Longest time since the start of a job that is not running yet.",
                 max(0.0, now - min(since, default=now)),
             ),
+            ("sia_stopping_jobs", "Jobs that were told to stop and are still there.", stopping),
             ("sia_lent_gpus", "GPUs lent to jobs of other pools.", lent),
             ("sia_lending", "Whether lending is on.", service.book.lending),
             ("sia_ready", "Whether submissions are accepted.", service.ready),
