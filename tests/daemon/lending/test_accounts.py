@@ -525,4 +525,4 @@ async def test_a_month_that_is_none_is_refused_in_words(folder):
     async with door(folder) as client:
         path = "/v1/pools/vision/statement?month=2026-13"
         problem = await asked(client, "GET", path, status=422)
-        assert "write a month, such as 2026-11" in problem["detail"]
+        assert "use a month, such as 2026-11" in problem["detail"]

@@ -590,7 +590,7 @@ def test_an_observation_that_no_journal_can_hold_is_left_out(tmp_path):
 
 
 def test_the_reasons_of_backends_can_be_written_down(tmp_path):
-    order = SupervisorOrder(b"x", b"1", 1.0, b"/home/jos\xe9", [b"run"], {})
+    order = SupervisorOrder(b"x", b"1", 1.0, b"/home/jos\xe9", [b"run"], {}, [])
     attempt = SimpleNamespace(job="x", number=1, order=order)
     assert ended(attempt, {"failed": "cwd", "errno": "2"}).why.startswith("cwd: /home/jos\\xe9: ")
 

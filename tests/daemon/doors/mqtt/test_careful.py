@@ -19,13 +19,14 @@ from daemon.doors.mqtt.manager.config import MqttBackendConfig
 from daemon.doors.mqtt.replies import fitting
 from daemon.doors.mqtt.requests import ParsedMessage
 from daemon.doors.mqtt.schemas import Reply
+from daemon.engine.engine import Engine
 from daemon.model.inputs import Submit
 from daemon.model.job import JobPhase, JobSpec
 from daemon.model.outputs import Accepted, Refused
 from daemon.process.serve import serving
 from daemon.wire.jobs import BatchLine
 from tests.daemon.service.test_service import break_down
-from tests.support.daemons.daemons import until
+from tests.support.daemons.daemons import StillClock, setup, until
 from tests.support.servers.managers import manager_on
 from tests.support.servers.mqtt import daemon_on, on_bus, part, peer
 from tests.support.servers.servers import mosquitto
@@ -188,7 +189,10 @@ def test_a_step_that_one_letter_breaks_is_done_for_the_others():
             return [Refused(500, "defect", "why", "report it")] * len(ids)
         return [Accepted(job_id) for job_id in ids]
 
-    service = SimpleNamespace(submit=submit, backend=SimpleNamespace(can=frozenset()))
+    service = SimpleNamespace(
+        submit=submit, backend=SimpleNamespace(can=frozenset()), engine=Engine.new(setup(vision=8)),
+        clock=StillClock(), book=SimpleNamespace(setup=setup(vision=8)),
+    )  # fmt: skip
     letters = [
         ParsedMessage("vision", "submit", [[JobSpec(name, "vision", 1, duration=1.0)]])
         for name in ("a", "bad", "b")
