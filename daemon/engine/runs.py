@@ -520,7 +520,7 @@ class Runs:
         """Record that a job has no attempt and no GPUs."""
         record.placed, record.decided, record.started, record.since = False, None, None, None
         record.stream, record.reason, record.nodes, record.area = None, "", (), ""
-        record.width, record.seats = 0, ()
+        record.width, record.seats, record.overhead, record.speed = 0, (), 0.0, 1.0
         record.told, record.forced = None, False
 
     def ended(self, seen: Ended) -> Answer:

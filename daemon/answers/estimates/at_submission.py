@@ -7,13 +7,12 @@ from daemon.answers.estimates.worlds import (
     WORLDS,
     Outlook,
     Times,
-    limited,
     overdue,
     plain_job,
     ran,
     spread,
 )
-from daemon.answers.simulate.futures import reported
+from daemon.answers.simulate.futures import limited, of_attempt, reported
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS, JobPhase
 from predictors.run_time_distribution import RunTimeDistributions
@@ -39,10 +38,13 @@ def new_job(
     if not runs and not starts:
         return None  # before the costly part: true of every job until the first simulation
     curve, chances = lasting.curve(job), lasting.chances(job, worlds)
-    age = ran(record, now)
+    age, worked = ran(record, now), record.work(now)
     said = [reported(record, now, chance) if runs else None for chance in chances]
     lasts = [
-        limited(record, curve.quantile(chance, age) if seconds is None else seconds)
+        limited(
+            record,
+            of_attempt(record, now, curve.quantile(chance, worked)) if seconds is None else seconds,
+        )
         for seconds, chance in zip(said, chances, strict=True)
     ]
     if runs:

@@ -64,7 +64,7 @@ class EstimateInputs:
     def _of(self, record: JobRecord) -> list[TimedObservation]:
         """Return the observations of a job: its submission, start and end."""
         job, thought = plain_job(record), record.run_time
-        began, ended, queued = record.decided, record.ended, record.queued
+        began, ended, queued, first = record.decided, record.ended, record.queued, _ran_from(record)
 
         def come(_: float) -> None:
             self.lasting.submitted(job)
@@ -77,7 +77,7 @@ class EstimateInputs:
         if began is not None:
             found.append((began, 2, start))
         if ended is not None:
-            found.append((ended, 3, lambda now: self._over(now, job, began)))
+            found.append((ended, 3, lambda now: self._over(now, job, first)))
         return found
 
     def hear(self, notice: Notice, record: JobRecord | None) -> bool:
@@ -91,7 +91,8 @@ class EstimateInputs:
             self.lasting.submitted(job)
             self.lately.submitted(job, record.run_time)
         elif kind == "started":
-            self._started(now, job, record.queued)
+            if not record.stops:  # else it goes on
+                self._started(now, job, record.queued)
         elif kind == "held":
             self.calibration.gone(job.id, now)
         elif kind == "requeued":
@@ -99,7 +100,7 @@ class EstimateInputs:
             self.lasting.withdrawn(now, job)
             self.lasting.submitted(job)
         elif kind in OVER:
-            self._over(now, job, record.decided)
+            self._over(now, job, _ran_from(record))
         return True
 
     def _started(self, now: float, job: Job, queued: float) -> None:
@@ -117,3 +118,9 @@ class EstimateInputs:
             self.calibration.ended(job.id, now)
             self.lasting.finished(now, job, seconds)
             self.lately.ended(job.id, seconds)
+
+
+def _ran_from(record: JobRecord) -> float | None:
+    """Return when a job would have begun if it had run without stops; None if it never ran."""
+    began = record.started if record.decided is None else record.decided
+    return None if began is None else began - record.ran

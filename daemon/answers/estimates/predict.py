@@ -10,8 +10,8 @@ from msgspec import Struct
 from daemon.answers.estimates.at_submission import new_job
 from daemon.answers.estimates.calibration import Given, StatedMoment
 from daemon.answers.estimates.observations import EstimateInputs
-from daemon.answers.estimates.worlds import Outlook, Playouts, Times, limited, plain_job, ran
-from daemon.answers.simulate.futures import RunTimeOf, reported, thought
+from daemon.answers.estimates.worlds import Outlook, Playouts, Times, plain_job, ran
+from daemon.answers.simulate.futures import RunTimeOf, limited, of_attempt, reported, thought
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS, JobPhase
@@ -44,6 +44,8 @@ def why_not(record: JobRecord) -> str:
         return "the job is held until it is released"
     if record.phase is JobPhase.PENDING and not record.core:
         return f"pool {record.spec.pool} is on hold until it is opened"
+    if record.phase is JobPhase.STOPPING:
+        return "the job is being stopped, and goes on later"
     if record.phase in ON_GPUS and not record.placed:
         return "the job has been started and waits for its GPUs to become free"
     return ""
@@ -60,11 +62,11 @@ def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
     lasting = heard.lasting
 
     def think(record: JobRecord) -> float:
-        age = ran(record, now)
         seconds = reported(record, now)
         if seconds is None:
-            seconds = lasting.curve(plain_job(record)).quantile(0.5, age)
-        return max(age, limited(record, seconds))
+            total = lasting.curve(plain_job(record)).quantile(0.5, record.work(now))
+            seconds = of_attempt(record, now, total)
+        return max(ran(record, now), limited(record, seconds))
 
     return think
 

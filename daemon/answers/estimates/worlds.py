@@ -13,7 +13,14 @@ from math import ceil, inf
 from msgspec import Raw, Struct, msgpack
 
 from daemon.answers.estimates.recent_arrivals import DAY, RecentArrivals
-from daemon.answers.simulate.futures import began, ends, facts_of, reported
+from daemon.answers.simulate.futures import (
+    began,
+    ends,
+    facts_of,
+    limited,
+    of_attempt,
+    reported,
+)
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS
@@ -169,11 +176,6 @@ def ran(record: JobRecord, now: float) -> float:
     return max(0.0, now - began(record, now)) if record.phase in ON_GPUS else 0.0
 
 
-def limited(record: JobRecord, seconds: float) -> float:
-    """Return the run time, cut at the job's time limit."""
-    return seconds if record.time_limit is None else min(seconds, record.time_limit)
-
-
 def outlook(
     engine: Engine,
     lasting: RunTimeDistributions,
@@ -228,16 +230,20 @@ class Playouts:
             _World(self, lately, snapshot, world).play()
 
     def lasts(self, record: JobRecord, world: int) -> float:
-        """Return the total run time of a job in a world, in seconds."""
+        """Return the run time of a job's attempt in a world; the whole work of a pending job."""
         job = plain_job(record)
         chances = self._chances.get(job.id)
         if chances is None:
             chances = self._chances[job.id] = self.lasting.chances(job, self.worlds)
-        age = ran(record, self.now)
-        seconds = reported(record, self.now, chances[world])
+        runs = record.stream is not None
+        seconds = reported(record, self.now, chances[world]) if runs else None
         if seconds is None:
-            seconds = self.lasting.curve(job).quantile(chances[world], age)
-        return max(age, limited(record, seconds))
+            worked = record.work(self.now)
+            total = self.lasting.curve(job).quantile(chances[world], worked)
+            if not runs:  # the core counts what it has done before
+                return record.done + limited(record, max(0.0, total - record.done))
+            seconds = of_attempt(record, self.now, total)
+        return max(ran(record, self.now), limited(record, seconds))
 
     def outlook(self) -> Outlook:
         """Return the combined results."""

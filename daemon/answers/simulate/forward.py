@@ -14,6 +14,7 @@ from msgspec import Struct
 from daemon.answers.simulate.futures import RunTimeOf, alive, ends
 from daemon.engine.engine import Engine, Step
 from daemon.model.inputs import Ended, Input, Stopped, Tick
+from daemon.model.job import JobPhase
 from daemon.model.outputs import Answer, PreemptEffect, StartEffect, StopEffect
 from sia.core.playout import End, Playout
 
@@ -70,11 +71,14 @@ class EnginePlayout(Playout[Step]):
         super().__init__(stops=True)
         engine.become_forecast()
         self._engine, self.now, self._run_time_of, self._pools = engine, now, run_time_of, pools
-        self.due = max(now, engine.due)
-        for end, record in ends(alive(engine.book, pools), now, run_time_of):
-            if record.placed:
-                self.schedule_end(end, record.spec.id, record.attempt)
         self._stopped: list[Input] = []  # attempts that were told to stop; it takes no time
+        for end, record in ends(alive(engine.book, pools), now, run_time_of):
+            if record.placed and record.phase is not JobPhase.STOPPING:
+                self.schedule_end(end, record.spec.id, record.attempt)
+        for record in alive(engine.book, pools):
+            if record.phase is JobPhase.STOPPING:
+                self._stopped.append(Stopped(record.spec.id, record.attempt))
+        self.due = now if self._stopped else max(now, engine.due)
         self.starts: list[PredictedStart] = []
 
     def apply(self, inputs: Sequence[Input]) -> list[Answer]:
@@ -115,8 +119,7 @@ class EnginePlayout(Playout[Step]):
             if self._pools is not None and spec.pool not in self._pools:
                 continue
             if isinstance(effect, StartEffect):
-                left = max(0.0, self._run_time_of(record) - effect.done) / effect.speed
-                end = self.now + effect.overhead + left
+                end = self.now + self._run_time_of(record)
                 self.starts.append(PredictedStart(spec.id, spec.pool, effect.gpus, self.now, end))
                 self.schedule_end(end, effect.job, effect.attempt)
             elif isinstance(effect, PreemptEffect):

@@ -31,12 +31,31 @@ pools takes longer than a scan of all jobs."""
 _Value = TypeVar("_Value")
 
 RunTimeOf = Callable[[JobRecord], float]
-"""Returns the total run time of a job in seconds, at least the time that it has run."""
+"""Returns the run time in seconds of a job's attempt, at least the time that it has run; of the
+next attempt for a job that is pending."""
 
 
 def began(record: JobRecord, now: float) -> float:
     """Return the start of a job; now if the job was not seen running yet."""
     return now if record.started is None else record.started
+
+
+def of_attempt(record: JobRecord, now: float, total: float) -> float:
+    """Return the run time of a job's attempt, the present or the next, if its work is `total`.
+
+    A job that was stopped has done a part of its work before.
+    """
+    plain = not record.done and record.speed == 1.0 and record.since == record.started
+    if plain and not record.overhead:
+        return total
+    ran = 0.0 if record.started is None else now - record.started
+    return ran + record.left(total, now)
+
+
+def limited(record: JobRecord, seconds: float) -> float:
+    """Return the run time of a job's attempt, cut at the job's time limit."""
+    limit = record.time_limit
+    return seconds if limit is None else min(seconds, max(0.0, limit - record.ran))
 
 
 def thought(now: float) -> RunTimeOf:
@@ -52,11 +71,9 @@ def thought(now: float) -> RunTimeOf:
         ran = 0.0 if record.started is None else now - record.started
         run_time = reported(record, now)
         if run_time is None:
-            run_time = _estimated(record)
-            if run_time <= ran:
-                run_time = 2.0 * ran
-        limit = record.time_limit
-        return run_time if limit is None else max(ran, min(run_time, limit))
+            total, worked = _estimated(record), record.work(now)
+            run_time = of_attempt(record, now, total if total > worked else 2.0 * worked)
+        return max(ran, limited(record, run_time))
 
     return think
 
@@ -89,7 +106,10 @@ def alive(book: Book, pools: Collection[str] | None = None) -> Iterable[JobRecor
 def ends(
     jobs: Iterable[JobRecord], now: float, think: RunTimeOf
 ) -> Iterator[tuple[float, JobRecord]]:
-    """Yield the end of each job on GPUs, at `now` or later; an ending job ends now."""
+    """Yield the end of each job on GPUs, at `now` or later; an ending job ends now.
+
+    A job that is being stopped is yielded if it was started again.
+    """
     for record in jobs:
         phase = record.phase  # compared one by one: enumerations hash slowly, and jobs are many
         if phase is JobPhase.RUNNING or phase is JobPhase.STARTING:
@@ -97,6 +117,8 @@ def ends(
             yield (max(now, end)), record
         elif phase is JobPhase.ENDING:
             yield now, record
+        elif phase is JobPhase.STOPPING and record.stream is not None:
+            yield max(now, began(record, now) + think(record)), record
 
 
 def facts_of(engine: Engine, now: float) -> list[Fact]:
@@ -191,4 +213,4 @@ def overruns(record: JobRecord, now: float) -> bool:
     """Return True if a job has run longer than its estimate, or than follows from its reports."""
     if record.progress is not None and record.progress.end is not None:
         return record.progress.end < now
-    return record.started is not None and now - record.started > _estimated(record)
+    return record.started is not None and record.work(now) > _estimated(record)

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
+from daemon.answers.simulate.forward import EnginePlayout
 from daemon.answers.simulate.futures import ends, facts_of, is_unknown, overruns, thought
 from daemon.engine.engine import Engine
 from daemon.model.inputs import (
@@ -15,6 +16,7 @@ from daemon.model.inputs import (
     Reported,
     SetPool,
     Started,
+    Stopped,
     Tick,
 )
 from daemon.model.job import PoolMode
@@ -23,6 +25,7 @@ from sia.core.playout import play
 from sia.decisions import StartJob
 from sia.events import TimePassed
 from sia.limits import UNKNOWN_RUN_TIME
+from tests.daemon.engine.test_stops import stopping
 from tests.support.daemons.daemons import setup, submit
 
 
@@ -195,3 +198,21 @@ def test_a_job_without_estimate_and_limit_runs_for_the_unknown_run_time():
     assert not is_unknown(engine.book.jobs["a2"])
     assert thought(1.0)(engine.book.jobs["a1"]) == UNKNOWN_RUN_TIME
     assert starts(engine, 1.0) == {}
+
+
+def test_a_job_that_stops_goes_on_with_the_work_that_it_keeps():
+    story = stopping()  # it has run for 100 of 1000 s, and a job of 10 s takes its GPUs
+    ahead = EnginePlayout(Engine.restore(story.engine.dump()), 110.0, thought(110.0))
+    found = {each.job: (each.start, each.end) for each in ahead.play(1e6, 10).starts}
+    assert found == {"short": (110.0, 120.0), "long": (120.0, 1010.0)}
+    story.at(120.0, Stopped("long", 1))
+    story.at(120.0, Started("short", 1))
+    ahead = EnginePlayout(Engine.restore(story.engine.dump()), 125.0, thought(125.0))
+    (found,) = ahead.play(1e6, 10).starts
+    assert (found.job, found.start, found.end) == ("long", 130.0, 1010.0)
+
+
+def test_a_time_limit_counts_what_earlier_attempts_ran():
+    story = stopping(time_limit=300.0)
+    story.at(120.0, Stopped("long", 1))
+    assert thought(120.0)(story.record("long")) == 180.0
