@@ -98,7 +98,7 @@ def without(**changes):
         pytest.param(without(out=lambda _: ()), id="nodes that are out"),
     ],
 )
-def test_it_is_seen_where_something_is_forgotten(forget):
+def test_a_snapshot_that_omits_something_is_detected(forget):
     assert any(part(seed, forget) for seed in range(80))
 
 

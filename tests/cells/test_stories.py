@@ -176,7 +176,7 @@ def test_a_bad_buddy_leads_to_splitting_elsewhere_only_while_that_is_safe():
     assert [short.pools for short in cells.shortages()] == [("a",)]
 
 
-def test_who_is_short_is_said_and_right_again_when_the_node_is_back():
+def test_a_shortage_is_reported_until_the_node_is_back():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
     cells.take_out("n0")
     assert cells.shortages() == [CellShortage("rack", "node", 1, ("a", "b"))]
@@ -218,7 +218,7 @@ def test_reconfiguration_under_running_jobs():
     cells.check()
 
 
-def test_what_was_asked_before_finds_its_cells_on_nodes_that_came_since():
+def test_a_resolved_request_uses_nodes_added_later():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     asked = cells.resolve(wants("a", 8))
     assert cells.allocate_resolved("one", asked).nodes[0][0] == "n0"
@@ -261,7 +261,7 @@ def test_a_reservation_that_is_not_free_of_spare_jobs_stops_all_lending():
     assert cells.lend("s2", wants("a", 1)) is not None
 
 
-def test_what_a_pool_holds_back_is_not_lent():
+def test_reserved_cells_are_not_lent():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}, "b": {"node": 1}})
     holds = cells.reservations()
     holds.set("a", 1)
@@ -294,7 +294,7 @@ def test_a_gang_is_not_brought_together_in_a_rack_that_another_pool_holds():
     cells.check()
 
 
-def test_what_is_held_back_follows_quota_that_a_lost_node_gives_back():
+def test_the_reservation_follows_quota_returned_by_a_lost_node():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     cells.allocate("first", wants("a", 8))
     cells.take_out("n0")
@@ -413,7 +413,7 @@ def test_a_width_is_rounded_up_to_cells_and_the_next_narrower_is_known():
     ]  # fmt: skip
 
 
-def test_what_a_pool_owns_and_what_it_could_ever_hold():
+def test_the_quota_and_the_largest_holding_of_a_pool_are_known():
     pinned = [pinned_node("vip", "a", "n3")]
     cells = cluster(quotas={"a": {"node": 1, "quad": 1}, "b": {"node": 1}}, pinned=pinned)
     cells.allocate("b", wants("b", 8))
@@ -455,7 +455,7 @@ def test_a_pool_that_owns_a_rack_uses_what_is_left_of_it():
     cells.check()
 
 
-def test_what_is_left_of_a_rack_stays_whose_quota_it_may_be():
+def test_the_rest_of_a_rack_stays_with_the_pool_whose_quota_it_may_be():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"rack": 1}})
     cells.take_out("n0")
     cells.lend("spare", wants("a", 8))

@@ -23,7 +23,7 @@ def test_the_containerfile_has_no_faults_that_can_be_seen():
     assert run("hadolint", CONTAINERFILE) == (0, "")
 
 
-def test_what_goes_into_the_image_is_what_is_installed(tmp_path):
+def test_the_image_contains_what_is_installed(tmp_path):
     """The packages of the wheel are let in, tests and the rest are not."""
     let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line[0] == "!"}
     packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}

@@ -74,7 +74,7 @@ def test_the_pod_may_do_as_little_as_can_be(overlay):
 
 
 @pytest.mark.server
-def test_it_is_the_images_user_that_owns_its_files():
+def test_the_user_of_the_image_owns_its_files():
     spec = one(made("base"), "StatefulSet")["spec"]["template"]["spec"]["securityContext"]
     user = re.search(r"(?m)^USER (\d+):(\d+)$", (DEPLOY / "container/Containerfile").read_text())
     assert (str(spec["runAsUser"]), str(spec["fsGroup"])) == user.groups()
@@ -131,7 +131,7 @@ def test_rights_are_those_that_the_backend_needs():
     assert rights() == table()
 
 
-def test_it_may_change_only_its_own_lease():
+def test_the_daemon_may_change_only_its_own_lease():
     objects = yaml.safe_load_all((FOLDER / "base" / "rights.yaml").read_text())
     rules = [rule for each in objects for rule in each.get("rules", ())]
     named = {

@@ -80,7 +80,7 @@ def test_a_configuration_that_is_none_changes_nothing(debian):
     debian.sh(f"cp -p /root/sia.toml /etc/sia/; sed -i '$d' {SOURCE}/daemon/__init__.py")
 
 
-def test_it_is_there_after_a_boot(debian):
+def test_the_service_runs_after_a_boot(debian):
     done = submit(debian, "--wait", "--", "true")
     debian.halt()
     debian.boot()
@@ -128,7 +128,7 @@ def test_an_older_version_is_upgraded_and_jobs_go_on(debian):
     debian.sh('until [ -z "$(ls /var/lib/sia/jobs/alive)" ]; do sleep 0.1; done')
 
 
-def test_it_goes_as_it_came(debian):
+def test_uninstalling_removes_all_files(debian):
     debian.sh(f"{SOURCE}/deploy/install.sh uninstall")
     assert debian.sh("ls -d /opt/sia /usr/local/bin/sia 2>/dev/null || true") == ""
     debian.sh("test -e /var/lib/sia/sia.db && test -e /etc/sia/sia.toml")

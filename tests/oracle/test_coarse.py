@@ -81,7 +81,7 @@ def test_short_jobs_would_be_others_in_coarser_slots():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_found_there_is_a_list_for_the_fine_slots(seed):
+def test_coarse_starts_give_an_order_for_the_fine_slots(seed):
     problem = many(seed)
     starts = in_order(problem, [task.release for task in coarser(problem).tasks])
     problem.check(starts)
@@ -89,7 +89,7 @@ def test_what_is_found_there_is_a_list_for_the_fine_slots(seed):
 
 
 @pytest.mark.usefixtures("coarsened")
-def test_nothing_that_is_proven_of_coarser_slots_is_taken_for_more():
+def test_bounds_of_coarser_slots_are_not_overstated():
     solved, seeds = 0, budget(ci=12, soak=40)
     for seed in range(600, 600 + seeds):
         jobs, quotas, beta = tiny(seed)
@@ -222,7 +222,7 @@ def test_ctrl_c_while_the_prover_is_waited_for_loses_nothing(monkeypatch, coarse
 
 
 @pytest.mark.usefixtures("coarsened")
-def test_where_nothing_is_left_to_do_no_coarser_slots_are_solved(monkeypatch):
+def test_a_solved_problem_has_no_coarser_slots_solved(monkeypatch):
     apart, solved = Problem([TWO.tasks[0], TWO.tasks[1]._replace(release=4)], [1]), []
     assert coarser(apart) is not None
     monkeypatch.setattr(Solving, "_search", lambda solving: solved.append(solving.problem))
@@ -351,7 +351,7 @@ def test_a_dive_whose_list_is_the_best_was_not_in_vain(monkeypatch):
     assert done == "dgdgdgdggggg", "the fourth was"
 
 
-def test_where_nothing_counts_that_is_proven_programs_have_the_time_after_a_dive(monkeypatch):
+def test_programs_get_the_time_after_a_dive_if_proofs_do_not_count(monkeypatch):
     took = []
     within = solve.SearchHooks(lambda: False, took.append)
     done = proving(
@@ -384,13 +384,13 @@ def test_coarser_slots_end_where_the_prover_needs_no_schedules_any_more(monkeypa
     assert perf_counter() < began + 50.0, "of the hundred seconds that they have"
 
 
-def test_what_the_root_comes_to_is_known_without_any_search(monkeypatch):
+def test_the_root_is_solved_without_a_search(monkeypatch):
     monkeypatch.setattr(Solving, "_search", lambda solving: solving._ended.wait(60.0))
     answer = begun(TWO, 60.0, [0, 9]).run()
     assert (answer.status, answer.cost) == ("optimal", 3.0)
 
 
-def test_where_there_is_no_schedule_coarser_slots_do_not_look_for_one(monkeypatch, coarsened):
+def test_an_infeasible_problem_has_no_coarser_slots_solved(monkeypatch, coarsened):
     began = perf_counter()
 
     def prove(solving):

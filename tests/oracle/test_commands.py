@@ -60,7 +60,7 @@ def quietly_refused(*arguments):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_where_no_job_is_taken_there_is_nothing_to_solve(command, tmp_path):
+def test_a_problem_without_jobs_is_refused(command, tmp_path):
     out = tmp_path / "out"
     words = refused(command, *files_of(tmp_path), "--window", "0", "--out", out)
     assert "--window 0s: no job was submitted in that time; use a longer window" in words
@@ -94,7 +94,7 @@ def test_a_window_that_takes_hardly_a_job_is_told(tmp_path, capsys):
     assert "note" not in capsys.readouterr().err
 
 
-def test_nothing_is_said_of_what_is_not_known_yet(capsys):
+def test_unknown_results_are_not_shown(capsys):
     inf = float("inf")
     ProgressReporter(SLOT, Goal())(SolverProgress(inf, 0.0, 0, 90.0))
     ProgressReporter(SLOT, Goal())(SolverProgress(12.0, 0.0, 1, 90.0))
@@ -107,7 +107,7 @@ def test_nothing_is_said_of_what_is_not_known_yet(capsys):
     ]
 
 
-def test_what_is_told_is_enough_to_repeat_it(tmp_path, checker):
+def test_the_summary_is_enough_to_repeat_a_run(tmp_path, checker):
     out = tmp_path / "out"
     more = "--window", "1d", "--seed", "7", "--form", "pulse"
     ran = ok("solve", *files_of(tmp_path), *more, *QUICK, "--out", out)

@@ -119,7 +119,7 @@ def test_no_schedule_breaks_a_row_that_torn_jobs_break(part):
     assert tight > rows / 20
 
 
-def test_who_runs_at_first_or_later_runs_beside_who_runs_all_that_time():
+def test_a_span_cut_excludes_half_of_two_starts():
     """Four GPUs, two jobs of four: halves of them fit in each slot, and no row of a slot is broken.
 
     But one of them runs from slot 0 to 9 in half, and wherever it is there the other is not.
@@ -148,7 +148,7 @@ def test_a_job_that_ends_when_another_begins_counts_with_it():
         assert max(value(cut, starts) for starts in schedules(problem)) <= cut.most + CLOSE
 
 
-def test_it_ends_early_when_it_is_told_to():
+def test_the_search_ends_early_on_request():
     problem = problem_of((0, 20, 10, 4), (0, 6, 3, 4), gpus=4)
     parts = [[0.5] + [0.0] * 19 + [0.5], [0.5] + [0.0] * 5 + [0.5]]
     assert Cuts(starts_of(problem), lambda: True).broken(begun_of(problem, parts)) == []

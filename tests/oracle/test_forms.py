@@ -225,7 +225,7 @@ def test_a_tree_whose_root_is_given_up_has_proven_nothing():
 
 
 @pytest.mark.usefixtures("few_steps")
-def test_what_a_tree_leaves_aside_still_counts_in_its_bound(monkeypatch):
+def test_branches_that_a_tree_skips_count_in_its_bound(monkeypatch):
     monkeypatch.setattr(
         "oracle.bounds.cuts.ROAMS", 0
     )  # with rows of spans hardly a tree has branches

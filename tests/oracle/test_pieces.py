@@ -147,7 +147,7 @@ def test_cuts_of_neighbouring_pieces_are_not_alike(monkeypatch):
     assert fewer > problems / 4
 
 
-def test_where_one_schedule_is_left_it_counts_though_the_lp_did_not_see_it():
+def test_a_single_remaining_schedule_counts_even_if_the_lp_missed_it():
     """Two of three slots on one GPU: one waits for three. The LP stands torn between 0 and 4.
 
     What it says would be dearer leaves one start for each.

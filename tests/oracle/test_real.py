@@ -40,7 +40,7 @@ def random_log(seed):
     return log, instance, plan.starts
 
 
-def test_nobody_starts_later_than_planned_or_could_start_sooner_without_putting_others_back():
+def test_jobs_start_as_early_as_the_plan_allows():
     sooner = 0
     for seed in range(60):
         log, instance, planned = random_log(seed)

@@ -71,7 +71,7 @@ def files_of(folder, log=STORY, table=TWO):
     return "--trace", folder / "log.csv", "--pools", folder / "pools.csv"
 
 
-def test_it_finds_the_least_cost_from_nothing_and_says_that_it_is():
+def test_the_solver_finds_and_proves_the_least_cost():
     for seed in range(600, budget(ci=625, soak=680)):
         jobs, quotas, beta = tiny(seed)
         least = naive_oracle.least(jobs, quotas, beta)
@@ -297,7 +297,7 @@ def test_a_start_that_is_no_schedule_is_not_taken():
         assert (answer.status, answer.cost) == ("optimal", 3.0)
 
 
-def test_what_a_solver_hands_back_is_no_schedule_until_it_is_checked():
+def test_the_schedule_of_a_solver_is_checked():
     best = Incumbent(Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1]))
     assert not best.offer([0, 2])
     assert best.known == (inf, None)

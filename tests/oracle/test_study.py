@@ -118,11 +118,11 @@ def test_a_terminal_of_80_letters_shows_its_tables(reference):
     assert "  sia@peaks+survival" in results
 
 
-def test_what_is_proven_has_no_gap(reference):
+def test_a_proven_schedule_has_no_gap(reference):
     assert {row["gap_pct"] for row in rows_in(reference[0])} == {"0.0"}
 
 
-def test_what_is_proven_is_the_same_again_whatever_the_hash_seed(reference, tmp_path):
+def test_proven_results_do_not_depend_on_the_hash_seed(reference, tmp_path):
     """Of several best schedules another may be found; what they wait is the same."""
     out = tmp_path / "again"
     only = "--preset", "lower-load", *SHORT, "--repetitions", 1
@@ -139,7 +139,7 @@ def test_what_is_proven_is_the_same_again_whatever_the_hash_seed(reference, tmp_
         )
 
 
-def test_what_is_done_is_not_done_again(reference, tmp_path):
+def test_finished_runs_are_not_repeated(reference, tmp_path):
     out = copied(reference, tmp_path)
     before = digests(out)
     ran = sia("oracle", "study", *TWO, *SHORT, "--repetitions", 2, "--json", "--out", out)
@@ -254,7 +254,7 @@ def test_forecasts_learn_from_the_same_queues_and_from_no_job_of_the_window():
     assert all(start >= arrival.job.submit for arrival, start in known.jobs)
 
 
-def test_what_is_captured_lies_between_the_best_schedule_and_the_bound():
+def test_the_captured_gain_lies_between_the_best_schedule_and_the_bound():
     runs = [
         made_up({"fcfs": 100.0, "sia": 50.0, "oracle": 20.0}, bound=0.0),
         made_up({"fcfs": 10.0, "sia": 10.0, "oracle": 10.0}, bound=10.0),

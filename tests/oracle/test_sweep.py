@@ -83,7 +83,7 @@ def test_without_time_the_first_schedule_stands_and_is_no_optimum():
         assert point.bound == 0.0 < point.cost
 
 
-def test_what_is_found_for_one_price_is_weighed_at_all(monkeypatch):
+def test_a_schedule_found_at_one_price_is_used_at_all_prices(monkeypatch):
     """Where time is left for the last one only, those before it have its schedule as well."""
     instance = tiny(0)
     begun = [point.cost for point in sweep(instance, [1.9, 2.0], -1.0, told_nobody)]

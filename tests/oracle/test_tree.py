@@ -94,7 +94,7 @@ def test_a_dive_ends_where_it_costs_as_much_as_the_best():
     assert list(tree.dive(lambda: tree.bound, soon())) == []
 
 
-def test_where_a_dive_is_stuck_it_goes_on_another_way(monkeypatch):
+def test_a_stuck_dive_continues_another_way(monkeypatch):
     """The LPs of two in three windows are made to say that somebody starts nowhere."""
     calls, tried = count(), []
     whole_cut = Tree._cut

@@ -26,7 +26,7 @@ def test_searches_are_rarer_the_more_often_they_were_in_vain_until_one_is_not():
     assert rounds == [1 + FEWER * times for times in (1, 2, 3, 0, 1)]
 
 
-def test_it_rests_after_some_rounds_in_vain_for_longer_each_time():
+def test_the_pause_grows_after_each_round_without_success():
     turns, now = SchedulingRounds(), 0.0
     assert not turns.rests(9.0, now), "before the first"
     rested = []

@@ -53,7 +53,7 @@ def came(jobs, pool, now, window):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_where_something_will_arrive_the_sliding_maximum_is_said_and_nothing_elsewhere(seed):
+def test_the_sliding_maximum_is_forecast_only_if_arrivals_are_expected(seed):
     jobs = jobs_in_ticks(seed)
     forecast = LearnedLoads("ab", WINDOWS, 0.0, Busy())
     instants = [
@@ -70,7 +70,7 @@ def test_where_something_will_arrive_the_sliding_maximum_is_said_and_nothing_els
         assert all(before.get(key, 0) != gpus for key, gpus in changes.items())
 
 
-def test_nothing_new_is_said_between_two_ticks():
+def test_forecasts_do_not_change_between_ticks():
     jobs = jobs_in_ticks(0)
     forecast = LearnedLoads("ab", WINDOWS, 0.0, Busy())
     ticks = set()
@@ -176,7 +176,7 @@ def test_the_threshold_is_in_the_middle_of_those_with_nearly_the_best_f():
 
 
 @pytest.mark.parametrize("true", [False, True])
-def test_where_all_or_nothing_was_true_the_answer_is_always_yes(true):
+def test_a_classifier_with_one_class_always_answers_yes(true):
     chances = np.array([0.1, 0.9], np.float32)
     assert best_threshold(chances, np.array([true, true])) == 0.0
 

@@ -14,7 +14,7 @@ from predictors.run_times.conformal import MOST, Conformal
     st.floats(0.01, 0.99),
     st.floats(0.001, 0.5),
 )
-def test_what_is_stated_has_moved_by_the_hits_that_lack(hits, target, rate):
+def test_the_stated_quantile_moves_by_the_missing_hits(hits, target, rate):
     """So that the share covered is off by no more than what the shift can be, by n and rate."""
     calibration = Conformal(rate)
     for covered in hits:

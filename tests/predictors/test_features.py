@@ -141,7 +141,7 @@ def test_sets_of_features_are_nested_and_end_with_all_of_them():
     ]
 
 
-def test_what_happens_after_a_tick_does_not_change_what_is_said_of_it():
+def test_events_after_a_tick_do_not_change_its_features():
     early, late = (Features("a", WINDOWS, 0.0) for _ in range(2))
     for features in (early, late):
         features.submitted(100.0, Job("j", "a", 100.0, 2))

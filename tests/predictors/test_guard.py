@@ -402,7 +402,7 @@ def test_windows_are_looked_at_whenever_it_is_that_anything_is_asked():
     assert looked / 10 < closed < looked * 0.9
 
 
-def test_what_comes_before_the_question_is_not_held_against_the_answer():
+def test_slowdowns_before_the_question_do_not_count():
     guard, watched, well = open_guard()
     start(guard, TICK + 50, *submit(guard, TICK + 50, job("x").gpus(3)))
     assert watched.at(TICK + 50) == well
@@ -467,7 +467,7 @@ def test_a_pool_over_its_budget_keeps_its_gpus_until_enough_others_were_in_time(
     assert watched.at(20.0) == well  # one in ten is allowed
 
 
-def test_one_slowed_job_is_forgiven_after_a_thousand_in_time():
+def test_a_slowed_job_is_forgiven_after_a_thousand_jobs_in_time():
     clock = PoolClock.of(4)
     clock.submitted(0.0, Job("slowed", "a", 0.0, 1))
     clock.advance(0.0)

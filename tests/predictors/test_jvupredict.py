@@ -108,7 +108,7 @@ def test_the_paper_chooses_the_least_wrong_pair_and_all_jobs_only_for_want_of_ot
     assert by_all == 0  # pools a and b are soon known
 
 
-def test_where_all_jobs_are_equally_wide_the_width_is_not_said_to_tell_anything():
+def test_a_constant_width_is_no_feature():
     predictor = JVuPredict(choice="nrmse")
     for seconds in (10.0, 20.0, 40.0):
         predictor.finished(0.0, job(user="ann"), seconds)
@@ -276,7 +276,7 @@ def test_a_quantile_that_is_none_is_refused(quantile):
         JVuPredict(quantile=quantile)
 
 
-def test_nothing_is_learned_from_a_withdrawn_job():
+def test_a_withdrawn_job_teaches_nothing():
     predictor, other = JVuPredict(quantile=0.9), JVuPredict(quantile=0.9)
     for i in range(30):
         for each in (predictor, other):

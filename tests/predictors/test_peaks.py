@@ -75,7 +75,7 @@ def test_a_peak_is_the_most_that_those_hold_at_once_who_came_after_the_mark():
                 assert peaks.since(mark).tolist() == true, (seed, what, mark)
 
 
-def test_one_that_never_came_is_not_missed_when_it_goes():
+def test_removing_a_job_from_before_the_mark_lowers_nothing():
     peaks = Peaks("a", 3)
     peaks.mark()
     peaks.remove(Job("before", "a", 0.0, 4))
@@ -167,7 +167,7 @@ def looked_at(row, last, tick):
     return last is None or any(t % REFRESH == row for t in range(last + 1, tick + 1))
 
 
-def test_what_is_said_is_the_quantile_of_the_peaks_of_recent_windows():
+def test_the_forecast_is_the_quantile_of_recent_peaks():
     numbers = 0
     for seed, story, instants in stories():
         said = {(pool, i): 0 for pool in "abc" for i in range(len(story.windows))}
@@ -221,7 +221,7 @@ def test_a_silence_as_long_as_time_itself_is_passed_at_once_and_forgets():
     assert said.get(0, 0) <= 1
 
 
-def test_what_is_older_than_two_weeks_is_forgotten():
+def test_windows_older_than_two_weeks_are_forgotten():
     forecast = PeakLoads("a", (300.0,), start=0.0, quantile=0.99)
     forecast.changes(0.0)
     for step in range(100):

@@ -39,13 +39,13 @@ def test_a_pool_is_judged_once_it_was_seen_for_long_enough():
     assert loads.changes(1e9) == [Load("new", 1, 6), Load("new", 2, 0)]
 
 
-def test_how_long_that_is():
+def test_each_window_is_judged_after_a_fixed_time():
     assert [judged_after(window) / 3600 for window in WINDOWS] == pytest.approx([5 / 3, 5.75, 50])
     assert judged_after(300.0) == 20 * TICK
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_what_is_believed_is_what_the_other_says_of_those_who_were_seen(seed):
+def test_only_loads_of_observed_pools_are_passed_on(seed):
     rng, other = Random(seed), Said()
     since = {pool: rng.uniform(0, 2e5) for pool in "abc"}
     loads = NewPoolLoads(other, since, WINDOWS)

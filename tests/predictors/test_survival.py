@@ -149,7 +149,7 @@ class Cluster:
         self.changed = len(changes)
 
 
-def test_what_is_said_is_what_all_evidence_says():
+def test_the_estimate_follows_from_all_evidence():
     answers, changes = set(), 0
     for seed in range(ROUNDS):
         rng = Random(seed)
@@ -247,7 +247,7 @@ def test_a_job_that_is_taken_away_while_it_runs_counts_for_what_it_has_outlasted
     assert forecast.run_time(Job("waits", "a", 0.0, 1)) == UNKNOWN_RUN_TIME
 
 
-def test_nothing_is_said_of_jobs_that_wait_no_longer():
+def test_jobs_that_are_no_longer_pending_get_no_estimate():
     forecast = SurvivalRunTimes(WINDOWS, 0.9)
     gone, started = Job("gone", "a", 0.0, 1), Job("started", "a", 0.0, 1)
     for job in (gone, started):

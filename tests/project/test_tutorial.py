@@ -41,7 +41,7 @@ def script(folder, port):
 @pytest.mark.long
 @pytest.mark.server
 @pytest.mark.xdist_group("slurm")
-def test_what_the_tutorial_says_happens(tmp_path):
+def test_the_tutorial_works_as_written(tmp_path):
     gone = missing()
     if gone and not os.environ.get("CI"):
         pytest.skip(f"no {', '.join(gone)}")

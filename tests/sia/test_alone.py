@@ -124,7 +124,7 @@ def verdicts(clock):
     return [(verdict.job_id, verdict.began, verdict.later) for verdict in clock.take()]
 
 
-def test_what_comes_next_is_known_where_nobody_waits():
+def test_the_next_event_is_known_while_no_job_is_pending():
     clock = VirtualClock.of(4)
     clock.submitted(0.0, Job("long", "a", 0.0, 2))
     clock.advance(10.0)

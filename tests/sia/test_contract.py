@@ -129,7 +129,7 @@ def test_a_policy_hears_what_came_of_each_proposal_and_the_pass_goes_on():
     assert (type(started), started.job_id) == (StartJob, "j")
 
 
-def test_what_was_right_when_it_was_planned_is_no_mistake():
+def test_an_outdated_proposal_is_not_impossible():
     core = asking(job("early").gpus(2).runs(9), job("late").gpus(2).runs(9), a=2)
     early, late = core.state.jobs.values()
     propose(core, 1.0, Start(early, Stream.DEDICATED, "first"))

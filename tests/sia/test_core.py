@@ -106,7 +106,7 @@ def test_a_refusal_costs_that_proposal_alone_and_its_pool_is_looked_at_again():
     ],
     ids=repr,
 )
-def test_what_cannot_have_happened_is_an_error_and_changes_nothing(impossible):
+def test_an_impossible_event_is_an_error_and_changes_nothing(impossible):
     core = on_cue(job("runs").runs(9), job("waits").runs(9), a=4)
     start_dedicated(core, "runs")
     core.step(1.0, [])

@@ -192,7 +192,7 @@ class SecondThoughts(RunTimes):
         return [*nonsense, *(Estimate(job_id, self.durations[job_id]) for job_id in waiting)]
 
 
-def test_what_was_thought_of_a_job_before_does_not_matter():
+def test_earlier_estimates_of_a_job_do_not_matter():
     for seed in range(200):
         owned, arrivals = random_workload(Random(seed))
         durations = {arrival.job.id: arrival.duration for arrival in arrivals}

@@ -82,7 +82,7 @@ def test_a_stopped_job_goes_on_at_the_speed_that_it_had_and_pays_for_its_resume(
     assert ends == {"short": 70.0, "long": 155.0}
 
 
-def test_what_a_policy_hears_changes_whom_it_prefers():
+def test_progress_reports_change_the_order_of_a_policy():
     jobs = [job("a").runs(100), job("b").at(10).runs(85)]
     assert played("srtf", pools(a=1), jobs, {})[0] == {"a": 185.0, "b": 95.0}
     fast = {"a": points((0.05, 2.0))}  # at 10 it has 42.5 s left, not 90

@@ -103,7 +103,7 @@ def test_a_wider_job_borrows_what_its_pool_has_not():
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_and_changes_nothing(cue, why):
+def test_a_segment_that_does_not_fit_is_refused_and_changes_nothing(cue, why):
     core = on_cue(job("runs").gpus(2).runs(9), job("waits").runs(9), a=4, b=2)
     elastic = Job("elastic", "a", 0.0, 2, min_width=1, max_width=6)
     core.step(0.0, [JobSubmitted(0.0, elastic, 60.0)])
@@ -133,7 +133,7 @@ def test_widths_and_demands_that_cannot_be_are_an_error(job):
     core.check()
 
 
-def test_what_runs_already_may_be_stopped_in_a_playout():
+def test_a_running_job_can_be_stopped_in_a_playout():
     core = Core(pools(a=1), Srtf(), SMALL)
     core.step(0.0, [JobSubmitted(0.0, job("long").runs(100).job, 100.0)])
     short = job("short").at(10).runs(5)

@@ -28,7 +28,7 @@ def waiting_jobs(policy, seeds):
 
 
 @pytest.mark.parametrize("policy", ALL)
-def test_what_is_seen_at_first_sight_is_a_fact(policy):
+def test_a_quick_look_states_only_facts(policy):
     seen = set()
     for core, job in waiting_jobs(policy, 40):
         before = photograph(core)

@@ -44,7 +44,7 @@ def test_a_plus_joins_a_list():
     assert options("wfq:sizes=60") == Options(sizes=(60.0,))
 
 
-def test_what_may_be_none_takes_a_number():
+def test_an_optional_option_takes_a_number():
     assert options("yarn-cs:slo=70") == Options(slo=70.0)
 
 

@@ -95,7 +95,7 @@ def test_a_pool_borrows_no_more_than_its_limit_its_own_gpus_do_not_count():
     assert core.state.pools["b"].borrows == 4
 
 
-def test_what_a_pool_lends_itself_does_not_count():
+def test_gpus_that_a_pool_lends_itself_do_not_count():
     core = on_cue(job("j").gpus(3).pool("a").runs(9), a=4, b=4)
     limits(core, "a", lend_limit=0)
     assert len(start_spare(core, "j")) == 1
@@ -125,7 +125,7 @@ def test_a_loan_moves_to_who_is_below_its_limit():
     assert start_dedicated(core, "owner")[0] == MoveLoan("guest", "a", "c", 1)
 
 
-def test_where_all_are_at_their_limit_one_yields_to_an_owner():
+def test_a_lender_at_its_limit_takes_a_loan_over_for_an_owner():
     core = on_loan()
     assert start_dedicated(core, "owner")[0] == MoveLoan("guest", "a", "d", 1)
     assert core.state.pools["d"].over
@@ -249,7 +249,7 @@ def test_with_lending_off_loans_go_on_and_still_move_for_owners():
     assert start_dedicated(core, "owner")[0] == MoveLoan("guest", "a", "d", 1)
 
 
-def test_when_lending_is_on_again_all_who_wait_are_looked_at():
+def test_all_pending_jobs_are_considered_when_lending_is_on_again():
     core = Core(pools(a=1, b=4), MaxMin(), SMALL)
     core.step(0.0, [LendingSwitched(0.0, on=False)])
     assert core.step(1.0, [JobSubmitted(1.0, job("j").gpus(3).at(1).runs(9).job, 9.0)]) == []
@@ -274,7 +274,7 @@ def test_spare_jobs_leave_as_many_idle_as_are_out_and_owners_have_their_turns(po
     core.check()
 
 
-def test_when_gpus_are_in_again_who_waits_for_them_starts():
+def test_jobs_that_wait_for_gpus_start_when_these_return():
     core = Core(pools(a=1, b=4), Sia(), SMALL)
     core.step(0.0, [GpusOut(0.0, "a", 3)])
     submitted = JobSubmitted(1.0, job("j").gpus(3).at(1).runs(9).job, 9.0)

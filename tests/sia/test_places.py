@@ -94,7 +94,7 @@ def test_max_min_starts_a_head_on_spare_cells_where_its_own_are_in_pieces():
     assert played["wide"].loans == [(20, {"a": 8})], "its own pool has the GPUs, but not together"
 
 
-def test_who_shares_by_one_queue_is_blocked_by_a_job_without_a_place():
+def test_a_policy_with_one_queue_is_blocked_by_a_job_without_a_place():
     owned = pools(a=8, b=8)
     story = [job("a").runs(50), job("b").pool("b").runs(50), job("wide").gpus(8).at(1).runs(2)]
     played = in_cells(GlobalSsf, owned, [*story, job("late").at(2).runs(30)])
@@ -287,7 +287,7 @@ def test_a_long_job_that_may_be_stopped_runs_on_what_is_idle_until_the_owner_com
     ]
 
 
-def test_what_is_dear_to_stop_counts_for_long_windows_only():
+def test_the_cost_of_a_stop_counts_for_long_windows_only():
     owned = pools(a=1, b=1)
     story = [
         job("own").runs(LONG),
@@ -315,7 +315,7 @@ def at(found, when):
     return [(kind, job_id) for now, kind, job_id in found if now == when]
 
 
-def test_one_gpu_does_not_stop_a_wide_job():
+def test_a_wide_job_is_not_stopped_for_one_gpu():
     owned = pools(a=64, b=65)
     story = [
         job("own").gpus(64).runs(LONG),
@@ -326,7 +326,7 @@ def test_one_gpu_does_not_stop_a_wide_job():
     assert at(recalled(owned, story), 40) == [("stop", "one"), ("start", "owner")]
 
 
-def test_who_is_stopped_for_one_head_would_not_have_done_for_both():
+def test_a_second_head_has_further_jobs_stopped():
     owned = pools(a=8, b=2, c=4)
     story = [
         job("own").gpus(8).runs(LONG),
@@ -338,7 +338,7 @@ def test_who_is_stopped_for_one_head_would_not_have_done_for_both():
     assert at(recalled(owned, story), 40) == [("stop", "wide"), ("start", "b"), ("start", "c")]
 
 
-def test_nobody_is_stopped_for_who_came_later_to_the_same_pool():
+def test_a_job_is_not_stopped_for_a_later_job_of_its_pool():
     owned = pools(a=1, b=1)
     story = [
         job("own").runs(40),
@@ -350,7 +350,7 @@ def test_nobody_is_stopped_for_who_came_later_to_the_same_pool():
     assert at(recalled(owned, story), 40) == [("start", "owner")]
 
 
-def test_what_is_left_of_a_stopped_job_is_what_has_to_fit():
+def test_only_the_remaining_work_of_a_stopped_job_has_to_fit():
     owned = pools(a=1, b=1)
     story = [
         job("own").runs(400),
@@ -363,7 +363,7 @@ def test_what_is_left_of_a_stopped_job_is_what_has_to_fit():
     assert (110, "start", "guest") in found, "eleven seconds are left, and nobody comes before 140"
 
 
-def test_what_the_last_one_stopped_leaves_over_is_used_at_once():
+def test_gpus_left_over_by_a_stop_are_used_at_once():
     owned = pools(a=8, b=4, c=4)
     story = [
         job("own").gpus(8).runs(LONG),
@@ -564,7 +564,7 @@ def test_work_is_kept_but_for_what_stopping_costs():
     assert ends["guest"] == 1 + LONG + 10 + 0.5
 
 
-def test_what_stopping_costs_must_be_a_time():
+def test_the_cost_of_a_stop_must_be_a_time():
     core = Core(pools(a=1), SiaRecall(), SMALL)
     for cost in (-1.0, float("nan"), 1e9):
         odd = preemptible(job("odd").runs(1), cost).job

@@ -135,7 +135,7 @@ def cells_with(**changes):
         ),
     ],
 )
-def test_it_is_seen_where_something_is_forgotten(policy, story, changes):
+def test_a_snapshot_that_omits_something_is_detected(policy, story, changes):
     def renew(core):
         return changed(core, **changes)
 
@@ -153,7 +153,7 @@ def test_it_is_seen_where_something_is_forgotten(policy, story, changes):
         (SiaVc, troubled),
     ],
 )
-def test_it_is_seen_where_a_policy_forgets(policy, story, monkeypatch):
+def test_a_policy_that_omits_its_state_is_detected(policy, story, monkeypatch):
     def resume(self, state, memory):
         self.attach(state)
 

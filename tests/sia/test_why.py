@@ -224,7 +224,7 @@ def test_a_job_behind_others_waits_for_its_turn_and_for_quota():
     assert why(core, "then") == (behind, QuotaObstacle("a", 3, 0, 4, (long,)))
 
 
-def test_who_is_ahead_is_for_the_policy_to_say():
+def test_the_policy_decides_who_is_ahead():
     core = told(Core(pools(a=4), Ssf(), SMALL), job("runs").gpus(3).runs(9))
     told(core, job("long").gpus(4).runs(90), job("short").gpus(2).runs(5), now=1.0)
     assert OrderObstacle(1, 2, "short") in why(core, "long")

@@ -144,7 +144,7 @@ def test_a_child_ends_with_a_daemon_that_is_killed():
 
 
 @story
-async def test_how_long_the_loop_stood_still_is_told(folder):
+async def test_the_time_that_the_loop_stood_still_is_reported(folder):
     heard = []
     await asides([bytes, bytes], seconds=60, paused=heard.append)
     assert len(heard) == 2
@@ -210,7 +210,7 @@ async def test_two_at_once_and_the_others_in_turn(folder):
 
 
 @story
-async def test_one_that_is_withdrawn_holds_up_nobody(folder):
+async def test_a_cancelled_question_delays_no_other(folder):
     slow = asyncio.create_task(child_worker(forever, seconds=60))
     await asyncio.sleep(0)
     wide = asyncio.create_task(asides([bytes, bytes], seconds=5))

@@ -26,7 +26,7 @@ def test_the_more_accurate_estimate_has_the_larger_weight():
     assert blend.of([None, 11.0]) == 11.0, "it is all there is"
 
 
-def test_where_one_does_not_know_nobody_is_compared():
+def test_estimators_are_not_compared_if_one_has_no_estimate():
     blend = EstimateEnsemble(0.9)
     blend.learn([100.0, None], 1.0)
     assert blend.of([5.0, 11.0]) == 8.0
@@ -41,7 +41,7 @@ def test_too_short_is_worse_than_too_long_for_who_is_to_be_right_nine_times_in_t
 
 @given(st.lists(st.tuples(WAITS, WAITS, WAITS), max_size=60), WAITS, WAITS)
 @settings(deadline=None)
-def test_it_lies_between_those_that_it_is_of(lives, one, other):
+def test_the_ensemble_lies_between_its_members(lives, one, other):
     blend = EstimateEnsemble(0.9)
     for first, second, came in lives:
         blend.learn([log(first), log(second)], log(came))
@@ -98,7 +98,7 @@ def test_starts_go_by_who_was_right_and_a_restart_knows():
     assert wait_of(again, 50_000.0, known) == after
 
 
-def test_what_short_waits_have_taught_brings_no_p90_nearer_than_half_way():
+def test_short_waits_move_a_p90_at_most_half_way():
     """Who waits for one moment with others is one of a few misses, heard of hours later."""
     calibration = Calibration()
     for i in range(300):
@@ -114,7 +114,7 @@ def test_what_short_waits_have_taught_brings_no_p90_nearer_than_half_way():
     assert calibration.shift(("start", "a", horizon(1000.0)), 0.9) > -0.5, "misses count at once"
 
 
-def test_what_is_beyond_a_week_stays_so_and_rows_of_before_are_read():
+def test_estimates_beyond_a_week_stay_so_and_old_rows_are_read():
     calibration, never = Calibration(), MomentQuantiles(inf, inf, inf)
     _, start = calibration.corrected("a", 0.0, Times(never, never), (5.0, 9.0))
     assert (start.p50, start.p90) == (None, None)

@@ -157,7 +157,7 @@ def test_a_job_that_would_start_at_once_is_said_to_end_as_those_like_it():
     assert new.then.end - told.now == pytest.approx(1000, rel=0.5)
 
 
-def test_where_too_much_waits_to_be_played_the_newest_playout_answers():
+def test_the_newest_playout_answers_when_too_many_are_queued():
     told = queued()
     known = EstimateContext(told.heard, told.look(), worlds=0)
     asked = Question(WhatIf(), (job("new"),), lambda *_: 0.0, known)
@@ -182,7 +182,7 @@ def test_worlds_in_which_a_waiting_job_has_started_are_no_longer_believed():
     assert late.end.p50 - late.start.p50 == pytest.approx(100)
 
 
-def test_nothing_is_said_of_a_time_that_is_more_than_a_week_away():
+def test_times_more_than_a_week_away_have_no_estimate():
     far = MomentQuantiles(6 * DAY, 6.9 * DAY, 6 * DAY)
     calibration = Calibration()
     end, start = calibration.corrected(
@@ -278,7 +278,7 @@ def test_without_a_past_nobody_comes():
 
 @given(st.integers(0, 2**32), st.integers(1, 200))
 @settings(max_examples=30, deadline=None)
-def test_who_comes_has_come_before_and_in_time(seed, count):
+def test_drawn_arrivals_repeat_earlier_jobs_within_the_period(seed, count):
     rng, lately, now = Random(seed), RecentArrivals(), 0.0
     for i in range(count):
         now += rng.expovariate(1 / 3000)
@@ -294,7 +294,7 @@ def estimate(job_id, made, p50, p90, pool="a"):
     return Given(job_id, pool, made, made, said)
 
 
-def test_what_is_too_short_is_moved_until_it_is_true():
+def test_short_estimates_are_corrected_until_they_are_calibrated():
     rng, calibration, held = Random(1), Calibration(), []
     for i in range(1500):
         now = i * 10_000.0
@@ -336,7 +336,7 @@ def test_withdrawn_and_held_jobs_do_not_change_the_calibration():
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0, 1e6)), max_size=60))
 @settings(max_examples=50, deadline=None)
-def test_what_is_stated_is_in_order_and_never_past(outcomes):
+def test_stated_times_are_ordered_and_never_in_the_past(outcomes):
     calibration, now = Calibration(), 0.0
     for i, (wait, more, took) in enumerate(outcomes):
         now += 1e7

@@ -135,7 +135,7 @@ async def test_a_fast_clock_is_looked_ahead_of_more_often(folder):
 
 
 @story
-async def test_what_nobody_can_know_is_said_with_the_reason(folder):
+async def test_an_unknown_estimate_comes_with_its_reason(folder):
     async with estimating(folder) as client:
         await send(client, "x", pool="vision", duration=1e6)
         await job_in(client, "x", "running")
@@ -161,7 +161,7 @@ async def test_what_nobody_can_know_is_said_with_the_reason(folder):
 
 
 @story
-async def test_one_line_of_the_configuration_has_none_of_it(folder):
+async def test_estimates_can_be_turned_off_in_the_configuration(folder):
     async with door(folder, pools=POOLS, speed=1.0, estimates=False) as client:
         await send(client, "x")
         said = await asked(client, "GET", "/v1/jobs/x/eta")
@@ -374,7 +374,7 @@ async def test_an_event_after_a_long_pause_refreshes_estimates_at_once(folder):
 
 
 @pytest.mark.parametrize(("age", "word"), [(50.0, False), (3600.0, True)])
-def test_how_old_what_is_said_is_stands_beside_it(monkeypatch, age, word):
+def test_an_estimate_shows_its_age(monkeypatch, age, word):
     said = {"id": "x", "pool": "a", "phase": "pending", "now": 1e9, "played": 1e9 - age}
     said["estimate"] = {"start": {"p50": 1e9, "p90": None}, "end": {"p50": 1e9, "p90": None}}
     monkeypatch.setattr(Client, "get", lambda *_, **__: said)

@@ -7,7 +7,7 @@ from daemon.answers.estimates.pacing import FEWER, SELDOM, WITHIN, SimulationBud
 from daemon.answers.estimates.worlds import WORLDS
 
 
-def test_what_takes_long_comes_seldom_half_of_the_time_at_most():
+def test_long_simulations_take_at_most_half_of_the_time():
     pace = SimulationBudget(30.0)
     assert (pace.worlds, pace.wait) == (WORLDS, 30.0)
     pace.done(1.0)
@@ -37,7 +37,7 @@ def test_worlds_come_back_where_there_is_twice_the_room():
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.0, WITHIN)), max_size=40))
-def test_it_never_takes_more_than_half_of_the_time_nor_waits_for_ever(lives):
+def test_simulations_take_at_most_half_of_the_time_and_never_wait_forever(lives):
     pace = SimulationBudget(30.0)
     for fails, took in lives:
         (pace.failed if fails else pace.done)(took)

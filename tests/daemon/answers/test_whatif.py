@@ -217,7 +217,7 @@ def several(rng, world):
 
 
 @pytest.mark.parametrize("seed", range(100))
-def test_it_says_what_then_happens(seed):
+def test_a_whatif_says_what_would_happen(seed):
     """Start by start, as it is and changed, where jobs run as thought."""
     rng = Random(seed)
     world = random_world(rng)
@@ -352,7 +352,7 @@ def test_a_job_that_runs_ends_when_it_did():
     assert {move.job: move.by for move in said.earlier} == {"a2": 10.0, "a3": 10.0}
 
 
-def test_what_is_cut_is_said():
+def test_a_truncated_answer_says_so():
     said = answer(queue(), WhatIf(jobs=[JobWhatIf("a2", cancel=True)], starts=1))
     assert said.cut
     assert said.until == 10.0
@@ -375,7 +375,7 @@ def test_pools_that_are_not_seen_are_left_out():
     assert len(said.notes) == 1
 
 
-def test_what_could_not_be_known_is_said():
+def test_a_whatif_says_what_it_could_not_know():
     world = world_of(
         (0.0, submit("a1", gpus=2, run_time=10.0), submit("a2", run_time=0.0)),
         (1.0, submit("a3", gpus=4), submit("a4"), Hold("a4")),
@@ -413,7 +413,7 @@ def test_other_groups_are_not_played():
     assert touched(world.engine, everything.asked, ()) is None
 
 
-def test_what_is_impossible_is_refused_in_the_words_of_the_command():
+def test_an_impossible_change_is_refused_in_the_words_of_the_command():
     world = queue()
     for what, command in (
         (WhatIf(pools=[PoolWhatIf(pool="a", quota=3)]), SetPool("a", quota=3)),
@@ -523,7 +523,7 @@ async def test_jobs_of_other_pools_are_as_if_not_there(folder):
 
 
 @story
-async def test_one_question_of_a_token_at_a_time(folder):
+async def test_a_token_has_one_question_at_a_time(folder):
     """A second one is told to come again; another token's is answered beside it."""
     async with door(folder, **DOOR) as client:
         body = {"name": "v", "role": "viewer"}

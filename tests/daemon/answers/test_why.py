@@ -53,7 +53,7 @@ async def test_a_pending_job_is_explained_in_data_and_in_words(folder):
 
 
 @story
-async def test_where_no_child_answers_in_time_the_facts_are_told(folder):
+async def test_the_facts_are_shown_if_no_child_answers_in_time(folder):
     async def late(*_args, **_options):
         raise ChildTimeoutError("no answer within 10 s")
 
@@ -197,7 +197,7 @@ def test_under_any_policy_that_shares_a_pool_that_does_not_lend_is_named():
     assert (type(kept), kept.pool) == (PoolNotLending, "b")
 
 
-def test_what_nobody_can_foresee_yet_is_told_without_a_number():
+def test_an_unforeseeable_start_is_shown_without_a_number():
     engine = Engine.new(replace(setup(a=2, b=4), policy="sia"))
     windows = range(len(engine.core.state.options.windows))
     engine.step(1.0, [Foreseen([Load("b", window, MAX_GROUP) for window in windows])])

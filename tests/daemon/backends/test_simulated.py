@@ -128,7 +128,7 @@ def test_a_timer_of_an_earlier_start_does_not_end_a_later_one():
     assert played(story)[3:] == [Ended("a", 1, code=0)]
 
 
-def test_what_is_to_go_wrong_goes_wrong():
+def test_planned_failures_happen():
     fates = {"a": "failed", "b": "lost", "c": "start failed", "d": "done"}
 
     async def story(backend, clock, said):
@@ -173,7 +173,7 @@ def test_a_job_that_has_reported_goes_on_from_its_report():
     assert played(story) == [Ended("half", 1, code=0)]
 
 
-def test_one_that_outlived_the_daemon_s_restart_says_what_it_knows_and_what_is_unknown():
+def test_a_job_that_outlived_a_restart_states_what_is_unknown():
     async def story(backend, clock, said):
         await backend.start(order("known", duration=10.0))
         await backend.start(order("stray", duration=10.0))

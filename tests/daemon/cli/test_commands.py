@@ -133,7 +133,7 @@ def served(tmp_path_factory):
     assert daemon.end() == 0
 
 
-def test_it_says_where_it_is_and_not_what_the_token_is(served):
+def test_serve_prints_its_address_and_not_the_token(served):
     token = (served.config.parent / "state" / "token").read_text().strip()
     assert served.first.startswith("serving on http://127.0.0.1:")
     assert "state/token" in served.first
@@ -160,7 +160,7 @@ def test_a_job_is_submitted_waited_for_and_described(served):
     assert served.said("job", "a")["phase"] == "finished"
 
 
-def test_when_a_job_would_have_started_alone_stands_beside_when_it_did():
+def test_a_job_shows_its_start_and_its_virtual_start():
     said = {"id": "a", "submitted": 5.0, "started": 1795346200.5, "alone": 1795346198.99}
     lines = [*description(said)]
     assert [name for name, _ in lines] == ["id", "submitted", "started", "virtual start"]
@@ -191,7 +191,7 @@ def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
     assert "1 job shown, there are more" in table
 
 
-def test_what_a_job_asks_for_is_described_and_what_is_ignored_is_told(served):
+def test_wishes_are_described_and_ignored_ones_are_reported(served):
     asked = (
         "--min-width", "1", "--deadline", "1970-01-01T00:01Z", "--preemptible", "never",
         "--value", "20", "--user", "me",
@@ -222,7 +222,7 @@ def test_the_state_of_an_array_counts_its_jobs_by_phase(served):
     assert served("cancel", "arr").stdout.startswith("arr: ")
 
 
-def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
+def test_whatif_says_which_jobs_would_start_sooner_and_changes_nothing(served):
     for name, span in (("w1", "500h"), ("w2", "1h")):
         served("submit", "--pool", "speech", "--id", name, "--gpus", 4, "--duration", span,
                "--run-time", span)  # fmt: skip
@@ -250,7 +250,7 @@ def test_what_if_says_who_would_start_sooner_and_changes_nothing(served):
     served("cancel", "w1")
 
 
-def test_what_if_without_a_change_or_a_job_is_misuse(served):
+def test_whatif_without_a_change_or_a_job_is_misuse(served):
     assert "No change given. Use --job" in served("whatif").stderr
     assert (
         "must be at most 30d" in served("whatif", "--quota", "vision=1", "--horizon", "100d").stderr
@@ -300,7 +300,7 @@ def test_a_batch_from_a_file_says_what_was_refused(served, tmp_path):
     assert served("submit", "--file", file).stdout == "lb1\n", "a list is a batch"
 
 
-def test_what_would_be_dropped_beside_a_file_is_refused(served, tmp_path):
+def test_options_that_a_file_would_override_are_refused(served, tmp_path):
     file = tmp_path / "job.json"
     file.write_text(json.dumps({"id": "dropped", "pool": "vision", "gpus": 1}))
     for more in (("--gpus", "3"), ("--hold",), ("--", "false"), ("--wait",)):
@@ -383,7 +383,7 @@ def test_lending_says_what_recall_was_worth():
     )
 
 
-def test_what_lending_would_come_to_says_of_how_many_starts_nothing_is_known_yet():
+def test_shadow_lending_says_for_how_many_starts_the_gpu_hours_are_unknown():
     shadow = {
         "since": 0.0, "until": None, "gpu_hours": 0.0, "jobs": 2, "sooner": 0, "gained_s": 0.0,
         "later": 0, "lost_s": 0.0, "unknown": 0, "pending": 2, "lent": [],
@@ -414,7 +414,7 @@ def test_status_counts_who_has_its_turn_and_no_gpus(served):
     served("resume", "n1")
 
 
-def test_what_is_so_or_not_is_said_in_events_as_people_do():
+def test_events_show_booleans_as_yes_and_no():
     event = {"seq": 7, "time": 2.0, "kind": "lending", "data": {"on": False, "mode": "shadow"}}
     assert inspect.line(event).endswith("on no, mode shadow")
 
@@ -552,7 +552,7 @@ def test_the_configuration_is_checked_whole(tmp_path):
     assert not (tmp_path / "state").exists()
 
 
-def test_it_ends_in_order_and_goes_on_where_it_was(tmp_path):
+def test_the_daemon_stops_in_order_and_continues_after_a_restart(tmp_path):
     daemon = Served(tmp_path)
     daemon("submit", "--pool", "vision", "--id", "long", "--duration", "40d")
     followed = subprocess.Popen(

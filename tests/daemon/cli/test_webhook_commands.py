@@ -52,7 +52,7 @@ def listed(daemon):
     return hook
 
 
-def test_what_could_not_be_delivered_is_listed_sent_once_more_or_dropped(tmp_path):
+def test_dead_letters_are_listed_sent_again_or_dropped(tmp_path):
     with receiving(404) as ops:
         daemon = serve(tmp_path, ops.url)
         submit(daemon, *"abc")

@@ -290,7 +290,7 @@ def test_cells_are_checked_against_the_pools(tmp_path):
     assert said.startswith("daemon.policy: easy does not support cells; use one of fcfs")
 
 
-def test_what_is_no_toml(tmp_path):
+def test_a_file_that_is_not_toml_is_refused(tmp_path):
     assert the_problem(tmp_path, "a = ").startswith("is not valid TOML: ")
     assert the_problem(tmp_path, b"\xff").startswith("is not UTF-8")
     assert the_problem(tmp_path, "a = " + "[" * 5000).startswith("is nested too deeply")

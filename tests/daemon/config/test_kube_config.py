@@ -61,7 +61,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_what_cannot_be_is_said(tmp_path, line):
+def test_an_impossible_configuration_is_refused(tmp_path, line):
     with pytest.raises(ConfigError) as wrong:
         read(tmp_path, line)
     assert WRONG[line] in str(wrong.value)

@@ -57,7 +57,7 @@ def refused(said):
     return error.value.format_message()
 
 
-def test_what_clients_would_refuse_is_refused_at_the_start(pairs, tmp_path):
+def test_a_certificate_that_clients_would_refuse_is_refused_at_the_start(pairs, tmp_path):
     good, own = pairs["good"], pairs["own"]
     mixed = TlsConfig(str(good.certificate), str(own.key))
     assert "the certificate does not match the key" in refused(mixed)
@@ -114,7 +114,7 @@ def test_all_of_it_is_said_by_the_check(pairs, tmp_path):
     assert read.tls == config(good)
 
 
-def test_it_is_loaded_anew_when_it_changes_and_kept_where_it_cannot(pairs, tmp_path):
+def test_a_changed_certificate_is_reloaded_and_the_old_one_stays_if_it_is_invalid(pairs, tmp_path):
     certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
 
     def put(one, other):

@@ -37,7 +37,7 @@ def table(**keys):
     return "[[webhook]]\n" + "".join(f"{key} = {value!r}\n" for key, value in keys.items())
 
 
-def test_what_is_in_order(tmp_path):
+def test_a_valid_webhook_is_read(tmp_path):
     secret = secret_in(tmp_path)
     (made,) = said(
         tmp_path,
@@ -103,7 +103,7 @@ def test_a_secret_that_others_can_read_is_refused(tmp_path, mode):
 
 
 @pytest.mark.parametrize("text", ["", "short", "x" * 5000, "\n".join(["a" * 20] * 3)])
-def test_what_is_no_secret_is_refused(tmp_path, text):
+def test_a_file_without_a_secret_is_refused(tmp_path, text):
     secret_in(tmp_path, text)
     (problem,) = said(tmp_path, table())
     assert "secret" in problem.partition("secret_file: ")[2]
@@ -140,7 +140,7 @@ def test_every_kind_that_is_told_can_be_asked_for():
     assert KINDS - told == by_state, "those are by how a job or pool stands"
 
 
-def test_how_long_a_receiver_asks_to_wait():
+def test_retry_after_is_read():
     assert seconds_of("7") == 7
     assert seconds_of("99999999999999999999") == LONGEST_WISH
     for nonsense in ("", "-1", "soon", "\u0661", "1e9", "Mon, 99 Foo"):

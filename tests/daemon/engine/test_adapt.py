@@ -49,7 +49,7 @@ def test_a_quota_that_is_configured_anew_holds_at_once():
     assert configured(engine, setup([4], a=4, b=0)).answers == [Accepted()]
 
 
-def test_what_was_changed_by_command_stays_if_nothing_new_is_said_of_it():
+def test_a_change_by_command_stays_if_the_configuration_is_unchanged():
     engine = busy(a=2, b=2)
     engine.step(1.5, [SetPool("b", quota=1), SetPool("a", state=PoolMode.DRAIN)])
     configured(engine, setup([8], a=2, b=2, c=3))
@@ -81,7 +81,7 @@ def test_a_pool_goes_once_it_is_empty():
         ),
     ],
 )
-def test_what_jobs_stand_in_the_way_of_is_refused(settings, says):
+def test_a_change_that_jobs_prevent_is_refused(settings, says):
     engine = busy(a=2, b=2)
     before = engine.dump()
     assert configured(engine, settings).answers[0].detail == says
@@ -120,7 +120,7 @@ def test_a_pool_that_was_taken_out_and_is_back_is_alone_in_what_it_owns_now():
     assert (account.jobs, account.never) == (1, 0)
 
 
-def test_what_was_due_while_it_was_away_is_done_before_and_is_told():
+def test_timers_that_expired_while_the_daemon_was_down_run_first():
     engine = Engine.new(setup([8], a=4, b=4))
     engine.step(1.0, [SetPool("a", quota=2, until=100.0), submit("long", time_limit=50.0)])
     engine.step(1.0, [Started("long", 1), Maintain("fans", "n0", 90.0, 300.0)])
@@ -179,7 +179,7 @@ def test_quotas_that_commands_have_raised_count(settings, says):
     assert configured(engine, settings).answers[0].detail == says
 
 
-def test_it_is_in_the_journal(tmp_path):
+def test_a_new_configuration_is_in_the_journal(tmp_path):
     async def story():
         backend, path = FakeBackend(), tmp_path / "db"
         async with serving(path, setup(a=2), backend) as service:

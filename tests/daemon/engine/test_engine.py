@@ -254,7 +254,7 @@ def test_jobs_get_gpus_by_number():
     ]
 
 
-def test_what_is_lent_is_said_and_comes_back():
+def test_a_loan_is_reported_and_returned():
     engine = Engine.new(setup(a=2, b=2))
     step = steps(engine, 1.0, submit("mine", gpus=2), submit("more", gpus=2, run_time=3.0))
     loans = [n for n in step.notices if n.kind == "loan_opened"]
@@ -265,7 +265,7 @@ def test_what_is_lent_is_said_and_comes_back():
     assert not list(engine.book.loans())
 
 
-def test_what_jobs_may_not_have_heard_is_said_again_after_a_restart():
+def test_effects_that_may_be_lost_are_repeated_after_a_restart():
     engine = Engine.new(setup(a=4))
     steps(engine, 0.0, *(submit(f"{i}", time_limit=100.0, warn=90.0) for i in range(3)))
     steps(engine, 0.0, *(Started(f"{i}", 1) for i in range(3)))
@@ -302,7 +302,7 @@ def test_a_cancelled_job_stays_cancelled_even_if_it_ended_by_itself():
     assert engine.book.job("unwanted").phase is JobPhase.CANCELLED
 
 
-def test_who_is_queued_again_is_nowhere():
+def test_a_requeued_job_has_no_placement():
     engine = Engine.new(setup([8], a=8))
     steps(engine, 0.0, submit("again", gpus=8, requeue=True))
     steps(engine, 1.0, Started("again", 1))

@@ -75,7 +75,7 @@ def test_a_job_without_a_loan_is_explained_and_starts_when_the_nodes_return():
     assert starts(do(engine, 4.0, Resume("n2"))) == ["more"]
 
 
-def test_what_runs_on_a_drained_node_has_its_gpus_again_elsewhere():
+def test_jobs_of_a_drained_node_get_gpus_elsewhere():
     """What its owner will have left when it ends nobody was lent."""
     engine = Engine.new(THREE)
     step = do(engine, 1.0, short("own", "vision", 8))
@@ -127,7 +127,7 @@ def test_the_worst_of_areas_counts():
     assert do(engine, 1.0, Drain("n0")).events == [GpusOut(1.0, "a", 8), GpusOut(1.0, "c", 8)]
 
 
-def test_what_runs_beyond_a_quota_that_was_lowered_counts():
+def test_running_jobs_beyond_a_lowered_quota_count():
     engine = Engine.new(setup([8, 8, 8], a=16, b=8))
     do(engine, 1.0, short("one", "a", 8), short("two", "a", 8))
     do(engine, 2.0, Drain("n2"), Configured(setup([8, 8, 8], a=8, b=8)))
@@ -140,7 +140,7 @@ def test_what_runs_beyond_a_quota_that_was_lowered_counts():
     assert engine.dump() == restored.dump()
 
 
-def test_what_was_due_before_a_new_configuration_is_done_with_what_is_out():
+def test_a_maintenance_due_before_a_new_configuration_takes_its_node_out_first():
     """As after a maintenance began while the daemon was away."""
     engine = Engine.new(THREE)
     foreseen = Foreseen(tuple(Load("speech", window, 8) for window in range(3)))
@@ -151,7 +151,7 @@ def test_what_was_due_before_a_new_configuration_is_done_with_what_is_out():
     assert starts(do(engine, 61.0, short("owner", "speech", 8))) == ["owner"]
 
 
-def test_who_goes_on_elsewhere_knows_of_it():
+def test_a_restored_engine_knows_which_nodes_are_out():
     engine = Engine.new(THREE)
     do(engine, 1.0, short("own", "vision", 8), short("guest", "vision", 8), Drain("n2"))
     again = Engine.restore(engine.dump())

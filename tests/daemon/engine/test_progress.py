@@ -179,7 +179,7 @@ def test_a_job_that_is_being_ended_still_reports():
     assert story.reports(6.0, 0.5) == Accepted()
 
 
-def test_what_a_job_reports_while_it_stops_is_the_work_that_it_keeps():
+def test_progress_reported_during_a_stop_is_the_work_that_the_job_keeps():
     story = Story("srtf").runs(0.0)
     story.step(10.0, submit("short", run_time=5.0))
     assert story.record.phase is JobPhase.STOPPING

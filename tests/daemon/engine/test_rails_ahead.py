@@ -41,7 +41,7 @@ def started(life):
     return {n.job: n.time for n in life.notices if n.kind == "started"}
 
 
-def test_what_is_thought_to_be_left_of_loans_counts_as_lent():
+def test_the_expected_remainder_of_loans_counts_as_lent():
     """2 · 2 GPUs for 1,000 s are more than an hour: the third is lent nothing, at once."""
     guests = [submit(f"g{i}", "a", 2, 1000.0) for i in range(2)]
     story = [(JUNE, guests), (JUNE + 60.0, [submit("third", "a", 2, 1000.0)])]
@@ -72,7 +72,7 @@ def test_a_job_that_exceeds_its_estimate_uses_up_the_budget_over_time():
     assert told(life, "lending_kept") == [(JUNE + 1800.0, "lending_kept")]
 
 
-def test_what_is_left_counts_in_the_month_in_which_it_will_be():
+def test_the_expected_remainder_counts_in_its_month():
     """A minute before July two GPUs for an hour: 120 GPU-seconds in June, the rest in July."""
     story = [(JULY - 60.0, [submit("long", "a", 2, 3600.0)])]
     life = live(lending(hours=0.5), story, {"long": 3600.0}, JULY + 100.0)

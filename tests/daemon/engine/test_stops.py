@@ -186,7 +186,7 @@ def test_a_job_that_starts_again_may_be_cancelled_as_it_stops():
     assert not story.engine.core.state.jobs
 
 
-def test_what_a_job_pays_for_going_on_counts_also_if_it_exceeds_its_work():
+def test_the_cost_of_resuming_counts_even_if_it_exceeds_the_work():
     made = cluster(a=2)
     made = replace(made, options=replace(made.options, resume_cost=600.0))
     story = Story(made)
@@ -305,7 +305,7 @@ def test_an_order_is_repeated_until_the_job_is_gone():
     assert story.engine.open_orders() == []
 
 
-def test_what_is_seen_of_an_earlier_attempt_changes_nothing():
+def test_a_report_about_an_earlier_attempt_changes_nothing():
     story = stopping()
     story.at(120.0, Stopped("long", 1))
     answer = story.at(121.0, Stopped("long", 1)).answers[0]
@@ -474,7 +474,7 @@ def test_whatever_happens_no_gpu_is_used_twice_and_every_job_ends(policy, nodes)
 
 
 @pytest.mark.parametrize(("cost", "lost"), [("restart", 230.0), (60.0, 60.0)])
-def test_what_recall_gained_and_cost_is_counted(cost, lost):
+def test_gains_and_costs_of_recall_are_counted(cost, lost):
     story = Story(cluster("sia-recall:recall=1", a=2, b=2))
     story.at(0.0, submit("own", gpus=2, run_time=1e6))
     guest = submit("guest", gpus=2, run_time=1000.0, preemptible=cost)

@@ -154,7 +154,7 @@ def test_the_log_is_what_sia_replay_reads(tmp_path):
     assert json.loads(said.output)["gpu_hours"] == pytest.approx(hours)
 
 
-def test_what_jobs_ask_for_is_in_the_log(tmp_path):
+def test_the_exported_log_contains_the_wishes_of_jobs(tmp_path):
     asked = submit("a", "a", 2, 60.0)
     wishes = {
         "min_width": 1, "max_width": 4, "demand": ((1, 100.0), (4, 40.0)), "value": 20.0,
@@ -173,7 +173,7 @@ def test_what_jobs_ask_for_is_in_the_log(tmp_path):
     assert trace.extras == {"a": ("finished", "USR1")}
 
 
-def test_what_no_log_carries_is_counted(tmp_path):
+def test_jobs_that_no_log_can_carry_are_counted(tmp_path):
     lasts = {"ran": 10.0, "held": 20.0, "now": 500.0}
     story = [
         (BEGIN, [submit("ran"), submit("gone", gpus=4), submit("held", hold=True)]),

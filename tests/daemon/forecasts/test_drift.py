@@ -48,7 +48,7 @@ def test_a_pool_drifts_by_its_own_misses_and_is_well_again_once_they_are_few():
     assert hour > LEAST_WINDOWS + SLICES - 2
 
 
-def test_one_bad_morning_is_in_many_windows_and_says_nothing_yet():
+def test_a_single_bad_morning_is_not_drift():
     drift = Drift(0.0, (300.0,), {"b": (2,)})
     for n in range(11 * 12):  # eleven hours of windows of five minutes, all missed
         drift.hear(burst(n * 300.0 + 10.0, n))
@@ -59,7 +59,7 @@ def test_one_bad_morning_is_in_many_windows_and_says_nothing_yet():
     assert list(drift.why) == ["b"]
 
 
-def test_how_forecasts_did_is_told_pool_by_pool():
+def test_forecast_errors_are_reported_by_pool():
     drift = watched()
     for hour in range(6):
         drift.hear(burst(hour * HOUR + 10.0, hour, gpus=3 if hour < 2 else 2))
@@ -102,7 +102,7 @@ def foresight_of(cluster, drift="keep"):
     return foresight, engine
 
 
-def test_what_drifts_is_an_input_of_the_next_step_once_and_a_part_that_is_not_well():
+def test_drift_is_one_input_of_the_next_step_and_an_unhealthy_component():
     foresight, engine = foresight_of(setup(a=2, b=4))
     said = []
     foresight.unwell = lambda *words: said.append(words)
@@ -123,7 +123,7 @@ def test_what_drifts_is_an_input_of_the_next_step_once_and_a_part_that_is_not_we
     assert engine.book.mode is LendingMode.ON
 
 
-def test_what_is_only_said_keeps_no_pool_from_lending():
+def test_drift_that_is_only_reported_stops_no_lending():
     foresight, engine = foresight_of(setup(a=2, b=4), "say")
     said = []
     foresight.unwell = lambda *words: said.append(words)

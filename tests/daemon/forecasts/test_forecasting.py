@@ -243,7 +243,7 @@ class Silence(Loads):
         return ()
 
 
-def test_what_another_forecaster_said_is_taken_back():
+def test_loads_of_an_earlier_forecaster_are_withdrawn():
     world = World()
     world.begin()
     world.live(hours=48)
@@ -586,7 +586,7 @@ def test_no_pool_lends_before_it_was_observed(tmp_path, ready):
 
 
 @pytest.mark.parametrize("anew", ["a pool", "windows"])
-def test_what_is_new_lends_nothing_while_the_past_cannot_be_told(tmp_path, monkeypatch, anew):
+def test_a_new_pool_lends_nothing_while_the_history_cannot_be_read(tmp_path, monkeypatch, anew):
     """The other pools have loads from before: they do not say that somebody was listening."""
     more, windows = (*POOLS, Pool("c", 8)), Options(windows=(120.0, HOUR, 12 * HOUR))
     other = replace(SETUP, pools=more) if anew == "a pool" else replace(SETUP, options=windows)

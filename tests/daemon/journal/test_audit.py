@@ -80,7 +80,7 @@ def test_a_stored_head_exposes_a_rewritten_audit_log(texts):
     assert found([*rows, *longer], rows[-1].digest).wrong == ""
 
 
-def test_one_record_has_one_text():
+def test_an_audit_record_has_one_text():
     record = AuditRecord(0, 0.0, "ann", "drain", before={"b": 1, "a": {"z": 1, "y": 2}})
     text = canonical(record, 7, 1.5)
     assert text == (
@@ -260,7 +260,7 @@ async def test_denied_attempts_that_could_not_be_written_are_all_counted(folder)
 
 
 @story
-async def test_it_goes_on_over_restarts_and_says_what_a_configuration_changed(folder):
+async def test_the_audit_chain_continues_over_restarts_and_records_configuration_changes(folder):
     async with door(folder) as client:
         await asked(client, "PUT", "/v1/lending", {"on": False})
     pools = (PoolConfig("vision", 9), POOLS[1])

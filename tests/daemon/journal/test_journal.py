@@ -46,7 +46,7 @@ def filled(journal, steps, jobs=3):
     return journal, dumps
 
 
-def test_what_is_written_is_read(kept):
+def test_the_journal_reads_what_it_wrote(kept):
     journal = kept.journal()
     engine = recover(journal, CLUSTER)
     first = step(journal, engine, 1.0, submit("one"), submit("two", "b", 2))

@@ -83,7 +83,7 @@ def test_a_connection_that_the_server_ended_between_two_steps_is_made_anew(base)
         assert rows(base) == 2
 
 
-def test_nothing_is_sent_before_the_connection_before_has_ended(base, monkeypatch):
+def test_a_new_connection_sends_only_after_the_earlier_one_has_ended(base, monkeypatch):
     """What it had sent could still be done, after a look that did not find it."""
     with closing(base.journal()) as journal:
         monkeypatch.setattr("daemon.journal.postgres.LOCK_PATIENCE", 0.0)
@@ -278,7 +278,7 @@ def test_a_database_of_a_newer_release_is_refused(base):
         (lambda _: "postgresql://u:s3cret@127.0.0.1:1/x?sslmode=s3cret", "invalid sslmode"),
     ],
 )
-def test_what_is_wrong_is_said_without_the_password(base, change, says):
+def test_errors_do_not_contain_the_password(base, change, says):
     with pytest.raises(JournalError, match=says) as error:
         LeaseConnection(DatabaseUrl(change(base.url.reveal())))
     assert "://u:" not in str(error.value)
@@ -287,7 +287,7 @@ def test_what_is_wrong_is_said_without_the_password(base, change, says):
         assert "s3cret" not in str(error.value)
 
 
-def test_nothing_of_a_url_is_shown_but_where_it_leads():
+def test_only_the_host_and_database_of_a_url_are_shown():
     url = DatabaseUrl("postgresql://me:p%40ss@h:5/db?sslpassword=other&application_name=x")
     for shown in (str(url), repr(url), f"{url}"):
         assert shown == "postgresql://me@h:5/db"

@@ -333,7 +333,7 @@ def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
 
 
 @story
-async def test_what_sharing_was_is_there_over_http(folder):
+async def test_accounts_are_served_over_http(folder):
     async with door(folder, speed=100.0) as client:
         each = {"pool": "speech", "gpus": 4, "duration": 20, "run_time": 20}
         jobs = [{"id": job_id, **each} for job_id in "ab"]  # at once: b starts while a runs
@@ -508,7 +508,7 @@ def test_a_job_that_waits_for_lent_gpus_is_late_until_the_loan_ends():
     assert late(31.0) == (0, 0, 1)
 
 
-def test_what_is_found_late_is_booked_later_and_not_at_once():
+def test_a_late_verdict_is_booked_later():
     engine = Engine.new(setup(a=1, b=1))
     engine.step(1.0, [submit("first", "a", run_time=1.0), submit("guest", "a", run_time=1.0)])
     engine.step(2.0, [Ended("guest", 1, 0)])

@@ -125,7 +125,7 @@ class Looked(Life):
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("told", ["started", "finished"])
-def test_when_somebody_looks_does_not_count(defect, told, seed):
+def test_accounts_do_not_depend_on_when_they_are_read(defect, told, seed):
     defect(told)
     rng = Random(seed)
     story, now = [], 1000.0

@@ -68,7 +68,7 @@ def live(switch, tale, lasts, policy="sia", quotas=None):
 
 @given(SEEDS, st.sampled_from(["sia", "gssf", "mmfs", "fcfs", "easy"]))
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_what_is_real_is_as_with_lending_off(seed, policy):
+def test_shadow_lending_leaves_the_real_schedule_unchanged(seed, policy):
     tale, lasts = some_story(seed, wild=True)
     off, shadow = (live(switch, tale, lasts, policy) for switch in (OFF, SHADOW))
     shadow.engine.check()
@@ -81,7 +81,7 @@ def test_what_is_real_is_as_with_lending_off(seed, policy):
 
 @given(SEEDS, st.sampled_from(["sia", "gssf"]))
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-def test_what_is_told_is_what_lending_does_where_run_times_are_as_thought(seed, policy):
+def test_shadow_loans_equal_real_loans_if_estimates_are_exact(seed, policy):
     """Loan by loan, to the second, and GPU-second by GPU-second."""
     tale, lasts = some_story(seed, wild=False)
     on, shadow = (live(switch, tale, lasts, policy) for switch in (ON, SHADOW))
@@ -183,7 +183,7 @@ def test_restarts_after_each_step_change_nothing_however_many_there_are_of_one_t
     assert cut.notices == whole.notices
 
 
-def test_what_a_job_borrows_is_put_right_once_it_is_over():
+def test_shadow_gpu_hours_are_corrected_once_the_job_has_ended():
     """It waits in truth: until it has run, nobody knows how long it would have borrowed."""
     tale = [
         (1000.0, [submit("long", "a", 3, 1e5), submit("short", "a", 2, 10.0)]),

@@ -34,7 +34,7 @@ def test_timers_are_due_in_order(seed):
         assert len(timers) <= FEW + 2 * len(naive)
 
 
-def test_nothing_is_due_for_what_is_over():
+def test_an_ended_job_has_no_timer():
     engine = Engine.new(setup([8], a=8))
     timers = engine._context.timers
     for i in range(300):

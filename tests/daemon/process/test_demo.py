@@ -35,7 +35,7 @@ def begun(*arguments):
     )
 
 
-def test_it_shows_an_hour_a_second_and_who_gained_and_ends_by_itself(scratch):
+def test_the_demo_plays_an_hour_a_second_shows_who_gained_and_ends(scratch):
     out, err = (demo := begun("--for", "4s")).communicate(timeout=60)
     assert (demo.returncode, err) == (0, "")
     lines = out.splitlines()
@@ -55,7 +55,7 @@ def test_it_shows_an_hour_a_second_and_who_gained_and_ends_by_itself(scratch):
     assert list(scratch.iterdir()) == []
 
 
-def test_it_knows_two_weeks_before(tmp_path):
+def test_the_demo_knows_the_two_weeks_before(tmp_path):
     whole, table = make_cloud(Cloud(pools=POOLS, days=BEFORE + DAYS), 1)
     config = _config(tmp_path, table)
     _remember(config, whole, table)

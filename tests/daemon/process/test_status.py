@@ -70,7 +70,7 @@ async def test_why_no_commands_are_taken_is_not_told_to_everybody(folder):
 
 
 @story
-async def test_what_the_database_says_is_told_to_operators_alone(folder):
+async def test_database_errors_are_shown_to_operators_only(folder):
     async with clients(folder) as (client, made):
         service = client.service
         why = "connection to db.internal refused for user sia"

@@ -27,7 +27,7 @@ def at_once(monkeypatch):
     monkeypatch.setattr("daemon.runtime.background.BEGIN_AGAIN", 0.05)
 
 
-def test_what_fails_is_said_and_begins_again(at_once):
+def test_a_failed_task_is_reported_and_restarted(at_once):
     parts, begun = HealthRegistry(lambda: 0.0), []
 
     async def work():

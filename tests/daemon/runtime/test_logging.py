@@ -31,7 +31,7 @@ class Logged:
             return [line.removesuffix("\n") for line in read.result()]
 
 
-def test_what_is_logged_is_written_in_order_before_the_end():
+def test_log_lines_are_written_in_order_before_the_process_ends():
     said = [f"line {number} ünd" for number in range(50)]
     logged = Logged(100)
     for line in said:
@@ -77,7 +77,7 @@ def test_a_traceback_tells_no_values(capfd):
     assert "hunter2" not in line
 
 
-def test_what_libraries_say_is_json_too_and_has_an_end(capfd):
+def test_log_lines_of_libraries_are_json_and_bounded(capfd):
     begin("info")
     library = logging.getLogger("some.library")
     library.propagate = False  # as without pytest, which listens everywhere

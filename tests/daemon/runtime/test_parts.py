@@ -34,7 +34,7 @@ def test_a_part_that_is_not_well_says_so_until_it_is_again():
     assert parts.all() == []
 
 
-def test_nothing_is_done_on_the_outside_while_another_daemon_may_act(tmp_path):
+def test_a_daemon_without_the_lease_does_nothing_outside(tmp_path):
     async def story():
         backend, fence = FakeBackend(), Switch()
         async with serving(tmp_path / "db", setup(a=1), backend, fence=fence) as service:

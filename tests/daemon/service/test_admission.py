@@ -74,7 +74,7 @@ def test_tokens_have_limits_of_their_own_over_all_pools():
     assert world.admission.refusal("a", 1, "bob") is None
 
 
-def test_what_one_limit_refuses_counts_for_no_other():
+def test_a_refusal_by_one_limit_counts_for_no_other():
     world = World(rate=1.0, burst=1, token_rate=1.0, token_burst=2)
     assert world.admission.refusal("a", 1, "ann") is None
     for _ in range(5):
@@ -115,7 +115,7 @@ def test_no_more_wait_than_may():
     assert world.asks(("y", "a", 1)) == [None]
 
 
-def test_what_a_token_has_waiting_counts_in_all_pools():
+def test_pending_jobs_of_a_token_count_in_all_pools():
     world = World(token_max_waiting=2)
     world.waits("w0", "a", by="ann", phase=JobPhase.HELD)
     world.waits("w1", "b", by="bob")
@@ -123,7 +123,7 @@ def test_what_a_token_has_waiting_counts_in_all_pools():
     assert world.asks(("z", "a", 1), who="bob") == [None]
 
 
-def test_what_was_let_in_and_refused_by_others_counts_for_a_while_only():
+def test_admitted_jobs_that_are_refused_later_count_for_a_while_only():
     world = World(max_waiting=1)
     assert world.asks(("x", "a", 1)) == [None]
     world.now = COUNT_EVERY
@@ -132,7 +132,7 @@ def test_what_was_let_in_and_refused_by_others_counts_for_a_while_only():
     assert world.asks(("y", "a", 1)) == [None]
 
 
-def test_what_is_known_is_no_new_job():
+def test_a_known_job_is_not_counted_as_new():
     world = World(past=["old", "olds.0"], rate=1.0, burst=1, max_waiting=1)
     world.waits("x")
     assert world.asks(("x", "a", 1), ("old", "a", 1), ("olds", "a", 7), ("new", "a", 1)) == [

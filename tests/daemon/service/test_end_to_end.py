@@ -261,7 +261,7 @@ def test_sharing_gains_what_a_replay_of_the_same_log_gains(tmp_path):
     assert sum(schedule.starts) < sum(alone.starts)
 
 
-def test_what_is_in_the_journal_reads_as_json(tmp_path):
+def test_the_journal_reads_as_json(tmp_path):
     """Whoever looks at it needs nothing of ours."""
     path = tmp_path / "sia.db"
     setup = Setup(POOLS, policy="fcfs")

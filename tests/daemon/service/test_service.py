@@ -82,7 +82,7 @@ def test_a_restart_goes_on_byte_for_byte(tmp_path):
     asyncio.run(story())
 
 
-def test_what_runs_goes_on_and_what_was_not_told_is_told(tmp_path):
+def test_running_jobs_continue_and_unsent_effects_are_sent(tmp_path):
     """Killed between a commit and its effects, or between an effect and what was seen of it."""
 
     async def story():
@@ -166,7 +166,7 @@ def test_clients_are_served_whatever_is_seen(tmp_path):
     asyncio.run(story())
 
 
-def test_it_stops_whatever_is_seen(tmp_path):
+def test_the_service_stops_while_the_backend_reports(tmp_path):
     async def story():
         service = Service(setup(a=4), FakeBackend(), Journal(tmp_path / "db"), StillClock())
         await service.start()
@@ -180,7 +180,7 @@ def test_it_stops_whatever_is_seen(tmp_path):
     asyncio.run(story())
 
 
-def test_what_was_cancelled_before_the_backend_heard_of_it_never_runs(tmp_path):
+def test_a_job_cancelled_before_its_start_reached_the_backend_never_runs(tmp_path):
     """The daemon dies while the backend is slow to start it."""
 
     async def story():
@@ -434,7 +434,7 @@ def break_down(journal, tries=10**6):
     return heal
 
 
-def test_who_leaves_in_doubt_says_so_and_the_next_one_knows(tmp_path, monkeypatch):
+def test_an_uncertain_commit_is_reported_and_resolved_by_the_next_daemon(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.service.service.PROBE_EVERY", 0.02)
 
     async def story():
@@ -532,7 +532,7 @@ def test_a_job_of_long_ago_is_still_the_same_job(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-def test_where_the_journal_cannot_be_read_clients_come_again(tmp_path, monkeypatch):
+def test_clients_retry_while_the_journal_cannot_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.model.book.KEEP_ENDED", 1)
     monkeypatch.setattr("daemon.service.ended_jobs.KEEP_ENDED", 1)
 
@@ -676,7 +676,7 @@ def uncollected(monkeypatch):
 
 
 @pytest.mark.usefixtures("uncollected")
-def test_what_stays_in_memory_for_good_is_of_use(tmp_path):
+def test_garbage_is_collected_before_memory_is_frozen(tmp_path):
     """A snapshot has the collector look at nothing again: what is garbage by then goes before."""
 
     async def story():

@@ -48,7 +48,7 @@ def test_a_text_is_read_as_people_mean_it(name, text, means):
         ("--preemptible", "always", "'always' is not a time"),
     ],
 )
-def test_what_is_no_such_text_is_refused_before_the_daemon_is_asked(option, text, problem):
+def test_an_invalid_text_is_refused_before_the_daemon_is_asked(option, text, problem):
     ran = sia("submit", "--pool", "p", option, text)
     assert (ran.returncode, ran.stderr.count("\n")) == (2, 1), ran.stderr
     assert f"{option}" in ran.stderr
@@ -71,6 +71,6 @@ def test_a_checkpoint_is_a_signal_or_a_command(text, means):
 
 
 @pytest.mark.parametrize("text", ["SIGKILL", "KILL", "STOP", "SIGWHAT", "save 'now"])
-def test_what_no_job_can_handle_is_no_checkpoint(text):
+def test_a_signal_that_no_job_can_handle_is_no_checkpoint(text):
     with pytest.raises(ValueError, match="; "):
         parse_checkpoint(text)

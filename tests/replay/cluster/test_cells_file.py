@@ -78,7 +78,7 @@ def test_the_example_of_the_docs(file):
         ("types = [", "types = ", "is no TOML"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line_with_file_and_key(file, old, new, message):
+def test_an_error_is_one_line_with_file_and_key(file, old, new, message):
     assert old in SMALL
     path = file(SMALL.replace(old, new))
     with pytest.raises(UserError) as caught:

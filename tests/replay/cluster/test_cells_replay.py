@@ -105,7 +105,7 @@ def test_jobs_that_find_no_cells_in_their_pool_are_counted(files, tmp_path):
         (("--recall", "-1"), "--recall"),
     ],
 )
-def test_what_cannot_be_asked_for(files, tmp_path, options, message):
+def test_an_impossible_request_for_cells_is_refused(files, tmp_path, options, message):
     log, pools, types = files
     ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, *options,
               "--out", tmp_path / "out")  # fmt: skip
@@ -122,7 +122,7 @@ def test_what_cannot_be_asked_for(files, tmp_path, options, message):
     ],
 )
 @pytest.mark.parametrize("command", ["replay", "experiment"])
-def test_what_nobody_heeds_is_refused(files, tmp_path, command, option, policies, said):
+def test_an_option_that_has_no_effect_is_refused(files, tmp_path, command, option, policies, said):
     log, pools, _ = files
     asked = (command, "--trace", log, "--pools", pools, *option, "--out", tmp_path / "out")
     ran = sia(*asked, "--policy", policies)
@@ -370,7 +370,9 @@ def test_an_experiment_in_cells_draws_whole_nodes(traces, tmp_path, checker):
         ),
     ],
 )
-def test_what_an_experiment_cannot_draw_from(files, tmp_path, text, options, message):
+def test_an_experiment_refuses_cells_that_it_cannot_draw_from(
+    files, tmp_path, text, options, message
+):
     log, pools, _ = files
     cells = written(tmp_path, text, "cells.toml")
     ran = sia("experiment", "--trace", log, "--pools", pools, "--cells", cells, *options,

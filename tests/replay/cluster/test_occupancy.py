@@ -86,7 +86,7 @@ def test_a_text_names_gpus_by_node_and_number(text, places):
         ("n1:" + "9" * 5000, "names no GPUs"),
     ],
 )
-def test_what_names_no_gpus_is_said(text, problem):
+def test_a_text_that_names_no_gpus_is_refused(text, problem):
     with pytest.raises(ValueError, match=r".") as caught:
         CellGpus(two_chains()).places(text)
     assert problem in str(caught.value)

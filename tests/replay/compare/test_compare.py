@@ -218,7 +218,7 @@ def test_equal_outcomes_are_called_equal(tmp_path: Path):
     assert numbers(a, a)["measures"]["equal_pct"] == {"value": 100, "low": 100, "high": 100}
 
 
-def test_what_does_not_tell_is_said_not_to_tell(tmp_path: Path):
+def test_an_inconclusive_comparison_says_so(tmp_path: Path):
     a = outcome(tmp_path / "a", x=10, y=20, z=30)
     b = outcome(tmp_path / "b", x=30, y=20, z=10)
     text = compare(a, b).output
@@ -227,7 +227,7 @@ def test_what_does_not_tell_is_said_not_to_tell(tmp_path: Path):
     assert "only 3 pairs of jobs: the intervals are too narrow" in text
 
 
-def test_one_pair_has_no_interval(tmp_path: Path):
+def test_a_single_pair_has_no_interval(tmp_path: Path):
     a, b = outcome(tmp_path / "a", x=10, y=1), outcome(tmp_path / "b", x=30)
     result = compare(a, b)
     assert result.exit_code == 0
@@ -276,7 +276,7 @@ def test_policies_of_an_experiment_are_compared(tmp_path: Path):
     assert found["measures"]["speedup_mean"]["below"] > 25
 
 
-def test_what_sia_experiment_writes_is_read(tmp_path: Path):
+def test_the_results_of_an_experiment_are_read(tmp_path: Path):
     trace, _ = synthesize(PRESETS["base"], 4)
     write_trace(tmp_path / "trace.csv", trace)
     asked = ["--queues", "2,3", "--weeks", "0.2", "--runs", "2", "--warmup", "3h", "--jobs", "1"]

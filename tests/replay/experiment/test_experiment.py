@@ -81,7 +81,7 @@ def steady(pool, days, *, gpus=1, every=0.1):
 # What is drawn
 
 
-def test_what_a_run_draws_depends_on_the_seed_the_queues_and_its_number_alone(trace):
+def test_the_draw_of_a_run_depends_on_seed_queues_and_number_only(trace):
     asked = PieceDesign([2, 4], 6, WEEK, LOADS, seed=5)
     pieces = plan_pieces(trace, None, asked)
     assert [piece.run for piece in pieces] == list(range(12))
@@ -184,7 +184,7 @@ CANNOT = {
 
 
 @pytest.mark.parametrize("case", CANNOT)
-def test_what_cannot_be_drawn_is_said_before_anything_runs(case):
+def test_an_impossible_draw_is_refused_before_anything_runs(case):
     asked, table, said = CANNOT[case]
     wide = [job(f"w{i}").pool("wide").gpus(8).at(i * DAY).runs(60) for i in range(21)]
     with pytest.raises(UserError) as error:
@@ -569,7 +569,7 @@ def test_misuse_of_sizes_is_one_line_and_leaves_nothing(case, log, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["settings.json", "experiments.csv", "runs", "report.html"])
-def test_what_is_of_no_experiment_is_refused(name, log, tmp_path):
+def test_a_folder_with_foreign_files_is_refused(name, log, tmp_path):
     precious = tmp_path / name
     if name == "runs":
         precious.mkdir()

@@ -243,7 +243,7 @@ def test_a_whole_log_at_several_sizes_has_figure_18_and_table_17(tmp_path: Path)
     assert "p0, p3" in text
 
 
-def test_one_size_alone_is_a_table(tmp_path: Path):
+def test_a_single_size_is_shown_as_a_table(tmp_path: Path):
     html, names = written(tmp_path / "out", [run(0, mmfs=gave(2.0))], sizes=[1.0])
     assert names == {"fig02"}
     assert f"mmfs slowed no job in 1 of 1 run; mean speed-up 2.00{TIMES}" in Tags(html).text
@@ -381,7 +381,7 @@ def test_the_frontier_needs_sia_with_the_future_and_without(labels, settings, re
     assert (found and found.reference) == reference
 
 
-def test_where_perfect_forecasts_gain_nothing_there_is_nothing_to_capture():
+def test_no_gain_is_captured_if_perfect_forecasts_gain_nothing():
     assert compared([run(0, sia=gave(1.0), **{PEAKS: gave(1.1)})]) is None
 
 
@@ -447,7 +447,7 @@ def test_the_best_forecast_is_on_target_if_any_is():
     assert compared(runs).best.label == "sia@none+history"
 
 
-def test_what_lies_beyond_the_frame_stands_at_its_edge_with_its_number():
+def test_values_beyond_the_frame_are_drawn_at_its_edge_with_a_number():
     point = compared(forecasts()).points[0]
     scale, axes = drawing.scale_of("percent", [np.array([0.1, 20.0])]), axes_of()
     points = [point._replace(captured=4.25, slowed_pct_mean=0.0)]
@@ -618,7 +618,7 @@ def test_boxes_are_quartiles_and_eighths_and_the_rest_are_dots():
 
 
 @pytest.mark.parametrize("draw", [drawing.draw_boxes, drawing.draw_sizes])
-def test_what_falls_between_0_and_the_least_slowdown_is_not_in_the_place_of_0(draw, monkeypatch):
+def test_a_value_between_0_and_the_least_slowdown_is_not_drawn_at_0(draw, monkeypatch):
     """Half of the runs slow nobody: the median lies between, and so does a quartile elsewhere."""
     scales, place_ticks = [], drawing.logarithmic
     monkeypatch.setattr(

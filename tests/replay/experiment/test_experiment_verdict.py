@@ -34,7 +34,7 @@ def test_gains_and_delays_of_all_runs_are_put_together():
     ]  # fmt: skip
 
 
-def test_one_run_with_many_delayed_jobs_makes_it_too_risky_for_all():
+def test_a_single_run_with_many_delayed_jobs_makes_a_policy_too_risky():
     told = over(both(0, gave(2.0, 1, 3.0, lent=5), gave(3.0)), both(1, gave(2.0), gave(3.0)))
     assert told["answer"] == "too many delayed"  # 1 of 400 is 0.25 %
     assert "Risk: 1 of 400 jobs (0.25 %) would end up to 3 m later." in told["words"]

@@ -111,7 +111,7 @@ def test_without_until_it_learns_from_three_quarters_of_the_log(log, tmp_path):
     assert scores["n"] > scores["positives"] > 0
 
 
-def test_nothing_after_until_reaches_the_model(tmp_path):
+def test_events_after_until_do_not_reach_the_model(tmp_path):
     """The same model, byte for byte, from a log that ends there and from one that goes on."""
     until = 3 * DAY + 12 * HOUR
     at_the_end = Arrival(Job("last", "a", until, 1, user="u0"), 60.0)
@@ -188,7 +188,7 @@ def test_a_log_is_known_whatever_its_pools_can_run(tmp_path):
         assert "was trained on this log up to second 432000" in done.stderr
 
 
-def test_where_nothing_arrives_arrivals_are_always_expected(tmp_path):
+def test_arrivals_are_expected_if_no_job_arrives(tmp_path):
     burst = [job(f"j{i}").at(i * 60).runs(30) for i in range(300)]
     log = write(tmp_path, [*burst, job("last").at(10 * DAY).runs(30)])
     done = sia("forecast", "train", "--trace", log, "--windows", "5m", "--until", "9d",
@@ -470,7 +470,7 @@ def test_refused_in_one_line(log, model, evaluated, words, says):
         ("--from 6d --compare model", "training ends at second 432,000"),
     ],
 )
-def test_what_can_be_known_before_is_not_said_after_learning(log, model, words, says):
+def test_errors_that_can_be_known_early_are_reported_before_training(log, model, words, says):
     options = [model if word == "model" else word for word in words.split()]
     done = sia("forecast", "train", "--trace", log, *options, "--out", log.parent / "new")
     assert done.returncode == 2, done.stdout

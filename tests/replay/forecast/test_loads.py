@@ -98,7 +98,7 @@ def test_peaks_are_enough_as_often_as_they_state_where_every_day_is_alike():
             assert row["covered_sum"] < row["covered_peak"]
 
 
-def test_what_is_said_before_anything_is_known_counts_as_the_quota_or_not_at_all():
+def test_a_load_without_evidence_counts_as_the_quota_or_not_at_all():
     trace = Trace(story(2))
     for table, most in ((PoolTable([Pool("a", 5), Pool("b", 7)]), 6.0), (None, None)):
         rows = observe(trace, table, windows=WINDOWS)

@@ -95,7 +95,7 @@ def test_in_the_pools_quotas_jobs_wait_and_without_pools_none_does():
         assert rows.features[2, 0, 0, waiting] == waits
 
 
-def test_nothing_after_until_is_observed_or_in_the_checksum():
+def test_events_after_until_are_neither_observed_nor_in_the_checksum():
     trace, until = clockwork(), 2 * DAY
     cut = Trace([arrival for arrival in trace.arrivals if arrival.job.submit <= until])
     assert checksum_of_jobs(trace, until) == checksum_of_jobs(cut) != checksum_of_jobs(trace)
@@ -137,7 +137,7 @@ def test_a_clockwork_is_learned_and_chance_is_not(observed, model):
     assert clock > score(persistence(observed, ticks, 0).reshape(-1, 2)[:, 0], true[:, 0]).f
 
 
-def test_what_was_learned_is_scored_on_days_it_did_not_learn_from(observed, model):
+def test_a_model_is_scored_on_days_outside_its_training(observed, model):
     manifest = model.manifest
     assert manifest.windows == WINDOWS
     assert (manifest.since, manifest.until) == (0.0, 4.5 * DAY) or manifest.since == TICK
@@ -150,7 +150,7 @@ def test_what_was_learned_is_scored_on_days_it_did_not_learn_from(observed, mode
         assert list(learned.covered) == sorted(learned.covered)
 
 
-def test_nothing_after_the_training_span_changes_a_model(observed, model):
+def test_events_after_the_training_span_do_not_change_a_model(observed, model):
     later = observed.times >= 4.5 * DAY
     other = observed._replace(
         features=np.where(later[:, None, None, None], np.float32(7), observed.features),
@@ -229,7 +229,7 @@ def test_a_manifest_that_is_not_as_expected_is_refused(kept, change, problem):
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b'{"format": 1}', b"null"])
-def test_what_is_no_manifest_is_refused(kept, content):
+def test_a_file_that_is_not_a_manifest_is_refused(kept, content):
     (kept / MANIFEST).write_bytes(content)
     assert "is no manifest" in refusal(read_model, kept, of=kept / MANIFEST)
 

@@ -68,7 +68,7 @@ def test_pai_jobs_that_cannot_be_replayed_are_counted_by_reason(tmp_path):
     assert len(trace.arrivals) + trace.dropped.total() == PAI_JOBS.count("\n")
 
 
-def test_what_was_made_of_pai_jobs_is_said(tmp_path):
+def test_the_conversion_of_pai_jobs_is_reported(tmp_path):
     assert alibaba_of(tmp_path, PAI_JOBS, PAI_TASKS, PAI_GROUPS).notes == [
         "second 0 is midnight in Shanghai; the date was not published",
         "a job is submitted at its start_time and runs from the launch of its first task",

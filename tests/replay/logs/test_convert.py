@@ -36,7 +36,7 @@ def files_of(form, folder):
 
 
 @pytest.mark.parametrize("form", ["alibaba", "google", "swf"])
-def test_what_convert_writes_is_what_the_importer_read(tmp_path, form):
+def test_convert_writes_what_the_importer_read(tmp_path, form):
     files = files_of(form, tmp_path)
     trace, table = FORMATS[form](files[0], files[1] if len(files) > 1 else None)
     done = sia_trace("convert", *files, "--format", form, "--out", tmp_path / "out")

@@ -77,7 +77,7 @@ def test_each_way_to_end_is_an_end(tmp_path, kind, state):
     assert trace.extras["6251639646"][0] == state
 
 
-def test_what_is_between_an_eviction_and_the_next_schedule_counts_and_is_said(tmp_path):
+def test_time_between_an_eviction_and_the_next_schedule_counts_and_is_reported(tmp_path):
     rows = life(
         (G_SUBMIT, 700), (G_SCHEDULE, 705), (G_EVICT, 715), (G_SUBMIT, 715), (G_SCHEDULE, 745),
         (G_FAIL, 755), (G_SUBMIT, 755), (G_SCHEDULE, 760), (G_KILL, 765),

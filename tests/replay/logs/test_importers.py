@@ -582,7 +582,7 @@ def test_a_log_that_cannot_be_opened_is_refused_in_one_line(tmp_path, form, name
 @pytest.mark.parametrize(
     ("form", "text"), [("helios", HELIOS_HEAD + HELIOS_LOG), ("philly", PHILLY_LOG)]
 )
-def test_what_was_imported_is_a_canonical_log(tmp_path, form, text):
+def test_an_imported_log_is_canonical(tmp_path, form, text):
     trace, _ = FORMATS[form](written(tmp_path, text), None)
     write_trace(tmp_path / "trace.csv", trace)
     again = read_trace(tmp_path / "trace.csv")

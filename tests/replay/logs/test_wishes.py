@@ -28,7 +28,7 @@ ASKING = [
 
 
 @pytest.mark.parametrize("name", ["log.csv", "log.csv.gz", "log.parquet"])
-def test_what_jobs_ask_for_is_written_and_read_again(tmp_path, name):
+def test_wishes_are_written_and_read(tmp_path, name):
     log = Trace([Arrival(job, 60.0) for job in ASKING])
     write_trace(tmp_path / name, log)
     again = read_trace(tmp_path / name)
@@ -80,7 +80,7 @@ def test_a_cell_that_cannot_be_is_named_with_row_column_and_fix(
     assert sum(read_trace(log, skip_invalid=True).dropped.values()) == 1
 
 
-def test_how_a_job_is_told_to_save_stays_in_the_log(tmp_path):
+def test_the_checkpoint_method_stays_in_the_log(tmp_path):
     log = read_trace(written(tmp_path, f"{HEAD},checkpoint\na,p,0,2,60,python save.py --all\n"))
     write_trace(tmp_path / "again.csv", log)
     assert read_trace(tmp_path / "again.csv").extras == {"a": ("python save.py --all",)}

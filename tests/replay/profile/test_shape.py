@@ -52,7 +52,7 @@ def test_utilisation_by_the_hour_of_each_pool_and_of_all():
     assert facts["utilisation"] == "as replayed by fcfs"
 
 
-def test_what_runs_on_after_the_last_submission_does_not_count():
+def test_run_time_after_the_last_submission_does_not_count():
     facts = of(log(job("a").runs(9 * HOUR), job("b").at(2 * HOUR).runs(1)), Pool("a", 2))
     assert facts["hourly_pct"] == [50, 50]
 
@@ -121,7 +121,7 @@ def test_times_between_arrivals_by_their_variation():
     assert variation(5, 5, 5) is None
 
 
-def test_how_few_widths_make_most_jobs():
+def test_the_number_of_widths_that_make_most_jobs_is_shown():
     def widths(*counts):
         jobs = [job(f"{gpus}-{i}").gpus(gpus).runs(1) for gpus, n in counts for i in range(n)]
         return of(log(*jobs), Pool("a", 8))["pools"]["a"]["widths"]
@@ -226,7 +226,7 @@ def test_minutes_say_what_they_cannot_give(minutes):
     assert not {"jobs", "duration_ratio", "gap_cv", "widths"} & facts["pools"]["vcA"].keys()
 
 
-def test_what_rose_over_a_gap_is_no_burst(minutes):
+def test_a_rise_over_a_gap_is_not_a_burst(minutes):
     write_minutes(minutes / "vcA.csv.gz", [(0, 4, 0, 0, 0), (30, 4, 4, 40, 9), (31, 4, 4, 41, 9)])
     assert shape_of_minutes(minutes)["pools"]["vcA"]["burst_pct"] == 25
 
@@ -366,7 +366,7 @@ def at(folder, text):
         ("--minutes @/none", "none: is no folder"),
     ],
 )
-def test_what_has_no_shape_is_refused_in_one_line(tmp_path, words, says):
+def test_a_log_without_a_shape_is_refused_in_one_line(tmp_path, words, says):
     (tmp_path / "b").mkdir()
     for name in ("jobs.csv", "b/jobs.csv"):
         (tmp_path / name).write_text(JOBS)

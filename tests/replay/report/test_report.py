@@ -210,13 +210,13 @@ def test_hostile_names_stay_text(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize("width", [1, 5])
-def test_one_pool_one_policy_one_job(tmp_path: Path, width: int):
+def test_a_report_of_one_pool_one_policy_and_one_job_is_written(tmp_path: Path, width: int):
     html = Story(Pool("a", 5)).job(7, width, 60, fcfs=7).report(tmp_path)
     assert "No policy that shares GPUs was replayed" in html
     assert f"5 GPUs: {20 * width}.0 % used by itself, 0.0 % lent" in Tags(html).text
 
 
-def test_nothing_measured(tmp_path: Path):
+def test_a_report_without_measured_jobs_says_so(tmp_path: Path):
     text = Tags(lender().report(tmp_path, warmup=1e6)).text
     assert "sia : no job was measured" in text
     assert "No job was measured." in text

@@ -93,7 +93,7 @@ def test_submissions_never_run_ahead_of_what_they_follow():
         assert all(ends[job_id] >= submit for job_id, submit in submits.items())
 
 
-def test_how_much_sooner_jobs_end_is_told(helios):
+def test_the_summary_says_how_much_sooner_jobs_end(helios):
     _, _, result = closed(pools(a=2, b=2), shared_pools(), "mmfs")
     # first: 120 to 30, second: 170 to 80, full and other as before
     assert result.loop.sooner == (90 + 90) / 4

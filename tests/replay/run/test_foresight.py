@@ -276,7 +276,7 @@ def model(few_trees):
 
 
 @pytest.mark.parametrize("label", [*LABELS, "sia@learned+survival", "sia@learned:0.8+history"])
-def test_nothing_after_a_piece_changes_what_happens_in_it(label, model):
+def test_events_after_a_piece_do_not_change_it(label, model):
     """The future is planted with other jobs: a forecast that sees it would decide otherwise.
 
     So would one that sees how long a job of the past ran that has not ended when the piece begins.
@@ -300,7 +300,7 @@ def test_nothing_after_a_piece_changes_what_happens_in_it(label, model):
         assert outcome(label, WholeLog(Trace(planted), starts), piece, model) == truth
 
 
-def test_what_was_before_a_piece_is_learned_from():
+def test_predictors_learn_from_jobs_before_a_piece():
     trace, table = a_log()
     starts = {a.job.id: a.job.submit for a in trace.arrivals}
     piece = pieces_of(trace, table, 5 * DAY)[0]

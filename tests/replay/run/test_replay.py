@@ -432,7 +432,7 @@ def test_a_publishers_log_names_the_mend(tmp_path):
         assert "if it has another format, choose it with --format" in done.stderr, form
 
 
-def test_what_cannot_be_replayed_is_dropped_counted_and_shown(small):
+def test_jobs_that_cannot_be_replayed_are_dropped_counted_and_shown(small):
     with (small / "trace.csv").open("a") as file:
         file.write("stranger,elsewhere,5,1,60,,\nwide,q0,6,9,60,,\n")
     done = replay(small, "--policy", "fcfs")
@@ -531,7 +531,7 @@ def test_results_replace_all_earlier_ones_and_leave_other_files_alone(small):
     assert found == ["fcfs", "notes.txt", "sia", "summary.json"]
 
 
-def test_nothing_that_is_no_result_is_replaced(small):
+def test_files_that_are_not_results_are_not_replaced(small):
     (small / "out" / "sia").mkdir(parents=True)
     (small / "out" / "sia" / "core.py").write_text("precious")
     done = replay(small, "--policy", "fcfs,sia")
@@ -562,7 +562,7 @@ def test_a_users_log_is_not_overwritten_by_a_generated_one(tmp_path):
     assert (tmp_path / "pools.csv").read_text() == "pool,quota\nmine,8\n"
 
 
-def test_what_is_made_a_second_time_stays(tmp_path):
+def test_an_identical_result_is_not_rewritten(tmp_path):
     def make(seed):
         return sia("trace", "synth", "--days", 1, "--seed", seed, "--out", tmp_path).returncode
 

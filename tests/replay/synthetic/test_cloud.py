@@ -316,7 +316,7 @@ def test_the_papers_presets_are_as_they_were(tmp_path):
         (["--preset", "cloud", "--pools", 1, "--days", 1e-6], "no job was submitted in that time"),
     ],
 )
-def test_what_cannot_be_made_is_refused_in_one_line(tmp_path, options, says):
+def test_an_impossible_cloud_is_refused_in_one_line(tmp_path, options, says):
     done = sia("trace", "synth", *options, "--out", tmp_path / "out")
     assert done.returncode == 2
     assert says in done.stderr

@@ -146,7 +146,7 @@ def test_jobs_come_in_order_with_ids_of_their_own_to_pools_that_exist(name):
 
 
 @each_preset
-def test_there_are_as_many_queues_of_8_gpus_as_the_appendix_says(name):
+def test_the_number_of_queues_of_8_gpus_follows_the_appendix(name):
     queues = {"more-queues": 8, "fewer-queues": 2}.get(name, 4)
     _, table = made(name)[0]
     assert table == PoolTable([Pool(f"q{i}", 8) for i in range(queues)])
@@ -259,7 +259,7 @@ def test_bursts_are_a_poisson_process():
 # The variations
 
 
-def test_there_are_the_base_workload_and_its_eight_variations():
+def test_the_presets_are_the_base_workload_and_eight_variations():
     assert len(PRESETS) == 9
     assert next(iter(PRESETS)) == "base"
 
@@ -353,7 +353,7 @@ def test_a_piece_begins_at_second_0_and_ends_before_its_end():
     assert piece.extras == {"first": ("done",)}
 
 
-def test_what_is_not_in_a_piece_is_counted_by_reason():
+def test_jobs_outside_a_piece_are_counted_by_reason():
     piece, _ = slice_trace(MONTH, CLUSTER, begin=100, end=200, pools=["a", "c"])
     assert piece.dropped == Counter(
         {"of another pool": 1, "submitted outside of the piece": 2},

@@ -52,7 +52,7 @@ def test_of_policies_with_equal_gains_the_one_that_delays_fewer_jobs_is_recommen
     assert verdict(one, outcome("mmfs", slowed=1, worst=99)) == ("share", EARLY)
 
 
-def test_if_all_that_gain_delay_too_many_the_closest_is_shown_and_none_is_recommended():
+def test_no_policy_is_recommended_if_all_that_gain_delay_too_many():
     worse, better = outcome("mmfs", sooner=900, slowed=90), outcome(EARLY, sooner=60, slowed=30)
     said = recommend([worse, better], can_share=True)
     assert (said.answer, said.recommended, said.today) == ("too many delayed", None, better)
@@ -64,7 +64,7 @@ def test_without_gain_the_answer_is_not_to_share():
     assert verdict(outcome(EARLY, sooner=0, lent=0)) == ("nothing lent", None)
 
 
-def test_what_makes_a_verdict_impossible_is_said():
+def test_an_impossible_verdict_names_its_reason():
     assert verdict(outcome(EARLY), can_share=False) == ("pools alone", None)
     assert verdict() == ("no policy shares", None)
     assert verdict(outcome("ssf", "alone")) == ("no policy shares", None)
@@ -101,7 +101,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("label", KINDS)
-def test_what_a_policy_is_follows_from_what_it_needs(label):
+def test_the_kind_of_a_policy_follows_from_its_needs(label):
     assert kind_of(Settings([]), label) == KINDS[label]
 
 

@@ -81,7 +81,7 @@ def test_lending_that_makes_the_lender_wait_is_not_recommended(decide):
     assert any("more careful forecasts" in words for words in told.words)
 
 
-def test_where_nobody_waits_nothing_is_gained(decide):
+def test_an_idle_cluster_gains_nothing(decide):
     told = decide(["j0,a,0,1,100", "j1,b,0,1,100"], "fcfs,mmfs,sia", a=1, b=1)
     assert told.words[0] == (
         "Do not share: under the policies that can run today no pool lends a GPU."
@@ -109,7 +109,7 @@ def test_forecasts_without_history_lend_nothing_and_the_verdict_says_why(decide)
     )
 
 
-def test_one_pool_has_nobody_to_share_with(decide):
+def test_a_single_pool_cannot_share(decide):
     told = decide(QUEUE, "fcfs,mmfs", busy=1)
     assert told.words == [
         "Do not share: every pool is alone in its sharing group, so that none can lend."

@@ -87,6 +87,6 @@ def test_a_mistyped_command_names_the_did_you_mean(words, says):
     assert says in done.stderr
 
 
-def test_nothing_is_near_to_a_name_that_nobody_has():
+def test_an_unknown_name_without_a_near_one_has_no_suggestion():
     assert did_you_mean("visoin", ["speech", "vision"]) == " Did you mean 'vision'?"
     assert did_you_mean("visoin", []) == ""

@@ -48,7 +48,9 @@ def test_an_environment_of_its_own_is_in_order(tmp_path):
 
 @pytest.mark.parametrize("top_level", ["daemon", ""])
 @pytest.mark.parametrize("install", [(theirs, ours), (ours, theirs)])
-def test_one_of_our_names_in_the_same_folder(tmp_path, install, top_level):
+def test_another_package_with_one_of_our_names_in_the_same_folder_is_found(
+    tmp_path, install, top_level
+):
     for each in install:
         each(tmp_path) if each is ours else theirs(tmp_path, top_level)
     said = f"python-daemon also installs a package named 'daemon'; {FIX}"
@@ -61,7 +63,7 @@ def test_a_file_of_the_same_name_and_nothing_else(tmp_path):
     assert found(tmp_path) == f"cells also installs a package named 'cells'; {FIX}"
 
 
-def test_one_of_our_names_before_an_editable_installation(tmp_path):
+def test_another_package_before_an_editable_installation_is_found(tmp_path):
     tree = tmp_path / "tree"
     for name in NAMES:
         (tree / name).mkdir(parents=True)

@@ -20,7 +20,7 @@ def test_times_are_numbers_with_units(text, seconds):
 @pytest.mark.parametrize(
     "text", ["", " ", "h", "-1", "1h30", "30m1h", "1h1h", "1h 30m", "1e3", "1y", "nan", "1h30m,"]
 )
-def test_what_is_no_time_is_refused(text):
+def test_a_text_that_is_not_a_time_is_refused(text):
     with pytest.raises(ValueError, match="is not a time; write"):
         parse_seconds(text)
 
@@ -40,5 +40,5 @@ def test_a_sum_may_be_too_long_as_well():
 
 
 @pytest.mark.parametrize("seconds", [None, inf, nan])
-def test_what_never_ends_or_is_not_known_has_no_duration(seconds):
+def test_an_endless_or_unknown_time_has_no_duration(seconds):
     assert duration(seconds) == "–"

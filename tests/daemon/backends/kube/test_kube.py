@@ -123,7 +123,7 @@ async def test_a_suspended_job_with_the_label_is_taken_over(tmp_path):
 
 
 @story
-async def test_what_a_job_asks_for_is_in_its_annotations(tmp_path):
+async def test_the_annotations_contain_the_wishes_of_a_job(tmp_path):
     notes = {
         "deadline": "2100-01-01T00:00Z", "value": "20", "estimate": "3h", "preemptible": "restart",
         "checkpoint": "USR1", "min_width": "2", "max_width": "8", "prefers": "v100",
@@ -212,7 +212,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("way", ENDS)
-def test_how_it_ended_is_read_from_its_pod(tmp_path, way):
+def test_the_end_of_a_job_is_read_from_its_pod(tmp_path, way):
     how, wanted = ENDS[way]
 
     @story
@@ -279,7 +279,7 @@ async def test_a_job_that_is_cancelled_is_deleted_and_others_are_only_suspended(
 
 
 @story
-async def test_one_that_waits_and_is_cancelled_here_stays_suspended(tmp_path):
+async def test_a_pending_job_that_is_cancelled_stays_suspended(tmp_path):
     async with cluster(("n1",)) as k8s, serving(tmp_path, k8s, pools=ONE) as service:
         k8s.runs_for = None
         await submit(service, "first", gpus=8)
@@ -294,7 +294,7 @@ async def test_one_that_waits_and_is_cancelled_here_stays_suspended(tmp_path):
 
 
 @story
-async def test_what_is_deleted_in_kubernetes_is_cancelled_here(tmp_path):
+async def test_a_job_deleted_in_kubernetes_is_cancelled(tmp_path):
     async with cluster(("n1",)) as k8s, serving(tmp_path, k8s, pools=ONE) as service:
         k8s.runs_for = None
         runs = k8s.make("jobs", job("runs", 8, labels=POOL), "vision")
@@ -326,7 +326,7 @@ async def test_another_job_of_the_same_name_is_another_job(tmp_path):
 
 
 @story
-async def test_one_that_is_suspended_by_others_waits_until_it_is_released_here(tmp_path):
+async def test_a_job_suspended_by_others_waits_until_it_is_released(tmp_path):
     """It then may run elsewhere: only a Job that never ran may change its nodes."""
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         k8s.runs_for = None
@@ -344,7 +344,7 @@ async def test_one_that_is_suspended_by_others_waits_until_it_is_released_here(t
 
 
 @story
-async def test_one_that_is_started_by_others_before_its_turn_is_suspended_again(tmp_path):
+async def test_a_job_started_by_others_before_its_decision_is_suspended_again(tmp_path):
     async with cluster(("n1",)) as k8s, serving(tmp_path, k8s, pools=ONE) as service:
         k8s.runs_for = None
         await submit(service, "first", gpus=8)
@@ -542,7 +542,7 @@ async def test_a_daemon_that_comes_back_finds_what_runs_and_what_ended(tmp_path)
 
 
 @story
-async def test_what_bears_this_daemons_name_and_is_no_job_of_its_own_is_removed(tmp_path):
+async def test_a_job_with_the_daemons_name_that_it_did_not_create_is_removed(tmp_path):
     async with cluster() as k8s:
         k8s.runs_for = None
         async with serving(tmp_path, k8s) as service:

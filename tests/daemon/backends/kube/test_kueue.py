@@ -205,7 +205,7 @@ def pool(
     )  # fmt: skip
 
 
-def test_what_a_queue_may_lend_is_all_but_the_reservation():
+def test_a_queue_may_lend_all_but_the_reservation():
     assert limits_of(pool(8, 8)) == (8, None)
     assert limits_of(pool(8, 5, pending=2)) == (3, None)
     assert limits_of(pool(8, 5, pending=2, load=(1, 2, 0))) == (1, None)

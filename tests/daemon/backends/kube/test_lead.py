@@ -30,7 +30,7 @@ async def leads(client):
 
 
 @story
-async def test_what_was_put_off_is_not_sent_by_a_daemon_that_may_act_no_more(tmp_path):
+async def test_a_daemon_that_lost_the_lease_sends_no_postponed_action(tmp_path):
     async with cluster() as k8s:
         made = k8s.make("jobs", job("one"), "vision")
         k8s.trouble = lambda *_: failure(429, "TooManyRequests", "slow down", Retry_After="0")

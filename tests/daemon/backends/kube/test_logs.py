@@ -37,7 +37,7 @@ async def training(folder):
 
 
 @story
-async def test_what_a_job_wrote_is_read_piece_by_piece_until_it_is_over(tmp_path):
+async def test_a_pod_log_is_read_piece_by_piece_to_its_end(tmp_path):
     async with training(tmp_path) as (k8s, client, job_id):
         assert (await log(client, job_id))[0] == b""
         k8s.logs["train"] = b"epoch 1\n"
@@ -103,7 +103,7 @@ async def test_a_job_of_the_daemon_s_own_has_a_log_on_its_page_and_for_the_comma
 
 
 @story
-async def test_what_cannot_be_read_is_said_and_holds_up_nothing(tmp_path):
+async def test_an_unreadable_log_is_reported_and_delays_nothing(tmp_path):
     async with cluster() as k8s, client_of(tmp_path, k8s) as client:
         k8s.runs_for = None
         k8s.make("jobs", job("train", 2, labels=POOL), "vision")
@@ -188,7 +188,7 @@ def test_a_kubelet_that_hangs_holds_up_no_page(tmp_path, monkeypatch):
     tell(tmp_path)
 
 
-def test_who_waits_for_others_logs_is_told_so_and_a_slow_one_is_let_rest(tmp_path, monkeypatch):
+def test_readers_learn_that_logs_are_busy_and_slow_ones_are_paused(tmp_path, monkeypatch):
     monkeypatch.setattr(pod_logs, "WAIT", 0.05)
 
     @story

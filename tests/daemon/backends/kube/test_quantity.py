@@ -22,11 +22,11 @@ def test_each_way_of_writing_is_read(said, count):
 
 
 @pytest.mark.parametrize("said", NONE, ids=range(len(NONE)))
-def test_what_is_no_number_of_devices_is_not_taken_for_none_of_them(said):
+def test_an_invalid_number_of_devices_is_not_read_as_zero(said):
     assert quantity(said) is None
 
 
 @given(st.integers(0, MAX_DEVICES))
-def test_what_is_whole_is_the_same_in_thousands_and_thousandths(count):
+def test_a_whole_quantity_is_equal_in_all_units(count):
     canonical = f"{count // 1000}k" if count % 1000 == 0 else str(count)
     assert quantity(canonical) == quantity(f"{count}000m") == quantity(count) == count

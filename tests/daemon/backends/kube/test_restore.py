@@ -77,7 +77,7 @@ def suspended(k8s, name):
 
 
 @story
-async def test_what_was_on_hold_in_the_backup_and_runs_is_let_run_to_its_end(tmp_path):
+async def test_a_job_held_in_the_backup_that_runs_is_left_to_finish(tmp_path):
     async with two_nodes() as k8s:
         async with serving(tmp_path, k8s, pools=ONE) as service:
             k8s.make("jobs", job("train", 8, labels=POOL), "vision")
@@ -109,7 +109,7 @@ async def test_what_was_on_hold_in_the_backup_and_runs_is_let_run_to_its_end(tmp
 
 
 @story
-async def test_what_waited_in_the_backup_and_has_its_turn_elsewhere_is_let_run(tmp_path):
+async def test_a_job_pending_in_the_backup_that_runs_elsewhere_is_left_running(tmp_path):
     async with two_nodes() as k8s:
         job_id = await waited_then_run(tmp_path, k8s)
         begun, there = k8s.ran["train"], where(k8s, "train")

@@ -131,7 +131,7 @@ async def test_a_job_that_the_daemon_made_and_somebody_widened_is_set_back(tmp_p
 
 
 @story
-async def test_one_that_is_widened_before_its_release_is_released_as_it_was(tmp_path):
+async def test_a_job_widened_before_its_release_is_released_unchanged(tmp_path):
     async with cluster(("n1",)) as k8s, serving(tmp_path, k8s, pools=ONE) as service:
         k8s.runs_for = None
         widened = []

@@ -174,7 +174,7 @@ def test_a_job_without_gpus_sees_none(tmp_path):
     play(tmp_path / "state", story)
 
 
-def test_it_starts_in_its_folder_with_nothing_to_read_and_signals_as_usual(tmp_path):
+def test_a_job_starts_in_its_folder_with_empty_input_and_default_signals(tmp_path):
     async def story(machine):
         os.dup2(0, os.open(os.devnull, os.O_RDONLY))  # inheritable, as by who started the daemon
         script = "pwd; cat; grep -E 'Sig(Blk|Ign)' /proc/self/status; ls /proc/self/fd | wc -l"
@@ -204,7 +204,7 @@ def test_it_starts_in_its_folder_with_nothing_to_read_and_signals_as_usual(tmp_p
         (order("a", "true", "x" * 200_000), 126, "true: Argument list too long"),
     ],
 )
-def test_what_cannot_be_run_ends_with_the_reason(tmp_path, asked, code, why):
+def test_a_command_that_cannot_run_ends_with_the_reason(tmp_path, asked, code, why):
     async def story(machine):
         end = await machine.run(asked)
         assert machine.said == [end]
@@ -222,7 +222,7 @@ def test_a_place_on_another_node_is_refused(tmp_path):
     play(tmp_path / "state", story)
 
 
-def test_one_killed_from_outside_says_by_what(tmp_path):
+def test_a_job_killed_from_outside_names_the_signal(tmp_path):
     async def story(machine):
         end = await machine.run(shell("a", "kill -KILL 0"))  # all of its group
         assert (end.code, end.signal) == (None, signal.SIGKILL)
@@ -244,7 +244,7 @@ def test_told_to_end_it_may_clean_up(tmp_path):
     play(tmp_path / "state", story, kill_after=PATIENCE)
 
 
-def test_one_that_was_stopped_is_woken_to_end(tmp_path):
+def test_a_job_suspended_by_a_signal_is_woken_to_end(tmp_path):
     async def story(machine):
         await machine.backend.start(shell("a", "trap 'exit 5' TERM; echo ready; kill -STOP $$"))
         await until(lambda: "ready" in machine.output("a"))
@@ -280,7 +280,7 @@ def test_the_whole_tree_is_ended_the_stubborn_and_the_runaway_too(tmp_path):
     play(tmp_path / "state", story)
 
 
-def test_what_a_job_leaves_behind_goes_before_it_is_said_to_have_ended(tmp_path):
+def test_leftover_processes_are_ended_before_the_end_is_reported(tmp_path):
     script = f"""
         (setsid {sys.executable} -c "{STUBBORN.format(WRITE_PID.format(str(tmp_path / "pid")))}" &)
         while [ ! -s {tmp_path / "pid"} ]; do sleep 0.02; done
@@ -592,7 +592,7 @@ def test_pids_that_are_others_by_now_are_let_be(tmp_path, bystander):
     play(state, story)
 
 
-def test_one_that_nobody_waits_for_is_no_remains(tmp_path, bystander):
+def test_a_zombie_process_is_not_a_leftover(tmp_path, bystander):
     attempt = AttemptFiles(tmp_path, "a", 1)
     attempt.folder.mkdir(parents=True)
     started = {"job": bystander.pid, "job_start": bystander.start}

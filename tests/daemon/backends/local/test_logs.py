@@ -36,7 +36,7 @@ async def piece(client, path):
 
 
 @story
-async def test_what_a_job_wrote_is_read_to_its_end(folder):
+async def test_a_log_is_read_to_its_end(folder):
     async with local(folder) as client:
         await run(client, "a", "echo out; echo err >&2")
         await job_in(client, "a", "finished")
@@ -49,7 +49,7 @@ async def test_what_a_job_wrote_is_read_to_its_end(folder):
 
 
 @story
-async def test_it_comes_in_pieces_byte_for_byte(folder):
+async def test_a_log_is_served_in_pieces_byte_for_byte(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(logs, "LOG_PIECE", 1000)
         async with local(folder) as client:
@@ -108,7 +108,7 @@ async def test_no_log_is_said_to_be_none(folder):
 
 
 @story
-async def test_nothing_else_is_read_whatever_a_job_puts_in_its_place(folder):
+async def test_only_the_log_is_read_even_if_a_job_replaces_it(folder):
     secret = folder / "secret"
     secret.write_text("secret")
     async with local(folder) as client:

@@ -66,7 +66,7 @@ def test_a_line_that_is_no_report_is_shown_with_one_that_is(file, tmp_path, line
     assert file.look() is None  # until it changes
 
 
-def test_what_is_no_file_is_not_read(file, tmp_path):
+def test_a_progress_path_that_is_not_a_file_is_not_read(file, tmp_path):
     path = tmp_path / "progress"
     for make in (path.mkdir, lambda: os.mkfifo(path), lambda: path.symlink_to("/dev/zero")):
         make()

@@ -97,7 +97,7 @@ def test_a_job_that_goes_on_saving_is_ended_when_its_grace_time_is_over(tmp_path
     play(tmp_path / "state", story)
 
 
-def test_what_ended_before_it_was_told_ended_by_itself(tmp_path):
+def test_a_job_that_ended_before_the_signal_ended_by_itself(tmp_path):
     async def story(machine):
         end = await machine.run(shell("a", "exit 4"))
         await machine.backend.preempt(stop())

@@ -90,7 +90,7 @@ def test_a_gang_gets_the_nodes_it_asks_for(slurm, tmp_path):
     asyncio.run(story())
 
 
-def test_what_people_do_to_jobs_that_wait_is_followed(slurm, tmp_path):
+def test_changes_by_users_to_pending_jobs_are_followed(slurm, tmp_path):
     async def story():
         async with serving(tmp_path, slurm) as service:
             for pool, gpus in (("vision", 16), ("speech", 8), ("robots", 8)):
@@ -140,7 +140,7 @@ def test_a_user_cannot_pass_the_daemon(slurm, tmp_path):
     asyncio.run(story())
 
 
-def test_what_an_operator_holds_is_not_held_again_by_the_next_daemon(slurm, tmp_path, monkeypatch):
+def test_a_hold_by_an_operator_is_not_repeated_by_the_next_daemon(slurm, tmp_path, monkeypatch):
     holds = []
     hold = rest.Rest.hold
 
@@ -184,7 +184,9 @@ def test_a_job_that_is_queued_again_waits_for_its_turn(slurm, tmp_path):
     asyncio.run(story())
 
 
-def test_what_a_closed_pool_refuses_is_taken_once_it_is_open(slurm, tmp_path, monkeypatch):
+def test_a_job_refused_by_a_closed_pool_is_adopted_once_the_pool_is_open(
+    slurm, tmp_path, monkeypatch
+):
     asked, told = [], warnings_of(monkeypatch)
     submitted = adopt.Submit
     monkeypatch.setattr(adopt, "RETRY", 0.4)
@@ -234,7 +236,7 @@ def test_tasks_of_an_array_with_many_gaps_all_run(slurm, tmp_path, way):
     asyncio.run(story())
 
 
-def test_what_asks_for_no_gpu_or_waits_for_another_is_left_alone(slurm, tmp_path, monkeypatch):
+def test_jobs_without_gpus_or_with_dependencies_are_not_adopted(slurm, tmp_path, monkeypatch):
     async def story():
         async with serving(tmp_path, slurm) as service:
             gate = slurm.gate()

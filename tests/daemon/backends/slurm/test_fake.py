@@ -90,7 +90,7 @@ def test_anothers_job_that_has_the_number_by_then_is_let_be():
 
 
 @pytest.mark.parametrize("state", ["COMPLETED", "RUNNING"])
-def test_what_a_daemon_before_has_released_may_begin_before_it_is_released_again(state):
+def test_a_job_released_by_an_earlier_daemon_may_begin_before_its_second_release(state):
     """It waited for its node when this daemon looked, and waits no more when it acts."""
 
     async def story():
@@ -113,7 +113,7 @@ def test_what_a_daemon_before_has_released_may_begin_before_it_is_released_again
     asyncio.run(story())
 
 
-def test_what_was_lost_before_it_was_noted_is_submitted_again():
+def test_a_job_lost_before_it_was_recorded_is_submitted_again():
     """The journal is away between a submission and its note; Slurm begins anew meanwhile."""
 
     class Away(MemoryNotes):
@@ -140,7 +140,7 @@ def test_what_was_lost_before_it_was_noted_is_submitted_again():
     asyncio.run(story())
 
 
-def test_where_comments_are_changed_by_others_a_job_is_put_on_hold_and_says_why():
+def test_a_job_whose_comment_was_changed_is_held_with_a_reason():
     async def story():
         slurm, said = FakeSlurm(), []
         submit = slurm.submit
@@ -184,7 +184,7 @@ async def three_looks(rest):
 
 
 @pytest.mark.parametrize("body", [*NOTHING, NOT_READ[0], NO_NUMBER], ids=str)
-def test_what_says_nothing_does_not_say_that_a_job_is_gone(body):
+def test_an_invalid_answer_does_not_mean_that_a_job_is_gone(body):
     async def story():
         rest, said, parts = FakeRest(), [], HealthRegistry(lambda: 1000.0)
         async with rest.serving() as url, backend_of(Rest(url), said, parts=parts) as backend:
@@ -200,7 +200,7 @@ def test_what_says_nothing_does_not_say_that_a_job_is_gone(body):
 
 
 @pytest.mark.parametrize("body", [*NOTHING, NOT_READ[1], NO_NUMBER], ids=str)
-def test_what_says_nothing_does_not_cancel_jobs_of_others(body, tmp_path):
+def test_an_invalid_answer_does_not_cancel_adopted_jobs(body, tmp_path):
     async def story():
         rest = FakeRest()
         rest.rows[9] = row_of(9, user_name="alice", state_reason="JobHeldUser")
@@ -216,7 +216,7 @@ def test_what_says_nothing_does_not_cancel_jobs_of_others(body, tmp_path):
     asyncio.run(story())
 
 
-def test_who_holds_an_adopted_job_right_after_its_release_is_heard():
+def test_a_hold_right_after_the_release_of_an_adopted_job_is_respected():
     async def story():
         slurm, said = FakeSlurm(), []
         slurm.has(9, user="alice", partition="a", reason="JobHeldAdmin")
@@ -305,7 +305,7 @@ ASKED = (
 """What a user says in `--comment`."""
 
 
-def test_what_a_job_asks_for_is_in_its_comment(tmp_path, monkeypatch):
+def test_the_comment_contains_the_wishes_of_a_job(tmp_path, monkeypatch):
     """Another comment says nothing; one that is wrong is told with the fix, and left alone."""
 
     async def story():

@@ -118,7 +118,7 @@ def test_an_owner_gets_no_more_gpus_than_were_asked_for(slurm, tmp_path, monkeyp
     asyncio.run(story())
 
 
-def test_one_job_that_cannot_be_ended_does_not_stop_others(slurm, tmp_path, monkeypatch):
+def test_a_job_that_cannot_be_ended_does_not_block_others(slurm, tmp_path, monkeypatch):
     async def story():
         async def no(self, ref):
             raise rest.SlurmRefusedError("Access/permission denied")

@@ -141,7 +141,7 @@ def test_nodes_and_partitions():
     assert not partition_of({"name": "p", "nodes": "n1", "state": "DOWN"}).up
 
 
-def test_what_is_no_job_is_left_out():
+def test_rows_that_are_not_jobs_are_left_out():
     assert each_of(job_of, [None, 3, {}, {"job_id": 1}, {**OLD, "nodes": "n[1-x]"}]) == []
     assert len(each_of(job_of, [OLD, {}])) == 1
 

@@ -35,7 +35,7 @@ def test_a_job_runs_in_its_pools_partition_on_its_nodes_and_gpus(slurm, tmp_path
     asyncio.run(story())
 
 
-def test_where_all_are_too_many_the_few_are_asked_for(slurm, tmp_path, monkeypatch):
+def test_single_jobs_are_queried_if_listing_all_costs_too_much(slurm, tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.backends.slurm.backend.COSTLY", 0.0)
 
     async def story():
@@ -51,7 +51,7 @@ def test_where_all_are_too_many_the_few_are_asked_for(slurm, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("way", DOORS)
-def test_how_it_ends_is_said(slurm, tmp_path, way):
+def test_the_end_of_a_job_is_reported(slurm, tmp_path, way):
     async def story():
         async with serving(tmp_path, slurm, way) as service:
             await submit(service, "bad", command=("sh", "-c", "exit 7"))

@@ -138,7 +138,7 @@ ENDS = {
 
 @pytest.mark.parametrize("whose", ["own", "adopted"])
 @pytest.mark.parametrize("how", ENDS)
-def test_what_ends_for_good_while_it_saves_is_not_run_again(how, whose):
+def test_a_job_that_ends_while_it_saves_is_not_run_again(how, whose):
     async def story():
         slurm, said = FakeSlurm(), []
         async with backend_of(slurm, said) as backend:

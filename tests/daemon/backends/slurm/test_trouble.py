@@ -94,7 +94,7 @@ def test_the_next_daemon_goes_on_with_what_runs(slurm, tmp_path):
     asyncio.run(story())
 
 
-def test_what_was_submitted_and_not_noted_is_found_and_runs_once(slurm, tmp_path, monkeypatch):
+def test_a_submitted_job_that_was_not_recorded_is_found_and_runs_once(slurm, tmp_path, monkeypatch):
     """The daemon dies after the submission, before what it is called is durable."""
 
     async def story():
@@ -133,7 +133,7 @@ def test_a_job_that_slurm_forgot_has_ended_nobody_knows_how(slurm, tmp_path, mon
     asyncio.run(story())
 
 
-def test_what_slurm_loses_is_lost_and_runs_again_if_it_may(slurm, tmp_path):
+def test_a_job_that_slurm_loses_is_lost_and_requeued_if_allowed(slurm, tmp_path):
     async def story():
         async with serving(tmp_path, slurm) as service:
             await submit(service, "once")
@@ -253,7 +253,7 @@ def test_a_release_that_slurm_forgets_is_said_again(slurm, tmp_path, monkeypatch
     asyncio.run(story())
 
 
-def test_who_holds_what_was_released_is_heard(slurm, tmp_path, monkeypatch):
+def test_a_hold_after_the_release_is_respected(slurm, tmp_path, monkeypatch):
     async def story():
         async with serving(tmp_path, slurm) as service:
             ref, _ = await released(slurm, service, "heard", monkeypatch)
@@ -264,7 +264,7 @@ def test_who_holds_what_was_released_is_heard(slurm, tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-def test_who_holds_it_before_its_release_was_seen_is_heard(slurm, tmp_path, monkeypatch):
+def test_a_hold_before_the_release_was_seen_is_respected(slurm, tmp_path, monkeypatch):
     async def story():
         update = rest.Rest._update
 
@@ -284,7 +284,7 @@ def test_who_holds_it_before_its_release_was_seen_is_heard(slurm, tmp_path, monk
     asyncio.run(story())
 
 
-def test_what_slurmctld_forgets_between_two_submissions_runs_once(slurm, tmp_path, monkeypatch):
+def test_a_submission_that_slurmctld_forgets_runs_once(slurm, tmp_path, monkeypatch):
     """It is killed, and comes back with what it had saved before: numbers come again."""
 
     async def story():
@@ -357,7 +357,7 @@ def test_a_loan_is_in_the_owners_partition(slurm, tmp_path):
     asyncio.run(story())
 
 
-def test_what_goes_wrong_in_one_look_does_not_end_the_looking(slurm, tmp_path, monkeypatch):
+def test_an_error_in_one_poll_does_not_end_the_polling(slurm, tmp_path, monkeypatch):
     """A job that was queued again is over when it is to be held; then something unforeseen."""
 
     async def story():

@@ -291,7 +291,7 @@ def add_stray(app):
 
 
 @story
-async def test_what_is_done_to_a_pool_or_a_job_says_to_which(folder):
+async def test_every_change_names_its_pool_or_job(folder):
     async with door(folder) as client:
         document = await asked(client, "GET", "/v1/openapi.json")
     rules = {
@@ -362,7 +362,7 @@ async def test_lists_views_and_streams_hide_other_pools_jobs(folder):
 
 
 @story
-async def test_what_is_hidden_is_told_apart_from_nothing_by_nobody(folder):
+async def test_a_hidden_job_looks_like_one_that_does_not_exist(folder):
     async with clients(folder) as (client, made):
         job = {"id": "hidden", "pool": "other", "gpus": 1, "duration": 1e6}
         await asked(client, "POST", "/v1/jobs", job, status=201)

@@ -192,7 +192,7 @@ class Spy:
 
 
 @story
-async def test_what_cannot_be_taken_of_a_batch_is_said_of_each_job(folder):
+async def test_each_refused_job_of_a_batch_has_its_reason(folder):
     """The other jobs are durable: an answer for the whole batch would have them sent again."""
     async with door(folder) as client:
         submit, calls = client.service.submit, []

@@ -106,7 +106,7 @@ NO_HTTP = (
 )
 
 
-def test_nothing_is_unpacked_for_whoever_comes():
+def test_compressed_bodies_are_not_unpacked():
     """A handler gets the bytes that were sent; those that nobody reads cost no more than that."""
     packed = gzip.compress(b"a" * 1000)
     head = f"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {len(packed)}\r\n"
@@ -133,7 +133,7 @@ def test_nothing_is_unpacked_for_whoever_comes():
     assert got == [packed]
 
 
-def test_what_is_no_http_is_neither_echoed_nor_logged(daemon):
+def test_a_request_that_is_not_http_is_neither_echoed_nor_logged(daemon):
     machine = (daemon.config.parent / "state" / "token").read_text().strip()
     shown = ""
     for text in NO_HTTP:

@@ -84,7 +84,7 @@ async def test_each_job_of_a_batch_is_taken_or_refused_by_itself(folder):
 
 
 @story
-async def test_where_jobs_are_commands_one_without_is_not_taken(folder):
+async def test_a_job_without_a_command_is_refused_if_jobs_are_commands(folder):
     async with door(folder, backend=LocalConfig(str(folder / "jobs"), 12)) as client:
         empty = {"id": "empty", "pool": "vision", "gpus": 1}
         said = await asked(client, "POST", "/v1/jobs", empty, status=422)
@@ -115,7 +115,7 @@ async def test_where_jobs_are_commands_one_without_is_not_taken(folder):
         ({"env": {"A=B": "c"}}, "use at least one character, without = and NUL in it"),
     ],
 )
-def test_what_a_text_may_hold_is_said_in_words(tmp_path, wrong, mend):
+def test_the_error_says_which_characters_a_text_may_contain(tmp_path, wrong, mend):
     async def tell():
         async with door(tmp_path) as client:
             said = await asked(client, "POST", "/v1/jobs", {**SHORT, **wrong}, status=422)
@@ -287,7 +287,7 @@ NO_JOBS = (
 
 
 @story
-async def test_what_is_no_job(folder):
+async def test_an_invalid_job_is_refused(folder):
     async with door(folder) as client:
         for body, status in NO_JOBS:
             request = client.post("/v1/jobs", data=BytesIO(body), headers=AS_JSON)
@@ -592,7 +592,7 @@ async def test_paths_and_methods_that_there_are_not(folder):
 
 
 @story
-async def test_what_fails_inside_is_logged_and_takes_nobody_with_it(folder):
+async def test_a_defect_is_logged_and_fails_no_other_request(folder):
     async with door(folder) as client:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(jobs, "job_detail", lambda *_: 1 / 0)
@@ -664,7 +664,7 @@ def test_only_durable_steps_are_visible(tmp_path, written):
 
 
 @story
-async def test_what_the_journal_no_longer_tells_nobody_is_told(folder):
+async def test_requests_get_503_while_the_journal_cannot_be_read(folder):
     async with door(folder, speed=1.0) as client:
         keeper = client.service._writer
 
@@ -686,7 +686,7 @@ async def test_what_the_journal_no_longer_tells_nobody_is_told(folder):
 
 
 @pytest.mark.parametrize(("status", "title"), [(503, "unavailable"), (429, "too many requests")])
-def test_what_cannot_be_taken_now_is_never_a_success(tmp_path, status, title):
+def test_a_request_that_cannot_be_accepted_now_is_never_a_success(tmp_path, status, title):
     async def tell():
         async with door(tmp_path) as client:
 

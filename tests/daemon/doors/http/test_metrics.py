@@ -14,7 +14,7 @@ def came(time, job_id, pool, gpus):
     return JobSubmitted(time, Job(job_id, pool, time, gpus), 60.0)
 
 
-def test_what_was_foreseen_is_compared_with_what_came():
+def test_forecasts_are_compared_with_the_outcome():
     errors = LoadErrors(1000.0, (100.0, 300.0), {"a": [4, 10], "b": [0, 0]})
     first = [
         came(1010.0, "a1", "a", 3),

@@ -54,7 +54,7 @@ def test_names_are_unique_until_they_expire_or_are_revoked():
         (issue("y", digest=digest_of("known")), 409, "already"),
     ],
 )
-def test_what_is_no_token_is_refused_with_nothing_changed(asked_for, status, words):
+def test_an_invalid_token_request_is_refused_and_changes_nothing(asked_for, status, words):
     engine = Engine.new(setup(a=4))
     stepped(engine, 1.0, issue("known"))
     before = engine.book.tokens.copy()
@@ -64,7 +64,7 @@ def test_what_is_no_token_is_refused_with_nothing_changed(asked_for, status, wor
     assert engine.book.tokens == before
 
 
-def test_there_are_so_many_and_those_long_expired_make_room():
+def test_the_number_of_tokens_is_limited_and_expired_ones_make_room():
     engine = Engine.new(setup(a=4))
     stepped(engine, 1.0, *(issue(f"x{i}", expires=10.0) for i in range(MAX_TOKENS)))
     (full,) = stepped(engine, 20.0, issue("y"))

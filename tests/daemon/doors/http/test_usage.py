@@ -51,7 +51,7 @@ async def test_the_last_hour_is_kept_sample_by_sample(folder):
 
 
 @story
-async def test_what_is_noted_of_the_last_hour_is_bounded(folder):
+async def test_the_record_of_the_last_hour_is_bounded(folder):
     with patch("daemon.doors.views.usage.KEPT", 3):
         async with door(folder) as client:
             for _ in range(7):

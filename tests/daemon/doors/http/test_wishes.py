@@ -28,7 +28,7 @@ WISHES = {
 
 
 @story
-async def test_what_a_job_asks_for_reaches_the_core_and_is_shown(folder):
+async def test_wishes_reach_the_core_and_are_shown(folder):
     async with door(folder, speed=1.0) as client:
         await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, **WISHES}, status=201)
         shown = await asked(client, "GET", "/v1/jobs/a")
@@ -89,7 +89,7 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
         ({"estimate": 60, "run_time": 90}, "", "estimate and run_time are two names", "give one"),
     ],
 )
-def test_what_cannot_be_asked_for_is_refused_in_one_line_with_the_fix(
+def test_an_impossible_wish_is_refused_in_one_line_with_the_fix(
     tmp_path, wish, pointer, detail, fix
 ):
     @story
@@ -124,7 +124,7 @@ async def test_a_missed_deadline_is_no_error_and_the_answer_says_so(folder):
 
 
 @story
-async def test_what_the_policy_does_not_heed_is_in_the_answer(folder):
+async def test_the_answer_names_the_wishes_that_the_policy_ignores(folder):
     async with door(folder, speed=1.0) as client:
         with patch.object(Sia, "heeds", frozenset({"demand", "value"}), create=True):
             job = {"id": "a", **SHORT, **WISHES, "deadline": None, "min_width": None}

@@ -223,7 +223,7 @@ async def test_a_deposed_daemon_sends_nothing_that_waited_for_room(folder, broke
 
 
 @pytest.mark.server
-def test_what_the_broker_lets_us_not_write_is_said_until_it_does(tmp_path):
+def test_a_topic_that_the_broker_forbids_is_reported_until_it_is_allowed(tmp_path):
     async def tell(broker):
         config = on_bus(tmp_path, broker.port)
         async with serving(config) as (daemon, _), peer(broker.port, ME) as one:

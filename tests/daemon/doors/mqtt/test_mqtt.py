@@ -55,9 +55,7 @@ async def answered(one, topic, body, **more):
 
 
 @story
-async def test_what_a_job_asks_for_comes_over_the_bus_and_the_reply_says_what_is_ignored(
-    folder, broker
-):
+async def test_wishes_arrive_over_mqtt_and_the_reply_says_what_is_ignored(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
         late = {"id": "late", **LONG, "deadline": 60, "preemptible": "restart"}
         (line,) = (await answered(one, f"{POOL}/submit", late))["jobs"]
@@ -162,7 +160,7 @@ async def test_a_cancel_right_behind_its_submission_counts_and_one_before_it_is_
 
 
 @story
-async def test_what_cannot_be_is_refused_with_words_and_changes_nothing(folder, broker):
+async def test_an_invalid_message_is_refused_with_a_reason_and_changes_nothing(folder, broker):
     stored = f"{POOL}/submit"
     async with peer(broker.port) as one:
         await one.say(stored, {"id": "old", **LONG}, retain=True)
@@ -276,7 +274,7 @@ async def test_a_job_reports_its_progress_and_what_comes_too_soon_is_not_repeate
 
 
 @story
-async def test_nothing_is_acknowledged_while_the_journal_cannot_be_written(folder, broker):
+async def test_messages_are_not_acknowledged_while_the_journal_cannot_be_written(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
         heal = break_down(service._writer.journal)
         await one.say(f"{POOL}/submit", JOB, reply=ME)
@@ -290,7 +288,9 @@ async def test_nothing_is_acknowledged_while_the_journal_cannot_be_written(folde
 
 
 @story
-async def test_what_came_while_the_daemon_was_away_is_taken_and_no_event_is_missing(folder, broker):
+async def test_messages_sent_while_the_daemon_was_down_are_processed_and_no_event_is_lost(
+    folder, broker
+):
     config = on_bus(folder, broker.port)
     async with peer(broker.port, "sia/#") as one:
         for turn in range(3):

@@ -131,7 +131,7 @@ def asked(made):
     return next(iter(made.ask(3, 1.0))).number
 
 
-def test_what_the_manager_never_saw_is_started_again_and_what_it_forgot_is_lost():
+def test_attempts_unknown_to_the_manager_are_started_again_and_forgotten_ones_are_lost():
     made = roster()
     unknown = schemas.Unknown(number=asked(made), **OF_A)
     assert made.hear(unknown) == ([], KEY)
@@ -153,7 +153,7 @@ def test_an_answer_to_a_daemon_before_does_not_lose_a_job():
     assert len(now) == 1
 
 
-def test_what_is_to_end_and_never_began_has_ended():
+def test_an_attempt_that_is_to_end_and_never_began_has_ended():
     made = roster()
     made.stop(KEY, "end", 0.0)
     made.stop(KEY, "warn", 0.0)
@@ -201,7 +201,7 @@ def test_many_jobs_are_asked_after_in_parts():
     assert not made.overdue(5.0, 10.0)
 
 
-def test_who_takes_long_to_end_has_nobody_else_asked_after():
+def test_only_an_attempt_that_ends_slowly_is_asked_about():
     made = DesiredAttempts(1)
     for i in range(20_000):
         made.want(StartEffect(f"j{i}", 1, JobSpec(f"j{i}", "p", 1), ()), 0.0, seen=True)
@@ -215,7 +215,7 @@ def test_who_takes_long_to_end_has_nobody_else_asked_after():
     assert not made.overdue(112.0, 10.0)
 
 
-def test_what_comes_while_orders_go_out_breaks_nothing():
+def test_messages_received_while_orders_are_sent_break_nothing():
     made = roster()
     made.stop(KEY, "end", 0.0)
     orders = iter(made.ask(3, 1.0))
@@ -225,7 +225,7 @@ def test_what_comes_while_orders_go_out_breaks_nothing():
 
 
 @pytest.mark.parametrize("host", ["bus..example", "." * 3, "x" * 70 + ".example"])
-def test_what_is_no_name_of_a_host_is_said_at_the_door(host):
+def test_an_invalid_host_name_is_refused(host):
     assert "mqtt.host" in "".join(mqtt_problems(MqttConfig(host=host)))
 
 

@@ -174,7 +174,7 @@ async def test_a_broker_that_refuses_is_said_with_the_mend(folder):
 
 
 @story
-async def test_what_is_no_broker_is_said(folder):
+async def test_a_server_that_is_not_a_broker_is_reported(folder):
     with secured(folder) as broker:
         async with failing(folder, broker.port) as state:  # no TLS to a TLS port
             assert state.why

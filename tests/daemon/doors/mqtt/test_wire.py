@@ -65,7 +65,7 @@ async def overfull(wire):
 
 
 @story
-async def test_who_waits_for_room_hears_of_the_end_though_the_connection_stood(broker):
+async def test_a_sender_that_waits_for_room_learns_that_the_connection_ended(broker):
     """It is the daemon that ends it, while the broker says nothing."""
     async with linked(broker.port) as (link, task):
         await link.up.wait()

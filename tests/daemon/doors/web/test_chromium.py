@@ -314,7 +314,7 @@ async def overview(client, page):
     return await page.js("document.querySelector('#pool-table').textContent")
 
 
-def test_what_gets_into_a_page_all_the_same_is_not_run(shown):
+def test_markup_injected_into_a_page_is_not_run(shown):
     async def tell(client, browser, _):
         page = await signed_in(client, browser)
         for evil in (

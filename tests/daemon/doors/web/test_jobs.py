@@ -221,5 +221,5 @@ async def test_the_end_of_a_log_is_shown_as_text(folder):
         await seen(visitor, "/ui/jobs/a?stream=stdin", 422)
 
 
-def test_what_steers_terminals_is_left_out():
+def test_terminal_control_characters_are_left_out():
     assert plain("a\r\nb\rc\x1b[1;31md\x07\x9b\te") == "a\nb\ncd\te"

@@ -160,7 +160,7 @@ async def test_jobs_of_invisible_pools_have_no_name(folder):
 
 
 @story
-async def test_where_no_nodes_are_known_it_says_so(folder):
+async def test_the_page_says_if_no_nodes_are_known(folder):
     async with door(folder) as client, browser(client) as visitor:
         text = parsed(await seen(visitor, "/ui/nodes"))[1]
         assert "No nodes are configured" in text

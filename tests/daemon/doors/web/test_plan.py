@@ -46,7 +46,7 @@ def test_a_fifth_of_the_line_is_past(time, x):
     assert TimeAxis(1000.0, 400.0).x(time) == x
 
 
-def test_what_is_held_back_is_a_step_a_window():
+def test_the_reservation_is_drawn_as_a_step_a_window():
     bars = reserved(TimeAxis(0.0, 100.0), (10.0, 50.0, 400.0), (1, 2, 4), 4)
     assert [(bar.x, bar.width, bar.height, bar.y) for bar in bars] == [
         (200.0, 80.0, 0.25, 0.75), (280.0, 320.0, 0.5, 0.5), (600.0, 400.0, 1.0, 0.0),

@@ -86,7 +86,7 @@ async def test_the_machine_s_own_token_has_its_sessions_ended_too_and_for_good(f
 
 
 @story
-async def test_what_a_page_follows_ends_when_its_sessions_do(folder):
+async def test_event_streams_end_when_the_sessions_of_their_token_end(folder):
     async with door(folder) as client, browser(client, await token_of(client, "ann")) as visitor:
         headers = {"Accept": "text/event-stream"}
         async with visitor.get("/ui/events", headers=headers) as stream:

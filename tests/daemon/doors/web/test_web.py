@@ -86,7 +86,7 @@ async def test_a_session_whose_token_expires_is_over(folder):
 
 
 @story
-async def test_what_a_page_follows_ends_with_its_session(folder):
+async def test_the_event_stream_of_a_page_ends_with_its_session(folder):
     async with door(folder) as client, browser(client) as visitor:
         headers = {"Accept": "text/event-stream"}
         async with visitor.get("/ui/events", headers=headers) as stream:
@@ -442,7 +442,7 @@ async def first_line(client, said):
 
 
 @story
-async def test_what_is_compressed_is_refused(folder):
+async def test_a_compressed_body_is_refused(folder):
     async with door(folder) as client, browser(client, None) as visitor:
         body = gzip.compress(f"token={TOKEN}".encode())
         headers = {"Content-Encoding": "gzip"}

@@ -58,7 +58,7 @@ def test_a_pool_that_lends_is_told_to_whom_and_not_for_which_job(tmp_path):
     assert events_for(tmp_path, notices) == notices
 
 
-def test_what_a_pool_uses_of_its_own_is_told_as_no_loan(tmp_path):
+def test_a_dedicated_start_is_not_reported_as_a_loan(tmp_path):
     def loan(seq, kind, pool, **more):
         return Notice(seq, 0.0, kind, "j", pool, data={"gpus": 2, "to": "speech", **more})
 
@@ -128,7 +128,7 @@ async def test_letters_that_are_dropped_twice_are_counted_once(folder):
 
 
 @story
-async def test_who_stops_to_be_the_one_who_acts_while_it_waits_sends_nothing(folder):
+async def test_a_daemon_that_loses_the_lease_while_it_waits_sends_nothing(folder):
     async with receiver() as ops, telling(folder, hook(folder, ops)) as daemon:
         one, acts = daemon.hooks.get("ops"), [True]
         fence = SimpleNamespace(holds=lambda: acts[0])

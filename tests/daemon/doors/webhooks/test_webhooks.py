@@ -76,7 +76,7 @@ async def test_only_the_kinds_and_pools_that_it_names(tmp_path):
 
 
 @story
-async def test_what_fails_is_sent_again_as_it_was_and_then_the_next(tmp_path, impatient):
+async def test_a_failed_delivery_is_repeated_unchanged_before_the_next(tmp_path, impatient):
     answers = iter([500, 429, 503])
     async with receiver(lambda _: next(answers, 200)) as ops:
         async with telling(tmp_path, hook(tmp_path, ops, batch=2)) as daemon:
@@ -143,7 +143,7 @@ async def test_a_delivery_that_is_refused_is_given_up_and_the_next_goes_on(tmp_p
 
 
 @story
-async def test_what_fails_for_too_long_is_given_up(tmp_path, impatient):
+async def test_a_delivery_that_fails_for_too_long_is_given_up(tmp_path, impatient):
     async with (
         receiver(503) as ops,
         telling(tmp_path, hook(tmp_path, ops, give_up=0.1)) as daemon,
@@ -266,7 +266,7 @@ async def test_a_daemon_that_may_not_act_sends_no_webhooks(tmp_path, monkeypatch
 
 
 @story
-async def test_where_too_many_letters_are_dead_it_waits_for_somebody(tmp_path, monkeypatch):
+async def test_a_webhook_with_too_many_dead_letters_pauses(tmp_path, monkeypatch):
     monkeypatch.setattr(hook_module, "MOST_DEAD", 2)
     async with (
         receiver(400) as ops,
