@@ -44,3 +44,23 @@ def watched_loop(monkeypatch):
             yield held
         finally:
             gc.enable()
+
+
+REPEATS = 3
+"""A slow callback is slow each time; a busy processor makes a quick one slow only at times."""
+
+
+async def least_held(monkeypatch, act, most):
+    """Await `act()` until it holds the loop for less than `most` seconds, at most `REPEATS` times.
+
+    Returns the `Held` of the best time.
+    """
+    best = None
+    for _ in range(REPEATS):
+        with watched_loop(monkeypatch) as held:
+            await act()
+        if best is None or held.longest < best.longest:
+            best = held
+        if best.longest < most:
+            break
+    return best
