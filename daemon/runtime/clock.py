@@ -40,7 +40,12 @@ class Clock:
 
     The clock follows the machine's uptime and is slewed towards the wall clock by `SLEW` at most,
     so a step of the wall clock starts and ends no job.
+
+    Attributes:
+        speed: Seconds of this clock in a real second.
     """
+
+    speed = 1.0
 
     def __init__(
         self,
@@ -98,17 +103,17 @@ class FastClock(Clock):
         steady: Callable[[], float] = uptime,
     ) -> None:
         """Begin at `start`, or at the recorded time if that is later."""
-        self._speed = speed
+        self.speed = speed
         begin = start if anchor is None else max(start, anchor.now)
         super().__init__(wall=lambda: begin, steady=steady)
 
     def now(self) -> float:
         """Return the seconds since the epoch, or since the origin of `start`."""
         at = self._steady()
-        self._now += max(0.0, at - self._at) * self._speed
+        self._now += max(0.0, at - self._at) * self.speed
         self._at = at
         return self._now
 
     def seconds_until(self, moment: float) -> float:
         """Return the real seconds until `moment`; 0 if it has passed."""
-        return max(0.0, moment - self.now()) / self._speed
+        return max(0.0, moment - self.now()) / self.speed

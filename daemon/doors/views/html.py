@@ -12,12 +12,13 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
 from markupsafe import Markup
 
 from daemon.journal.audit import TIMES
 from sia.console.terminal import printable
-from sia.wording import NONE, as_typed, counted, decimal, duration, percent
+from sia.wording import DAY, HOUR, MINUTE, NONE, as_typed, counted, decimal, duration, percent
 
 SHOWN = 200
 """Maximum characters of a name on a page; longer names are cut with an ellipsis."""
@@ -37,7 +38,16 @@ def quoted(text: str) -> str:
 
 
 BDI = Markup("<bdi>{}</bdi>")
-TIME = Markup('<time datetime="{}">{} UTC</time>')
+TIME = Markup('<time datetime="{}" title="{} UTC">{}</time>')
+EXACT = Markup('<time class="exact" datetime="{}">{} UTC</time>')
+
+FAR = 30 * DAY
+"""Seconds from which a time is shown as a date: nobody counts back 63 days."""
+
+HOURS_ALONE = 10 * HOUR
+"""Seconds from which a distance has no minutes, and below `DAYS_FROM` no days."""
+
+DAYS_FROM = 2 * DAY
 
 
 def name(text: str) -> Markup:
@@ -46,12 +56,57 @@ def name(text: str) -> Markup:
     return BDI.format(short)
 
 
-def moment(time: float | None) -> Markup | str:
-    """Return a <time> element in UTC; the script converts it to the reader's time zone."""
-    if time is None:
-        return NONE
-    when = datetime.fromtimestamp(time, UTC)
-    return TIME.format(when.strftime("%Y-%m-%dT%H:%M:%SZ"), when.strftime("%Y-%m-%d %H:%M:%S"))
+def moment(time: float | None, now: float) -> Markup | str:
+    """Return a <time> element that says how far away a time is, with the exact time as its title.
+
+    The script counts on, and converts the title from UTC to the reader's time zone.
+    """
+    return NONE if time is None else TIME.format(stamp(time), in_utc(time), relative(time, now))
+
+
+def exactly(time: float | None) -> Markup | str:
+    """Return a <time> element with the exact time in UTC."""
+    return NONE if time is None else EXACT.format(stamp(time), in_utc(time))
+
+
+def stamp(time: float) -> str:
+    """Return a time as the attribute `datetime` has it."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def in_utc(time: float) -> str:
+    """Return a time in UTC to the second."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def relative(time: float, now: float) -> str:
+    """Return `in 12 min`, `3 h 20 min ago`, `now`, or a date. `sia.js` has the same rule."""
+    away = abs(time - now)
+    if away >= FAR:
+        return in_utc(time)[:10]
+    if away < 1:
+        return "now"
+    return f"in {_distance(away)}" if time > now else f"{_distance(away)} ago"
+
+
+def _distance(seconds: float) -> str:
+    """Return seconds in whole units, rounded down."""
+    if seconds < MINUTE:
+        return f"{seconds // 1:.0f} s"
+    if seconds < HOUR:
+        return f"{seconds // MINUTE:.0f} min"
+    if seconds >= DAYS_FROM:
+        return f"{seconds // DAY:.0f} d"
+    hours, minutes = seconds // HOUR, seconds % HOUR // MINUTE
+    more = f" {minutes:.0f} min" if minutes and seconds < HOURS_ALONE else ""
+    return f"{hours:.0f} h{more}"
+
+
+@pass_context
+def _moment(context: Context, time: float | None) -> Markup | str:
+    """Return `moment` at the page's `now`; without one, the exact time."""
+    now = context.get("now")
+    return exactly(time) if now is None else moment(time, now)
 
 
 def plain(text: str) -> str:
@@ -62,7 +117,7 @@ def plain(text: str) -> str:
 def value(of: Any, key: str = "") -> Markup | str:
     """Format a value of an audit record: a time, text, or JSON."""
     if key in TIMES and isinstance(of, int | float):
-        return moment(of)
+        return exactly(of)
     return name((of or NONE) if isinstance(of, str) else msgspec.json.encode(of).decode())
 
 
@@ -104,8 +159,8 @@ def environment(*packages: str, for_files: bool = False) -> Environment:
         finalize=_for_terminal if for_files else None,
     )  # fmt: skip
     made.filters |= {
-        "counted": counted, "decimal": decimal, "exact": exact, "hours": hours,
-        "isolated": isolated, "moment": moment,
+        "counted": counted, "decimal": decimal, "exact": exact, "exactly": exactly, "hours": hours,
+        "isolated": isolated, "moment": _moment,
         "name": name, "number": number, "percent": percent, "plain": plain, "share": share,
         "short": as_typed, "span": duration, "urlencode": quoted, "value": value,
     }  # fmt: skip

@@ -76,6 +76,7 @@ class Pages:
             "lending": self._service.book.mode.value,
             "menu": [entry for entry in self.menu if allows(who, entry.rule)],
             "now": self._service.clock.now(),
+            "speed": self._service.clock.speed,
             "serving": how.serving,
             "who": who,
         }

@@ -28,7 +28,7 @@ NAMES = {"load": "forecast", "waiting": "pending"}
 """Names of facts on the page, where they differ from the key."""
 
 NUMBERS: dict[str, Callable[[float], Markup | str]] = {
-    "until": moment, "window": duration, "run_time": duration, "longest": duration,
+    "window": duration, "run_time": duration, "longest": duration,
     "load": lambda load: "not ready yet" if load >= MAX_GROUP else number(load),
 }  # fmt: skip
 """How numbers are shown that are not counts."""
@@ -56,26 +56,29 @@ class PathView(NamedTuple):
     obstacles: list[ObstacleLine]
 
 
-def trace(why: JobWhy) -> list[PathView]:
-    """All ways with their obstacles; an obstacle of all ways is shown alone."""
+def trace(why: JobWhy, now: float) -> list[PathView]:
+    """All ways with their obstacles at a time; an obstacle of all ways is shown alone."""
     ways = [(WAYS[way.name].capitalize(), way.open, way.obstacles) for way in why.ways]
     if not ways and why.obstacles:
         ways = [("In each way", True, why.obstacles)]
-    return [PathView(words, is_open, [*map(_shown, each)]) for words, is_open, each in ways]
+    return [
+        PathView(words, is_open, [_shown(one, now) for one in each])
+        for words, is_open, each in ways
+    ]
 
 
-def _shown(each: ObstacleView) -> ObstacleLine:
+def _shown(each: ObstacleView, now: float) -> ObstacleLine:
     tag = each.__struct_config__.tag
     assert isinstance(tag, str), "obstacles are tagged by words"
-    return ObstacleLine(KINDS[tag], [*_facts(asdict(each))])
+    return ObstacleLine(KINDS[tag], [*_facts(asdict(each), now)])
 
 
-def _facts(values: dict[str, Any]) -> Iterator[TraceFact]:
+def _facts(values: dict[str, Any], now: float) -> Iterator[TraceFact]:
     for key, value in values.items():
-        yield TraceFact(NAMES.get(key, key.replace("_", " ")), _value(key, value))
+        yield TraceFact(NAMES.get(key, key.replace("_", " ")), _value(key, value, now))
 
 
-def _value(key: str, value: Any) -> Markup | str:
+def _value(key: str, value: Any, now: float) -> Markup | str:
     """A value as people read it; how a number is shown depends on its key."""
     match value:
         case None:
@@ -83,26 +86,28 @@ def _value(key: str, value: Any) -> Markup | str:
         case bool():
             shown = "yes" if value else "no"
         case int() | float():
-            shown = NUMBERS.get(key, number)(value)
+            shown = moment(value, now) if key == "until" else NUMBERS.get(key, number)(value)
         case str():
             shown = name(value)
         case dict():
             shown = "; ".join(filter(None, value.values()))
         case _:
-            shown = _several(value)
+            shown = _several(value, now)
     return shown
 
 
-def _several(values: Sequence[Any]) -> Markup:
+def _several(values: Sequence[Any], now: float) -> Markup:
     """Jobs that would have to end, or pools with their GPUs."""
-    return Markup(", ").join(_one(each) for each in values) or Markup("none")
+    return Markup(", ").join(_one(each, now) for each in values) or Markup("none")
 
 
-def _one(each: Any) -> Markup:
+def _one(each: Any, now: float) -> Markup:
     match each:
         case EndingJob(job, pool, gpus):
             whose = name(job) if job else Markup("jobs of {}").format(name(pool))
-            when = Markup(", until {}").format(moment(each.end)) if each.end is not None else ""
+            when = (
+                Markup(", until {}").format(moment(each.end, now)) if each.end is not None else ""
+            )
             return Markup("{} ({} GPUs{})").format(whose, gpus, when)
         case (str(pool), gpus):
             return Markup("{} ({})").format(name(pool), gpus)

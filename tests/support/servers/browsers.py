@@ -7,6 +7,8 @@ from html.parser import HTMLParser
 from aiohttp import CookieJar
 from aiohttp.test_utils import TestClient
 
+from daemon.doors.views.html import stamp
+from sia.wording import NONE
 from tests.support.daemons.doors import TOKEN
 
 PAGE = {"Accept": "text/html"}
@@ -47,6 +49,11 @@ async def sent(visitor, path, *, headers=None, **fields):
 def seal_in(html):
     """Return the hidden token in the forms of a page."""
     return re.search(r'name="form" value="([0-9a-f]{64})"', html)[1]
+
+
+def when(time):
+    """How a page writes a time for scripts, whatever it shows."""
+    return NONE if time is None else f'datetime="{stamp(time)}"'
 
 
 class _Page(HTMLParser):

@@ -189,9 +189,10 @@ class Page:
                 "Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code
             )
 
-    async def shot(self, path):
-        """Return a picture of the whole page."""
-        said = await self.do("Page.captureScreenshot", captureBeyondViewport=True)
+    async def shot(self, path, *, whole=True, quality=None):
+        """Write a picture of the whole page, or of what the screen shows, as PNG or WebP."""
+        kind = {"format": "webp", "quality": quality} if path.suffix == ".webp" else {}
+        said = await self.do("Page.captureScreenshot", captureBeyondViewport=whole, **kind)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(base64.b64decode(said["data"]))
 

@@ -1,21 +1,75 @@
 // Enhances pages that also work without scripts: converts times to the reader's zone and refreshes live parts.
 "use strict";
 
+const TICK = 1000; // ms between updates of "in 12 min"
 const EVERY = 15000; // ms between refreshes without events
 const AT_MOST = 1000; // minimum ms between refreshes
 const REST = 20; // pause as a multiple of the last refresh's duration, to spare a slow daemon
 const WITHIN = 30000; // timeout of a refresh in ms
 const AGAIN = 5000; // ms before the event stream is reopened
 
+const FAR = 30 * 86400; // s from which a time is shown as a date
+const dates = new Intl.DateTimeFormat(undefined, { dateStyle: "medium" });
 const clock = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+// The daemon's time in ms; a simulated one runs fast.
+let daemon = { now: Date.now(), at: performance.now(), speed: 1 };
+const now = () => daemon.now + (performance.now() - daemon.at) * daemon.speed;
+
+function heed(root) {
+  const said = root.getElementById("as-of")?.dataset;
+  if (said) daemon = { now: 1000 * said.now, at: performance.now(), speed: Number(said.speed) };
+}
+
+// "in 12 min", "3 h 20 min ago": the rule of `relative` in views/html.py.
+function relative(when) {
+  const away = Math.abs(when - now()) / 1000;
+  if (away >= FAR) return dates.format(when);
+  if (away < 1) return "now";
+  return when > now() ? `in ${distance(away)}` : `${distance(away)} ago`;
+}
+
+function distance(seconds) {
+  const of = (unit) => Math.floor(seconds / unit);
+  if (seconds < 60) return `${of(1)} s`;
+  if (seconds < 3600) return `${of(60)} min`;
+  if (seconds >= 2 * 86400) return `${of(86400)} d`;
+  const minutes = of(60) % 60;
+  return minutes && seconds < 36000 ? `${of(3600)} h ${minutes} min` : `${of(3600)} h`;
+}
+
+// Without storage the choice lasts as long as the page.
+let exact = false;
+try {
+  exact = localStorage.getItem("sia-exact") === "yes";
+} catch {}
 
 function localise(root) {
   for (const time of root.querySelectorAll("time[datetime]")) {
     const when = new Date(time.dateTime);
     if (isNaN(when)) continue;
-    time.title = time.textContent;
-    time.textContent = clock.format(when);
+    const full = clock.format(when);
+    const always = time.classList.contains("exact");
+    const words = always || exact ? full : relative(when);
+    const title = always || exact ? relative(when) : full;
+    if (time.textContent !== words) time.textContent = words;
+    if (time.title !== title) time.title = title;
   }
+}
+
+function offerExact() {
+  const button = document.getElementById("exact");
+  if (!button) return;
+  button.hidden = false;
+  button.setAttribute("aria-pressed", exact);
+  button.addEventListener("click", () => {
+    exact = !exact;
+    button.setAttribute("aria-pressed", exact);
+    try {
+      localStorage.setItem("sia-exact", exact ? "yes" : "no");
+    } catch {}
+    localise(document);
+  });
 }
 
 // Update a node in place. Unchanged nodes stay, so focus, selection and scroll position survive.
@@ -67,6 +121,7 @@ function leave(node) {
 
 function show(text) {
   const made = new DOMParser().parseFromString(text, "text/html");
+  heed(made);
   localise(made);
   for (const old of document.querySelectorAll("[data-live][id]")) {
     const part = made.getElementById(old.id);
@@ -142,7 +197,10 @@ async function follow(address) {
 }
 
 document.addEventListener("DOMContentLoaded", () => {
+  heed(document);
   localise(document);
+  offerExact();
+  setInterval(() => document.hidden || localise(document), TICK);
   const address = document.body.dataset.events;
   if (!address) return;
   let following = false;

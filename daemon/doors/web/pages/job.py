@@ -85,7 +85,7 @@ class JobPages(PageSet):
         eta, why = [await api.ask(request, f"{one}/{what}") for what in ("eta", "why")]
         may = allows(who_asks(request), Rule.SUBMIT, job.pool)
         return await self._pages.page(
-            request, "jobs/job.html", job=job, eta=eta, why=why, ways=trace(why),
+            request, "jobs/job.html", job=job, eta=eta, why=why, ways=trace(why, eta.now),
             steps=steps(job, eta),
             changes=_allowed(request, job.pool, changes(job.phase)), priority=job.priority,
             log=await self._log(request, stream) if may else None, stream=stream,

@@ -17,6 +17,7 @@ from daemon.process.serve import serving
 from replay.synthetic.cloud import make_cloud
 from replay.synthetic.cloud_parameters import Cloud
 from sia.wording import HOUR
+from tests.daemon.doors.web.test_times import AWAY
 from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import TOKEN, asked, door, story
 from tests.support.servers.browsers import browser as visiting
@@ -262,6 +263,15 @@ def test_times_are_the_reader_s_and_without_scripts_utc(shown):
         said = await page.text("#as-of time")
         hour = (int(there[11:13]) + 9) % 24 % 12 or 12
         assert f"{hour}:{there[14:16]}" in said or f"{hour + 12}:{there[14:16]}" in said
+        for away, words in AWAY.items():
+            if words.startswith("in "):
+                assert await page.js(f"distance({away})") == words.removeprefix("in ")
+        await page.goto(client.make_url("/ui/jobs"))
+        cell = "#job-table td time"
+        assert "ago" in await page.text(cell)
+        exact = await page.js(f"document.querySelector({cell!r}).title")
+        await page.click("#exact")
+        assert await page.text(cell) == exact
         still = await browser.page(scripts=False)
         await still.goto(client.make_url("/ui/"))
         async with visiting(client) as visitor:

@@ -5,13 +5,12 @@ import re
 import pytest
 
 from daemon.config.config import NodeConfig
-from daemon.doors.views.html import moment
 from daemon.doors.web.pages.loans import month_beside
 from tests.daemon.doors.web.test_jobs import rows_in, send, token_of
 from tests.daemon.engine.test_cells import POOLS
 from tests.support.clusters.cells import spec
 from tests.support.daemons.doors import asked, door, job_in, story
-from tests.support.servers.browsers import browser, parsed, seen
+from tests.support.servers.browsers import browser, parsed, seen, when
 
 NODES = tuple(NodeConfig(f"n{i}", 4) for i in range(3))
 
@@ -40,7 +39,7 @@ async def test_nodes_are_as_the_api_says(folder):
         assert "GPUs 12 in use 2 free 6 out 4" in text
         assert "4 1 3 4" in rows  # one node of three with 4 free
         assert "2 1 3 2" in rows
-        assert str(moment(5e9)) in page
+        assert when(5e9) in page
         for state, names in (("out", ["n2"]), ("free", ["n0", "n1"]), ("full", [])):
             html = await seen(visitor, f"/ui/nodes?state={state}&q=N")
             table = html.split('id="node-table"')[1].split("</table>")[0]
@@ -99,7 +98,7 @@ async def test_loans_are_as_the_api_says(folder):
         for loan in (*ledger["open"], *ledger["loans"]):
             said = f"{loan['lender']} {loan['borrower']} {loan['job']} {loan['gpus']} "
             assert any(row.startswith(said) for row in booked)
-            assert str(moment(loan["start"])) in page
+            assert when(loan["start"]) in page
         number = ledger["loans"][-1]["number"]
         assert "No closed loans yet" in await seen(
             visitor, f"/ui/pools/vision/ledger?before={number}"

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemon.doors.views.html import moment
 from daemon.doors.web.gantt import PAST, WIDE, TimeAxis, of_job, reserved
 from daemon.model.job import JobPhase
 from daemon.wire.estimates import EstimateView, Moment
@@ -16,7 +15,7 @@ from sia.model import Stream
 from tests.daemon.answers.test_eta import taught
 from tests.daemon.doors.web.test_jobs import rows_in, send, token_of
 from tests.support.daemons.doors import asked, door, job_in, story
-from tests.support.servers.browsers import browser, parsed, seen
+from tests.support.servers.browsers import browser, parsed, seen, when
 
 times = st.none() | st.floats(0, 2e9)
 
@@ -54,7 +53,7 @@ def test_the_reservation_is_drawn_as_a_step_a_window():
 
 
 def end_of(job):
-    return str(moment(job["estimate"]["end"]["p90"]))
+    return when(job["estimate"]["end"]["p90"])
 
 
 async def queue_of(client):

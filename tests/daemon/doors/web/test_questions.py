@@ -2,7 +2,7 @@
 
 import pytest
 
-from daemon.doors.views.html import moment
+from daemon.doors.views.html import exactly
 from daemon.doors.web.pages.whatif import question
 from daemon.doors.web.why_tree import trace
 from daemon.model.job import JobPhase
@@ -12,7 +12,7 @@ from sia.limits import MAX_GROUP
 from tests.daemon.doors.web.test_jobs import rows_in, send, token_of
 from tests.daemon.doors.web.test_places import NODES
 from tests.support.daemons.doors import asked, door, job_in, story
-from tests.support.servers.browsers import browser, parsed, seal_in, seen, sent
+from tests.support.servers.browsers import browser, parsed, seal_in, seen, sent, when
 
 JOB = {"new_pool": "vision", "new_gpus": "8", "new_run_time": "10m"}
 
@@ -38,7 +38,7 @@ async def test_the_answer_is_that_of_the_api_and_nothing_is_changed(folder):
         assert [moved["job"] for moved in said["earlier"]] == ["last"]
         assert any(row.startswith("last vision 8 ") and row.endswith("1 h sooner") for row in rows)
         assert any(row.startswith("next vision 8 ") and "cancelled" in row for row in rows)
-        assert str(moment(said["earlier"][0]["then"])) in page
+        assert when(said["earlier"][0]["then"]) in page
         (pool,) = said["pools"]
         assert f"vision {pool['earlier']} 1 h {pool['earlier_gpu_hours']:.2f} 0 " in text
         for note in said["notes"]:
@@ -136,7 +136,7 @@ async def test_the_form_begins_with_a_job(folder):
 def test_a_trace_says_what_is_not_known_in_words():
     held = Reservation("speech", 60.0, 4, 0, MAX_GROUP, until=0.0)
     why = JobWhy("j", "vision", JobPhase.PENDING, 0.0, [], obstacles=[held])
-    ((_, _, ((_, facts),)),) = trace(why)
+    ((_, _, ((_, facts),)),) = trace(why, 0.0)
     assert ("forecast", "not ready yet") in facts
     assert ("pending", "0") in facts
 
@@ -147,7 +147,7 @@ async def test_the_audit_says_times_as_times(folder):
         body = {"name": "ann", "role": "viewer", "lasts": 3600.0}
         made = await asked(client, "POST", "/v1/tokens", body, status=201)
         page = await seen(visitor, "/ui/audit")
-        assert f"expires</bdi> {moment(made['expires'])}" in page
+        assert f"expires</bdi> {exactly(made['expires'])}" in page
         assert str(made["expires"]) not in page
 
 
@@ -167,7 +167,7 @@ async def test_the_audit_is_shown_to_operators_from_the_newest_on(folder):
         assert shown == [record["number"] for record in reversed(records)]
         for record, row in zip(reversed(records), rows_in(first)[1:], strict=False):
             assert f"{record['who']} {record['origin']} {record['what']}" in row
-            assert str(moment(record["time"])) in first
+            assert when(record["time"]) in first
         assert "No records." in await seen(visitor, "/ui/audit?page=9")
         assert "/ui/audit" in await seen(visitor, "/ui/")
         token = await token_of(client, role="admin", pools=["vision"])
