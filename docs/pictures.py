@@ -34,7 +34,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 SHOWN = {
-    "wide": ("overview", "queue", "plan", "job"),
+    "wide": ("overview", "queue", "plan", "whatif"),
     "phone": ("queue", "plan"),
     "phone-dark": ("overview", "job"),
 }

@@ -14,6 +14,7 @@ from daemon.doors.http.authorization import WHO
 from daemon.doors.http.operations import Operation
 from daemon.doors.views.html import environment
 from daemon.doors.web.static import Assets
+from daemon.doors.web.terms import explain, term
 from daemon.model.access import Principal, Rule, allows
 from daemon.wire.jobs import ProblemDetails
 from daemon.wire.problems import PROBLEM_JSON
@@ -71,13 +72,17 @@ class Pages:
         frame = {
             "asset": self.assets.address,
             "cluster": self._cluster,
+            "explain": explain,
+            "explained": {},
             "form": self._sessions.form(request),
             "here": request.path,
             "lending": self._service.book.mode.value,
             "menu": [entry for entry in self.menu if allows(who, entry.rule)],
+            "pools": [] if who is None else sorted(filter(who.sees, self._service.book.pools)),
             "now": self._service.clock.now(),
             "speed": self._service.clock.speed,
             "serving": how.serving,
+            "term": term,
             "who": who,
         }
         made = environment(TEMPLATES).get_template(template)

@@ -1,9 +1,9 @@
-"""Split lists into numbered pages, and build addresses that change query parameters."""
+"""Numbered pages of lists, and addresses that change query parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable
+from typing import Annotated, Any
 
 from aiohttp import web
 from msgspec import Meta
@@ -18,21 +18,6 @@ MAX_NUMBER = 10**6
 
 
 PAGE = Parameter("page", Annotated[int, Meta(ge=1, le=MAX_NUMBER)], "Page number.", default=1)
-
-
-class PageSlice(NamedTuple):
-    """One page of a list."""
-
-    rows: Sequence[Any]
-    page: int
-    pages: int
-
-
-def cut(rows: Sequence[Any], page: int) -> PageSlice:
-    """Return page `page` (from 1) of a list, or the last page if there are fewer."""
-    pages = pages_of(len(rows))
-    page = min(page, pages)
-    return PageSlice(rows[(page - 1) * ROWS : page * ROWS], page, pages)
 
 
 def pages_of(count: int) -> int:

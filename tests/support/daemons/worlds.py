@@ -58,7 +58,7 @@ async def little(folder):
     quotas = (24, 16, 32, 8, 16, 16)
     pools = tuple(PoolConfig(*each) for each in zip(TEAMS, quotas, strict=True))
     busy = ("vision", "speech", "vision", "language", "robotics", "vision")
-    settings = {"pools": pools, "nodes": nodes, "forecast": "peaks+survival", "drift": "off"}
+    settings = {"pools": pools, "nodes": nodes, "forecast": "none", "drift": "off"}
     async with door(folder, speed=HOUR / 2, **settings) as client:
         for number in range(96):
             await send(client, [job(rng, number, rng.choice(busy))])

@@ -73,3 +73,49 @@ def parsed(html):
     page = _Page()
     page.feed(html)
     return page.tags, " ".join(" ".join(page.texts).split())
+
+
+def filled(html):
+    """What the fields of a page would send, by name."""
+    values, menu = {}, None
+    for tag, has in parsed(html)[0]:
+        if tag == "select":
+            menu = has["name"]
+            values[menu] = ""
+        elif tag == "option" and "selected" in has:
+            values[menu] = has["value"]
+        elif tag == "input" and "name" in has:
+            values[has["name"]] = has.get("value", "")
+    return values
+
+
+class _Table(HTMLParser):
+    """The rows of one table: the text of each cell by its label."""
+
+    def __init__(self, table):
+        super().__init__()
+        self.table, self.inside, self.rows, self.label = table, False, [], None
+
+    def handle_starttag(self, tag, attrs):
+        has = dict(attrs)
+        self.inside = has.get("id") == self.table if tag == "table" else self.inside
+        if self.inside and tag == "tr":
+            self.rows.append({})
+        elif self.inside and tag in ("td", "th"):
+            self.label = has.get("data-label")
+
+    def handle_endtag(self, tag):
+        self.inside = self.inside and tag != "table"
+        self.label = None if tag in ("td", "th") else self.label
+
+    def handle_data(self, data):
+        if self.inside and self.label and data.strip():
+            row = self.rows[-1]
+            row[self.label] = " ".join(filter(None, (row.get(self.label), data.strip())))
+
+
+def rows_of(html, table):
+    """The rows of a table, each with the text of its cells by label."""
+    found = _Table(table)
+    found.feed(html)
+    return [row for row in found.rows if row]

@@ -11,9 +11,20 @@ from daemon.doors.http.authentication import UI
 from daemon.doors.http.operations import Operation, query_of
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
+from daemon.doors.web.tables import Column, plain
 from daemon.journal.audit import AuditRecord
 from daemon.model.access import Rule
 from daemon.wire.access import Audit, AuditView
+
+COLUMNS = (
+    Column("number", "Number", number=True, term="audit record"),
+    Column("time", "Time"),
+    Column("who", "Who"),
+    Column("origin", "From"),
+    Column("what", "What"),
+    Column("target", "Target"),
+    Column("change", "Change"),
+)
 
 _decode = msgspec.json.Decoder(AuditRecord).decode
 
@@ -40,7 +51,7 @@ class AuditPages(PageSet):
         views = await self._between(request, max(0, last - ROWS), last)
         return await self._pages.page(
             request, "audit.html", params=params, end=end,
-            records=[(_decode(view.record), view.digest) for view in reversed(views)],
+            found=plain(COLUMNS, [(_decode(view.record), view.digest) for view in reversed(views)]),
             count_pages=pages_of(end.newest), address=addresses(request),
         )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
@@ -14,8 +14,10 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.web.page import HTML, PageSet
-from daemon.doors.web.pagination import PAGE, addresses, cut
+from daemon.doors.web.pages.queue import LISTED
+from daemon.doors.web.pagination import PAGE, addresses
 from daemon.doors.web.sign_in import see
+from daemon.doors.web.tables import Column, plain, sort_of, table
 from daemon.doors.web.why_tree import trace
 from daemon.model.access import Rule, allows
 from daemon.model.job import JobPhase
@@ -28,10 +30,23 @@ JOB = Parameter("id", str, "Id of the job or of an array.", "path")
 TAIL = 2**14
 """Bytes of the log shown on the page: about 200 lines."""
 
+IN_ARRAY = tuple(column for column in LISTED if column.key not in ("pool", "user"))
+"""Columns of the jobs of an array."""
+
 QUERY = (
     Parameter("stream", Literal["stdout", "stderr"], "Output stream.", default="stdout"),
+    sort_of(IN_ARRAY),
     PAGE,
 )
+
+GIVEN = (
+    Column("made", "Made"),
+    Column("start_p50", "Start, p50", term="start, p50"),
+    Column("start_p90", "Start, p90", term="start, p90"),
+    Column("end_p50", "End, p50", term="end, p50"),
+    Column("end_p90", "End, p90", term="end, p90"),
+)
+"""Columns of earlier estimates."""
 
 CHANGES = {
     "cancel": ("DELETE /v1/jobs/{id}", Rule.SUBMIT),
@@ -77,7 +92,7 @@ class JobPages(PageSet):
         params = query_of(request, QUERY)
         found = await self._pages.api.ask(request, "GET /v1/jobs/{id}")
         if isinstance(found, ArrayDetail):
-            return await self._array(request, found, params["page"])
+            return await self._array(request, found, params)
         return await self._one(request, found, params["stream"])
 
     async def _one(self, request: web.Request, job: JobDetail, stream: str) -> web.Response:
@@ -89,16 +104,17 @@ class JobPages(PageSet):
             steps=steps(job, eta),
             changes=_allowed(request, job.pool, changes(job.phase)), priority=job.priority,
             log=await self._log(request, stream) if may else None, stream=stream,
-            address=addresses(request),
+            given=plain(GIVEN, eta.given), address=addresses(request),
         )  # fmt: skip
 
-    async def _array(self, request: web.Request, array: ArrayDetail, page: int) -> web.Response:
+    async def _array(
+        self, request: web.Request, array: ArrayDetail, params: Mapping[str, Any]
+    ) -> web.Response:
         pool = array.jobs[0].pool if array.jobs else None
         some = {each for job in array.jobs for each in changes(job.phase)}
-        shown = cut(array.jobs, page)
         return await self._pages.page(
-            request, "jobs/array.html", array=array, jobs=shown.rows, page=page,
-            count_pages=shown.pages, address=addresses(request),
+            request, "jobs/array.html", array=array,
+            found=table(request, IN_ARRAY, array.jobs, params),
             changes=_allowed(request, pool, sorted(some)), priority=None,
         )  # fmt: skip
 

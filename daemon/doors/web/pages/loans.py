@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from aiohttp import web
 
 from daemon.doors.http.authentication import UI
@@ -9,13 +11,47 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.routes.accounts import MONTH, PAGES
 from daemon.doors.web.page import HTML, PageSet
-from daemon.doors.web.pages.pool import NAME
-from daemon.doors.web.pagination import PAGE, ROWS, addresses, cut
+from daemon.doors.web.pages.pool import LEDGER, NAME
+from daemon.doors.web.pagination import PAGE, ROWS, addresses
+from daemon.doors.web.tables import Column, plain, sort_of, table
 from daemon.model.access import Rule
 from daemon.wire.jobs import Label
 from daemon.wire.plan import LoanList
 
-OPEN = (Parameter("pool", Label, "Only loans of this pool.", default=""), PAGE)
+SUMS = (
+    Column("pool", "Pool"),
+    Column("lent", "Lent GPUs", number=True, term="lent GPUs"),
+    Column("borrowed", "Borrowed GPUs", number=True, term="borrowed GPUs"),
+    Column("history", "History"),
+)
+"""Columns of the sums by pool."""
+
+COLUMNS = (
+    Column("lender", "Lender", attrgetter("donor"), term="lender, borrower"),
+    Column("borrower", "Borrower", attrgetter("borrower"), term="lender, borrower"),
+    Column("job", "Job", attrgetter("job")),
+    Column("gpus", "GPUs", attrgetter("gpus"), number=True),
+    Column("since", "Since", attrgetter("since")),
+)
+"""Columns of the open loans."""
+
+VERDICTS = (
+    Column("job", "Job", attrgetter("job")),
+    Column("gpus", "GPUs", attrgetter("gpus"), number=True, term="width"),
+    Column("submitted", "Submitted", attrgetter("submitted")),
+    Column("started", "Started", attrgetter("started")),
+    Column("alone", "Baseline", attrgetter("alone"), term="virtual start time"),
+    Column("later", "Later", attrgetter("later"), number=True),
+)
+"""Columns of the jobs of a statement."""
+
+OPEN = (
+    Parameter("pool", Label, "Only loans of this pool.", default=""),
+    sort_of(COLUMNS, "since"),
+    PAGE,
+)
+
+STATEMENT = (MONTH, sort_of(VERDICTS), PAGE)
 
 BEFORE = tuple(parameter for parameter in PAGES if parameter.name == "before")
 
@@ -39,7 +75,7 @@ class LoanPages(PageSet):
             ),
             Operation(
                 "GET", f"{pool}/statement", Rule.VIEW, self.statement, "A monthly statement.",
-                {200: HTML}, parameters=(NAME, MONTH), refusals=(404, 422), of="pool",
+                {200: HTML}, parameters=(NAME, *STATEMENT), refusals=(404, 422), of="pool",
             ),
         ]  # fmt: skip
 
@@ -52,15 +88,14 @@ class LoanPages(PageSet):
         loans.sort(key=lambda loan: (loan.since, loan.job, loan.donor))
         names = [name for name in sorted({*found.lent, *found.borrowed}) if pool in ("", name)]
         names.sort(key=lambda name: -found.lent.get(name, 0) - found.borrowed.get(name, 0))
-        shown = cut(loans, params["page"])
         return await self._pages.page(
-            request, "loans/loans.html", params=params, loans=shown.rows, count=len(loans),
-            sums=[
+            request, "loans/loans.html", params=params,
+            found=table(request, COLUMNS, loans, params),
+            sums=plain(SUMS, [
                 (name, found.lent.get(name, 0), found.borrowed.get(name, 0), who.sees(name))
                 for name in names[:ROWS]
-            ],
+            ]),
             left=max(0, len(names) - ROWS), total=sum(found.lent.values()),
-            count_pages=shown.pages, address=addresses(request),
         )  # fmt: skip
 
     async def ledger(self, request: web.Request) -> web.Response:
@@ -70,16 +105,19 @@ class LoanPages(PageSet):
         ledger = await self._pages.api.ask(request, "GET /v1/pools/{name}/ledger", query)
         return await self._pages.page(
             request, "loans/ledger.html", pool=request.match_info["name"], ledger=ledger,
+            open=plain(LEDGER, ledger.open[:ROWS]), loans=plain(LEDGER, ledger.loans),
             first="before" not in request.query, address=addresses(request),
         )  # fmt: skip
 
     async def statement(self, request: web.Request) -> web.Response:
         """Render the first rows of a statement; the API has all rows."""
-        params = query_of(request, (MONTH,))
+        params = query_of(request, STATEMENT)
         query = {"month": params["month"]}
         made = await self._pages.api.ask(request, "GET /v1/pools/{name}/statement", query)
         return await self._pages.page(
             request, "loans/statement.html", made=made, rows=ROWS,
+            found=table(request, VERDICTS, made.verdicts, params),
+            loans=plain(LEDGER, made.loans[:ROWS]),
             before=month_beside(made.month, -1),
             after=month_beside(made.month, 1), address=addresses(request),
         )  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Literal, NamedTuple
 
 from aiohttp import web
@@ -17,8 +18,9 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.web.page import HTML, PageSet
-from daemon.doors.web.pagination import PAGE, addresses, cut
+from daemon.doors.web.pagination import PAGE, ROWS, addresses
 from daemon.doors.web.sign_in import is_ours, see
+from daemon.doors.web.tables import Column, plain, sort_of, table
 from daemon.model.access import Rule, allows
 from daemon.wire.cells import CellChain
 from daemon.wire.jobs import NodeView
@@ -32,9 +34,28 @@ NodeState = Literal["", "out", "free", "full"]
 JOBS = 10
 """Jobs listed with a node on this page; the API lists more."""
 
+COLUMNS = (
+    Column("name", "Node", attrgetter("name")),
+    Column("gpus", "GPUs", attrgetter("gpus"), number=True),
+    Column("used", "Used", attrgetter("used"), number=True),
+    Column("use", "Use"),
+    Column("state", "State", lambda node: "out" if node.out else "in service", term="out"),
+    Column("jobs", "Jobs", lambda node: len(node.jobs), number=True),
+    Column("change", "Change"),
+)
+
+WINDOWS = (
+    Column("node", "Node"),
+    Column("start", "From"),
+    Column("end", "To"),
+    Column("why", "Why"),
+)
+"""Columns of the maintenance windows."""
+
 QUERY = (
     Parameter("q", Annotated[str, Meta(max_length=64)], "Part of a node's name.", default=""),
     Parameter("state", NodeState, "Only nodes in this state.", default=""),
+    sort_of(COLUMNS),
     PAGE,
 )
 
@@ -98,12 +119,12 @@ class NodePages(PageSet):
             node for node in nodes
             if params["q"].lower() in node.name.lower() and is_in(node, params["state"])
         ]  # fmt: skip
-        shown = cut(found, params["page"])
+        may = allows(who_asks(request), Rule.OPERATE)
+        shown = table(request, COLUMNS if may else COLUMNS[:-1], found, params)
         return await self._pages.page(
-            request, "nodes.html", params=params, nodes=shown.rows, count=len(found), jobs=JOBS,
+            request, "nodes.html", params=params, shown=shown, count=len(found), jobs=JOBS,
             vacancies=[*map(of_chain, chains)] or [of_nodes(nodes)], cells=bool(chains),
-            windows=windows, count_pages=shown.pages, address=addresses(request),
-            may=allows(who_asks(request), Rule.OPERATE),
+            windows=plain(WINDOWS, windows[:ROWS]), may=may, address=addresses(request),
             total={
                 "gpus": sum(node.gpus for node in nodes), "used": sum(node.used for node in nodes),
                 "out": sum(node.gpus - node.used for node in nodes if node.out),

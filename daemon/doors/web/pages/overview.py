@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Annotated
 
 from aiohttp import web
 from msgspec import Meta
@@ -12,17 +13,28 @@ from daemon.doors.http.authentication import UI
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.web.chart import chart_of
 from daemon.doors.web.page import HTML, PageSet
-from daemon.doors.web.pagination import PAGE, addresses, cut
+from daemon.doors.web.pagination import PAGE
+from daemon.doors.web.tables import Column, sort_of, table
 from daemon.model.access import Rule
 from daemon.wire.jobs import PoolView
 
 SUMS = ("quota", "dedicated", "lent", "borrowed", "idle", "waiting", "waiting_gpus")
 
-SortKey = Literal["name", "quota", "dedicated", "lent", "borrowed", "idle", "waiting"]
+POOLS = (
+    Column("name", "Pool", attrgetter("name")),
+    Column("quota", "GPUs", attrgetter("quota"), number=True, term="quota"),
+    Column("use", "Use"),
+    Column("dedicated", "Dedicated", attrgetter("dedicated"), number=True, term="dedicated GPUs"),
+    Column("lent", "Lent", attrgetter("lent"), number=True, term="lent GPUs"),
+    Column("borrowed", "Borrowed", attrgetter("borrowed"), number=True, term="borrowed GPUs"),
+    Column("idle", "Idle", attrgetter("idle"), number=True, term="idle GPUs"),
+    Column("waiting", "Pending jobs", attrgetter("waiting"), number=True, term="pending jobs"),
+    Column("state", "State", attrgetter("state.value")),
+)
 
 QUERY = (
     Parameter("q", Annotated[str, Meta(max_length=64)], "Part of a pool's name.", default=""),
-    Parameter("sort", SortKey, "Sort order.", default="name"),
+    sort_of(POOLS, "name"),
     PAGE,
 )
 
@@ -47,11 +59,11 @@ class OverviewPages(PageSet):
         pools = (await self._pages.api.ask(request, "GET /v1/pools")).pools
         usage = await self._pages.api.ask(request, "GET /v1/usage")
         found = [pool for pool in pools if params["q"].lower() in pool.name.lower()]
-        found.sort(key=_order(params["sort"]))
-        shown = cut(found, params["page"])
+        found.sort(key=attrgetter("name"))
+        shown = table(request, POOLS, found, params)
         return await self._pages.page(
             request, "overview.html", params=params, total=totals(pools), shown=shown,
-            address=addresses(request), chart=chart_of(usage.samples),
+            chart=chart_of(usage.samples),
         )  # fmt: skip
 
 
@@ -60,10 +72,3 @@ def totals(pools: Sequence[PoolView]) -> dict[str, int]:
     total = {what: sum(getattr(pool, what) for pool in pools) for what in SUMS}
     taken = total["dedicated"] + total["lent"] + total["idle"]
     return {**total, "spare": max(0, total["quota"] - taken)}
-
-
-def _order(what: str) -> Callable[[PoolView], Any]:
-    """Return the sort key: by name ascending, or by a number descending, then by name."""
-    if what == "name":
-        return lambda pool: pool.name
-    return lambda pool: (-getattr(pool, what), pool.name)

@@ -11,10 +11,22 @@ from daemon.doors.http.authentication import UI
 from daemon.doors.http.operations import Operation, Parameter
 from daemon.doors.web.chart import chart_of
 from daemon.doors.web.page import HTML, PageSet
+from daemon.doors.web.tables import Column, plain
 from daemon.model.access import Rule
 from daemon.wire.plan import PoolForecast
 
 NAME = Parameter("name", str, "Name of the pool.", "path")
+
+LEDGER = (
+    Column("lender", "Lender", term="lender, borrower"),
+    Column("borrower", "Borrower", term="lender, borrower"),
+    Column("job", "Job"),
+    Column("gpus", "GPUs", number=True),
+    Column("start", "From"),
+    Column("end", "To"),
+    Column("hours", "GPU-hours", number=True, term="GPU-hours"),
+)
+"""Columns of loans of a ledger."""
 
 LATEST = 10
 """Loans shown on the page."""
@@ -46,8 +58,9 @@ class PoolPages(PageSet):
         windows = [] if foreseen is None else windows_of(forecasts.windows, foreseen)
         return await self._pages.page(
             request, "pool.html", pool=pool, account=account, ledger=ledger, estimates=estimates,
+            loans=ledger and plain(LEDGER, (ledger.open + ledger.loans)[:LATEST]),
             windows=windows, judged=any(row.judged for row in windows),
-            chart=chart_of(usage.samples), forecast=forecasts, latest=LATEST,
+            chart=chart_of(usage.samples), forecast=forecasts,
         )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from aiohttp import web
 
 from daemon.doors.http.authentication import UI
@@ -9,14 +11,26 @@ from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.web.page import HTML, PageSet
-from daemon.doors.web.pagination import PAGE, ROWS, addresses, cut
+from daemon.doors.web.pagination import PAGE, ROWS
 from daemon.doors.web.sign_in import see
+from daemon.doors.web.tables import Column, sort_of, table
 from daemon.model.access import OPERATOR_NAME, Rule, allows
 from daemon.model.job import LendingMode
 from daemon.wire.problems import ProblemError
 
 HERE = f"{UI}/settings"
 
+
+TOKENS = (
+    Column("name", "Token", attrgetter("name")),
+    Column("role", "Role", attrgetter("role.value"), term="role, permission"),
+    Column("pools", "Pools"),
+    Column("expires", "Expires", attrgetter("expires")),
+    Column("end", "Sessions"),
+)
+"""Columns of the tokens."""
+
+QUERY = (sort_of(TOKENS), PAGE)
 
 NAME = Parameter("name", str, "Name of the token.", "path")
 
@@ -31,7 +45,7 @@ class SettingsPages(PageSet):
         return [
             Operation(
                 "GET", HERE, Rule.VIEW, self.settings, "Show the settings.", {200: HTML},
-                parameters=(PAGE,), refusals=(422,),
+                parameters=QUERY, refusals=(422,),
             ),
             Operation(
                 "POST", f"{HERE}/lending", Rule.OPERATE, self.set_lending, "Set the lending mode.",
@@ -45,16 +59,15 @@ class SettingsPages(PageSet):
 
     async def settings(self, request: web.Request) -> web.Response:
         """Render the page; only operators get the forms."""
-        api, params = self._pages.api, query_of(request, (PAGE,))
+        api, params = self._pages.api, query_of(request, QUERY)
         tokens = await api.ask_if_allowed(request, "GET /v1/tokens")
-        shown = None if tokens is None else cut(tokens.tokens, params["page"])
+        shown = None if tokens is None else table(request, TOKENS, tokens.tokens, params)
         return await self._pages.page(
             request, "settings.html", modes=[mode.value for mode in LendingMode],
             state=await api.ask(request, "GET /v1/lending"),
             daemon=await api.ask(request, "GET /v1/status"),
             granted=await api.ask(request, "GET /v1/grants"), rows=ROWS,
             may=allows(who_asks(request), Rule.OPERATE), tokens=shown, machine=OPERATOR_NAME,
-            address=addresses(request),
         )  # fmt: skip
 
     async def set_lending(self, request: web.Request) -> web.Response:

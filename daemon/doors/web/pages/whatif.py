@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from aiohttp import web
 
@@ -12,6 +12,7 @@ from daemon.doors.http.csrf import form_of
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import ROWS
+from daemon.doors.web.tables import Column, Table, plain
 from daemon.model.access import Rule
 from daemon.wire.jobs import Label, ProblemDetails
 from daemon.wire.problems import ProblemError
@@ -44,34 +45,48 @@ def _limit(text: str) -> int | None:
     return None if text == "none" else _whole(text)
 
 
+Kind = Literal["pool", "job", "number", "duration", "limit"]
+"""How a value of the form is chosen."""
+
+DURATIONS = ("10m", "30m", "1h", "2h", "4h", "8h", "1d", "2d", "1w")
+"""Suggested durations."""
+
+HORIZONS = ("1h", "6h", "1d", "3d", "1w")
+"""Times to simulate that the form offers."""
+
+SUGGESTED = 200
+"""Jobs and nodes that the form suggests; any other one can be typed."""
+
+
 class Field(NamedTuple):
-    """A form field: the part of the request that it sets, and its parser."""
+    """A form field: the part of the request that it sets, how it is chosen, and its parser."""
 
     name: str
     title: str
     of: str
     key: str
+    kind: Kind
     read: Callable[[str], Any] = str
     hint: str = ""
 
 
 FIELDS = (
-    Field("new_pool", "Pool", "submit", "pool"),
-    Field("new_gpus", "GPUs", "submit", "gpus", _whole, "1"),
-    Field("new_run_time", "Run time", "submit", "run_time", parse_seconds, "2h"),
-    Field("new_time_limit", "Time limit", "submit", "time_limit", parse_seconds, "4h"),
-    Field("job", "Job", "jobs", "job"),
-    Field("job_gpus", "GPUs", "jobs", "gpus", _whole),
-    Field("job_pool", "Pool", "jobs", "pool"),
-    Field("job_priority", "Priority", "jobs", "priority", _whole),
-    Field("job_time_limit", "Time limit", "jobs", "time_limit", parse_seconds, "4h"),
-    Field("pool", "Pool", "pools", "pool"),
-    Field("quota", "Quota", "pools", "quota", _whole),
-    Field("lend_limit", "Lend limit", "pools", "lend_limit", _limit, "none"),
-    Field("borrow_limit", "Borrow limit", "pools", "borrow_limit", _limit, "none"),
-    Field("weight", "Weight", "pools", "weight", _number, "1"),
+    Field("new_pool", "Pool", "submit", "pool", "pool"),
+    Field("new_gpus", "GPUs", "submit", "gpus", "number", _whole, "1"),
+    Field("new_run_time", "Run time", "submit", "run_time", "duration", parse_seconds, "2h"),
+    Field("new_time_limit", "Time limit", "submit", "time_limit", "duration", parse_seconds, "4h"),
+    Field("job", "Job", "jobs", "job", "job"),
+    Field("job_gpus", "GPUs", "jobs", "gpus", "number", _whole),
+    Field("job_pool", "Pool", "jobs", "pool", "pool"),
+    Field("job_priority", "Priority", "jobs", "priority", "number", _whole),
+    Field("job_time_limit", "Time limit", "jobs", "time_limit", "duration", parse_seconds, "4h"),
+    Field("pool", "Pool", "pools", "pool", "pool"),
+    Field("quota", "Quota", "pools", "quota", "number", _whole),
+    Field("lend_limit", "Lend limit", "pools", "lend_limit", "limit", _limit, "none"),
+    Field("borrow_limit", "Borrow limit", "pools", "borrow_limit", "limit", _limit, "none"),
+    Field("weight", "Weight", "pools", "weight", "number", _number, "1"),
 )
-"""Text fields in the order of the form, grouped by `GROUPS`."""
+"""Fields in the order of the form, grouped by `GROUPS`."""
 
 GROUPS = {"submit": "A new job", "jobs": "Change a job", "pools": "Change a pool"}
 
@@ -118,10 +133,69 @@ class WhatIfPages(PageSet):
         answer: WhatIfAnswer | None = None,
         problem: ProblemDetails | None = None,
     ) -> web.Response:
+        suggested = await self._suggested(request)
         return await self._pages.page(
-            request, "whatif.html", given=given, answer=answer, problem=problem, groups=GROUPS,
-            fields=FIELDS, rows=ROWS, status=200 if problem is None else problem.status,
+            request, "whatif.html", given=given, jobs=suggested["jobs"], nodes=suggested["nodes"],
+            durations=DURATIONS, horizons=HORIZONS, tables=_tables(answer), answer=answer,
+            problem=problem, groups=GROUPS, fields=FIELDS,
+            status=200 if problem is None else problem.status,
         )  # fmt: skip
+
+    async def _suggested(self, request: web.Request) -> dict[str, list[str]]:
+        """Return ids of pending and running jobs, and names of nodes."""
+        api, some = self._pages.api, {"limit": SUGGESTED // 2}
+        jobs = [
+            job.id
+            for phase in ("pending", "running")
+            for job in (await api.ask(request, "GET /v1/jobs", {**some, "phase": phase})).jobs
+        ]
+        nodes = (await api.ask(request, "GET /v1/nodes")).nodes
+        return {"jobs": jobs, "nodes": [node.name for node in nodes[:SUGGESTED]]}
+
+
+MOVED = (
+    Column("job", "Job"),
+    Column("pool", "Pool"),
+    Column("gpus", "GPUs", number=True, term="width"),
+    Column("now", "Start without"),
+    Column("then", "Start with"),
+    Column("by", "By", number=True),
+)
+"""Columns of jobs that start at another time."""
+
+ASKED = (
+    Column("job", "Job"),
+    Column("pool", "Pool"),
+    Column("gpus", "GPUs", number=True, term="width"),
+    Column("start_now", "Start without"),
+    Column("end_now", "End without"),
+    Column("start_then", "Start with"),
+    Column("end_then", "End with"),
+)
+"""Columns of the jobs that the question names."""
+
+SUMS = (
+    Column("pool", "Pool"),
+    Column("earlier", "Jobs earlier", number=True),
+    Column("earlier_by", "by", number=True),
+    Column("earlier_hours", "GPU-hours", number=True, term="GPU-hours"),
+    Column("later", "Jobs later", number=True),
+    Column("later_by", "by", number=True),
+    Column("later_hours", "GPU-hours", number=True, term="GPU-hours"),
+)
+"""Columns of the sums by pool."""
+
+
+def _tables(answer: WhatIfAnswer | None) -> dict[str, Table]:
+    """Return the tables of an answer: the first `ROWS` rows of each."""
+    if answer is None:
+        return {}
+    return {
+        "asked": plain(ASKED, answer.jobs[:ROWS]),
+        "sooner": plain(MOVED, answer.earlier[:ROWS]),
+        "later": plain(MOVED, answer.later[:ROWS]),
+        "sums": plain(SUMS, answer.pools[:ROWS]),
+    }
 
 
 def question(given: Mapping[str, str]) -> dict[str, Any]:

@@ -348,7 +348,7 @@ async def test_many_pools_are_shown_in_pieces_by_what_one_asks_for(folder):
         found = [(await names(f"?page={i}"))[0] for i in (1, 2, 3)]
         assert [*chain(*found)] == all_
         assert (await names("?page=99"))[0] == found[2]
-        rows, text = await names("?sort=quota&page=1")
+        rows, text = await names("?sort=-quota&page=1")
         assert rows == [p.name for p in sorted(pools, key=lambda p: (-p.quota, p.name))][:100]
         assert f"GPUs owned {sum(pool.quota for pool in pools):,}" in text
         assert (await names("?q=P24"))[0] == [f"p24{i}" for i in range(10)]
