@@ -50,7 +50,7 @@ class Table(NamedTuple):
     rows: Sequence[Any]
     at: Mapping[str, Markup]
     """Attributes of the cells of a column, by its key."""
-    count: int | None = None
+    total: int | None = None
     """Rows on all pages; None: unknown, or the table has no pages."""
     page: int = 1
     address: Callable[..., str] | None = None
@@ -60,7 +60,7 @@ class Table(NamedTuple):
     @property
     def pages(self) -> int:
         """Number of pages."""
-        return pages_of(self.count or 0)
+        return pages_of(self.total or 0)
 
     @property
     def first(self) -> int:
@@ -72,7 +72,7 @@ def sort_of(columns: Sequence[Column], default: str = "") -> Parameter:
     """Return the query parameter that sorts a table: `KEY`, or `-KEY` for the largest first."""
     keys = [column.key for column in columns if column.by is not None]
     names = ("", *keys, *(f"-{key}" for key in keys))
-    kind: Any = Literal[names]  # type: ignore[valid-type]
+    kind: Any = Literal[names]
     return Parameter("sort", kind, "Column to sort by; with - the largest first.", default=default)
 
 

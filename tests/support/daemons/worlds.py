@@ -60,9 +60,9 @@ async def little(folder):
     busy = ("vision", "speech", "vision", "language", "robotics", "vision")
     settings = {"pools": pools, "nodes": nodes, "forecast": "none", "drift": "off"}
     async with door(folder, speed=HOUR / 2, **settings) as client:
-        for number in range(96):
+        for number in range(150):
             await send(client, [job(rng, number, rng.choice(busy))])
-            await client.service.clock.sleep_until(client.service.clock.now() + 2 * MINUTE)
+            await client.service.clock.sleep_until(client.service.clock.now() + 80.0)
             await client.usage.look()
         looks = list(client.usage._looks)
     async with door(folder, speed=1.0, **settings) as client:

@@ -16,6 +16,7 @@ from daemon.doors.web.pagination import PAGE, ROWS, addresses
 from daemon.doors.web.tables import MAX_SORTED, Column, piece, sort_of, table
 from daemon.model.access import Rule
 from daemon.model.job import JobPhase
+from daemon.wire.estimates import Moment
 from daemon.wire.jobs import JobPage, JobView, Label
 from daemon.wire.limits import MAX_PAGE
 from daemon.wire.queue import Queue, Queued
@@ -93,8 +94,9 @@ SORTED_SOME = (
 
 def _quantile(row: Queued, what: str, quantile: str) -> float | None:
     """Return an estimated time of a job, or None if it is not known."""
-    moment = row.estimate and getattr(row.estimate, what)
-    return moment and getattr(moment, quantile)
+    moment: Moment | None = getattr(row.estimate, what, None)
+    found: float | None = getattr(moment, quantile, None)
+    return found
 
 
 class QueuePages(PageSet):
