@@ -1,17 +1,21 @@
-"""`sia journal`: back up a daemon's journal, export it as a job log, and replay that log."""
+"""`sia journal`: back up a daemon's journal, import and export job logs, and replay them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from time import time
 from typing import Any
 
 import click
 
-from daemon.cli.common import moment
+from daemon.cli.common import moment, pairs_of
+from daemon.config.config import FIRST_NAME
 from daemon.config.database import DatabaseUrl
 from daemon.config.read import find_config, peek
 from replay.cli.options import Labels
+from replay.logs.importers import FORMATS, read_log
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
@@ -25,6 +29,8 @@ MONTH = "30d"
 DAMAGED = 1
 """The exit code for a journal that has lost something."""
 
+MOMENTS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
+
 STATE = click.option("--state", type=Path, help="State folder of the daemon.")
 CONFIG = click.option(
     "--config",
@@ -37,9 +43,9 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print the numbers a
 
 @click.group(cls=Group)
 def journal() -> None:
-    """Back up, verify, export or replay the journal of a daemon.
+    """Back up, verify, import, export or replay the journal of a daemon.
 
-    The daemon may be running, except for accept-loss, which alone changes the journal.
+    The daemon may be running, except for import and accept-loss, which change the journal.
     """
 
 
@@ -154,6 +160,76 @@ def _written(state: Path | None, config: Path | None, out: Path, *, alive: bool)
     with opened(database, out.parent) as book:
         made = export(book, alive=alive)
     return write_export(made, out, [database] if isinstance(database, Path) else [])
+
+
+@journal.command("import")
+@click.argument("log", type=Path)
+@click.argument("second", type=Path, required=False)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice([*FORMATS, "canonical"]),
+    default="canonical",
+    show_default=True,
+    help="Format of LOG, as for sia trace convert.",
+)
+@click.option(
+    "--map",
+    "renamed",
+    multiple=True,
+    metavar="LOG_POOL=POOL",
+    help="The daemon's pool for a pool of the log with another name; repeatable.",
+)
+@click.option(
+    "--began",
+    type=click.DateTime(MOMENTS),
+    metavar="TIME",
+    help="When second 0 of the log was, in local time, like 2026-03-01T09:00:00.  "
+    "[default: chosen so that the log ends now, or in the last week]",
+)
+@click.option(
+    "--config",
+    type=Path,
+    help="Configuration of the daemon, which names its pools.  [default: ./sia.toml]",
+)
+@json_option()
+def import_(
+    log: Path, second: Path | None, form: str, renamed: tuple[str, ...], began: datetime | None,
+    config: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Import a job LOG as history for forecasts and estimates.
+
+    LOG is a job log, or has another format of sia trace convert, such as the
+    output of sacct (--format slurm). The daemon must not be running, except
+    on PostgreSQL; it reads the history when it starts. The command may be
+    repeated: jobs that were imported before are left out.
+    """
+    from daemon.config.read import read_config  # noqa: PLC0415  help needs none of it
+    from daemon.export.job_import import import_log  # noqa: PLC0415
+
+    found = find_config(config)
+    if found is None:
+        raise UserError(f"no {FIRST_NAME} here: name the daemon's configuration with --config")
+    daemon = read_config(found)
+    trace, _ = read_log(log, second, form)
+    report = import_log(
+        daemon.database, trace, {pool.name: pool.quota for pool in daemon.pools},
+        pairs_of(renamed, "--map"), None if began is None else began.timestamp(), time(),
+    )  # fmt: skip
+    if as_json:
+        print_json(report)
+        return
+    click.echo(
+        f"{report.database}: {counted(report.jobs, 'job')} added, "
+        f"{counted(report.stored, 'imported job')} now"
+    )
+    if report.jobs:
+        shifted = f", shifted by {counted(report.weeks, 'week')}" if report.weeks else ""
+        click.echo(f"from {moment(report.begin)} to {moment(report.end)}{shifted}")
+    for reason, count in report.left_out.items():
+        click.echo(f"left out: {counted(count, 'job')}: {reason}")
+    for note in report.notes:
+        click.echo(f"note: {note}")
 
 
 @journal.command("export")

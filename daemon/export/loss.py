@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import sqlite3
 from contextlib import closing
@@ -11,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
-from daemon.journal.audit import ACCEPT_LOSS, AuditRecord, trail_of
+from daemon.journal.audit import ACCEPT_LOSS, AuditRecord, offline_user, trail_of
 from daemon.journal.highwater import LossError, mark_path, refuse_loss
 from daemon.journal.journal import Journal
 from daemon.journal.sqlite import explained, lock
@@ -67,7 +66,9 @@ def accept_loss(database: Path) -> AcceptedLoss | None:
     with closing(Journal(database)) as journal:
         what = lost.removeprefix(f"{database}: ").rpartition("; ")[0]
         now = Clock(journal.anchor()).now()
-        record = AuditRecord(0, 0.0, _me(), ACCEPT_LOSS, note=what, after={"step": journal.last})
+        record = AuditRecord(
+            0, 0.0, offline_user(), ACCEPT_LOSS, note=what, after={"step": journal.last}
+        )
         journal.append_audit(trail_of(journal.last_audit()).rows(now, [record]))
         return AcceptedLoss(what, evidence, journal.last)
 
@@ -86,11 +87,3 @@ def _kept(database: Path) -> Path:
         if path.exists():
             shutil.copy2(path, folder / path.name)
     return folder
-
-
-def _me() -> str:
-    """Return the name of the user who runs this command."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())

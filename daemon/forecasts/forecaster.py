@@ -45,7 +45,7 @@ HEAR_AGAIN = 60.0
 """Seconds until the history is read again after a failure: reading takes seconds."""
 
 ReadHistory = Callable[[int, int], Awaitable[list[tuple[int, JobRecord]]]]
-"""Reads ended jobs, newest first: see `Service.past_jobs`."""
+"""Reads ended jobs, newest first: see `Service.observed_jobs`."""
 
 
 class Predictors(NamedTuple):

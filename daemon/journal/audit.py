@@ -7,6 +7,8 @@ an attacker must change all later digests, and the newest digest is known outsid
 from __future__ import annotations
 
 import hashlib
+import os
+import pwd
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -32,6 +34,14 @@ JOBS_IN_ONE = 100
 
 TIMES = frozenset(("created", "end", "expires", "override", "start", "until"))
 """Keys of a record's values that are times, in seconds since the epoch."""
+
+
+def offline_user() -> str:
+    """Return the name of the user who runs this process, for changes made without a daemon."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 class AuditRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):

@@ -25,6 +25,7 @@ from daemon.journal.rows import (
     snapshot_digest,
 )
 from daemon.journal.schema import create_tables
+from daemon.journal.side_tables import ADD_IMPORTED, imported_rows
 from daemon.journal.sqlite import SqliteStore
 from daemon.journal.store import Store
 from daemon.model.book import JobRecord
@@ -236,6 +237,7 @@ class Journal(AccountTables):
             ("records", "seq", "seq < ? AND now < ?", (oldest, now - self._keep_records)),
             ("notices", "seq", "time < ?", (now - self._keep_history,)),
             ("history", "number", "ended < ?", (now - self._keep_history,)),
+            ("imported", "number", "ended < ?", (now - self._keep_history,)),
             ("verdicts", "number", "time < ?", (now - self._keep_history,)),
             ("lent", "number", "time < ?", (now - self._keep_history,)),
             ("estimates", "number", "made < ?", (now - min(KEEP_ESTIMATES, self._keep_history),)),
@@ -348,6 +350,20 @@ class Journal(AccountTables):
         else:
             rows = self._numbered(self._newest_of(sorted(pools), before, limit))
         return [(number, _read_job(body)) for number, body in rows]
+
+    def imported(self, before: int, limit: int) -> list[tuple[int, JobRecord]]:
+        """Return imported jobs before a row number, newest first; their numbers are negative.
+
+        `before` 0 starts with the newest job.
+        """
+        sql = "SELECT number, body FROM imported WHERE number < ? ORDER BY number DESC LIMIT ?"
+        return [(number, _read_job(body)) for number, body in self._all(sql, before, limit)]
+
+    def replace_imported(self, records: Sequence[JobRecord]) -> None:
+        """Make these jobs, in order of their ends, all imported jobs, in one transaction."""
+        with self._store.transaction():
+            self._store.run("DELETE FROM imported")
+            self._store.many(ADD_IMPORTED, imported_rows(records))
 
     def _newest_of(self, pools: Sequence[str], before: int, limit: int) -> list[int]:
         """Return the newest row numbers of these pools, from each pool's index."""

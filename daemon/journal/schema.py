@@ -15,6 +15,7 @@ CREATE TABLE notices (seq {key_number}, time {real} NOT NULL, kind TEXT NOT NULL
 CREATE TABLE history (number {number}, id {text} UNIQUE NOT NULL, ended {real} NOT NULL,
     pool {text} NOT NULL, body TEXT NOT NULL);
 CREATE INDEX history_of_pool ON history (pool, number);
+CREATE TABLE imported (number {key_number}, ended {real} NOT NULL, body TEXT NOT NULL);
 CREATE TABLE probe (number {number}, body {blob} NOT NULL);
 CREATE TABLE marks (key {text} PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE audit (number {key_number}, body TEXT NOT NULL, digest TEXT NOT NULL);

@@ -9,11 +9,25 @@ from msgspec import json
 
 from daemon.journal.rows import AuditRow, DeadLetter
 from daemon.journal.store import Store
+from daemon.model.book import JobRecord
 from daemon.model.limits import AUDIT_AT_ONCE, AUDIT_PAGE, READ_AT_ONCE
 from daemon.model.outputs import Notice
 
 SET_MARK = """INSERT INTO marks VALUES (?, ?)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value"""
+
+ALL_IMPORTED = "SELECT body FROM imported ORDER BY number"
+
+ADD_IMPORTED = "INSERT INTO imported VALUES (?, ?, ?)"
+
+
+def imported_rows(records: Sequence[JobRecord]) -> list[tuple[int, float, str]]:
+    """Return the rows of imported jobs, the last one to end last and with number -1."""
+    first = -len(records)
+    return [
+        (first + i, record.ended or 0.0, json.encode(record).decode())
+        for i, record in enumerate(records)
+    ]
 
 
 class SideTables:

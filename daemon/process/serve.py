@@ -145,7 +145,9 @@ def _aside(
         yield BackgroundTask("estimates", daemon.eta.run)
     if daemon.retraining is not None:
         learn = daemon.retraining.run
-        yield BackgroundTask("forecast", lambda: learn(lambda: service.engine, service.past_jobs))
+        yield BackgroundTask(
+            "forecast", lambda: learn(lambda: service.engine, service.observed_jobs)
+        )
     if lease is not None:
         yield BackgroundTask("lease", lambda: _watch(parts, lease))
     if config.mqtt is not None:

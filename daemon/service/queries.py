@@ -49,6 +49,17 @@ class Reader:
         """Return ended jobs, newest first: see `Journal.history`."""
         return await self._writer.history(before, limit, pools)
 
+    async def observed_jobs(self, before: int, limit: int) -> list[tuple[int, JobRecord]]:
+        """Return ended jobs, newest first: the daemon's own, then the imported ones.
+
+        The imported ones have negative numbers; `before` 0 starts with the newest job.
+        """
+        found = [] if before < 0 else await self.past_jobs(before, limit)
+        if len(found) < limit:
+            first, rest = min(before, 0), limit - len(found)
+            found += await self._writer.run(lambda: self._writer.journal.imported(first, rest))
+        return found
+
     async def jobs_past(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
         """Return the ended jobs among these ids, however long ago they ended."""
         return await self._writer.jobs(job_ids)

@@ -234,7 +234,7 @@ class Service(Reader):
     async def _work(self) -> None:
         """Make a step or write a part of a snapshot, if there is anything to do."""
         if self._foresight is not None and self._foresight.wants:
-            self._foresight.begin_anew(self.engine, self.clock.now(), self.past_jobs)
+            self._foresight.begin_anew(self.engine, self.clock.now(), self.observed_jobs)
         batch = self._batch = self._inbox.take()
         if batch or self._forecasts_due or self.clock.now() >= self.engine.due:
             await self._step(batch)
@@ -343,7 +343,7 @@ class Service(Reader):
             self._inbox.put_back(unwatched(self.engine.book))
         else:
             self._foresight.forget()
-            self._foresight.begin_anew(self.engine, self.clock.now(), self.past_jobs)
+            self._foresight.begin_anew(self.engine, self.clock.now(), self.observed_jobs)
 
     async def _save_all(self) -> None:
         """Write a last snapshot, so that the next start replays nothing."""

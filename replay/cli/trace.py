@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from replay.cli.trace_profile import shape, split
-from replay.logs.importers import FORMATS
+from replay.logs.importers import FORMATS, read_log
 from replay.logs.limits import MAX_LOAD, WIDTHS_SHOWN
 from replay.logs.read import read_pools, read_trace
 from replay.logs.slice import slice_trace
@@ -22,7 +22,7 @@ from replay.synthetic.cloud import make_cloud
 from replay.synthetic.cloud_parameters import Cloud
 from replay.synthetic.paper import PRESETS, synthesize
 from sia.console.as_json import json_option, print_json
-from sia.console.errors import OtherFormatError, UserError
+from sia.console.errors import UserError
 from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.text import Seconds
@@ -117,17 +117,7 @@ def convert(
     Some formats have a SECOND file: cluster_gpu_number.csv for helios, pai_task_table.csv for
     alibaba, a pools file for canonical. For google, LOG may be a folder of parts.
     """
-    table: PoolTable | None
-    if form == "canonical":
-        found = read_trace(log, skip_invalid=skip_invalid)
-        table = None if second is None else read_pools(second)
-    else:
-        try:
-            found, table = FORMATS[form](log, second)
-        except OtherFormatError as error:
-            raise UserError(
-                f"{error.message}; if it has another format, choose it with --format"
-            ) from None
+    found, table = read_log(log, second, form, skip_invalid=skip_invalid)
     _write(out, SUFFIX[target], found, table, log, second)
     if as_json:
         print_json(written(out / SUFFIX[target], found, table))

@@ -35,7 +35,8 @@ class Trace:
     """Jobs in order of submission; jobs submitted at the same time are in file order.
 
     `extras` maps a job ID to the text of its extra `columns`. `dropped` counts omitted rows by
-    reason. `notes` describe other changes made to the log.
+    reason. `notes` describe other changes made to the log. `origin` is the Unix time of second 0,
+    where the log's local times count as UTC; None if it is unknown.
     """
 
     arrivals: Sequence[Arrival]
@@ -43,6 +44,7 @@ class Trace:
     extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
     notes: list[str] = field(default_factory=list)
+    origin: float | None = None
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "token": "Create, list and revoke API tokens.",
         "audit": "Show and verify the audit log.",
         "webhook": "Show and test webhooks, and retry failed deliveries.",
-        "journal": "Back up, verify, export or replay the journal of a daemon.",
+        "journal": "Back up, verify, import, export or replay the journal of a daemon.",
         "asyncapi": "Print the AsyncAPI document of the MQTT topics.",
         "completion": "Print the completion script for a shell.",
     },

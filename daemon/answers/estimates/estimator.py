@@ -89,7 +89,7 @@ class EtaService:
         await service.settled()
         after, now = service.last_notice, service.clock.now()
         alive = heard.events(service.book.jobs.values())
-        ended = await ended_between(service.past_jobs, now - SPAN, now)
+        ended = await ended_between(service.observed_jobs, now - SPAN, now)
         given = await self.kept.since(now - SPAN)
         await asyncio.to_thread(heard.learn, [*heard.events(ended, given), *alive])
         self._bits = {each.job: _bits(each) for each in given}

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from replay.logs.importers import alibaba, google, helios, philly, swf
+from replay.logs.importers import alibaba, google, helios, philly, slurm, swf
+from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace
+from sia.console.errors import OtherFormatError, UserError
 
 Importer = Callable[[Path, Path | None], tuple[Trace, PoolTable | None]]
 
@@ -20,5 +22,21 @@ FORMATS: dict[str, Importer] = {
     "google": google.read,
     "helios": helios.read,
     "philly": philly.read,
+    "slurm": slurm.read,
     "swf": swf.read,
 }
+
+
+def read_log(
+    log: Path, second: Path | None, form: str, *, skip_invalid: bool = False
+) -> tuple[Trace, PoolTable | None]:
+    """Read a log of one of `FORMATS`, or a canonical one. Raises UserError."""
+    if form == "canonical":
+        table = None if second is None else read_pools(second)
+        return read_trace(log, skip_invalid=skip_invalid), table
+    try:
+        return FORMATS[form](log, second)
+    except OtherFormatError as error:
+        raise UserError(
+            f"{error.message}; if it has another format, choose it with --format"
+        ) from None

@@ -61,7 +61,7 @@ class ImportedJobs:
             )
         return min(arrival.job.submit for arrival in self._arrivals)
 
-    def trace(self, origin: float = 0.0) -> Trace:
+    def trace(self, origin: float | None = None) -> Trace:
         """Return the jobs in order of submission, with `origin` as second 0. Raises UserError."""
         self.first()
         arrivals = self._arrivals
@@ -71,7 +71,7 @@ class ImportedJobs:
                 for job, duration in arrivals
             ]
         arrivals.sort(key=_submit)
-        return Trace(arrivals, self._columns, self._extras, self.dropped, self.notes)
+        return Trace(arrivals, self._columns, self._extras, self.dropped, self.notes, origin)
 
 
 _submit = attrgetter("job.submit")

@@ -1,0 +1,160 @@
+"""Slurm accounting: the output of `sacct --parsable2` (or `--parsable`), with its header.
+
+The columns JobID, Submit, Start, End and one of AllocTRES, ReqTRES, AllocGRES, ReqGRES are
+required. User, Partition, Account, JobName, State, Timelimit and NNodes are used if they are there.
+Rows of job steps (`12.batch`) describe parts of jobs. A job's pool is its partition. Times are as
+Slurm prints them, `2026-03-01T09:30:00`, or seconds since the epoch (`SLURM_TIME_FORMAT=%s`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from replay.logs.importers.local_time import EMPTY, day, midnight, seconds
+from replay.logs.importers.selection import ImportedJobs
+from replay.logs.read import BadCellError, LogRow, bad_row, complete, open_lines, shown
+from replay.logs.trace import PoolTable, Trace
+from sia.console.errors import OtherFormatError, UserError
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.model import Job
+
+REQUIRED = ("JobID", "Submit", "Start", "End")
+RESOURCES = ("AllocTRES", "ReqTRES", "AllocGRES", "ReqGRES")
+"""Columns with the GPUs of a job; the first that names any counts."""
+
+UNKNOWN = (*EMPTY, "Unknown", "N/A")
+PARTITION = "machine"
+"""The pool of jobs without a partition."""
+
+_EPOCH = re.compile(r"[0-9]{1,11}")
+_TRES = re.compile(r"gres/gpu(?::[^=,]+)?=([0-9]+)")
+_UNTYPED = re.compile(r"gres/gpu=([0-9]+)")
+_GRES = re.compile(r"(?:^|,)gpu(?::[^:,(]+)?:([0-9]+)")
+_LIMIT = re.compile(r"(?:([0-9]+)-)?([0-9]+):([0-9]{2}):([0-9]{2})")
+
+
+def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
+    """Return the GPU jobs that ran. Second 0 is the midnight before the first submission.
+
+    Of several rows of one job, which a requeued job has, the last one counts. Raises UserError.
+    """
+    if pools is not None:
+        raise UserError(f"{pools}: a sacct log is a single file; omit this argument")
+    rows: dict[str, LogRow] = {}
+    parts = requeued = 0
+    with open_lines(log) as lines:
+        at = _columns(log, next(lines, ""))
+        for number, line in enumerate(lines, 2):
+            cells = line.rstrip("\r\n").split("|")
+            if not line.strip():
+                continue
+            row = LogRow(number, cells)
+            try:
+                complete(cells, len(at), "JobID")
+            except BadCellError as bad:
+                raise bad_row(log, row, bad) from None
+            job_id = cells[at["JobID"]]
+            if "." in job_id:
+                parts += 1
+                continue
+            requeued += job_id in rows
+            rows[job_id] = row
+    found = ImportedJobs(log, "JobID", "state", "account", "wait", what="GPU job")
+    for name, count in (("step of a job", parts), ("earlier run of a requeued job", requeued)):
+        if count:
+            found.dropped[name] = count
+    for row in rows.values():
+        try:
+            _job(row.cells, at, found)
+        except BadCellError as bad:
+            raise bad_row(log, row, bad) from None
+    origin = midnight(found.first())
+    found.notes.append(f"second 0 is {day(origin)} 00:00:00, local time of the cluster")
+    return found.trace(origin), None
+
+
+def _columns(log: Path, line: str) -> dict[str, int]:
+    """Return the index of each column of the header. Raises UserError."""
+    header = [name.strip() for name in line.rstrip("\r\n").split("|")]
+    at = {name: i for i, name in enumerate(header)}
+    missing = [name for name in REQUIRED if name not in at]
+    if not missing and not any(name in at for name in RESOURCES):
+        missing = ["AllocTRES"]
+    if missing:
+        raise OtherFormatError(
+            f"{log}: row 1: column {', '.join(missing)} is missing; write the log with sacct "
+            "--parsable2 --allusers "
+            "--format=JobID,User,Partition,JobName,State,Submit,Start,End,AllocTRES,Timelimit"
+        )
+    return at
+
+
+def _job(cells: Sequence[str], at: dict[str, int], found: ImportedJobs) -> None:
+    """Add the job of a row, or count the reason for dropping it. Raises BadCellError."""
+    gpus = _gpus(cells, at)
+    submit, start, end = (_time(cells, at, name) for name in ("Submit", "Start", "End"))
+    if submit is None:
+        found.dropped["without a submission time"] += 1
+    elif start is None:
+        found.dropped["never started"] += 1
+    elif not gpus:
+        found.dropped["CPU job"] += 1
+    elif end is None:
+        found.dropped["without an end"] += 1
+    else:
+
+        def text(column: str) -> str:
+            return cells[at[column]].strip() if column in at else ""
+
+        pool = text("Partition").partition(",")[0] or PARTITION
+        # Slurm sets the submission of a requeued job anew, but not that of a job that it migrates.
+        submit = min(submit, start)
+        estimate = _limit(text("Timelimit"))
+        job = Job(
+            text("JobID"), pool, submit, gpus, text("User"), text("JobName"), estimate=estimate
+        )
+        state = text("State").partition(" ")[0]
+        found.add(job, end - start, state, text("Account"), repr(start - submit))
+
+
+def _gpus(cells: Sequence[str], at: dict[str, int]) -> int:
+    """Return the GPUs of a job, 0 if no column names any."""
+    nodes = cells[at["NNodes"]].strip() if "NNodes" in at else "1"
+    for column in RESOURCES:
+        text = cells[at[column]] if column in at else ""
+        if column.endswith("TRES"):
+            # A typed entry, gres/gpu:a100=4, repeats what the untyped one counts.
+            untyped = _UNTYPED.findall(text)
+            gpus = sum(map(int, untyped or _TRES.findall(text)))
+        else:
+            gpus = sum(map(int, _GRES.findall(text))) * (int(nodes) if nodes.isdecimal() else 1)
+        if gpus:
+            return gpus
+    return 0
+
+
+def _time(cells: Sequence[str], at: dict[str, int], column: str) -> float | None:
+    """Return a time as Unix time, treating local times as UTC. Raises BadCellError."""
+    text = cells[at[column]].strip()
+    if text in UNKNOWN:
+        return None
+    if _EPOCH.fullmatch(text):
+        return float(text)
+    try:
+        return seconds(text)
+    except ValueError:
+        raise BadCellError(
+            column, f"{shown(text)} is not a time", "write YYYY-MM-DDTHH:MM:SS", ""
+        ) from None
+
+
+def _limit(text: str) -> float | None:
+    """Return a time limit in seconds; None if the job has none."""
+    found = _LIMIT.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, secs = (int(part or 0) for part in found.groups())
+    limit = days * 86400.0 + hours * 3600.0 + minutes * 60.0 + secs
+    return min(limit, UNKNOWN_RUN_TIME) or None
