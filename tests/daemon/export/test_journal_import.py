@@ -144,9 +144,11 @@ def test_a_daemon_reads_imported_jobs_but_lists_and_exports_only_its_own(tmp_pat
     assert [job_id for page in pages for job_id in page] == [
         f"import:p{i}" for i in reversed(range(2_500))
     ]
-    with closing(Journal(path)) as journal:
-        with pytest.raises(UserError, match="the journal has no jobs"):
-            export(journal)
+    with (
+        closing(Journal(path)) as journal,
+        pytest.raises(UserError, match="the journal has no jobs"),
+    ):
+        export(journal)
 
 
 CONFIG = """\
