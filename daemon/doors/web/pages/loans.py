@@ -10,6 +10,7 @@ from daemon.doors.http.authentication import UI
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.routes.accounts import MONTH, PAGES
+from daemon.doors.views.html import stamp
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pages.pool import LEDGER, NAME
 from daemon.doors.web.pagination import PAGE, ROWS, addresses
@@ -50,6 +51,9 @@ OPEN = (
     sort_of(COLUMNS, "since"),
     PAGE,
 )
+
+MONTHS = 24
+"""Months that the page of a statement offers: history is kept for 400 days."""
 
 STATEMENT = (MONTH, sort_of(VERDICTS), PAGE)
 
@@ -117,10 +121,24 @@ class LoanPages(PageSet):
         return await self._pages.page(
             request, "loans/statement.html", made=made, rows=ROWS,
             found=table(request, VERDICTS, made.verdicts, params),
-            loans=plain(LEDGER, made.loans[:ROWS]),
+            loans=plain(LEDGER, made.loans[:ROWS]), months=months_of(made.since, made.made),
             before=month_beside(made.month, -1),
             after=month_beside(made.month, 1), address=addresses(request),
         )  # fmt: skip
+
+
+def months_of(since: float, until: float) -> list[str]:
+    """Return the months from one time to another, newest first, at most `MONTHS`."""
+    first, month = month_of(since), month_of(until)
+    found = [month]
+    while found[-1] > first and len(found) < MONTHS:
+        found.append(month_beside(found[-1], -1))
+    return found
+
+
+def month_of(time: float) -> str:
+    """Return the month (UTC) of a time."""
+    return stamp(time)[:7]
 
 
 def month_beside(month: str, by: int) -> str:
