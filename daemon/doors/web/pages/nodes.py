@@ -40,7 +40,7 @@ COLUMNS = (
     Column("used", "Used", attrgetter("used"), number=True),
     Column("use", "Use"),
     Column("state", "State", lambda node: "out" if node.out else "in service", term="out"),
-    Column("jobs", "Jobs", lambda node: len(node.jobs), number=True),
+    Column("jobs", "Jobs", lambda node: len(node.jobs)),
     Column("change", "Change"),
 )
 
