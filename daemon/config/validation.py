@@ -158,10 +158,14 @@ def _choices(kind: Any) -> list[str]:
     found = msgspec.inspect.type_info(kind)
     if isinstance(found, msgspec.inspect.Metadata):
         found = found.type
-    if isinstance(found, msgspec.inspect.EnumType):
-        return [str(member.value) for member in found.cls]
     if isinstance(found, msgspec.inspect.UnionType):
         numbers = any(isinstance(each, msgspec.inspect.FloatType) for each in found.types)
-        words = (getattr(each, "values", ()) for each in found.types)
-        return [str(value) for some in words for value in some] + ["a number"] * numbers
+        return [word for each in found.types for word in _words(each)] + ["a number"] * numbers
+    return _words(found)
+
+
+def _words(found: Any) -> list[str]:
+    """Return the values of an enumeration or a literal, or nothing for any other type."""
+    if isinstance(found, msgspec.inspect.EnumType):
+        return [str(member.value) for member in found.cls]
     return [str(value) for value in getattr(found, "values", ())]

@@ -74,6 +74,10 @@ def of_http(error: web.HTTPException) -> web.Response:
         413: "send a smaller body, or several batches",
     }
     headers = {key: value for key, value in error.headers.items() if key == "Allow"}
-    detail = error.reason if error.status != 404 else "no such path"
+    detail = error.reason
+    if error.status == 404:
+        detail = "no such path"
+    elif isinstance(error, web.HTTPMethodNotAllowed):
+        detail = f"this path does not take {error.method}"
     fix = fixes.get(error.status, "send a valid HTTP request")
     return ProblemError(error.status, error.reason, detail, fix, headers=headers).response()

@@ -20,6 +20,18 @@ sia_epoch {}
 RETRY = {"Retry-After": "1"}
 
 
+HEADERS = {"Content-Security-Policy": "default-src 'none'", "Cache-Control": "no-store"}
+"""Headers of a page that loads nothing."""
+
+
+def _page(problem: ProblemError) -> str:
+    """Return a page that says why there is nothing to see yet, and loads itself again."""
+    from daemon.doors.views.html import environment  # noqa: PLC0415  jinja2 loads slowly
+
+    template = environment("daemon.doors.views").get_template("not_ready.html")
+    return template.render(problem=problem.details, again=RETRY["Retry-After"])
+
+
 def waiting(
     why: Callable[[], ProblemError], leads: Callable[[], tuple[bool, int]]
 ) -> web.Application:
@@ -33,8 +45,14 @@ def waiting(
         acts, epoch = leads()
         return web.Response(text=METRICS.format(int(acts), epoch))
 
-    async def elsewhere(_: web.Request) -> web.Response:
-        return why().response()
+    async def elsewhere(request: web.Request) -> web.Response:
+        problem = why()
+        if "text/html" not in request.headers.get("Accept", ""):
+            return problem.response()
+        return web.Response(
+            text=_page(problem), status=problem.status, content_type="text/html",
+            headers=problem.headers | HEADERS,
+        )  # fmt: skip
 
     app = web.Application()
     app.router.add_get("/healthz", health)

@@ -121,6 +121,11 @@ def value(of: Any, key: str = "") -> Markup | str:
     return name((of or NONE) if isinstance(of, str) else msgspec.json.encode(of).decode())
 
 
+def sentence(text: str) -> str:
+    """Return text with a capital letter first; names within keep their letters."""
+    return text[:1].upper() + text[1:]
+
+
 def share(value: float | None) -> str:
     """Format a fraction as percent."""
     return NONE if value is None else f"{percent(100 * value)} %"
@@ -161,8 +166,8 @@ def environment(*packages: str, for_files: bool = False) -> Environment:
     made.filters |= {
         "counted": counted, "decimal": decimal, "exact": exact, "exactly": exactly, "hours": hours,
         "isolated": isolated, "moment": _moment,
-        "name": name, "number": number, "percent": percent, "plain": plain, "share": share,
-        "short": as_typed, "span": duration, "urlencode": quoted, "value": value,
+        "name": name, "number": number, "percent": percent, "plain": plain, "sentence": sentence,
+        "share": share, "short": as_typed, "span": duration, "urlencode": quoted, "value": value,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made

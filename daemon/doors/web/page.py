@@ -115,9 +115,22 @@ class Pages:
         to = request.path_qs if request.method == "GET" else f"{UI}/"
         new = problem.status == 401 and not self._sessions.cookie_of(request)
         shown = None if new else problem
-        page = await self.page(request, template, status=problem.status, problem=shown, to=to)
+        seconds = headers.get("Retry-After", "") if request.method == "GET" else ""
+        page = await self.page(
+            request, template, status=problem.status, problem=shown, to=to,
+            advice=_advice(problem), again=seconds,
+            plain=problem.status == 422 and request.method == "GET" and bool(request.query),
+        )  # fmt: skip
         page.headers.update((name, headers[name]) for name in KEPT if name in headers)
         return page
+
+
+def _advice(problem: ProblemDetails) -> str:
+    """Return what a reader can do: the API's advice where it is for people as well."""
+    close, _, _ = problem.mend.partition("?")
+    if close.startswith("did you mean"):
+        return f"{close}?"
+    return ADVICE.get(problem.status, problem.mend)
 
 
 class PageSet:
@@ -134,6 +147,14 @@ class PageSet:
         """Return the operations: what is served at which path, and who may use it."""
         raise NotImplementedError
 
+
+ADVICE = {
+    404: "check the address, or look for it in a list",
+    405: "open the page that has this form, and submit it there",
+    422: "go back, and correct what you typed",
+    500: "if it happens again, see the daemon's log and report it",
+}
+"""What a reader of a page can do, where a problem has advice for scripts."""
 
 KEPT = ("WWW-Authenticate", "Retry-After", "Allow")
 """Headers of a problem response that its page keeps."""
