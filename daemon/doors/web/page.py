@@ -130,7 +130,8 @@ def _advice(problem: ProblemDetails) -> str:
     close, _, _ = problem.mend.partition("?")
     if close.startswith("did you mean"):
         return f"{close}?"
-    return ADVICE.get(problem.status, problem.mend)
+    for_scripts = problem.status == 405 or "/v1/" in problem.mend or "sia " in problem.mend
+    return ADVICE.get(problem.status, problem.mend) if for_scripts else problem.mend
 
 
 class PageSet:

@@ -27,7 +27,6 @@ class SignPages:
         """Return the operations."""
         return [
             Operation("GET", "/", Rule.OPEN, self.home, "Redirect to the overview.", {303: None}),
-            Operation("GET", UI, Rule.OPEN, self.home, "Redirect to the overview.", {303: None}),
             Operation(
                 "GET", f"{UI}/sign-in", Rule.OPEN, self.form, "Sign-in form.",
                 {200: HTML},
