@@ -1,5 +1,6 @@
 """Shared fixtures: real servers, real logs, the external checker; skips if one is missing."""
 
+import gc
 import importlib.util
 import os
 import signal
@@ -32,6 +33,12 @@ def pytest_configure(config):
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.pluginmanager.register(NothingSkipped(), "nothing-skipped")
+
+
+def pytest_collection_finish():
+    """Spare the garbage collector what it would scan again and again: thousands of items."""
+    gc.collect()
+    gc.freeze()
 
 
 class NothingSkipped:

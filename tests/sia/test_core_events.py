@@ -8,6 +8,7 @@ import pytest
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core, Job, Pool, Stream
 from sia.contract.proposals import Wake
+from sia.core import playout
 from sia.core.playout import play
 from sia.decisions import (
     Decision,
@@ -154,12 +155,14 @@ def test_a_wish_that_has_come_may_be_wished_again():
     assert core.step(9.0, [TimePassed(9.0)]) == [WakeAt(13.0)]
 
 
-def test_a_playout_waits_for_what_is_still_to_come():
+def test_a_playout_waits_for_what_is_still_to_come(monkeypatch):
+    monkeypatch.setattr(playout, "MAX_IDLE_WAKES", 100)
+    grown = 1_000 * SMALL.tick
     owned = [Pool("a", 0)]
-    story = [job("early").runs(1), job("late").at(4_000_100).runs(1)]
-    grows = [PoolChanged(4_000_000.0, "a", 8)]
+    story = [job("early").runs(1), job("late").at(grown + 100).runs(1)]
+    grows = [PoolChanged(grown, "a", 8)]
     played = play_out(Sia, owned, story, quotas=grows)
-    assert starts(played) == {"early": 4_000_000.0, "late": 4_000_100.0}
+    assert starts(played) == {"early": grown, "late": grown + 100}
 
 
 # New estimates

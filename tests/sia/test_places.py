@@ -13,6 +13,7 @@ from predictors.perfect import PerfectLoads, PerfectRunTimes
 from replay.cluster.cells_file import whole_spec
 from replay.logs.trace import PoolTable
 from sia import Core, Pool
+from sia.core import playout
 from sia.core.playout import Arrival, play
 from sia.decisions import PreemptJob, ProposalRefused, StartJob
 from sia.events import (
@@ -533,9 +534,10 @@ def test_cells_of_a_job_that_ended_sooner_become_free_when_it_would_have_ended()
     assert running(core) == {"owner", "behind"}
 
 
-def test_cells_kept_for_months_do_not_end_a_playout():
+def test_cells_kept_for_months_do_not_end_a_playout(monkeypatch):
+    monkeypatch.setattr(playout, "MAX_IDLE_WAKES", 100)
     owned = pools(a=8, b=8)
-    long = 20_000 * SMALL.tick
+    long = 200 * SMALL.tick
     story = [
         job("own").gpus(8).runs(long),
         preemptible(job("guest").gpus(8).at(1).runs(long), 0.1),

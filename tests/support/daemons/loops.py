@@ -36,7 +36,6 @@ def watched_loop(monkeypatch):
         if took > held.longest:
             held.longest, held.what = took, repr(handle)
 
-    gc.collect()
     gc.disable()
     with monkeypatch.context() as patch:
         patch.setattr(asyncio.events.Handle, "_run", timed)
