@@ -48,17 +48,17 @@ def looked(engine: Any) -> float:
 
 async def measure(engine: Any) -> tuple[list[float], list[float], list[float]]:
     """Return the pauses of forks, and times of a pass over all jobs with a child and without."""
-    watch, beside, alone = Pauses(), list[float](), list[float]()
+    watch, loaded, alone = Pauses(), list[float](), list[float]()
     for _ in range(RUNS):
         alone.append(looked(engine))
         child = asyncio.create_task(child_worker(sleep, seconds=60, watch=watch))
         await watch.made.wait()
         watch.made.clear()
-        beside.append(looked(engine))
+        loaded.append(looked(engine))
         child.cancel()
         with suppress(asyncio.CancelledError):
             await child
-    return watch.heard, beside, alone
+    return watch.heard, loaded, alone
 
 
 def sleep() -> bytes:

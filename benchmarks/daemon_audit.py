@@ -87,10 +87,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--turns", type=int, default=6)
     parser.add_argument("--clients", type=int, default=32)
-    said = parser.parse_args()
+    options = parser.parse_args()
     found = [
-        measured(said.clients, 1, said.seconds, said.turns),
-        measured(2, BATCH, said.seconds, said.turns),
+        measured(options.clients, 1, options.seconds, options.turns),
+        measured(2, BATCH, options.seconds, options.turns),
     ]
     for each in found:
         print(each)

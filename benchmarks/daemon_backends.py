@@ -47,10 +47,10 @@ class HandClock:
 
 
 async def simulated() -> dict[str, float]:
-    said: list[Observation] = []
+    reports: list[Observation] = []
     clock = HandClock()
     backend = SimulatedBackend(clock)
-    await backend.open(SimpleNamespace(sink=said.append))
+    await backend.open(SimpleNamespace(sink=reports.append))
     orders = [order(f"j{i}", duration=1.0 + i / TIMERS) for i in range(TIMERS)]
     seconds = time.perf_counter()
     for one in orders:
@@ -59,7 +59,7 @@ async def simulated() -> dict[str, float]:
     clock.time = 3.0
     await asyncio.sleep(0.01)
     ended = time.perf_counter()
-    assert len(said) == 2 * TIMERS
+    assert len(reports) == 2 * TIMERS
     await backend.close()
     return {
         "starts_a_second": round(TIMERS / (started - seconds)),
@@ -68,20 +68,20 @@ async def simulated() -> dict[str, float]:
 
 
 async def local(jobs: int = PROCESSES) -> dict[str, float]:
-    said: list[Observation] = []
+    reports: list[Observation] = []
     with tempfile.TemporaryDirectory() as folder:
         backend = LocalBackend(Path(folder), gpus=8)
-        await backend.open(SimpleNamespace(sink=said.append))
+        await backend.open(SimpleNamespace(sink=reports.append))
         begun, spent = time.perf_counter(), processor()
         for i in range(jobs):
             await backend.start(order(f"j{i}", command=("sleep", "600")))
-        await until(lambda: count(said, Started) == jobs)
+        await until(lambda: count(reports, Started) == jobs)
         started = time.perf_counter()
         resident, own = zip(*map(memory, supervisors(folder)), strict=True)
         ending = time.perf_counter()
         for i in range(jobs):
             await backend.stop(f"j{i}", 1, "end")
-        await until(lambda: count(said, Ended) == jobs)
+        await until(lambda: count(reports, Ended) == jobs)
         ended = time.perf_counter()
         await backend.close()
     return {
@@ -106,8 +106,8 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(0.002)
 
 
-def count(said: list[Observation], kind: type) -> int:
-    return sum(isinstance(one, kind) for one in said)
+def count(reports: list[Observation], kind: type) -> int:
+    return sum(isinstance(one, kind) for one in reports)
 
 
 def processor() -> float:

@@ -100,7 +100,7 @@ def crowded(pools: int, quota: int, running: int, queued: int) -> tuple[Engine, 
 def passes() -> dict[str, Any]:
     """One job ends and one comes, with many pools and many jobs waiting."""
     engine, inputs = crowded(POOLS, QUOTA, POOLS * QUOTA, PENDING)
-    now, waits, beside, started = 1e9, [], [], []
+    now, waits, loaded, started = 1e9, [], [], []
     for first in range(0, len(inputs), 1000):
         now += 1.0
         step = engine.step(now, inputs[first : first + 1000])
@@ -117,12 +117,12 @@ def passes() -> dict[str, Any]:
         waits.append(time.perf_counter() - began)
         began = time.perf_counter()
         engine.do_idle_work()  # as the service does after each step
-        beside.append(time.perf_counter() - began)
+        loaded.append(time.perf_counter() - began)
         started += [e.job for e in step.effects if isinstance(e, StartEffect)]
     return {
         "waiting": engine.core.state.waiting,
         "milliseconds": percentiles(waits),
-        "beside_milliseconds": percentiles(beside),
+        "beside_milliseconds": percentiles(loaded),
     }
 
 

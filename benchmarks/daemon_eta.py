@@ -151,9 +151,9 @@ def story(past: Any, begin: float) -> tuple[JournalHistory, list[JobRecord]]:
             spec = JobSpec(f"before {job.id}", job.pool, job.width, user=job.user, name=job.name)
             records.append(JobRecord(spec, job.submit, 0.0, JobPhase.FINISHED, decided=start,
                                      started=start, ended=start + duration))  # fmt: skip
-    told = JournalHistory(past.begin, begin)
-    told.add_ended(records)
-    return told, records
+    history = JournalHistory(past.begin, begin)
+    history.add_ended(records)
+    return history, records
 
 
 def teach(heard: EstimateInputs, records: Sequence[JobRecord]) -> None:
@@ -191,13 +191,13 @@ def naive(world: World, record: JobRecord) -> tuple[dict[str, tuple[float, float
     quota = max(1, state.quota)
     width = fmean(r.spec.gpus for r in past)
     wait, at_once = fmean(waits), position * service * width / quota
-    said = {
+    estimates = {
         "position · service": (now + position * service, now + (position + 1) * service),
         "position · service / jobs at once": (now + at_once, now + at_once + service),
         "mean": (now + wait, now + wait + service),
     }
     waited = world.waited[pool][-RECENT:]
-    return said, (apart(theirs), apart(waits)), apart(waited) if len(waited) >= 10 else None
+    return estimates, (apart(theirs), apart(waits)), apart(waited) if len(waited) >= 10 else None
 
 
 def apart(seconds: Sequence[float]) -> tuple[float, float]:
@@ -235,15 +235,15 @@ def ask(
             times = Times(spread(ends), spread(worlds.starts[record.core]))
         else:
             times, ends = started(world, record)
-        said = {"playout": times}
+        estimates = {"playout": times}
         known = before.get(record.spec.pool)
         if known is not None and world.now - known.now < FRESH:
             quick = new_job(known, heard.lasting, record, world.now)
             if quick is not None:
-                said["queue"] = quick
+                estimates["queue"] = quick
         answers, own, waited = naive(world, record)
         if answers:
-            found.append(Asked(record, world.now, said, ends, answers, own, waited, {}))
+            found.append(Asked(record, world.now, estimates, ends, answers, own, waited, {}))
     if worlds is not None:
         outlook = worlds.said()
         before.update(dict.fromkeys({r.spec.pool for r in waiting}, outlook))
@@ -274,9 +274,9 @@ def state_all(asked: Sequence[Asked]) -> None:
             calibration.give(Given(spec.id, spec.pool, each.record.submitted, now, end, start))
 
 
-def raw_of(said: MomentQuantiles) -> StatedMoment:
+def raw_of(moments: MomentQuantiles) -> StatedMoment:
     """As the worlds have it."""
-    return StatedMoment(said.p50, said.p90, None, (None, None))
+    return StatedMoment(moments.p50, moments.p90, None, (None, None))
 
 
 def learned(records: Sequence[JobRecord], table: PoolTable) -> Model:
@@ -292,10 +292,10 @@ def play(jobs: int, seed: int, *, learns: bool) -> tuple[list[Asked], dict[str, 
     arrivals = [a for a in piece.cut(trace).arrivals if a.job.width <= quotas[a.job.pool]]
     pairs = zip(trace.arrivals, starts_of(trace, table), strict=True)
     starts = {a.job.id: start for a, start in pairs if start is not None}
-    told, records = story(piece.past(trace, starts), 0.0)
+    history, records = story(piece.past(trace, starts), 0.0)
     durations = {a.job.id: a.duration for a in arrivals}
     model = learned(records, piece.table) if learns else None
-    world = World(Setup(tuple(piece.table.pools)), durations, told, model)
+    world = World(Setup(tuple(piece.table.pools)), durations, history, model)
     teach(world.heard, records)
     for record in records:
         world.over[record.spec.pool].append(record)
@@ -345,16 +345,16 @@ def errors(asked: Sequence[Asked], what: int, by: str) -> list[float]:
         if by in each.naive:
             found.append(abs(each.naive[by][1 - what] - came(each, what)))
         elif by in each.said:
-            said = each.said[by][what]
-            if said is not None and said.p50 is not None and said.p50 < inf:
-                found.append(abs(said.p50 - came(each, what)))
+            stated = each.said[by][what]
+            if stated is not None and stated.p50 is not None and stated.p50 < inf:
+                found.append(abs(stated.p50 - came(each, what)))
     return found
 
 
 def table_of(asked: Sequence[Asked], what: int, by: str) -> dict[str, Any]:
     """How well one of them estimated."""
-    those = [(each, said) for each in asked if by in each.said
-             and (said := each.said[by][what]) is not None]  # fmt: skip
+    those = [(each, stated) for each in asked if by in each.said
+             and (stated := each.said[by][what]) is not None]  # fmt: skip
     if not those:
         return {}
     finite = [(e, s) for e, s in those if s.p50 is not None and s.p90 is not None and s.p90 < inf]

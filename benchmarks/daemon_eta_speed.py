@@ -53,11 +53,11 @@ def busy() -> tuple[Engine, EstimateInputs, float]:
 def main() -> None:
     engine, heard, now = busy()
     began = time.process_time()
-    said = outlook(engine, heard.lasting, heard.lately, now)
+    found = outlook(engine, heard.lasting, heard.lately, now)
     played = time.process_time() - began
-    encoded = said.encode()
+    encoded = found.encode()
     began = time.process_time()
-    said = Outlook.decode(encoded)
+    found = Outlook.decode(encoded)
     result: dict[str, Any] = {
         "jobs": len(engine.book.jobs),
         "waiting": engine.core.state.waiting,
@@ -72,14 +72,14 @@ def main() -> None:
         record = rng.choice(records)
         pending = record.phase is JobPhase.PENDING
         began = time.perf_counter()
-        times = said.times(record.spec.id) if pending else None
-        times = times or new_job(said, heard.lasting, record, now)
+        times = found.times(record.spec.id) if pending else None
+        times = times or new_job(found, heard.lasting, record, now)
         assert times is not None, "there is a history"
         heard.calibration.corrected(record.spec.pool, now, times)
         waits["waiting" if pending else "running"].append(time.perf_counter() - began)
         if pending:
             began = time.perf_counter()
-            new_job(said, heard.lasting, record, now)
+            new_job(found, heard.lasting, record, now)
             waits["new"].append(time.perf_counter() - began)
     result["milliseconds to answer"] = {name: percentiles(some) for name, some in waits.items()}
     keep("daemon_eta_speed", result)

@@ -112,12 +112,12 @@ class Lived:
         """Nothing has come yet; `whatif` is asked about so many jobs, drawn by lot."""
         self.share = asked / max(1, len(site.arrivals))
         setup = Setup(tuple(site.table.pools), options=site.options, rails=RAILS)
-        told, records = JournalHistory(0.0, 0.0), []
+        history, records = JournalHistory(0.0, 0.0), []
         if site.past:
             began = min(arrival.job.submit for arrival, _ in site.past)
-            told, records = story(SimpleNamespace(begin=began, jobs=site.past), 0.0)
+            history, records = story(SimpleNamespace(begin=began, jobs=site.past), 0.0)
         durations = {a.job.id: a.duration for a in site.arrivals}
-        self.world = World(setup, durations, told, None)
+        self.world = World(setup, durations, history, None)
         service = SimpleNamespace(
             clock=SimpleNamespace(now=lambda: self.world.now, seconds_until=lambda _: 30.0),
             engine=self.world.engine, book=self.world.engine.book,
@@ -152,9 +152,9 @@ class Lived:
                 for notice in step.notices:
                     if notice.kind == "submitted":
                         self.eta.at_submission(notice.job)
-                for name, said in foretold.items():
+                for name, estimate in foretold.items():
                     given = self.eta.at_submission(name)
-                    self.said.append(Foretold(name, world.now, said, given))
+                    self.said.append(Foretold(name, world.now, estimate, given))
                 if world.now - self.looked >= self.every and self.eta.heard.lasting.knows():
                     self.looked = world.now
                     heard = self.eta.heard
@@ -180,15 +180,15 @@ class Lived:
         new = JobSpec("asked", spec.pool, spec.gpus, user=spec.user, name=spec.name)
         known = self.eta.known(len(world.engine.core.state.jobs))
         question = Question(asked, (new,), world.forecaster.guess, known)
-        said = in_a_child(lambda: msgpack.encode(play_changed(world.engine, now, question)))
-        told, nobody = (
-            msgpack.decode(said, type=WhatIfOutcome),
+        encoded = in_a_child(lambda: msgpack.encode(play_changed(world.engine, now, question)))
+        answer, nobody = (
+            msgpack.decode(encoded, type=WhatIfOutcome),
             WhatIfOutcome(played=Played(now, cut=False, starts=[])),
         )
-        if told.played is None:
+        if answer.played is None:
             return None
         book = world.engine.book
-        (job,) = compare(book, now, question, nobody, told, lambda _: True).jobs
+        (job,) = compare(book, now, question, nobody, answer, lambda _: True).jobs
         assert job.then is not None, "it is not cancelled"
         return job.then.start
 
@@ -204,9 +204,9 @@ def in_a_child(work: Callable[[], bytes]) -> bytes:
         os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as pipe:
-        said = pipe.read()
+        answer = pipe.read()
     os.waitpid(child, 0)
-    return said
+    return answer
 
 
 def result_of(played: Lived) -> dict[str, Any]:
@@ -232,9 +232,9 @@ def result_of(played: Lived) -> dict[str, Any]:
     }
 
 
-def _covered(said: Iterable[tuple[float, Any, float | None]]) -> dict[str, Any]:
+def _covered(stated: Iterable[tuple[float, Any, float | None]]) -> dict[str, Any]:
     """Of the first day, and of those after it."""
-    rows = [*said]
+    rows = [*stated]
     return {
         "first day": _coverage([row for row in rows if row[0] < DAY]),
         "after": _coverage([row for row in rows if row[0] >= DAY]),
@@ -247,8 +247,8 @@ def _coverage(rows: Sequence[tuple[float, Any, float | None]]) -> dict[str, Any]
     found: dict[str, Any] = {"estimates": len(rows)}
     for name in ("p50", "p90"):
         held = [
-            getattr(said, name) is None or (came is not None and came <= getattr(said, name))
-            for _, said, came in rows
+            getattr(stated, name) is None or (came is not None and came <= getattr(stated, name))
+            for _, stated, came in rows
         ]
         found[f"{name} covers"] = round(fmean(held), 3)
     widths = [s.p90 - s.p50 for _, s, _ in rows if s.p50 is not None and s.p90 is not None]
@@ -259,22 +259,22 @@ def _coverage(rows: Sequence[tuple[float, Any, float | None]]) -> dict[str, Any]
     return found
 
 
-def _whatif(said: Sequence[Foretold], began: dict[str, float | None]) -> dict[str, Any]:
+def _whatif(answers: Sequence[Foretold], began: dict[str, float | None]) -> dict[str, Any]:
     """Return the results for jobs that waited, or were estimated to wait."""
-    came = [s for s in said if began.get(s.job) is not None]
+    came = [s for s in answers if began.get(s.job) is not None]
     rows = [
         s for s in came
         if s.whatif is None or s.whatif > s.made or (began[s.job] or 0.0) > s.made
     ]  # fmt: skip
     eta = [s for s in rows if s.given is not None]
     waits = [(_wait(s.whatif, s.made), _wait(began[s.job], s.made)) for s in rows]
-    known = [(said, true) for said, true in waits if said is not None]
+    known = [(answers, true) for answers, true in waits if answers is not None]
     pairs = [(_wait(s.whatif, s.made), _wait(_start(s), s.made)) for s in eta]
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
     return {
         "waited, or were said to": len(rows),
         "of which eta says something": len(eta),
-        "no start said": sum(said is None for said, _ in waits),
+        "no start said": sum(answers is None for answers, _ in waits),
         "the same, and eta says one": sum(a is None and b is not None for a, b in pairs),
         f"off by more than {FACTOR:g} times": sum(_apart(*pair) > FACTOR for pair in known),
         f"more than {FACTOR:g} times as far away as eta says": sum(
@@ -285,9 +285,9 @@ def _whatif(said: Sequence[Foretold], began: dict[str, float | None]) -> dict[st
     }
 
 
-def _start(said: Foretold) -> float | None:
-    assert said.given is not None, "only of those that are estimated"
-    return said.made if said.given.start is None else said.given.start.p50
+def _start(estimate: Foretold) -> float | None:
+    assert estimate.given is not None, "only of those that are estimated"
+    return estimate.made if estimate.given.start is None else estimate.given.start.p50
 
 
 def _wait(moment: float | None, made: float) -> float | None:

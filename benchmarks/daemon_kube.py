@@ -41,11 +41,11 @@ async def measure(many: int) -> None:
     began = time.perf_counter()
     await mirror._list()  # noqa: SLF001
     listed = time.perf_counter() - began
-    said = [
+    found = [
         json.dumps({"type": "MODIFIED", "object": {**job(i % many), "status": {"active": i}}})
         for i in range(EVENTS)
     ]
-    lines = [each.encode() for each in said]
+    lines = [each.encode() for each in found]
     began = time.perf_counter()
     for line in lines:
         mirror._hear(line)  # noqa: SLF001

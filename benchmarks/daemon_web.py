@@ -80,10 +80,10 @@ async def measured(
 async def run(folder: Path, address: str, token: str, times: int, pid: int) -> dict[str, Any]:
     """All pages of the menu, a pool's and a job's."""
     headers = {"Authorization": f"Bearer {token}"}
-    with chromium_server(folder) as told:
+    with chromium_server(folder) as browser:
         async with (
             aiohttp.ClientSession(address, headers=headers) as session,
-            chromium(told) as devtools,
+            chromium(browser) as devtools,
         ):
             await fill(session, jobs(PENDING))
             await settled(session)

@@ -107,9 +107,9 @@ async def ask(session: aiohttp.ClientSession, path: str, body: Any) -> tuple[flo
     """Return the seconds until the answer, and the answer."""
     began = time.perf_counter()
     async with session.post(path, json=body) as response:
-        said = await response.json()
-        assert response.status < 300, said
-    return time.perf_counter() - began, said
+        answer = await response.json()
+        assert response.status < 300, answer
+    return time.perf_counter() - began, answer
 
 
 async def fill(session: aiohttp.ClientSession, todo: list[dict[str, Any]]) -> None:
@@ -137,15 +137,15 @@ async def measured(session: aiohttp.ClientSession, questions: int, pid: int) -> 
         answers = [await ask(session, "/v1/whatif", question) for _ in range(questions)]
         await asyncio.sleep(0.5)  # the last children are gone
         daemon, children = (b - a for a, b in zip(before, worked(pid), strict=True))
-        said = answers[-1][1]
+        answer = answers[-1][1]
         found[name] = {
             "milliseconds": quantiles([took for took, _ in answers]),
             "core_milliseconds_of_a_child": round(children / questions / 2, 1),
             "core_milliseconds_of_the_daemon": round(daemon / questions, 1),
-            "starts": said["starts"],
-            "seconds_played": round(said["until"] - said["time"], 1),
-            "earlier": sum(pool["earlier"] for pool in said["pools"]),
-            "later": sum(pool["later"] for pool in said["pools"]),
+            "starts": answer["starts"],
+            "seconds_played": round(answer["until"] - answer["time"], 1),
+            "earlier": sum(pool["earlier"] for pool in answer["pools"]),
+            "later": sum(pool["later"] for pool in answer["pools"]),
         }
     for name, question in {"alone": None, "beside questions": QUESTIONS["a new job"]}.items():
         took: list[float] = []

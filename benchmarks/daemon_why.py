@@ -80,10 +80,10 @@ def measure(groups: int, *, limited: bool) -> dict[str, Any]:
         glance(core.policy, job)
         glances.append(_processor() - before)
         before = _processor()
-        said: Explanation = explain_in_copies(core, job)
+        explanation: Explanation = explain_in_copies(core, job)
         seconds.append(_processor() - before)
-        named.update(type(each).__name__ for each in said.obstacles)
-        inexact += not said.exact
+        named.update(type(each).__name__ for each in explanation.obstacles)
+        inexact += not explanation.exact
     gc.unfreeze()
     return {
         "running": len(core.state.jobs) - core.state.waiting,

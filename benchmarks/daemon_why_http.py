@@ -85,10 +85,10 @@ async def measured(session: aiohttp.ClientSession, questions: int, pid: int) -> 
     for job_id in asked:
         began = time.perf_counter()
         async with session.get(f"/v1/jobs/{job_id}/why") as response:
-            said = await response.json()
-            assert response.status == 200, said
+            answer = await response.json()
+            assert response.status == 200, answer
         answers.append(time.perf_counter() - began)
-        inexact += not said.get("exact", False)
+        inexact += not answer.get("exact", False)
     after = worked(pid)[0]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

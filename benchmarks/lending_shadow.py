@@ -58,10 +58,10 @@ def lived(trace: Trace, table: PoolTable, mode: LendingMode) -> dict[str, Any]:
                 begun.append(Started(effect.job, effect.attempt))
     times = {"us_a_step": spent, "us_after_each": after}
     rounded = {name: round(1e6 * seconds / steps, 1) for name, seconds in times.items()}
-    return {**rounded, "steps": steps, **_said(engine)}
+    return {**rounded, "steps": steps, **_sums(engine)}
 
 
-def _said(engine: Engine) -> dict[str, Any]:
+def _sums(engine: Engine) -> dict[str, Any]:
     accounts = engine.book.accounts.values()
     found: dict[str, Any] = {"lent_gpu_hours": round(sum(a.lent for a in accounts) / 3600, 3)}
     kept = engine.book.shadow

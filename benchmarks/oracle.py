@@ -42,12 +42,12 @@ def solved(folder: Path, log: Path, slot: str, limit: str) -> dict[str, Any]:
     for command in ("bound", "solve"):
         out, before, load = folder / command, processor(), os.getloadavg()[0]
         sia("oracle", command, *files, "--time-limit", limit, "--out", out)
-        told = json.loads((out / "oracle.json").read_text())
+        summary = json.loads((out / "oracle.json").read_text())
         results[command] = {
             "time_limit": limit,
             "load": round(load, 1),
             "processor_s": round(processor() - before, 1),
-            **{key: told[key] for key in KEPT},
+            **{key: summary[key] for key in KEPT},
         }
     return results
 

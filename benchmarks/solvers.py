@@ -102,7 +102,7 @@ def measured(columns: int) -> dict[str, Any]:
     event, why = answer(0.0, asked, timed=False)
     solve = process_time() - began
     body = json.encode(asked)
-    said = json.encode(ChildAnswer(event, why))
+    encoded = json.encode(ChildAnswer(event, why))
     return {
         "columns": len(program.costs),
         "rows": len(program.row_lows),
@@ -120,9 +120,9 @@ def measured(columns: int) -> dict[str, Any]:
             [timed(lambda: json.decode(body, type=SolveProgram)) for _ in range(RUNS)]
         ),
         "reaches_child_s": asyncio.run(reaches(asked)),
-        "answer_kb": round(len(said) / 1e3, 1),
+        "answer_kb": round(len(encoded) / 1e3, 1),
         "decode_answer_s": spread(
-            [timed(lambda: json.decode(said, type=ChildAnswer)) for _ in range(RUNS)]
+            [timed(lambda: json.decode(encoded, type=ChildAnswer)) for _ in range(RUNS)]
         ),
         "verify_s": spread([timed(lambda: verified(asked, event)) for _ in range(RUNS)]),
         "journal_kb": round(

@@ -80,20 +80,20 @@ def tick_of(make: Make, count: int, windows: Sequence[float]) -> tuple[list[floa
             running.append(job)
             if len(running) > 3 * count:
                 loads.finished(now - 1, running.pop(rng.randrange(len(running))))
-        told = time.process_time()
+        updated = time.process_time()
         loads.changes(now)
         if tick >= SEEN:
-            answers.append(1e3 * (time.process_time() - told))
-            events.append(1e3 * (told - began))
+            answers.append(1e3 * (time.process_time() - updated))
+            events.append(1e3 * (updated - began))
     return answers, events
 
 
 def least_work(count: int, windows: Sequence[float]) -> float:
     """Return the CPU milliseconds of a plain loop over all pools and windows."""
-    said = {(f"p{i}", window): 0 for i in range(count) for window in range(len(windows))}
+    loads = {(f"p{i}", window): 0 for i in range(count) for window in range(len(windows))}
     began = time.process_time()
     for _ in range(TIMED):
-        changed = [key for key, gpus in said.items() if gpus]
+        changed = [key for key, gpus in loads.items() if gpus]
     assert not changed
     return 1e3 * (time.process_time() - began) / TIMED
 
@@ -104,9 +104,9 @@ def measured(make: Make, count: int, windows: Sequence[float]) -> dict[str, Any]
     events: list[float] = []
 
     def median_tick() -> float:
-        own, told = tick_of(make, count, windows)
+        own, updates = tick_of(make, count, windows)
         answers.extend(own)
-        events.extend(told)
+        events.extend(updates)
         return sorted(own)[len(own) // 2]
 
     own, bare = in_turn(RUNS, median_tick, lambda: least_work(count, windows))

@@ -139,9 +139,9 @@ async def all_heard(port: int, count: int) -> tuple[dict[str, float], int]:
     async with aiohttp.ClientSession() as session:
         while True:
             async with session.get(f"http://127.0.0.1:{port}/") as answer:
-                said = await answer.json()
-            if len(said["seen"]) >= count:
-                return said["seen"], said["requests"]
+                seen = await answer.json()
+            if len(seen["seen"]) >= count:
+                return seen["seen"], seen["requests"]
             await asyncio.sleep(0.5)
 
 

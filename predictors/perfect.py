@@ -76,6 +76,6 @@ class PerfectLoads(Loads):
             self._passed += 1
         return [
             Load(pool, window, gpus)
-            for (pool, window), said in before.items()
-            if (gpus := loads[pool][window]) != said
+            for (pool, window), last in before.items()
+            if (gpus := loads[pool][window]) != last
         ]

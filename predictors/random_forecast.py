@@ -70,10 +70,10 @@ class RandomLoads(Loads):
         self._tick = now // TICK
         self._sliding.changes(now)
         changed = []
-        for (pool, window), said in self._last.items():
+        for (pool, window), last in self._last.items():
             arrives = draw(self._seed, "load", pool, window, self._tick) & 1
             gpus = self._sliding.estimate(now, pool, window) if arrives else 0
-            if gpus != said:
+            if gpus != last:
                 self._last[pool, window] = gpus
                 changed.append(Load(pool, window, gpus))
         return changed

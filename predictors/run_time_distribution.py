@@ -105,7 +105,7 @@ class RunTimeDistributions(SurvivalRunTimes):
 
     def run_time(self, job: Job) -> float:
         """Record a job and return its estimate, which this class does not use."""
-        said = super().run_time(job)
+        estimate = super().run_time(job)
         batch = self._waiting[job.id][0]
         kind = batch.wider
         assert kind is not None, "every batch has a kind"
@@ -115,7 +115,7 @@ class RunTimeDistributions(SurvivalRunTimes):
                 self._batches.clear()  # later jobs of these batches start new ones
             known = self._batches[kind] = batch, job.id
         self._lots[job.id] = known[1]
-        return said
+        return estimate
 
     def expect(self, job: Job) -> None:
         """Add a job that may come, or whose submission was not reported, to its batch. O(ages)."""

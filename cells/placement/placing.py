@@ -72,8 +72,8 @@ def place(
                 return None
             break
     else:  # a vacant cell is already bound to the zone
-        if near is not None and (beside := _in_rack(zone, above, level, near)) is not None:
-            return _take_beside(state, zone, level, beside)
+        if near is not None and (neighbour := _in_rack(zone, above, level, near)) is not None:
+            return _take_beside(state, zone, level, neighbour)
     number, root = zone.vacant.pop(above, level)
     if zone.vacant is not zone.open:
         zone.open.take(level, number)

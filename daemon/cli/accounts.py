@@ -30,17 +30,17 @@ def account(client: Client, pool: str, as_json: bool) -> None:
     The account compares each ended job of POOL with its virtual start: when it would have started
     if the pool shared nothing.
     """
-    said = client.get(f"/v1/pools/{at(pool)}/account")
+    answer = client.get(f"/v1/pools/{at(pool)}/account")
     if as_json:
-        say(said)
+        say(answer)
         return
-    known, unknown = counted(said["jobs"], "job"), said["unknown"]
-    _line("since", moment(said["since"]))
+    known, unknown = counted(answer["jobs"], "job"), answer["unknown"]
+    _line("since", moment(answer["since"]))
     _line("compared", f"{known}; {unknown:,} ended jobs are not compared yet" if unknown else known)
-    _lines(said)
-    _late(said)
-    if said["renewed"]:
-        _line("restarted", f"{counted(said['renewed'], 'time')}, after an internal error")
+    _lines(answer)
+    _late(answer)
+    if answer["renewed"]:
+        _line("restarted", f"{counted(answer['renewed'], 'time')}, after an internal error")
 
 
 def _lines(sums: dict[str, Any]) -> None:
@@ -58,9 +58,9 @@ def _lines(sums: dict[str, Any]) -> None:
     _line("borrowed", f"{decimal(sums['borrowed_gpu_hours'])} GPU-hours")
 
 
-def _late(said: dict[str, Any]) -> None:
+def _late(answer: dict[str, Any]) -> None:
     """Print how many jobs are late now; the sums count them once they have ended."""
-    waiting, running = said["late_waiting"], said["late_running"]
+    waiting, running = answer["late_waiting"], answer["late_running"]
     text = counted(waiting + running, "job")
     if waiting or running:
         text += f" past their virtual start ({waiting:,} pending, {running:,} running)"
@@ -83,13 +83,13 @@ def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
     Loans are numbered across all pools; missing numbers belong to loans of other pools.
     """
     path = f"/v1/pools/{at(pool)}/ledger"
-    said = client.get(path, limit=min(PAGE, limit))
-    rows, before = said["loans"], said["next"]
+    answer = client.get(path, limit=min(PAGE, limit))
+    rows, before = answer["loans"], answer["next"]
     while before is not None and len(rows) < limit:
         page = client.get(path, limit=min(PAGE, limit - len(rows)), before=before)
         rows, before = rows + page["loans"], page["next"]
     if as_json:
-        say({"loans": rows, "open": said["open"], "next": before})
+        say({"loans": rows, "open": answer["open"], "next": before})
         return
     header = ["row", "lender", "borrower", "job", "GPUs", "from", "until", "GPU-hours"]
     shown = [
@@ -98,7 +98,7 @@ def ledger(client: Client, pool: str, limit: int, as_json: bool) -> None:
             row.get("job") or NONE, f"{row['gpus']:,}", moment(row["start"]),
             moment(row.get("end")), decimal(row["gpu_hours"], 4),
         ]
-        for row in (*said["open"], *rows)
+        for row in (*answer["open"], *rows)
     ]  # fmt: skip
     show_table(f"Loans of {pool}", header, shown, ("lender", "borrower", "job", "from", "until"))
 
@@ -122,25 +122,25 @@ def statement(
     With --html or --json the statement lists every loan and every job, so that it can be checked.
     """
     named = None if month is None else f"{month:%Y-%m}"
-    said = client.get(f"/v1/pools/{at(pool)}/statement", month=named)
+    answer = client.get(f"/v1/pools/{at(pool)}/statement", month=named)
     if html is not None:
         from daemon.doors.views.statements import statement_page  # noqa: PLC0415  loads slowly
 
         try:
-            html.write_text(statement_page(msgspec.convert(said, Statement)), encoding="utf-8")
+            html.write_text(statement_page(msgspec.convert(answer, Statement)), encoding="utf-8")
         except OSError as error:
             raise UserError(f"{html}: {error.strerror}; choose another file with --html") from error
     if as_json:
-        say(said)
+        say(answer)
         return
-    _line("pool", f"{said['pool']}, {said['month']}")
-    _line("opened", moment(said["since"]))
-    _line("compared", counted(said["totals"]["jobs"], "job"))
-    _lines(said["totals"])
-    if said["made"] < said["end"]:
-        _late(said)
-    if said["unknown"]:
-        _line("not compared yet", counted(len(said["unknown"]), "job"))
-    if said["open"]:
-        _line("open", counted(len(said["open"]), "loan"))
+    _line("pool", f"{answer['pool']}, {answer['month']}")
+    _line("opened", moment(answer["since"]))
+    _line("compared", counted(answer["totals"]["jobs"], "job"))
+    _lines(answer["totals"])
+    if answer["made"] < answer["end"]:
+        _late(answer)
+    if answer["unknown"]:
+        _line("not compared yet", counted(len(answer["unknown"]), "job"))
+    if answer["open"]:
+        _line("open", counted(len(answer["open"]), "loan"))
     click.echo("To check every row, use --html FILE or --json.")

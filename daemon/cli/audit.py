@@ -74,12 +74,12 @@ def _change(record: dict[str, Any]) -> str:
         return " ".join(filter(None, (f"denied: {record['status']}", record.get("note", ""))))
     before, after = record.get("before", {}), record.get("after", {})
     return ", ".join(
-        f"{key} {_said(before.get(key), key)} → {_said(after.get(key), key)}"
+        f"{key} {_shown(before.get(key), key)} → {_shown(after.get(key), key)}"
         for key in {**before, **after}
     )
 
 
-def _said(value: Any, key: str = "") -> str:
+def _shown(value: Any, key: str = "") -> str:
     """Return a value in the syntax of sia.toml."""
     if value is None or value in ("", {}, []):
         return "-"
@@ -88,9 +88,9 @@ def _said(value: Any, key: str = "") -> str:
     if key in TIMES and isinstance(value, int | float):
         return moment(value)
     if isinstance(value, list):
-        return " ".join(map(_said, value))
+        return " ".join(map(_shown, value))
     if isinstance(value, dict):
-        return " ".join(f"{name}={_said(each, name)}" for name, each in value.items())
+        return " ".join(f"{name}={_shown(each, name)}" for name, each in value.items())
     return str(value)
 
 

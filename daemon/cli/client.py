@@ -99,14 +99,14 @@ def find(config: Path | None) -> Endpoint:
 
     Raises UserError if no token is found.
     """
-    said = peek(find_config(config))
-    named = os.environ.get("SIA_URL", said.listen.from_here.url).split(",")
+    settings = peek(find_config(config))
+    named = os.environ.get("SIA_URL", settings.listen.from_here.url).split(",")
     urls = tuple(checked_url(url.strip().rstrip("/")) for url in named)
     get = os.environ.get
-    own = "" if "SIA_URL" in os.environ else said.tls.certificate
+    own = "" if "SIA_URL" in os.environ else settings.tls.certificate
     ca, certificate = get("SIA_CA_FILE", own), get("SIA_CERT_FILE", "")
     return Endpoint(
-        urls, _token(said.token_file), ca, certificate, get("SIA_KEY_FILE", certificate)
+        urls, _token(settings.token_file), ca, certificate, get("SIA_KEY_FILE", certificate)
     )
 
 
@@ -142,7 +142,7 @@ class Client:
     def __init__(self, where: Endpoint) -> None:
         """Store the endpoint; the first request connects."""
         self._where, self._url = where, where.urls[0]
-        self._kept: HTTPConnection | None = None
+        self._connected: HTTPConnection | None = None
         self._tls: ssl.SSLContext | None = None
 
     @property
@@ -164,9 +164,9 @@ class Client:
 
     def close(self) -> None:
         """Close the connection."""
-        if self._kept is not None:
-            self._kept.close()
-        self._kept = None
+        if self._connected is not None:
+            self._connected.close()
+        self._connected = None
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the JSON at a path. Like all requests, raises DeniedError and UnreachableError."""
@@ -209,7 +209,7 @@ class Client:
         """Return the bytes at a path, and the path of the next piece (None after the last)."""
         response, body = self._send("GET", path, None, {})
         if response.status >= 400:
-            raise DeniedError(response.status, _said(body))
+            raise DeniedError(response.status, _problem(body))
         link = re.match(r'<([^>]*)>; rel="next"', response.getheader("Link", ""))
         return body, None if link is None else link[1]
 
@@ -221,7 +221,7 @@ class Client:
     def _send_there(
         self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]
     ) -> tuple[HTTPResponse, bytes]:
-        kept = self._kept is not None
+        reused = self._connected is not None
         try:
             response = self._request(method, path, data, headers, TIMEOUT)
             body = response.read()
@@ -229,17 +229,17 @@ class Client:
             raise NotLeaderError(self._unreachable(error)) from None
         except (OSError, HTTPException) as error:
             self.close()
-            if kept and method == "GET":  # the daemon closed an idle connection
+            if reused and method == "GET":  # the daemon closed an idle connection
                 return self._send_there(method, path, data, headers)
             if method == "GET":
                 raise NotLeaderError(self._unreachable(error)) from None
             raise self._unreachable(error) from None
         if response.status == AWAY:
-            said = _said(body)
+            problem = _problem(body)
             if (
-                method == "GET" or said.get("title") == STANDS_BY
+                method == "GET" or problem.get("title") == STANDS_BY
             ):  # otherwise the leader may have carried it out
-                raise NotLeaderError(DeniedError(response.status, said))
+                raise NotLeaderError(DeniedError(response.status, problem))
         return response, body
 
     def _request(
@@ -250,9 +250,9 @@ class Client:
         headers: Mapping[str, str],
         timeout: float,
     ) -> HTTPResponse:
-        connection = self._kept
+        connection = self._connected
         if connection is None:
-            connection = self._kept = self._connection(timeout)
+            connection = self._connected = self._connection(timeout)
         sent = {"Authorization": f"Bearer {self._where.token}", **headers}
         if data is not None:
             sent["Content-Type"] = "application/json"
@@ -290,7 +290,7 @@ class Client:
             try:
                 response = self._request("GET", "/v1/events", None, headers, SILENCE)
                 if response.status >= 400 and not (begun and response.status == AWAY):
-                    raise DeniedError(response.status, _said(response.read()))
+                    raise DeniedError(response.status, _problem(response.read()))
                 begun = True
                 for number, event in _events(response):
                     after = number
@@ -306,7 +306,7 @@ class Client:
                 ready()  # raises if no daemon answers or none leads
 
 
-def _said(body: bytes) -> dict[str, Any]:
+def _problem(body: bytes) -> dict[str, Any]:
     """Return the problem details of a refusal; empty if the body is not from sia serve."""
     try:
         value = msgspec.json.decode(body) if body else {}

@@ -39,21 +39,21 @@ def eta(client: Client, job_id: str, as_json: bool) -> None:
 
     Shows the p50 and the p90 of both, or why there is no estimate.
     """
-    said = client.get(f"/v1/jobs/{at(job_id)}/eta")
+    answer = client.get(f"/v1/jobs/{at(job_id)}/eta")
     if as_json:
-        say(said)
+        say(answer)
         return
-    click.echo(printable(f"{said['id']} in {said['pool']}: {said['phase']}"))
+    click.echo(printable(f"{answer['id']} in {answer['pool']}: {answer['phase']}"))
     for what in ("started", "ended"):
-        if what in said:
-            name = "turn" if said["phase"] == "starting" else what
-            click.echo(f"{name:8}{moment(said[what])}")
-    if "estimate" in said:
-        _show(said["estimate"], said["now"])
-        if (age := said["now"] - said.get("played", said["now"])) > OLD:
+        if what in answer:
+            name = "turn" if answer["phase"] == "starting" else what
+            click.echo(f"{name:8}{moment(answer[what])}")
+    if "estimate" in answer:
+        _show(answer["estimate"], answer["now"])
+        if (age := answer["now"] - answer.get("played", answer["now"])) > OLD:
             click.echo(f"estimated {duration(age)} ago; the next estimate comes soon")
     else:
-        click.echo(printable(f"no estimate: {said['why']}"))
+        click.echo(printable(f"no estimate: {answer['why']}"))
 
 
 def _show(estimate: dict[str, Any], now: float) -> None:
@@ -77,9 +77,9 @@ def estimates(client: Client, pool: str | None, as_json: bool) -> None:
 
     A row is a pool and a time ahead.
     """
-    said = client.get("/v1/estimates", pool=pool)
+    answer = client.get("/v1/estimates", pool=pool)
     if as_json:
-        say(said)
+        say(answer)
         return
     header = ["pool", "of", "within", "came", "by p50", "by p90", "off", "p50 to p90", "Pred_err"]
     rows = [
@@ -88,9 +88,9 @@ def estimates(client: Client, pool: str | None, as_json: bool) -> None:
             f"{row['count']:,}", _held(row, "p50"), _held(row, "p90"),
             _seconds(row["error"]), _seconds(row["width"]), _share(row["pred_err"]),
         ]
-        for row in said["rows"]
+        for row in answer["rows"]
     ]  # fmt: skip
-    played = said["played"]
+    played = answer["played"]
     title = "No estimate has been made yet" if played is None else f"Estimates of {moment(played)}"
     show_table(title, header, rows, ("pool", "of"))
 

@@ -28,39 +28,41 @@ def status(client: Client, as_json: bool) -> int:
 
     The exit code is 1 if a component is unhealthy.
     """
-    said = client.get("/v1/status")
+    answer = client.get("/v1/status")
     if as_json:
-        say(said)
+        say(answer)
     else:
-        _show(said)
-    return 0 if said["serving"] and all(part["ok"] for part in said["parts"]) else DENIED
+        _show(answer)
+    return 0 if answer["serving"] and all(part["ok"] for part in answer["parts"]) else DENIED
 
 
-def _show(said: dict[str, Any]) -> None:
+def _show(answer: dict[str, Any]) -> None:
     rows = [
-        ["commands", "accepted" if said["serving"] else "refused", moment(said["since"])],
+        ["commands", "accepted" if answer["serving"] else "refused", moment(answer["since"])],
         *(
             [part["name"], "healthy" if part["ok"] else "UNHEALTHY", moment(part["since"])]
-            for part in said["parts"]
+            for part in answer["parts"]
         ),
     ]
-    jobs, mode = counted(said["jobs"], "job"), said["lending_mode"]
-    title = f"sia {said['version']}: {jobs}, lending is {mode}"
+    jobs, mode = counted(answer["jobs"], "job"), answer["lending_mode"]
+    title = f"sia {answer['version']}: {jobs}, lending is {mode}"
     header = ["component", "state", "since"]
     show_table(title, header, rows, header)
     click.echo()
-    if said["kept"]:
-        kept = [f"{name} ({', '.join(why)})" for name, why in said["kept"].items()]
-        click.echo(printable(f"pools that lend nothing: {some(kept)}; reason: sia pool show NAME"))
-    if said.get("starting"):
-        jobs = counted(said["starting"], "job")
+    if answer["kept"]:
+        limited = [f"{name} ({', '.join(why)})" for name, why in answer["kept"].items()]
+        click.echo(
+            printable(f"pools that lend nothing: {some(limited)}; reason: sia pool show NAME")
+        )
+    if answer.get("starting"):
+        jobs = counted(answer["starting"], "job")
         click.echo(
             f"starting: {jobs} cannot start yet, GPUs are not free; see sia jobs --phase starting"
         )
-    told = {part.get("why") for part in said["parts"]}
-    if said["why"] and not any(why and said["why"].startswith(why) for why in told):
-        click.echo(printable(f"commands: {said['why']}"))
-    for part in said["parts"]:
+    reasons = {part.get("why") for part in answer["parts"]}
+    if answer["why"] and not any(why and answer["why"].startswith(why) for why in reasons):
+        click.echo(printable(f"commands: {answer['why']}"))
+    for part in answer["parts"]:
         if part.get("why"):
             mend = f"; {part['mend']}" if part.get("mend") else ""
             click.echo(printable(f"{part['name']}: {part['why']}{mend}"))
@@ -74,11 +76,11 @@ def why(client: Client, job_id: str, as_json: bool) -> None:
 
     Shows what the job waits for, and which change would start it now.
     """
-    said = client.get(f"/v1/jobs/{at(job_id)}/why")
+    answer = client.get(f"/v1/jobs/{at(job_id)}/why")
     if as_json:
-        say(said)
+        say(answer)
         return
-    for line in said["words"]:
+    for line in answer["words"]:
         click.echo(printable(line))
 
 
@@ -120,7 +122,7 @@ def line(event: dict[str, Any]) -> str:
     """Return an event as one line: number, time, kind, subject and data."""
     of = " ".join(event[key] for key in ("job", "pool", "node") if event.get(key))
     more = ", ".join(
-        f"{key} {_said(key, value)}"
+        f"{key} {_shown(key, value)}"
         for key, value in event.get("data", {}).items()
         if value not in (None, "", []) or (value is None and event["kind"] == "pool_changed")
     )
@@ -128,7 +130,7 @@ def line(event: dict[str, Any]) -> str:
     return printable(f"{text}  {more}" if more else text)
 
 
-def _said(key: str, value: Any) -> Any:
+def _shown(key: str, value: Any) -> Any:
     """Return a value of an event as text."""
     if value is None:
         return "none"
@@ -187,8 +189,8 @@ def log(config: Path | None, job_id: str, stream: str, attempt: int | None, *, f
 def _await_start(client: Client, job_id: str) -> None:
     """Poll a job until it has started, or has ended without a start."""
     while True:
-        said = client.patiently(partial(client.get, f"/v1/jobs/{at(job_id)}"))
-        if said.get("attempt") or said.get("phase") not in ("held", "pending"):
+        view = client.patiently(partial(client.get, f"/v1/jobs/{at(job_id)}"))
+        if view.get("attempt") or view.get("phase") not in ("held", "pending"):
             return
         time.sleep(LOOK)
 

@@ -143,16 +143,16 @@ def submit(client: Client, as_json: bool, file: Any, wait: bool, **options: Any)
     Example: sia submit --pool vision --gpus 4 -- python train.py
     """
     body = _read(file, wait=wait) if file else _job(**options)
-    said = client.ask("POST", "/v1/jobs", body)
+    answer = client.ask("POST", "/v1/jobs", body)
     if as_json and not wait:
-        say(said)
+        say(answer)
     elif not wait:
-        _tell(said)
-    elif "jobs" not in said:
-        _note(said)
-    if "jobs" in said:
-        return DENIED if said["refused"] else 0
-    return _await(client, said["id"], as_json=as_json) if wait else 0
+        _tell(answer)
+    elif "jobs" not in answer:
+        _note(answer)
+    if "jobs" in answer:
+        return DENIED if answer["refused"] else 0
+    return _await(client, answer["id"], as_json=as_json) if wait else 0
 
 
 def _read(file: Any, *, wait: bool) -> bytes:
@@ -201,63 +201,63 @@ def _job(
     return job | {key: value for key, value in given.items() if value is not None}
 
 
-def _tell(said: dict[str, Any]) -> None:
-    if "jobs" not in said:
-        click.echo(printable(said["id"]))
-        _note(said)
+def _tell(answer: dict[str, Any]) -> None:
+    if "jobs" not in answer:
+        click.echo(printable(answer["id"]))
+        _note(answer)
         return
-    for line in said["jobs"]:
+    for line in answer["jobs"]:
         why = f": {line['detail']}; {line['mend']}" if line["status"] >= 400 else ""
         click.echo(printable(f"{line['id']}{why}"), err=bool(why))
         _note(line)
 
 
-def _note(said: dict[str, Any]) -> None:
+def _note(line: dict[str, Any]) -> None:
     """Print what the user should know about an accepted job."""
-    for note in said.get("notes", ()):
-        click.echo(printable(f"sia: {said['id']}: {note}"), err=True)
+    for note in line.get("notes", ()):
+        click.echo(printable(f"sia: {line['id']}: {note}"), err=True)
 
 
 def _await(client: Client, job_id: str, *, as_json: bool) -> int:
     """Poll a job or an array until it has ended."""
     try:
         click.echo(f"submitted {printable(job_id)}", err=True)
-        said = _over(client, job_id)
+        view = _over(client, job_id)
     except KeyboardInterrupt:
         click.echo(f"sia: interrupted, the job goes on; see: sia job {printable(job_id)}", err=True)
         return INTERRUPTED
-    phases = [job["phase"] for job in said.get("jobs", [said])]
+    phases = [job["phase"] for job in view.get("jobs", [view])]
     if as_json:
-        say(said)
+        say(view)
     else:
-        click.echo(printable(f"{job_id} {_outcome(said)}" if "phase" in said else job_id))
+        click.echo(printable(f"{job_id} {_outcome(view)}" if "phase" in view else job_id))
     return 0 if all(phase == "finished" for phase in phases) else DENIED
 
 
 def _over(client: Client, job_id: str) -> dict[str, Any]:
     """Return a job or an array once it has ended."""
     while True:
-        said: dict[str, Any] = client.patiently(partial(client.get, f"/v1/jobs/{at(job_id)}"))
-        if all(job["phase"] in OVER for job in said.get("jobs", [said])):
-            return said
+        view: dict[str, Any] = client.patiently(partial(client.get, f"/v1/jobs/{at(job_id)}"))
+        if all(job["phase"] in OVER for job in view.get("jobs", [view])):
+            return view
         time.sleep(LOOK)
 
 
 def _outcome(job: dict[str, Any]) -> str:
     """Describe how a job ended."""
-    said = [job["phase"], job.get("why", "")]
-    said += [f"{key} {job[key]}" for key in ("code", "signal") if job.get(key)]
-    return ", ".join(part for part in said if part)
+    parts = [job["phase"], job.get("why", "")]
+    parts += [f"{key} {job[key]}" for key in ("code", "signal") if job.get(key)]
+    return ", ".join(part for part in parts if part)
 
 
 def _each(
     client: Client, ids: tuple[str, ...], method: str, path: str, *, as_json: bool, body: Any = None
 ) -> int:
     """Send a request for each job and print the results, also if some are refused."""
-    said, code = [], 0
+    answers, code = [], 0
     for job_id in ids:
         try:
-            said.append(client.ask(method, path.format(at(job_id)), body))
+            answers.append(client.ask(method, path.format(at(job_id)), body))
         except DeniedError as error:
             if len(ids) == 1:
                 raise
@@ -265,19 +265,19 @@ def _each(
             click.echo(printable(f"sia: {job_id}: {error.message}"), err=True)
             continue
         if not as_json:
-            now = said[-1] if method != "DELETE" else client.get(f"/v1/jobs/{at(job_id)}")
+            now = answers[-1] if method != "DELETE" else client.get(f"/v1/jobs/{at(job_id)}")
             click.echo(printable(f"{job_id}: {_standing(now)}"))
     if as_json:
-        say(said)
+        say(answers)
     return code
 
 
-def _standing(said: dict[str, Any]) -> str:
+def _standing(view: dict[str, Any]) -> str:
     """Return the phase of a job, or the number of jobs in each phase of an array."""
-    if "phases" not in said:
-        now: str = said["phase"]
-        return now if now in OVER else f"{now}, priority {said.get('priority', 0)}"
-    of = Counter(said["phases"])
+    if "phases" not in view:
+        now: str = view["phase"]
+        return now if now in OVER else f"{now}, priority {view.get('priority', 0)}"
+    of = Counter(view["phases"])
     return ", ".join(f"{count:,} {phase}" for phase, count in sorted(of.items()))
 
 
@@ -384,19 +384,19 @@ def job(client: Client, job_id: str, as_json: bool) -> None:
 
     A pending job also shows what it waits for.
     """
-    said = client.get(f"/v1/jobs/{at(job_id)}")
+    view = client.get(f"/v1/jobs/{at(job_id)}")
     if as_json:
-        say(said)
-    elif "jobs" in said:
-        phases = ", ".join(f"{count:,} {phase}" for phase, count in said["phases"].items())
+        say(view)
+    elif "jobs" in view:
+        phases = ", ".join(f"{count:,} {phase}" for phase, count in view["phases"].items())
         now = client.get("/healthz")["time"]
-        show_jobs(f"Array {said['id']} of {said['size']:,}: {phases}", said["jobs"], now)
+        show_jobs(f"Array {view['id']} of {view['size']:,}: {phases}", view["jobs"], now)
     else:
-        for name, text in description(said):
+        for name, text in description(view):
             _line(name, text)
 
 
-def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def description(view: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Return the label and the text of each known fact about a job."""
     shown: dict[str, Callable[[Any], str]] = {
         "submitted": moment, "started": moment, "ended": moment, "alone": moment,
@@ -406,19 +406,19 @@ def description(said: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "progress": _progress, "kept": duration,
         "array": lambda array: f"number {array[0]} of {array[1]}",
     }  # fmt: skip
-    keys = [key for key in said if key not in ("alone", "waits", "ran", "notes")]
-    if "alone" in said:
-        keys.insert(keys.index("started" if "started" in said else "submitted") + 1, "alone")
+    keys = [key for key in view if key not in ("alone", "waits", "ran", "notes")]
+    if "alone" in view:
+        keys.insert(keys.index("started" if "started" in view else "submitted") + 1, "alone")
     for key in keys:
-        value = said[key]
+        value = view[key]
         if value not in (None, "", {}, [], False):
             yield NAMES.get(key, key), shown[key](value) if key in shown else str(value)
-            if key == "ended" and "started" in said:
-                yield "ran", lasted(said, value)
-    if "command" in said and said.get("attempt"):
-        yield "output", f"sia log {shlex.quote(said['id'])}, if the backend keeps it"
+            if key == "ended" and "started" in view:
+                yield "ran", lasted(view, value)
+    if "command" in view and view.get("attempt"):
+        yield "output", f"sia log {shlex.quote(view['id'])}, if the backend keeps it"
     for label in ("waits", "notes"):
-        for i, line in enumerate(said.get(label, [])):
+        for i, line in enumerate(view.get(label, [])):
             yield "" if i else label, line
 
 
@@ -434,14 +434,16 @@ def _line(name: str, text: str) -> None:
     click.echo(f"{name.replace('_', ' '):16}{printable(text)}")
 
 
-def _progress(said: dict[str, Any]) -> str:
+def _progress(progress: dict[str, Any]) -> str:
     """Return what a job has reported last, in words."""
-    words = f"{said['done']:.1%} done, at {moment(said['at'])}"
-    if said["speed"] != 1.0:
-        words += f", speed {said['speed']:g}"
-    if said.get("regime") is not None:
-        words += f", regime {said['regime']}"
-    return words if said.get("end") is None else f"{words}, ends about {moment(said['end'])}"
+    words = f"{progress['done']:.1%} done, at {moment(progress['at'])}"
+    if progress["speed"] != 1.0:
+        words += f", speed {progress['speed']:g}"
+    if progress.get("regime") is not None:
+        words += f", regime {progress['regime']}"
+    return (
+        words if progress.get("end") is None else f"{words}, ends about {moment(progress['end'])}"
+    )
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -298,8 +298,8 @@ def replay_(
     _replayed(out, policies, forecast, durations, report, warmup)
     found = answer(out, out / "real", policies, warmup)
     if as_json:
-        said = {"export": report, "outcomes": found}
-        print_json(said)
+        result = {"export": report, "outcomes": found}
+        print_json(result)
         return
     _tell(report)
     _show(found)

@@ -24,17 +24,17 @@ def lending(client: Client, switch: str | None, as_json: bool) -> None:
     the command shows the mode.
     """
     if switch is None:
-        said = client.get("/v1/lending")
+        answer = client.get("/v1/lending")
     else:
-        said = client.ask("PUT", "/v1/lending", {"mode": switch})
+        answer = client.ask("PUT", "/v1/lending", {"mode": switch})
     if as_json:
-        say(said)
+        say(answer)
         return
-    click.echo(f"lending is {said['mode']}")
-    if said["recalls"] is not None:
-        click.echo(worth_of(said["recalls"]))
-    if said["shadow"] is not None:
-        _show(said["shadow"])
+    click.echo(f"lending is {answer['mode']}")
+    if answer["recalls"] is not None:
+        click.echo(worth_of(answer["recalls"]))
+    if answer["shadow"] is not None:
+        _show(answer["shadow"])
 
 
 def worth_of(recalls: Mapping[str, Any]) -> str:
@@ -48,24 +48,24 @@ def worth_of(recalls: Mapping[str, Any]) -> str:
 
 
 def _show(shadow: Mapping[str, Any]) -> None:
-    for text in said_of(shadow):
+    for text in shadow_lines(shadow):
         click.echo(text)
     rows = [[p["lender"], p["borrower"], f"{p['gpu_hours']:,.1f}"] for p in shadow["lent"]]
     if rows:
         show_table("Would have lent", ["lender", "borrower", "GPU-hours"], rows, ("borrower",))
 
 
-def said_of(shadow: Mapping[str, Any]) -> list[str]:
+def shadow_lines(shadow: Mapping[str, Any]) -> list[str]:
     """Return the lines that describe the simulated loans."""
     goes_on = shadow["until"] is None
     until = "" if goes_on else f" to {moment(shadow['until'])}"
-    said = (
+    summary = (
         f"from {moment(shadow['since'])}{until} it would have lent {shadow['gpu_hours']:,.1f} "
         f"GPU-hours in {counted(shadow['jobs'], 'start')}; {counted(shadow['sooner'], 'job')} "
         f"would have started sooner ({duration(shadow['gained_s'])} together), "
         f"{shadow['later']:,} later ({duration(shadow['lost_s'])})"
     )
-    lines = [said]
+    lines = [summary]
     if shadow["pending"]:
         known = (
             "known yet: their jobs have not ended" if goes_on else "known: their jobs had not ended"
@@ -88,12 +88,12 @@ def plan(client: Client, as_json: bool) -> None:
     It consists of the estimated ends of running jobs, the GPUs reserved for pools in each window,
     starts that the policy has planned, and maintenance.
     """
-    told = client.get("/v1/plan", next=0)
+    answer = client.get("/v1/plan", next=0)
     if as_json:
-        say(told)
+        say(answer)
         return
-    for group in told["groups"]:
-        _show_plan(group, told["time"])
+    for group in answer["groups"]:
+        _show_plan(group, answer["time"])
 
 
 def _show_plan(group: dict[str, Any], now: float) -> None:
@@ -125,16 +125,16 @@ def grants(client: Client, as_json: bool) -> None:
 
     A value, and never to be stopped, are bounded by user and pool under [[grant]] in sia.toml.
     """
-    said = client.get("/v1/grants")
+    answer = client.get("/v1/grants")
     if as_json:
-        say(said)
+        say(answer)
         return
     bounds = [
         [
             _user(each["user"]), each["pool"] or "all",
             *(_bound(each[key]) for key in ("max_value", "never_jobs", "never_gpus")),
         ]
-        for each in said["grants"]
+        for each in answer["grants"]
     ]  # fmt: skip
     header = ["user", "pool", "value of a job", "jobs never stopped", "their GPUs"]
     show_table("Most that is granted", header, bounds, ("user", "pool"))
@@ -144,7 +144,7 @@ def grants(client: Client, as_json: bool) -> None:
             each["user"] or NONE, each["pool"], f"{each['jobs']:,}", f"{each['value']:g}",
             f"{each['top_value']:g}", f"{each['never_jobs']:,}", f"{each['never_gpus']:,}",
         ]
-        for each in said["used"]
+        for each in answer["used"]
     ]  # fmt: skip
     header = ["user", "pool", "jobs", "sum of values", "highest", "never stopped", "their GPUs"]
     show_table("In use by jobs that have not ended", header, used, ("user", "pool"))

@@ -110,9 +110,9 @@ KEEPS = "lends nothing"
 @asks
 def pools(client: Client, as_json: bool) -> None:
     """List pools: quota, use, lent and borrowed GPUs."""
-    said = client.get("/v1/pools")
+    answer = client.get("/v1/pools")
     if as_json:
-        say(said)
+        say(answer)
         return
     header = [
         "pool", "state", "quota", "in quota", "borrowed", "lent", "idle", "pending",
@@ -124,7 +124,7 @@ def pools(client: Client, as_json: bool) -> None:
             *(f"{pool[key]:,}" for key in ("quota", "dedicated", "borrowed", "lent", "idle")),
             f"{pool['waiting']:,}", f"{pool['waiting_gpus']:,}",
         ]
-        for pool in said["pools"]
+        for pool in answer["pools"]
     ]  # fmt: skip
     show_table("Pools, in GPUs", header, rows, ("state",))
 
@@ -139,11 +139,11 @@ def pool() -> None:
 @asks
 def show_pool(client: Client, name: str, as_json: bool) -> None:
     """Show a pool."""
-    said = client.get(f"/v1/pools/{at(name)}")
+    answer = client.get(f"/v1/pools/{at(name)}")
     if as_json:
-        say(said)
+        say(answer)
         return
-    for key, value in said.items():
+    for key, value in answer.items():
         if value not in (None, "", {}):
             click.echo(printable(f"{key.replace('_', ' '):17}  {SHOWN.get(key, str)(value)}"))
 
@@ -225,11 +225,11 @@ def set_pool(
     if span is not None:
         patch["until"] = client.get("/healthz")["time"] + span
     headers = {} if version is None else {"If-Match": f'"{version}"'}
-    said = client.ask("PATCH", f"/v1/pools/{at(name)}", patch, headers)
+    answer = client.ask("PATCH", f"/v1/pools/{at(name)}", patch, headers)
     if as_json:
-        say(said)
+        say(answer)
     else:
-        click.echo(f"{name}: version {said['version']}")
+        click.echo(f"{name}: version {answer['version']}")
 
 
 @click.command()
@@ -239,16 +239,16 @@ def nodes(client: Client, as_json: bool) -> None:
 
     A node that is out shows who took it out, and why.
     """
-    said = client.get("/v1/nodes")
+    answer = client.get("/v1/nodes")
     if as_json:
-        say(said)
+        say(answer)
         return
     rows = [
         [
             node["name"], f"{node['gpus']:,}", f"{node['used']:,}",
             _out(node), ", ".join(node["jobs"][:5]),
         ]
-        for node in said["nodes"]
+        for node in answer["nodes"]
     ]  # fmt: skip
     show_table("Nodes", ["node", "GPUs", "used", "state", "jobs"], rows, ("state", "jobs"))
 
@@ -295,16 +295,16 @@ def maintenance() -> None:
 @asks
 def list_maintenance(client: Client, as_json: bool) -> None:
     """List planned and open maintenance windows."""
-    said = client.get("/v1/maintenance")
+    answer = client.get("/v1/maintenance")
     if as_json:
-        say(said)
+        say(answer)
         return
     rows = [
         [
             window["id"], window["node"], moment(window["start"]), moment(window["end"]),
             "open" if window["begun"] else "planned", window["why"],
         ]
-        for window in said["maintenance"]
+        for window in answer["maintenance"]
     ]  # fmt: skip
     header = ["id", "node", "from", "to", "state", "why"]
     show_table("Maintenance", header, rows, header)
@@ -326,11 +326,11 @@ def add_maintenance(
     """Plan a maintenance window: no job is placed on the node while it is open."""
     start = client.get("/healthz")["time"] + wait
     asked = {"node": node, "start": start, "end": start + span, "why": why}
-    said = client.ask("POST", "/v1/maintenance", asked | ({"id": window} if window else {}))
+    answer = client.ask("POST", "/v1/maintenance", asked | ({"id": window} if window else {}))
     if as_json:
-        say(said)
+        say(answer)
     else:
-        click.echo(f"{said['id']}: from {moment(said['start'])} to {moment(said['end'])}")
+        click.echo(f"{answer['id']}: from {moment(answer['start'])} to {moment(answer['end'])}")
 
 
 @maintenance.command("cancel")
@@ -349,14 +349,14 @@ def cancel_maintenance(client: Client, window: str, as_json: bool) -> None:
 @asks
 def loans(client: Client, as_json: bool) -> None:
     """List open loans."""
-    said = client.get("/v1/loans")
+    answer = client.get("/v1/loans")
     if as_json:
-        say(said)
+        say(answer)
         return
     rows = [
         [loan["job"], loan["borrower"], loan["donor"], f"{loan['gpus']:,}", moment(loan["since"])]
-        for loan in said["loans"]
+        for loan in answer["loans"]
     ]
     header = ["job", "borrower", "lender", "GPUs", "since"]
-    total = counted(sum(said["lent"].values()), "GPU")
+    total = counted(sum(answer["lent"].values()), "GPU")
     show_table(f"Loans: {total}", header, rows, ("borrower", "lender", "since"))

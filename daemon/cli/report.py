@@ -72,11 +72,11 @@ def report(
     number = attempt if attempt is not None else _number(_given("SIA_ATTEMPT", "--attempt"))
     body = {"done": done, "attempt": number, "speed": speed, "regime": regime}
     with closing(Client(_endpoint(url, token_file, config))) as client:
-        said = client.ask("POST", f"/v1/jobs/{at(job_id)}/progress", body)
+        answer = client.ask("POST", f"/v1/jobs/{at(job_id)}/progress", body)
     if as_json:
-        say(said)
-    elif said is not None and said.get("end") is not None:
-        click.echo(printable(f"{job_id}: {done:.1%} done, ends about {moment(said['end'])}"))
+        say(answer)
+    elif answer is not None and answer.get("end") is not None:
+        click.echo(printable(f"{job_id}: {done:.1%} done, ends about {moment(answer['end'])}"))
     else:
         click.echo(printable(f"{job_id}: {done:.1%} done"))
 

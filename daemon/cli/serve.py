@@ -38,7 +38,7 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
         raise click.UsageError("--json works only with --check; the daemon logs to standard error")
     path = find_config(config)
     try:
-        said = read_config(path)
+        settings = read_config(path)
     except ConfigError as error:
         if as_json:
             print_json({"valid": False, "config": str(error.path), "problems": error.problems})
@@ -46,7 +46,7 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
         for problem in error.problems:
             click.echo(f"sia: {printable(f'{error.path}: {problem}')}", err=True)
         return MISUSE
-    if check and isinstance(said.database, Path) and (lost := _lost(said.database)):
+    if check and isinstance(settings.database, Path) and (lost := _lost(settings.database)):
         if as_json:
             print_json({"valid": False, "config": str(path or ""), "problems": [lost]})
         else:
@@ -54,16 +54,16 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
         return MISUSE
     if check and as_json:
         found = None if path is None else str(path)
-        gpus = sum(pool.quota for pool in said.pools)
-        print_json({"valid": True, "config": found, "pools": len(said.pools), "gpus": gpus})
+        gpus = sum(pool.quota for pool in settings.pools)
+        print_json({"valid": True, "config": found, "pools": len(settings.pools), "gpus": gpus})
         return 0
     if check:
-        click.echo(f"{path or 'the built-in configuration'}: valid, {_summary(said)}")
+        click.echo(f"{path or 'the built-in configuration'}: valid, {_summary(settings)}")
         return 0
     if path is None:
-        click.echo(_tryout(said), err=True)
-    begin(said.log_level)
-    asyncio.run(_serve(said))
+        click.echo(_tryout(settings), err=True)
+    begin(settings.log_level)
+    asyncio.run(_serve(settings))
     return 0
 
 

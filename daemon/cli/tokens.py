@@ -55,13 +55,13 @@ def create(
     if wrong is not None:
         raise click.UsageError(f"{wrong[0]}; {wrong[1]}, with --pool")
     body = {"name": name, "role": role, "pools": list(pools), "lasts": expires}
-    said = client.ask("POST", "/v1/tokens", body)
+    answer = client.ask("POST", "/v1/tokens", body)
     if as_json:
-        say(said)
+        say(answer)
         return
-    click.echo(said["token"])
-    until = f" until {moment(said['expires'])}" if said["expires"] else ", until it is revoked"
-    scope = f" of {', '.join(said['pools'])}" if said["pools"] else ""
+    click.echo(answer["token"])
+    until = f" until {moment(answer['expires'])}" if answer["expires"] else ", until it is revoked"
+    scope = f" of {', '.join(answer['pools'])}" if answer["pools"] else ""
     click.echo(f"{name}: {role}{scope}{until}; store it now, it is not shown again", err=True)
 
 
@@ -69,16 +69,16 @@ def create(
 @asks
 def list_tokens(client: Client, as_json: bool) -> None:
     """List tokens with their role, pools and expiry."""
-    said = client.get("/v1/tokens")
+    answer = client.get("/v1/tokens")
     if as_json:
-        say(said)
+        say(answer)
         return
     rows = [
         [
             each["name"], each["role"], ", ".join(each["pools"]) or "all", moment(each["created"]),
             each["by"], _until(each["expires"], expired=each["expired"]),
         ]
-        for each in said["tokens"]
+        for each in answer["tokens"]
     ]  # fmt: skip
     show_table("Tokens", ["token", "role", "pools", "issued", "by", "expires"], rows)
 

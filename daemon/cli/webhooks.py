@@ -25,16 +25,16 @@ def webhook() -> None:
 @asks
 def list_webhooks(client: Client, as_json: bool) -> None:
     """List webhooks and their state."""
-    said = client.get("/v1/webhooks")
+    answer = client.get("/v1/webhooks")
     if as_json:
-        say(said)
+        say(answer)
         return
     rows = [
         [
             hook["name"], hook["to"], hook["state"], f"{hook['lag']:,}", f"{hook['dead']:,}",
             str(hook["status"] or NONE), moment(hook["asked"]), hook["why"],
         ]
-        for hook in said["webhooks"]
+        for hook in answer["webhooks"]
     ]  # fmt: skip
     header = ["webhook", "to", "state", "lag", "dead", "answer", "at", "why"]
     show_table("Webhooks", header, rows, ("to", "state", "at", "why"))
@@ -78,14 +78,14 @@ def retry(client: Client, name: str, numbers: tuple[int, ...], as_json: bool) ->
 
     With NUMBER, only those dead letters.
     """
-    said = client.ask("POST", f"/v1/webhooks/{at(name)}/retry", {"numbers": [*numbers]})
+    answer = client.ask("POST", f"/v1/webhooks/{at(name)}/retry", {"numbers": [*numbers]})
     if as_json:
-        say(said)
+        say(answer)
     else:
-        letters = counted(said["letters"], "dead letter")
+        letters = counted(answer["letters"], "dead letter")
         also = (
             f", and sends {letters} once more; see: sia webhook dead {name}"
-            if said["letters"]
+            if answer["letters"]
             else ""
         )
         click.echo(printable(f"{name}: resumed{also}"))
@@ -114,11 +114,11 @@ def drop(client: Client, name: str, numbers: tuple[int, ...], every: bool, as_js
 @asks
 def test(client: Client, name: str, as_json: bool) -> int:
     """Send one test event, and show the answer."""
-    said = client.ask("POST", f"/v1/webhooks/{at(name)}/test")
+    answer = client.ask("POST", f"/v1/webhooks/{at(name)}/test")
     if as_json:
-        say(said)
-    elif said["delivered"]:
-        click.echo(printable(f"{name}: delivered, answered with {said['status']}"))
+        say(answer)
+    elif answer["delivered"]:
+        click.echo(printable(f"{name}: delivered, answered with {answer['status']}"))
     else:
-        click.echo(printable(f"{name}: {said['why']}; {said['mend']}"))
-    return 0 if said["delivered"] else DENIED
+        click.echo(printable(f"{name}: {answer['why']}; {answer['mend']}"))
+    return 0 if answer["delivered"] else DENIED

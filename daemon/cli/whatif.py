@@ -39,10 +39,10 @@ class NamedValueType(click.ParamType[tuple[str, Any]]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, Any]:
         """Parse the value. Raises click.BadParameter."""
-        name, equals, said = str(value).rpartition("=")
+        name, equals, text = str(value).rpartition("=")
         if not equals or not name:
             self.fail(f"{value!r}: write POOL=NUMBER", param, ctx)
-        return name, self._kind.convert(said, param, ctx)
+        return name, self._kind.convert(text, param, ctx)
 
 
 def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[..., Any]:
@@ -98,11 +98,11 @@ def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:
         raise click.UsageError(
             "No change given. Use --job, --pool, --quota, --lending or another option."
         )
-    said = client.ask("POST", "/v1/whatif", body)
+    answer = client.ask("POST", "/v1/whatif", body)
     if as_json:
-        say(said)
+        say(answer)
     else:
-        _show(said, new="" if file else "the new job")
+        _show(answer, new="" if file else "the new job")
 
 
 def _question(
@@ -137,21 +137,21 @@ def _pools(given: Mapping[str, Any]) -> list[dict[str, Any]]:
     return list(pools.values())
 
 
-def _show(said: dict[str, Any], new: str = "") -> None:
+def _show(answer: dict[str, Any], new: str = "") -> None:
     """Print an answer; `new` is the name for a job that does not exist yet."""
-    now = said["time"]
-    until = duration(said["until"] - now)
-    cut = " (limit of --starts reached)" if said["cut"] else ""
+    now = answer["time"]
+    until = duration(answer["until"] - now)
+    cut = " (limit of --starts reached)" if answer["cut"] else ""
     click.echo(f"simulated: the next {until}{cut}")
-    for job in said["jobs"]:
+    for job in answer["jobs"]:
         name = job["job"] if job["now"] is not None else new or job["job"]
         click.echo(printable(f"{name} ({job['pool']}, {counted(job['gpus'], 'GPU')}): ")
                    + _fate(job, until))  # fmt: skip
     for way, word in (("earlier", "sooner"), ("later", "later")):
-        _table(said, way, word)
-    if not said["pools"]:
+        _table(answer, way, word)
+    if not answer["pools"]:
         click.echo("no other job would start at another time")
-    for note in said["notes"]:
+    for note in answer["notes"]:
         click.echo(printable(f"note: {note}"))
 
 
@@ -188,12 +188,12 @@ def _estimated(span: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _table(said: Mapping[str, Any], way: str, word: str) -> None:
-    moved = said[way]
-    count = sum(pool[way] for pool in said["pools"])
+def _table(answer: Mapping[str, Any], way: str, word: str) -> None:
+    moved = answer[way]
+    count = sum(pool[way] for pool in answer["pools"])
     if not count:
         return
-    seconds = sum(pool[f"{way}_seconds"] for pool in said["pools"])
+    seconds = sum(pool[f"{way}_seconds"] for pool in answer["pools"])
     rows = [
         [job["job"], job["pool"], f"{job['gpus']:,}", _time(job["now"]), _time(job["then"]),
          _by(job)]
@@ -205,7 +205,7 @@ def _table(said: Mapping[str, Any], way: str, word: str) -> None:
                ("pool", "today", "then"))  # fmt: skip
     if count > len(rows):
         click.echo(f"… and {counted(count - len(rows), 'job')} more (--json lists {len(moved):,})")
-    for pool in said["pools"]:
+    for pool in answer["pools"]:
         if pool[way]:
             hours = pool[f"{way}_gpu_hours"]
             click.echo(

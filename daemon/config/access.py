@@ -74,7 +74,7 @@ class TlsConfig(Struct, frozen=True):
         """Whether the daemon itself serves TLS."""
         return bool(self.certificate)
 
-    def beside(self, base: Path) -> TlsConfig:
+    def relative_to(self, base: Path) -> TlsConfig:
         """Return a copy whose relative paths are resolved against the folder `base`."""
         files = ("certificate", "key", "client_ca")
         paths = {name: str(base / path) for name in files if (path := getattr(self, name))}

@@ -81,11 +81,11 @@ def _folders(config: Config) -> Iterator[str]:
         keys["database"] = config.database.parent
         if config.database.is_dir():
             yield f"daemon.database: {config.database} is a folder; name a file"
-    said: set[Path] = set()
+    seen: set[Path] = set()
     for key, folder in keys.items():
         there = next(each for each in (folder, *folder.parents) if each.exists())
-        if not there.is_dir() and there not in said:
-            said.add(there)
+        if not there.is_dir() and there not in seen:
+            seen.add(there)
             yield f"daemon.{key}: {there} is a file and not a folder; name a folder"
 
 

@@ -97,9 +97,9 @@ def read_config(path: Path | None) -> Config:
     values = _values(path)
     problems: list[ConfigProblem] = []
     config = _config(path, values, problems)
-    said = [*map(str, problems), *problems_of(config, _names(values, "pool"))]
-    if said:
-        raise ConfigError(path, said)
+    errors = [*map(str, problems), *problems_of(config, _names(values, "pool"))]
+    if errors:
+        raise ConfigError(path, errors)
     return config
 
 
@@ -141,47 +141,47 @@ def _values(path: Path) -> dict[str, Any]:
 def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -> Config:
     """Build the configuration; each invalid value adds a problem and becomes the default."""
     refuse_unknown(values, SECTIONS, (), problems)
-    said = read(values.get("daemon", {}), _Daemon, ("daemon",), problems) or _Daemon()
+    section = read(values.get("daemon", {}), _Daemon, ("daemon",), problems) or _Daemon()
     base = path.absolute().parent
-    state = base / said.state if said.state else state_folder()
+    state = base / section.state if section.state else state_folder()
     backend = _backend(values.get("backend", {}), problems).placed(base, state)
     pools = _tables(values, "pool", PoolConfig, problems)
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
     tls = read(values.get("tls", {}), TlsConfig, ("tls",), problems) or TlsConfig()
     limits = read(values.get("limits", {}), LimitsConfig, ("limits",), problems)
     return Config(
-        database=database_of(said.database, state),
-        token_file=state / said.token_file,
+        database=database_of(section.database, state),
+        token_file=state / section.token_file,
         models=state / "models",
-        listen=_address(said.listen, problems)._replace(scheme="https" if tls.on else "http"),
-        url=said.url,
-        cluster=said.cluster,
-        policy=said.policy,
-        solver=said.solver,
-        forecast=said.forecast,
-        retrain=None if said.retrain is None else _seconds("retrain", said.retrain, problems),
-        windows=tuple(_seconds("windows", window, problems) for window in said.windows),
-        tick=_seconds("tick", said.tick, problems),
-        slack=said.slack,
-        lending=said.lending,
-        drift=said.drift,
-        grace=_seconds("grace", said.grace, problems),
-        resume_cost=_cost(said.resume_cost, problems),
-        stops_per_job=said.stops_per_job,
-        stops_per_hour=said.stops_per_hour,
-        estimates=said.estimates,
-        snapshot_every=said.snapshot_every,
-        retention=_seconds("retention", said.retention, problems),
-        log_level=said.log_level,
+        listen=_address(section.listen, problems)._replace(scheme="https" if tls.on else "http"),
+        url=section.url,
+        cluster=section.cluster,
+        policy=section.policy,
+        solver=section.solver,
+        forecast=section.forecast,
+        retrain=None if section.retrain is None else _seconds("retrain", section.retrain, problems),
+        windows=tuple(_seconds("windows", window, problems) for window in section.windows),
+        tick=_seconds("tick", section.tick, problems),
+        slack=section.slack,
+        lending=section.lending,
+        drift=section.drift,
+        grace=_seconds("grace", section.grace, problems),
+        resume_cost=_cost(section.resume_cost, problems),
+        stops_per_job=section.stops_per_job,
+        stops_per_hour=section.stops_per_hour,
+        estimates=section.estimates,
+        snapshot_every=section.snapshot_every,
+        retention=_seconds("retention", section.retention, problems),
+        log_level=section.log_level,
         backend=backend,
         pools=pools,
         nodes=nodes,
-        tls=tls.beside(base),
+        tls=tls.relative_to(base),
         limits=limits or LimitsConfig(),
         grants=_tables(values, "grant", Grant, problems) if "grant" in values else (),
-        cells=_cells(base / said.cells, pools, problems) if said.cells else None,
+        cells=_cells(base / section.cells, pools, problems) if section.cells else None,
         webhooks=read_webhooks(values, base, problems),
-        mqtt=_mqtt(values["mqtt"], said.cluster, base, problems) if "mqtt" in values else None,
+        mqtt=_mqtt(values["mqtt"], section.cluster, base, problems) if "mqtt" in values else None,
     )
 
 

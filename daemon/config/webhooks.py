@@ -94,16 +94,16 @@ def read_webhooks(
         problems.append(ConfigProblem(("webhook",), f"has {len(rows)} tables", mend))
     found = []
     for i, row in enumerate(rows[:MAX_HOOKS]):
-        said = read(row, _Hook, ("webhook", i), problems)
-        if said is not None:
-            found.append(_whole(said, i, base, problems))
+        section = read(row, _Hook, ("webhook", i), problems)
+        if section is not None:
+            found.append(_whole(section, i, base, problems))
     return tuple(found)
 
 
-def _whole(said: _Hook, i: int, base: Path, problems: list[ConfigProblem]) -> WebhookConfig:
+def _whole(section: _Hook, i: int, base: Path, problems: list[ConfigProblem]) -> WebhookConfig:
     times = {}
     for key in ("timeout", "give_up"):
-        value = getattr(said, key)
+        value = getattr(section, key)
         try:
             times[key] = parse_seconds(value if isinstance(value, str) else f"{value:f}s")
         except ValueError as error:
@@ -111,9 +111,9 @@ def _whole(said: _Hook, i: int, base: Path, problems: list[ConfigProblem]) -> We
             problems.append(ConfigProblem(("webhook", i, key), what, mend))
             times[key] = 1.0
     return WebhookConfig(
-        said.name, said.url, base / said.secret_file, frozenset(said.events),
-        frozenset(said.pools), base / said.ca_file if said.ca_file else None,
-        said.batch, times["timeout"], said.refusals, times["give_up"],
+        section.name, section.url, base / section.secret_file, frozenset(section.events),
+        frozenset(section.pools), base / section.ca_file if section.ca_file else None,
+        section.batch, times["timeout"], section.refusals, times["give_up"],
     )  # fmt: skip
 
 

@@ -330,10 +330,10 @@ class Engine:
         version = json.decode(data, type=_Version).version
         if version != VERSION:
             raise ValueError(f"snapshot version {version} is not supported, only {VERSION}")
-        kept = json.decode(data, type=EngineSnapshot)
-        policy = partial(make, kept.book.setup.policy)
-        shadow = None if kept.shadow is None else restore(kept.shadow, policy())
-        return cls(kept.book, restore(kept.core, policy()), shadow)
+        snapshot = json.decode(data, type=EngineSnapshot)
+        policy = partial(make, snapshot.book.setup.policy)
+        shadow = None if snapshot.shadow is None else restore(snapshot.shadow, policy())
+        return cls(snapshot.book, restore(snapshot.core, policy()), shadow)
 
     def _resume(self) -> None:
         """Rebuild the timers and the GPUs in use from the book."""

@@ -188,11 +188,11 @@ class GuardRails(StepObserver):
 
     def _announce(self, pool: PoolRecord) -> None:
         """Tell the core, and report, if a pool's reasons have changed."""
-        kept, told = pool.kept, pool.told
-        if kept.keys() == told.keys():
+        reasons, announced = pool.kept, pool.told
+        if reasons.keys() == announced.keys():
             return
-        context, pool.told = self._context, dict(kept)
-        if bool(kept) is not bool(told):
+        context, pool.told = self._context, dict(reasons)
+        if bool(reasons) is not bool(announced):
             lend, borrow = core_limits(pool)
             context.events.append(
                 PoolChanged(
@@ -200,10 +200,10 @@ class GuardRails(StepObserver):
                 )
             )
         for key in (HOURS, PERCENT, LATE, DRIFT):
-            if (key in kept) is not (key in told):
-                kind = "lending_kept" if key in kept else "lending_resumed"
-                why = kept.get(key) or self._resume_reason(pool, key)
-                context.notify(kind, pool=pool.name, reason=key, why=why, lends=not kept)
+            if (key in reasons) is not (key in announced):
+                kind = "lending_kept" if key in reasons else "lending_resumed"
+                why = reasons.get(key) or self._resume_reason(pool, key)
+                context.notify(kind, pool=pool.name, reason=key, why=why, lends=not reasons)
 
     def reasons(self, pool: PoolRecord, now: float) -> dict[str, str]:
         """Return why a pool must not lend and until when, by kind of reason, as of `now`.
@@ -216,8 +216,8 @@ class GuardRails(StepObserver):
     def _reason(self, pool: PoolRecord, kind: str, now: float) -> str:
         """Return the current text of a reason; empty if the one in `pool.kept` is still current."""
         if kind == HOURS:
-            said = self._hours.describe_pool(pool, now)
-            return said and f"{said}; the next month begins at {moment(month_of(now)[1])}"
+            spent = self._hours.describe_pool(pool, now)
+            return spent and f"{spent}; the next month begins at {moment(month_of(now)[1])}"
         if kind == PERCENT:
             return self._percent_reason(pool, now)
         return self._pause_reason(pool, now) if kind == LATE else ""
@@ -227,14 +227,14 @@ class GuardRails(StepObserver):
         if account is None or pool.marks is None or budget is None:
             return ""
         late = _slowed(pool.marks, account, now)
-        said = _share(late.slowed, late.jobs)
+        share = _share(late.slowed, late.jobs)
         if not budget:
-            return f"{said}; a budget of 0 % allows none, so the pool never lends"
+            return f"{share}; a budget of 0 % allows none, so the pool never lends"
         more = ceil((late.slowed + 1) * 100 / budget) - 1 - late.jobs
         if more <= 0:
-            return f"{said}; lending resumes with the next scheduling pass"
+            return f"{share}; lending resumes with the next scheduling pass"
         again = f"lending resumes after {counted(more, 'more job')} without a delayed one"
-        return f"{said}; one more would exceed {budget:g} %; {again}"
+        return f"{share}; one more would exceed {budget:g} %; {again}"
 
     def _pause_reason(self, pool: PoolRecord, now: float) -> str:
         for other in self._pools:
@@ -265,8 +265,8 @@ class GuardRails(StepObserver):
             and account is not None
         ):
             late = _slowed(pool.marks, account, now)
-            said = _share(late.slowed, late.jobs)
-            return f"{said}; one more would not exceed {pool.slowed_budget_pct:g} %"
+            share = _share(late.slowed, late.jobs)
+            return f"{share}; one more would not exceed {pool.slowed_budget_pct:g} %"
         return "the budget was removed"
 
 

@@ -169,12 +169,12 @@ class LendingBudgets:
 
     def _reschedule(self, pool: PoolRecord, spent: Spent, expected: ExpectedLoans) -> None:
         """Set when a pool has to be checked again if nothing else happens."""
-        now, budget, kept = self._context.now, pool.lend_budget_hours, HOURS in pool.kept
+        now, budget, stopped = self._context.now, pool.lend_budget_hours, HOURS in pool.kept
         spent.look = month_of(now)[1]
         left_over = inf if budget is None else _left(budget, spent, expected)
-        if kept is not (left_over <= 0):
+        if stopped is not (left_over <= 0):
             spent.look = now
-        elif not kept and budget is not None:
+        elif not stopped and budget is not None:
             grows = now + max(left_over / expected.beyond, SLOWED) if expected.beyond else inf
             spent.look = min(spent.look, expected.following, grows)
         self._timers.set(Timer(spent.look, HOURS, pool.name))

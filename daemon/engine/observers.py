@@ -103,8 +103,8 @@ class ShadowLending(StepObserver):
             shadow.settle()
         except DEFECTS:
             core = self._context.core
-            shadow.kept.renewed += 1
-            self._shadow = ShadowCore.begin(shadow.kept, core, core.state.now)
+            shadow.state.renewed += 1
+            self._shadow = ShadowCore.begin(shadow.state, core, core.state.now)
 
     def end(self) -> None:
         """End shadow mode: count and report everything up to now."""

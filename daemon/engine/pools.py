@@ -208,9 +208,9 @@ class Pools:
         if asked.until is not None:
             pool.override = Override(asked.until, **before)  # type: ignore[arg-type]
         elif pool.override is not None:
-            kept = {f: v for f, v in asdict(pool.override).items() if f not in wanted}
-            left = any(kept.get(f) is not None for f in FIELDS)
-            pool.override = Override(**kept) if left else None
+            rest = {f: v for f, v in asdict(pool.override).items() if f not in wanted}
+            left = any(rest.get(f) is not None for f in FIELDS)
+            pool.override = Override(**rest) if left else None
         self.set_timer(pool)
 
     def set_timer(self, pool: PoolRecord) -> None:

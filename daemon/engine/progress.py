@@ -28,10 +28,10 @@ class ProgressReports:
         refused = self._refusal(record, asked)
         if refused is not None:
             return refused
-        said = record.progress = self._progress(record, asked)
-        record.done, record.since, record.overhead = said.work, said.at, 0.0
-        record.speed = said.speed
-        self._tell(record, said, asked.attempt)
+        progress = record.progress = self._progress(record, asked)
+        record.done, record.since, record.overhead = progress.work, progress.at, 0.0
+        record.speed = progress.speed
+        self._tell(record, progress, asked.attempt)
         return Accepted()
 
     def _refusal(self, record: JobRecord, asked: Reported) -> Refused | None:
@@ -93,26 +93,35 @@ class ProgressReports:
         left = max(0.0, record.expected - worked) if known else None
         return Progress(self._context.now, done, worked, speed, left, regime)
 
-    def _tell(self, record: JobRecord, said: Progress, attempt: int) -> None:
+    def _tell(self, record: JobRecord, progress: Progress, attempt: int) -> None:
         """Tell the core and the event stream.
 
         The core counts a job that is being stopped as pending, and hears what it has done once it
         is gone.
         """
         context, run_time = self._context, None
-        if said.left is not None:
-            left = said.left
+        if progress.left is not None:
+            left = progress.left
             if record.time_limit is not None and record.started is not None:
                 end = record.started - record.ran + record.time_limit
-                left = min(left, max(0.0, end - said.at) * said.speed)  # the daemon ends it then
-            run_time = said.work + left
+                left = min(
+                    left, max(0.0, end - progress.at) * progress.speed
+                )  # the daemon ends it then
+            run_time = progress.work + left
         if record.core and record.phase is not JobPhase.STOPPING:
             context.correct(
-                JobProgressed(said.at, record.core, said.work, said.speed, run_time, said.regime)
+                JobProgressed(
+                    progress.at,
+                    record.core,
+                    progress.work,
+                    progress.speed,
+                    run_time,
+                    progress.regime,
+                )
             )
         context.notify(
             "progress", job=record.spec.id, pool=record.spec.pool, attempt=attempt,
-            done=said.done, speed=said.speed, regime=said.regime, end=said.end,
+            done=progress.done, speed=progress.speed, regime=progress.regime, end=progress.end,
         )  # fmt: skip
 
 

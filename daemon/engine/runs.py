@@ -413,9 +413,9 @@ class Runs:
         The time limit counts the run time of earlier attempts whose work the job keeps.
         """
         job_id, attempt = record.spec.id, record.attempt
-        told = record.told
-        if record.phase is JobPhase.STOPPING and told is not None and not record.forced:
-            over = told + self._book.setup.grace
+        signalled = record.told
+        if record.phase is JobPhase.STOPPING and signalled is not None and not record.forced:
+            over = signalled + self._book.setup.grace
             self._context.timers.set(Timer(over, GRACE_OVER, job_id, attempt))
         limit, start = record.time_limit, record.started
         if limit is None or start is None or record.phase is not JobPhase.RUNNING:

@@ -62,10 +62,13 @@ def lost_records(database: str) -> str:
 
 def _of_postgres(url: DatabaseUrl) -> Iterator[AuditRow]:
     require_psycopg()
-    from daemon.journal.pg_connection import connect, said  # noqa: PLC0415  psycopg is optional
+    from daemon.journal.pg_connection import (  # noqa: PLC0415  psycopg is optional
+        connect,
+        translated_errors,
+    )
 
     try:
-        with closing(connect(url, "sia audit")) as db, said(url):
+        with closing(connect(url, "sia audit")) as db, translated_errors(url):
             yield from _pages(db, "%s")
     except JournalError as error:
         raise UserError(str(error)) from None

@@ -149,10 +149,13 @@ class FrozenDatabase:
 
     def open(self) -> None:
         """Connect, and begin a repeatable-read transaction."""
-        from daemon.journal.pg_connection import connect, said  # noqa: PLC0415  psycopg is optional
+        from daemon.journal.pg_connection import (  # noqa: PLC0415  psycopg is optional
+            connect,
+            translated_errors,
+        )
 
-        self._db, self._said = connect(self._url, "sia journal"), said
-        with self._said(self._url):
+        self._db, self._translated = connect(self._url, "sia journal"), translated_errors
+        with self._translated(self._url):
             for key in ("idle_in_transaction_session_timeout", "statement_timeout"):
                 self._db.execute(f"SET {key} = {READ_PATIENCE}")
             self._db.patience = READ_PATIENCE / 1000
@@ -200,6 +203,6 @@ class FrozenDatabase:
         """Return the rows of a query as tuples."""
         from daemon.journal.postgres import in_postgres  # noqa: PLC0415  psycopg is optional
 
-        with self._said(self._url):
+        with self._translated(self._url):
             found: list[Any] = self._db.execute(in_postgres(sql), values).fetchall()
             return found

@@ -219,13 +219,13 @@ def _table(book: Book, journal: Journal, past: NoticeHistory, begin: float) -> P
     """Return the pools and the changes of their quotas; the audit log has their first quotas."""
     firsts: dict[str, int] = {}
     changes: list[PoolChanged] = []
-    said = _quotas_before(journal)
+    changed = _quotas_before(journal)
     for time, pool, quota in past.quotas:
         if time <= begin:
             firsts[pool] = quota
         elif pool in book.pools:
             configured = {each.name: each.quota for each in book.setup.pools}
-            firsts.setdefault(pool, said.get((pool, time), configured[pool]))
+            firsts.setdefault(pool, changed.get((pool, time), configured[pool]))
             changes.append(PoolChanged(time - begin, pool, quota))
     last = {(c.pool, c.time): c for c in changes}  # the last change of each moment
     pools = [
@@ -242,9 +242,9 @@ def _quotas_before(journal: Journal) -> dict[tuple[str, float], int]:
     while rows := journal.audit(after, PAGE):
         for row in rows:
             if '"pool set"' in row.body:
-                said: dict[str, Any] = json.decode(row.body)
-                if "quota" in said.get("before", {}):
-                    found[said["target"], said["time"]] = said["before"]["quota"]
+                audited: dict[str, Any] = json.decode(row.body)
+                if "quota" in audited.get("before", {}):
+                    found[audited["target"], audited["time"]] = audited["before"]["quota"]
         after = rows[-1].number
     return found
 

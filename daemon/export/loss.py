@@ -59,7 +59,7 @@ def accept_loss(database: Path) -> AcceptedLoss | None:
     if not lost:
         return None
     try:
-        evidence = _kept(database)
+        evidence = _evidence_of(database)
         mark_path(database).unlink()
     except OSError as error:
         raise UserError(f"{database}: {explained(error)}") from None
@@ -73,7 +73,7 @@ def accept_loss(database: Path) -> AcceptedLoss | None:
         return AcceptedLoss(what, evidence, journal.last)
 
 
-def _kept(database: Path) -> Path:
+def _evidence_of(database: Path) -> Path:
     """Copy the files to a new folder next to them."""
     for number in count(1):
         folder = database.with_name(f"{database.name}.damaged-{number}")

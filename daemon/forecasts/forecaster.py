@@ -282,16 +282,16 @@ class ForecastService:
         """Return the input for pools whose forecasts drift, if it differs from the book."""
         if self._drift is None:
             return [*unwatched(book)]
-        kept = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
+        stopped = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
         why = {pool: each for pool, each in self._drift.why.items() if pool in book.pools}
         keeps = why if self.drift == "keep" else {}
         self._say_drift(why)
-        return [] if kept == keeps.keys() else [ForecastHealth(keeps)]
+        return [] if stopped == keeps.keys() else [ForecastHealth(keeps)]
 
     def _say_drift(self, why: Mapping[str, str]) -> None:
-        told = "; ".join(f"{pool}: {each}" for pool, each in sorted(why.items())[:SAID])
+        reasons = "; ".join(f"{pool}: {each}" for pool, each in sorted(why.items())[:SAID])
         mend = f"{KEPT if self.drift == 'keep' else LENDS}; {MEND}"
-        self.unwell(f"forecasts are wrong too often: {told}" if why else "", mend if why else "")
+        self.unwell(f"forecasts are wrong too often: {reasons}" if why else "", mend if why else "")
 
     @property
     def due(self) -> float:

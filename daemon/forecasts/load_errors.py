@@ -75,18 +75,18 @@ class LoadErrors:
         windows: Sequence[float],
         loads: Mapping[str, Sequence[int]],
         width: Callable[[str, int], int] | None = None,
-        told: Callable[[float, Sequence[int], int], object] = lambda *_: None,
+        report: Callable[[float, Sequence[int], int], object] = lambda *_: None,
     ) -> None:
         """Start all windows now."""
         self._pools = {pool: number for number, pool in enumerate(loads)}
         self._loads = [list(each) for each in zip(*loads.values(), strict=True)]
-        self._width, self._told = width, told
+        self._width, self._report = width, report
         self._came: dict[
             str, tuple[int, int, list[int]]
         ] = {}  # by job: pool, GPUs, number of each window
         self._windows = [_Window(length) for length in windows]
-        for window, said in zip(self._windows, self._loads, strict=True):
-            window.open(now + window.length, [*said])
+        for window, gpus in zip(self._windows, self._loads, strict=True):
+            window.open(now + window.length, [*gpus])
         self._next = now + min(windows, default=inf)
 
     def hear(self, events: Iterable[Event]) -> Iterator[ForecastErrors]:
@@ -104,12 +104,12 @@ class LoadErrors:
 
     def _over(self, time: float) -> Iterator[ForecastErrors]:
         """End due windows. An event at the very end of a window belongs to it."""
-        for window, said in zip(self._windows, self._loads, strict=True):
+        for window, loads in zip(self._windows, self._loads, strict=True):
             if time > window.end:
                 count = ceil((time - window.end) / window.length)
-                self._told(window.length, window.short, count)
+                self._report(window.length, window.short, count)
                 yield window.outcome(count - 1)
-                window.open(window.end + count * window.length, [*said])
+                window.open(window.end + count * window.length, [*loads])
         self._next = min(window.end for window in self._windows)
 
     def _add(self, job: Job) -> None:

@@ -91,7 +91,7 @@ class Forecaster:
         self.curious = False
         self._next = (now // TICK + 1.0) * TICK
         asked: list[Input] = []
-        if self._loads is not None and (loads := self._said(now)):
+        if self._loads is not None and (loads := self._load_changes(now)):
             asked.append(Foreseen(loads))
         if self._run_times is None:
             return [*asked, *inputs]
@@ -109,7 +109,7 @@ class Forecaster:
         self._run_times.withdrawn(now, job)
         return run_time
 
-    def _said(self, now: float) -> Sequence[Load]:
+    def _load_changes(self, now: float) -> Sequence[Load]:
         """Return changed loads; at first also resets of loads from another forecaster."""
         assert self._loads is not None
         loads = list(self._loads.changes(now))

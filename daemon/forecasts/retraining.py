@@ -92,15 +92,15 @@ class Models:
             asked += ["--compare", str(self.folder.absolute() / old)]
         else:
             asked += ["--windows", ",".join(map(as_typed, windows)), "--until", _last(trace)]
-        code, said = await _run(work, asked)
+        code, output = await _run(work, asked)
         if code:
-            return RetrainingResult(None, said)
+            return RetrainingResult(None, output)
         if not (work / "model").exists():
             return RetrainingResult(None, "not better than the current model on the newest days")
         model = read_model(work / "model", windows)
-        kept = self.folder / model.checksum
-        if not kept.exists():
-            (work / "model").rename(kept)
+        target = self.folder / model.checksum
+        if not target.exists():
+            (work / "model").rename(target)
         return RetrainingResult(
             model, "better than the previous model on the newest days" if old else "first model"
         )
@@ -131,12 +131,12 @@ async def _run(folder: Path, asked: Sequence[str]) -> tuple[int, str]:
     try:
         os.setpriority(os.PRIO_PROCESS, child.pid, KINDNESS)
         async with asyncio.timeout(PATIENCE):
-            _, said = await child.communicate()
+            _, output = await child.communicate()
     except (TimeoutError, asyncio.CancelledError):
         child.kill()
         await child.wait()
         raise
-    lines = said.decode(errors="replace").strip().splitlines()
+    lines = output.decode(errors="replace").strip().splitlines()
     return child.returncode or 0, lines[-1] if lines else ""
 
 

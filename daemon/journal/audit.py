@@ -129,8 +129,8 @@ def _of_one(
     traces: Sequence[AuditChange | None],
 ) -> Iterator[AuditRecord]:
     jobs: dict[str, dict[str, list[Any]]] = {}  # by actor: one MQTT batch can hold several
-    for command, said, trace in zip(commands, answers, traces, strict=True):
-        if type(said) is not Accepted or not said.new:
+    for command, answer, trace in zip(commands, answers, traces, strict=True):
+        if type(answer) is not Accepted or not answer.new:
             continue
         if type(command) is Submit:
             spec, theirs = command.spec, jobs.setdefault(command.actor, {})

@@ -225,8 +225,8 @@ class Journal(AccountTables):
         run(SET_PART, part[:3])
         if part.last:
             run(SET_SNAPSHOT, (part.seq, part.part + 1, part.digest))
-            kept = "SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?"
-            run(f"DELETE FROM snapshots WHERE seq NOT IN ({kept})", (SNAPSHOTS_KEPT,))  # noqa: S608
+            newest = "SELECT seq FROM snapshots ORDER BY seq DESC LIMIT ?"
+            run(f"DELETE FROM snapshots WHERE seq NOT IN ({newest})", (SNAPSHOTS_KEPT,))  # noqa: S608
             run("DELETE FROM parts WHERE seq NOT IN (SELECT seq FROM snapshots)")
 
     def _prune(self, now: float, most: int) -> None:
@@ -274,8 +274,8 @@ class Journal(AccountTables):
             body = b"".join(self._one(one, seq, part)[0] for (part,) in parts)
         except TypeError:  # a part is missing or has another type
             raise ValueError(f"snapshot {seq} is damaged") from None
-        kept = self._one("SELECT digest FROM snapshots WHERE seq = ?", seq)
-        if kept is None or kept[0] != snapshot_digest(body):
+        stored = self._one("SELECT digest FROM snapshots WHERE seq = ?", seq)
+        if stored is None or stored[0] != snapshot_digest(body):
             raise ValueError(f"snapshot {seq} is damaged")
         return body
 

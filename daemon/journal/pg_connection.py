@@ -77,7 +77,7 @@ def _limited(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any
 
 def connect(url: DatabaseUrl, name: str, patience: float = PATIENCE) -> PgConnection:
     """Open an autocommit connection whose search path is `SCHEMA`. Raises JournalError."""
-    with said(url):
+    with translated_errors(url):
         db = PgConnection.connect(
             url.reveal(), autocommit=True, connect_timeout=CONNECT_PATIENCE, application_name=name,
             keepalives=1, keepalives_idle=2, keepalives_interval=1, keepalives_count=3,
@@ -107,7 +107,7 @@ def _settings(patience: float) -> text.Composed:
 
 
 @contextmanager
-def said(url: DatabaseUrl) -> Iterator[None]:
+def translated_errors(url: DatabaseUrl) -> Iterator[None]:
     """Translate psycopg's errors into JournalError and RowError, without secrets."""
     try:
         yield

@@ -19,7 +19,7 @@ import psycopg
 
 from daemon.config.database import DatabaseUrl
 from daemon.journal.highwater import HighWater
-from daemon.journal.pg_connection import LOCK_PATIENCE, PgConnection, connect, said
+from daemon.journal.pg_connection import LOCK_PATIENCE, PgConnection, connect, translated_errors
 from daemon.model.errors import DeposedError, JournalError, RowError
 
 FENCE = "SELECT 1 FROM lease WHERE epoch = %s FOR KEY SHARE"
@@ -52,7 +52,7 @@ class PostgresStore:
         name = f"sia journal {secrets.token_hex(8)}"
         db = connect(self._url, name)
         try:
-            with said(self._url):
+            with translated_errors(self._url):
                 self._end_others(db)
             if not self._holds(db):
                 raise self._deposed()
@@ -100,7 +100,7 @@ class PostgresStore:
         db = self._there()
         self._inside = True
         try:
-            with said(self._url):
+            with translated_errors(self._url):
                 with db.pipeline():
                     db.execute("BEGIN")
                     mine = db.execute(FENCE, (self.epoch,))
@@ -119,7 +119,7 @@ class PostgresStore:
             self._inside = False
 
     def _holds(self, db: PgConnection) -> bool:
-        with said(self._url):
+        with translated_errors(self._url):
             return db.execute(FENCE, (self.epoch,)).fetchone() is not None
 
     def _roll_back(self, db: PgConnection) -> None:
@@ -131,17 +131,17 @@ class PostgresStore:
 
     def run(self, sql: str, values: Sequence[Any] = ()) -> None:
         """Send a statement; in a transaction, errors can appear only at its end."""
-        with said(self._url):
+        with translated_errors(self._url):
             self._there().execute(in_postgres(sql), values)
 
     def many(self, sql: str, rows: Iterable[Sequence[Any]]) -> None:
         """Send the statement for all rows in one batch."""
-        with said(self._url), self._there().cursor() as cursor:
+        with translated_errors(self._url), self._there().cursor() as cursor:
             cursor.executemany(in_postgres(sql), rows)
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """Run a query and return all rows."""
-        with said(self._url):
+        with translated_errors(self._url):
             return self._there().execute(in_postgres(sql), values).fetchall()
 
     def _there(self) -> PgConnection:

@@ -27,14 +27,14 @@ def recover(journal: Journal, setup: Setup) -> Engine:
 
 
 def _recover(journal: Journal, setup: Setup) -> Engine:
-    kept = journal.snapshots()
-    if not kept and not journal.last:
+    stored = journal.snapshots()
+    if not stored and not journal.last:
         engine = Engine.new(setup)
         for part in parts_of(0, engine.dump()):
             journal.save(part)
         return engine
     wrong: Exception | None = None
-    for seq in kept:
+    for seq in stored:
         try:
             engine = Engine.restore(journal.snapshot(seq))
         except ValueError as error:

@@ -49,10 +49,10 @@ class SideTables:
 
     def mark(self, changes: Mapping[str, str | None]) -> None:
         """Set marks in one transaction; None deletes a mark."""
-        kept = [(key, value) for key, value in changes.items() if value is not None]
+        rows = [(key, value) for key, value in changes.items() if value is not None]
         gone = [(key,) for key, value in changes.items() if value is None]
         with self._store.transaction():
-            self._store.many(SET_MARK, kept)
+            self._store.many(SET_MARK, rows)
             self._store.many("DELETE FROM marks WHERE key = ?", gone)
 
     def add_dead_letters(self, letters: Sequence[DeadLetter], marks: Mapping[str, str]) -> None:

@@ -49,27 +49,27 @@ time in any case."""
 class ShadowCore:
     """Runs the shadow core. `kept` is all of its state besides the core."""
 
-    def __init__(self, kept: ShadowState, core: Core) -> None:
+    def __init__(self, state: ShadowState, core: Core) -> None:
         """Continue from this state and core."""
-        self.kept, self.core = kept, core
+        self.state, self.core = state, core
         self._recorded: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
         self._ends: list[tuple[float, str]] = []
-        for core_id, twin in kept.twins.items():
+        for core_id, twin in state.twins.items():
             self._schedule_end(core_id, twin, twin.began)
         heapify(self._ends)
 
     @classmethod
-    def begin(cls, kept: ShadowState, real: Core, now: float) -> ShadowCore:
+    def begin(cls, state: ShadowState, real: Core, now: float) -> ShadowCore:
         """Start from a copy of the real core, with lending on. O(n log n)."""
-        kept.since = kept.since or now
-        kept.unknown += sum(bool(twin.spent or twin.loans) for twin in kept.twins.values())
-        kept.twins = {
+        state.since = state.since or now
+        state.unknown += sum(bool(twin.spent or twin.loans) for twin in state.twins.values())
+        state.twins = {
             job.job.id: ShadowJob(job.pool.name, began=job.start, real=job.start)
             for job in real.state.jobs.values()
             if job.stream is not None
         }
         core = restore(dump(real), load_like(real))
-        made = cls(kept, core)
+        made = cls(state, core)
         made._step(now, [LendingSwitched(now, on=True)])
         return made
 
@@ -81,8 +81,8 @@ class ShadowCore:
     def due(self) -> float:
         """When the engine has to make a step for it; infinite if never."""
         wake = self.core.wake
-        told = self.kept.told[0].at + 2 * TOLD_WITHIN if self.kept.told else inf
-        return min(told, self._next_end() + TOLD_WITHIN, wake if wake > -inf else inf)
+        report = self.state.told[0].at + 2 * TOLD_WITHIN if self.state.told else inf
+        return min(report, self._next_end() + TOLD_WITHIN, wake if wake > -inf else inf)
 
     def _next_end(self) -> float:
         """When the next job ends in the shadow core; infinite if none is known to."""
@@ -147,7 +147,7 @@ class ShadowCore:
         if type(event) is not JobProgressed:
             return False
         core_id = event.job_id
-        job, twin = self.core.state.jobs.get(core_id), self.kept.twins.get(core_id)
+        job, twin = self.core.state.jobs.get(core_id), self.state.twins.get(core_id)
         running = job is not None and job.stream is not None
         return running and twin is not None and twin.began == twin.real
 
@@ -158,21 +158,21 @@ class ShadowCore:
             self._compare(twin.began, now)
 
     def _compare(self, began: float, real: float) -> None:
-        kept = self.kept
+        state = self.state
         if real > began + SLOWED:
-            kept.sooner, kept.gained = kept.sooner + 1, kept.gained + real - began
+            state.sooner, state.gained = state.sooner + 1, state.gained + real - began
         elif began > real + SLOWED:
-            kept.later, kept.lost = kept.later + 1, kept.lost + began - real
+            state.later, state.lost = state.later + 1, state.lost + began - real
 
     def _twin(self, core_id: str, pool: str = "") -> ShadowJob:
-        twin = self.kept.twins.get(core_id)
+        twin = self.state.twins.get(core_id)
         if twin is None:
             pool = pool or self.core.state.jobs[core_id].pool.name
-            twin = self.kept.twins[core_id] = ShadowJob(pool)
+            twin = self.state.twins[core_id] = ShadowJob(pool)
         return twin
 
     def _really_ended(self, now: float, core_id: str) -> list[Event]:
-        twin = self.kept.twins.get(core_id)
+        twin = self.state.twins.get(core_id)
         if twin is None or twin.real is None:
             return []
         twin.ran = now - twin.real
@@ -189,14 +189,14 @@ class ShadowCore:
         job = self.core.state.jobs.get(event.job_id)
         if fresh or (job is not None and job.stream is None):
             return [event]
-        twin = self.kept.twins.get(event.job_id)
+        twin = self.state.twins.get(event.job_id)
         if twin is None:
             return []
         found: list[Event] = []
         if twin.over is None:
             found.append(self._end_job(now, event.job_id, twin))
-        self.kept.unknown += bool(twin.spent)
-        self.kept.twins.pop(event.job_id, None)
+        self.state.unknown += bool(twin.spent)
+        self.state.twins.pop(event.job_id, None)
         return found
 
     def _schedule_end(self, core_id: str, twin: ShadowJob, began: float | None) -> None:
@@ -213,7 +213,7 @@ class ShadowCore:
 
         If not, the job ends when it really ends. The answer may change when the job really starts.
         """
-        twin = self.kept.twins.get(core_id)
+        twin = self.state.twins.get(core_id)
         if twin is None or twin.began is None or twin.over is not None:
             return False
         return twin.ran is not None or twin.real is None or twin.real > twin.began
@@ -241,10 +241,10 @@ class ShadowCore:
         assert twin.ran is not None, "it has really ended"
         ran = twin.over - twin.began
         for lender, seconds in twin.spent.items():
-            sums = self.kept.lent.setdefault(lender, {})
+            sums = self.state.lent.setdefault(lender, {})
             more = seconds if ran == twin.ran else seconds * twin.ran / ran if ran else 0.0
             sums[twin.pool] = sums.get(twin.pool, 0.0) + more
-        del self.kept.twins[core_id]
+        del self.state.twins[core_id]
 
     def _step(self, now: float, facts: list[Event]) -> None:
         """Make one step of the shadow core: due ends, these events, and the core's decisions."""
@@ -253,7 +253,7 @@ class ShadowCore:
             core_id = heappop(self._ends)[1]
             if core_id not in gone and self._has_own_end(core_id):
                 gone.add(core_id)
-                facts.append(self._end_job(now, core_id, self.kept.twins[core_id]))
+                facts.append(self._end_job(now, core_id, self.state.twins[core_id]))
         core = self.core
         if now >= core.wake > -inf:
             facts.append(TimePassed(now))
@@ -275,16 +275,16 @@ class ShadowCore:
             self._compare(now, twin.real)
         twin.loans = {lender: gpus for lender, gpus in start.loans if lender != twin.pool}
         if twin.loans:
-            self.kept.jobs += 1
+            self.state.jobs += 1
             for lender, gpus in twin.loans.items():
-                self.kept.told.append(ShadowLoan(core_id, lender, gpus, twin.pool, now))
+                self.state.told.append(ShadowLoan(core_id, lender, gpus, twin.pool, now))
         before = len(self._ends)
         self._schedule_end(core_id, twin, now)
         if len(self._ends) > before:
             heappush(self._ends, self._ends.pop())
 
     def _move(self, now: float, move: MoveLoan) -> None:
-        twin = self.kept.twins.get(move.job_id)
+        twin = self.state.twins.get(move.job_id)
         if twin is None:
             return
         self._count_loans(now, twin)
@@ -302,7 +302,7 @@ class ShadowCore:
         """Assert that the shadow core and `kept` agree. O(n)."""
         self.core.check()
         jobs = self.core.state.jobs
-        for core_id, twin in self.kept.twins.items():
+        for core_id, twin in self.state.twins.items():
             runs = twin.began is not None and twin.over is None
             assert runs == (core_id in jobs and jobs[core_id].stream is not None), core_id
 

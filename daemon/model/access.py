@@ -130,16 +130,16 @@ def visible_to(who: Principal, notice: Notice) -> Notice | None:
     A notice of a loan names the lender's pool, and a principal of that pool does not see whose job
     it is. A loan that moved on is closed for those who only see its previous lender.
     """
-    told = public_notice(notice)
-    if told is None or who.role is Role.OPERATOR:
-        return told
-    if told.kind.startswith("token_"):
+    public = public_notice(notice)
+    if public is None or who.role is Role.OPERATOR:
+        return public
+    if public.kind.startswith("token_"):
         return None
-    if who.sees_all or not told.job or who.sees(told.data.get("to") or ""):
-        return told
-    if not told.kind.startswith(("loan_", "would_lend")):
-        return told if who.sees(told.pool) else None
-    shown = told if who.sees(told.pool) else closed_loan(told)
+    if who.sees_all or not public.job or who.sees(public.data.get("to") or ""):
+        return public
+    if not public.kind.startswith(("loan_", "would_lend")):
+        return public if who.sees(public.pool) else None
+    shown = public if who.sees(public.pool) else closed_loan(public)
     return replace(shown, job="") if shown is not None and who.sees(shown.pool) else None
 
 

@@ -209,11 +209,11 @@ async def _news(daemon: Daemon, seen: int) -> tuple[Counter[str], str, int]:
     newest = daemon.service.last_notice
     if newest > seen:
         async for notice in daemon.service.notices(seen):
-            told = public_notice(notice)
-            if told is not None:
-                kinds[told.kind] += 1
-                if told.kind == "loan_opened":
-                    loan = f"{told.pool} lends {told.data['gpus']} to {told.job}"
+            public = public_notice(notice)
+            if public is not None:
+                kinds[public.kind] += 1
+                if public.kind == "loan_opened":
+                    loan = f"{public.pool} lends {public.data['gpus']} to {public.job}"
             if notice.seq >= newest:
                 break
     return kinds, loan, newest

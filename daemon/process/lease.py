@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from psycopg import errors, sql
 
 from daemon.config.database import DatabaseUrl
-from daemon.journal.pg_connection import SCHEMA, PgConnection, connect, said
+from daemon.journal.pg_connection import SCHEMA, PgConnection, connect, translated_errors
 from daemon.journal.schema import check_version
 from daemon.model.errors import JournalError
 from daemon.runtime.clock import uptime
@@ -99,7 +99,7 @@ class LeaseConnection:
         self._url = url
         self._db: PgConnection = connect(url, "sia lease", ANSWER_WITHIN)
         try:
-            with said(url):
+            with translated_errors(url):
                 self._set_up()
         except BaseException:
             self._db.close()
@@ -116,13 +116,13 @@ class LeaseConnection:
 
     def look(self) -> Seen:
         """Return the lease as stored."""
-        with said(self._url):
+        with translated_errors(self._url):
             return Seen(*_one(self._db, LOOK))
 
     def take(self, seen: Seen, holder: str, place: str) -> int | None:
         """Take the lease unless it changed since `seen`; return the new epoch, or None."""
         values = (holder, place, LEASE, seen.epoch, seen.until)
-        with said(self._url):
+        with translated_errors(self._url):
             try:
                 row = self._db.execute(TAKE, values).fetchone()
             except errors.LockNotAvailable:
@@ -132,12 +132,12 @@ class LeaseConnection:
 
     def renew(self, epoch: int) -> bool:
         """Extend the lease of `epoch`; return False if another daemon has taken it."""
-        with said(self._url):
+        with translated_errors(self._url):
             return self._db.execute(RENEW, (LEASE, epoch)).rowcount == 1
 
     def give_back(self, epoch: int) -> None:
         """Release the lease, so that another daemon can take it at once."""
-        with said(self._url):
+        with translated_errors(self._url):
             self._db.execute(GIVE_BACK, (epoch,))
 
     def close(self) -> None:

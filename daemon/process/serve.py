@@ -175,8 +175,8 @@ async def _tell(service: Service, after: int) -> None:
         try:
             async for notice in service.notices(after):
                 after = notice.seq  # first, so that a notice that fails is skipped
-                if (told := public_notice(notice)) is not None:
-                    tell(told)
+                if (public := public_notice(notice)) is not None:
+                    tell(public)
         except JournalError:
             await asyncio.sleep(PROBE_EVERY)
         except Exception:  # noqa: BLE001  a defect with one notice must not hide the others
@@ -207,10 +207,10 @@ def stop_on_signals() -> asyncio.Event:
 
 async def until(daemon: Daemon, *ends: asyncio.Event) -> None:
     """Wait until one of the events is set. Raises the service's exception if it fails before."""
-    told = [asyncio.ensure_future(end.wait()) for end in ends]
+    waits = [asyncio.ensure_future(end.wait()) for end in ends]
     broken = asyncio.ensure_future(daemon.service.finished())
-    await asyncio.wait((*told, broken), return_when=asyncio.FIRST_COMPLETED)
-    for each in told:
+    await asyncio.wait((*waits, broken), return_when=asyncio.FIRST_COMPLETED)
+    for each in waits:
         each.cancel()
     if broken.done():
         broken.result()

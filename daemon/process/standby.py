@@ -162,14 +162,14 @@ async def _wait(
     certificate: Certificate | None,
     rest: float,
 ) -> LeaseTerm | None:
-    said, parts, turn, since = Standby(candidate), HealthRegistry(time.time), None, uptime()
+    standby, parts, turn, since = Standby(candidate), HealthRegistry(time.time), None, uptime()
     seen = candidate.seen
     log().info("stand-by", leader=seen.place if seen else "", epoch=seen.epoch if seen else 0)
-    runner = await listen(said.app(), bound.dup(), certificate)
+    runner = await listen(standby.app(), bound.dup(), certificate)
     ready("stand-by")
     try:
         while turn is None and not stop.is_set():
-            said.rests = uptime() - since < rest
+            standby.rests = uptime() - since < rest
             await _sleep(stop)
             if stop.is_set():
                 break
@@ -177,22 +177,22 @@ async def _wait(
                 parts.say("tls", *certificate.look())
             try:
                 turn = await _look(candidate, take=uptime() - since >= rest)
-                _tell(said, "")
+                _tell(standby, "")
             except JournalError as error:
-                _tell(said, str(error))
+                _tell(standby, str(error))
     finally:
         await runner.cleanup()
     return turn
 
 
-def _tell(said: Standby, trouble: str) -> None:
+def _tell(standby: Standby, trouble: str) -> None:
     """Log each change once."""
-    if bool(trouble) is not bool(said.trouble):
+    if bool(trouble) is not bool(standby.trouble):
         if trouble:
             log().warning("cannot check the lease", why=trouble)
         else:
             log().info("the lease can be checked again")
-    said.trouble = trouble
+    standby.trouble = trouble
 
 
 async def _sleep(stop: asyncio.Event) -> None:

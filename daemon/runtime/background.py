@@ -24,7 +24,7 @@ class BackgroundTask(NamedTuple):
 @asynccontextmanager
 async def meanwhile(parts: HealthRegistry, *those: BackgroundTask) -> AsyncIterator[None]:
     """Run the tasks until the context ends. Their exceptions are logged and never raised here."""
-    tasks = [asyncio.create_task(_kept(parts, each)) for each in those]
+    tasks = [asyncio.create_task(_keep_running(parts, each)) for each in those]
     try:
         yield
     finally:
@@ -34,7 +34,7 @@ async def meanwhile(parts: HealthRegistry, *those: BackgroundTask) -> AsyncItera
                 await task
 
 
-async def _kept(parts: HealthRegistry, one: BackgroundTask) -> None:
+async def _keep_running(parts: HealthRegistry, one: BackgroundTask) -> None:
     task = asyncio.current_task()
     assert task is not None, "runs as a task"
     while True:

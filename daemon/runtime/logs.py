@@ -102,8 +102,8 @@ class LibraryLogHandler(logging.Handler):
             return
         left_out, self._left_out = self._left_out, 0
         more = {"left_out": left_out} if left_out else {}
-        said = record.getMessage()[:STRANGE_LENGTH]
-        log().log(record.levelno, said, logger=record.name, exc_info=record.exc_info, **more)
+        message = record.getMessage()[:STRANGE_LENGTH]
+        log().log(record.levelno, message, logger=record.name, exc_info=record.exc_info, **more)
 
 
 _TRACEBACKS = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
@@ -137,8 +137,8 @@ def tell(notice: Notice) -> None:
         about = {"job": notice.job, "pool": notice.pool, "node": notice.node, **notice.data}
         if notice.kind == "ended":
             del about["why"]  # may contain the command line
-        said = {key: value for key, value in about.items() if value not in ("", None)}
-        log().log(level, notice.kind, seq=notice.seq, **said)
+        fields = {key: value for key, value in about.items() if value not in ("", None)}
+        log().log(level, notice.kind, seq=notice.seq, **fields)
 
 
 def log() -> structlog.stdlib.BoundLogger:

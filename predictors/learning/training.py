@@ -244,13 +244,13 @@ def best_threshold(chances: FeatureArray, true: NDArray[np.bool_]) -> float:
     return float((good[0] + good[-1]) / 2)
 
 
-def score(said: NDArray[np.bool_], true: NDArray[np.bool_]) -> Scores:
+def score(predicted: NDArray[np.bool_], true: NDArray[np.bool_]) -> Scores:
     """Return precision, recall and F of the class 'some job arrives', or 0 if it is empty."""
-    hits, positives = int((said & true).sum()), int(true.sum())
+    hits, positives = int((predicted & true).sum()), int(true.sum())
     return Scores(
-        precision=hits / max(1, int(said.sum())),
+        precision=hits / max(1, int(predicted.sum())),
         recall=hits / max(1, positives),
-        f=2 * hits / max(1, int(said.sum()) + positives),
+        f=2 * hits / max(1, int(predicted.sum()) + positives),
         positives=positives,
         n=len(true),
     )

@@ -11,14 +11,14 @@ from sia.model import Load
 
 
 def differences(
-    pools: Sequence[str], said: NDArray[np.int64], loads: NDArray[np.int64]
+    pools: Sequence[str], last: NDArray[np.int64], loads: NDArray[np.int64]
 ) -> list[Load]:
     """Return the loads that changed, by pool and window.
 
-    Both arrays are GPUs (pools, windows); `said` are those last returned. O(pools · windows), in
+    Both arrays are GPUs (pools, windows); `last` are those last returned. O(pools · windows), in
     numpy.
     """
-    rows, windows = np.nonzero(loads != said)
+    rows, windows = np.nonzero(loads != last)
     gpus = loads[rows, windows]
     return [
         Load(pools[row], window, count)

@@ -138,8 +138,8 @@ class GuardedLoads(Loads):
             return []
         self._shut = shut
         loads = np.where(shut, MAX_GROUP, self._foretold)
-        said, self._last = self._last, loads
-        return differences(self._names, said, loads)
+        before, self._last = self._last, loads
+        return differences(self._names, before, loads)
 
     def _clock(self, job: Job) -> PoolClock:
         """Return the clock of a job's pool, and mark it for an update."""

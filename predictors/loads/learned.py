@@ -161,8 +161,8 @@ class LearnedLoads(Loads):
         if self._sliding is not None:
             self._sliding.changes(now)  # discards its forecasts and frees memory
         loads = self._loads(now)
-        said, self._last = self._last, loads
-        return differences(self._pools, said, loads)
+        before, self._last = self._last, loads
+        return differences(self._pools, before, loads)
 
     def _loads(self, now: float) -> NDArray[np.int64]:
         """Return the forecasts in GPUs: (pools, windows)."""

@@ -37,7 +37,7 @@ class NewPoolLoads(Loads):
             for window, length in enumerate(windows)
         )
         self._young = sorted(young, reverse=True)  # the next one last, for pop()
-        self._kept: dict[tuple[str, int], int] | None = None  # their latest loads
+        self._latest: dict[tuple[str, int], int] | None = None  # their latest loads
 
     def submitted(self, now: float, job: Job) -> None:
         """Record an arrival."""
@@ -64,20 +64,20 @@ class NewPoolLoads(Loads):
 
         O(1) in addition to the wrapped forecast after the first call.
         """
-        said = self._loads.changes(now)
+        changed = self._loads.changes(now)
         found = []
-        if self._kept is None:
+        if self._latest is None:
             self._judge(now)
-            self._kept = {(pool, window): 0 for _, pool, window in self._young}
-            found = [Load(pool, window, MAX_GROUP) for pool, window in self._kept]
-        if not self._kept:
-            return said
-        for load in said:
-            if (load.pool, load.window) in self._kept:
-                self._kept[load.pool, load.window] = load.gpus
+            self._latest = {(pool, window): 0 for _, pool, window in self._young}
+            found = [Load(pool, window, MAX_GROUP) for pool, window in self._latest]
+        if not self._latest:
+            return changed
+        for load in changed:
+            if (load.pool, load.window) in self._latest:
+                self._latest[load.pool, load.window] = load.gpus
             else:
                 found.append(load)
-        found += (Load(*key, self._kept.pop(key)) for key in self._judge(now))
+        found += (Load(*key, self._latest.pop(key)) for key in self._judge(now))
         return found
 
     def _judge(self, now: float) -> list[tuple[str, int]]:

@@ -66,7 +66,7 @@ class Peaks:
     def __init__(self, pools: Sequence[str], kept: int) -> None:
         """Keep the newest `kept` marks. Initially there is none."""
         self.newest = -1
-        self._kept = kept
+        self._marks = kept
         self._rows = {pool: row for row, pool in enumerate(pools)}
         self._held = np.zeros((len(pools), kept), np.int64)
         self._peak = np.zeros((len(pools), kept), np.int64)
@@ -75,14 +75,14 @@ class Peaks:
     def mark(self) -> int:
         """Set a mark and return its number, from 0 on."""
         self.newest += 1
-        slot = self.newest % self._kept
+        slot = self.newest % self._marks
         self._held[:, slot] = 0
         self._peak[:, slot] = 0
         return self.newest
 
     def since(self, mark: int) -> NDArray[np.int64]:
         """Return the peaks since a mark that is kept: GPUs (pools)."""
-        return self._peak[:, mark % self._kept]
+        return self._peak[:, mark % self._marks]
 
     def add(self, job: Job) -> None:
         """Add a job that came after the newest mark."""
@@ -95,10 +95,12 @@ class Peaks:
     def remove(self, job: Job) -> None:
         """Remove a job. Unknown jobs are ignored."""
         came = self._came.pop(job.id, -1)
-        before = came - max(self.newest - self._kept, -1)  # number of kept marks before its arrival
+        before = came - max(
+            self.newest - self._marks, -1
+        )  # number of kept marks before its arrival
         if before > 0:
             held = self._held[self._rows[job.pool]]
-            end = came % self._kept + 1
+            end = came % self._marks + 1
             held[max(0, end - before) : end] -= job.width
             if before > end:
                 held[end - before :] -= job.width
@@ -179,8 +181,8 @@ class PeakLoads(Loads):
             for window, past in enumerate(self._past):
                 loads[rows, window] = past.quantile(self._quantile, rows)
         self._asked = tick
-        said, self._last = self._last, loads
-        return differences(self._pools, said, loads)
+        before, self._last = self._last, loads
+        return differences(self._pools, before, loads)
 
     def _due(self, tick: int) -> list[slice]:
         """Return the pools to update: at first all, then each once in `REFRESH` ticks."""

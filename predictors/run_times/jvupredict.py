@@ -109,18 +109,18 @@ def _how_wrong(pair: Prediction) -> tuple[float, bool]:
 class _Pair:
     """The latest estimate of a pair, and its past errors."""
 
-    __slots__ = ("_judged", "_squares", "said")
+    __slots__ = ("_judged", "_squares", "estimate")
 
     def __init__(self) -> None:
-        self.said: float | None = None
+        self.estimate: float | None = None
         self._squares = 0.0
         self._judged = 0
 
     def judge(self, run_time: float) -> None:
         """Record the error of the latest estimate."""
-        if self.said is not None:
+        if self.estimate is not None:
             self._judged += 1
-            self._squares += (self.said - run_time) ** 2
+            self._squares += (self.estimate - run_time) ** 2
 
     def nrmse(self, average: float) -> float:
         return sqrt(self._squares / self._judged) / average if self._judged >= JUDGED else inf
@@ -148,9 +148,9 @@ class _Past:
             estimates += self._filtered.add(last[len(last) // 2])
         for pair, estimate in zip(self._pairs, estimates, strict=True):
             pair.judge(run_time)
-            pair.said = estimate
+            pair.estimate = estimate
         self._densest.judge(run_time)
-        self._densest.said = None
+        self._densest.estimate = None
 
     def pairs(self, feature: str) -> Iterator[Prediction]:
         """Yield the predictions of the paper's estimators, then those with the median filter."""
@@ -162,13 +162,13 @@ class _Past:
 
     def densest(self, feature: str) -> Prediction:
         """Return the prediction of `densest`."""
-        if self._densest.said is None:
-            self._densest.said = densest(self._runs)
+        if self._densest.estimate is None:
+            self._densest.estimate = densest(self._runs)
         return self._prediction(self._densest, feature, DENSEST)
 
     def _prediction(self, pair: _Pair, feature: str, estimator: str) -> Prediction:
-        assert pair.said is not None
-        return Prediction(pair.said, feature, estimator, pair.nrmse(self._plain.average))
+        assert pair.estimate is not None
+        return Prediction(pair.estimate, feature, estimator, pair.nrmse(self._plain.average))
 
 
 def append(newest: list[float], value: float) -> None:

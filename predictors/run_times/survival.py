@@ -152,10 +152,10 @@ class SurvivalRunTimes(RunTimes):
         """Return the end of a window in seconds, or `UNKNOWN_RUN_TIME`."""
         self._cross(job.submit)  # a caller need not call `changes`
         group = self._group(job)
-        said = self._fit(group)
-        self._waiting[job.id] = group, said
-        self._last.setdefault(group, {}).setdefault(said, {})[job.id] = None
-        return said
+        estimate = self._fit(group)
+        self._waiting[job.id] = group, estimate
+        self._last.setdefault(group, {}).setdefault(estimate, {})[job.id] = None
+        return estimate
 
     def started(self, now: float, job: Job) -> None:
         """Record that a job has started; it will reach the end of the first window later."""
@@ -195,11 +195,11 @@ class SurvivalRunTimes(RunTimes):
             return []
         self._looked = now // TICK
         changed = []
-        for group, told in self._last.items():
+        for group, estimates in self._last.items():
             fit = self._fit(group)
-            for before in [before for before in told if before != fit]:
-                jobs = told.pop(before)
-                told.setdefault(fit, {}).update(jobs)
+            for before in [before for before in estimates if before != fit]:
+                jobs = estimates.pop(before)
+                estimates.setdefault(fit, {}).update(jobs)
                 self._waiting.update(dict.fromkeys(jobs, (group, fit)))
                 changed += [Estimate(job_id, fit) for job_id in jobs]
         return changed
@@ -231,12 +231,12 @@ class SurvivalRunTimes(RunTimes):
         """Remove a job from the pending ones and return its group."""
         if job.id not in self._waiting:
             return self._group(job)
-        group, said = self._waiting.pop(job.id)
-        told = self._last[group]
-        del told[said][job.id]
-        if not told[said]:
-            del told[said]
-        if not told:
+        group, estimate = self._waiting.pop(job.id)
+        estimates = self._last[group]
+        del estimates[estimate][job.id]
+        if not estimates[estimate]:
+            del estimates[estimate]
+        if not estimates:
             del self._last[group]
         return group
 

@@ -81,8 +81,8 @@ def running_at(path: Path, at: float, gpus: CellGpus) -> ClusterAt:
     O(rows). Raises UserError with file, row and column.
     """
     reader = _Reader(gpus, at)
-    beside = path.with_name(SEGMENTS)
-    stopped = _segments_at(beside, reader) if beside.is_file() else {}
+    segments = path.with_name(SEGMENTS)
+    stopped = _segments_at(segments, reader) if segments.is_file() else {}
     running: list[Running] = []
     with open_table(path) as table:
         columns = columns_of(path, table.header, (*TIMES, "pool", "stream"))

@@ -88,7 +88,7 @@ def read_spec(path: Path) -> Spec:
         if path.stat().st_size > MAX_CELLS_FILE:
             raise UserError(f"{path}: more than {MAX_CELLS_FILE} bytes; give a cells file")
         values = tomllib.loads(path.read_text("utf-8"))
-        said = msgspec.convert(values, _File)
+        file = msgspec.convert(values, _File)
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; give a cells file that can be read") from error
     except UnicodeDecodeError as error:
@@ -101,23 +101,23 @@ def read_spec(path: Path) -> Spec:
         problem = _with_key(str(error), values)
         raise UserError(f"{path}: {problem}; see docs/understand/cells.md") from error
     try:
-        _refuse_unclear(said)
+        _refuse_unclear(file)
     except CellsError as error:
         raise UserError(f"{path}: {error}") from error
-    return _spec(said)
+    return _spec(file)
 
 
-def _refuse_unclear(said: _File) -> None:
+def _refuse_unclear(file: _File) -> None:
     """Raise CellsError for what `Cells` does not check."""
-    if not said.cells and (said.quota or said.pinned):
+    if not file.cells and (file.quota or file.pinned):
         raise CellsError(
             "cells: quota or pinned cells, but no cells; name them with their nodes, or give the "
             "types alone"
         )
-    for i, kind in enumerate(said.types):
+    for i, kind in enumerate(file.types):
         if kind.child and kind.count is UNSET:
             raise CellsError(f"types[{i}].count: {kind.name!r} has a child but no count; add count")
-    for node in [node for top in said.cells for node in top.nodes]:
+    for node in [node for top in file.cells for node in top.nodes]:
         name = node if isinstance(node, str) else node.name
         if not NAME.fullmatch(name):
             raise CellsError(
@@ -286,22 +286,22 @@ def _wrong_in(quota: Any, depth: int) -> str:
     return ""
 
 
-def _spec(said: _File) -> Spec:
+def _spec(file: _File) -> Spec:
     return Spec(
         types=tuple(
             CellType(t.name, t.child, 1 if t.count is UNSET else t.count, t.node)
-            for t in said.types
+            for t in file.types
         ),
-        tops=tuple(Top(top.type, tuple(map(_node, top.nodes))) for top in said.cells),
+        tops=tuple(Top(top.type, tuple(map(_node, top.nodes))) for top in file.cells),
         quotas=tuple(
             QuotaSpec(pool, chain, kind, count)
-            for pool, chains in said.quota.items()
+            for pool, chains in file.quota.items()
             for chain, kinds in chains.items()
             for kind, count in kinds.items()
         ),
-        pinned=tuple(Pinned(p.name, p.pool, p.type, p.nodes, p.gpus) for p in said.pinned),
+        pinned=tuple(Pinned(p.name, p.pool, p.type, p.nodes, p.gpus) for p in file.pinned),
     )
 
 
-def _node(said: str | _Node) -> NodeSpec:
-    return NodeSpec(said) if isinstance(said, str) else NodeSpec(said.name, said.gpus, said.bad)
+def _node(node: str | _Node) -> NodeSpec:
+    return NodeSpec(node) if isinstance(node, str) else NodeSpec(node.name, node.gpus, node.bad)

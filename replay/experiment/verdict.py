@@ -81,9 +81,9 @@ def verdict_of(experiment: Experiment) -> dict[str, Any]:
     settings = experiment.settings_of_replay._replace(policies=experiment.policies)
     outcomes = [_outcome(experiment, settings, label) for label in experiment.rivals]
     possible = any(run["sharing"]["possible"] for run in experiment.runs)
-    said = recommend(outcomes, can_share=possible)
-    verdict = described(said, Ground(0, len(experiment.runs)), settings)
-    shown = said.today or said.perfect
+    recommendation = recommend(outcomes, can_share=possible)
+    verdict = described(recommendation, Ground(0, len(experiment.runs)), settings)
+    shown = recommendation.today or recommendation.perfect
     avg = None if shown is None else shown.avg_jct_s + shown.sooner_s
     baseline = {"policy": BASELINE, "kind": "baseline", "avg_jct_s": avg}
     compared = verdict["compared"] = {"baseline": baseline} | verdict["compared"]
@@ -94,7 +94,9 @@ def verdict_of(experiment: Experiment) -> dict[str, Any]:
     verdict["waits"] = {"all": _all(pools, columns), "pools": pools, "widths": widths}
     for name in columns:
         compared[name]["wait_avg_s"] = verdict["waits"]["all"][name]["mean_s"]
-    verdict["pools"] = [] if said.today is None else _pools(experiment, said.today.policy)
+    verdict["pools"] = (
+        [] if recommendation.today is None else _pools(experiment, recommendation.today.policy)
+    )
     verdict["forecasts"] = None
     return verdict
 

@@ -44,7 +44,7 @@ class ArrivalForecasts(NamedTuple):
     window: float
     features: str
     times: NDArray[np.float64]
-    said: Bools
+    predicted: Bools
     true: Bools
 
 
@@ -79,22 +79,22 @@ def evaluate_arrivals(
     With `sets`, the smaller sets of features also learn from the model's training span, which shows
     what each adds. Without it the model may be of another log.
     """
-    said = list(_said(rows, model, since, sets=sets))
-    own = [of for of in said if of.features == OWN]
+    forecasts = list(_forecasts(rows, model, since, sets=sets))
+    own = [of for of in forecasts if of.features == OWN]
     lengths = mean_durations(trace, pools)
     windows = [
         window for window in range(len(rows.windows)) if len(rows.ticks(window, since, rows.end))
     ]
     return ArrivalScores(
-        table=[_row(name, of, score(of.said.ravel(), of.true.ravel())) for of in said],
-        groups=[row for of in said for row in _by_length(name, of, lengths)],
-        pool_recall={of.window: _recalls(of.said, of.true) for of in own},
+        table=[_row(name, of, score(of.predicted.ravel(), of.true.ravel())) for of in forecasts],
+        groups=[row for of in forecasts for row in _by_length(name, of, lengths)],
+        pool_recall={of.window: _recalls(of.predicted, of.true) for of in own},
         hour_recall={of.window: _hourly_recalls(of) for of in own},
         reliability=[row for window in windows for row in _reliable(rows, model, window, since)],
     )
 
 
-def _said(
+def _forecasts(
     rows: TrainingRows, model: Model, since: float, *, sets: bool
 ) -> Iterator[ArrivalForecasts]:
     """Return the predictions of each set of features from `since` on, by window."""
@@ -113,8 +113,10 @@ def _said(
                 trees, threshold, _ = learn_arrivals(rows, window, *span, features=count)
                 chances = booster(trees).inplace_predict(inputs[:, :count])
                 answers[features] = chances >= np.float32(threshold)
-        for features, said in answers.items():
-            yield ArrivalForecasts(seconds, features, rows.times[ticks], said.reshape(shape), true)
+        for features, answer in answers.items():
+            yield ArrivalForecasts(
+                seconds, features, rows.times[ticks], answer.reshape(shape), true
+            )
 
 
 def _row(name: str, of: ArrivalForecasts, scores: Scores) -> ScoreRow:
@@ -144,22 +146,22 @@ def _by_length(name: str, of: ArrivalForecasts, lengths: NDArray[np.float64]) ->
     for least, most in LENGTHS:
         group = (lengths > least * 60) & (lengths <= most * 60)
         if group.any():
-            row = _row(name, of, score(of.said[:, group].ravel(), of.true[:, group].ravel()))
+            row = _row(name, of, score(of.predicted[:, group].ravel(), of.true[:, group].ravel()))
             top = None if most == np.inf else most
             yield {**row, "over_min": least, "up_to_min": top, "pools": int(group.sum())}
 
 
-def _recalls(said: Bools, true: Bools) -> list[float]:
+def _recalls(predicted: Bools, true: Bools) -> list[float]:
     """Return the recall in each column that has arrivals, ascending."""
     came = true.sum(axis=0)
-    recalls = (said & true).sum(axis=0)[came > 0] / came[came > 0]
+    recalls = (predicted & true).sum(axis=0)[came > 0] / came[came > 0]
     return [round(recall, DIGITS) for recall in np.sort(recalls).tolist()]
 
 
 def _hourly_recalls(of: ArrivalForecasts) -> list[float]:
     """Return the recall in each hour of each pool, without hours that have no arrivals."""
     starts = np.flatnonzero(np.diff(of.times // HOUR, prepend=-np.inf))
-    hits = np.add.reduceat(of.said & of.true, starts, axis=0, dtype=np.int64).ravel()
+    hits = np.add.reduceat(of.predicted & of.true, starts, axis=0, dtype=np.int64).ravel()
     came = np.add.reduceat(of.true, starts, axis=0, dtype=np.int64).ravel()
     recalls = hits[came > 0] / came[came > 0]
     return [round(recall, DIGITS) for recall in np.sort(recalls).tolist()]

@@ -45,12 +45,12 @@ def judge_loads(
     """
     arrivals = [a for a in trace.arrivals if a.job.submit <= rows.end]
     pools = pools_of(arrivals, table)
-    said = _Said(pools, rows, arrivals[0].job.submit, since)
-    watch(arrivals, table, said, rows.end)
-    return [*said.facts(rows, known=table is not None)]
+    recorder = _Recorder(pools, rows, arrivals[0].job.submit, since)
+    watch(arrivals, table, recorder, rows.end)
+    return [*recorder.facts(rows, known=table is not None)]
 
 
-class _Said(Loads):
+class _Recorder(Loads):
     """Queries every forecast at every tick; records the answers and the real peaks.
 
     Only evaluated ticks are recorded: in a large log not every tick is `looked_at`.
@@ -69,11 +69,11 @@ class _Said(Loads):
             **{("sliding-max", n): SlidingMaximum(names, windows, start, n) for n in RECENTS},
         }
         self._now = {key: np.zeros((len(pools), len(windows)), np.int64) for key in self._asked}
-        self._said: dict[tuple[str, float], list[LoadCounts]] = {key: [] for key in self._asked}
+        self._answers: dict[tuple[str, float], list[LoadCounts]] = {key: [] for key in self._asked}
         self._tick = self._first = ceil(start / TICK)
         judged = looked_at.times[looked_at.times >= since]
-        self._kept = np.rint(judged / TICK).astype(np.int64)  # ticks of which answers are kept
-        self._keeps = frozenset(self._kept.tolist())
+        self._judged = np.rint(judged / TICK).astype(np.int64)  # ticks of which answers are kept
+        self._keeps = frozenset(self._judged.tolist())
         self._ticks = [ceil(window / TICK) for window in windows]
         self._peaks = Peaks(names, max(self._ticks) + 1)
         self._came: list[list[LoadCounts]] = [[] for _ in windows]
@@ -106,7 +106,7 @@ class _Said(Loads):
             for pool, window, gpus in loads.changes(self._tick * TICK):
                 self._now[key][self._rows[pool], window] = gpus
             if self._tick in self._keeps:
-                self._said[key].append(self._now[key].copy())
+                self._answers[key].append(self._now[key].copy())
         self._peaks.mark()
         for window, ticks in enumerate(self._ticks):
             if self._tick - ticks in self._keeps:
@@ -120,18 +120,18 @@ class _Said(Loads):
             ticks = rows.ticks(window, self._since, rows.end)
             if not len(ticks):
                 continue
-            at = np.searchsorted(self._kept, np.rint(rows.times[ticks] / TICK))
+            at = np.searchsorted(self._judged, np.rint(rows.times[ticks] / TICK))
             peak = np.stack(self._came[window])[at]
-            for (name, setting), answers in self._said.items():
-                said = np.stack(answers)[at, :, window]
-                gpus = np.minimum(said, self._quotas)[known | (said < MAX_GROUP)]
+            for (name, setting), answers in self._answers.items():
+                forecasts = np.stack(answers)[at, :, window]
+                gpus = np.minimum(forecasts, self._quotas)[known | (forecasts < MAX_GROUP)]
                 yield {
                     "window_s": seconds,
                     "forecast": name,
                     "setting": setting,
-                    "covered_peak": round(float((peak <= said).mean()), DIGITS),
+                    "covered_peak": round(float((peak <= forecasts).mean()), DIGITS),
                     "covered_sum": round(
-                        float((rows.gpus[ticks, :, window] <= said).mean()), DIGITS
+                        float((rows.gpus[ticks, :, window] <= forecasts).mean()), DIGITS
                     ),
                     "mean_gpus": round(float(gpus.mean()), DIGITS) if len(gpus) else None,
                 }

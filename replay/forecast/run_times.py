@@ -152,7 +152,7 @@ def ended_as(trace: Trace, state: str) -> list[bool]:
     return found
 
 
-def told(
+def submissions(
     trace: Trace,
     predictors: Collection[RunTimes],
     starts: Sequence[float | None],
@@ -222,7 +222,7 @@ def evaluate_run_times(
     asked = {name: _Asked(predictor) for name, predictor in predictors.items()}
     starts = starts_of(trace) if starts is None else starts
     actual = []
-    arriving = told(trace, predictors.values(), starts, judged)
+    arriving = submissions(trace, predictors.values(), starts, judged)
     for (job, duration), measured in zip(arriving, _measured(trace, since, judged), strict=True):
         if measured:
             actual.append(duration)
@@ -244,26 +244,26 @@ def _refuse_none(measured: int, since: float) -> None:
 
 
 def _scores(actual: FloatArray, answers: _Asked, windows: Sequence[float]) -> RunTimeScores:
-    said = np.array(answers.run_times)
-    known = said < UNKNOWN_RUN_TIME
-    classes, _ = np.histogram(100 * (said / actual - 1)[known], [*ERRORS, inf])
+    estimated = np.array(answers.run_times)
+    known = estimated < UNKNOWN_RUN_TIME
+    classes, _ = np.histogram(100 * (estimated / actual - 1)[known], [*ERRORS, inf])
     covered = (actual[:, None] <= np.array(answers.quantiles)).mean(axis=0).tolist()
     bins = len(windows) + 1
-    cells = np.searchsorted(windows, actual) * bins + np.searchsorted(windows, said)
+    cells = np.searchsorted(windows, actual) * bins + np.searchsorted(windows, estimated)
     confusion = np.bincount(cells, minlength=bins * bins).reshape(bins, bins)
     return RunTimeScores(
         n=len(actual),
         coverage=float(known.mean()),
-        within_2x=_within(actual, said, 2),
-        within_10x=_within(actual, said, 10),
+        within_2x=_within(actual, estimated, 2),
+        within_10x=_within(actual, estimated, 10),
         errors=tuple((classes / len(actual)).tolist()),
         reliability=dict(zip(LEVELS, covered, strict=True)) if covered else {},
         confusion=tuple(map(tuple, confusion.tolist())),
     )
 
 
-def _within(actual: FloatArray, said: FloatArray, factor: float) -> float:
-    return float(((said >= actual / factor) & (said <= actual * factor)).mean())
+def _within(actual: FloatArray, estimated: FloatArray, factor: float) -> float:
+    return float(((estimated >= actual / factor) & (estimated <= actual * factor)).mean())
 
 
 def evaluate_pairs(
@@ -280,7 +280,7 @@ def evaluate_pairs(
     """
     starts = starts_of(trace) if starts is None else starts
     tally = _Tally()
-    arriving = told(trace, [predictor], starts, judged)
+    arriving = submissions(trace, [predictor], starts, judged)
     for (job, duration), measured in zip(arriving, _measured(trace, since, judged), strict=True):
         if measured:
             tally.count(job, duration, predictor)
@@ -311,9 +311,9 @@ class _Tally:
             self._chosen[f"{chosen.feature}:{chosen.estimator}"] += 1
             self._judge(CHOSEN, chosen.run_time, actual)
 
-    def _judge(self, name: str, said: float, actual: float) -> None:
+    def _judge(self, name: str, estimated: float, actual: float) -> None:
         for factor, inside in self._inside.items():
-            inside[name] += actual / factor <= said <= actual * factor
+            inside[name] += actual / factor <= estimated <= actual * factor
 
     def scores(self) -> PairScores:
         """Return the counts as shares; pairs are named by their feature and estimator."""

@@ -24,7 +24,7 @@ def with_progress(trace: Trace, path: Path) -> Trace:
             f"--progress {path}: the log itself has a column {PROGRESS}; leave one of them out"
         )
     jobs = {job.id for job, _ in trace.arrivals}
-    said: dict[str, list[str]] = {}
+    reports: dict[str, list[str]] = {}
     last: dict[str, float] = {}
     foreign = 0
     with open_table(path) as table:
@@ -39,10 +39,10 @@ def with_progress(trace: Trace, path: Path) -> Trace:
             except BadCellError as bad:
                 raise bad_row(path, row, bad) from None
             if job_id in jobs:
-                said.setdefault(job_id, []).append(cell)
+                reports.setdefault(job_id, []).append(cell)
             else:
                 foreign += 1
-    if not said:
+    if not reports:
         raise UserError(
             f"{path}: no report is of a job of the log; column job_id must have the log's IDs"
         )
@@ -51,7 +51,7 @@ def with_progress(trace: Trace, path: Path) -> Trace:
         notes.append(f"{counted(foreign, 'report')} of progress left out: no such job is replayed")
     blank = ("",) * len(trace.columns)
     extras = {
-        job.id: (*trace.extras.get(job.id, blank), ";".join(said.get(job.id, ())))
+        job.id: (*trace.extras.get(job.id, blank), ";".join(reports.get(job.id, ())))
         for job, _ in trace.arrivals
     }
     return replace(trace, columns=(*trace.columns, PROGRESS), extras=extras, notes=notes)

@@ -175,8 +175,8 @@ def _forecasts(
     replayed: Replayed, verdict: Mapping[str, Any], results: Sequence[Result]
 ) -> dict[str, Any] | None:
     """Return the tables of forecasts against what happened, and a figure of the largest lender."""
-    said = verdict["forecasts"]
-    if said is None:
+    forecasts = verdict["forecasts"]
+    if forecasts is None:
         return None
     outcomes = ("all_reserved", "covered", "missed")
     loads = DecisionTable(
@@ -190,7 +190,7 @@ def _forecasts(
                 f"{row['forecast_gpus']:,.1f}",
                 f"{row['actual_gpus']:,.1f}",
             ]
-            for row in said["loads"]
+            for row in forecasts["loads"]
         ],
     )  # fmt: skip
     run_times = DecisionTable(
@@ -202,12 +202,12 @@ def _forecasts(
                 _part(row["kept"], row["expected"]),
                 f"{row['actual']:,} of {row['jobs']:,}",
             ]
-            for row in said["run_times"]
+            for row in forecasts["run_times"]
         ],
     )
-    [result] = [each for each in results if each.schedule.policy == said["policy"]]
+    [result] = [each for each in results if each.schedule.policy == forecasts["policy"]]
     return {
-        "policy": said["policy"],
+        "policy": forecasts["policy"],
         "loads": loads if loads.rows else None,
         "run_times": run_times if run_times.rows else None,
         **_lender(replayed, verdict, compared_loads(result, replayed.table, replayed.settings)),

@@ -39,8 +39,8 @@ def compared_loads(result: Result, table: PoolTable, settings: Settings) -> list
     Empty if the policy made no forecast that could be wrong, and with cells, where forecasts count
     the GPUs of whole cells.
     """
-    said = result.schedule.forecasts
-    if said is None or settings.cells is not None:
+    log = result.schedule.forecasts
+    if log is None or settings.cells is not None:
         return []
     begin, end = span(result.trace, settings)
     first, last = ceil(begin / TICK), int(end / TICK)
@@ -49,7 +49,7 @@ def compared_loads(result: Result, table: PoolTable, settings: Settings) -> list
     actual: list[list[Gpus]] = [[] for _ in lengths]
     for window, peak in _peaks(result, pools, lengths, first, last):
         actual[window].append(peak)
-    steps = _steps(said)
+    steps = _steps(log)
     found = []
     for window, (length, ticks) in enumerate(zip(settings.options.windows, lengths, strict=True)):
         if not actual[window]:
@@ -90,10 +90,10 @@ def _peaks(
 _Steps = tuple[NDArray[np.float64], Gpus]
 
 
-def _steps(said: ForecastLog) -> dict[tuple[int, int], _Steps]:
+def _steps(log: ForecastLog) -> dict[tuple[int, int], _Steps]:
     """Return the times and values of the forecasts of each pool and window."""
-    times, gpus = np.array(said.times), np.array(said.gpus, dtype=np.int64)
-    keys = np.array(said.pools, dtype=np.int64), np.array(said.windows, dtype=np.int64)
+    times, gpus = np.array(log.times), np.array(log.gpus, dtype=np.int64)
+    keys = np.array(log.pools, dtype=np.int64), np.array(log.windows, dtype=np.int64)
     found = {}
     for pool, window in sorted(set(zip(keys[0].tolist(), keys[1].tolist(), strict=True))):
         mine = (keys[0] == pool) & (keys[1] == window)

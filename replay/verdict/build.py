@@ -52,13 +52,13 @@ def add_verdict(
         for label in settings.policies
         if label != BASELINE
     ]
-    said = recommend(outcomes, can_share=can_share(table))
+    recommendation = recommend(outcomes, can_share=can_share(table))
     trace = results[0].loop.log if results[0].loop else results[0].trace
     length = trace.arrivals[-1].job.submit - trace.arrivals[0].job.submit if trace.arrivals else 0.0
-    verdict = described(said, Ground(len(table.pools), span_s=length), settings)
+    verdict = described(recommendation, Ground(len(table.pools), span_s=length), settings)
     by_label = {result.schedule.policy: result for result in results}
-    verdict["compared"] = _baseline(said, by_label, measures) | verdict["compared"]
-    columns = _columns(said, by_label, settings)
+    verdict["compared"] = _baseline(recommendation, by_label, measures) | verdict["compared"]
+    columns = _columns(recommendation, by_label, settings)
     waits = waits_of(columns, sorted(pool.name for pool in table.pools))
     for name, entry in verdict["compared"].items():
         if entry is not None:
@@ -68,17 +68,19 @@ def add_verdict(
             if label in measures:
                 entry["utilisation_pct"] = measures[label]["utilisation_pct"]
     verdict["waits"] = waits
-    verdict["pools"] = [] if said.today is None else pools_of(measures[said.today.policy])
+    verdict["pools"] = (
+        [] if recommendation.today is None else pools_of(measures[recommendation.today.policy])
+    )
     verdict["forecasts"] = None
-    if said.today is not None:
-        result = by_label[said.today.policy]
+    if recommendation.today is not None:
+        result = by_label[recommendation.today.policy]
         if result.schedule.forecasts is not None or result.schedule.estimates is not None:
             from replay.verdict.accuracy import accuracy_of  # noqa: PLC0415  numpy is slow to import
 
             quotas = {name: pool["quota"] for name, pool in pools_in(measures).items()}
             verdict["forecasts"] = accuracy_of(result, table, settings, quotas)
     summary["verdict"] = verdict
-    return said
+    return recommendation
 
 
 def pools_in(measures: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -88,10 +90,10 @@ def pools_in(measures: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _baseline(
-    said: Recommendation, results: Mapping[str, Result], measures: Mapping[str, Any]
+    recommendation: Recommendation, results: Mapping[str, Result], measures: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the entry of the baseline: on the submissions of the policy that it is shown with."""
-    shown = said.today or said.perfect
+    shown = recommendation.today or recommendation.perfect
     label = next(iter(results)) if shown is None else shown.policy
     own = measures[label]
     return {
@@ -105,10 +107,10 @@ def _baseline(
 
 
 def _columns(
-    said: Recommendation, results: Mapping[str, Result], settings: Settings
+    recommendation: Recommendation, results: Mapping[str, Result], settings: Settings
 ) -> dict[str, list[Waited]]:
     """Return the waits of the measured jobs without sharing, today and with perfect forecasts."""
-    shown = {"today": said.today, "perfect": said.perfect}
+    shown = {"today": recommendation.today, "perfect": recommendation.perfect}
     chosen = {name: results[each.policy] for name, each in shown.items() if each is not None}
     first = next(iter(chosen.values()), next(iter(results.values())))
     columns = {"baseline": waited(first, settings, first.baseline)}
@@ -135,19 +137,21 @@ def pools_of(measures: Mapping[str, Any]) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (-row["gpu_hours_lent"], row["pool"]))
 
 
-def described(said: Recommendation, ground: Ground, settings: Settings) -> dict[str, Any]:
+def described(recommendation: Recommendation, ground: Ground, settings: Settings) -> dict[str, Any]:
     """Return a verdict as plain values."""
-    compared = {"today": said.today, "perfect": said.perfect}
+    compared = {"today": recommendation.today, "perfect": recommendation.perfect}
     return {
-        "words": sentences(said, ground, settings),
-        "answer": said.answer,
-        "recommended": said.recommended,
-        "sia_toml": toml(settings, said.recommended) if said.recommended else [],
+        "words": sentences(recommendation, ground, settings),
+        "answer": recommendation.answer,
+        "recommended": recommendation.recommended,
+        "sia_toml": toml(settings, recommendation.recommended)
+        if recommendation.recommended
+        else [],
         "rule": {
             "least_gain_s": LEAST_GAIN,
             "max_slowed_pct": MAX_SLOWED_PCT,
-            "candidates": said.candidates,
-            "safe": said.safe,
+            "candidates": recommendation.candidates,
+            "safe": recommendation.safe,
         },
         "kinds": {label: kind_of(settings, label) for label in settings.policies},
         "compared": {

@@ -34,43 +34,47 @@ class Ground(NamedTuple):
     """Time between the first and the last submission."""
 
 
-def sentences(said: Recommendation, ground: Ground, settings: Settings) -> list[str]:
+def sentences(recommendation: Recommendation, ground: Ground, settings: Settings) -> list[str]:
     """Return the verdict: first what to do, then gain, risk, upper bound, and where to start."""
-    return [*_answer(said), *_details(said, ground), *_next(said, ground, settings)]
+    return [
+        *_answer(recommendation),
+        *_details(recommendation, ground),
+        *_next(recommendation, ground, settings),
+    ]
 
 
-def _answer(said: Recommendation) -> Iterator[str]:
+def _answer(recommendation: Recommendation) -> Iterator[str]:
     """Say in one sentence what to do."""
-    today = said.today
-    if said.answer == "share" and today is not None:
+    today = recommendation.today
+    if recommendation.answer == "share" and today is not None:
         yield f"Share idle GPUs, with {today.policy}."
-    elif said.answer == "too many delayed" and today is not None:
+    elif recommendation.answer == "too many delayed" and today is not None:
         yield (
             f"Do not share with these settings: each of those that can run today and gain would "
             f"delay more than {MAX_SLOWED_PCT:g} % of the jobs. {today.policy} delays fewest."
         )
-    elif said.answer == "no gain":
+    elif recommendation.answer == "no gain":
         yield "Do not share: no policy that can run today makes jobs end sooner on average."
-    elif said.answer == "nothing lent":
+    elif recommendation.answer == "nothing lent":
         yield "Do not share: under the policies that can run today no pool lends a GPU."
-    elif said.answer == "only the future":
+    elif recommendation.answer == "only the future":
         yield "No verdict: every policy that shares here knew the future, and none can run today."
-    elif said.answer == "no policy shares":
+    elif recommendation.answer == "no policy shares":
         yield "No verdict: no policy that shares GPUs was replayed."
-    elif said.answer == "pools alone":
+    elif recommendation.answer == "pools alone":
         yield "Do not share: every pool is alone in its sharing group, so that none can lend."
     else:
         yield "No verdict: no job was measured."
 
 
-def _details(said: Recommendation, ground: Ground) -> Iterator[str]:
+def _details(recommendation: Recommendation, ground: Ground) -> Iterator[str]:
     """Say what the setting of today gains and risks, and what perfect forecasts would gain."""
-    today, perfect = said.today, said.perfect
-    if today is not None and said.answer in ("share", "too many delayed", "no gain"):
+    today, perfect = recommendation.today, recommendation.perfect
+    if today is not None and recommendation.answer in ("share", "too many delayed", "no gain"):
         yield f"{_lending(today, ground)}, and {_ends(today)}."
         yield _risk(today)
-    if perfect is not None and said.answer not in ("pools alone", "nothing measured"):
-        yield _most(perfect, today if said.answer == "share" else None)
+    if perfect is not None and recommendation.answer not in ("pools alone", "nothing measured"):
+        yield _most(perfect, today if recommendation.answer == "share" else None)
 
 
 def _lending(outcome: Outcome, ground: Ground) -> str:
@@ -124,21 +128,22 @@ def _most(perfect: Outcome, recommended: Outcome | None) -> str:
     return f"{words}."
 
 
-def _next(said: Recommendation, ground: Ground, settings: Settings) -> Iterator[str]:
+def _next(recommendation: Recommendation, ground: Ground, settings: Settings) -> Iterator[str]:
     """Say where to start, or what to try."""
-    if said.answer == "share" and said.today is not None:
-        lines = ", ".join(toml(settings, said.today.policy))
+    if recommendation.answer == "share" and recommendation.today is not None:
+        policy = recommendation.today.policy
+        lines = ", ".join(toml(settings, policy))
         yield (
             f'Start with {lines} in sia.toml, and lending = "shadow": the daemon then shows what '
             "it would lend, and lends nothing."
         )
-        if load(said.today.policy).needs.preemption:
-            yield f"{said.today.policy} stops jobs that go on later: the backend must support that."
-    elif said.answer == "too many delayed":
+        if load(policy).needs.preemption:
+            yield f"{policy} stops jobs that go on later: the backend must support that."
+    elif recommendation.answer == "too many delayed":
         yield f"Try more careful forecasts, like --policy {CAREFUL}."
-    elif said.answer in ("only the future", "no policy shares"):
+    elif recommendation.answer in ("only the future", "no policy shares"):
         yield f"Add {TRY} to --policy."
-    unclear = said.answer in ("nothing lent", "no gain", "too many delayed")
+    unclear = recommendation.answer in ("nothing lent", "no gain", "too many delayed")
     if unclear and 0 < ground.span_s < HISTORY:
         yield (
             f"The log covers only {duration(ground.span_s)}; forecasts learn from up to "

@@ -21,16 +21,6 @@ class LenderOrder:
         self._heap: list[tuple[int, int]] = []
         self._rebuild()
 
-    def beside(self, pools: list[PoolState]) -> LenderOrder:
-        """Return a copy for pools in the same order, some of which may be `replaced`. O(pools)."""
-        made = object.__new__(LenderOrder)
-        made._pools, made._places, made._heap = pools, self._places.copy(), self._heap[:]
-        return made
-
-    def replaced(self, pool: PoolState, by: PoolState) -> None:
-        """Register another object for a pool. O(1)."""
-        self._places[by] = self._places[pool]
-
     def changed(self, pool: PoolState) -> None:
         """Record that the GPUs that a pool may lend have changed."""
         heappush(self._heap, (-pool.available, self._places[pool]))

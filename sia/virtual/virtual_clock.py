@@ -423,9 +423,9 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         holds = sum(twin.width for twin in began.values() if not twin.freed)
         assert self.used == holds, "GPUs in use"
         assert self.over == sum(twin.waits_over for twin in twins.values()), "number of ended jobs"
-        told = {job_id for _, _, kind, job_id, _ in self.coming if kind == JOIN}
+        announced = {job_id for _, _, kind, job_id, _ in self.coming if kind == JOIN}
         queued = {i for sequence, i in self.queue if i in twins and twins[i].sequence == sequence}
-        assert twins.keys() - began.keys() <= queued | told, "a pending job is in no queue"
+        assert twins.keys() - began.keys() <= queued | announced, "a pending job is in no queue"
         due = {i for i, t in began.items() if t.started is None and not (t.withdrawn or t.freed)}
         assert due <= {job_id for _, job_id in self.due}, "a job is missing in due"
         halted = {i for i, twin in began.items() if self._halt(twin) < inf}

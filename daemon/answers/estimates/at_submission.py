@@ -39,13 +39,13 @@ def new_job(
         return None  # before the costly part: true of every job until the first simulation
     curve, chances = lasting.curve(job), lasting.chances(job, worlds)
     age, worked = ran(record, now), record.work(now)
-    said = [reported(record, now, chance) if runs else None for chance in chances]
+    medians = [reported(record, now, chance) if runs else None for chance in chances]
     lasts = [
         limited(
             record,
             of_attempt(record, now, curve.quantile(chance, worked)) if seconds is None else seconds,
         )
-        for seconds, chance in zip(said, chances, strict=True)
+        for seconds, chance in zip(medians, chances, strict=True)
     ]
     if runs:
         return Times(spread(now - age + max(age, seconds) for seconds in lasts))

@@ -117,12 +117,12 @@ TallyKey = tuple[Quantity, str, int]
 class _Open:
     """A stated time whose event has not been observed yet."""
 
-    __slots__ = ("bound", "given", "judged", "key", "said")
+    __slots__ = ("bound", "given", "judged", "key", "stated")
 
-    def __init__(self, given: Given, said: StatedMoment, key: TallyKey) -> None:
-        self.given, self.said, self.key = given, said, key
-        self.bound = key[0] == "start" and _is_bound(given, said)
-        self.judged = [moment is None for moment in (said.p50, said.p90)]
+    def __init__(self, given: Given, stated: StatedMoment, key: TallyKey) -> None:
+        self.given, self.stated, self.key = given, stated, key
+        self.bound = key[0] == "start" and _is_bound(given, stated)
+        self.judged = [moment is None for moment in (stated.p50, stated.p90)]
 
 
 def horizon(seconds: float) -> int:
@@ -162,11 +162,11 @@ class Calibration:
         """
         start = None
         if times.start is not None:
-            start = self._said("start", pool, made, times.start, (made, made), waits)
+            start = self._stated("start", pool, made, times.start, (made, made), waits)
         least = (made, made) if start is None else (_late(start.p50), _late(start.p90))
-        return self._said("end", pool, made, times.end, least), start
+        return self._stated("end", pool, made, times.end, least), start
 
-    def _said(
+    def _stated(
         self,
         what: Quantity,
         pool: str,
@@ -199,14 +199,14 @@ class Calibration:
         moments: tuple[tuple[Quantity, StatedMoment | None], ...] = (
             ("end", given.end), ("start", given.start),
         )  # fmt: skip
-        for what, said in moments:
-            if said is None:
+        for what, stated in moments:
+            if stated is None:
                 continue
-            raw = inf if said.raw[0] is None else said.raw[0]
-            opened = _Open(given, said, (what, given.pool, horizon(raw - given.made)))
+            raw = inf if stated.raw[0] is None else stated.raw[0]
+            opened = _Open(given, stated, (what, given.pool, horizon(raw - given.made)))
             self._open.setdefault((given.job, what), []).append(opened)
             self._numbers += 1
-            for i, moment in enumerate((said.p50, said.p90)):
+            for i, moment in enumerate((stated.p50, stated.p90)):
                 if moment is not None:
                     heappush(self._due, (moment, self._numbers, i, opened))
 
@@ -241,7 +241,7 @@ class Calibration:
             self._count(opened, now)
 
     def _judge(self, opened: _Open, share: int, *, covered: bool) -> None:
-        moment = opened.said.p90 if share else opened.said.p50
+        moment = opened.stated.p90 if share else opened.stated.p50
         if moment is None and covered:
             self._move(opened, share, covered=True)
         if opened.judged[share]:
@@ -264,19 +264,19 @@ class Calibration:
         """Add the error of an estimate whose event has happened."""
         tally = self.tallies.setdefault(opened.key, AccuracyTally())
         tally.count += 1
-        given, said = opened.given, opened.said
+        given, stated = opened.given, opened.stated
         if opened.key[0] == "start":
-            for i, (raw, blended) in enumerate(zip(said.raw, self._blends, strict=True)):
+            for i, (raw, blended) in enumerate(zip(stated.raw, self._blends, strict=True)):
                 wait = None if raw is None else max(0.0, raw - given.made)
-                blended.learn(_answers(i, wait, said.waits), _log(now - given.made))
-        if said.p50 is None:
+                blended.learn(_answers(i, wait, stated.waits), _log(now - given.made))
+        if stated.p50 is None:
             return
-        tally.errors.append(abs(now - said.p50))
-        if said.p90 is not None:
-            tally.widths.append(said.p90 - said.p50)
-        predicted = said.p50 - given.submitted
+        tally.errors.append(abs(now - stated.p50))
+        if stated.p90 is not None:
+            tally.widths.append(stated.p90 - stated.p50)
+        predicted = stated.p50 - given.submitted
         if opened.key[0] == "end" and predicted > 0:
-            tally.pred_errors.append(abs(now - said.p50) / predicted)
+            tally.pred_errors.append(abs(now - stated.p50) / predicted)
 
 
 def _answers(share: int, wait: float | None, waits: Quantiles) -> Answers:
@@ -289,12 +289,12 @@ def _half_way(p50: float, p90: float) -> float:
     return exp((_log(p50) + _log(p90)) / 2) - GRAIN
 
 
-def _is_bound(given: Given, said: StatedMoment) -> bool:
+def _is_bound(given: Given, stated: StatedMoment) -> bool:
     """Return True if the stated p90 of a start equals its lower bound."""
-    p50, p90 = said.raw
-    if p50 is None or p90 is None or said.p90 is None:
+    p50, p90 = stated.raw
+    if p50 is None or p90 is None or stated.p90 is None:
         return False
-    return said.p90 - given.made <= _half_way(p50 - given.made, p90 - given.made) * (1 + ROUNDING)
+    return stated.p90 - given.made <= _half_way(p50 - given.made, p90 - given.made) * (1 + ROUNDING)
 
 
 def _log(seconds: float) -> float:

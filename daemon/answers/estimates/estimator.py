@@ -13,7 +13,7 @@ from daemon.answers.estimates.calibration import Given
 from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.pacing import WITHIN, SimulationBudget
 from daemon.answers.estimates.predict import EstimateContext, estimate, why_not
-from daemon.answers.estimates.table import EstimateMemory, EstimateStore, kept_by
+from daemon.answers.estimates.table import EstimateMemory, EstimateStore, estimate_store
 from daemon.answers.estimates.worlds import Outlook, outlook
 from daemon.answers.simulate.fork import (
     ChildFailedError,
@@ -66,7 +66,7 @@ class EtaService:
         every = min(every, service.clock.seconds_until(service.clock.now() + every))
         self._service, self._off, self.pace = service, off, SimulationBudget(max(ETA_LEAST, every))
         self.heard, self.ready = EstimateInputs(), False
-        self.kept: EstimateStore = EstimateMemory()
+        self.store: EstimateStore = EstimateMemory()
         self.outlook: Outlook | None = None
         self._line = WorkerQueue()
         self._changed = True
@@ -85,12 +85,12 @@ class EtaService:
         """Read the history; return the number of the newest notice that it includes."""
         service, heard = self._service, EstimateInputs()
         self.ready, self.outlook = False, None
-        self.kept = await kept_by(service)
+        self.store = await estimate_store(service)
         await service.settled()
         after, now = service.last_notice, service.clock.now()
         alive = heard.events(service.book.jobs.values())
         ended = await ended_between(service.observed_jobs, now - SPAN, now)
-        given = await self.kept.since(now - SPAN)
+        given = await self.store.since(now - SPAN)
         await asyncio.to_thread(heard.learn, [*heard.events(ended, given), *alive])
         self._bits = {each.job: _bits(each) for each in given}
         self.heard, self.ready, self._changed = heard, True, True
@@ -148,7 +148,7 @@ class EtaService:
         """Store estimates. If the journal is unavailable, they last until the next restart."""
         if given:
             with suppress(JournalError):
-                await self.kept.keep(given)
+                await self.store.keep(given)
 
     async def _refresh(self) -> None:
         """Simulate repeatedly, using at most half of the time."""
@@ -162,7 +162,7 @@ class EtaService:
         """Simulate from the current state, and give the estimates that are due."""
         service, pace, began = self._service, self.pace, perf_counter()
         try:
-            said = await child_worker(
+            answer = await child_worker(
                 self._work, seconds=WITHIN, nice=KINDNESS, settled=service.settled,
                 line=self._line, paused=service.watch.paused,
             )  # fmt: skip
@@ -183,7 +183,7 @@ class EtaService:
             service.parts.say(PART, f"internal error: {error}", "report it")
             return
         service.parts.say(PART)
-        await self.looked(Outlook.decode(said))
+        await self.looked(Outlook.decode(answer))
         pace.done(perf_counter() - began)
 
     async def looked(self, outlook: Outlook) -> None:

@@ -63,12 +63,12 @@ class EstimateInputs:
 
     def _of(self, record: JobRecord) -> list[TimedObservation]:
         """Return the observations of a job: its submission, start and end."""
-        job, thought = plain_job(record), record.run_time
+        job, estimate = plain_job(record), record.run_time
         began, ended, queued, first = record.decided, record.ended, record.queued, _ran_from(record)
 
         def come(_: float) -> None:
             self.lasting.submitted(job)
-            self.lately.submitted(job, thought)
+            self.lately.submitted(job, estimate)
 
         def start(now: float) -> None:
             self._started(now, job, queued)

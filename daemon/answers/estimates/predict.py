@@ -11,7 +11,7 @@ from daemon.answers.estimates.at_submission import new_job
 from daemon.answers.estimates.calibration import Given, StatedMoment
 from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.worlds import Outlook, Playouts, Times, plain_job, ran
-from daemon.answers.simulate.futures import RunTimeOf, limited, of_attempt, reported, thought
+from daemon.answers.simulate.futures import RunTimeOf, estimated, limited, of_attempt, reported
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS, JobPhase
@@ -56,9 +56,9 @@ def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
 
     If too few jobs have ended, the run time is that of the scheduler or of the submitter.
     """
-    told = thought(now)
+    known = estimated(now)
     if heard is None or not heard.lasting.knows():
-        return told
+        return known
     lasting = heard.lasting
 
     def think(record: JobRecord) -> float:

@@ -70,7 +70,7 @@ class RecentArrivals:
         """Time of the first arrival; None before it."""
         return self._begin
 
-    def submitted(self, job: Job, thought: float) -> None:
+    def submitted(self, job: Job, run_time: float) -> None:
         """Record an arrival. Amortized O(1)."""
         if self._begin is None:
             self._begin = job.submit
@@ -78,7 +78,7 @@ class RecentArrivals:
         dropped = self._dropped.get(job.pool, 0) + pool.forget(job.submit - MEMORY)
         self._dropped[job.pool] = dropped
         self._where[job.id] = job.pool, dropped + len(pool.jobs)
-        pool.add(RecentJob(job, thought))
+        pool.add(RecentJob(job, run_time))
 
     def ended(self, job_id: str, ran: float | None) -> None:
         """Record the run time of a job that has left; None if it never ran. O(1)."""

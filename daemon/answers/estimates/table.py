@@ -104,7 +104,7 @@ class EstimateMemory:
         return [each for each in self._given if each.job == job_id]
 
 
-async def kept_by(service: Reader) -> EstimateStore:
+async def estimate_store(service: Reader) -> EstimateStore:
     """Return the table, or a store in memory if the database has no such table."""
     table = EstimateTable(service)
     try:

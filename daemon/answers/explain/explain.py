@@ -56,13 +56,18 @@ def explain(
         found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)
     job = waiting_in(core, record)
     if job is not None and record.phase is JobPhase.PENDING:
-        said = why(core, job)
-        found.exact, found.position = said.exact, position_of(core, record)
-        found.obstacles = _seen(said.obstacles, book, who)
+        explanation = why(core, job)
+        found.exact, found.position = explanation.exact, position_of(core, record)
+        found.obstacles = _seen(explanation.obstacles, book, who)
         found.ways = [
-            WayView(w.name, w.open, _seen(w.obstacles, book, who), w.exact) for w in said.ways
+            WayView(w.name, w.open, _seen(w.obstacles, book, who), w.exact)
+            for w in explanation.ways
         ]
-        found.words = [*needed(found, found.time), *_beside(book, core, job), *doubt(said)]
+        found.words = [
+            *needed(found, found.time),
+            *_outage_words(book, core, job),
+            *doubt(explanation),
+        ]
         found.words += stop_words(record)
         return found
     found.obstacles = _outside(book, record)
@@ -80,7 +85,7 @@ def waits(book: Book, core: Core, record: JobRecord) -> list[str]:
     job = waiting_in(core, record)
     if job is None or record.phase is not JobPhase.PENDING:
         return _waits_outside(book, record)
-    return [*needed(glance(core.policy, job), core.state.now), *_beside(book, core, job)]
+    return [*needed(glance(core.policy, job), core.state.now), *_outage_words(book, core, job)]
 
 
 def position_of(core: Core, record: JobRecord) -> int | None:
@@ -112,7 +117,7 @@ def _waits_outside(book: Book, record: JobRecord) -> list[str]:
     return placement_reasons(book, record)
 
 
-def _beside(book: Book, core: Core, job: JobState) -> list[str]:
+def _outage_words(book: Book, core: Core, job: JobState) -> list[str]:
     """What no policy says: nodes that are out, and cells."""
     places = core.state.places is not None
     nodes = "; ".join(out(book)) if places or job.pool.group.out else ""
@@ -139,7 +144,7 @@ def _seen(obstacles: Iterable[CoreObstacle], book: Book, who: Principal) -> list
     found: list[ObstacleView] = []
     for each in obstacles:
         if isinstance(each, QuotaObstacle | RoomObstacle):
-            found.append(replace(each, ends=_told(each.ends, who)))
+            found.append(replace(each, ends=_visible_ends(each.ends, who)))
         elif isinstance(each, OrderObstacle):
             found.append(replace(each, first=job_of(each.first)))
         elif isinstance(each, LimitObstacle) and each.pool and each.kind == "lend":
@@ -157,7 +162,7 @@ def _lends(each: LimitObstacle, pool: PoolRecord, who: Principal) -> LimitObstac
     return PoolNotLending(pool.name, dict(why), pool.lend_limit)
 
 
-def _told(ends: Iterable[EndingJob], who: Principal) -> tuple[EndingJob, ...]:
+def _visible_ends(ends: Iterable[EndingJob], who: Principal) -> tuple[EndingJob, ...]:
     """Jobs by their names; those of a pool that somebody may not see are one, without an end."""
     found: list[EndingJob] = []
     hidden: dict[str, int] = {}

@@ -41,25 +41,27 @@ REMEDIES = {
 WAYS = {"turn": "within its pool's quota", "spare": "on spare GPUs"}
 
 
-def needed(said: Explanation | JobWhy, now: float) -> list[str]:
+def needed(explanation: Explanation | JobWhy, now: float) -> list[str]:
     """What a pending job waits for, a line for each way to start; the best way first."""
-    if said.exact and not said.obstacles:
+    if explanation.exact and not explanation.obstacles:
         return ["Nothing is in its way: it starts in the next scheduling pass"]
-    ways: list[StartPath | WayView] = [*said.ways]
-    ways.sort(key=lambda way: (way.obstacles != said.obstacles, not way.exact, len(way.obstacles)))
+    ways: list[StartPath | WayView] = [*explanation.ways]
+    ways.sort(
+        key=lambda way: (way.obstacles != explanation.obstacles, not way.exact, len(way.obstacles))
+    )
     lines: list[str] = []
     for way in (way for way in ways if way.open and way.obstacles):
         begin = f"Or it could start {WAYS[way.name]}, waiting" if lines else "Waiting"
         lines.append(f"{begin} for {'; and for '.join(_word(o, now) for o in way.obstacles)}")
     lines += [_never(way.name, way.obstacles) for way in ways if not way.open]
-    if not any(way.open for way in said.ways):
+    if not any(way.open for way in explanation.ways):
         lines.append("It can never start as things are: it needs a larger quota, or fewer GPUs")
     return lines
 
 
-def doubt(said: Explanation) -> list[str]:
+def doubt(explanation: Explanation) -> list[str]:
     """That what is reported may not be all."""
-    if said.exact or not any(way.open for way in said.ways):
+    if explanation.exact or not any(way.open for way in explanation.ways):
         return []
     return ["More may be in its way: no trial has confirmed this"]
 
@@ -181,17 +183,17 @@ def _end(each: EndingJob, now: float) -> str:
     return f"job {each.job} (expected in {duration(each.end - now)})"
 
 
-def _progress(said: Progress, now: float) -> str:
+def _progress(progress: Progress, now: float) -> str:
     """What a running job has reported."""
-    speed = "" if said.speed == 1.0 else f" at {said.speed:g} times its nominal speed"
-    regime = "" if said.regime is None else f" in regime {said.regime}"
-    ago = duration(max(0.0, now - said.at))
-    words = f"it reported {ago} ago that {said.done:.1%} of its work is done{speed}{regime}"
-    if said.end is None:
+    speed = "" if progress.speed == 1.0 else f" at {progress.speed:g} times its nominal speed"
+    regime = "" if progress.regime is None else f" in regime {progress.regime}"
+    ago = duration(max(0.0, now - progress.at))
+    words = f"it reported {ago} ago that {progress.done:.1%} of its work is done{speed}{regime}"
+    if progress.end is None:
         return words
-    if said.end > now:
-        return f"{words}, so it ends in about {duration(said.end - now)}"
-    return f"{words}, so it should have ended {duration(now - said.end)} ago"
+    if progress.end > now:
+        return f"{words}, so it ends in about {duration(progress.end - now)}"
+    return f"{words}, so it should have ended {duration(now - progress.end)} ago"
 
 
 def run_words(record: JobRecord, now: float) -> list[str]:

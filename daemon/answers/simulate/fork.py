@@ -197,7 +197,7 @@ class _Child:
     def __init__(self, loop: AbstractEventLoop, work: ChildTask, seconds: float, nice: int) -> None:
         """Fork the child. Raises OSError if no process can be created."""
         self._loop = loop
-        self._said = bytearray()
+        self._received = bytearray()
         self.answer: Future[bytes] = loop.create_future()
         self._pipe, end = os.pipe()
         try:
@@ -213,18 +213,18 @@ class _Child:
     def _read(self) -> None:
         with suppress(BlockingIOError):
             if piece := os.read(self._pipe, PIECE):
-                self._said += piece
+                self._received += piece
                 return
             self._loop.remove_reader(self._pipe)
             if not self.answer.done():
                 self._settle()
 
     def _settle(self) -> None:
-        kind, said = bytes(self._said[:1]), bytes(self._said[1:])
+        kind, answer = bytes(self._received[:1]), bytes(self._received[1:])
         if kind == DONE:
-            self.answer.set_result(said)
+            self.answer.set_result(answer)
         else:
-            why = said.decode(errors="replace")
+            why = answer.decode(errors="replace")
             error = ChildFailedError(why) if kind == FAILED else ChildKilledError()
             self.answer.set_exception(error)
 
@@ -314,7 +314,7 @@ def _leave_all(pipe: int, seconds: float) -> None:
     os.closerange(pipe + 1, os.sysconf("SC_OPEN_MAX"))
 
 
-def _write(pipe: int, said: bytes) -> None:
-    left = memoryview(said)
+def _write(pipe: int, message: bytes) -> None:
+    left = memoryview(message)
     while left:
         left = left[os.write(pipe, left) :]

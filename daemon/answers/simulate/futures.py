@@ -58,7 +58,7 @@ def limited(record: JobRecord, seconds: float) -> float:
     return seconds if limit is None else min(seconds, max(0.0, limit - record.ran))
 
 
-def thought(now: float) -> RunTimeOf:
+def estimated(now: float) -> RunTimeOf:
     """Return a function that gives run times as the scheduler assumes them at this time.
 
     The run time of a job that reports its progress is what follows from that. Else it is the
@@ -84,10 +84,10 @@ def reported(record: JobRecord, now: float, chance: float = 0.5) -> float | None
     None if they lead to none. A job that should have ended some time ago takes as long again, as
     the median; generally, a quantile `chance` of its end is further away by the odds of `chance`.
     """
-    said = record.progress
-    if said is None or said.end is None or record.phase not in ON_GPUS:
+    progress = record.progress
+    if progress is None or progress.end is None or record.phase not in ON_GPUS:
         return None
-    end = said.end
+    end = progress.end
     if end < now:
         end = now + (now - end) * chance / (1.0 - chance)
     return end - began(record, now)

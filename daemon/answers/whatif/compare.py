@@ -9,7 +9,7 @@ from itertools import islice
 from daemon.answers.estimates.predict import EstimateContext, RawEstimate, stated
 from daemon.answers.estimates.worlds import HORIZON
 from daemon.answers.simulate.forward import Played, PredictedStart
-from daemon.answers.simulate.futures import is_unknown, overruns, thought
+from daemon.answers.simulate.futures import estimated, is_unknown, overruns
 from daemon.answers.whatif.whatif import Question, WhatIfOutcome, anew
 from daemon.model.book import Book, JobRecord
 from daemon.model.job import ON_GPUS, JobPhase, JobSpec
@@ -36,8 +36,8 @@ def compare(
     book: Book,
     now: float,
     question: Question,
-    told: WhatIfOutcome,
-    otherwise: WhatIfOutcome,
+    unchanged: WhatIfOutcome,
+    altered: WhatIfOutcome,
     sees: CanSee,
 ) -> WhatIfAnswer:
     """Return the effect of a change on pools visible to the caller. O(starts · log starts).
@@ -46,16 +46,16 @@ def compare(
         book: The book of the simulated engine, or of a few steps later.
         now: Time of the change.
         question: The change.
-        told: The future without the change, and its notes (`notes_of`).
-        otherwise: The future with the change.
+        unchanged: The future without the change, and its notes (`notes_of`).
+        altered: The future with the change.
         sees: Returns True for visible pools.
     """
-    as_is, changed = told.played, otherwise.played
+    as_is, changed = unchanged.played, altered.played
     assert as_is is not None, "the unchanged future has no command that could be refused"
     assert changed is not None, "a refused change is not compared"
     asked, before, after = _asked(book, question), _by_job(as_is), _by_job(changed)
     spans = [_Spans(now, question.known, each, starts)
-             for each, starts in ((told, before), (otherwise, after))]  # fmt: skip
+             for each, starts in ((unchanged, before), (altered, after))]  # fmt: skip
     shown = {job_id: one for job_id, one in asked.items() if sees(_pool(one))}
     names = {name for job_id in asked for name in (job_id, anew(job_id))}
     moved = [
@@ -74,7 +74,7 @@ def compare(
         nsmallest(SHOWN, (move for move in moved if _is_earlier(move)), key=_most),
         nsmallest(SHOWN, (move for move in moved if not _is_earlier(move)), key=_most),
         _sums(moved),
-        [*told.notes],
+        [*unchanged.notes],
     )
 
 
@@ -169,14 +169,14 @@ class _Spans:
         self,
         now: float,
         known: EstimateContext | None,
-        told: WhatIfOutcome,
+        unchanged: WhatIfOutcome,
         starts: Mapping[str, PredictedStart],
     ) -> None:
-        self._now, self._known, self._told, self._starts = now, known, told, starts
+        self._now, self._known, self._unchanged, self._starts = now, known, unchanged, starts
 
     def of(self, pool: str, job_id: str, record: JobRecord | None = None) -> Span:
         """Return the estimated times of a job, or the simulated ones if it has no estimate."""
-        timed = self._told.times.get(job_id)
+        timed = self._unchanged.times.get(job_id)
         if timed is not None and self._known is not None:
             return self._estimated(pool, timed, record)
         if record is not None and (running := _running(record, self._now)) is not None:
@@ -198,7 +198,7 @@ def _running(record: JobRecord, now: float) -> Span | None:
     """Return the start and the assumed end of a running job."""
     if record.phase not in ON_GPUS or record.started is None:
         return None
-    run_time = thought(now)(record)
+    run_time = estimated(now)(record)
     end = None if run_time >= UNKNOWN_RUN_TIME else max(now, record.started + run_time)
     return Span(record.started, end)
 

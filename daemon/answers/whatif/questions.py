@@ -68,11 +68,11 @@ async def what_if(
         settled=settled,
         paused=service.watch.paused,
     )
-    otherwise = msgpack.decode(changed, type=WhatIfOutcome)
-    if otherwise.refused is not None:
-        return otherwise.refused
-    told = msgpack.decode(as_is, type=WhatIfOutcome)
-    return compare(service.book, moment, question, told, otherwise, sees)
+    altered = msgpack.decode(changed, type=WhatIfOutcome)
+    if altered.refused is not None:
+        return altered.refused
+    unchanged = msgpack.decode(as_is, type=WhatIfOutcome)
+    return compare(service.book, moment, question, unchanged, altered, sees)
 
 
 def _as_is(engine: Engine, now: float, question: Question, sees: CanSee) -> WhatIfOutcome:

@@ -135,11 +135,11 @@ def _pool(asked: PoolWhatIf) -> SetPool:
     )  # fmt: skip
 
 
-def limit_of(said: int | UnsetType | None) -> int | None:
+def limit_of(value: int | UnsetType | None) -> int | None:
     """Return the limit for the engine: None keeps the current one, UNLIMITED removes it."""
-    if isinstance(said, UnsetType):
+    if isinstance(value, UnsetType):
         return None
-    return UNLIMITED if said is None else said
+    return UNLIMITED if value is None else value
 
 
 def _job(book: Book, now: float, asked: JobWhatIf, guess: GuessRunTime) -> list[Command] | Refused:

@@ -165,8 +165,8 @@ class KubeActions:
 
     def _is_own(self, job: KubeJob, run: KubeAttempt) -> bool:
         meta, (pods, gpus) = job.metadata, split(run.order)
-        said = meta.note(DAEMON), meta.note(JOB), meta.note(ORDER)
-        same = said == (self._name, run.order.job, str(run.order.attempt))
+        owner = meta.note(DAEMON), meta.note(JOB), meta.note(ORDER)
+        same = owner == (self._name, run.order.job, str(run.order.attempt))
         return same and job.suspended and gpus_of(job, self._config.gpu) == pods * gpus
 
     def look(self, run: KubeAttempt, job: KubeJob) -> None:

@@ -256,10 +256,10 @@ class KubeAdopter:
         assert self._jobs is not None, "loaded by look"
         waits = job is not None and job.suspended and job.verdict is None
         ended = self._context.book().ended.get(job_id)
-        told = job is None or not waits or ended is None or bool(job.metadata.note(OVER))
-        if not told and job is not None and self._context.fence.holds():
-            told = await self._suspend(job, "ended by sia")
-        if told:
+        done = job is None or not waits or ended is None or bool(job.metadata.note(OVER))
+        if not done and job is not None and self._context.fence.holds():
+            done = await self._suspend(job, "ended by sia")
+        if done:
             await self._left.forget(self._jobs.pop(place)[0])
             self._longer.pop(place, None)
 
@@ -382,8 +382,8 @@ def id_of(job: KubeJob) -> str:
 
 def priority_of(job: KubeJob) -> int | None:
     """Return the priority in a Job's annotation, or None if it is missing or not a number."""
-    said = job.metadata.note(PRIORITY).strip()
-    digits = said.removeprefix("-")
+    text = job.metadata.note(PRIORITY).strip()
+    digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 9):
         return None
-    return max(-MAX_PRIORITY, min(MAX_PRIORITY, int(said)))
+    return max(-MAX_PRIORITY, min(MAX_PRIORITY, int(text)))

@@ -387,12 +387,12 @@ class KubeBackend:
 
     def _say(self) -> None:
         """Report the health of all components of the backend."""
-        said = [self._acts.error, *(mirror.trouble for mirror in self._jobs.values())]
+        troubles = [self._acts.error, *(mirror.trouble for mirror in self._jobs.values())]
         if self._nodes.mirror is not None:
-            said.append(self._nodes.mirror.trouble)
+            troubles.append(self._nodes.mirror.trouble)
         if self._lease is not None:
-            said.append(self._lease.trouble)
-        self._context.parts.say("backend", *next((each for each in said if each[0]), ("", "")))
+            troubles.append(self._lease.trouble)
+        self._context.parts.say("backend", *next((each for each in troubles if each[0]), ("", "")))
         if self._steering is not None:
             self._context.parts.say(KUEUE, *self._steering.trouble)
         self._context.parts.say(RIGHTS, *self._acts.forbidden)

@@ -190,7 +190,7 @@ class Kube:
         except TimeoutError:
             raise KubeSilentError(f"the watch of {path} was silent for {silent:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise KubeError(f"the watch of {path} was interrupted: {_said(error)}") from None
+            raise KubeError(f"the watch of {path} was interrupted: {_one_line(error)}") from None
         finally:
             response.close()
 
@@ -208,7 +208,7 @@ class Kube:
             try:
                 answer, whole = await _read(response.content)
             except (aiohttp.ClientError, OSError) as error:
-                raise KubeError(f"{method} {path}: {_said(error)}") from None
+                raise KubeError(f"{method} {path}: {_one_line(error)}") from None
             finally:
                 response.release()
             if response.status < 300:
@@ -243,7 +243,7 @@ class Kube:
                 headers=headers, body=body, _preload_content=False, _request_timeout=timeout,
             )  # fmt: skip
         except (aiohttp.ClientError, OSError, ConfigException) as error:
-            raise KubeError(f"{method} {path}: {_said(error)}") from None
+            raise KubeError(f"{method} {path}: {_one_line(error)}") from None
         return sent
 
     async def _opened(self) -> ApiClient:
@@ -262,7 +262,7 @@ class Kube:
             self._client = ApiClient(known)
         except Exception as error:  # noqa: BLE001  a malformed file can raise anything
             where = config.kubeconfig or "the pod's service account"
-            raise KubeError(f"{where}: {_said(error)}", NOBODY) from None
+            raise KubeError(f"{where}: {_one_line(error)}", NOBODY) from None
         return self._client
 
 
@@ -287,9 +287,9 @@ async def _read(content: aiohttp.StreamReader) -> tuple[bytes, bool]:
 
 def _retry_after(response: aiohttp.ClientResponse) -> float | None:
     """Return the seconds of Retry-After, or None if no retry is asked for."""
-    said = response.headers.get("Retry-After", "")
-    if response.status == 429 or (response.status == 503 and said):
-        seconds = int(said) if said.isascii() and said.isdecimal() and len(said) < 6 else 1
+    text = response.headers.get("Retry-After", "")
+    if response.status == 429 or (response.status == 503 and text):
+        seconds = int(text) if text.isascii() and text.isdecimal() and len(text) < 6 else 1
         return min(float(seconds), LONGEST_REST)
     return None
 
@@ -297,16 +297,16 @@ def _retry_after(response: aiohttp.ClientResponse) -> float | None:
 def _refusal(asked: str, status: int, answer: bytes) -> Exception:
     """Convert an error response to an exception."""
     try:
-        said = msgspec.json.decode(answer, type=_Status)
+        reply = msgspec.json.decode(answer, type=_Status)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        said = _Status()
-    words = "".join(c if c.isprintable() else "?" for c in said.message or said.reason)
+        reply = _Status()
+    words = "".join(c if c.isprintable() else "?" for c in reply.message or reply.reason)
     why = f"{asked}: {words[:300] or 'no message'} ({status})"
     if status == 401:
         return KubeError(f"Kubernetes rejects the daemon's credentials: {why}", NOBODY)
     if status == 403:
         return KubeForbiddenError(f"the daemon lacks a permission in Kubernetes: {why}", RIGHTS)
-    if status == 400 and said.reason == "Expired":
+    if status == 400 and reply.reason == "Expired":
         return KubeExpiredError(why)
     if status in REFUSALS:
         return REFUSALS[status](why)
@@ -314,7 +314,7 @@ def _refusal(asked: str, status: int, answer: bytes) -> Exception:
     return KubeError(why) if later else KubeRefusedError(why)
 
 
-def _said(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     """Format an error in one line."""
     words = str(error) or type(error).__name__
     return " ".join(words.split())[:300].rstrip(".")

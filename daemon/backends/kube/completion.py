@@ -83,7 +83,7 @@ class CompletionCheck:
         nodes = order.nodes
         if order.width < run.held:
             held = Counter(pod.spec.node_name for pod in pods)
-            nodes = _kept(
+            nodes = _retained(
                 run.order.nodes, {node: each * n for node, n in held.items()}, order.width
             )
         run.order = replace(run.order, width=order.width, nodes=nodes)
@@ -99,7 +99,7 @@ class CompletionCheck:
         return job if job.metadata.uid == ref.uid else None
 
 
-def _kept(before: Nodes, held: Mapping[str, int], width: int) -> Nodes:
+def _retained(before: Nodes, held: Mapping[str, int], width: int) -> Nodes:
     """Return which GPUs of an attempt it keeps: as many on each node as its pods hold there.
 
     GPUs for pods that are on no node yet come from any node.
@@ -116,8 +116,8 @@ def _last(run: KubeAttempt, job: KubeJob | None, pods: list[Pod]) -> Observation
     """Return the observation for an attempt without pods."""
     if job is not None and job.verdict is not None:
         last = end_of(run.key, job.verdict, pods)
-        told = run.ended or job.metadata.deletion_timestamp is not None
-        return last if told or not isinstance(last, Ended) else replace(last, by_itself=True)
+        requested = run.ended or job.metadata.deletion_timestamp is not None
+        return last if requested or not isinstance(last, Ended) else replace(last, by_itself=True)
     if run.leaving is not None:
         return run.leaving
     return Ended(*run.key, why=DELETED if run.seen else FORGOTTEN, cancelled=run.seen)

@@ -128,9 +128,9 @@ def steps_of(
     places = list(_places(queue, gpu))
     keep = max(0, sum(_nominal(own) for _, own in places) - lend)
     for path, own in places:
-        kept = min(keep, _nominal(own))
-        keep -= kept
-        wanted = _nominal(own) - kept
+        retained = min(keep, _nominal(own))
+        keep -= retained
+        wanted = _nominal(own) - retained
         if own.lending_limit is None or quantity(own.lending_limit) != wanted:
             found.append({"op": "add", "path": f"{path}/lendingLimit", "value": str(wanted)})
         if borrow is None and own.borrowing_limit is not None:
@@ -169,7 +169,7 @@ class QueueLimits:
     def __init__(self, config: KubeConfig, kube: Kube, context: BackendContext) -> None:
         """Create the updater; `run` starts it."""
         self._config, self._kube, self._context = config, kube, context
-        self._said: dict[str, tuple[int, int | None, float]] = {}
+        self._sent: dict[str, tuple[int, int | None, float]] = {}
         self.trouble = "", ""
 
     async def run(self, changed: asyncio.Event) -> None:
@@ -192,8 +192,8 @@ class QueueLimits:
         wanted = {name: limits_of(pool) for name, pool in self._context.counts().items()}
         due = {}
         for pool, limits in wanted.items():
-            *said, when = self._said.get(pool, (None, None, float("-inf")))
-            if tuple(said) != limits or now - when > AGAIN:
+            *sent, when = self._sent.get(pool, (None, None, float("-inf")))
+            if tuple(sent) != limits or now - when > AGAIN:
                 due[pool] = limits
         if not due:
             return
@@ -202,7 +202,7 @@ class QueueLimits:
             if not self._context.fence.holds():
                 return
             if await self._say(path, pool, *limits):
-                self._said[pool] = (*limits, now)
+                self._sent[pool] = (*limits, now)
 
     async def _say(self, path: str, pool: str, lend: int, borrow: int | None) -> bool:
         """Set a queue's limits; return whether they are set."""

@@ -101,7 +101,7 @@ class LogTail:
     task: asyncio.Task[bytes | None]
     until = 0.0
 
-    def told(self, now: float) -> bool:
+    def current(self, now: float) -> bool:
         """Return whether the read is in progress or still current."""
         return not self.task.done() or now < self.until
 
@@ -150,20 +150,20 @@ class Logs:
 
     async def _piece(self, key: LogKey, record: JobRecord, request: LogRequest) -> LogChunk | None:
         most = min(request.after + max(request.after, AHEAD), MOST + request.most)
-        said = await self._text(record, request.attempt, {"limitBytes": str(most)})
-        if said is None:
+        text = await self._text(record, request.attempt, {"limitBytes": str(most)})
+        if text is None:
             return None
-        after = request.after if request.after <= len(said) else 0  # the log was rotated
-        until = asyncio.get_running_loop().time() + len(said) / READ
-        self._reads[key] = Read(after, said[after:], len(said) < most, until)
+        after = request.after if request.after <= len(text) else 0  # the log was rotated
+        until = asyncio.get_running_loop().time() + len(text) / READ
+        self._reads[key] = Read(after, text[after:], len(text) < most, until)
         _bound(self._reads, key, KEPT)
-        return LogChunk(after, said[after : after + request.most])
+        return LogChunk(after, text[after : after + request.most])
 
     async def _end(self, key: LogKey, record: JobRecord, request: LogRequest) -> bytes | None:
         """Return the end of a log; concurrent requests share one read."""
         lines = max(LINES, (request.tail or 0) // LINE)
         end = self._ends.get((key, lines))
-        if end is None or not end.told(asyncio.get_running_loop().time()):
+        if end is None or not end.current(asyncio.get_running_loop().time()):
             end = self._ends[key, lines] = LogTail()
             end.task = asyncio.create_task(self._last(end, key, record, request, lines))
             end.task.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -188,9 +188,9 @@ class Logs:
             try:
                 while True:
                     query = {"tailLines": str(lines), "limitBytes": str(MOST)}
-                    said = await self._text(record, request.attempt, query)
-                    if said is None or len(said) < MOST or lines == 1:
-                        return None if said is None else said[-request.most :]
+                    text = await self._text(record, request.attempt, query)
+                    if text is None or len(text) < MOST or lines == 1:
+                        return None if text is None else text[-request.most :]
                     lines = max(1, lines // 10)
             finally:
                 end.until = now() + min(REST * (now() - began), LONGEST)
@@ -252,16 +252,16 @@ class Logs:
         return (job.metadata.uid if job.metadata.note(ORDER) else "", space)
 
 
-def _bound(kept: OrderedDict[K, V], key: K, most: int) -> V | None:
+def _bound(cache: OrderedDict[K, V], key: K, most: int) -> V | None:
     """Mark a key as most recently used; remove and return the oldest value above the limit."""
-    kept.move_to_end(key)
-    return kept.popitem(last=False)[1] if len(kept) > most else None
+    cache.move_to_end(key)
+    return cache.popitem(last=False)[1] if len(cache) > most else None
 
 
 def _index(pod: Pod) -> int:
     """Return the completion index of a pod, 0 without one."""
-    said = pod.metadata.note(INDEX)
-    return int(said) if said.isascii() and said.isdecimal() and len(said) < 9 else 0
+    text = pod.metadata.note(INDEX)
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else 0
 
 
 def _container(pod: Pod, gpu: str) -> str:

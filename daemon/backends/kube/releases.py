@@ -54,8 +54,8 @@ class ReleasedJobs:
     def seal(self, uid: str, attempt: int, hosts: Sequence[str]) -> str:
         """Return the annotation of a release: HMAC of uid, attempt and hosts, then the hosts."""
         where = ",".join(sorted(hosts))
-        said = f"{uid}\n{attempt}\n{where}".encode()
-        return f"{hmac.digest(self._key, said, 'sha256').hex()} {where}"
+        message = f"{uid}\n{attempt}\n{where}".encode()
+        return f"{hmac.digest(self._key, message, 'sha256').hex()} {where}"
 
     def __contains__(self, ref: Ref) -> bool:
         return ref in self._refs
@@ -67,11 +67,13 @@ class ReleasedJobs:
             return False
         if Ref(meta.namespace, meta.name, meta.uid) in self._refs:
             return True
-        number, said = meta.note(ATTEMPT), meta.note(RELEASED)
+        number, released = meta.note(ATTEMPT), meta.note(RELEASED)
         if not (number.isascii() and number.isdecimal() and len(number) < 9):
             return False
-        hosts = said.partition(" ")[2].split(",")
-        ours = hmac.compare_digest(said.encode(), self.seal(meta.uid, int(number), hosts).encode())
+        hosts = released.partition(" ")[2].split(",")
+        ours = hmac.compare_digest(
+            released.encode(), self.seal(meta.uid, int(number), hosts).encode()
+        )
         return ours and int(number) >= attempt and is_bound(job.spec.template.spec, hosts)
 
     @property

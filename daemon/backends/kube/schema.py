@@ -365,8 +365,8 @@ class KubeNode(Struct, frozen=True):
         ready = next((c for c in self.status.conditions or () if c.type == "Ready"), None)
         why = []
         if ready is None or not ready.true:
-            said = "" if ready is None else ready.message or ready.reason
-            why.append(f"not ready: {said}" if said else "not ready")
+            message = "" if ready is None else ready.message or ready.reason
+            why.append(f"not ready: {message}" if message else "not ready")
         if self.spec.unschedulable:
             why.append("cordoned")
         for taint in self.spec.taints or ():
@@ -398,9 +398,9 @@ def _asked(container: Container, resource: str) -> int:
 def gpus_of_pod(spec: PodSpec, resource: str) -> int:
     """Return the GPUs of one pod: init containers run before, sidecars next to the others."""
     before = spec.init_containers or []
-    beside = sum(_asked(each, resource) for each in before if each.restart_policy == "Always")
+    sidecars = sum(_asked(each, resource) for each in before if each.restart_policy == "Always")
     first = max((_asked(each, resource) for each in before), default=0)
-    return max(first, beside + sum(_asked(each, resource) for each in spec.containers))
+    return max(first, sidecars + sum(_asked(each, resource) for each in spec.containers))
 
 
 def gpus_of(job: KubeJob, resource: str) -> int:

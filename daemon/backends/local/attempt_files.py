@@ -92,8 +92,8 @@ class AttemptFiles(NamedTuple):
     @property
     def trouble(self) -> str:
         """Last line that the supervisor wrote to stderr."""
-        said = (self.folder / TROUBLE).read_text(encoding="utf-8", errors="replace").split("\n")
-        return next((line for line in reversed(said) if line), "no message")
+        lines = (self.folder / TROUBLE).read_text(encoding="utf-8", errors="replace").split("\n")
+        return next((line for line in reversed(lines) if line), "no message")
 
     @property
     def checkpoint(self) -> Path:

@@ -105,12 +105,12 @@ def _read_progress(runs: Sequence[_Run]) -> list[tuple[_Run, ProgressLine]]:
     found = []
     for run in runs:
         try:
-            said = run.progress.look()
+            line = run.progress.look()
         except ProgressFileError as error:
             run.refuse_report(str(error))
         else:
-            if said is not None:
-                found.append((run, said))
+            if line is not None:
+                found.append((run, line))
     return found
 
 
@@ -282,7 +282,7 @@ class LocalBackend:
                 await self._report(found)
 
     async def _report(self, found: Sequence[tuple[_Run, ProgressLine]]) -> None:
-        asked = [Reported(*run.key, said.done, said.speed, said.regime) for run, said in found]
+        asked = [Reported(*run.key, line.done, line.speed, line.regime) for run, line in found]
         try:
             answers = await self._context.ask(asked)
         except UnavailableError:

@@ -409,14 +409,14 @@ def tell(number: signal.Signals, only: int | None = None) -> bool:
     """
     there = {(found.pid, found.start) for found in descendants()}
     time.sleep(SETTLED)
-    bit, told = 1 << (number - 1), False
+    bit, sent = 1 << (number - 1), False
     for found in descendants():
         if only is not None and found.pid != only:
             continue
         if (found.pid, found.start) in there and caught(found.pid) & bit:
             send(found, number)
-            told = True
-    return told
+            sent = True
+    return sent
 
 
 def caught(pid: int) -> int:

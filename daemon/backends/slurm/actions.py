@@ -82,7 +82,7 @@ class SlurmActions:
         """`marks` stores the Slurm job id of each attempt."""
         self._config, self._slurm, self._context, self._own = config, slurm, context, own
         self._marks = marks
-        self._kept: set[str] = set()
+        self._unfinished: set[str] = set()
         self.found: dict[AttemptKey, str] = {}
         self.unwanted: set[str] = set()
 
@@ -237,10 +237,10 @@ class SlurmActions:
         """Cancel attempts that are to end, stop those that go on later, cancel unwanted jobs."""
         ending = [
             run for run in runs.values() if run.stop and run.seen and run.stopped is None
-            and not (run.told and run.awaited)
+            and not (run.stop_sent and run.awaited)
         ]  # fmt: skip
         all_of: list[SlurmAttempt | str] = [*ending, *self.unwanted]
-        kept, self._kept = self._kept, set()
+        before, self._unfinished = self._unfinished, set()
         for some in parts(all_of, AT_ONCE):
             if not self._context.fence.holds():
                 return
@@ -249,7 +249,7 @@ class SlurmActions:
                 else self._cancel(each)
                 for each in some
             )  # fmt: skip
-        if kept and not self._kept:
+        if before and not self._unfinished:
             self._context.parts.say(ENDS)
 
     async def _stop(self, run: SlurmAttempt) -> None:
@@ -267,7 +267,7 @@ class SlurmActions:
                 )
             except SlurmRefusedError as error:  # it has ended, or is about to
                 log().warning("Slurm refuses to signal a job", job=run.ref, why=str(error))
-            run.told = True
+            run.stop_sent = True
         elif run.adopted:
             await self._requeue(run, run.ref)
         else:
@@ -279,7 +279,7 @@ class SlurmActions:
         except SlurmRefusedError as error:  # retried, until it can be requeued or has ended
             why = f"Slurm refuses to requeue job {ref}: {error}"
             self._context.parts.say(ENDS, why, "submit jobs without --no-requeue")
-            self._kept.add(ref)
+            self._unfinished.add(ref)
             return
         run.stopped = asyncio.get_running_loop().time()
 
@@ -291,7 +291,7 @@ class SlurmActions:
         except SlurmRefusedError as error:  # retried; other cancellations go on
             why = f"Slurm refuses to cancel job {ref}: {error}"
             self._context.parts.say(ENDS, why, "make the daemon's Slurm user an operator")
-            self._kept.add(ref)
+            self._unfinished.add(ref)
             return
         if isinstance(what, SlurmAttempt):
             what.stopped = asyncio.get_running_loop().time()

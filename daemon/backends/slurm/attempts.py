@@ -87,7 +87,7 @@ class SlurmAttempt:
         self.lost_submissions = 0
         self.stop = False
         self.preempt: PreemptEffect | None = None
-        self.told = False
+        self.stop_sent = False
         self.stopped: float | None = None
 
     def named(self, mark: str) -> None:

@@ -146,14 +146,14 @@ class Commands:
     async def _rows(self, key: str, *words: str) -> list[Any]:
         text = await self._run(*words)
         try:
-            said = await asyncio.to_thread(json.decode, text.encode(), type=dict[str, Any])
+            answer = await asyncio.to_thread(json.decode, text.encode(), type=dict[str, Any])
         except DecodeError:
             raise SlurmError(
                 f"{words[0]} returned no JSON", "use Slurm 21.08 or newer, or slurmrestd"
             ) from None
-        rows = said.get(key)
-        if said.get("errors") or not isinstance(rows, list):  # exit code 0 even so (22.05)
-            raise SlurmError(f"{words[0]} failed{_why(said.get('errors'))}", GONE)
+        rows = answer.get(key)
+        if answer.get("errors") or not isinstance(rows, list):  # exit code 0 even so (22.05)
+            raise SlurmError(f"{words[0]} failed{_why(answer.get('errors'))}", GONE)
         return rows
 
     async def _run(self, *words: str, given: str = "") -> str:
@@ -189,6 +189,6 @@ class Commands:
 def _why(errors: Any) -> str:
     """Return Slurm's error messages, if there are any."""
     rows = errors if isinstance(errors, list) else []
-    said = [row.get("description") or row.get("error") for row in rows if isinstance(row, dict)]
-    words = "; ".join(str(each) for each in said if each)
+    messages = [row.get("description") or row.get("error") for row in rows if isinstance(row, dict)]
+    words = "; ".join(str(each) for each in messages if each)
     return f": {words[:300]}" if words else ""

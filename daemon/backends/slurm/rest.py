@@ -152,8 +152,10 @@ class Rest:
         """Return the time of Slurm's clock."""
         found = await self._ask("GET", "diag")
         statistics = found.body.get("statistics")
-        said = number(statistics.get("req_time")) if isinstance(statistics, dict) else None
-        return said or time.time()
+        time_of_request = (
+            number(statistics.get("req_time")) if isinstance(statistics, dict) else None
+        )
+        return time_of_request or time.time()
 
     async def job(self, ref: str) -> list[SlurmJob]:
         """Return a job, and the tasks pending with it."""
@@ -383,7 +385,7 @@ def _expiry(token: str) -> float | None:
     """Return the expiry time in a token, without verifying its signature."""
     middle = token.split(".")[1] if token.count(".") == 2 else ""
     try:
-        said = json.decode(urlsafe_b64decode(middle + "=" * (-len(middle) % 4)), type=dict)
+        claims = json.decode(urlsafe_b64decode(middle + "=" * (-len(middle) % 4)), type=dict)
     except (ValueError, DecodeError):
         return None
-    return number(said.get("exp"))
+    return number(claims.get("exp"))

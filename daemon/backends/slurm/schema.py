@@ -130,8 +130,8 @@ class SlurmPartition(Struct, frozen=True):
 def number(value: Any) -> float | None:
     """Parse a number in any format; None if unset or infinite."""
     if isinstance(value, dict):
-        said = value.get("set", True) and not value.get("infinite", False)
-        return number(value.get("number")) if said else None
+        is_set = value.get("set", True) and not value.get("infinite", False)
+        return number(value.get("number")) if is_set else None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value

@@ -38,25 +38,25 @@ class CommandHandler:
 
     async def answers(self, messages: Sequence[ParsedMessage | Reply]) -> list[Reply]:
         """Execute the messages durably and return a reply for each; replies pass through."""
-        said: dict[int, Reply] = {}
+        replies: dict[int, Reply] = {}
         gathered: dict[int, ParsedMessage] = {}
         named: set[str] = set()
         for i, message in enumerate(messages):
             if isinstance(message, Reply):
-                said[i] = message
+                replies[i] = message
                 continue
             if message.command is None:
                 named.update(_names(message))
             else:
                 if message.job in named:  # submit first: then its pool is known
-                    said.update(await self._do(gathered))
+                    replies.update(await self._do(gathered))
                     gathered, named = {}, set()
                 if not await self._owns(message.pool, message.job):
-                    said[i] = _foreign(message)
+                    replies[i] = _foreign(message)
                     continue
             gathered[i] = message
-        said.update(await self._do(gathered))
-        return [said[i] for i in range(len(messages))]
+        replies.update(await self._do(gathered))
+        return [replies[i] for i in range(len(messages))]
 
     async def _owns(self, pool: str, job_id: str) -> bool:
         """Return whether a job or array belongs to a pool."""
@@ -85,9 +85,10 @@ class CommandHandler:
         if any(isinstance(each, Refused) and each.status == DEFECT for each in answers):
             # The step was rolled back because of one message: repeat with each message separately.
             answers = [each for some in asked for each in await self._durable(some)]
-        said = iter(answers)
+        remaining = iter(answers)
         replies = {
-            i: _reply(self._service, i, message, said, wrong) for i, message in messages.items()
+            i: _reply(self._service, i, message, remaining, wrong)
+            for i, message in messages.items()
         }
         if self._eta is not None:
             await add_estimates(
@@ -107,11 +108,11 @@ class CommandHandler:
         }
         while self._admission is not None and asks:
             try:
-                said = await self._admission.refusals("", [*asks.values()])
+                refusals = await self._admission.refusals("", [*asks.values()])
             except JournalError:
                 await asyncio.sleep(PROBE_EVERY)
             else:
-                return {at: why for at, why in zip(asks, said, strict=True) if why is not None}
+                return {at: why for at, why in zip(asks, refusals, strict=True) if why is not None}
         return {}
 
     async def _durable(self, commands: Sequence[Command]) -> list[Answer]:
@@ -164,12 +165,12 @@ def _foreign(message: ParsedMessage) -> Reply:
 
 
 def _reply(
-    service: Service, i: int, message: ParsedMessage, said: Iterator[Answer],
+    service: Service, i: int, message: ParsedMessage, answers: Iterator[Answer],
     wrong: dict[BatchIndex, Refused],
 ) -> Reply:  # fmt: skip
     """Build the reply to a message from the next answers."""
     if message.command is not None:
-        answer = next(said)
+        answer = next(answers)
         if isinstance(answer, Refused):
             line = BatchLine(message.job, answer.status, answer.detail, answer.mend)
         else:
@@ -178,7 +179,7 @@ def _reply(
     return Reply(
         200,
         [
-            line_of(service, group, wrong.get((i, k)) or together([*islice(said, len(group))]))
+            line_of(service, group, wrong.get((i, k)) or together([*islice(answers, len(group))]))
             for k, group in enumerate(message.groups)
         ],
     )

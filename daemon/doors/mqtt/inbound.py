@@ -98,12 +98,12 @@ class Inbound:
     async def _answer(self, batch: Sequence[tuple[InboundMessage, ParsedMessage | Reply]]) -> None:
         """Execute messages, publish replies and acknowledge; on failure reconnect for a resend."""
         answers = await self._handler.answers([parsed for _, parsed in batch])
-        said = zip(batch, answers, strict=True)
-        told = await self._replies.tell(
-            [(came.pool, came.mail, reply) for (came, _), reply in said]
+        pairs = zip(batch, answers, strict=True)
+        sent = await self._replies.tell(
+            [(came.pool, came.mail, reply) for (came, _), reply in pairs]
         )
         for came, _ in batch:
-            if told:
+            if sent:
                 self._link.ack(came.message, came.session)
             else:
                 self._link.drop(came.session)
@@ -171,13 +171,13 @@ class Inbound:
 
 def _mail(message: mqtt.MQTTMessage) -> Message:
     """Convert a message. Raises UnicodeDecodeError if its topic is not UTF-8."""
-    said = message.properties
+    properties = message.properties
     return Message(
         message.topic,
         bytes(message.payload),
         bool(message.retain),
-        getattr(said, "ResponseTopic", ""),
-        getattr(said, "CorrelationData", b""),
+        getattr(properties, "ResponseTopic", ""),
+        getattr(properties, "CorrelationData", b""),
         message.qos,
-        getattr(said, "ContentType", ""),
+        getattr(properties, "ContentType", ""),
     )

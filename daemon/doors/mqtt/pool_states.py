@@ -26,7 +26,7 @@ class States:
         """Publish a service's pools over a link."""
         self._service, self._link, self._topics = service, link, topics
         self._key = f"mqtt:{topics.cluster}:pools"
-        self._said: dict[str, bytes] = {}
+        self._published: dict[str, bytes] = {}
         self._session = 0
         self._steps = -1
 
@@ -38,7 +38,7 @@ class States:
             try:
                 await self._look()
             except (WireError, UnavailableError):
-                self._said.clear()
+                self._published.clear()
             await asyncio.sleep(STATE_EVERY)
 
     async def _clear(self) -> None:
@@ -49,16 +49,16 @@ class States:
                 before = (await notes.read(self._key)).get(self._key, "[]")
                 for name in _names.decode(before):
                     if name not in pools:
-                        self._said[name] = b""
+                        self._published[name] = b""
                 await self._link.up.wait()
-                for name in [*self._said]:
+                for name in [*self._published]:
                     topic = self._topics.pool(name, "state")
                     await (await self._link.send(topic, b"", retain=True))
                 await notes.write({self._key: _encode([*pools]).decode()})
             except (WireError, JournalError):
                 await asyncio.sleep(PROBE_EVERY)
             else:
-                self._said.clear()
+                self._published.clear()
                 return
 
     async def _look(self) -> None:
@@ -67,7 +67,7 @@ class States:
         steps = service.status().steps
         if self._session != self._link.session:
             self._session, self._steps = self._link.session, -1
-            self._said.clear()
+            self._published.clear()
         if steps == self._steps or not service.fence.holds():
             return
         await service.settled()
@@ -76,11 +76,11 @@ class States:
         for name in service.book.pools:
             engine = service.engine
             view = _encode(pool_view(engine, name, engine.core.state.now, widths.get(name, ())))
-            if self._said.get(name) != view:
+            if self._published.get(name) != view:
                 sent.append(
                     await self._link.send(self._topics.pool(name, "state"), view, retain=True)
                 )
-                self._said[name] = view
+                self._published[name] = view
         if max([await each for each in sent], default=0) >= DENIED:
-            self._said.clear()
+            self._published.clear()
             self._steps = -1  # retry until the broker accepts the state

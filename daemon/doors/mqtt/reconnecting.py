@@ -193,10 +193,10 @@ class Link:
         """Subscribe; return the reason code of each filter."""
         if wire.five:
             options = SubscribeOptions(qos=1, retainAsPublished=self._as_published)
-            said = await wire.subscribe([(each, options) for each in self._filters])
+            codes = await wire.subscribe([(each, options) for each in self._filters])
         else:
-            said = await wire.subscribe([(each, 1) for each in self._filters])
-        return [_number(code) for code in said]
+            codes = await wire.subscribe([(each, 1) for each in self._filters])
+        return [_number(code) for code in codes]
 
     async def _farewell(self, wire: Wire) -> None:
         with suppress(TimeoutError, WireError):

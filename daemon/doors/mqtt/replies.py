@@ -25,8 +25,8 @@ _encode = msgspec.json.Encoder().encode
 
 def reply_to(problem: ProblemError) -> Reply:
     """Return the reply that refuses a whole message."""
-    said = problem.details
-    return Reply(said.status, [], said.detail, said.mend, said.errors)
+    details = problem.details
+    return Reply(details.status, [], details.detail, details.mend, details.errors)
 
 
 class Replies:
@@ -66,19 +66,19 @@ class Replies:
         if not reply.jobs:
             data = {"status": reply.status, "why": reply.detail, "mend": reply.mend}
             return [EventView(0, now, "refused", named(mail.payload), pool, data=data)]
-        told = [
+        lines = [
             line
             for line in reply.jobs
             if line.status >= 400 or (line.status == 200 and not mail.reply)
         ]
         events = []
-        for line in told[:REPLY_LINES]:
+        for line in lines[:REPLY_LINES]:
             if line.status >= 400:
                 data = {"status": line.status, "why": line.detail, "mend": line.mend}
                 events.append(EventView(0, now, "refused", line.id, pool, data=data))
             else:
                 events.append(EventView(0, now, "known", line.id, pool))
-        if more := sum(line.status >= 400 for line in told[REPLY_LINES:]):
+        if more := sum(line.status >= 400 for line in lines[REPLY_LINES:]):
             why = f"{more:,} more jobs of the message"
             data = {
                 "status": 413,

@@ -170,8 +170,15 @@ def _jobs(payload: bytes) -> list[PoolJob]:
 
 
 def _reported(payload: bytes, pool: str) -> Command:
-    said: JobProgress = decoded(payload, _progress, JobProgress, SEE)
-    return Reported(said.job, said.attempt, said.done, said.speed, said.regime, ACTOR.format(pool))
+    progress: JobProgress = decoded(payload, _progress, JobProgress, SEE)
+    return Reported(
+        progress.job,
+        progress.attempt,
+        progress.done,
+        progress.speed,
+        progress.regime,
+        ACTOR.format(pool),
+    )
 
 
 def _commanded(payload: bytes, pool: str) -> Command:

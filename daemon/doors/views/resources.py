@@ -76,10 +76,10 @@ def run_time_of(record: JobRecord) -> float | None:
 
 def progress_view(record: JobRecord) -> ProgressView | None:
     """Convert what a job has reported last; None if it has reported nothing."""
-    said = record.progress
-    if said is None:
+    progress = record.progress
+    if progress is None:
         return None
-    return ProgressView(said.at, said.done, said.speed, said.regime, said.end)
+    return ProgressView(progress.at, progress.done, progress.speed, progress.regime, progress.end)
 
 
 def ran_of(record: JobRecord) -> float | None:
@@ -166,24 +166,24 @@ def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:
     return NodeView(node.name, len(node.gpus), used, dict(node.reasons), jobs)
 
 
-def shadow_view(kept: ShadowState, who: Principal) -> LendingShadow:
+def shadow_view(state: ShadowState, who: Principal) -> LendingShadow:
     """Convert the result of shadow lending; sums cover all pools. O(pairs of pools + jobs)."""
     lent = [
         WouldLend(lender, borrower, seconds / 3600)
-        for lender, sums in kept.lent.items()
+        for lender, sums in state.lent.items()
         for borrower, seconds in sums.items()
     ]
     seen = [each for each in lent if who.sees(each.lender) or who.sees(each.borrower)]
     return LendingShadow(
-        kept.since, kept.until, kept.jobs, sum(each.gpu_hours for each in lent), kept.sooner,
-        kept.later, kept.gained, kept.lost, kept.unknown, kept.renewed,
-        sorted(seen, key=lambda each: (-each.gpu_hours, each.lender, each.borrower)), kept.pending,
+        state.since, state.until, state.jobs, sum(each.gpu_hours for each in lent), state.sooner,
+        state.later, state.gained, state.lost, state.unknown, state.renewed,
+        sorted(seen, key=lambda each: (-each.gpu_hours, each.lender, each.borrower)), state.pending,
     )  # fmt: skip
 
 
-def recalls_view(kept: Recalls) -> LendingRecalls:
+def recalls_view(recalls: Recalls) -> LendingRecalls:
     """Convert what recall gained and cost. O(1)."""
-    return LendingRecalls(kept.stops, kept.ran / 3600, kept.lost / 3600, kept.left)
+    return LendingRecalls(recalls.stops, recalls.ran / 3600, recalls.lost / 3600, recalls.left)
 
 
 def loans_view(records: Iterable[JobRecord], who: Principal) -> LoanList:

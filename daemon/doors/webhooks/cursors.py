@@ -52,12 +52,12 @@ class CursorStore:
 
     async def open(self, names: Iterable[str], newest: int) -> None:
         """Load the cursors; new webhooks start after the newest event. Raises JournalError."""
-        kept = await self._notes.read(PREFIX)
+        stored = await self._notes.read(PREFIX)
         new = {}
         for name in names:
-            said = kept.get(key(name))
-            place = self._places[name] = WebhookCursor(newest) if said is None else _read(said)
-            if said is None:
+            value = stored.get(key(name))
+            place = self._places[name] = WebhookCursor(newest) if value is None else _read(value)
+            if value is None:
                 new[key(name)] = text(place)
         if new:
             await self._notes.write(new)

@@ -39,7 +39,7 @@ class WebhookContext(NamedTuple):
     """Services of the daemon that webhooks use."""
 
     page: Page
-    told: Callable[[], int]
+    newest: Callable[[], int]
     """Returns the number of the newest event."""
     ledger: CursorStore
     letters: DeadLetters
@@ -94,7 +94,7 @@ class WebhookSender:
     @property
     def lag(self) -> int:
         """Number of events after the cursor, including those filtered out."""
-        return max(0, self._context.told() - self.place.cursor)
+        return max(0, self._context.newest() - self.place.cursor)
 
     @property
     def state(self) -> DeliveryState:

@@ -96,7 +96,7 @@ class _Jobs:
         groups: dict[str, str],
         jobs_out: ImportedJobs,
     ) -> None:
-        self._at, self._tasks, self._groups, self._kept = at, tasks, groups, jobs_out
+        self._at, self._tasks, self._groups, self._jobs_out = at, tasks, groups, jobs_out
         self._shares = self._unnamed = 0
 
     def take(self, cells: Sequence[str]) -> None:
@@ -104,17 +104,17 @@ class _Jobs:
         submit, end = _time(cells, "start_time", self._at), _time(cells, "end_time", self._at)
         request = self._tasks.get(cells[self._at["job_name"]])
         if request is None:
-            self._kept.dropped["not in the task table"] += 1
+            self._jobs_out.dropped["not in the task table"] += 1
             return
         request.listed = True
         if request.problem or not request.gpus:
-            self._kept.dropped[request.problem or "CPU job"] += 1
+            self._jobs_out.dropped[request.problem or "CPU job"] += 1
         elif submit is None:
-            self._kept.dropped["without a submission time"] += 1
+            self._jobs_out.dropped["without a submission time"] += 1
         elif request.launch == inf:
-            self._kept.dropped["never started"] += 1
+            self._jobs_out.dropped["never started"] += 1
         elif end is None:
-            self._kept.dropped["without an end"] += 1
+            self._jobs_out.dropped["without an end"] += 1
         else:
             self._keep(cells, request, submit, end - request.launch)
 
@@ -122,7 +122,7 @@ class _Jobs:
         job_id, inst_id, user, state = (cells[self._at[name]] for name in JOBS[:4])
         name = self._groups.get(inst_id, "")
         job = Job(job_id, request.gpu_type, submit, request.gpus, intern(user), name)
-        if self._kept.add(job, duration, state):
+        if self._jobs_out.add(job, duration, state):
             self._shares += request.shares
             self._unnamed += not name
 

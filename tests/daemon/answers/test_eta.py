@@ -12,7 +12,12 @@ from click.testing import CliRunner
 
 from daemon.answers.estimates.calibration import Given, StatedMoment
 from daemon.answers.estimates.pacing import SimulationBudget
-from daemon.answers.estimates.table import MEMORY_KEPT, EstimateMemory, EstimateTable, kept_by
+from daemon.answers.estimates.table import (
+    MEMORY_KEPT,
+    EstimateMemory,
+    EstimateTable,
+    estimate_store,
+)
 from daemon.answers.estimates.worlds import Outlook
 from daemon.cli.client import Client
 from daemon.cli.estimates import estimates, eta
@@ -286,7 +291,7 @@ async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
     async with estimating(folder) as client:
         eta, table = client.eta, EstimateTable(client.service)
         await client.service.journal(_make_table)
-        eta.kept = table
+        eta.store = table
         taught(client)
         await send(client, *(f"j{i}" for i in range(4)), duration=3.0)
         await until(lambda: not client.service.book.jobs, 20)
@@ -294,7 +299,7 @@ async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
         await until(lambda: sum(t.count for k, t in tallies.items() if k[0] == "end") >= 4)
         before = {key: (t.count, t.judged, t.covered) for key, t in tallies.items()}
     async with estimating(folder) as client:
-        assert isinstance(client.eta.kept, EstimateTable)
+        assert isinstance(client.eta.store, EstimateTable)
         tallies = client.eta.heard.calibration.tallies
         assert {key: (t.count, t.judged, t.covered) for key, t in tallies.items()} == before
         assert (await asked(client, "GET", "/v1/jobs/j1/eta"))["given"] != []
@@ -305,7 +310,7 @@ async def test_without_a_table_they_last_as_long_as_the_daemon(folder):
     async with estimating(folder) as client:
         with suppress(sqlite3.OperationalError):
             await client.service.journal(lambda journal: journal.store.run(DROP))
-        kept = await kept_by(client.service)
+        kept = await estimate_store(client.service)
         assert isinstance(kept, EstimateMemory)
         moment = StatedMoment(2.0, 3.0, 2.5, (2.0, 3.0))
         many = [Given(f"j{i}", "vision", 0.0, float(i), moment) for i in range(MEMORY_KEPT + 1)]
@@ -332,7 +337,7 @@ async def test_a_flood_of_jobs_is_not_a_flood_of_estimates(folder):
         client.eta._given = {str(i): None for i in range(499)}
         await send(client, *(f"j{i}" for i in range(20)), pool="speech", duration=1e6)
         await client.eta.look()
-        first = client.eta.kept
+        first = client.eta.store
         assert len(await first.of_job("j7")) == 1
         await client.eta.look()  # it has waited a power of two longer, or none
         assert len(await first.of_job("j7")) <= 12

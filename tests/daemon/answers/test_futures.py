@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from daemon.answers.simulate.forward import EnginePlayout
-from daemon.answers.simulate.futures import ends, facts_of, is_unknown, overruns, thought
+from daemon.answers.simulate.futures import ends, estimated, facts_of, is_unknown, overruns
 from daemon.engine.engine import Engine
 from daemon.model.inputs import (
     Cancel,
@@ -42,7 +42,7 @@ def engine_with(*steps, nodes=(), **quotas):
 
 def forward(engine, now, think=None):
     """Play a copy of the core from the engine's state at `now`."""
-    think, jobs = think or thought(now), engine.book.jobs.values()
+    think, jobs = think or estimated(now), engine.book.jobs.values()
     return play(
         engine.core.copy(),
         [],
@@ -196,18 +196,18 @@ def test_a_job_without_estimate_and_limit_runs_for_the_unknown_run_time():
     )
     assert is_unknown(engine.book.jobs["a1"])
     assert not is_unknown(engine.book.jobs["a2"])
-    assert thought(1.0)(engine.book.jobs["a1"]) == UNKNOWN_RUN_TIME
+    assert estimated(1.0)(engine.book.jobs["a1"]) == UNKNOWN_RUN_TIME
     assert starts(engine, 1.0) == {}
 
 
 def test_a_job_that_stops_goes_on_with_the_work_that_it_keeps():
     story = stopping()  # it has run for 100 of 1000 s, and a job of 10 s takes its GPUs
-    ahead = EnginePlayout(Engine.restore(story.engine.dump()), 110.0, thought(110.0))
+    ahead = EnginePlayout(Engine.restore(story.engine.dump()), 110.0, estimated(110.0))
     found = {each.job: (each.start, each.end) for each in ahead.play(1e6, 10).starts}
     assert found == {"short": (110.0, 120.0), "long": (120.0, 1010.0)}
     story.at(120.0, Stopped("long", 1))
     story.at(120.0, Started("short", 1))
-    ahead = EnginePlayout(Engine.restore(story.engine.dump()), 125.0, thought(125.0))
+    ahead = EnginePlayout(Engine.restore(story.engine.dump()), 125.0, estimated(125.0))
     (found,) = ahead.play(1e6, 10).starts
     assert (found.job, found.start, found.end) == ("long", 130.0, 1010.0)
 
@@ -215,4 +215,4 @@ def test_a_job_that_stops_goes_on_with_the_work_that_it_keeps():
 def test_a_time_limit_counts_what_earlier_attempts_ran():
     story = stopping(time_limit=300.0)
     story.at(120.0, Stopped("long", 1))
-    assert thought(120.0)(story.record("long")) == 180.0
+    assert estimated(120.0)(story.record("long")) == 180.0

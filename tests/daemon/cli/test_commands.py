@@ -19,7 +19,7 @@ import pytest
 from daemon.cli import client, inspect
 from daemon.cli.common import moment
 from daemon.cli.jobs import description
-from daemon.cli.lending import said_of, worth_of
+from daemon.cli.lending import shadow_lines, worth_of
 from daemon.cli.serve import _tryout
 from daemon.config.config import Config
 from daemon.engine.engine import Engine
@@ -389,14 +389,14 @@ def test_shadow_lending_says_for_how_many_starts_the_gpu_hours_are_unknown():
         "later": 0, "lost_s": 0.0, "unknown": 0, "pending": 2, "lent": [],
     }  # fmt: skip
 
-    assert said_of(shadow)[1] == (
+    assert shadow_lines(shadow)[1] == (
         "the GPU-hours of 2 of these starts are not known yet: their jobs have not ended"
     )
-    ended = said_of(shadow | {"until": 9.0})
+    ended = shadow_lines(shadow | {"until": 9.0})
     assert ended[1] == (
         "the GPU-hours of 2 of these starts are not known: their jobs had not ended"
     )
-    assert len(said_of(shadow | {"pending": 0})) == 1
+    assert len(shadow_lines(shadow | {"pending": 0})) == 1
 
 
 def test_times_within_events_are_said_as_times():

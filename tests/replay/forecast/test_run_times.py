@@ -15,7 +15,7 @@ from replay.forecast.run_times import (
     evaluate_pairs,
     evaluate_run_times,
     last_quarter,
-    told,
+    submissions,
 )
 from replay.forecast.run_times_figures import (
     draw_chosen,
@@ -71,7 +71,7 @@ class Diary(RunTimes):
 def test_a_job_is_predicted_from_all_that_ended_before_it_and_from_nothing_else(seed):
     trace, starts = random_log(seed)
     diary, asked = Diary(), []
-    for now, _ in told(trace, [diary], starts):
+    for now, _ in submissions(trace, [diary], starts):
         asked.append(now.id)
         begun = [
             (begin, begin + length, arrival.id, length)
@@ -90,7 +90,7 @@ def test_a_job_is_predicted_from_all_that_ended_before_it_and_from_nothing_else(
 def said_of(trace, predictor):
     """What it says of each job, by id."""
     starts = starts_of(trace)
-    return {job.id: predictor.run_time(job) for job, _ in told(trace, [predictor], starts)}
+    return {job.id: predictor.run_time(job) for job, _ in submissions(trace, [predictor], starts)}
 
 
 def looks_ahead(predictor_for, trace):

@@ -107,8 +107,8 @@ class PrometheusMetrics(Observer):
             if kind in COUNTED:
                 self._decisions.labels(kind.__name__).inc()
         for notice in step.notices:
-            if (told := public_notice(notice)) is not None:
-                self._events.labels(told.kind).inc()
+            if (public := public_notice(notice)) is not None:
+                self._events.labels(public.kind).inc()
             if notice.kind in ("stopped", "stop_forced"):
                 self._count_stop(notice)
         for record in step.over:
@@ -238,13 +238,13 @@ class _Gauges(Collector):
         parts = GaugeMetricFamily("sia_part_ok", "Health of a component.", labels=["part"])
         for part in service.parts.all():
             parts.add_metric([part.name], float(part.ok))
-        kept = GaugeMetricFamily(
+        stopped = GaugeMetricFamily(
             "sia_pool_kept", "Pools that do not lend, by reason.", labels=["pool", "reason"]
         )
         for name, record in service.book.pools.items():
             for reason in record.kept:
-                kept.add_metric([name, reason], 1.0)
-        yield from (gpus, jobs, parts, _would(service.book.shadow), kept)
+                stopped.add_metric([name, reason], 1.0)
+        yield from (gpus, jobs, parts, _would(service.book.shadow), stopped)
         status = service.status()
         running = len(state.jobs) - state.waiting - len(service.book.seatless)
         now, since = service.clock.now(), _turns_since(service.book)
@@ -282,13 +282,13 @@ def _leads(service: Service) -> bool:
     return service.fence.holds() and (own is None or own.holds())
 
 
-def _would(kept: ShadowState | None) -> Metric:
+def _would(shadow: ShadowState | None) -> Metric:
     """Collect the GPU-seconds that pools would have lent in shadow mode."""
     found = GaugeMetricFamily(
         "sia_shadow_lent_gpu_seconds",
         "GPU-seconds that shadow lending would have lent, latest period.",
         labels=["pool"],
     )
-    for pool, sums in ({} if kept is None else kept.lent).items():
+    for pool, sums in ({} if shadow is None else shadow.lent).items():
         found.add_metric([pool], sum(sums.values()))
     return found

@@ -74,7 +74,7 @@ class EtaRoutes:
         else:
             found.why = "the job has ended"
         with suppress(JournalError):
-            found.given = [estimate_view(each) for each in await eta.kept.of_job(job_id)]
+            found.given = [estimate_view(each) for each in await eta.store.of_job(job_id)]
         return answer(found)
 
     async def estimates(self, request: web.Request) -> web.Response:

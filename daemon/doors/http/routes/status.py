@@ -45,12 +45,12 @@ class StatusRoutes:
             Status(
                 now, __version__, how.serving, reason, how.since, how.last_commit or None,
                 how.waiting, len(service.book.jobs), service.book.lending, parts,
-                service.book.mode, _kept(service), len(service.book.seatless),
+                service.book.mode, _not_lending(service), len(service.book.seatless),
             )
         )  # fmt: skip
 
 
-def _kept(service: Service) -> dict[str, list[str]]:
+def _not_lending(service: Service) -> dict[str, list[str]]:
     """Return the pools that do not lend and the kinds of reason. Visible to everyone."""
     pools = service.book.pools
     return {name: list(pools[name].kept) for name in sorted(pools) if pools[name].kept}

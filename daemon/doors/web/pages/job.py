@@ -58,11 +58,11 @@ CHANGES = {
 
 
 class JobMilestone(NamedTuple):
-    """A point on a job's timeline; `thought` marks an estimate."""
+    """A point on a job's timeline; `estimate` marks an estimate."""
 
     time: float | None
     words: str
-    thought: bool = False
+    estimate: bool = False
     late: float | None = None
     """The 90th percentile of an estimate."""
 
@@ -177,5 +177,5 @@ def _steps(job: JobDetail, eta: Eta) -> Iterator[JobMilestone]:
     if eta.estimate is not None:
         start, end = eta.estimate.start, eta.estimate.end
         if start is not None:
-            yield JobMilestone(start.p50, "starts", thought=True, late=start.p90)
-        yield JobMilestone(end.p50, "ends", thought=True, late=end.p90)
+            yield JobMilestone(start.p50, "starts", estimate=True, late=start.p90)
+        yield JobMilestone(end.p50, "ends", estimate=True, late=end.p90)
