@@ -199,9 +199,12 @@ class _InFile:
 @contextmanager
 def _on_server(url: DatabaseUrl) -> Iterator[_Database]:
     """Open the table on PostgreSQL. The daemons there may be running."""
-    from daemon.journal.pg_connection import connect, said  # noqa: PLC0415  psycopg is optional
+    from daemon.journal.pg_connection import (  # noqa: PLC0415  psycopg is optional
+        connect,
+        translated_errors,
+    )
 
-    with closing(connect(url, "sia journal import")) as db, said(url):
+    with closing(connect(url, "sia journal import")) as db, translated_errors(url):
 
         class OnServer:
             def stored(self) -> list[JobRecord]:
