@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: run replay docs test servers tools newcomer soak check lint setup lock bench clean
 
-# The demo: a daemon with simulated pools and jobs, one hour per second.
+# The demo: a daemon with the simulated jobs of a made-up company, one hour per second, without end.
 run: setup
 ifeq ($(TRACE)$(POOLS),)
 	$(BIN)/sia demo $(ARGS)

@@ -5,8 +5,9 @@ in virtual time, with forecasts `peaks+survival`. Before a job is submitted, `wh
 it would start and end; as it is submitted, it is estimated; then what happens is compared with
 both. The sites:
 
-- `demo`: the made-up cloud of `sia demo`, which knows two weeks from before. An hour goes by in a
-  second, so that the present is played forward once in `--every` seconds of its clock.
+- `demo`: a made-up cloud of six pools, which knows two weeks from before. An hour goes by in a
+  second, as in `sia demo`, so that the present is played forward once in `--every` seconds of its
+  clock.
 - `fresh`: the same cloud, of which nothing is known.
 - `philly`: eight of Philly's pools (day 62), of which nothing is known.
 """
@@ -36,7 +37,7 @@ from daemon.forecasts.history import JournalHistory
 from daemon.model.inputs import Submit
 from daemon.model.job import JobSpec
 from daemon.model.setup import RAILS, Setup
-from daemon.process.demo import BEFORE, MORNING, POOLS, WINDOWS
+from daemon.process.demo.setting import WINDOWS
 from daemon.wire.jobs import JobRequest
 from daemon.wire.whatif import WhatIf
 from predictors.random_forecast import draw
@@ -49,6 +50,9 @@ from sia.core.playout import Arrival
 from sia.model import Job, Options
 
 HOUR = 3600.0
+POOLS, BEFORE, MORNING = 6, 14, 8
+"""Pools of the made-up cloud, the days before, and the hour at which it begins."""
+
 EVERY = {"demo": 2.0 * HOUR, "fresh": 1800.0, "philly": 1800.0}
 """Seconds of the daemon's clock between two playouts."""
 

@@ -120,7 +120,7 @@ def demo(span: float | None, seed: int) -> None:
 
     One second of the demo is one hour of the cloud.
     """
-    from daemon.process.demo import show  # noqa: PLC0415  aiohttp takes its time
+    from daemon.process.demo.show import show  # noqa: PLC0415  aiohttp takes its time
 
     begin("warning")
     asyncio.run(show(span, seed))

@@ -19,6 +19,7 @@ from daemon.config.webhooks import WebhookConfig
 from daemon.model.job import LendingMode, PoolMode
 from daemon.model.limits import (
     GRACE,
+    KEEP_HISTORY,
     KEEP_RECORDS,
     MAX_BUDGET,
     MAX_WEIGHT,
@@ -248,6 +249,8 @@ class Config(Struct, frozen=True, kw_only=True):
     """Number of inputs between two snapshots."""
     retention: float = KEEP_RECORDS
     """Seconds for which the journal keeps steps that are older than its snapshots."""
+    history: float = KEEP_HISTORY
+    """Seconds for which the journal keeps ended jobs, events and accounts; no key of sia.toml."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     backend: BackendConfig = msgspec.field(default_factory=_simulated)
     pools: tuple[PoolConfig, ...] = DEFAULT_POOLS

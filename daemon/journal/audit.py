@@ -133,6 +133,8 @@ def _of_one(
         if type(answer) is not Accepted or not answer.new:
             continue
         if type(command) is Submit:
+            if not command.actor:
+                continue  # no client asked for it: a simulated user of `sia demo`
             spec, theirs = command.spec, jobs.setdefault(command.actor, {})
             name = spec.id if spec.array is None else spec.id.rpartition(".")[0]
             theirs.setdefault(name, [name, spec.pool, spec.gpus, 0])[3] += 1

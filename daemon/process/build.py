@@ -116,13 +116,14 @@ def _journal(config: Config, lease: PostgresLease | None) -> Journal:
         from daemon.journal.postgres import PostgresStore  # noqa: PLC0415  not everybody has psycopg
 
         assert lease is not None, "nobody may write there without"
-        return Journal(PostgresStore(config.database, lease.epoch), keep_records=config.retention)
+        store = PostgresStore(config.database, lease.epoch)
+        return Journal(store, keep_records=config.retention, keep_history=config.history)
     folder = config.database.parent
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise UserError(f"{folder}: {error.strerror}; change daemon.state") from None
-    return Journal(config.database, keep_records=config.retention)
+    return Journal(config.database, keep_records=config.retention, keep_history=config.history)
 
 
 def _clock(config: Config, journal: Journal) -> Clock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from sia.model import Pool
@@ -69,8 +70,8 @@ class Cloud(NamedTuple):
     rises: Range = (7 * HOUR, 11 * HOUR)
     """When a user's day begins, in seconds after midnight; it lasts `awake` seconds."""
     awake: float = 14 * HOUR
-    works: Range = (0.3, 0.9)
-    """Shares of weekend days, and of other days, on which a user works."""
+    works: Sequence[float] = (0.9,) * 5 + (0.3,) * 2
+    """Share of Mondays, of Tuesdays, … on which a user works."""
 
 
 MAYFLY = (MINUTE, 10 * MINUTE)

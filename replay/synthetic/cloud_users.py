@@ -71,7 +71,7 @@ class User:
     def _day(self, day: float) -> tuple[bool, float]:
         """Return whether the user works on a day, and by how many seconds later than usual."""
         random = Random(f"{self._seed} day {day:.0f}")  # noqa: S311
-        return random.random() < self._cloud.works[day % 7 < 5], random.uniform(0, HOUR)
+        return random.random() < self._cloud.works[int(day % 7)], random.uniform(0, HOUR)
 
     def _begin(self) -> JobChain:
         cloud, nature = self._cloud, self._nature

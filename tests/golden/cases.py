@@ -48,7 +48,7 @@ types = [
 
 DAY = 86400.0
 MORNING = 14 * DAY + 8 * 3600.0
-"""Time in the demo's log at which the demo begins, in seconds."""
+"""Second of the made-up cloud's log at which its day begins."""
 
 
 def sia(*arguments: object) -> None:
@@ -157,7 +157,7 @@ def forecast(folder: Path) -> Files:
 
 
 def demo_day(folder: Path) -> Files:
-    """The demo's first day through the daemon's engine, until the last job of the day has ended."""
+    """A day of a made-up cloud through the daemon's engine, until its last job has ended."""
     trace, pools = _synth(folder, "cloud", seed=1, days=21, pools=6)
     config = folder / "sia.toml"
     with pools.open(newline="") as file:

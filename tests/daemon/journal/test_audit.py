@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msgspec.structs import replace
+
 from daemon.config.config import NodeConfig, PoolConfig
 from daemon.doors.mqtt.executor import CommandHandler
 from daemon.doors.mqtt.requests import Message, read
@@ -378,7 +380,7 @@ def test_commits_that_fail_leave_no_gap_and_nothing_twice(tmp_path, monkeypatch,
                 assert not durable
             await until(lambda: service.ready)
             await service.submit([Drain("n9", "gone", "ann"), Lending(on=False, actor="ann")])
-            await service.submit([submit("x"), submit("y")], "10.0.0.7")
+            await service.submit([replace(submit(x), actor="ann") for x in "xy"], "10.0.0.7")
             rows = await service.audit(0, 100)
             assert (rows[-1].number, rows[-1].digest) == service.trail
             return rows

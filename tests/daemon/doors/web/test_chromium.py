@@ -1,9 +1,11 @@
-"""Pages in a real browser, of a daemon whose six pools have lived through a morning."""
+"""Pages in a real browser, of a daemon whose six pools have lived through some days."""
 
 import asyncio
 import os
 import random
 import shutil
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import quote
@@ -12,10 +14,10 @@ import pytest
 from yarl import URL
 
 from daemon.config.config import NodeConfig, PoolConfig
-from daemon.process.demo import BEFORE, DAYS, POOLS, DemoWeek, _config, _feed, _remember, _week
+from daemon.process.demo.setting import BEGIN, config_in
+from daemon.process.demo.show import LiveDemo, monday_before, prepared
 from daemon.process.serve import serving
-from replay.synthetic.cloud import make_cloud
-from replay.synthetic.cloud_parameters import Cloud
+from replay.synthetic.teams import Crowd
 from sia.wording import HOUR
 from tests.daemon.doors.web.test_times import AWAY
 from tests.support.daemons.daemons import until
@@ -24,8 +26,8 @@ from tests.support.servers.browsers import browser as visiting
 from tests.support.servers.browsers import seen
 from tests.support.servers.chromium import chromium, chromium_server
 
-UNTIL = 18 * HOUR
-"""Of the cloud's Monday: its pools are busy, and lend to each other."""
+UNTIL = BEGIN + 39 * HOUR
+"""Of the demo's time, late on Thursday: its pools are busy, and lend to each other."""
 
 SHOTS = os.environ.get("SIA_SHOTS")
 """A folder for pictures of all pages; without it they are beside the test's own files."""
@@ -44,26 +46,33 @@ def devtools():
 def lived(tmp_path_factory):
     """A daemon that has lived through a working day: its folder, settings, and its last hours."""
     folder = tmp_path_factory.mktemp("lived")
-    whole, table = make_cloud(Cloud(pools=POOLS, days=BEFORE + DAYS), 1)
-    config = _config(folder, table)
-    _remember(config, whole, table)
+    config, crowd = config_in(folder), Crowd(1)
+    origin = monday_before(datetime.now(UTC))
+    with closing(prepared(config, crowd, origin)) as virtual:
+        virtual.play(origin + UNTIL - 4 * HOUR)
+        seen = virtual.engine.book.notices
 
     looks = []
 
     async def live():
         async with serving(config) as (daemon, _):
-            begin = daemon.clock.now() - 8 * HOUR
-            feeding = asyncio.create_task(_feed(daemon, DemoWeek(_week(whole), table, begin)))
-            while daemon.clock.now() < begin + UNTIL:
+            users = asyncio.create_task(LiveDemo(daemon, crowd, origin).live(seen))
+            while daemon.clock.now() < origin + UNTIL or not worth_seeing(daemon):
                 await daemon.clock.sleep_until(daemon.clock.now() + HOUR / 12)
                 await daemon.usage.look()
             looks.extend(daemon.usage._looks)
-            feeding.cancel()
-            await asyncio.gather(feeding, return_exceptions=True)
+            users.cancel()
+            await asyncio.gather(users, return_exceptions=True)
 
     asyncio.run(asyncio.wait_for(live(), 120))
     settings = {name: getattr(config, name) for name in ("pools", "windows", "forecast")}
     return folder, settings, looks
+
+
+def worth_seeing(daemon):
+    """Whether a pool lends GPUs while a job is pending."""
+    state = daemon.service.engine.core.state
+    return state.waiting and any(record.loans for record in daemon.service.book.loans())
 
 
 @pytest.fixture
@@ -230,7 +239,7 @@ def test_a_page_that_is_open_says_when_the_session_or_the_daemon_is_gone(shown):
         await page.js("document.querySelector('main form').requestSubmit()")
         await page.until("document.querySelector('#totals')")
         await asked(client, "DELETE", "/v1/tokens/v", status=204)
-        job = {"pool": "p0", "gpus": 1, "duration": 1e6}
+        job = {"pool": "vision", "gpus": 1, "duration": 1e6}
         await asked(client, "POST", "/v1/jobs", job, status=201)
         await page.until("document.querySelector('#token')")
         assert "was revoked" in await page.text("#main")
@@ -285,7 +294,7 @@ def test_the_reader_s_place_is_kept_when_numbers_change(shown):
         page = await signed_in(client, browser)
         await page.js("document.querySelector('#pool-table tbody a').focus()")
         await page.js("document.activeElement.mark = true")
-        job = {"pool": "p0", "gpus": 1, "duration": 1e6}
+        job = {"pool": "vision", "gpus": 1, "duration": 1e6}
         text = await page.text("#as-of")
         await asked(client, "POST", "/v1/jobs", job, status=201)
         await page.until(f"document.querySelector('#as-of').innerText !== {text!r}")
