@@ -8,7 +8,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
 from msgspec.structs import replace
 
 from daemon.config.config import NodeConfig, PoolConfig
