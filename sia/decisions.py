@@ -44,6 +44,13 @@ class ResizeJob(Struct, frozen=True, gc=False, tag=True):
     loans: tuple[tuple[str, int], ...] = ()
 
 
+class DedicateJob(Struct, frozen=True, gc=False, tag=True):
+    """Count this running spare job within its own pool's quota: its loans end, and it runs on."""
+
+    job_id: str
+    reason: str
+
+
 class MoveLoan(Struct, frozen=True, gc=False, tag=True):
     """Let `donor` lend a running spare job the GPUs that `previous` lent it."""
 
@@ -95,6 +102,7 @@ Decision = (
     StartJob
     | PreemptJob
     | ResizeJob
+    | DedicateJob
     | MoveLoan
     | SolveProgram
     | JobRejected

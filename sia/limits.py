@@ -148,3 +148,6 @@ MAX_REFUSED = 3
 A policy that heeds the result tries another width or stream at most; one that does not would repeat
 the same proposal for ever.
 """
+
+MAX_STOPS = 1000
+"""Maximum number of stops of one guest. A job that was stopped more often than that only wastes."""

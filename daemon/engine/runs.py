@@ -33,6 +33,7 @@ from daemon.model.outputs import (
 from daemon.model.timers import Timer
 from sia.decisions import (
     Decision,
+    DedicateJob,
     JobRejected,
     MoveLoan,
     PreemptJob,
@@ -78,6 +79,8 @@ class Runs:
                 self._preempt(decision)  # type: ignore[arg-type]
             elif kind is ResizeJob:
                 self._resize(decision)  # type: ignore[arg-type]
+            elif kind is DedicateJob:
+                self._dedicate(decision)  # type: ignore[arg-type]
             elif kind is MoveLoan:
                 self._move(decision)  # type: ignore[arg-type]
             elif kind is SolveProgram:
@@ -247,6 +250,13 @@ class Runs:
                 del book.leaving[seen.job]
                 self._tell_work(record)
         return Accepted()
+
+    def _dedicate(self, decision: DedicateJob) -> None:
+        """Close the loans of a job that now counts within its pool's quota; it runs on."""
+        record = self._book.jobs[job_of(decision.job_id)]
+        if record.core == decision.job_id:
+            self._context.close_loans(record)
+            record.stream, record.reason = Stream.DEDICATED, decision.reason
 
     def _move(self, move: MoveLoan) -> None:
         job_id = job_of(move.job_id)

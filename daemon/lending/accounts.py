@@ -16,7 +16,7 @@ from daemon.model.account import DEFECTS, Account, Booked, Verdict
 from daemon.model.book import Book, job_of
 from daemon.model.limits import KEEP_ENDED
 from sia.core.core import Core
-from sia.decisions import Decision, MoveLoan, PreemptJob, ResizeJob, StartJob
+from sia.decisions import Decision, DedicateJob, MoveLoan, PreemptJob, ResizeJob, StartJob
 from sia.events import (
     Event,
     JobCancelled,
@@ -78,6 +78,7 @@ class Accounts:
             StartJob: self._started,
             PreemptJob: self._stopped,
             ResizeJob: self._resized,
+            DedicateJob: self._dedicated,
             MoveLoan: self._loan_moved,
         }
         for name, account in book.accounts.items():
@@ -375,6 +376,9 @@ class Accounts:
         self._close_loans(job_id)
         for lender, gpus in resize.loans:
             self._loans.open(job_id, self._pool(job_id), lender, gpus)
+
+    def _dedicated(self, decision: DedicateJob) -> None:
+        self._close_loans(job_of(decision.job_id))
 
     def _loan_moved(self, move: MoveLoan) -> None:
         job_id = job_of(move.job_id)

@@ -11,7 +11,15 @@ from typing import NamedTuple
 from replay.logs.trace import Trace
 from replay.run.solving import ReplaySolver
 from sia.core.playout import Instant
-from sia.decisions import Decision, MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
+from sia.decisions import (
+    Decision,
+    DedicateJob,
+    MoveLoan,
+    PreemptJob,
+    ProposalRefused,
+    ResizeJob,
+    StartJob,
+)
 from sia.events import Event, ForecastUpdated, JobFinished, JobSubmitted
 from sia.model import Nodes, Stream
 
@@ -192,6 +200,8 @@ class Recorder:
             elif type(decision) is ResizeJob:
                 self._stop(decision.job_id, now)
                 self._open_segment(decision, now)
+            elif type(decision) is DedicateJob:
+                self._close_loans(decision.job_id, now)
             elif type(decision) is MoveLoan:
                 self._move(decision, now)
             elif type(decision) is ProposalRefused and decision.impossible:

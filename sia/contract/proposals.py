@@ -68,6 +68,16 @@ class Resize(NamedTuple):
     reason: str
 
 
+class Dedicate(NamedTuple):
+    """Count a running spare job within its own pool's quota from now on: its loans are given back.
+
+    The job runs on, on the same GPUs. Loans of others on that quota move to other lenders.
+    """
+
+    job: JobStateView
+    reason: str
+
+
 class Lease(NamedTuple):
     """Give a running job a lease until this time (seconds), or take the lease away with None.
 
@@ -135,6 +145,7 @@ Proposal = (
     Start
     | Preempt
     | Resize
+    | Dedicate
     | Lease
     | ReserveCells
     | ReleaseCells

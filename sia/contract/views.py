@@ -41,6 +41,10 @@ class JobStateView(Protocol):
         """Its place in the order of priority and arrival; the lowest comes first."""
 
     @property
+    def arrival(self) -> int:
+        """Its number in the order of arrival, from 1; no other job ever has it."""
+
+    @property
     def stream(self) -> Stream | None:
         """The stream in which it was started, None while it is pending."""
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from sia.contract.policy import Policy
 from sia.contract.proposals import (
+    Dedicate,
     Lease,
     Preempt,
     ProposalResult,
@@ -31,6 +32,7 @@ from sia.contract.views import JobStateView
 from sia.core.core_timers import CoreTimers
 from sia.decisions import (
     Decision,
+    DedicateJob,
     JobRejected,
     PreemptJob,
     ResizeJob,
@@ -134,6 +136,7 @@ class Committer:
             Start: self._start,
             Preempt: self._preempt,
             Resize: self._resize,
+            Dedicate: self._dedicate,
             Lease: self._lease,
             ReserveCells: self._reserve_cells,
             ReleaseCells: self._release_cells,
@@ -345,6 +348,29 @@ class Committer:
         decisions.append(ResizeJob(job.job.id, width, stream, proposal.reason, loans))
         self._begin(job, now)
         self._policy.resized(job)
+        self.accounts.settle(decisions)
+        return ProposalResult.DONE
+
+    def _dedicate(
+        self, proposal: Dedicate, _now: float, decisions: list[Decision]
+    ) -> ProposalResult:
+        """Count a running spare job within its pool's quota, or raise `RefusedError`.
+
+        O(log pools) for each of its lenders, and for each loan that moves.
+        """
+        job = self._known(proposal.job)
+        pool, width = job.pool, job.width
+        if job.stream is not Stream.SPARE:
+            raise RefusedError(job.job.id, "it does not run as a spare job")
+        if self._state.places is not None:
+            raise RefusedError(job.job.id, "cannot change its cells while it runs", impossible=True)
+        if pool.dedicated + width > pool.quota:
+            raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+        if pool.idle < 0:
+            raise RefusedError(job.job.id, f"the group has lent {-pool.idle} GPUs that it lost")
+        self.accounts.give_back(job)
+        self.accounts.take(job, width, Stream.DEDICATED, decisions)
+        decisions.append(DedicateJob(job.job.id, proposal.reason))
         self.accounts.settle(decisions)
         return ProposalResult.DONE
 

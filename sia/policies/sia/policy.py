@@ -263,16 +263,14 @@ class Sia(Policy):
         own = self._groups[pool.group]
         unused_quota = pool.quota - pool.dedicated
         head = pool.head
-        if head is not None and head.width <= unused_quota:
+        if head is not None and self._may_begin(head):
             own.lineup.put(pool, head.width)
         else:
             own.lineup.drop(pool)
         unused_quota = max(0, unused_quota)
         plan = self.plan[pool.group]
         held, reserved = plan.held[pool], plan.reserved
-        waiting = pool.pending_width
-        if self._turns is not None:
-            waiting += self._turns.ahead(pool)  # cells will be reserved for these jobs
+        waiting = self._demand(pool)
         slack = self.state.options.slack
         for window, load in enumerate(pool.load):
             need = waiting + load
@@ -285,6 +283,16 @@ class Sia(Policy):
                 held[window] = need
                 if own.holds:
                     self._hold(own.holds[window], pool, window)
+
+    def _may_begin(self, head: JobStateView) -> bool:
+        """Return whether the head of a pool may start in its pool's quota, once GPUs are idle."""
+        return head.pool.dedicated + head.width <= head.pool.quota
+
+    def _demand(self, pool: PoolStateView) -> int:
+        """Return the GPUs that jobs which have arrived will claim of a pool's unused quota."""
+        if self._turns is None:
+            return pool.pending_width
+        return pool.pending_width + self._turns.ahead(pool)  # cells will be reserved for these jobs
 
     def _hold(self, holds: ReservedGpus, pool: PoolStateView, window: int) -> None:
         """Reserve the same number for a pool as cells."""
@@ -336,9 +344,8 @@ class Sia(Policy):
             self._turns.check(waiting, self.state.places.reserved_jobs())
         for group, own in self._groups.items():
             if not any(pool in self.state.dirty for pool in group.pools):
-                heads = {p: head.width for p in group.pools if (head := p.head)}
-                unused = {p: p.quota - p.dedicated for p in group.pools}
-                own.lineup.check({p: w for p, w in heads.items() if w <= unused[p]})
+                heads = [head for p in group.pools if (head := p.head) and self._may_begin(head)]
+                own.lineup.check({head.pool: head.width for head in heads})
             self.plan[group].check()
             for window in range(len(self._windows)):
                 widths: dict[int, int] = {}

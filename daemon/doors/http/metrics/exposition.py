@@ -22,7 +22,14 @@ from daemon.model.outputs import Notice
 from daemon.runtime.fence import Fence
 from daemon.runtime.logs import log
 from daemon.service.observer import Observer
-from sia.decisions import MoveLoan, PreemptJob, ProposalRefused, ResizeJob, StartJob
+from sia.decisions import (
+    DedicateJob,
+    MoveLoan,
+    PreemptJob,
+    ProposalRefused,
+    ResizeJob,
+    StartJob,
+)
 from sia.events import Event, ForecastUpdated
 from sia.limits import UNKNOWN_RUN_TIME
 
@@ -191,7 +198,7 @@ class PrometheusMetrics(Observer):
         return generate_latest(self.registry)
 
 
-COUNTED = frozenset((StartJob, PreemptJob, ResizeJob, MoveLoan, ProposalRefused))
+COUNTED = frozenset((StartJob, PreemptJob, ResizeJob, DedicateJob, MoveLoan, ProposalRefused))
 """Decisions that are counted by kind."""
 
 STOPS = {

@@ -1,0 +1,189 @@
+"""The guests of a sharing group: pending jobs that may become guests, and running ones.
+
+A guest runs although its turn in its own pool has not come, and may be stopped at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from heapq import heapify, heappop, heappush
+
+from sortedcontainers import SortedList
+
+from sia.contract.views import GroupStateView, JobStateView, PoolStateView
+
+
+class _Queue:
+    """Pending jobs of one width, least rank first. Jobs that left are removed at the top."""
+
+    __slots__ = ("_order", "ranks")
+
+    def __init__(self) -> None:
+        self.ranks: dict[int, float] = {}  # by number of arrival
+        self._order: list[tuple[float, int]] = []
+
+    def add(self, job: int, rank: float) -> None:
+        self.ranks[job] = rank
+        heappush(self._order, (rank, job))
+        if len(self._order) > 2 * len(self.ranks) + 16:  # too many stale entries
+            self._order = [(rank, job) for job, rank in self.ranks.items()]
+            heapify(self._order)
+
+    def first(self) -> tuple[float, int]:
+        """Return rank and number of the first job; there must be one. O(log n) amortised."""
+        order, ranks = self._order, self.ranks
+        while ranks.get(order[0][1]) != order[0][0]:
+            heappop(order)
+        return order[0]
+
+
+class Candidates:
+    """Pending jobs that may become guests.
+
+    They are kept by width, and in a group with limits on loans by pool, too: there the idle GPUs
+    that a job may use depend on its pool.
+    """
+
+    def __init__(self, group: GroupStateView) -> None:
+        """Start without jobs."""
+        self._group = group
+        self._by_pool = group.limited
+        self._queues: dict[PoolStateView | None, dict[int, _Queue]] = {}
+        self.jobs: dict[int, JobStateView] = {}
+
+    def add(self, job: JobStateView, rank: float) -> None:
+        """Add a pending job; the least rank goes first, ties by arrival. O(log n)."""
+        self.jobs[job.arrival] = job
+        queues = self._queues.setdefault(self._key(job.pool), {})
+        queue = queues.get(job.width)
+        if queue is None:
+            queue = queues[job.width] = _Queue()
+        queue.add(job.arrival, rank)
+
+    def drop(self, job: JobStateView) -> None:
+        """Remove a job if present. O(1)."""
+        if self.jobs.pop(job.arrival, None) is not None:
+            key = self._key(job.pool)
+            queues = self._queues[key]
+            ranks = queues[job.width].ranks
+            del ranks[job.arrival]
+            if not ranks:
+                del queues[job.width]
+                if not queues:
+                    del self._queues[key]
+
+    def relimit(self) -> None:
+        """Follow a change of `GroupStateView.limited`. O(1), and O(n) if it has changed."""
+        if self._by_pool is not self._group.limited:
+            ranks = {
+                job: rank
+                for queues in self._queues.values()
+                for queue in queues.values()
+                for job, rank in queue.ranks.items()
+            }
+            self._by_pool = self._group.limited
+            self._queues.clear()
+            for number, rank in ranks.items():
+                self.add(self.jobs[number], rank)
+
+    def first(self) -> JobStateView | None:
+        """Return the first job that idle GPUs and limits allow to start, or None.
+
+        O(different widths), and in a group with limits O(pools · different widths).
+        """
+        best: tuple[float, int] | None = None
+        for pool, queues in self._queues.items():
+            room = self._group.idle if pool is None else pool.room
+            for width, queue in queues.items():
+                if width <= room:
+                    first = queue.first()
+                    if best is None or first < best:
+                        best = first
+        return None if best is None else self.jobs[best[1]]
+
+    def each_first(self) -> list[JobStateView]:
+        """Return the first job of each queue, in order. O(pools · different widths)."""
+        firsts = [queue.first() for queues in self._queues.values() for queue in queues.values()]
+        return [self.jobs[job] for _, job in sorted(firsts)]
+
+    def _key(self, pool: PoolStateView) -> PoolStateView | None:
+        return pool if self._by_pool else None
+
+    def check(self, expected: set[int]) -> None:
+        """Assert that exactly these jobs are queued, each once. O(n)."""
+        queued = [
+            job
+            for queues in self._queues.values()
+            for queue in queues.values()
+            for job in queue.ranks
+        ]
+        assert len(queued) == len(self.jobs), self._group.name
+        assert set(queued) == self.jobs.keys() == expected, self._group.name
+
+
+class Guests:
+    """Running guests that may be stopped, in order of their starts."""
+
+    def __init__(self) -> None:
+        """Start without guests."""
+        self.jobs: dict[int, JobStateView] = {}
+        self.gpus = 0
+        self._ends: SortedList[tuple[float, int]] = SortedList()  # expected ends
+        self._end_of: dict[int, float] = {}
+
+    def add(self, job: JobStateView, end: float) -> None:
+        """Add a job that has just started, with its expected end. O(log n)."""
+        number = job.arrival
+        self.jobs[number] = job
+        self.gpus += job.width
+        self._end_of[number] = end
+        self._ends.add((end, number))
+
+    def drop(self, job: JobStateView) -> bool:
+        """Remove a job; return whether it was a guest. O(log n)."""
+        number = job.arrival
+        if self.jobs.pop(number, None) is None:
+            return False
+        self.gpus -= job.width
+        self._ends.remove((self._end_of.pop(number), number))
+        return True
+
+    def newest(self, gpus: int) -> list[JobStateView]:
+        """Return guests with at least so many GPUs, or all: newest first, none in vain.
+
+        O(guests returned, and those that turned out to be unnecessary).
+        """
+        chosen: list[JobStateView] = []
+        for job in reversed(self.jobs.values()):
+            if gpus <= 0:
+                break
+            chosen.append(job)
+            gpus -= job.width
+        for job in chosen[:]:  # a wide job makes narrow ones before it unnecessary
+            if gpus + job.width <= 0:
+                chosen.remove(job)
+                gpus += job.width
+        return chosen
+
+    def expect(self, job: JobStateView, end: float) -> None:
+        """Change the expected end of a guest, if the job is one. O(log n)."""
+        before = self._end_of.get(job.arrival)
+        if before is not None:
+            self._ends.remove((before, job.arrival))
+            self._end_of[job.arrival] = end
+            self._ends.add((end, job.arrival))
+
+    def memory(self) -> list[tuple[int, float]]:
+        """Return the guests in order of their starts, with their expected ends. O(n)."""
+        return [(number, self._end_of[number]) for number in self.jobs]
+
+    def resume(self, memory: Iterable[tuple[int, float]], jobs: Mapping[int, JobStateView]) -> None:
+        """Restore the guests. Raises KeyError for a job that is not there. O(n log n)."""
+        for number, end in memory:
+            self.add(jobs[number], end)
+
+    def check(self) -> None:
+        """Assert that the counts and the order of ends agree. O(n log n)."""
+        assert self.gpus == sum(job.width for job in self.jobs.values())
+        assert self._end_of.keys() == self.jobs.keys()
+        assert [*self._ends] == sorted((end, number) for number, end in self._end_of.items())

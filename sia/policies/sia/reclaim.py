@@ -1,0 +1,353 @@
+"""SIA that lends anything to jobs that may be stopped, and takes it back at somebody's turn.
+
+Each pool has a clock of its own (`sia.virtual.turns`), which runs the pool alone and says whose
+*turn* it is. At its turn a pending job starts, and a running one counts within its pool's quota
+from then on. Such *own* jobs are never stopped. Everybody else who runs is a *guest*. If idle GPUs
+do not suffice for a turn, guests are stopped until they do; they go back to their places in the
+queue. So a guest never runs later than alone, and neither does anybody whose GPUs it uses
+(docs/lending.md states when, and why).
+
+Jobs that must not be stopped become guests in SIA's windows only.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from math import inf
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, convert, to_builtins
+
+from sia.contract.policy import Changes, Needs, next_multiple
+from sia.contract.proposals import Dedicate, Preempt, Proposals, Start, Wake
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
+from sia.limits import MAX_STOPS
+from sia.model import NEVER_STOPPED, RESTART, Stream
+from sia.policies.sia.guests import Candidates, Guests
+from sia.policies.sia.policy import Sia
+from sia.virtual.turns import TurnClock, TurnClockSnapshot
+
+
+class ReclaimParams(Struct, frozen=True):
+    """Options of `sia-reclaim`."""
+
+    stops: Annotated[int, Meta(ge=0, le=MAX_STOPS)] = 2
+    """A job that was stopped so often waits for its turn."""
+
+
+class _Lending:
+    """The guests of a group and the jobs whose turn has come without effect so far.
+
+    `settled` are guests that would run in their pool's own quota if everybody ahead of them ran
+    there, too. They are stopped last.
+    """
+
+    def __init__(self, group: GroupStateView) -> None:
+        self.candidates = Candidates(group)
+        self.guests = Guests()
+        self.settled = Guests()
+        self.claims: dict[int, JobStateView] = {}  # in order of their turns
+
+
+class _Memory(Struct):
+    """What `SiaReclaim` remembers. Jobs are given by number of arrival, pools by name."""
+
+    uncovered: list[str]
+    clocks: dict[str, TurnClockSnapshot]
+    guests: dict[str, list[tuple[int, float]]]
+    """By group, running guests in order of their starts, with their expected ends."""
+    settled: dict[str, list[tuple[int, float]]]
+    claims: dict[str, list[int]]
+    stops: list[tuple[int, int]]
+
+
+class SiaReclaim(Sia):
+    """Lends whatever is idle to jobs that may be stopped, and to others as SIA does."""
+
+    Params = ReclaimParams
+    heeds = frozenset({"preemptible"})
+    needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
+    places = False
+
+    def attach(self, state: ClusterStateView) -> None:
+        """Index pending and running jobs. Dedicated ones have had their turn."""
+        self._begin(state)
+        super().attach(state)
+        self._take_over()
+
+    def _begin(self, state: ClusterStateView) -> None:
+        self._clocks = {pool: TurnClock(pool.quota) for pool in state.pools.values()}
+        self._lendings = {group: _Lending(group) for group in state.groups}
+        self._jobs: dict[int, JobStateView] = {}  # by number of arrival
+        self._stops: dict[int, int] = {}  # how often each job was stopped as a guest, if it was
+        self._due: list[tuple[float, str]] = []  # heap of (next end, pool), with outdated entries
+
+    def _take_over(self) -> None:
+        """Take the running jobs that another policy started."""
+        for job in self.state.jobs.values():
+            clock = self._clocks[job.pool]
+            if job.stream is not None and job.arrival not in clock:
+                self._jobs[job.arrival] = job
+                if job.stream is Stream.DEDICATED:
+                    clock.running(job.arrival, job.start, job.width)
+                else:
+                    clock.submitted(job.arrival, job.sequence, job.width)
+                    self._welcome(job)
+
+    def memory(self) -> Any:
+        """Return clocks, guests, claims and counts of stops."""
+        lendings = {group.first: own for group, own in self._lendings.items()}
+        memory = _Memory(
+            [group.first for group in self._uncovered],
+            {pool.name: clock.memory() for pool, clock in self._clocks.items()},
+            {name: own.guests.memory() for name, own in lendings.items()},
+            {name: own.settled.memory() for name, own in lendings.items()},
+            {name: [*own.claims] for name, own in lendings.items()},
+            sorted(self._stops.items()),
+        )
+        return to_builtins(memory)
+
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
+        """Restore everything. O(n log n). Jobs that the memory lacks are taken as by `attach`."""
+        kept = convert(memory, _Memory)
+        self._begin(state)
+        self._stops = dict(kept.stops)
+        for pool, clock in zip(state.pools_of(kept.clocks), kept.clocks.values(), strict=True):
+            self._clocks[pool] = TurnClock.resumed(clock)
+            self._foresee(pool)
+        super().attach(state)
+        jobs = self._jobs = {job.arrival: job for job in state.jobs.values()}
+        for group, own in self._lendings.items():
+            try:
+                own.guests.resume(kept.guests.get(group.first, []), jobs)
+                own.settled.resume(kept.settled.get(group.first, []), jobs)
+                own.claims = {number: jobs[number] for number in kept.claims.get(group.first, [])}
+            except KeyError as error:
+                raise ValueError(f"no job with number {error} is in the cluster") from None
+        self._take_over()
+        self._uncovered = dict.fromkeys(state.groups_of(kept.uncovered))
+        for pool in state.pools.values():
+            self._reserve(pool)
+
+    def bin(self, job: JobStateView) -> int:
+        """Return the window of a job that must not be stopped; others need none."""
+        return len(self._windows) if _may_stop(job) else super().bin(job)
+
+    def submitted(self, job: JobStateView) -> None:
+        """Queue a job, which may have been stopped. O(log n)."""
+        number, clock = job.arrival, self._clocks[job.pool]
+        own = self._lendings[job.pool.group]
+        if own.guests.drop(job) or own.settled.drop(job):
+            self._stops[number] = self._stops.get(number, 0) + 1
+        if number not in clock or clock.waits(number):
+            clock.submitted(number, job.sequence, job.width)
+            self._jobs[number] = job
+            if _may_stop(job) and self._stops.get(number, 0) < self.params.stops:
+                own.candidates.add(job, _left(job))
+        else:
+            own.claims[number] = job
+        super().submitted(job)
+
+    def left(self, job: JobStateView) -> None:
+        """Remove a job from its queue; one that starts before its turn is a guest. O(log n)."""
+        super().left(job)
+        own = self._lendings[job.pool.group]
+        own.candidates.drop(job)
+        own.claims.pop(job.arrival, None)
+        if job.stream is Stream.SPARE:
+            self._welcome(job)
+        elif job.stream is None and job.job.id not in self.state.jobs:
+            self._clocks[job.pool].withdrawn(job.arrival)
+            self._forget(job)
+
+    def _welcome(self, job: JobStateView) -> None:
+        """Note a guest that has just started, unless it must not be stopped. O(log n)."""
+        if _may_stop(job):
+            pool, own = job.pool, self._lendings[job.pool.group]
+            head = pool.head
+            first = head is None or head.sequence > job.sequence
+            settled = first and pool.dedicated + pool.spare <= pool.quota
+            (own.settled if settled else own.guests).add(job, job.end(job.run_time))
+
+    def finished(self, job: JobStateView) -> None:
+        """Remove a running job. Its pool's clock counts the time that the whole job took."""
+        now, own = self.state.now, self._lendings[job.pool.group]
+        kept = job.attempt > 1 and job.job.preemptible != RESTART
+        ran = job.work(now) if kept else now - job.start
+        self._clocks[job.pool].ended(now, job.arrival, ran)
+        if not own.guests.drop(job):
+            own.settled.drop(job)
+        own.claims.pop(job.arrival, None)
+        self._forget(job)
+
+    def _forget(self, job: JobStateView) -> None:
+        del self._jobs[job.arrival]
+        self._stops.pop(job.arrival, None)
+
+    def progressed(self, job: JobStateView) -> None:
+        """Take the new expected end of a guest. O(log n)."""
+        super().progressed(job)
+        own = self._lendings[job.pool.group]
+        for guests in (own.guests, own.settled):
+            guests.expect(job, job.end(job.run_time))
+
+    def due(self) -> float:
+        """Return when a job next ends in the schedule of its pool alone."""
+        return self._due[0][0] if self._due else inf
+
+    def propose(self, now: float, changes: Changes) -> Proposals:
+        """Turns first, then SIA's windows, then guests on all that is idle."""
+        pools = dict.fromkeys(changes.pools)
+        while self._due and self._due[0][0] <= now:
+            pools[self.state.pools[heappop(self._due)[1]]] = None
+        for pool in pools:
+            self._advance(pool, now)
+            self._reserve(pool)
+        groups = dict.fromkeys([*self._uncovered, *(pool.group for pool in pools)])
+        self._uncovered.clear()
+        for group in groups:
+            yield from self._start_heads(group)
+            yield from self._start_spare(group)
+            yield from self._lend(group)
+        waits = any(own.waiting for own in self._groups.values())
+        tick = next_multiple(now, self.state.options.tick) if waits else inf
+        if (wake := min(tick, self.due())) < inf:
+            yield Wake(wake)
+
+    def _advance(self, pool: PoolStateView, now: float) -> None:
+        """Find the turns of a pool that have come. Guests among them are not stopped any more."""
+        clock, own = self._clocks[pool], self._lendings[pool.group]
+        clock.quota = pool.quota
+        for number in clock.advance(now):
+            job = own.claims[number] = self._jobs[number]
+            own.candidates.drop(job)
+            if not own.guests.drop(job):
+                own.settled.drop(job)
+        self._foresee(pool)
+
+    def _foresee(self, pool: PoolStateView) -> None:
+        end = self._clocks[pool].next_end
+        if end < inf:
+            heappush(self._due, (end, pool.name))
+
+    def _start_heads(self, group: GroupStateView) -> Proposals:
+        """Give GPUs to those whose turn has come, then to heads that would fit in their quota."""
+        own = self._lendings[group]
+        if own.claims:
+            yield from self._give_turns(group, own)
+        seen: set[PoolStateView] = set()
+        lineup = self._groups[group].lineup
+        while (pool := lineup.first(besides=seen)) is not None:
+            head = pool.head
+            assert head is not None, "a pool without a head is not lined up"
+            seen.add(pool)
+            if head.width <= pool.room:
+                yield Start(
+                    head, Stream.SPARE, "those ahead of it need no more of its pool's quota"
+                )
+                self._reserve(pool)
+                seen.discard(pool)
+
+    def _give_turns(self, group: GroupStateView, own: _Lending) -> Proposals:
+        """Dedicate running jobs, and stop as many guests as the pending ones need."""
+        starts: list[JobStateView] = []
+        for job in [*own.claims.values()]:
+            pool = job.pool
+            if job.stream is not Stream.SPARE:
+                starts.append(job)
+            elif pool.dedicated + job.width <= pool.quota and group.idle >= 0:
+                yield Dedicate(job, "its turn has come")
+                del own.claims[job.arrival]
+                self._reserve(pool)
+        starts = self._that_fit(group, own, starts)
+        missing = sum(job.width for job in starts) - group.idle + group.out
+        if missing > 0:
+            yield from self._stop(own, missing, starts)
+        for job in starts:
+            if job.width <= group.idle:
+                yield Start(job, Stream.DEDICATED, "its turn has come")
+                self._reserve(job.pool)
+
+    def _that_fit(
+        self, group: GroupStateView, own: _Lending, jobs: list[JobStateView]
+    ) -> list[JobStateView]:
+        """Return the jobs that can start if guests are stopped; in each pool in order."""
+        there = group.idle + own.guests.gpus + own.settled.gpus
+        left: dict[PoolStateView, int] = {}  # GPUs of its quota; 0 once a job did not fit
+        fit = []
+        for job in jobs:
+            pool, width = job.pool, job.width
+            quota = left.get(pool, pool.quota - pool.dedicated)
+            if width <= min(quota, there):
+                fit.append(job)
+                there -= width
+                left[pool] = quota - width
+            else:
+                left[pool] = 0
+        return fit
+
+    def _stop(self, own: _Lending, missing: int, heads: list[JobStateView]) -> Proposals:
+        """Stop guests: the newest first, as they lose least, and settled ones last."""
+        names = ", ".join(dict.fromkeys(head.pool.name for head in heads))
+        stops = own.guests.newest(missing)
+        missing -= sum(job.width for job in stops)
+        for job in [*stops, *own.settled.newest(missing)]:
+            yield Preempt(job, f"the turn of {names} has come")
+            self._reserve(job.pool)
+
+    def _lend(self, group: GroupStateView) -> Proposals:
+        """Start guests on what is idle, the one that is expected to end first at first."""
+        candidates = self._lendings[group].candidates
+        candidates.relimit()
+        while (job := candidates.first()) is not None:
+            yield Start(job, Stream.SPARE, "may be stopped when somebody's turn comes")
+            self._reserve(job.pool)
+
+    def _may_begin(self, head: JobStateView) -> bool:
+        """Return whether a head would fit in its quota if all who are ahead of it ran there."""
+        pool = head.pool
+        return pool.dedicated + pool.spare + head.width <= pool.quota
+
+    def _usable(self, group: GroupStateView, window: int) -> int:
+        """Return what is idle and would still be once stopped guests have made up for turns."""
+        own = self._lendings[group]
+        idle, kept = group.idle - group.out, self.plan[group].reserved[window]
+        return min(idle, idle + own.guests.gpus + own.settled.gpus - kept)
+
+    def _demand(self, pool: PoolStateView) -> int:
+        """Count guests, too: once their turn comes they cannot be stopped for others."""
+        return pool.pending_width + pool.spare
+
+    def check(self) -> None:
+        """Assert that clocks, guests and candidates agree with the state."""
+        super().check()
+        jobs = self.state.jobs.values()
+        assert self._jobs == {job.arrival: job for job in jobs}
+        assert self._stops.keys() <= self._jobs.keys()
+        for pool, clock in self._clocks.items():
+            clock.check()
+            assert all(job.arrival in clock for job in jobs if job.pool is pool), pool.name
+            foreseen = clock.next_end == inf or (clock.next_end, pool.name) in self._due
+            assert foreseen or pool in self.state.dirty, pool.name
+        for group, own in self._lendings.items():
+            mine = [job for job in jobs if job.pool.group is group]
+            early = {job.arrival: job for job in mine if self._clocks[job.pool].waits(job.arrival)}
+            assert all(early[n].stream is Stream.SPARE for n in own.guests.jobs), group.name
+            assert all(early[n].stream is Stream.SPARE for n in own.settled.jobs), group.name
+            assert not own.guests.jobs.keys() & own.settled.jobs.keys(), group.name
+            assert not own.claims.keys() & early.keys(), group.name
+            waiting = {n for n, job in early.items() if job.stream is None and _may_stop(job)}
+            own.candidates.check({n for n in waiting if self._stops.get(n, 0) < self.params.stops})
+            own.guests.check()
+            own.settled.check()
+
+
+def _may_stop(job: JobStateView) -> bool:
+    """Return whether a job says that it may be stopped."""
+    return job.job.preemptible not in (None, NEVER_STOPPED)
+
+
+def _left(job: JobStateView) -> float:
+    """Return the seconds that a pending job is expected to run."""
+    left = max(0.0, job.run_time - job.done)
+    return left + (min(job.job.stop_seconds or 0.0, job.done) if job.done else 0.0)

@@ -1,0 +1,171 @@
+"""Whose turn it is in a pool: its schedule without sharing, known up to now.
+
+A `TurnClock` runs a pool alone, first come, first served by priority, while its jobs really start
+earlier, elsewhere, or are stopped and go on. A job's *turn* is its start in that schedule.
+
+The clock needs no run time in advance, as long as each job that is stopped before its turn goes on
+at its turn at the latest. Then a job that has not really ended has not ended in this schedule
+either. One that has really ended is known to end there as long after its turn as it ran.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Self
+
+from msgspec import Struct
+
+
+class TurnClockSnapshot(Struct):
+    """The state of a clock, with jobs by number. Lists are in ascending order."""
+
+    quota: int
+    waits: list[tuple[int, int, int, float | None]]
+    """(sequence, job, width, seconds that it ran if it has really ended)."""
+    taken: list[tuple[int, float, int, float | None]]
+    """(job, turn, width, end in the pool alone if it has really ended)."""
+
+
+class _Waiting:
+    __slots__ = ("ran", "sequence", "width")
+
+    def __init__(self, sequence: int, width: int, ran: float | None = None) -> None:
+        self.sequence, self.width, self.ran = sequence, width, ran
+
+
+class TurnClock:
+    """The pool alone. Jobs have numbers that are never used again.
+
+    A job wider than the quota blocks those behind it, as it would alone, until it has really ended;
+    then the clock drops it.
+
+    Attributes:
+        quota: GPUs of the pool.
+        used: GPUs that its jobs would use if it were alone.
+    """
+
+    __slots__ = ("_ends", "_order", "_taken", "_waits", "quota", "used")
+
+    def __init__(self, quota: int) -> None:
+        """Start without jobs."""
+        self.quota = quota
+        self.used = 0
+        self._waits: dict[int, _Waiting] = {}  # jobs whose turn has not come
+        self._order: list[tuple[int, int]] = []  # heap of (sequence, job), with stale entries
+        self._taken: dict[int, tuple[float, int]] = {}  # (turn, width) until the end alone
+        self._ends: list[tuple[float, int]] = []  # heap of known (end alone, job)
+
+    def __contains__(self, job: int) -> bool:
+        """Return whether a job waits for its turn, or has had it and has not ended alone."""
+        return job in self._waits or job in self._taken
+
+    def waits(self, job: int) -> bool:
+        """Return whether a job waits for its turn."""
+        return job in self._waits
+
+    def turn(self, job: int) -> float | None:
+        """Return when a job had its turn, None if not yet, or if it has ended alone."""
+        taken = self._taken.get(job)
+        return None if taken is None else taken[0]
+
+    def submitted(self, job: int, sequence: int, width: int) -> None:
+        """Queue a job at its place, or move a waiting one to another place. O(log n)."""
+        self._waits[job] = _Waiting(sequence, width)
+        heappush(self._order, (sequence, job))
+
+    def running(self, job: int, turn: float, width: int) -> None:
+        """Add a job that had its turn before the clock was there. O(1)."""
+        self._taken[job] = turn, width
+        self.used += width
+
+    def withdrawn(self, job: int) -> None:
+        """Remove a job that left without an end. O(1)."""
+        if self._waits.pop(job, None) is None:
+            taken = self._taken.pop(job, None)
+            if taken is not None:
+                self.used -= taken[1]
+
+    def ended(self, now: float, job: int, ran: float) -> None:
+        """Record that a job has really ended, and how many seconds it ran. O(log n)."""
+        waiting = self._waits.get(job)
+        if waiting is not None:
+            waiting.ran = ran
+        elif job in self._taken:
+            turn = self._taken[job][0]
+            # A job that ran from its turn on ends exactly now; `turn + ran` may be rounded.
+            alone = now if now - turn == ran else max(now, turn + ran)
+            heappush(self._ends, (alone, job))
+
+    @property
+    def next_end(self) -> float:
+        """The next known end in the pool alone, or infinity."""
+        return self._ends[0][0] if self._ends else inf
+
+    def advance(self, now: float) -> list[int]:
+        """Let time pass until `now`; return the jobs whose turn has come and that have not ended.
+
+        O(log n) for each turn and end.
+        """
+        came: list[int] = []
+        ends, order, waits = self._ends, self._order, self._waits
+        while True:
+            while ends and ends[0][0] <= now:
+                _, width = self._taken.pop(heappop(ends)[1])
+                self.used -= width
+            while order:
+                sequence, job = order[0]
+                first = waits.get(job)
+                if first is None or first.sequence != sequence:
+                    heappop(order)
+                    continue
+                if first.width > self.quota - self.used:
+                    if first.ran is None or first.width <= self.quota:
+                        break
+                    heappop(order)  # it has ended, and would never have started
+                    del waits[job]
+                    continue
+                heappop(order)
+                del waits[job]
+                self.used += first.width
+                self._taken[job] = now, first.width
+                if first.ran is None:
+                    came.append(job)
+                else:
+                    heappush(ends, (now + first.ran, job))
+            if not ends or ends[0][0] > now:
+                return came
+
+    def memory(self) -> TurnClockSnapshot:
+        """Return the whole state. O(n log n)."""
+        waits = sorted(
+            (each.sequence, job, each.width, each.ran) for job, each in self._waits.items()
+        )
+        ends = {job: end for end, job in self._ends}
+        taken = sorted(
+            (job, turn, width, ends.get(job)) for job, (turn, width) in self._taken.items()
+        )
+        return TurnClockSnapshot(self.quota, waits, taken)
+
+    @classmethod
+    def resumed(cls, memory: TurnClockSnapshot) -> Self:
+        """Restore a clock. O(n)."""
+        clock = cls(memory.quota)
+        for sequence, job, width, ran in memory.waits:
+            clock._waits[job] = _Waiting(sequence, width, ran)
+            clock._order.append((sequence, job))
+        for job, turn, width, end in memory.taken:
+            clock._taken[job] = turn, width
+            clock.used += width
+            if end is not None:
+                clock._ends.append((end, job))
+        heapify(clock._ends)
+        return clock
+
+    def check(self) -> None:
+        """Assert that the counts and heaps agree. O(n log n)."""
+        assert self.used == sum(width for _, width in self._taken.values())
+        queued = set(self._order)
+        assert all((each.sequence, job) in queued for job, each in self._waits.items())
+        assert not self._waits.keys() & self._taken.keys()
+        assert {job for _, job in self._ends} <= self._taken.keys()

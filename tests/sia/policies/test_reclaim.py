@@ -1,0 +1,248 @@
+"""`sia-reclaim` lends anything to jobs that may be stopped, and nobody ends later than alone.
+
+The property plays random clouds: many pools, ties, jobs of no length, priorities, cancellations,
+jobs that take another time when they run again, quotas that change, and forecasts that are wrong.
+What really happened is then played again for each pool alone, by a model that simulates it from
+scratch.
+"""
+
+from heapq import heappop, heappush
+from math import inf
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sia import Core, Job, Pool
+from sia.decisions import DedicateJob, PreemptJob, ProposalRefused, StartJob, WakeAt
+from sia.events import (
+    ForecastUpdated,
+    GpusOut,
+    JobCancelled,
+    JobFinished,
+    JobSubmitted,
+    LendingSwitched,
+    PoolChanged,
+    PriorityChanged,
+    TimePassed,
+)
+from sia.limits import SLOWED, UNKNOWN_RUN_TIME
+from sia.model import RESTART, Load, Stream
+from sia.policies import make
+from sia.policies.sia.reclaim import SiaReclaim
+from tests.support.budget import budget
+from tests.support.builders import SMALL
+from tests.support.naive.naive_turns import Alone, turns
+
+EXAMPLES = budget(ci=300, soak=5000)
+
+
+class Lived(NamedTuple):
+    """What happened: each job's end, by number, and how the pools would have gone alone."""
+
+    ends: dict[int, float]
+    starts: dict[int, float]  # turns that were given: starts in the own quota, and dedications
+    stops: dict[int, int]
+    alone_starts: dict[int, float]
+    alone_ends: dict[int, float]
+    blocked: set[int]
+    """Jobs of pools with jobs wider than a quota. Alone these block the queue for ever; the clock
+    drops them once they have ended elsewhere."""
+
+
+class Cloud:
+    """Plays a core and keeps what happened."""
+
+    def __init__(self, label, owned, planned, lengths, options=SMALL):
+        """Take pools, (time, kind, details) in order, and the lengths of each job's attempts."""
+        self.core = Core(owned, make(label), options)
+        self.planned, self.lengths, self.owned = planned, lengths, owned
+        self.jobs, self.ran, self.gone, self.ranked = {}, {}, {}, {}
+        self.ends, self.given, self.stops = {}, {}, {}
+        self.quotas = {pool.name: [(-1.0, pool.quota)] for pool in owned}
+        self.heap, self.wake, self.order = [], inf, 0
+
+    def live(self):
+        planned, at = self.planned, 0
+        while True:
+            while self.heap and not self.holds(self.heap[0]):
+                heappop(self.heap)
+            nexts = [planned[at][0]] if at < len(planned) else []
+            now = min([*nexts, *(end[0] for end in self.heap[:1]), self.wake])
+            if now == inf or (at == len(planned) and not self.core.state.jobs):
+                return self.judged()
+            events = [*self.ended(now)]
+            while at < len(planned) and planned[at][0] == now:
+                events += self.event(*planned[at])
+                at += 1
+            if self.wake <= now:
+                self.wake = inf
+                events.append(TimePassed(now))
+            self.follow(now, self.core.step(now, events))
+            self.core.check()
+
+    def holds(self, end):
+        state = self.core.state.jobs.get(end[2])
+        return state is not None and state.attempt == end[3] and state.stream is not None
+
+    def ended(self, now):
+        while self.heap and self.heap[0][0] <= now:
+            end = heappop(self.heap)
+            if self.holds(end):
+                state = self.core.state.jobs[end[2]]
+                kept = state.attempt > 1 and state.job.preemptible != RESTART
+                ran = self.length(state) if kept else now - state.start
+                self.ends[state.arrival], self.ran[state.arrival] = now, ran
+                yield JobFinished(now, end[2])
+
+    def event(self, now, kind, what):
+        state = self.core.state.jobs
+        if kind == "submit":
+            self.jobs[what.id] = len(self.jobs) + 1
+            yield JobSubmitted(now, what, self.lengths[what.id][-1])
+        elif kind == "quota":
+            name, quota = what
+            self.quotas[name].append((now, quota))
+            yield PoolChanged(now, name, quota)
+        elif kind in {"cancel", "rank"}:
+            job_id, priority = what
+            if job_id not in state or state[job_id].stream is not None:
+                return
+            number = state[job_id].arrival
+            if kind == "cancel":
+                if number not in self.gone:
+                    self.gone[number] = now
+                    yield JobCancelled(now, job_id)
+            else:
+                self.ranked.setdefault(number, []).append((now, priority))
+                yield PriorityChanged(now, job_id, priority)
+        else:
+            yield what
+
+    def length(self, state):
+        """The length of this attempt: that of a job that keeps its work is always the same."""
+        lengths = self.lengths[state.job.id]
+        again = state.job.preemptible == RESTART
+        return lengths[(state.attempt - 1) % (len(lengths) - 1)] if again else lengths[0]
+
+    def follow(self, now, decisions):
+        for each in decisions:
+            assert not isinstance(each, ProposalRefused), each
+            if isinstance(each, WakeAt):
+                self.wake = each.time
+            elif isinstance(each, PreemptJob):
+                number = self.jobs[each.job_id]
+                assert number not in self.given, "an own job was stopped"
+                self.stops[number] = self.stops.get(number, 0) + 1
+            elif isinstance(each, StartJob):
+                if each.stream is Stream.DEDICATED:
+                    self.given[self.jobs[each.job_id]] = now
+            elif isinstance(each, DedicateJob):
+                self.given[self.jobs[each.job_id]] = now
+        for job_id in dict.fromkeys(d.job_id for d in decisions if isinstance(d, StartJob)):
+            state = self.core.state.jobs[job_id]
+            if state.stream is not None:
+                self.order += 1
+                end = state.end(self.length(state))
+                heappush(self.heap, (end, self.order, job_id, state.attempt))
+
+    def judged(self):
+        alone_starts, alone_ends, blocked = {}, {}, set()
+        submitted = {w.id: (t, w) for t, kind, w in self.planned if kind == "submit"}
+        for name, quotas in self.quotas.items():
+            mine = [
+                Alone(
+                    number, submitted[job_id][0], submitted[job_id][1].width,
+                    submitted[job_id][1].priority, self.ran.get(number, inf),
+                    self.gone.get(number, inf), tuple(self.ranked.get(number, ())),
+                )
+                for job_id, number in self.jobs.items()
+                if submitted[job_id][1].pool == name
+            ]  # fmt: skip
+            starts, ends = turns(quotas, mine)
+            alone_starts |= starts
+            alone_ends |= ends
+            if any(job.width > quota for job in mine for _, quota in quotas):
+                blocked |= {job.arrival for job in mine}
+        return Lived(self.ends, self.given, self.stops, alone_starts, alone_ends, blocked)
+
+
+@st.composite
+def clouds(draw, costs=(RESTART, RESTART, 0.0, 2.0, 7.0)):
+    """Pools, what happens to them, and how long each attempt of each job takes."""
+    owned = [
+        Pool(name, draw(st.integers(1, 8)), group=draw(st.sampled_from(["", "", "", "east"])))
+        for name in "abcd"[: draw(st.integers(2, 4))]
+    ]
+    planned, lengths = [], {}
+    step = draw(st.sampled_from([1.0, 5.0]))
+    for number in range(draw(st.integers(2, 14))):
+        pool = draw(st.sampled_from(owned))
+        job_id = f"j{number}"
+        submit = draw(st.integers(0, 20)) * step
+        made = Job(
+            job_id, pool.name, submit, draw(st.integers(1, pool.quota)),
+            preemptible=draw(st.sampled_from(costs)),
+            priority=draw(st.sampled_from([0, 0, 0, 1, -2])),
+        )  # fmt: skip
+        planned.append((submit, 2, "submit", made))
+        attempts = st.sampled_from([0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 80.0])
+        estimate = draw(st.sampled_from([0.0, 1.0, 30.0, UNKNOWN_RUN_TIME]))
+        lengths[job_id] = [*draw(st.lists(attempts, min_size=1, max_size=4)), estimate]
+        for kind in draw(st.lists(st.sampled_from(["cancel", "rank"]), max_size=1)):
+            when = submit + draw(st.integers(1, 12)) * step
+            planned.append((when, 3, kind, (job_id, draw(st.integers(-2, 2)))))
+    for _ in range(draw(st.integers(0, 3))):
+        pool, when = draw(st.sampled_from(owned)), draw(st.integers(1, 30)) * step
+        gpus, on = draw(st.integers(0, 8)), draw(st.booleans())
+        planned.append(draw(st.sampled_from([
+            (when, 1, "quota", (pool.name, gpus)),
+            (when, 1, "lending", LendingSwitched(when, on)),
+            (when, 1, "out", GpusOut(when, pool.name, min(gpus, 3))),
+            (when, 1, "load", ForecastUpdated(when, [Load(pool.name, gpus % 3, gpus)])),
+        ])))  # fmt: skip
+    planned.sort(key=lambda each: each[:2])
+    return owned, [(when, kind, what) for when, _, kind, what in planned], lengths
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(clouds(), st.sampled_from(["sia-reclaim", "sia-reclaim:0", "sia-reclaim:5"]))
+def test_nobody_ends_later_than_alone_whatever_happens(cloud, label):
+    lived = Cloud(label, *cloud).live()
+    late = {n: end for n, end in lived.ends.items() if end > lived.alone_ends.get(n, inf) + SLOWED}
+    assert not late, lived
+    for number, turn in lived.starts.items():
+        alone = lived.alone_starts.get(number, inf)
+        assert turn <= alone, "a turn never comes later than alone"
+        if number not in lived.blocked:
+            assert turn == alone, "nor sooner"
+
+
+class Greedy(SiaReclaim):
+    """Forgets to stop guests."""
+
+    def _stop(self, own, missing, heads):
+        yield from ()
+
+
+def test_the_property_finds_a_policy_that_does_not_take_back():
+    jobs = [
+        (0.0, "submit", Job("guest", "a", 0.0, 2, preemptible=RESTART)),
+        (1.0, "submit", Job("owner", "b", 1.0, 2, preemptible=RESTART)),
+        (1.0, "submit", Job("own", "a", 1.0, 1, preemptible=RESTART)),
+    ]
+    late = {}
+    for policy in (SiaReclaim, Greedy):
+        lengths = {planned[2].id: [30.0, 0.0] for planned in jobs}
+        cloud = Cloud("sia-reclaim", [Pool("a", 1), Pool("b", 2)], jobs, lengths)
+        cloud.core = Core(cloud.owned, policy(), SMALL)
+        lived = cloud.live()
+        late[policy] = {n for n, end in lived.ends.items() if end > lived.alone_ends.get(n, inf)}
+    assert late == {SiaReclaim: set(), Greedy: {2}}
+
+
+@settings(max_examples=EXAMPLES // 3, deadline=None)
+@given(clouds(), st.integers(0, 3))
+def test_no_guest_is_stopped_more_often_than_the_option_says_while_priorities_stand(cloud, most):
+    lived = Cloud(f"sia-reclaim:{most}", *cloud).live()
+    assert max(lived.stops.values(), default=0) <= most + 1, "once more, settled in its own quota"
