@@ -34,6 +34,7 @@ from sia.policies.queues.ssf import Ssf
 from sia.policies.queues.themis import Themis
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
+from sia.policies.sia.reclaim import SiaReclaim
 from sia.policies.sia.vc import SiaVc
 from tests.support.budget import budget
 from tests.support.builders import SMALL, pools
@@ -42,7 +43,7 @@ from tests.support.clusters.troubled import step, troubled, troubled_in_cells
 from tests.support.cores import POLICIES, PREEMPTING
 
 ROUNDS = budget(ci=10, soak=40)
-ALL = [*POLICIES, *PREEMPTING, SiaRecall]
+ALL = [*POLICIES, *PREEMPTING, SiaRecall, SiaReclaim]
 IN_CELLS = [Fcfs, Ssf, Sjf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall]
 
 
