@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import sqrt
 
 from daemon.engine.guardrails import DRIFT
-from daemon.forecasts.load_errors import LoadErrors
+from daemon.forecasts.load_errors import EndedWindow, LoadErrors
 from daemon.model.book import Book
 from daemon.model.inputs import ForecastHealth
 from sia.events import Event
@@ -102,9 +102,9 @@ class Drift:
         tallies = [self._tallies.get((pool, window)) for window in self._spans]
         return [(each.total, each.missed) for each in tallies if each is not None]
 
-    def _over(self, window: float, short: Sequence[int], total: int) -> None:
-        """Count `total` ended windows of one length; pools in `short` missed the first one."""
-        missed = set(short)
+    def _over(self, ended: EndedWindow, total: int) -> None:
+        """Count `total` ended windows of one length, of which the first may have been missed."""
+        window, missed = ended.length, set(ended.short)
         number = int(self._now // (self._spans[window] / SLICES))
         for i, pool in enumerate(self._pools):
             self._tallies[pool, window].add(number, total, missed=i in missed)

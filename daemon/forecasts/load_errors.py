@@ -24,6 +24,24 @@ class ForecastErrors(NamedTuple):
     """Sum of the GPUs by which missed forecasts fell short."""
 
 
+class EndedWindow(NamedTuple):
+    """A window that has ended: its length and end in seconds, and GPUs by pool.
+
+    `foreseen` was forecast at its start; `peak` is the demand that followed.
+    """
+
+    length: float
+    end: float
+    pools: Sequence[str]
+    foreseen: Sequence[int]
+    peak: Sequence[int]
+
+    @property
+    def short(self) -> list[int]:
+        """Numbers of the pools whose forecast fell short."""
+        return [i for i, peak in enumerate(self.peak) if peak > self.foreseen[i]]
+
+
 class _Window:
     """The current window of one length; pools are identified by number."""
 
@@ -43,17 +61,6 @@ class _Window:
         held = self.held[pool] = self.held[pool] + gpus
         self.peak[pool] = max(self.peak[pool], held)
 
-    @property
-    def short(self) -> list[int]:
-        """Numbers of the pools whose forecast fell short."""
-        return [i for i, peak in enumerate(self.peak) if peak > self.foreseen[i]]
-
-    def outcome(self, empty: int) -> ForecastErrors:
-        """Return the results of this window and of `empty` windows without demand after it."""
-        short = [self.peak[i] - self.foreseen[i] for i in self.short]
-        covered = len(self.peak) * (1 + empty) - len(short)
-        return ForecastErrors(self.length, covered, len(short), sum(short))
-
 
 class LoadErrors:
     """Compare forecasts with demand, in consecutive windows.
@@ -65,8 +72,8 @@ class LoadErrors:
         windows: Lengths of the windows in seconds.
         loads: Current forecasts, by pool and window.
         width: Returns the GPUs that a job occupies in cells, by pool and width.
-        told: Called when windows end, with their length, the pools that fell short in the first of
-            them and the number of windows; the others had no demand.
+        report: Called when windows of one length end, with the first of them and their number; the
+            others had no demand.
     """
 
     def __init__(
@@ -75,7 +82,7 @@ class LoadErrors:
         windows: Sequence[float],
         loads: Mapping[str, Sequence[int]],
         width: Callable[[str, int], int] | None = None,
-        report: Callable[[float, Sequence[int], int], object] = lambda *_: None,
+        report: Callable[[EndedWindow, int], object] = lambda *_: None,
     ) -> None:
         """Start all windows now."""
         self._pools = {pool: number for number, pool in enumerate(loads)}
@@ -107,8 +114,11 @@ class LoadErrors:
         for window, loads in zip(self._windows, self._loads, strict=True):
             if time > window.end:
                 count = ceil((time - window.end) / window.length)
-                self._report(window.length, window.short, count)
-                yield window.outcome(count - 1)
+                ended = EndedWindow(
+                    window.length, window.end, [*self._pools], window.foreseen, window.peak
+                )
+                self._report(ended, count)
+                yield _outcome(ended, count - 1)
                 window.open(window.end + count * window.length, [*loads])
         self._next = min(window.end for window in self._windows)
 
@@ -128,3 +138,10 @@ class LoadErrors:
         for window, number in zip(self._windows, numbers, strict=True):
             if window.number == number:
                 window.add(pool, -gpus)
+
+
+def _outcome(ended: EndedWindow, empty: int) -> ForecastErrors:
+    """Return the results of this window and of `empty` windows without demand after it."""
+    short = [ended.peak[i] - ended.foreseen[i] for i in ended.short]
+    covered = len(ended.peak) * (1 + empty) - len(short)
+    return ForecastErrors(ended.length, covered, len(short), sum(short))

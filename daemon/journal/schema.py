@@ -34,6 +34,9 @@ CREATE TABLE estimates (number {number}, job {text} NOT NULL, pool {text} NOT NU
     made {real} NOT NULL, body TEXT NOT NULL);
 CREATE INDEX estimates_of_job ON estimates (job);
 CREATE INDEX estimates_of_pool ON estimates (pool, number);
+CREATE TABLE series (step INTEGER NOT NULL, pool {text} NOT NULL, member {text} NOT NULL,
+    time {big} NOT NULL, body TEXT NOT NULL, PRIMARY KEY (step, member, pool, time));
+CREATE INDEX series_of_time ON series (step, time);
 """
 
 VERSION = 1

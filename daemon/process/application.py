@@ -58,6 +58,7 @@ def make_app(
     """Build the application: `/v1`, the pages, health and metrics."""
     service = daemon.service
     metrics.watch(service)
+    metrics.window_ended = daemon.usage.window_ended
     metrics.registry.register(HookMetrics(daemon.hooks))
     metrics.registry.register(AccountMetrics(service))
     metrics.registry.register(EtaMetrics(daemon.eta))

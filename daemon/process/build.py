@@ -10,7 +10,7 @@ from daemon.answers.estimates.estimator import EtaService
 from daemon.backends.interface import Backend, BuildContext
 from daemon.config.config import Config
 from daemon.config.database import DatabaseUrl
-from daemon.doors.views.usage import UsageHistory
+from daemon.doors.views.series.sampler import UsageHistory
 from daemon.doors.webhooks.webhooks import Hooks
 from daemon.forecasts.forecaster import ForecastService, Predictors
 from daemon.forecasts.retraining import Models, Retraining
@@ -45,7 +45,7 @@ class Daemon(NamedTuple):
     eta: EtaService
     """Estimates of starts and ends: `run` it while the service runs."""
     usage: UsageHistory
-    """Usage over the last hour: `run` it while the service runs."""
+    """Series of use, waits and loans: `run` it while the service runs."""
     foresight: ForecastService | None = None
     """The forecasts, if the policy uses any."""
     retraining: Retraining | None = None
@@ -100,8 +100,8 @@ def build(
     admission = _admission(config, service)
     eta = EtaService(service, off=not config.estimates)
     return Daemon(
-        service, journal, clock, setup, hooks, admission, eta, UsageHistory(service, service.notes),
-        foresight, retraining
+        service, journal, clock, setup, hooks, admission, eta, UsageHistory(service), foresight,
+        retraining
     )  # fmt: skip
 
 

@@ -36,6 +36,10 @@ MAX_PAGE = 1000
 LOOKED_AT = 5000
 """Maximum jobs examined for a page when few match the filter: about 10 ms on the event loop."""
 
+MAX_POINTS = 500
+"""Maximum periods of a time series: as many as a chart shows on a screen, and a few milliseconds
+of the event loop."""
+
 MAX_SEQ = 2**53
 """Maximum event or job number: larger integers are not exact in JavaScript."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -103,23 +103,57 @@ class PoolForecast(Struct, omit_defaults=True):
     missed: Annotated[list[int], Meta(description="Number of those that were too low.")] = []
 
 
-class UsageSample(Struct):
-    """GPUs by use at one time, and the GPUs that pending jobs need."""
+Metric = Literal["gpus", "pending", "wait", "saved", "jobs", "forecast", "lenders", "borrowers"]
 
-    time: float
-    quota: int
-    dedicated: int
-    lent: int
-    borrowed: int
-    idle: int
-    waiting_gpus: int
+Range = Literal["1h", "6h", "1d", "1w", "30d"]
 
 
-class Usage(Struct):
-    """Use of GPUs over the last hour, oldest first. Samples survive a restart."""
+class SeriesLine(Struct):
+    """One line of a chart: a value for each of the times; null where there is none."""
 
-    pool: Annotated[str, Meta(description="Empty: the sum of all pools.")]
-    samples: list[UsageSample]
+    name: str
+    values: list[float | None]
+
+
+class SeriesChart(Struct):
+    """Lines of one unit. If they are stacked, they add up."""
+
+    metric: Metric
+    title: str
+    unit: Annotated[str, Meta(description="GPUs, jobs, seconds or hours.")]
+    stacked: bool
+    lines: list[SeriesLine]
+
+
+class PoolGain(Struct):
+    """What jobs gained and lost by sharing: their starts compared with the baseline."""
+
+    pool: Annotated[str, Meta(description="Empty: several pools.")]
+    jobs: Annotated[int, Meta(description="Jobs whose start in the baseline is known.")]
+    slowed: Annotated[int, Meta(description="Jobs that started later than in the baseline.")]
+    sooner_hours: Annotated[float, Meta(description="Sum of the hours that jobs started earlier.")]
+    later_hours: Annotated[float, Meta(description="Sum of the hours that jobs started later.")]
+
+
+class Series(Struct):
+    """Use, waits and loans over time, oldest first, in the journal and so across restarts.
+
+    GPUs and pending jobs are means of the samples of a period. Jobs count in the period in which
+    their start in the baseline was known, which is when they had ended, or later.
+    """
+
+    pool: Annotated[str, Meta(description="Empty: of all pools.")]
+    user: Annotated[str, Meta(description="Empty: of all users.")]
+    range: Range
+    newest: Annotated[float | None, Meta(description="Time of the newest sample.")]
+    step: Annotated[int, Meta(description="Length of a period in seconds.")]
+    times: Annotated[list[int], Meta(description="Begin of each period that has a sample.")]
+    charts: list[SeriesChart]
+    gained: Annotated[PoolGain, Meta(description="Over the whole range.")]
+    gains: Annotated[
+        list[PoolGain],
+        Meta(description="By pool; those whose jobs you may not see are in a row without a name."),
+    ]
 
 
 class Forecasts(Struct):

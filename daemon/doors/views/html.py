@@ -148,6 +148,13 @@ def hours(value: float) -> str:
     return f"{value:,.4f}"
 
 
+def measured(value: float | None, unit: str) -> str:
+    """Format a value of a chart; seconds as a duration."""
+    if value is None:
+        return NONE
+    return duration(value) if unit == "seconds" else f"{value:,g}"
+
+
 def _for_terminal(value: Any) -> Any:
     return printable(value) if type(value) is str else value
 
@@ -165,7 +172,7 @@ def environment(*packages: str, for_files: bool = False) -> Environment:
     )  # fmt: skip
     made.filters |= {
         "counted": counted, "decimal": decimal, "exact": exact, "exactly": exactly, "hours": hours,
-        "isolated": isolated, "moment": _moment,
+        "isolated": isolated, "measured": measured, "moment": _moment,
         "name": name, "number": number, "percent": percent, "plain": plain, "sentence": sentence,
         "share": share, "short": as_typed, "span": duration, "urlencode": quoted, "value": value,
     }  # fmt: skip

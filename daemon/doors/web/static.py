@@ -33,7 +33,8 @@ class Assets:
     def __init__(self) -> None:
         """Read the files."""
         self._all: dict[str, Asset] = {}
-        for file in files("daemon.doors.web").joinpath("assets").iterdir():
+        own = files("daemon.doors.web").joinpath("assets")
+        for file in (*own.iterdir(), *own.joinpath("uplot").iterdir()):
             if kind := KINDS.get(file.name.rpartition(".")[2]):
                 body = file.read_bytes()
                 self._all[file.name] = Asset(body, kind, sha256(body).hexdigest()[:16])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from daemon.doors.views.resources import own_loans, unplaced
 from daemon.engine.engine import Step
-from daemon.forecasts.load_errors import LoadErrors
+from daemon.forecasts.load_errors import EndedWindow, LoadErrors
 from daemon.model.access import public_notice
 from daemon.model.account import ShadowState
 from daemon.model.book import Book
@@ -47,7 +47,11 @@ RATIOS = (0.1, 0.25, 0.5, 0.8, 1.0, 1.25, 2.0, 4.0, 10.0)
 
 
 class PrometheusMetrics(Observer):
-    """Observer that counts steps, decisions, events and requests."""
+    """Observer that counts steps, decisions, events and requests.
+
+    Attributes:
+        window_ended: Called with each window of load forecasts that has ended.
+    """
 
     def __init__(self) -> None:
         """Create the counters in a registry of their own."""
@@ -100,6 +104,7 @@ class PrometheusMetrics(Observer):
         self._service: Service | None = None
         self._events_made: Sequence[Event] = ()
         self._errors: LoadErrors | None = None
+        self.window_ended: Callable[[EndedWindow], object] = lambda _: None
         self._requests = Counter(
             "sia_http_requests", "HTTP requests.", ["operation", "status"], registry=registry
         )
@@ -153,7 +158,10 @@ class PrometheusMetrics(Observer):
         state = self._service.engine.core.state
         loads = {name: pool.load for name, pool in state.pools.items()}
         width = None if state.places is None else state.places.gpus
-        self._errors = LoadErrors(begun, state.options.windows, loads, width)
+        self._errors = LoadErrors(begun, state.options.windows, loads, width, self._window_over)
+
+    def _window_over(self, ended: EndedWindow, _: int) -> None:
+        self.window_ended(ended)
 
     def failed(self, why: str) -> None:
         """Count and log a failed commit."""

@@ -14,14 +14,16 @@ from msgspec import Meta
 
 from daemon.answers.simulate.plan_ahead import PlanAhead, plans_ahead
 from daemon.config.config import Config
-from daemon.doors.http.authorization import who_asks
+from daemon.doors.http.authorization import demand, who_asks
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.doors.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
 from daemon.doors.http.routes.status import parts_of
 from daemon.doors.mqtt import asyncapi
 from daemon.doors.views.grants import grants_view
 from daemon.doors.views.resources import job_view, loans_view
-from daemon.doors.views.usage import UsageHistory as LastHour
+from daemon.doors.views.series.charts import PUBLIC, charts_of, gains_of
+from daemon.doors.views.series.sampler import UsageHistory
+from daemon.doors.views.series.sums import Key
 from daemon.forecasts.forecaster import ForecastService
 from daemon.forecasts.retraining import Retraining
 from daemon.model.access import Principal, Rule
@@ -33,10 +35,11 @@ from daemon.service.service import Service
 from daemon.wire.access import GrantList
 from daemon.wire.bodies import decoded
 from daemon.wire.jobs import Health, Label, LogLevel
-from daemon.wire.limits import NEXT_SHOWN
+from daemon.wire.limits import MAX_POINTS, NEXT_SHOWN
 from daemon.wire.plan import (
     Forecasts,
     LoanList,
+    Metric,
     Plan,
     PlanGroup,
     PlanPool,
@@ -44,11 +47,13 @@ from daemon.wire.plan import (
     PlanStep,
     PlanWindow,
     PoolForecast,
-    Usage,
+    Range,
+    Series,
 )
 from daemon.wire.problems import no_pool
 from daemon.wire.status import Ready
 from sia.state.state import GroupState, PoolState
+from sia.wording import parse_seconds
 
 UNREADY = "commands are refused; see sia status and the daemon's log"
 """Shown without authentication, so without the reason: it may name files, hosts and users."""
@@ -61,7 +66,16 @@ NEXT = (
         default=NEXT_SHOWN,
     ),
 )
-POOL = (Parameter("pool", Label, "Only of this pool."),)
+SERIES = (
+    Parameter("metric", Metric, "Only this chart."),
+    Parameter("pool", Label, "Only of this pool."),
+    Parameter("user", Label, "Only of this user, in the pools whose jobs you may see."),
+    Parameter("range", Range, "How far back.", default="1d"),
+    Parameter(
+        "points", Annotated[int, Meta(ge=2, le=MAX_POINTS)], "Maximum number of periods.",
+        default=MAX_POINTS,
+    ),
+)  # fmt: skip
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -76,7 +90,7 @@ class ViewRoutes:
         metrics: PrometheusMetrics,
         foresight: ForecastService | None,
         retraining: Retraining | None,
-        usage: LastHour,
+        usage: UsageHistory,
     ) -> None:
         """Serve a service, its forecasts and its metrics."""
         self._service, self._config, self._metrics = service, config, metrics
@@ -91,9 +105,9 @@ class ViewRoutes:
             Operation("GET", "/v1/forecasts", Rule.VIEW, self.forecasts,
             "Load forecasts and the "
                       "reservations for them.", {200: Forecasts}),
-            Operation("GET", "/v1/usage", Rule.VIEW, self.usage,
-                      "Use of GPUs over the last hour.", {200: Usage},
-                      parameters=POOL, refusals=(404, 422)),
+            Operation("GET", "/v1/series", Rule.VIEW, self.series,
+                      "Use, waits, loans and forecasts over time.", {200: Series},
+                      parameters=SERIES, refusals=(403, 404, 422)),
             Operation("GET", "/v1/grants", Rule.VIEW, self.grants,
                       "What is granted to users and pools, and who uses how much of it.",
                       {200: GrantList}),
@@ -146,12 +160,32 @@ class ViewRoutes:
         """Show the grants and their use."""
         return answer(grants_view(self._service.book, who_asks(request)))
 
-    async def usage(self, request: web.Request) -> web.Response:
-        """Return the usage samples of the last hour. O(samples)."""
-        pool = query_of(request, POOL)["pool"]
-        if pool is not None and pool not in self._service.book.pools:
+    async def series(self, request: web.Request) -> web.Response:
+        """Return time series. O(points · lines), and a few milliseconds of the journal's thread."""
+        params, who = query_of(request, SERIES), who_asks(request)
+        pool, user, metric = params["pool"] or "", params["user"] or "", params["metric"]
+        key = Key("" if user else pool, user)
+        if pool and pool not in self._service.book.pools:
             raise no_pool(pool, self._service.book.pools)
-        return answer(Usage(pool or "", [*self._usage.samples(pool)]))
+        whole = bool(user) or not pool or who.sees(pool)
+        if pool and (user or metric not in (None, *PUBLIC)):
+            demand(request, Rule.VIEW, pool)
+        seen = {pool} if pool else None if who.sees_all else who.pools
+        usage = self._usage
+        step, found = await usage.buckets(
+            key, parse_seconds(params["range"]), params["points"],
+            frozenset(seen) if user and seen is not None else None,
+        )  # fmt: skip
+        parts = [sums for _, sums in found]
+        charts = [*charts_of(key, parts, usage.window, whole=whole)]
+        newest = usage.newest or (float(found[-1][0]) if found else None)
+        gained, gains = gains_of(parts if whole else [], who)
+        return answer(
+            Series(
+                pool, user, params["range"], newest, step, [begin for begin, _ in found],
+                [chart for chart in charts if metric in (None, chart.metric)], gained, gains,
+            )
+        )  # fmt: skip
 
     async def plan(self, request: web.Request) -> web.Response:
         """Return the next jobs of each pool. O(pending jobs); with `next=0` O(pools · windows)."""

@@ -127,6 +127,7 @@ function show(text) {
     const part = made.getElementById(old.id);
     if (part) become(old, part);
   }
+  document.dispatchEvent(new Event("sia:shown")); // for charts
 }
 
 let looking = false, again = false, due = 0, next = 0;

@@ -11,10 +11,10 @@ from msgspec import Meta
 
 from daemon.doors.http.authentication import UI
 from daemon.doors.http.operations import Operation, Parameter, query_of
-from daemon.doors.web.chart import chart_of
 from daemon.doors.web.page import HTML, PageSet
+from daemon.doors.web.pages.series import RANGE, charts_of
 from daemon.doors.web.pagination import PAGE
-from daemon.doors.web.tables import Column, sort_of, table
+from daemon.doors.web.tables import Column, plain, sort_of, table
 from daemon.model.access import Rule
 from daemon.wire.jobs import PoolView
 
@@ -36,7 +36,19 @@ QUERY = (
     Parameter("q", Annotated[str, Meta(max_length=64)], "Part of a pool's name.", default=""),
     sort_of(POOLS, "name"),
     PAGE,
+    RANGE,
 )
+
+GAINS = (
+    Column("pool", "Pool"),
+    Column("sooner", "Hours saved", number=True),
+    Column("jobs", "Jobs compared", number=True),
+    Column("slowed", "Jobs slowed", number=True),
+    Column("later", "Hours later", number=True),
+)
+
+GAINERS = 10
+"""Pools in the list of who gained most."""
 
 
 class OverviewPages(PageSet):
@@ -57,13 +69,14 @@ class OverviewPages(PageSet):
         """Render the overview. O(pools log pools)."""
         params = query_of(request, QUERY)
         pools = (await self._pages.api.ask(request, "GET /v1/pools")).pools
-        usage = await self._pages.api.ask(request, "GET /v1/usage")
+        charts = await charts_of(self._pages.api, request, params["range"])
+        gains = charts["series"].gains
         found = [pool for pool in pools if params["q"].lower() in pool.name.lower()]
         found.sort(key=attrgetter("name"))
         shown = table(request, POOLS, found, params)
         return await self._pages.page(
             request, "overview.html", params=params, total=totals(pools), shown=shown,
-            chart=chart_of(usage.samples),
+            charts=charts, gains=plain(GAINS, gains[:GAINERS]), more=max(0, len(gains) - GAINERS),
         )  # fmt: skip
 
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from aiohttp import web
 
 from daemon.doors.http.authentication import UI
-from daemon.doors.http.operations import Operation, Parameter
-from daemon.doors.web.chart import chart_of
+from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.web.page import HTML, PageSet
+from daemon.doors.web.pages.series import RANGE, charts_of
 from daemon.doors.web.tables import Column, plain
 from daemon.model.access import Rule
 from daemon.wire.plan import PoolForecast
@@ -40,27 +40,28 @@ class PoolPages(PageSet):
         return [
             Operation(
                 "GET", f"{UI}/pools/{{name}}", Rule.VIEW, self.pool, "Show a pool.", {200: HTML},
-                parameters=(NAME,), refusals=(404,),
+                parameters=(NAME, RANGE), refusals=(404, 422),
             )
         ]  # fmt: skip
 
     async def pool(self, request: web.Request) -> web.Response:
         """Render a pool. Its account and loans are shown only to users who may see its jobs."""
         api, name = self._pages.api, request.match_info["name"]
+        params = query_of(request, (RANGE,))
         pool = await api.ask(request, "GET /v1/pools/{name}")
         one = "GET /v1/pools/{name}"
         account = await api.ask_if_allowed(request, f"{one}/account")
         ledger = await api.ask_if_allowed(request, f"{one}/ledger", {"limit": LATEST})
         forecasts = await api.ask(request, "GET /v1/forecasts")
         estimates = await api.ask(request, "GET /v1/estimates", {"pool": name})
-        usage = await api.ask(request, "GET /v1/usage", {"pool": name})
+        charts = await charts_of(api, request, params["range"], pool=name)
         foreseen = next((each for each in forecasts.pools if each.pool == name), None)
         windows = [] if foreseen is None else windows_of(forecasts.windows, foreseen)
         return await self._pages.page(
             request, "pool.html", pool=pool, account=account, ledger=ledger, estimates=estimates,
             loans=ledger and plain(LEDGER, (ledger.open + ledger.loans)[:LATEST]),
             windows=windows, judged=any(row.judged for row in windows),
-            chart=chart_of(usage.samples), forecast=forecasts,
+            charts=charts, forecast=forecasts,
         )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from daemon.doors.web.pages.overview import OverviewPages
 from daemon.doors.web.pages.plan import PlanPages
 from daemon.doors.web.pages.pool import PoolPages
 from daemon.doors.web.pages.queue import QueuePages
+from daemon.doors.web.pages.series import SeriesPages
 from daemon.doors.web.pages.settings import SettingsPages
 from daemon.doors.web.pages.whatif import WhatIfPages
 from daemon.doors.web.sign_in import SignPages
@@ -21,7 +22,7 @@ from daemon.model.access import Rule
 
 PAGES: tuple[type[PageSet], ...] = (
     OverviewPages, QueuePages, PlanPages, NodePages, LoanPages, WhatIfPages, SettingsPages,
-    AuditPages, PoolPages, JobPages,
+    AuditPages, PoolPages, JobPages, SeriesPages,
 )  # fmt: skip
 """All pages, in the order of the menu."""
 

@@ -44,7 +44,7 @@ def devtools():
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory):
-    """A daemon that has lived through a working day: its folder, settings, and its last hours."""
+    """A daemon that has lived through a working day: its folder and settings."""
     folder = tmp_path_factory.mktemp("lived")
     config, crowd = config_in(folder), Crowd(1)
     origin = monday_before(datetime.now(UTC))
@@ -52,21 +52,18 @@ def lived(tmp_path_factory):
         virtual.play(origin + UNTIL - 4 * HOUR)
         seen = virtual.engine.book.notices
 
-    looks = []
-
     async def live():
         async with serving(config) as (daemon, _):
             users = asyncio.create_task(LiveDemo(daemon, crowd, origin).live(seen))
             while daemon.clock.now() < origin + UNTIL or not worth_seeing(daemon):
                 await daemon.clock.sleep_until(daemon.clock.now() + HOUR / 12)
                 await daemon.usage.look()
-            looks.extend(daemon.usage._looks)
             users.cancel()
             await asyncio.gather(users, return_exceptions=True)
 
     asyncio.run(asyncio.wait_for(live(), 120))
     settings = {name: getattr(config, name) for name in ("pools", "windows", "forecast")}
-    return folder, settings, looks
+    return folder, settings
 
 
 def worth_seeing(daemon):
@@ -78,7 +75,7 @@ def worth_seeing(daemon):
 @pytest.fixture
 def shown(lived, devtools, tmp_path):
     """Run a story with a client of that daemon, at real speed, and a browser."""
-    folder, settings, looks = lived
+    folder, settings = lived
     shutil.copytree(folder, tmp_path / "state")
     shots = Path(SHOTS) if SHOTS else tmp_path / "shots"
 
@@ -89,7 +86,6 @@ def shown(lived, devtools, tmp_path):
                 door(tmp_path / "state", speed=1.0, drift="off", **settings) as client,
                 chromium(devtools) as browser,
             ):
-                client.usage._looks.extend(looks)
                 await tell(client, browser, shots)
 
         test(tmp_path)
@@ -109,7 +105,7 @@ async def signed_in(client, browser, path="/ui/", **kind):
     return page
 
 
-OTHERWISE = ("/ui/events", "/ui/sign-in", "/ui/assets/{name}")
+OTHERWISE = ("/ui/events", "/ui/series", "/ui/sign-in", "/ui/assets/{name}")
 """What is below /ui/ and no page, or no page for who is signed in."""
 
 

@@ -18,7 +18,7 @@ def pages_of(client):
         for route in client.app.router.routes()
         if route.method == "GET" and route.resource.canonical.startswith("/ui/")
     }
-    for path in sorted(paths - {"/ui/assets/{name}", "/ui/events"}):
+    for path in sorted(paths - {"/ui/assets/{name}", "/ui/events", "/ui/series"}):
         for job in ("now-too", "waits", "array"):
             yield path.replace("{id}", job).replace("{name}", "speech")
     yield from ("/ui/queue?what=running", "/ui/plan?span=hour", "/ui/jobs?phase=cancelled")

@@ -1,0 +1,4 @@
+"""Time series of use, waits and loans, stored in the journal.
+
+Imports: service, journal, forecasts, model, wire.
+"""

@@ -1,0 +1,279 @@
+"""Sample the use of GPUs, and add it up in the journal with what jobs waited and gained."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from daemon.doors.views.resources import pool_views
+from daemon.doors.views.series import table
+from daemon.doors.views.series.sums import GAUGES, Gain, Key, Sums
+from daemon.doors.views.series.table import STEPS, USERS, Judged, Rows, period
+from daemon.model.account import Loan
+from daemon.model.book import JobRecord
+from daemon.model.errors import JournalError, UnavailableError
+from daemon.model.job import ON_GPUS, JobPhase
+from daemon.wire.jobs import PoolView
+from sia.limits import MAX_GROUP
+from sia.wording import DAY, HOUR
+
+if TYPE_CHECKING:
+    from daemon.forecasts.load_errors import EndedWindow
+    from daemon.service.service import Service
+
+EVERY = 30.0
+"""Seconds of the daemon's clock between two samples."""
+
+LEAST = 0.25
+"""Seconds between two samples where the daemon's clock is faster: a sample costs milliseconds."""
+
+JOBS_AT_ONCE = 2000
+"""Jobs counted before the event loop goes on: about a millisecond."""
+
+CACHED = 32
+"""Answers kept until the next sample: pages are read again at each event, by each reader."""
+
+T = TypeVar("T")
+
+NOTHING = Sums()
+
+Buckets = list[tuple[int, Sums]]
+"""Sums by the begin of their period (epoch seconds), in order."""
+
+
+class _Asked(NamedTuple):
+    """Which rows are read, and how they are added up: see `UsageHistory.buckets`."""
+
+    key: Key
+    step: int
+    width: int
+    start: int
+    pools: frozenset[str] | None = None
+
+
+class UsageHistory:
+    """Takes samples, and reads the series that they make.
+
+    Attributes:
+        newest: Time of the newest sample since the start; None before the first.
+    """
+
+    def __init__(self, service: Service) -> None:
+        """Store samples of a service in its journal."""
+        self._service = service
+        self.newest: float | None = None
+        self._cursor = -1
+        self._made: dict[int, int] = {}
+        self._one = asyncio.Lock()
+        self._ended: list[EndedWindow] = []
+        self._cache: OrderedDict[_Asked, Buckets] = OrderedDict()
+
+    @property
+    def window(self) -> float:
+        """Length in seconds of the windows whose forecasts are compared with what came.
+
+        The one nearest to an hour: long enough to plan by, and short enough to see many.
+        """
+        windows = self._service.engine.core.state.options.windows
+        return min(windows, key=lambda window: abs(window - HOUR), default=0.0)
+
+    def window_ended(self, ended: EndedWindow) -> None:
+        """Take note of a window of load forecasts that has ended. O(1)."""
+        if ended.length == self.window:
+            self._ended.append(ended)
+
+    async def run(self) -> None:
+        """Take a sample every `EVERY` seconds until cancelled."""
+        clock = self._service.clock
+        while True:
+            due = clock.now() + EVERY
+            await self.look()
+            await asyncio.sleep(max(LEAST, clock.seconds_until(due)))
+
+    async def look(self) -> None:
+        """Take a sample; skip it if the state is not durable, or cannot be stored."""
+        async with self._one:
+            with suppress(UnavailableError, JournalError):
+                await self._look()
+
+    async def _look(self) -> None:
+        service = self._service
+        if self._cursor < 0:
+            self._cursor, self._made = await service.journal(table.marks)
+        await service.settled()
+        service.engine.settle_accounts()
+        now, rows = service.clock.now(), Rows()
+        of_pools = sampled(pool_views(service), service.book.lent)
+        ended, self._ended = self._ended, []
+        users = await users_of([*service.book.jobs.values()])
+        for step, sums in ((STEPS[0], of_pools), (USERS, users)):
+            for key, each in sums.items():
+                self._at(rows, step, now, key).add(each)
+        for window in ended:
+            self._foretold(rows, window)
+        cursor = await self._judge(rows)
+        await service.journal(partial(table.add, rows=rows, cursor=cursor))
+        self._cursor, self.newest = cursor, now
+        self._cache.clear()
+        for step in STEPS[1:]:
+            await self._make(step, now)
+        await service.journal(partial(table.prune, now=now))
+
+    def _at(self, rows: Rows, step: int, time: float, key: Key) -> Sums:
+        """Return the sums of a period in `rows`; what is late counts in the first one not made."""
+        longer = self._made.get(STEPS[STEPS.index(step) + 1], 0)
+        return rows.setdefault((step, max(period(step, time), longer), key), Sums())
+
+    def _foretold(self, rows: Rows, window: EndedWindow) -> None:
+        """Add the forecasts of a window, and what came."""
+        if max(window.foreseen, default=MAX_GROUP) >= MAX_GROUP:
+            return  # that is what is assumed without a forecast
+        whole = self._at(rows, STEPS[0], window.end, Key())
+        for pool, foreseen, came in zip(window.pools, window.foreseen, window.peak, strict=True):
+            own = Sums(windows=1, foreseen=foreseen, came=came)
+            self._at(rows, STEPS[0], window.end, Key(pool)).add(own)
+            whole.add(own)
+        whole.windows += 1 - len(window.pools)
+
+    async def _judge(self, rows: Rows) -> int:
+        """Add the verdicts that are not in any row yet; return the number of the last one."""
+        last = self._cursor
+        while found := await self._service.journal(partial(table.verdicts_after, number=last)):
+            for row in found:
+                self._count(rows, row)
+            last = found[-1].number
+            if len(found) < table.AT_ONCE:
+                break
+        return last
+
+    def _count(self, rows: Rows, row: Judged) -> None:
+        pool = row.verdict.pool
+        own = Sums()
+        own.judge(row.verdict)
+        if row.user:
+            self._at(rows, USERS, row.time, Key(pool, row.user)).add(own)
+        self._at(rows, STEPS[0], row.time, Key(pool)).add(own)
+        whole = self._at(rows, STEPS[0], row.time, Key())
+        whole.add(own)
+        whole.gains.setdefault(pool, Gain()).add(own.gain)
+
+    async def _make(self, step: int, now: float) -> None:
+        """Make the rows of the longer periods that have passed, one period at a time."""
+        service = self._service
+        todo = partial(table.periods_to_make, step=step, made=self._made[step], now=now)
+        for begin in await service.journal(todo):
+            parts = await service.journal(partial(table.parts_of, step=step, begin=begin))
+            rows = await asyncio.to_thread(table.merged, parts)
+            for some in parted(rows, table.AT_ONCE):
+                await service.journal(partial(table.make, step=step, begin=begin, rows=some))
+        until = period(step, now)
+        if until > self._made[step]:
+            await service.journal(partial(table.made_until, step=step, time=until))
+            self._made[step] = until
+
+    async def buckets(
+        self, key: Key, span: float, points: int, pools: frozenset[str] | None = None
+    ) -> tuple[int, Buckets]:
+        """Return the length of the periods in seconds, and the sums of each one in a span to now.
+
+        There are at most `points` periods; those without any sample are left out. `pools` are those
+        in which a user's jobs count; None for all. The caller must not change the sums.
+        """
+        step = step_of(span, key)
+        width = step * max(-(-int(span) // (step * points)), self._samples_apart(step))
+        start = period(width, self._service.clock.now() - span) + width
+        found = await self._buckets(_Asked(key, step, width, start, pools))
+        if key.user:  # without jobs there is no row, so the cluster's tell how many samples were
+            looks = await self._buckets(_Asked(Key(), step, width, start))
+            own = dict(found)
+            found = [(at, replace(own.get(at, NOTHING), looks=sums.looks)) for at, sums in looks]
+        return width, found
+
+    def _samples_apart(self, step: int) -> int:
+        """Return how many periods are as long as two samples are apart, if the clock is fast."""
+        clock, count = self._service.clock, 1
+        apart = LEAST / max(clock.seconds_until(clock.now() + 1.0), LEAST / DAY)
+        while step * count < apart:
+            count *= 2
+        return count
+
+    async def _buckets(self, asked: _Asked) -> Buckets:
+        if asked not in self._cache:
+            key, step, width, start, pools = asked
+            rows = await self._service.journal(partial(table.read, key=key, step=step, start=start))
+            seen = [row for row in rows if pools is None or row.pool in pools]
+            self._cache[asked] = await asyncio.to_thread(table.buckets, seen, width)
+            while len(self._cache) > CACHED:
+                self._cache.popitem(last=False)
+        return self._cache[asked]
+
+
+def step_of(span: float, key: Key) -> int:
+    """Return the shortest periods in seconds whose rows are kept for as long as this span."""
+    first = USERS if key.user else STEPS[0]
+    return next(step for step in STEPS if step >= first and table.KEPT[step] > span)
+
+
+def sampled(pools: Sequence[PoolView], lent: Mapping[str, Mapping[str, Loan]]) -> dict[Key, Sums]:
+    """Return a sample of these pools and open loans, and of the cluster. O(pools + loans)."""
+    found = {Key(): Sums(looks=1)}
+    for pool in pools:
+        gauges = [float(getattr(pool, name)) for name in GAUGES]
+        found[Key(pool.name)] = Sums(looks=1, gauges=gauges)
+        found[Key()].gauges = [a + b for a, b in zip(found[Key()].gauges, gauges, strict=True)]
+    for loans in lent.values():
+        for lender, loan in loans.items():
+            for key in (Key(), Key(loan.borrower)):
+                if key in found:
+                    _more(found[key].lenders, lender, loan.gpus)
+            for key in (Key(), Key(lender)):
+                if key in found:
+                    _more(found[key].borrowers, loan.borrower, loan.gpus)
+    return found
+
+
+def _more(sums: dict[str, float], name: str, value: float) -> None:
+    sums[name] = sums.get(name, 0.0) + value
+
+
+async def users_of(jobs: Sequence[JobRecord]) -> dict[Key, Sums]:
+    """Return a sample of the users of these jobs, by pool. O(jobs), in parts."""
+    found: dict[Key, Sums] = {}
+    for some in parted(jobs, JOBS_AT_ONCE):
+        _count_users(some, found)
+        await asyncio.sleep(0)
+    return found
+
+
+DEDICATED, BORROWED, JOBS, GPUS = (
+    GAUGES.index(name) for name in ("dedicated", "borrowed", "waiting", "waiting_gpus")
+)
+
+
+def _count_users(jobs: Iterable[JobRecord], found: dict[Key, Sums]) -> None:
+    for record in jobs:
+        spec = record.spec
+        if not spec.user:
+            continue
+        key = Key(spec.pool, spec.user)
+        if key not in found:
+            found[key] = Sums()
+        gauges = found[key].gauges
+        if record.phase is JobPhase.PENDING:
+            gauges[JOBS] += 1
+            gauges[GPUS] += record.gpus
+        elif record.phase in ON_GPUS:
+            borrowed = sum(gpus for lender, gpus in record.loans if lender != spec.pool)
+            gauges[BORROWED] += borrowed
+            gauges[DEDICATED] += record.gpus - borrowed
+
+
+def parted(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield the values in parts of this size."""
+    return (values[start : start + size] for start in range(0, len(values), size))
