@@ -247,6 +247,24 @@ def test_a_page_that_is_open_says_when_the_session_or_the_daemon_is_gone(shown):
     shown(tell)
 
 
+def test_the_plan_fits_one_screen_and_rows_are_cards_on_a_phone(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser, "/ui/plan", width=1440)
+        assert await page.js(
+            "document.querySelector('.screen').getBoundingClientRect().bottom <= 900"
+        )
+        assert await page.js("document.querySelector('#coming-table').checkVisibility()")
+        page = await signed_in(client, browser, "/ui/", width=390)
+        row = "document.querySelector('#pool-table tbody tr')"
+        assert await page.js(f"getComputedStyle({row}).display") == "grid"
+        label = f"getComputedStyle({row}.querySelector('.n'), '::before').content"
+        assert await page.js(label) == '"GPUs"'
+        await page.click("#pool-table thead a")
+        await page.until("location.search === '?sort=-name'")
+
+    shown(tell)
+
+
 def test_keys_alone_lead_through_a_page(shown):
     async def tell(client, browser, _):
         page = await signed_in(client, browser)
