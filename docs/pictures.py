@@ -40,8 +40,8 @@ SHOWN = {
 }
 """Pages in the documentation."""
 
-QUALITY = 45
-"""Of WebP: text stays sharp, and a picture of a screen has about 40 kB."""
+QUALITY = 30
+"""Of WebP: text stays sharp, and a picture of a screen has 15 to 60 kB."""
 
 
 async def pages(client: Any) -> AsyncIterator[tuple[str, str]]:

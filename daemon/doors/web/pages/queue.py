@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any
+from urllib.parse import quote
 
 from aiohttp import web
 
@@ -14,6 +15,7 @@ from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.http.routes.queue import What
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses
+from daemon.doors.web.sign_in import see
 from daemon.doors.web.tables import MAX_SORTED, Column, piece, sort_of, table
 from daemon.model.access import Rule
 from daemon.model.job import JobPhase
@@ -79,6 +81,7 @@ QUERY = (
 )
 
 ALL = (
+    Parameter("job", Label, "Id of a job, whose page is shown.", default=""),
     Parameter("phase", Label, "Only jobs in this phase.", default=""),
     *WHOSE,
     Parameter("tag", Label, "Only jobs with this tag, as KEY=VALUE or KEY.", default=""),
@@ -115,7 +118,8 @@ class QueuePages(PageSet):
                 {200: HTML}, parameters=QUERY, refusals=(422,),
             ),
             Operation(
-                "GET", f"{UI}/jobs", Rule.VIEW, self.jobs, "Jobs, newest first.", {200: HTML},
+                "GET", f"{UI}/jobs", Rule.VIEW, self.jobs, "Jobs, newest first.",
+                {200: HTML, 303: None},
                 parameters=ALL, refusals=(422,),
             ),
         ]  # fmt: skip
@@ -153,6 +157,8 @@ class QueuePages(PageSet):
     async def jobs(self, request: web.Request) -> web.Response:
         """Render a page of `/v1/jobs`; sorted, of the newest `MAX_SORTED` that match."""
         params = query_of(request, ALL)
+        if params["job"].strip():
+            return see(f"{UI}/jobs/{quote(params['job'].strip(), safe='')}")
         query = {key: params[key] or None for key in ("phase", "pool", "user", "tag", "cursor")}
         if params["sort"]:
             jobs, following = await self._some(request, query | {"cursor": None}, MAX_SORTED)

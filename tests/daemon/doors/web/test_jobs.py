@@ -46,6 +46,16 @@ async def test_the_queue_says_what_the_api_says(folder):
 
 
 @story
+async def test_a_job_is_found_by_its_id(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+        await send(client, "train-17")
+        assert "Job <bdi>train-17</bdi>" in await seen(visitor, "/ui/jobs?job=%20train-17%20")
+        assert (
+            "There is no job 'a/../b'" in parsed(await seen(visitor, "/ui/jobs?job=a/../b", 404))[1]
+        )
+
+
+@story
 async def test_a_long_queue_is_shown_by_pages(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         await send(client, "a", gpus=8, array=250)
