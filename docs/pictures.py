@@ -40,7 +40,7 @@ SHOWN = {
 }
 """Pages in the documentation."""
 
-QUALITY = 30
+QUALITY = 25
 """Of WebP: text stays sharp, and a picture of a screen has 15 to 60 kB."""
 
 
