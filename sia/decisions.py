@@ -61,7 +61,7 @@ class MoveLoan(Struct, frozen=True, gc=False, tag=True):
 
 
 class SolveProgram(Struct, frozen=True, tag=True):
-    """Solve this program beside the loop, and answer with `ProgramSolved` for the same request.
+    """Solve this program outside the loop, and answer with `ProgramSolved` for the same request.
 
     A core has at most one request open; a new one replaces it.
     """

@@ -145,7 +145,7 @@ MAX_POINTS = 256
 MAX_REFUSED = 3
 """Refusals of one kind for one job in a pass, after which the pass ends.
 
-A policy that heeds the result tries another width or stream at most; one that does not would repeat
+A policy that uses the result tries another width or stream at most; one that does not would repeat
 the same proposal for ever.
 """
 

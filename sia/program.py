@@ -215,7 +215,7 @@ def _finite(bound: float) -> float | None:
 class SolveLimit(Struct, frozen=True, gc=False):
     """When a solver stops early.
 
-    A replay heeds `gap` and the limits on work, never `seconds`, so that the same input gives the
+    A replay respects `gap` and the limits on work, never `seconds`, so the same input gives the
     same answer on every machine.
     """
 

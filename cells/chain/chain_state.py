@@ -126,7 +126,7 @@ class ChainState:
     def holder(self, cell: Cell) -> Root:
         """Return the root of a dedicated job's cell."""
         root = self.given[cell.level][cell.number]
-        assert root is not None, f"{cell} is no dedicated job's"
+        assert root is not None, f"{cell} does not belong to a dedicated job"
         return root
 
     # Quota cells.
@@ -233,7 +233,7 @@ class ChainState:
         """
         level, number = cell
         root = self.given[level][number]
-        assert root is not None, f"{cell} is no dedicated job's"
+        assert root is not None, f"{cell} does not belong to a dedicated job"
         self.given[level][number] = None
         zone = root.zone
         zone.changes += 1

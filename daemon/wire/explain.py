@@ -45,7 +45,7 @@ class PoolNotLending(Struct, frozen=True, tag="kept"):
 
 
 class PlacementObstacle(Struct, frozen=True, tag="place"):
-    """It has its turn, and its GPUs are not free yet; `nodes` that are out give none."""
+    """It is due to start, and its GPUs are not free yet; `nodes` that are out give none."""
 
     gpus: int
     nodes: tuple[str, ...]

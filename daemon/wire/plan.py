@@ -187,7 +187,7 @@ class PlanPool(Struct):
 
 
 class PlanStep(Struct):
-    """GPUs that are thought to be idle from a time on."""
+    """GPUs that are expected to be idle from a time on."""
 
     time: float
     idle: int

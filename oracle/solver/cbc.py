@@ -29,7 +29,7 @@ class Cbc(Solver):
     def solve(cls, program: Program, request: SolverRequest) -> Solved:
         """Solve a program. PuLP does not report the bound, so there is one only at the optimum.
 
-        CBC heeds the limit on nodes, not that on iterations.
+        CBC respects the limit on nodes, not that on iterations.
         """
         return _solve_with_cbc(cls.command, program, request)
 

@@ -69,7 +69,7 @@ class _Reader:
         for place in places:
             if place in self._taken:
                 both = f"{shown(self._taken[place])} and {shown(job_id)} have one GPU of it"
-                raise BadCellError("nodes", both, "write the results anew", "")
+                raise BadCellError("nodes", both, "write the results again", "")
             self._taken[place] = job_id
         return _Stay(start, end, text, places)
 

@@ -94,7 +94,7 @@ def read_spec(path: Path) -> Spec:
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is not UTF-8 text; write it in TOML") from error
     except tomllib.TOMLDecodeError as error:
-        raise UserError(f"{path}: is no TOML: {error}; mend that place") from error
+        raise UserError(f"{path}: is not TOML: {error}; fix that place") from error
     except RecursionError as error:
         raise UserError(f"{path}: is nested too deeply; see docs/understand/cells.md") from error
     except msgspec.ValidationError as error:

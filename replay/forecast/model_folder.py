@@ -33,11 +33,13 @@ def require_xgboost() -> None:
 
 
 def refuse_folder(out: Path) -> None:
-    """Raise UserError if the path is no folder, or has other files than a model's."""
+    """Raise UserError if the path is not a folder, or has other files than a model's."""
     if not out.exists():
         return
     if not out.is_dir():
-        raise UserError(f"{out}: is no folder; give --out the name of a folder for the model alone")
+        raise UserError(
+            f"{out}: is not a folder; give --out the name of a folder for the model alone"
+        )
     names = sorted(path.name for path in out.iterdir())
     strange = [name for name in names if name != MANIFEST and not name.endswith(".ubj")]
     if strange or (names and MANIFEST not in names):
@@ -103,7 +105,7 @@ def _read_manifest(path: Path) -> Manifest:
             )
         manifest = msgspec.json.decode(content, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: is no manifest of a model ({error}); {again}") from None
+        raise UserError(f"{path}: is not the manifest of a model ({error}); {again}") from None
     if not _consistent(manifest):
         raise UserError(f"{path}: is of other features, quantiles or windows; {again}")
     _refuse_newer(path, manifest.versions.get("xgboost", ""))
@@ -160,7 +162,7 @@ def _read(path: Path) -> bytes:
             content = file.read(MAX_FILE + 1)
     except OSError as error:
         raise UserError(
-            f"{path}: cannot be read ({error.strerror}); mend that, or train the model again"
+            f"{path}: cannot be read ({error.strerror}); fix that, or train the model again"
         ) from None
     if len(content) > MAX_FILE:
         raise UserError(f"{path}: is larger than {MAX_FILE:,} bytes; train the model again")

@@ -89,7 +89,7 @@ def observe(
 
     The log is replayed first come, first served in the pools of `table`; without it every job
     starts when it is submitted. Jobs submitted after `until` (seconds) are ignored. Raises
-    UserError if no job is left, the log is too long, or a window is no whole number of ticks.
+    UserError if no job is left, the log is too long, or a window is not a whole number of ticks.
     """
     refuse_windows(windows)
     every = trace.arrivals if table is None else playable(trace, table).arrivals
@@ -117,7 +117,7 @@ def thinned(rows: TrainingRows) -> str:
 
 
 def refuse_windows(windows: Sequence[float]) -> None:
-    """Raise UserError if a window (seconds) is no whole number of ticks."""
+    """Raise UserError if a window (seconds) is not a whole number of ticks."""
     for window in windows:
         if window % TICK:
             raise UserError(

@@ -43,7 +43,9 @@ class _Pool(NamedTuple):
 def shape_of_minutes(folder: Path) -> ProfileRow:
     """Return the measures of a log's shape that such a folder allows. Raises UserError."""
     if not folder.is_dir():
-        raise UserError(f"{folder}: is no folder; give one with a file of minutes a pool")
+        raise UserError(
+            f"{folder}: is not a folder; give one with one file of minutes for each pool"
+        )
     found = {}
     for path in sorted(folder.iterdir()):
         if path.name.endswith((".csv", ".csv.gz")) and (pool := _read(path)) is not None:
@@ -98,7 +100,7 @@ def _read(path: Path) -> _Pool | None:
         for row in table.rows:
             try:
                 if len(row.cells) != len(table.header):
-                    raise BadCellError("time", f"the row has {len(row.cells)} cells", "mend it", "")
+                    raise BadCellError("time", f"the row has {len(row.cells)} cells", "fix it", "")
                 time = _time(row.cells[at["time"]])
                 if rows and time <= rows[-1][0]:
                     raise BadCellError("time", "times must ascend", "sort the rows by time", "")

@@ -1,4 +1,4 @@
-"""The logical resource-time plan (§5.1): who is thought to hold how many GPUs until when.
+"""The logical resource-time plan (§5.1): which jobs are expected to hold how many GPUs until when.
 
 Each policy has one `GroupPlan` for each sharing group. It writes what it reserves and what it
 intends to start; pages, answers and other readers see the same object.
@@ -144,7 +144,7 @@ class GroupPlan:
     def until(
         self, now: float, running: Iterable[JobStateView], outages: Iterable[PlannedOutage] = ()
     ) -> ReservationProfile:
-        """Return the GPUs that are thought to be in use from `now` on. O((n + m) log (n + m)).
+        """Return the GPUs that are expected to be in use from `now` on. O((n + m) log (n + m)).
 
         They are those of running jobs until their estimated ends (a job beyond its estimate counts
         until just after `now`, for it may end at any time; one of unknown length for ever), of

@@ -108,7 +108,7 @@ class ReleaseCells(NamedTuple):
 
 
 class Solve(NamedTuple):
-    """Have a program solved beside the loop; `Policy.solved` gets the answer at a later step.
+    """Have a program solved outside the loop; `Policy.solved` gets the answer at a later step.
 
     A core has one open request: a new one replaces it.
     """

@@ -109,7 +109,7 @@ class Core:
                     kind = type(proposal), error.job_id
                     refused[kind] = refused.get(kind, 0) + 1
                     if refused[kind] > MAX_REFUSED:
-                        proposals.close()  # the policy does not heed the result
+                        proposals.close()  # the policy ignores the result
                         return
         except StopIteration:
             return

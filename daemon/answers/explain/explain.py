@@ -113,7 +113,7 @@ def _waits_outside(book: Book, record: JobRecord) -> list[str]:
     if record.phase is not JobPhase.STARTING:
         return []
     if record.placed:
-        return ["it was started, and the backend has not yet said that it runs"]
+        return ["it was started, and the backend has not reported yet that it runs"]
     return placement_reasons(book, record)
 
 

@@ -14,13 +14,13 @@ NAMED = 3
 
 
 def placement_reasons(book: Book, record: JobRecord) -> list[str]:
-    """Why a job that has its turn is on no node yet. O(jobs)."""
+    """Why a job that is due to start is on no node yet. O(jobs)."""
     gone = out(book)
     if not gone and (leaving := _leaving(book, record)):
         return [leaving]
     if not gone and book.setup.areas:
         needs = counted(record.gpus, "GPU")
-        return [f"it has its turn, and its {needs} are not free in any one partition yet"]
+        return [f"it is due to start, and its {needs} are not free in any one partition yet"]
     if not gone:
         return ["its GPUs are given to it, and who had them has not ended yet"]
     free = {name: len(node.gpus) for name, node in book.nodes.items() if not node.reasons}
@@ -29,7 +29,7 @@ def placement_reasons(book: Book, record: JobRecord) -> list[str]:
             for node, gpus in other.nodes:
                 if node in free:
                     free[node] -= len(gpus)
-    needs = f"it has its turn and needs {counted(record.gpus, 'GPU')}"
+    needs = f"it is due to start and needs {counted(record.gpus, 'GPU')}"
     return [f"{needs}; nodes that take jobs have {sum(free.values())} free", *gone]
 
 

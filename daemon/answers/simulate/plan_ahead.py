@@ -17,14 +17,14 @@ MOST_STEPS = 200
 
 
 class IdleStep(NamedTuple):
-    """GPUs that are thought to be idle from a time on (seconds since the epoch)."""
+    """GPUs that are expected to be idle from a time on (seconds since the epoch)."""
 
     time: float
     idle: int
 
 
 class PlanAhead(NamedTuple):
-    """What is thought to come in one sharing group."""
+    """What is expected in one sharing group."""
 
     idle: list[IdleStep]
     starts: list[PlannedStart]

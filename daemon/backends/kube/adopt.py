@@ -357,7 +357,7 @@ def _uneven(wishes: Mapping[str, Any], each: int) -> str:
     for name in ("min_width", "max_width"):
         gpus = wishes.get(name, 0)
         if each and gpus % each:
-            return f"{name} {gpus} is no whole number of pods of {each} GPUs; write a multiple"
+            return f"{name} {gpus} is not a whole number of pods of {each} GPUs; write a multiple"
     return ""
 
 

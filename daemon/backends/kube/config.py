@@ -1,4 +1,4 @@
-"""What a daemon is told of the Kubernetes cluster that it shares."""
+"""Section `[backend]` of sia.toml for Kubernetes."""
 
 from __future__ import annotations
 
@@ -137,8 +137,8 @@ def _names(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
             )
         if config.namespace and not _is_value(pool):
             yield (
-                f"backend.namespace: {pool!r} can be no label's value; rename the pool, or give "
-                "it a namespace by namespaces"
+                f"backend.namespace: {pool!r} cannot be the value of a label; rename the pool, or "
+                "give it a namespace by namespaces"
             )
 
 

@@ -35,7 +35,7 @@ _decode = msgspec.json.Decoder(ProgressLine).decode
 
 
 class ProgressFileError(Exception):
-    """The file cannot be used, or its last line is no report: what is wrong and how to fix it."""
+    """The file cannot be used, or its last line is no report: the reason and the fix."""
 
 
 class ProgressFile:
@@ -110,4 +110,4 @@ def _last_line(text: bytes) -> ProgressLine | None:
 
 def _why(line: bytes) -> str:
     shown = ascii(line[:60].decode(errors="replace"))
-    return f"progress file: {shown} is no report; write a line like {LINE}"
+    return f"progress file: {shown} is not a report; write a line like {LINE}"

@@ -1,4 +1,4 @@
-"""What a daemon is told of the Slurm cluster that it shares."""
+"""Section `[backend]` of sia.toml for Slurm."""
 
 from __future__ import annotations
 

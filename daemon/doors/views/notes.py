@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def heeded(policy: Policy) -> frozenset[str]:
-    """Return the fields of jobs that a policy heeds."""
+    """Return the fields of jobs that a policy considers."""
     needs, heeds = policy.needs, set(policy.heeds)
     if needs.preemption:
         heeds |= {"checkpoint", "preemptible"}

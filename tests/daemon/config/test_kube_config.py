@@ -70,7 +70,7 @@ def test_an_impossible_configuration_is_refused(tmp_path, line):
 def test_pools_that_can_be_no_namespace_need_one(tmp_path):
     with pytest.raises(ConfigError, match="write one for it"):
         read(tmp_path, "", ("Team A", "b"))
-    with pytest.raises(ConfigError, match="can be no label's value"):
+    with pytest.raises(ConfigError, match="cannot be the value of a label"):
         read(tmp_path, 'namespace = "gpu"', ("Team A", "b"))
     with pytest.raises(ConfigError, match="remove \\[\\[node\\]\\]"):
         read(tmp_path, '[[node]]\nname = "n"\ngpus = 99')

@@ -75,7 +75,7 @@ def test_the_example_of_the_docs(file):
         ("node = 2\n", "socket = 2\n", "quota.a.node.socket: no such type; use one of gpu, node"),
         ("[quota.a.node]", "[quota.a.rack]", "quota.a.rack: no such chain; use one of node"),
         ("[quota.a.node]", "[quotas.a.node]", "unknown field `quotas`"),
-        ("types = [", "types = ", "is no TOML"),
+        ("types = [", "types = ", "is not TOML"),
     ],
 )
 def test_an_error_is_one_line_with_file_and_key(file, old, new, message):

@@ -217,8 +217,8 @@ def test_a_model_of_other_windows_is_refused(kept):
         ({"tick": 60.0}, "of other features, quantiles or windows"),
         ({"quantiles": [0.5]}, "of other features, quantiles or windows"),
         ({"learned": []}, "of other features, quantiles or windows"),
-        ({"until": "tomorrow"}, "is no manifest"),
-        ({"more": 1}, "is no manifest"),
+        ({"until": "tomorrow"}, "is not the manifest"),
+        ({"more": 1}, "is not the manifest"),
     ],
 )
 def test_a_manifest_that_is_not_as_expected_is_refused(kept, change, problem):
@@ -231,7 +231,7 @@ def test_a_manifest_that_is_not_as_expected_is_refused(kept, change, problem):
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b'{"format": 1}', b"null"])
 def test_a_file_that_is_not_a_manifest_is_refused(kept, content):
     (kept / MANIFEST).write_bytes(content)
-    assert "is no manifest" in refusal(read_model, kept, of=kept / MANIFEST)
+    assert "is not the manifest" in refusal(read_model, kept, of=kept / MANIFEST)
 
 
 def test_corrupt_trees_are_refused(kept):

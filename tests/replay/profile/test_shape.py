@@ -261,7 +261,7 @@ def test_a_folder_without_minutes_is_refused(tmp_path):
     (tmp_path / "sizes.csv").write_text("date,vc\n2020-05-01,4\n")
     with pytest.raises(UserError, match="no file with columns time"):
         shape_of_minutes(tmp_path)
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a folder"):
         shape_of_minutes(tmp_path / "sizes.csv")
 
 
@@ -363,7 +363,7 @@ def at(folder, text):
         ("@/jobs.csv:@/pools.csv @/b/jobs.csv:@/pools.csv", "two logs have the name 'jobs'"),
         ("@/jobs.csv:@/others.csv", "jobs.csv: no job of it could ever run in its pool"),
         ("@/long.csv:@/pools.csv", "long.csv: it spans 277,777,777 hours; are its times seconds?"),
-        ("--minutes @/none", "none: is no folder"),
+        ("--minutes @/none", "none: is not a folder"),
     ],
 )
 def test_a_log_without_a_shape_is_refused_in_one_line(tmp_path, words, says):

@@ -116,7 +116,7 @@ def test_a_job_that_knows_nothing_of_the_daemon_reports_in_a_file(tmp_path, monk
             await until(lambda: reported(service))
             assert (reported(service).done, reported(service).speed) == (0.2, 2.0)
             (tmp_path / "go").touch()
-            await until(lambda: any("'nonsense' is no report" in why for why in warned))
+            await until(lambda: any("'nonsense' is not a report" in why for why in warned))
             (tmp_path / "on").touch()
             await until(lambda: any("has reported 0.2 done, and now 0.1" in why for why in warned))
             assert service.book.jobs["j"].phase is JobPhase.RUNNING

@@ -420,7 +420,7 @@ async def test_a_job_that_has_its_turn_waits_for_nodes_that_are_out(folder):
         await asked(client, "POST", "/v1/maintenance", window, status=201)
         await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
         assert (await asked(client, "GET", "/v1/jobs/a"))["waits"] == [
-            "it has its turn and needs 2 GPUs; nodes that take jobs have 0 free",
+            "it is due to start and needs 2 GPUs; nodes that take jobs have 0 free",
             "node n1 is out (operator: fan): sia resume n1",
             "node n2 is out (maintenance m1: disk): sia maintenance cancel m1",
         ]
