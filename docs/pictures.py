@@ -62,6 +62,7 @@ async def pages(client: Any) -> AsyncIterator[tuple[str, str]]:
         yield name, "/ui/" + ("" if name == "overview" else name)
     yield "queue-running", "/ui/queue?what=running"
     yield "pool", f"/ui/pools/{pool}"
+    yield "user", "/ui/users/ann"
     yield "ledger", f"/ui/pools/{pool}/ledger"
     yield "statement", f"/ui/pools/{pool}/statement"
     yield "missing", "/ui/pools/none"

@@ -2,11 +2,12 @@
 
 from collections import Counter
 
+from daemon.config.config import PoolConfig
 from tests.daemon.answers.test_eta import taught
 from tests.daemon.doors.web.test_jobs import send
 from tests.daemon.doors.web.test_places import NODES, lent
 from tests.support.daemons.doors import asked, door, job_in, story
-from tests.support.servers.browsers import browser, parsed, seen
+from tests.support.servers.browsers import browser, filled, parsed, seen
 
 LABELLED = ("input", "select", "textarea")
 
@@ -74,3 +75,56 @@ async def test_every_page_is_whole_and_trusts_nothing(folder):
             number += 1
         assert wrong == []
         assert number > 15
+
+
+EMPTY = {
+    "/ui/queue": "nothing is pending",
+    "/ui/queue?what=held": "no job is held",
+    "/ui/queue?what=running": "nothing is running",
+    "/ui/queue?what=held&user=ann": "No jobs match.",
+    "/ui/jobs": "No jobs yet. Submit one",
+    "/ui/plan": "No running jobs. Each would be a bar",
+    "/ui/nodes": "No nodes are configured",
+    "/ui/loans": "No open loans. Each loan would be listed",
+    "/ui/settings": "No token but the machine's own",
+    "/ui/pools/speech": "There is no account yet, or you may not see it. It would show",
+}
+"""What pages say of a daemon that nobody has used yet."""
+
+
+@story
+async def test_an_empty_page_says_what_would_be_there(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+        for path, words in EMPTY.items():
+            tags, text = parsed(await seen(visitor, path))
+            assert words in text, path
+            assert any("empty" in has.get("class", "").split() for _, has in tags), path
+
+
+@story
+async def test_few_pools_are_a_menu_and_many_are_suggested(folder):
+    pools = tuple(PoolConfig(f"p{i:03}", 1) for i in range(600))
+    async with door(folder, pools=pools[:3], speed=1.0) as client, browser(client) as visitor:
+        for path in ("/ui/queue", "/ui/jobs", "/ui/plan", "/ui/loans"):
+            page = await seen(visitor, f"{path}?pool=p001")
+            assert choices(page, "select", "pool") == ["", "p000", "p001", "p002"]
+            assert filled(page)["pool"] == "p001"
+            page = await seen(visitor, f"{path}?pool=gone")
+            assert filled(page)["pool"] == "gone", "what is asked for is shown, known or not"
+    (folder / "many").mkdir()
+    async with door(folder / "many", pools=pools, speed=1.0) as client, browser(client) as visitor:
+        for path in ("/ui/queue", "/ui/whatif"):
+            page = await seen(visitor, f"{path}?pool=p599")
+            assert choices(page, "datalist", "pool-list") == [f"p{i:03}" for i in range(500)]
+            assert filled(page)["pool"] == "p599"
+
+
+def choices(page, tag, name):
+    """The values that a menu or a list of suggestions offers."""
+    values, inside = [], False
+    for each, has in parsed(page)[0]:
+        if each in ("select", "datalist"):
+            inside = each == tag and name in (has.get("name"), has.get("id"))
+        elif each == "option" and inside:
+            values.append(has["value"])
+    return values
