@@ -22,7 +22,7 @@ from common import keep, spread
 from daemon_whatif import POOLS, RUNNING, configuration, fill, jobs, served, worked
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from daemon.doors.web.page import MENU
+from daemon.doors.web.pages.table import PAGES
 from tests.support.servers.chromium import Page, chromium, chromium_server
 
 GROUP, PENDING = 10, 40_000
@@ -89,7 +89,7 @@ async def run(folder: Path, address: str, token: str, times: int, pid: int) -> d
             await settled(session)
             page = await page_of(devtools, address, token)
             found = {}
-            for path in (*(entry.path for entry in MENU), "/ui/pools/p0007"):
+            for path in (*(path for each in PAGES for path, _ in each.menu), "/ui/pools/p0007"):
                 found[path] = await measured(page, session, address + path, times, pid)
                 print(path, found[path])
             return found

@@ -197,7 +197,16 @@ async function follow(address) {
   }
 }
 
+// A page about a passing problem loads itself again.
+function tryAgain() {
+  const wait = document.querySelector("[data-again]");
+  if (!wait) return;
+  wait.querySelector("[hidden]").hidden = false;
+  setTimeout(() => location.reload(), 1000 * wait.dataset.again);
+}
+
 document.addEventListener("DOMContentLoaded", () => {
+  tryAgain();
   heed(document);
   localise(document);
   offerExact();
