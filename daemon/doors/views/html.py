@@ -38,7 +38,6 @@ def quoted(text: str) -> str:
 
 
 BDI = Markup("<bdi>{}</bdi>")
-TIME = Markup('<time datetime="{}" title="{} UTC">{}</time>')
 EXACT = Markup('<time class="exact" datetime="{}">{} UTC</time>')
 
 FAR = 30 * DAY
@@ -61,7 +60,12 @@ def moment(time: float | None, now: float) -> Markup | str:
 
     The script counts on, and converts the title from UTC to the reader's time zone.
     """
-    return NONE if time is None else TIME.format(stamp(time), in_utc(time), relative(time, now))
+    if time is None:
+        return NONE
+    utc = in_utc(time)
+    return Markup(  # noqa: S704  digits and our own words; `Markup.format` takes four times as long
+        f'<time datetime="{utc[:10]}T{utc[11:]}Z" title="{utc} UTC">{relative(time, now)}</time>'
+    )
 
 
 def exactly(time: float | None) -> Markup | str:
@@ -71,12 +75,13 @@ def exactly(time: float | None) -> Markup | str:
 
 def stamp(time: float) -> str:
     """Return a time as the attribute `datetime` has it."""
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    utc = in_utc(time)
+    return f"{utc[:10]}T{utc[11:]}Z"
 
 
 def in_utc(time: float) -> str:
     """Return a time in UTC to the second."""
-    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
+    return str(datetime.fromtimestamp(int(time), UTC))[:19]
 
 
 def relative(time: float, now: float) -> str:
