@@ -12,8 +12,8 @@ from cells.layout.shape import Cell
 from cells.layout.spec import CellsError, Spec
 from cells.ownership import Ownership
 from cells.placement.gangs import place_all
-from cells.placement.lending import lend_all
-from cells.placement.placing import Price, equal_price, fits, fits_one, place
+from cells.placement.lending import lend_all, lend_inside
+from cells.placement.placing import Price, bind_around, equal_price, fits, fits_one, place
 from cells.placement.reservations import ReservedGpus
 from cells.resolved import Allocation, ResolvedRequest
 from cells.snapshot import (
@@ -95,6 +95,23 @@ class Cells(Ownership):
         waits only for the jobs in `waits_for` to end. O(cells of a level).
         """
         return self._claim(job, request, price, reserved=False)
+
+    def claim_around(self, name: str, request: Request, job: str) -> bool:
+        """Allocate the cells in which a spare job runs, if the request may get just these.
+
+        The pool must own unbound cells of their size. Returns whether it was done; the spare job
+        runs on. O(its cells · levels · log n).
+        """
+        if name in self._jobs:
+            raise _has_cells(name)
+        resolved, own = self.resolve(request), self._taken(job)
+        if own.state is not resolved.state or own.widths != resolved.widths:
+            return False
+        if not own.spare or not bind_around(resolved.state, resolved.zone, own.cells):
+            return False
+        self._jobs[name] = Allocation(resolved, list(own.cells))
+        self._claims[name] = None
+        return True
 
     def reserve(self, name: str, request: Request) -> CellPlacement | None:
         """Allocate dedicated cells without a job (§5.5). `free` releases them.
@@ -212,6 +229,30 @@ class Cells(Ownership):
             return None
         self._jobs[job] = taken = Allocation(resolved, cells, spare=True)
         return taken
+
+    def lend_inside(self, job: str, resolved: ResolvedRequest, holder: str) -> Allocation | None:
+        """Allocate cells inside those of a dedicated job or reservation to a spare job.
+
+        The holder must not need its cells any more. It counts as waiting for the spare job. Returns
+        None, with nothing changed, if the cells do not suffice.
+        """
+        if job in self._jobs:
+            raise _has_cells(job)
+        taken = self._taken(holder)
+        if taken.state is not resolved.state:
+            return None
+        cells = lend_inside(resolved.state, resolved.widths, job, taken.cells)
+        if cells is None:
+            return None
+        self._jobs[job] = lent = Allocation(resolved, cells, spare=True)
+        self._claims[holder] = None
+        return lent
+
+    def idle_inside(self, holder: str) -> int:
+        """Return the GPUs without a spare job in a dedicated job's cells. O(its cells)."""
+        taken = self._taken(holder)
+        size, within = taken.state.shape.size, taken.state.loans.within
+        return sum(size[cell.level] - within(cell) for cell in taken.cells)
 
     # All jobs.
 
@@ -363,8 +404,15 @@ def _give_back(state: ChainState, cells: Sequence[Cell]) -> None:
 
 
 def _lent_around(state: ChainState, cells: Sequence[Cell]) -> tuple[str, ...]:
-    """Return the spare jobs in the bound cells that contain the given cells, each once."""
-    return _lent_in(state, list(dict.fromkeys(state.root(cell).cell() for cell in cells)))
+    """Return the spare jobs in the bound cells that contain the given cells, each once.
+
+    Spare jobs inside other dedicated cells are left out: they take nothing from the pool.
+    """
+    roots = dict.fromkeys(state.root(cell).cell() for cell in cells)
+    lent = [each for root in roots for each in state.loans.at(root)]
+    mine = {*_lent_in(state, cells)}
+    jobs = (state.loans.jobs[each] for each in lent if not state.is_given(each))
+    return tuple(dict.fromkeys([*jobs, *mine]))
 
 
 def _lent_in(state: ChainState, cells: Sequence[Cell]) -> tuple[str, ...]:

@@ -268,6 +268,11 @@ class ChainState:
         zone.open.put(cell.level, self.number(root, cell), root)
         zone.changes += 1
 
+    def is_given(self, cell: Cell) -> bool:
+        """Return whether a dedicated job has this cell or one around it. O(levels)."""
+        around = (self.shape.around(cell, level) for level in self.shape.levels[cell.level :])
+        return any(self.given[level][number] is not None for level, number in around)
+
     def lend(self, cell: Cell, job: str) -> None:
         """Allocate a vacant cell to a spare job.
 

@@ -63,6 +63,27 @@ def lend_all(
     return [cell for _, cell in sorted(found)]
 
 
+def lend_inside(
+    state: ChainState, widths: Sequence[int], job: str, within: Sequence[Cell]
+) -> list[Cell] | None:
+    """Allocate parts of dedicated cells, in which no spare job runs yet, to a spare job.
+
+    Each member gets the smallest part that holds it. Returns the cells in the order of the members,
+    or None with nothing changed. O(cells of these parts) for each member.
+    """
+    found: list[tuple[int, Cell]] = []
+    for member, level in widest_first(state.shape, widths):
+        parts = [part for cell in within for part in state.loans.parts(cell) if part.level >= level]
+        if not parts:
+            for _, lent in found:
+                state.end_loan(lent)
+            return None
+        cell = state.shape.first(min(parts), level)
+        state.loans.add(cell, job)
+        found.append((member, cell))
+    return [cell for _, cell in sorted(found)]
+
+
 def _lend(
     state: ChainState, level: int, job: str, reservations: Sequence[ReservedGpus]
 ) -> Cell | None:

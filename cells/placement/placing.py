@@ -8,10 +8,11 @@ pool's cells are bound.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from cells.chain.chain_state import ChainState
+from cells.chain.safety import splittable
 from cells.chain.zones import CellZone, Root
 from cells.layout.shape import Cell
 from cells.placement.sites import clean, damaged_site, open_cells, partly_lent_site
@@ -159,6 +160,27 @@ def _claim(state: ChainState, cells: list[Cell], level: int, price: Price) -> in
     _, cell = min(_cheapest(state, cell, level, price) for cell in cells)
     state.claim(state.root(cell), cell)
     return cell.number
+
+
+def bind_around(state: ChainState, zone: CellZone, cells: Sequence[Cell]) -> bool:
+    """Bind the common cells in which a spare job runs to the pool, and give them to a holder.
+
+    Only if a request would bind just such quota cells now, and other pools' unused quota does not
+    need these cells. Returns False, with nothing changed, if it is not so.
+    O(cells · levels · log n).
+    """
+    level = cells[0].level
+    alike = zone.pin is None and all(cell.level == level for cell in cells)
+    if not alike or zone.open.free[level] or zone.unbound(level) < len(cells):
+        return False
+    for i, cell in enumerate(cells):
+        common = state.root(cell) is state.common_root
+        if not common or state.common.open.over(*cell) not in splittable(state, level):
+            for bound in cells[:i]:
+                state.free(bound)
+            return False
+        state.claim(state.bind(zone, cell), cell)
+    return True
 
 
 def fits_one(zone: CellZone, level: int) -> bool:

@@ -78,6 +78,8 @@ class Policy:
     places = False
     """Whether the policy supports clusters with cells, in which a job within quota may find no
     cells. Within a pass, cells that a job did not find stay unavailable to it and to wider jobs."""
+    in_cells: ClassVar[type[Policy] | None] = None
+    """The class that decides in its place, with the same options, in a cluster with cells."""
     heeds: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `Job` that change its decisions, apart from those of its base class."""
 
@@ -91,6 +93,10 @@ class Policy:
     def __init__(self, params: Struct | None = None) -> None:
         """Create a policy with these options, by default those of `Params()`."""
         self.params: Any = self.Params() if params is None else params
+
+    def for_cells(self) -> Policy:
+        """Return the policy that decides in a cluster with cells."""
+        return self if self.in_cells is None else self.in_cells(self.params)
 
     def attach(self, state: ClusterStateView) -> None:
         """Take the state to read from, and index its pending jobs."""

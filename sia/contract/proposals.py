@@ -43,6 +43,9 @@ class Start(NamedTuple):
     """In a cluster with cells: the reservations that a spare start must respect."""
     until: float | None = None
     """When its lease ends, in seconds; see `Lease`."""
+    inside: str = ""
+    """In a cluster with cells: the id of a job that has ended, in whose reserved cells a spare job
+    starts."""
 
 
 class Preempt(NamedTuple):
@@ -99,6 +102,8 @@ class ReserveCells(NamedTuple):
     job: JobStateView
     price: Price = equal_price
     """Of cells in which spare jobs run, those with the lowest price are reserved."""
+    around: bool = False
+    """Whether only the cells in which the job runs may be reserved: the pool binds these."""
 
 
 class ReleaseCells(NamedTuple):

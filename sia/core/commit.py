@@ -205,7 +205,7 @@ class Committer:
         O(1) plus the placement, O(log pools) for each lender whose loans change, and O(log
         preempted) for a job that was preempted.
         """
-        view, stream, reason, wanted, holds, until = proposal
+        view, stream, reason, wanted, holds, until, inside = proposal
         job = self._state.jobs.get(view.job.id)
         if job is None or job is not view or job.stream is not None:
             raise RefusedError(view.job.id, "not pending")
@@ -218,8 +218,12 @@ class Committer:
             return ProposalResult.OVER_LIMIT
         nodes: Nodes = ()
         places = self._state.places
+        if inside and not (
+            places and places.is_reserved(inside) and inside not in self._state.jobs
+        ):
+            raise RefusedError(job.job.id, f"no cells are reserved for an ended job {inside}")
         if places is not None:
-            place = places.take(job.job.id, pool.name, width, stream, holds)
+            place = places.take(job.job.id, pool.name, width, stream, holds, inside)
             if place is None:
                 self._await_cells(job, stream)
                 return ProposalResult.NO_CELLS
@@ -269,6 +273,11 @@ class Committer:
         if job.stream is Stream.DEDICATED and self._state.jobs.get(job.job.id) is job:
             places.keep(job.job.id)
             return ProposalResult.DONE
+        if proposal.around:
+            if job.stream is not Stream.SPARE or self._state.jobs.get(job.job.id) is not job:
+                raise RefusedError(job.job.id, "it does not run as a spare job")
+            done = places.reserve_around(job.job.id, job.pool.name, job.job.width)
+            return ProposalResult.DONE if done else ProposalResult.NO_CELLS
         places.reserve(job.job.id, job.pool.name, job.job.width, proposal.price)
         if places.is_reserved(job.job.id):
             return ProposalResult.DONE

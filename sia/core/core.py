@@ -41,6 +41,8 @@ class Core:
         """
         if cells is not None and not policy.places:
             raise ValueError(f"policy {type(policy).__name__} does not support cells")
+        if cells is not None:
+            policy = policy.for_cells()
         self.state = ClusterState(pools, options or Options(), cells)
         self.policy = policy
         policy.attach(self.state)

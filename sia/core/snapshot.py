@@ -233,6 +233,8 @@ def restore(snapshot: Snapshot, policy: Policy) -> Core:
         ValueError: The snapshot has another version or policy, or contradicts itself.
     """
     _check_version(snapshot.version)
+    if snapshot.cells is not None:
+        policy = policy.for_cells()
     if snapshot.policy != type(policy).__name__:
         raise ValueError(
             f"the snapshot is of policy {snapshot.policy}, not {type(policy).__name__}"

@@ -95,9 +95,11 @@ class Places:
         width: int,
         stream: Stream,
         reservations: ReservedGpus | None = None,
+        inside: str = "",
     ) -> Nodes | None:
         """Allocate quota cells or spare cells to a job; spare ones respect the reservations.
 
+        With `inside`, a spare job gets cells that are reserved for that job, which has ended.
         Without `reservations`, only the pools of other groups reserve all that they own. Returns
         None, with nothing changed, if there are no cells for the job now.
         """
@@ -111,6 +113,8 @@ class Places:
             taken = self._allocate(job_id, resolved)
             if taken is None and self._pins[pool]:
                 taken = self._take_pinned(job_id, resolved)
+        elif inside:
+            taken = self._cells.lend_inside(job_id, resolved, RESERVED + inside)
         else:
             reserved = reservations or self._other_groups[pool]
             taken = self._cells.lend_resolved(
@@ -159,6 +163,22 @@ class Places:
         ):
             self._reserved[job_id] = None
 
+    def reserve_around(self, job_id: str, pool: str, width: int) -> bool:
+        """Reserve the cells in which a spare job runs, if it may have just these.
+
+        Returns whether it was done. The job runs on.
+        """
+        resolved = self._resolve(pool, width)
+        name = RESERVED + job_id
+        if resolved is None or not self._cells.claim_around(name, resolved.request, job_id):
+            return False
+        self._reserved[job_id] = None
+        return True
+
+    def is_home(self, job_id: str) -> bool:
+        """Return whether a spare job runs in cells that are reserved for it. O(its cells)."""
+        return job_id in self._reserved and job_id in self._cells.waits_for(RESERVED + job_id)
+
     def is_reserved(self, job_id: str) -> bool:
         """Return whether cells are reserved for a job. O(1)."""
         return job_id in self._reserved
@@ -175,6 +195,10 @@ class Places:
     def in_reserved(self, job_id: str) -> list[str]:
         """Return the other spare jobs in the cells that are reserved for a job."""
         return [each for each in self._cells.waits_for(RESERVED + job_id) if each != job_id]
+
+    def idle_inside(self, job_id: str) -> int:
+        """Return the GPUs without a spare job in the cells that are reserved for a job."""
+        return self._cells.idle_inside(RESERVED + job_id)
 
     def in_quota(self, pool: str, width: int) -> bool:
         """Return whether a pool's unused cells fit a job, ignoring spare jobs and lost nodes."""

@@ -201,6 +201,10 @@ class VirtualQueue:
         del self._away[job_id], self._ran[job_id]
         return self._since.pop(job_id)[1]
 
+    def ended(self) -> list[JobStateView]:
+        """Return the jobs that have ended and have reserved cells, the last to lose them first."""
+        return [self._since[job_id][1] for _, job_id in sorted(self._ends, reverse=True)]
+
     @property
     def next_end(self) -> float:
         """The next known end of a reservation, or infinity."""

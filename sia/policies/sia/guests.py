@@ -86,14 +86,14 @@ class Candidates:
             for number, rank in ranks.items():
                 self.add(self.jobs[number], rank)
 
-    def first(self) -> JobStateView | None:
-        """Return the first job that idle GPUs and limits allow to start, or None.
+    def first(self, most: int) -> JobStateView | None:
+        """Return the first job of at most `most` GPUs that limits allow to start, or None.
 
         O(different widths), and in a group with limits O(pools · different widths).
         """
         best: tuple[float, int] | None = None
         for pool, queues in self._queues.items():
-            room = self._group.idle if pool is None else pool.room
+            room = most if pool is None else min(most, pool.room)
             for width, queue in queues.items():
                 if width <= room:
                     first = queue.first()

@@ -155,7 +155,7 @@ class Sia(Policy):
         """AllocateDedicatedResources and AllocateSpareResources in the groups that changed."""
         state = self.state
         while self._turns is not None and (over := self._turns.over(now)) is not None:
-            yield ReleaseCells(over)
+            yield from self._release(over)
         for pool in changes.pools:
             self._reserve(pool)
         groups = dict.fromkeys([*self._uncovered, *changes.groups])
@@ -166,6 +166,10 @@ class Sia(Policy):
         next_tick = next_multiple(now, state.options.tick) if state.waiting else inf
         if (wake := min(next_tick, self.due())) < inf:
             yield Wake(wake)
+
+    def _release(self, job: JobStateView) -> Proposals:
+        """Release the cells that were reserved for a job, which has ended."""
+        yield ReleaseCells(job)
 
     def _start_heads(self, group: GroupStateView) -> Proposals:
         """AllocateDedicatedResources; in a cluster with cells, in the baseline order."""

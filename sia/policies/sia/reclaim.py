@@ -14,25 +14,18 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from math import inf
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct, convert, to_builtins
+from msgspec import Struct, convert, to_builtins
 
 from sia.contract.policy import Changes, Needs, next_multiple
 from sia.contract.proposals import Dedicate, Preempt, Proposals, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
-from sia.limits import MAX_STOPS
 from sia.model import NEVER_STOPPED, RESTART, Stream
 from sia.policies.sia.guests import Candidates, Guests
 from sia.policies.sia.policy import Sia
+from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
 from sia.virtual.turns import TurnClock, TurnClockSnapshot
-
-
-class ReclaimParams(Struct, frozen=True):
-    """Options of `sia-reclaim`."""
-
-    stops: Annotated[int, Meta(ge=0, le=MAX_STOPS)] = 2
-    """A job that was stopped so often waits for its turn."""
 
 
 class _Lending:
@@ -67,7 +60,8 @@ class SiaReclaim(Sia):
     Params = ReclaimParams
     heeds = frozenset({"preemptible"})
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
-    places = False
+    places = True
+    in_cells = ReclaimInCells
 
     def attach(self, state: ClusterStateView) -> None:
         """Index pending and running jobs. Dedicated ones have had their turn."""
@@ -299,7 +293,7 @@ class SiaReclaim(Sia):
         """Start guests on what is idle, the one that is expected to end first at first."""
         candidates = self._lendings[group].candidates
         candidates.relimit()
-        while (job := candidates.first()) is not None:
+        while (job := candidates.first(group.idle)) is not None:
             yield Start(job, Stream.SPARE, "may be stopped when somebody's turn comes")
             self._reserve(job.pool)
 

@@ -1,0 +1,178 @@
+"""`sia-reclaim` in cells: whatever the forecasts, nobody ends later than in the pool alone."""
+
+from random import Random
+
+import msgspec
+import pytest
+
+from predictors.perfect import PerfectLoads, PerfectRunTimes
+from sia import Core
+from sia.core.playout import play
+from sia.decisions import PreemptJob, ProposalRefused, StartJob
+from sia.events import JobFinished
+from sia.model import RESTART
+from sia.policies.sia.reclaim import SiaReclaim
+from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
+from tests.sia.test_places import alone, nodes_of, preemptible, stopped_often
+from tests.support.budget import budget
+from tests.support.builders import SMALL, job, pools
+
+
+class Life:
+    """A story played under `sia-reclaim`: starts, stops, and lateness by job."""
+
+    def __init__(self, owned, story, *, stops=2, estimates=None):
+        self.core = Core(owned, SiaReclaim(ReclaimParams(stops)), SMALL, nodes_of(owned))
+        durations = {arrival.job.id: arrival.duration for arrival in story}
+        self.found, self.stops, ends = [], {}, {}
+        for now, events, decisions in play(
+            self.core,
+            story,
+            run_times=PerfectRunTimes(estimates or durations),
+            loads=PerfectLoads([], SMALL.windows),
+        ):
+            self.core.check()
+            ends |= {event.job_id: now for event in events if isinstance(event, JobFinished)}
+            for decision in decisions:
+                assert not isinstance(decision, ProposalRefused), decision
+                if isinstance(decision, StartJob):
+                    self.found.append((now, "start", decision.job_id, decision.stream.value))
+                elif isinstance(decision, PreemptJob):
+                    self.found.append((now, "stop", decision.job_id, ""))
+                    self.stops[decision.job_id] = self.stops.get(decision.job_id, 0) + 1
+        before = {job_id: t for pool in owned for job_id, t in alone(pool, story).items()}
+        self.late = {i: ends[i] - start - durations[i] for i, start in before.items()}
+
+
+def restarting(*jobs):
+    return [preemptible(each, RESTART) for each in jobs]
+
+
+def test_a_guest_runs_in_idle_cells_until_the_owners_turn():
+    owned = pools(a=8, b=8)
+    life = Life(owned, restarting(
+        job("own").pool("a").gpus(8).runs(50),
+        job("guest").pool("a").gpus(8).at(10).runs(100),
+        job("owner").pool("b").gpus(4).at(30).runs(20),
+    ))  # fmt: skip
+    assert life.found == [
+        (0.0, "start", "own", "dedicated"),
+        (10.0, "start", "guest", "spare"),
+        (30.0, "stop", "guest", ""),
+        (30.0, "start", "owner", "dedicated"),
+        (50.0, "start", "guest", "dedicated"),
+    ]
+    assert max(life.late.values()) <= 0
+
+
+def test_a_guest_that_fills_a_node_runs_on_when_its_turn_comes():
+    """Its pool binds the node in which it runs."""
+    life = Life(pools(a=8, b=8), restarting(
+        job("own").pool("a").gpus(8).runs(50),
+        job("guest").pool("a").gpus(8).at(10).runs(100),
+        job("owner").pool("b").gpus(8).at(80).runs(20),
+    ))  # fmt: skip
+    assert [each[1:3] for each in life.found] == [
+        ("start", "own"), ("start", "guest"), ("start", "owner"),
+    ]  # fmt: skip
+    assert life.late == {"own": 0, "guest": -40, "owner": 0}
+
+
+def test_a_guest_elsewhere_restarts_in_its_own_cells_when_its_turn_comes():
+    """Beside `part` it would have the other half of the node alone."""
+    life = Life(pools(a=8, b=8), restarting(
+        job("left").pool("a").gpus(4).runs(50),
+        job("part").pool("a").gpus(4).runs(90),
+        job("guest").pool("a").gpus(4).at(10).runs(100),
+    ))  # fmt: skip
+    assert life.found[2:] == [
+        (10.0, "start", "guest", "spare"),
+        (50.0, "stop", "guest", ""),
+        (50.0, "start", "guest", "dedicated"),
+    ]
+    assert max(life.late.values()) <= 0
+
+
+def test_guests_use_the_cells_that_are_reserved_for_a_job_that_has_ended():
+    """`quick` ends in node b before its turn at 50; its own half of node a is free until 80."""
+    life = Life(pools(a=8, b=8), restarting(
+        job("left").pool("a").gpus(4).runs(50),
+        job("part").pool("a").gpus(4).runs(200),
+        job("quick").pool("a").gpus(4).at(10).runs(30),
+        job("owner").pool("b").gpus(8).at(45).runs(300),
+        job("next").pool("b").gpus(4).at(55).runs(20),
+    ))  # fmt: skip
+    assert (55.0, "start", "next", "spare") in life.found
+    assert not life.stops
+    assert life.late["next"] < 0
+
+
+def test_a_job_that_was_stopped_twice_waits_for_its_turn():
+    owners = [
+        job(f"owner{i}").pool("b").gpus(8).at(20.0 + 30 * i).runs(10) for i in range(4)
+    ]  # fmt: skip
+    story = restarting(
+        job("own").pool("a").gpus(8).runs(200),
+        job("guest").pool("a").gpus(8).at(1).runs(100),
+        *owners,
+    )
+    assert Life(pools(a=8, b=8), story).stops == {"guest": 2}
+    assert Life(pools(a=8, b=8), story, stops=3).stops == {"guest": 3}
+    assert not Life(pools(a=8, b=8), story, stops=0).stops
+
+
+def test_a_job_that_must_not_be_stopped_is_no_guest_outside_a_window():
+    life = Life(pools(a=8, b=8), [
+        job("own").pool("a").gpus(8).runs(50),
+        job("guest").pool("a").gpus(8).at(10).runs(500),
+    ])  # fmt: skip
+    assert life.found[1] == (50.0, "start", "guest", "dedicated")
+
+
+@pytest.mark.parametrize("costs", [(RESTART,), (RESTART, RESTART, 5.0, 0.0), (0.5, 20.0)])
+def test_nobody_is_later_than_alone_whatever_the_estimates(costs):
+    stops, sooner, rounds = 0, 0.0, budget(ci=25, soak=1000)
+    for seed in range(rounds):
+        rng = Random(seed)
+        owned, story = stopped_often(rng)
+        story = [preemptible(arrival, rng.choice(costs)) for arrival in story]
+        wrong = {a.job.id: a.duration * rng.choice([0.1, 1.0, 3.0]) for a in story}
+        life = Life(owned, story, estimates=wrong)
+        assert max(life.late.values()) <= 0.001, (seed, max(life.late, key=life.late.get))
+        stops += sum(life.stops.values())
+        sooner -= sum(life.late.values())
+    assert stops > rounds
+    assert sooner > 1000 * rounds
+
+
+def test_a_restored_core_decides_the_same():
+    for seed in range(budget(ci=6, soak=60)):
+        rng = Random(seed)
+        owned, story = stopped_often(rng)
+        story = restarting(*story)
+        core = Core(owned, SiaReclaim(), SMALL, nodes_of(owned))
+        assert isinstance(core.policy, ReclaimInCells)
+        options = {
+            "run_times": lambda story=story: PerfectRunTimes({a.job.id: a.duration for a in story}),
+            "loads": lambda: PerfectLoads([], SMALL.windows),
+        }
+        whole = _decisions(core, story, options)
+        again = _decisions(
+            Core(owned, SiaReclaim(), SMALL, nodes_of(owned)), story, options, restored=True
+        )
+        assert whole == again, seed
+
+
+def _decisions(core, story, options, *, restored=False):
+    from sia.core.snapshot import decode, dump, encode, restore  # noqa: PLC0415
+
+    made = []
+    for now, _, decisions in play(
+        core, story, run_times=options["run_times"](), loads=options["loads"]()
+    ):
+        made.append((now, [msgspec.to_builtins(each) for each in decisions]))
+        if restored:
+            twin = restore(decode(encode(dump(core))), SiaReclaim())
+            twin.check()
+            assert encode(dump(twin)) == encode(dump(core))
+    return made
