@@ -22,7 +22,7 @@ from collections import ChainMap
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import Meta, Struct
 
@@ -60,7 +60,7 @@ class SiaRecall(Sia):
     Without such jobs it is SIA.
     """
 
-    Params = RecallParams
+    Params: ClassVar[type[Struct]] = RecallParams
     heeds = frozenset({"preemptible"})
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
     exclude_bound = True  # recallable jobs may run beyond the window of their start
