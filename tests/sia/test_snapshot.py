@@ -44,7 +44,7 @@ from tests.support.cores import POLICIES, PREEMPTING
 
 ROUNDS = budget(ci=10, soak=40)
 ALL = [*POLICIES, *PREEMPTING, SiaRecall, SiaReclaim]
-IN_CELLS = [Fcfs, Ssf, Sjf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall]
+IN_CELLS = [Fcfs, Ssf, Sjf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall, SiaReclaim]
 
 
 def new_policy(policy):
