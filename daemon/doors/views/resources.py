@@ -124,9 +124,9 @@ def pool_view(engine: Engine, name: str, now: float, widths: Sequence[int] = ())
     )  # fmt: skip
 
 
-def pool_views(service: Service) -> list[PoolView]:
+def pool_views(engine: Engine, now: float) -> list[PoolView]:
     """Convert all pools, sorted by name. O(pools + spare jobs on their GPUs)."""
-    engine, now, widths = service.engine, service.clock.now(), unplaced(service.book)
+    widths = unplaced(engine.book)
     return [
         pool_view(engine, name, now, widths.get(name, ())) for name in sorted(engine.book.pools)
     ]

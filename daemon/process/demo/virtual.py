@@ -11,6 +11,7 @@ from math import inf
 from pathlib import Path
 
 from daemon.config.config import Config
+from daemon.doors.views.series.sampler import Gathered, store
 from daemon.engine.engine import Engine, Step
 from daemon.forecasts.forecaster import Predictors
 from daemon.forecasts.history import SPAN, JournalHistory
@@ -23,6 +24,10 @@ from daemon.process.build import setup_of
 from daemon.process.demo.setting import spec_of
 from daemon.runtime.clock import Anchor
 from replay.synthetic.teams import Crowd
+from sia.wording import MINUTE
+
+SAMPLED = 15 * MINUTE
+"""Seconds between two samples for the charts: as in the demo itself, whose hour takes a second."""
 
 
 class VirtualDaemon:
@@ -52,19 +57,32 @@ class VirtualDaemon:
         self._forecaster = Predictors(setup, config.forecast).make(past, None, None)
         self._coming: list[tuple[float, int, Input]] = []
         self._count = 0
+        self._gathered, self._sampled = Gathered(), self.now
 
     def play(self, until: float) -> None:
         """Live until this time."""
         while (now := self._next()) <= until:
+            self._sample(now)
             self.now = now
             self._step(now)
+        self._sample(until)
         self.now = until
+
+    def _sample(self, until: float) -> None:
+        """Take the samples of the time in which nothing has happened since the last step."""
+        engine = self.engine
+        while self._sampled + SAMPLED <= until:
+            self._sampled += SAMPLED
+            engine.settle_accounts()
+            self._gathered.sample_pools(engine, self._sampled)
+            self._gathered.sample_users(engine.book.jobs.values(), self._sampled)
 
     def close(self) -> None:
         """Write a snapshot, from which a daemon continues, and close the journal."""
         with closing(self.journal) as journal:
             for part in parts_of(journal.last, self.engine.dump()):
                 journal.save(part)
+            store(journal, self._gathered, self.now)
 
     def _next(self) -> float:
         """Return when something happens next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from contextlib import suppress
 from itertools import islice
@@ -176,16 +177,18 @@ class ViewRoutes:
             key, parse_seconds(params["range"]), params["points"],
             frozenset(seen) if user and seen is not None else None,
         )  # fmt: skip
-        parts = [sums for _, sums in found]
-        charts = [*charts_of(key, parts, usage.window, whole=whole)]
         newest = usage.newest or (float(found[-1][0]) if found else None)
-        gained, gains = gains_of(parts if whole else [], who)
-        return answer(
-            Series(
+
+        def build() -> Series:
+            parts = [sums for _, sums in found]
+            charts = charts_of(key, parts, usage.window, whole=whole)
+            return Series(
                 pool, user, params["range"], newest, step, [begin for begin, _ in found],
-                [chart for chart in charts if metric in (None, chart.metric)], gained, gains,
-            )
-        )  # fmt: skip
+                [chart for chart in charts if metric in (None, chart.metric)],
+                *gains_of(parts if whole else [], who),
+            )  # fmt: skip
+
+        return answer(await asyncio.to_thread(build))
 
     async def plan(self, request: web.Request) -> web.Response:
         """Return the next jobs of each pool. O(pending jobs); with `next=0` O(pools · windows)."""

@@ -128,7 +128,7 @@ class PoolRoutes:
     async def pools(self, request: web.Request) -> web.Response:
         """List pools by name."""
         await self._service.settled()
-        return answer(PoolList(pool_views(self._service)))
+        return answer(PoolList(pool_views(self._service.engine, self._service.clock.now())))
 
     async def pool(self, request: web.Request) -> web.Response:
         """Return one pool, with its version as ETag."""

@@ -15,16 +15,16 @@ from daemon.doors.views.resources import pool_views
 from daemon.doors.views.series import table
 from daemon.doors.views.series.sums import GAUGES, Gain, Key, Sums
 from daemon.doors.views.series.table import STEPS, USERS, Judged, Rows, period
-from daemon.model.account import Loan
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.job import ON_GPUS, JobPhase
-from daemon.wire.jobs import PoolView
 from sia.limits import MAX_GROUP
 from sia.wording import DAY, HOUR
 
 if TYPE_CHECKING:
+    from daemon.engine.engine import Engine
     from daemon.forecasts.load_errors import EndedWindow
+    from daemon.journal.journal import Journal
     from daemon.service.service import Service
 
 EVERY = 30.0
@@ -108,60 +108,31 @@ class UsageHistory:
             self._cursor, self._made = await service.journal(table.marks)
         await service.settled()
         service.engine.settle_accounts()
-        now, rows = service.clock.now(), Rows()
-        of_pools = sampled(pool_views(service), service.book.lent)
+        now, gathered = service.clock.now(), Gathered(self._made)
+        gathered.sample_pools(service.engine, now)
         ended, self._ended = self._ended, []
-        users = await users_of([*service.book.jobs.values()])
-        for step, sums in ((STEPS[0], of_pools), (USERS, users)):
-            for key, each in sums.items():
-                self._at(rows, step, now, key).add(each)
+        for some in parted([*service.book.jobs.values()], JOBS_AT_ONCE):
+            gathered.sample_users(some, now)
+            await asyncio.sleep(0)
         for window in ended:
-            self._foretold(rows, window)
-        cursor = await self._judge(rows)
-        await service.journal(partial(table.add, rows=rows, cursor=cursor))
+            gathered.compare(window)
+        cursor = await self._judge(gathered)
+        await service.journal(partial(table.add, rows=gathered.rows, cursor=cursor))
         self._cursor, self.newest = cursor, now
         self._cache.clear()
         for step in STEPS[1:]:
             await self._make(step, now)
         await service.journal(partial(table.prune, now=now))
 
-    def _at(self, rows: Rows, step: int, time: float, key: Key) -> Sums:
-        """Return the sums of a period in `rows`; what is late counts in the first one not made."""
-        longer = self._made.get(STEPS[STEPS.index(step) + 1], 0)
-        return rows.setdefault((step, max(period(step, time), longer), key), Sums())
-
-    def _foretold(self, rows: Rows, window: EndedWindow) -> None:
-        """Add the forecasts of a window, and what came."""
-        if max(window.foreseen, default=MAX_GROUP) >= MAX_GROUP:
-            return  # that is what is assumed without a forecast
-        whole = self._at(rows, STEPS[0], window.end, Key())
-        for pool, foreseen, came in zip(window.pools, window.foreseen, window.peak, strict=True):
-            own = Sums(windows=1, foreseen=foreseen, came=came)
-            self._at(rows, STEPS[0], window.end, Key(pool)).add(own)
-            whole.add(own)
-        whole.windows += 1 - len(window.pools)
-
-    async def _judge(self, rows: Rows) -> int:
+    async def _judge(self, gathered: Gathered) -> int:
         """Add the verdicts that are not in any row yet; return the number of the last one."""
         last = self._cursor
         while found := await self._service.journal(partial(table.verdicts_after, number=last)):
-            for row in found:
-                self._count(rows, row)
+            gathered.judge(found)
             last = found[-1].number
             if len(found) < table.AT_ONCE:
                 break
         return last
-
-    def _count(self, rows: Rows, row: Judged) -> None:
-        pool = row.verdict.pool
-        own = Sums()
-        own.judge(row.verdict)
-        if row.user:
-            self._at(rows, USERS, row.time, Key(pool, row.user)).add(own)
-        self._at(rows, STEPS[0], row.time, Key(pool)).add(own)
-        whole = self._at(rows, STEPS[0], row.time, Key())
-        whole.add(own)
-        whole.gains.setdefault(pool, Gain()).add(own.gain)
 
     async def _make(self, step: int, now: float) -> None:
         """Make the rows of the longer periods that have passed, one period at a time."""
@@ -220,58 +191,102 @@ def step_of(span: float, key: Key) -> int:
     return next(step for step in STEPS if step >= first and table.KEPT[step] > span)
 
 
-def sampled(pools: Sequence[PoolView], lent: Mapping[str, Mapping[str, Loan]]) -> dict[Key, Sums]:
-    """Return a sample of these pools and open loans, and of the cluster. O(pools + loans)."""
-    found = {Key(): Sums(looks=1)}
-    for pool in pools:
-        gauges = [float(getattr(pool, name)) for name in GAUGES]
-        found[Key(pool.name)] = Sums(looks=1, gauges=gauges)
-        found[Key()].gauges = [a + b for a, b in zip(found[Key()].gauges, gauges, strict=True)]
-    for loans in lent.values():
-        for lender, loan in loans.items():
-            for key in (Key(), Key(loan.borrower)):
-                if key in found:
-                    _more(found[key].lenders, lender, loan.gpus)
-            for key in (Key(), Key(lender)):
-                if key in found:
-                    _more(found[key].borrowers, loan.borrower, loan.gpus)
-    return found
+class Gathered:
+    """Samples and verdicts of a short time.
+
+    Attributes:
+        rows: Their sums, by period.
+    """
+
+    def __init__(self, made: Mapping[int, int] | None = None) -> None:
+        """Start with nothing. `made` says up to when longer periods are made."""
+        self.rows: Rows = {}
+        self._made = made or {}
+
+    def _at(self, step: int, time: float, key: Key) -> Sums:
+        """Return the sums of a period; what is late counts in the first one that is not made."""
+        longer = self._made.get(STEPS[STEPS.index(step) + 1], 0)
+        return self.rows.setdefault((step, max(period(step, time), longer), key), Sums())
+
+    def sample_pools(self, engine: Engine, now: float) -> None:
+        """Add a sample of all pools, and of the cluster. O(pools + loans)."""
+        whole = Sums(looks=1)
+        found = {Key(): whole}
+        for pool in pool_views(engine, now):
+            gauges = [float(getattr(pool, name)) for name in GAUGES]
+            found[Key(pool.name)] = Sums(looks=1, gauges=gauges)
+            whole.gauges = [a + b for a, b in zip(whole.gauges, gauges, strict=True)]
+        for loans in engine.book.lent.values():
+            for lender, loan in loans.items():
+                for key in (Key(), Key(loan.borrower)):
+                    if key in found:
+                        _more(found[key].lenders, lender, loan.gpus)
+                for key in (Key(), Key(lender)):
+                    if key in found:
+                        _more(found[key].borrowers, loan.borrower, loan.gpus)
+        for key, sums in found.items():
+            self._at(STEPS[0], now, key).add(sums)
+
+    def sample_users(self, jobs: Iterable[JobRecord], now: float) -> None:
+        """Add these jobs to the sample of their users. O(jobs)."""
+        for record in jobs:
+            spec = record.spec
+            if not spec.user:
+                continue
+            gauges = self._at(USERS, now, Key(spec.pool, spec.user)).gauges
+            if record.phase is JobPhase.PENDING:
+                gauges[JOBS] += 1
+                gauges[GPUS] += record.gpus
+            elif record.phase in ON_GPUS:
+                borrowed = sum(gpus for lender, gpus in record.loans if lender != spec.pool)
+                gauges[BORROWED] += borrowed
+                gauges[DEDICATED] += record.gpus - borrowed
+
+    def compare(self, window: EndedWindow) -> None:
+        """Add the forecasts of a window, and what came. O(pools)."""
+        if max(window.foreseen, default=MAX_GROUP) >= MAX_GROUP:
+            return  # that is what is assumed without a forecast
+        whole = self._at(STEPS[0], window.end, Key())
+        for pool, foreseen, came in zip(window.pools, window.foreseen, window.peak, strict=True):
+            own = Sums(windows=1, foreseen=foreseen, came=came)
+            self._at(STEPS[0], window.end, Key(pool)).add(own)
+            whole.add(own)
+        whole.windows += 1 - len(window.pools)
+
+    def judge(self, rows: Iterable[Judged]) -> None:
+        """Add verdicts. O(rows)."""
+        for row in rows:
+            pool = row.verdict.pool
+            own = Sums()
+            own.judge(row.verdict)
+            if row.user:
+                self._at(USERS, row.time, Key(pool, row.user)).add(own)
+            self._at(STEPS[0], row.time, Key(pool)).add(own)
+            whole = self._at(STEPS[0], row.time, Key())
+            whole.add(own)
+            whole.gains.setdefault(pool, Gain()).add(own.gain)
+
+
+def store(journal: Journal, gathered: Gathered, now: float) -> None:
+    """Store what was gathered in a journal that no daemon uses, with all its verdicts."""
+    cursor = 0
+    while found := table.verdicts_after(journal, cursor):
+        gathered.judge(found)
+        cursor = found[-1].number
+    table.add(journal, gathered.rows, cursor)
+    for step in STEPS[1:]:
+        for begin in table.periods_to_make(journal, step, 0, now):
+            table.make(journal, step, begin, table.merged(table.parts_of(journal, step, begin)))
+        table.made_until(journal, step, period(step, now))
 
 
 def _more(sums: dict[str, float], name: str, value: float) -> None:
     sums[name] = sums.get(name, 0.0) + value
 
 
-async def users_of(jobs: Sequence[JobRecord]) -> dict[Key, Sums]:
-    """Return a sample of the users of these jobs, by pool. O(jobs), in parts."""
-    found: dict[Key, Sums] = {}
-    for some in parted(jobs, JOBS_AT_ONCE):
-        _count_users(some, found)
-        await asyncio.sleep(0)
-    return found
-
-
 DEDICATED, BORROWED, JOBS, GPUS = (
     GAUGES.index(name) for name in ("dedicated", "borrowed", "waiting", "waiting_gpus")
 )
-
-
-def _count_users(jobs: Iterable[JobRecord], found: dict[Key, Sums]) -> None:
-    for record in jobs:
-        spec = record.spec
-        if not spec.user:
-            continue
-        key = Key(spec.pool, spec.user)
-        if key not in found:
-            found[key] = Sums()
-        gauges = found[key].gauges
-        if record.phase is JobPhase.PENDING:
-            gauges[JOBS] += 1
-            gauges[GPUS] += record.gpus
-        elif record.phase in ON_GPUS:
-            borrowed = sum(gpus for lender, gpus in record.loans if lender != spec.pool)
-            gauges[BORROWED] += borrowed
-            gauges[DEDICATED] += record.gpus - borrowed
 
 
 def parted(values: Sequence[T], size: int) -> Iterator[Sequence[T]]:
