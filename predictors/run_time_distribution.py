@@ -106,7 +106,7 @@ class RunTimeDistributions(SurvivalRunTimes):
     def run_time(self, job: Job) -> float:
         """Record a job and return its estimate, which this class does not use."""
         estimate = super().run_time(job)
-        batch = self._waiting[job.id][0]
+        batch = self._waiting[job.id][0].batch
         kind = batch.wider
         assert kind is not None, "every batch has a kind"
         known = self._batches.get(kind)
@@ -152,7 +152,7 @@ class RunTimeDistributions(SurvivalRunTimes):
 
     def _alike(self, job: Job) -> _Group:
         if job.id in self._waiting:
-            return self._waiting[job.id][0]
+            return self._waiting[job.id][0].batch
         run = self._running.get(job.id)
         if run is not None:
             return run.group

@@ -92,11 +92,13 @@ class RunTimes(Predictor):
     def started(self, now: float, job: Job) -> None:
         """Record that a job has started."""
 
-    def progressed(self, now: float, job: Job, done: float, speed: float) -> None:
-        """Record that a running job has reported its progress.
+    def progressed(
+        self, now: float, job: Job, done: float, speed: float, overhead: float = 0.0
+    ) -> None:
+        """Record that a running job has reported its progress, or was corrected by the driver.
 
         `done` is its work so far, in seconds at its own width; `speed` is the seconds of work that
-        it does per second from now on.
+        it does per second from now on, or once `overhead` seconds without work are over.
         """
 
     def finished(self, now: float, job: Job, run_time: float) -> None:

@@ -136,6 +136,13 @@ MAX_VALUE = 1e6
 The usual value is 1000, and a solver with a relative gap of 1e-6 must still see a value of 1.
 """
 
+MAX_JOB_BUDGET = 1000.0
+"""Budgets of jobs are between 1/1000 and 1000.
+
+In a market a job of a larger budget would get all, one of a smaller budget nothing: any priority
+says the same.
+"""
+
 MAX_SLOWDOWN = 1000.0
 """Maximum factor on the run time on nodes that a job does not prefer; beyond it, none is better."""
 

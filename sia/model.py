@@ -56,6 +56,8 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """When the job should end at the latest, in seconds as `submit`."""
     value: float | None = None
     """What an end by the deadline is worth; None for the policy's usual value."""
+    budget: float | None = None
+    """The job's weight against other jobs in policies with budgets; None for 1."""
     estimate: float | None = None
     """The user's estimate of the run time in seconds at the job's own width."""
     prefers: str = ""

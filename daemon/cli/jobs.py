@@ -116,6 +116,11 @@ class Wish(click.ParamType[Any]):
 )
 @click.option("--value", type=Wish("value"), help="What an end by the deadline is worth.")
 @click.option(
+    "--budget",
+    type=Wish("budget"),
+    help="Weight against other jobs in policies with budgets.  [default: 1]",
+)
+@click.option(
     "--estimate", type=Wish("estimate"), metavar="TIME", help="Another name of --run-time."
 )
 @click.option("--prefers", help="Attribute of the nodes on which the job runs at full speed.")

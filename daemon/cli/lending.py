@@ -13,6 +13,12 @@ from daemon.model.job import LendingMode
 from sia.console.tables import show_table
 from sia.wording import NONE, as_typed, counted, duration
 
+BOUNDS = {
+    "max_value": "value of a job", "never_jobs": "jobs never stopped", "never_gpus": "their GPUs",
+    "extra_budget": "extra budget", "gpu_hours": "GPU-hours by deadline",
+}  # fmt: skip
+"""What a table calls the bounds of a grant."""
+
 
 @click.command()
 @click.argument("switch", type=click.Choice([mode.value for mode in LendingMode]), required=False)
@@ -123,7 +129,8 @@ def _show_plan(group: dict[str, Any], now: float) -> None:
 def grants(client: Client, as_json: bool) -> None:
     """Show what is granted to users and pools, and who uses how much of it.
 
-    A value, and never to be stopped, are bounded by user and pool under [[grant]] in sia.toml.
+    Values, budgets, the GPU-hours of jobs with a deadline, and jobs that must never be stopped are
+    bounded by user and pool under [[grant]] in sia.toml.
     """
     answer = client.get("/v1/grants")
     if as_json:
@@ -132,21 +139,25 @@ def grants(client: Client, as_json: bool) -> None:
     bounds = [
         [
             _user(each["user"]), each["pool"] or "all",
-            *(_bound(each[key]) for key in ("max_value", "never_jobs", "never_gpus")),
+            *(_bound(each[key]) for key in BOUNDS),
         ]
         for each in answer["grants"]
     ]  # fmt: skip
-    header = ["user", "pool", "value of a job", "jobs never stopped", "their GPUs"]
+    header = ["user", "pool", *BOUNDS.values()]
     show_table("Most that is granted", header, bounds, ("user", "pool"))
     click.echo()
     used = [
         [
             each["user"] or NONE, each["pool"], f"{each['jobs']:,}", f"{each['value']:g}",
             f"{each['top_value']:g}", f"{each['never_jobs']:,}", f"{each['never_gpus']:,}",
+            f"{each['extra_budget']:g}", f"{each['gpu_hours']:,.1f}",
         ]
         for each in answer["used"]
     ]  # fmt: skip
-    header = ["user", "pool", "jobs", "sum of values", "highest", "never stopped", "their GPUs"]
+    header = [
+        "user", "pool", "jobs", "sum of values", "highest", "never stopped", "their GPUs",
+        "extra budget", "GPU-hours by deadline",
+    ]  # fmt: skip
     show_table("In use by jobs that have not ended", header, used, ("user", "pool"))
 
 

@@ -259,10 +259,10 @@ def _grants(config: Config) -> Iterator[str]:
         if pool and pool not in pools:
             yield f"grant: there is no pool {pool!r}; use one of {some(sorted(pools))}"
     for each in config.grants:
-        if (each.max_value, each.never_jobs, each.never_gpus) == (None, None, None):
+        if set(each.bounds.values()) == {None}:
             yield (
-                f"grant: user {each.user!r}, pool {each.pool!r} bounds nothing; add max_value, "
-                "never_jobs or never_gpus"
+                f"grant: user {each.user!r}, pool {each.pool!r} bounds nothing; add one of "
+                f"{', '.join(each.bounds)}"
             )
 
 

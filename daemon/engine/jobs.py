@@ -349,8 +349,8 @@ def _core_job(spec: JobSpec, core_id: str, now: float, priority: int) -> Job:
         min_width=spec.min_width or spec.gpus, max_width=spec.max_width or spec.gpus,
         demand=spec.demand,
         preemptible=spec.preemptible, priority=priority, deadline=spec.deadline,
-        value=spec.value, estimate=spec.run_time, prefers=spec.prefers, slowdown=spec.slowdown,
-        mode=spec.mode,
+        value=spec.value, budget=spec.budget, estimate=spec.run_time, prefers=spec.prefers,
+        slowdown=spec.slowdown, mode=spec.mode,
     )  # fmt: skip
 
 

@@ -43,6 +43,12 @@ class _KnownJob(NamedTuple):
         return self.ran if self.since is None else self.ran + now - self.since
 
 
+def _job_of(spec: JobSpec, now: float) -> Job:
+    """Return a job to ask a predictor about, before the core has it."""
+    gpus = max(1, spec.gpus)
+    return Job(spec.id, spec.pool, now, gpus, spec.user, spec.kind, estimate=spec.run_time)
+
+
 class Forecaster:
     """The predictors of one policy, which are informed of durable steps only.
 
@@ -104,7 +110,7 @@ class Forecaster:
         """Return the estimated run time of such a job if submitted now; 0 if unknown."""
         if self._run_times is None:
             return 0.0
-        job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.kind)
+        job = _job_of(spec, now)
         run_time = self._run_times.run_time(job)
         self._run_times.withdrawn(now, job)
         return run_time
@@ -124,9 +130,9 @@ class Forecaster:
         spec = asked.spec
         if self._run_times is None or spec.id in self._asked or book.job(spec.id) is not None:
             return asked  # already submitted
-        job = Job(spec.id, spec.pool, now, max(1, spec.gpus), spec.user, spec.kind)
-        self._asked[spec.id] = job
-        # Ignores the submitter's estimate: a job declared short that runs long would delay lenders.
+        job = self._asked[spec.id] = _job_of(spec, now)
+        # How far the submitter's estimate is trusted is the predictor's decision: lenders would be
+        # late for jobs that are declared short and run long.
         return replace(asked, run_time=self._run_times.run_time(job))
 
     def after(self, now: float, step: Step) -> None:
@@ -187,7 +193,8 @@ class Forecaster:
     def _progressed(self, now: float, event: JobProgressed) -> None:
         known = self._jobs.get(event.job_id)
         if known is not None and self._run_times is not None:
-            self._run_times.progressed(now, known[0], event.done, event.speed)
+            said = event.done, event.speed, event.overhead
+            self._run_times.progressed(now, known.job, *said)
             self.curious = True
 
     def _gone(self, now: float, core_id: str, *, ended: bool) -> None:

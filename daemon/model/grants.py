@@ -1,8 +1,8 @@
-"""What jobs may ask for only as far as the site grants it: a value, and never to be stopped."""
+"""What jobs may ask for only as far as the site grants it: values, budgets, deadlines, no stops."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,9 +11,77 @@ from daemon.model.job import JobSpec
 from daemon.model.outputs import Refused
 from daemon.model.setup import EACH, Grant
 from sia.model import NEVER_STOPPED
-from sia.wording import counted
+from sia.wording import HOUR
 
 ASK = "or ask an operator, who grants it in sia.toml under [[grant]]"
+
+MILLIONTHS = 1_000_000
+"""Budgets are summed in millionths."""
+
+MILLISECONDS = 1000
+"""GPU time is summed in milliseconds."""
+
+
+class Asked(NamedTuple):
+    """What jobs ask for that a grant bounds by its sum; the fields are those of `Grant`.
+
+    Whole numbers, so that a sum is the same in whichever order jobs came and went: a daemon that
+    recovers must refuse what it refused before.
+    """
+
+    never_jobs: int = 0
+    never_gpus: int = 0
+    extra_budget: int = 0
+    """Millionths of the budget beyond 1."""
+    gpu_hours: int = 0
+    """Milliseconds of all GPUs."""
+
+    def plus(self, other: Asked, times: int = 1) -> Asked:
+        """Add what other jobs ask for, so many times."""
+        return Asked(*(a + times * b for a, b in zip(self, other, strict=True)))
+
+
+NOTHING = Asked()
+
+
+def asked_by(spec: JobSpec) -> Asked:
+    """Return what a job asks for. O(1)."""
+    never = spec.preemptible == NEVER_STOPPED
+    budget = 0 if spec.budget is None else max(0, round((spec.budget - 1.0) * MILLIONTHS))
+    seconds = guaranteed_seconds(spec) if spec.deadline is not None else None
+    hours = 0 if seconds is None else spec.gpus * round(seconds * MILLISECONDS)
+    return Asked(int(never), spec.gpus * never, budget, hours)
+
+
+def guaranteed_seconds(spec: JobSpec) -> float | None:
+    """Return the run time that a job with a deadline counts with: what it says itself, or None.
+
+    It is the user's estimate, at most the time limit, because forecasts change and a sum of them
+    would change with them.
+    """
+    said = [each for each in (spec.run_time, spec.time_limit) if each is not None]
+    return min(said, default=None)
+
+
+class _Bound(NamedTuple):
+    """How a bound of a grant reads in a refusal."""
+
+    key: str
+    each: int
+    """What its unit is in `Asked`."""
+    unit: str
+    of: str
+    mend: str
+
+
+_NEVER = "that must not be stopped (preemptible = never)", "omit preemptible"
+_DEADLINE = "in jobs with a deadline", "omit deadline"
+_BOUNDS = (
+    _Bound("never_jobs", 1, "job", *_NEVER),
+    _Bound("never_gpus", 1, "GPU", *_NEVER),
+    _Bound("extra_budget", MILLIONTHS, "", "of budget beyond 1 for each job", "give less budget"),
+    _Bound("gpu_hours", int(HOUR) * MILLISECONDS, "GPU-hour", *_DEADLINE),
+)
 
 
 class _Scope(NamedTuple):
@@ -24,12 +92,11 @@ class _Scope(NamedTuple):
 
 
 class GrantedUse:
-    """Counts the unended jobs that must not be stopped, by user and pool."""
+    """Sums what the unended jobs ask for, by user and pool."""
 
     def __init__(self, records: Iterable[JobRecord]) -> None:
         """Count the jobs of these records that have not ended. O(records)."""
-        self._jobs: Counter[_Scope] = Counter()
-        self._gpus: Counter[_Scope] = Counter()
+        self._used: defaultdict[_Scope, Asked] = defaultdict(Asked)
         for record in records:
             self.add(record.spec)
 
@@ -41,39 +108,46 @@ class GrantedUse:
         """Stop counting a job that has ended. O(1)."""
         self._change(spec, -1)
 
-    def _change(self, spec: JobSpec, by: int) -> None:
-        if spec.preemptible == NEVER_STOPPED:
-            for user in (spec.user, None):
-                for pool in (spec.pool, None):
-                    self._jobs[_Scope(user, pool)] += by
-                    self._gpus[_Scope(user, pool)] += by * spec.gpus
+    def _change(self, spec: JobSpec, times: int) -> None:
+        asked = asked_by(spec)
+        if asked == NOTHING:
+            return
+        for user in (spec.user, None):
+            for pool in (spec.pool, None):
+                scope = _Scope(user, pool)
+                self._used[scope] = left = self._used[scope].plus(asked, times)
+                if left == NOTHING:
+                    del self._used[scope]
 
-    def under(self, grant: Grant, user: str) -> tuple[int, int]:
-        """Return the jobs and GPUs that count against a grant if `user` submits. O(1)."""
-        scope = _Scope(user if grant.user else None, grant.pool or None)
-        return self._jobs[scope], self._gpus[scope]
+    def under(self, grant: Grant, user: str) -> Asked:
+        """Return what counts against a grant if `user` submits. O(1)."""
+        return self._used.get(_Scope(user if grant.user else None, grant.pool or None), NOTHING)
 
     def refusal(self, grants: Sequence[Grant], spec: JobSpec, jobs: int = 1) -> Refused | None:
         """Return why so many new jobs like this one exceed a grant; None if none is exceeded."""
-        if spec.value is None and spec.preemptible != NEVER_STOPPED:
+        asked = asked_by(spec)
+        if asked == NOTHING and spec.value is None and spec.deadline is None:
             return None
         for grant in valid_for(grants, spec):
-            why = _too_valuable(grant, spec) or self._too_many(grant, spec, jobs)
+            why = (
+                _too_valuable(grant, spec)
+                or _endless(grant, spec)
+                or self._too_much(grant, spec, asked, jobs)
+            )
             if why is not None:
                 return why
         return None
 
-    def _too_many(self, grant: Grant, spec: JobSpec, jobs: int) -> Refused | None:
-        if spec.preemptible != NEVER_STOPPED:
-            return None
+    def _too_much(self, grant: Grant, spec: JobSpec, asked: Asked, jobs: int) -> Refused | None:
         used = self.under(grant, spec.user)
-        bounds = (grant.never_jobs, "job"), (grant.never_gpus, "GPU")
-        for (most, what), has, new in zip(bounds, used, (jobs, jobs * spec.gpus), strict=True):
-            if most is not None and has + new > most:
+        for bound in _BOUNDS:
+            most, wants = getattr(grant, bound.key), jobs * getattr(asked, bound.key)
+            has = getattr(used, bound.key)
+            if most is not None and wants and has + wants > round(most * bound.each):
                 return _not_granted(
-                    f"{_who(grant, spec)} may have {counted(most, what)} that must not be stopped "
-                    f"(preemptible = never), has {has:,} and would get {new:,} more",
-                    f"wait until such a job has ended, omit preemptible, {ASK}",
+                    f"{_who(grant, spec)} may have {_amount(most, bound.unit)} {bound.of}, has "
+                    f"{_amount(has / bound.each)} and would get {_amount(wants / bound.each)} more",
+                    f"wait until such a job has ended, {bound.mend}, {ASK}",
                 )
         return None
 
@@ -98,6 +172,23 @@ def _too_valuable(grant: Grant, spec: JobSpec) -> Refused | None:
         f"{_who(grant, spec)} may give a job a value of at most {most:g} (got {spec.value:g})",
         f"give at most {most:g}, {ASK}",
     )
+
+
+def _endless(grant: Grant, spec: JobSpec) -> Refused | None:
+    """Refuse a deadline for a job of unknown run time, where the GPU-hours are bounded."""
+    most = grant.gpu_hours
+    if most is None or spec.deadline is None or guaranteed_seconds(spec) is not None:
+        return None
+    return _not_granted(
+        f"{_who(grant, spec)} may have {_amount(most, 'GPU-hour')} in jobs with a deadline, and "
+        "this job does not say how long it runs",
+        f"give an estimate or a time limit, omit deadline, {ASK}",
+    )
+
+
+def _amount(value: float, unit: str = "") -> str:
+    number = f"{value:,.3f}".rstrip("0").rstrip(".")
+    return f"{number} {unit}{'' if value == 1 else 's'}" if unit else number
 
 
 def _who(grant: Grant, spec: JobSpec) -> str:

@@ -63,6 +63,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """When it should end at the latest, in seconds since the epoch."""
     value: float | None = None
     """What an end by the deadline is worth; None for the policy's usual value."""
+    budget: float | None = None
+    """Its weight against other jobs in policies with budgets; None for 1."""
     prefers: str = ""
     """Attribute of the nodes on which it runs at full speed; empty for any node."""
     slowdown: float | None = None

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from cells.layout.spec import Spec
 from daemon.model.job import LendingMode, PoolMode
-from daemon.model.limits import GRACE
+from daemon.model.limits import GRACE, MAX_BUDGET
 from daemon.model.names import MAX_NAME, GpuCount
 from sia.limits import MAX_GROUP, MAX_VALUE
 from sia.model import Options, Pool
@@ -48,6 +48,15 @@ class Grant(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fi
     """Most unended jobs at a time that must not be stopped."""
     never_gpus: GpuCount | None = None
     """Most GPUs of such jobs at a time."""
+    extra_budget: Annotated[float, Meta(ge=0, le=MAX_BUDGET)] | None = None
+    """Most budget of unended jobs beyond 1 for each."""
+    gpu_hours: Annotated[float, Meta(ge=0, le=MAX_BUDGET)] | None = None
+    """Most GPU-hours of unended jobs with a deadline, by what they say of their run time."""
+
+    @property
+    def bounds(self) -> dict[str, float | None]:
+        """The bounds by their names."""
+        return {key: getattr(self, key) for key in self.__struct_fields__[2:]}
 
 
 class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -69,7 +78,7 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     budgets: dict[str, Budget] = {}
     """Budgets of the pools that have one."""
     grants: tuple[Grant, ...] = ()
-    """Bounds on values and on jobs that must not be stopped."""
+    """Bounds on values, budgets, deadlines and on jobs that must not be stopped."""
     lending: LendingMode | None = None
     """Lending mode at first, and again whenever the configuration changes it; None for on."""
     grace: float = GRACE

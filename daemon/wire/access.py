@@ -85,6 +85,13 @@ class GrantView(Struct):
     max_value: Annotated[float | None, Meta(description="Highest value of one job.")]
     never_jobs: Annotated[int | None, Meta(description="Most jobs that must not be stopped.")]
     never_gpus: Annotated[int | None, Meta(description="Most GPUs of such jobs.")]
+    extra_budget: Annotated[
+        float | None, Meta(description="Most budget beyond 1 for each job, summed over jobs.")
+    ]
+    gpu_hours: Annotated[
+        float | None,
+        Meta(description="Most GPU-hours of jobs with a deadline: GPUs times estimate."),
+    ]
 
 
 class GrantUse(Struct):
@@ -92,11 +99,16 @@ class GrantUse(Struct):
 
     user: str
     pool: str
-    jobs: Annotated[int, Meta(description="Jobs that have a value or must not be stopped.")]
-    value: Annotated[float, Meta(description="Sum of their values.")]
-    top_value: Annotated[float, Meta(description="Highest value of one of them.")]
-    never_jobs: Annotated[int, Meta(description="Jobs that must not be stopped.")]
-    never_gpus: Annotated[int, Meta(description="GPUs of these jobs.")]
+    jobs: Annotated[int, Meta(description="Jobs that ask for something that can be granted.")] = 0
+    value: Annotated[float, Meta(description="Sum of their values.")] = 0.0
+    top_value: Annotated[float, Meta(description="Highest value of one of them.")] = 0.0
+    never_jobs: Annotated[int, Meta(description="Jobs that must not be stopped.")] = 0
+    never_gpus: Annotated[int, Meta(description="GPUs of these jobs.")] = 0
+    extra_budget: Annotated[float, Meta(description="Sum of their budgets beyond 1 each.")] = 0.0
+    deadline_jobs: Annotated[int, Meta(description="Jobs with a deadline.")] = 0
+    gpu_hours: Annotated[
+        float, Meta(description="GPU-hours of these jobs by their own estimates or time limits.")
+    ] = 0.0
 
 
 class GrantList(Struct):

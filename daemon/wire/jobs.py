@@ -20,6 +20,7 @@ from daemon.model.limits import (
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.wire.estimates import EstimateView
 from sia.limits import (
+    MAX_JOB_BUDGET,
     MAX_POINTS,
     MAX_QUOTA,
     MAX_REGIME,
@@ -74,6 +75,7 @@ StopSeconds = Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)]
 Width = Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
 RunTime = Annotated[float, Meta(gt=0, le=MAX_TIME)]
 JobValue = Annotated[float, Meta(ge=0, le=MAX_VALUE)]
+JobBudget = Annotated[float, Meta(ge=1 / MAX_JOB_BUDGET, le=MAX_JOB_BUDGET)]
 Slowdown = Annotated[float, Meta(ge=1, le=MAX_SLOWDOWN)]
 
 
@@ -149,6 +151,10 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     ] = None
     value: Annotated[
         JobValue | None, Meta(description="What an end by the deadline is worth; null: as usual.")
+    ] = None
+    budget: Annotated[
+        JobBudget | None,
+        Meta(description="Weight against other jobs in policies with budgets; null: 1."),
     ] = None
     estimate: Annotated[
         TimeLimit | None,
@@ -335,6 +341,7 @@ class JobDetail(JobView, omit_defaults=True):
     demand: tuple[tuple[int, float], ...] = ()
     deadline: float | None = None
     value: float | None = None
+    budget: float | None = None
     estimate: Annotated[float | None, Meta(description="The user's estimate in seconds.")] = None
     prefers: str = ""
     slowdown: float | None = None

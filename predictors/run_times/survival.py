@@ -7,14 +7,19 @@ the first jobs of a batch to fail would bias the estimate. A group with little e
 towards the wider group that contains it: all jobs, the pool, the pool and width, the user, the name
 (the paper's experiment tag), the batch. Estimates of pending jobs are updated as others end or
 continue.
+
+A job's own estimate, which its user gave, counts until enough jobs of the same user, pool and width
+have been seen. After that the life table decides in which window the job ends; if the estimate
+falls into the same one, it is the more exact answer.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
 from math import inf
-from typing import Self
+from typing import NamedTuple, Self
 
 from sia.forecasts import PredictorContext, RunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
@@ -29,7 +34,8 @@ PRIOR = 4.0
 that no job ends."""
 
 LEAST = 10.0
-"""Minimum number of jobs seen before any estimate. With fewer, a share of one in ten is unknown."""
+"""Minimum number of jobs seen before any estimate, and of jobs of the same user, pool and width
+before the user's own estimate gives way. With fewer, a share of one in ten is unknown."""
 
 KEPT = 0.5 ** (1 / 150)
 """Factor on the weight of a group's earlier jobs with each new one. The weight halves after 150
@@ -46,11 +52,17 @@ would grow without limit."""
 
 _Kind = tuple[str | int, ...]
 
+USERS_OWN = 3
+"""Length of the narrowest kind that does not tell names apart: pool, width and user. A user who
+gives each job another name must not be known by no job for ever."""
+
 
 class _Group:
     """Similar jobs: for each window, how many reached it and how many lasted longer."""
 
-    __slots__ = ("_hazards", "_known", "_unseen", "batch", "lasted", "latest", "reached", "wider")
+    __slots__ = (
+        "_hazards", "_known", "_unseen", "batch", "lasted", "latest", "peers", "reached", "wider",
+    )  # fmt: skip
 
     def __init__(self, windows: int, wider: _Group | None, unseen: float = 1.0) -> None:
         self.wider, self._unseen = wider, unseen
@@ -60,6 +72,7 @@ class _Group:
         self._hazards: list[float] = []
         self.batch: _Group | None = None  # its newest batch
         self.latest = -inf  # submission of the latest job
+        self.peers: _Group | None = None  # of a batch: the jobs of the same user, pool and width
 
     def add(self, window: int, *, lasted: bool) -> None:
         group: _Group | None = self
@@ -96,6 +109,14 @@ class _Group:
         been seen.
         """
         return 1.0 - (1.0 - self._unseen) * PRIOR / (PRIOR + reached)
+
+
+class _Alike(NamedTuple):
+    """Jobs whose estimates are always equal: those of a batch of which users expect the same."""
+
+    batch: _Group
+    own: float | None
+    """What the user expects, in seconds."""
 
 
 class _Run:
@@ -140,8 +161,8 @@ class SurvivalRunTimes(RunTimes):
         self._groups: dict[_Kind, _Group] = {}  # used since the last rotation
         self._older: dict[_Kind, _Group] = {}  # used before the last rotation
         self._known = 0  # number of additions to any group
-        self._waiting: dict[str, tuple[_Group, float]] = {}  # pending job: group, estimate
-        self._last: dict[_Group, dict[float, dict[str, None]]] = {}  # group: estimate: jobs
+        self._waiting: dict[str, tuple[_Alike, float]] = {}  # pending job: its kind, estimate
+        self._last: dict[_Alike, dict[float, dict[str, None]]] = {}  # kind: estimate: jobs
         self._running: dict[str, _Run] = {}
         # Running jobs by the number of windows they have outlasted, in order of their starts.
         self._young: list[deque[_Run]] = [deque() for _ in windows]
@@ -149,12 +170,12 @@ class SurvivalRunTimes(RunTimes):
         self._looked = -inf  # the last tick at which estimates of pending jobs were updated
 
     def run_time(self, job: Job) -> float:
-        """Return the end of a window in seconds, or `UNKNOWN_RUN_TIME`."""
+        """Return the end of a window in seconds, the job's own estimate, or `UNKNOWN_RUN_TIME`."""
         self._cross(job.submit)  # a caller need not call `changes`
-        group = self._group(job)
-        estimate = self._fit(group)
-        self._waiting[job.id] = group, estimate
-        self._last.setdefault(group, {}).setdefault(estimate, {})[job.id] = None
+        alike = _Alike(self._group(job), job.estimate)
+        estimate = self._fit(alike)
+        self._waiting[job.id] = alike, estimate
+        self._last.setdefault(alike, {}).setdefault(estimate, {})[job.id] = None
         return estimate
 
     def started(self, now: float, job: Job) -> None:
@@ -188,19 +209,19 @@ class SurvivalRunTimes(RunTimes):
     def changes(self, now: float) -> list[Estimate]:
         """Return, at a tick, pending jobs whose estimate has changed.
 
-        O(batches with pending jobs · windows), plus the changes.
+        O(batches and estimates of pending jobs · windows), plus the changes.
         """
         self._cross(now)
         if now // TICK == self._looked:
             return []
         self._looked = now // TICK
         changed = []
-        for group, estimates in self._last.items():
-            fit = self._fit(group)
+        for alike, estimates in self._last.items():
+            fit = self._fit(alike)
             for before in [before for before in estimates if before != fit]:
                 jobs = estimates.pop(before)
                 estimates.setdefault(fit, {}).update(jobs)
-                self._waiting.update(dict.fromkeys(jobs, (group, fit)))
+                self._waiting.update(dict.fromkeys(jobs, (alike, fit)))
                 changed += [Estimate(job_id, fit) for job_id in jobs]
         return changed
 
@@ -228,19 +249,29 @@ class SurvivalRunTimes(RunTimes):
         group.add(window, lasted=lasted)
 
     def _leave_queue(self, job: Job) -> _Group:
-        """Remove a job from the pending ones and return its group."""
+        """Remove a job from the pending ones and return its batch."""
         if job.id not in self._waiting:
             return self._group(job)
-        group, estimate = self._waiting.pop(job.id)
-        estimates = self._last[group]
+        alike, estimate = self._waiting.pop(job.id)
+        estimates = self._last[alike]
         del estimates[estimate][job.id]
         if not estimates[estimate]:
             del estimates[estimate]
         if not estimates:
-            del self._last[group]
-        return group
+            del self._last[alike]
+        return alike.batch
 
-    def _fit(self, group: _Group) -> float:
+    def _fit(self, alike: _Alike) -> float:
+        """Return the estimate of such jobs: their own one if too few of their user are known."""
+        batch, own = alike
+        if own is None:
+            return self._usual(batch)
+        if batch.peers is None or batch.peers.reached[0] < LEAST:
+            return own
+        usual, windows = self._usual(batch), self._windows
+        return own if bisect_left(windows, own) == bisect_left(windows, usual) else usual
+
+    def _usual(self, group: _Group) -> float:
         """Return the first window that jobs of a group rarely outlast."""
         if self._all.reached[0] < LEAST:
             return UNKNOWN_RUN_TIME
@@ -256,17 +287,20 @@ class SurvivalRunTimes(RunTimes):
 
         A wider group is used whenever a narrower one is, so it is not dropped first.
         """
-        group = self._all
+        group = peers = self._all
         for kind in _kinds(job):
             known = self._groups.get(kind)
             if known is None:
                 known = self._older.pop(kind, None) or _Group(len(self._windows), group)
                 self._groups[kind] = known
             group = known
+            if len(kind) <= USERS_OWN:
+                peers = known
         if len(self._groups) > MOST_GROUPS:
             self._groups, self._older = {}, self._groups
         if group.batch is None or job.submit > group.latest + BATCH:
             group.batch = _Group(len(self._windows), group)
+            group.batch.peers = peers
         group.latest = max(group.latest, job.submit)
         return group.batch
 

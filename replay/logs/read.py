@@ -498,8 +498,8 @@ _CHECKED: dict[str, Callable[[str], object]] = {
 
 _WISHES: dict[str, Callable[[str, str], object]] = {
     "min_width": _width, "max_width": _width, "demand": _demand, "deadline": _moment,
-    "value": _amount, "estimate": _seconds, "prefers": _word, "slowdown": _amount,
-    "preemptible": _cost, "mode": _word,
+    "value": _amount, "budget": _amount, "estimate": _seconds, "prefers": _word,
+    "slowdown": _amount, "preemptible": _cost, "mode": _word,
 }  # fmt: skip
 """How to parse the cell of each column in `WISHES`."""
 

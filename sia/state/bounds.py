@@ -6,6 +6,7 @@ from itertools import pairwise
 from math import inf
 
 from sia.limits import (
+    MAX_JOB_BUDGET,
     MAX_POINTS,
     MAX_PRIORITY,
     MAX_QUOTA,
@@ -58,6 +59,9 @@ def check_fields(job: Job) -> None:
         )
     if job.value is not None and not 0 <= job.value <= MAX_VALUE:
         raise _out_of_bounds(job, "value", job.value, f"0 to {MAX_VALUE:g}")
+    if job.budget is not None and not 1 / MAX_JOB_BUDGET <= job.budget <= MAX_JOB_BUDGET:
+        bounds = f"{1 / MAX_JOB_BUDGET:g} to {MAX_JOB_BUDGET:g}"
+        raise _out_of_bounds(job, "budget", job.budget, bounds)
     if job.estimate is not None and not 0 < job.estimate <= UNKNOWN_RUN_TIME:
         raise _out_of_bounds(
             job, "estimate", job.estimate, f"above 0 and at most {UNKNOWN_RUN_TIME:g} seconds"

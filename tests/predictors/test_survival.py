@@ -17,7 +17,7 @@ from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.policies.sia.policy import Sia
 from tests.support.budget import budget
 
-ROUNDS = budget(ci=8, soak=30)
+ROUNDS = budget(ci=12, soak=30)
 WINDOWS = (300.0, 900.0, 3600.0)
 LONG_AGO = -20_000.0
 
@@ -28,6 +28,10 @@ def alike(job):
     groups = [(), (job.pool,), (job.pool, size)]
     groups += [(job.pool, size, job.user)] if job.user else []
     return groups + ([(job.pool, size, job.user, job.name)] if job.name else [])
+
+
+def weighed(jobs):
+    return sum(0.5 ** (age / 150) for age in range(jobs))
 
 
 class Recount:
@@ -56,8 +60,18 @@ class Recount:
         self.groups[job.id] = [*groups, (*groups[-1], "batch", batch)]
 
     def run_time(self, job):
+        """The usual time, or what its user expects: if nobody knows better, or more exactly."""
+        usual = self.usual(job)
+        if job.estimate is None:
+            return usual
+        peers = [group for group in alike(job) if len(group) <= 3][-1]
+        seen = sum(at == 0 and peers in of for at, of, _ in self.evidence)
+        same = sum(usual > w for w in self.windows) == sum(job.estimate > w for w in self.windows)
+        return job.estimate if same or weighed(seen) < 10 else usual
+
+    def usual(self, job):
         told = [0 for at, _, _ in self.evidence if at == 0]
-        if sum(0.5 ** (age / 150) for age in range(len(told))) < 10:
+        if weighed(len(told)) < 10:
             return UNKNOWN_RUN_TIME
         chance = 1.0
         for window, length in enumerate(self.windows):
@@ -122,7 +136,9 @@ class Cluster:
         self.made += 1
         user, name = self.rng.choice(["", "ann", "bob"]), self.rng.choice(["", "", "x", "y"])
         width = self.rng.choice([1, 2, 3, 4, 5, 8])
-        job = Job(f"j{self.made}", self.rng.choice("ab"), now, width, user, name)
+        pool = self.rng.choice("ab")
+        own = (None, 200.0, None, 900.0, None, 5000.0)[self.made % 6]
+        job = Job(f"j{self.made}", pool, now, width, user, name, estimate=own)
         self.look(now)
         self.model.submit(job)
         self.said[job] = self.forecast.run_time(job)
@@ -162,8 +178,30 @@ def test_the_estimate_follows_from_all_evidence():
             cluster.instant(now)
             answers |= set(cluster.said.values())
             changes += cluster.changed
-    assert answers == {*WINDOWS, UNKNOWN_RUN_TIME}
+    assert answers == {*WINDOWS, UNKNOWN_RUN_TIME, 200.0, 5000.0}
     assert changes > ROUNDS
+
+
+def test_what_a_user_expects_counts_until_jobs_of_the_user_are_known():
+    forecast = SurvivalRunTimes(WINDOWS)
+    ann, bob = ({"user": user, "width": 1} for user in ("ann", "bob"))
+
+    def expected(own, user):
+        job = Job("new", "a", 0.0, 1, user, "run 7", estimate=own)
+        said = forecast.run_time(job)
+        forecast.withdrawn(0.0, job)
+        return said
+
+    assert expected(60.0, "ann") == 60.0
+    assert expected(None, "ann") == UNKNOWN_RUN_TIME
+    ran(forecast, 800.0, times=20, **ann)
+    assert expected(60.0, "bob") == 60.0, "others' jobs say nothing of bob's"
+    assert expected(None, "bob") == 900.0
+    assert expected(60.0, "ann") == 900.0, "her jobs took longer"
+    assert expected(700.0, "ann") == 700.0, "it agrees with her jobs"
+    ran(forecast, 90_000.0, times=40, **bob)
+    assert expected(60.0, "bob") == UNKNOWN_RUN_TIME
+    assert expected(86_400.0, "bob") == 86_400.0
 
 
 def ran(forecast, seconds, times=1, start=LONG_AGO, **which):

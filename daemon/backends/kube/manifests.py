@@ -14,6 +14,7 @@ from daemon.backends.kube.schema import (
     GATE,
     GATE_OWN,
     HOSTNAME,
+    INDEX,
     JOB,
     ORDER,
     OVER,
@@ -31,6 +32,9 @@ KubeManifest = dict[str, Any]
 
 GRACE = 60
 """Seconds added to Kubernetes' deadline: the daemon ends jobs to the second, with a reason."""
+
+RANK = "SIA_RANK"
+"""The variable with the number of the pod among those of the Job."""
 
 NO_REPORTS: Mapping[str, str] = {}
 
@@ -100,14 +104,21 @@ def _pod(
 ) -> KubeManifest:
     spec, (pods, gpus) = order.spec, split(order)
     env = {**spec.env, "SIA_JOB_ID": spec.id, "SIA_ATTEMPT": str(order.attempt)}
-    env |= {"SIA_POOL": spec.pool, "SIA_PODS": str(pods), **reports}
+    env |= {"SIA_POOL": spec.pool, "SIA_PODS": str(pods), "SIA_WIDTH": str(order.gpus), **reports}
     if spec.array is not None:
         env |= {"SIA_ARRAY_INDEX": str(spec.array[0]), "SIA_ARRAY_SIZE": str(spec.array[1])}
+    env.pop(RANK, None)
     container: KubeManifest = {
         "name": "job",
         "image": config.image,
         "command": [_as_it_is(word) for word in spec.command],
-        "env": [{"name": key, "value": _as_it_is(value)} for key, value in env.items()],
+        "env": [
+            *({"name": key, "value": _as_it_is(value)} for key, value in env.items()),
+            {
+                "name": RANK,
+                "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{INDEX}']"}},
+            },
+        ],
         "resources": {"limits": {config.gpu: str(gpus)}},
         "securityContext": ALONE,
     }

@@ -14,6 +14,7 @@ from daemon.backends.interface import BackendContext
 from daemon.backends.slurm.attempts import SlurmAttempt, comment_of
 from daemon.backends.slurm.config import SlurmConfig
 from daemon.backends.slurm.interface import (
+    CHECKPOINTS,
     Slurm,
     SlurmError,
     SlurmRefusedError,
@@ -307,10 +308,18 @@ class SlurmActions:
         """Return the file for a job's output."""
         return Path(self._config.folder) / f"{_file_of(job)}.{attempt}.{stream}"
 
+    def saved(self, job: str) -> Path:
+        """Return the folder for a job's saved work, the same in all attempts."""
+        return Path(self._config.folder) / f"{_file_of(job)}.checkpoint"
+
     def _wanted(self, order: StartEffect) -> SlurmSubmission:
         spec, key = order.spec, (order.job, order.attempt)
         env = {**spec.env, "SIA_JOB_ID": spec.id, "SIA_ATTEMPT": str(order.attempt)}
-        env["SIA_POOL"] = spec.pool
+        env |= {"SIA_POOL": spec.pool, "SIA_WIDTH": str(order.gpus)}
+        env["SIA_RANK"] = "0"  # the batch script runs once; `srun` tells its tasks their own
+        saved = str(self.saved(order.job)) if self._config.folder else ""
+        if saved:
+            env[CHECKPOINTS] = saved
         env |= self._context.reports.of(*key)
         if spec.array is not None:
             env |= {"SIA_ARRAY_INDEX": str(spec.array[0]), "SIA_ARRAY_SIZE": str(spec.array[1])}
@@ -320,7 +329,7 @@ class SlurmActions:
             out, err = (str(self.output(*key, each)) for each in ("stdout", "stderr"))
         return SlurmSubmission(
             _plain(spec.name or spec.id), comment_of(self._own.name, key), self.place(order),
-            script_of(spec.command, env), spec.cwd or self._config.work_dir, minutes,
+            script_of(spec.command, env, saved), spec.cwd or self._config.work_dir, minutes,
             out.replace("%", "%%"), err.replace("%", "%%"),
         )  # fmt: skip
 

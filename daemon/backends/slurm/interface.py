@@ -120,11 +120,17 @@ class Slurm(Protocol):
         """Close connections."""
 
 
-def script_of(command: Sequence[str], env: dict[str, str]) -> str:
-    """Return a script that exports the variables and executes the command verbatim.
+CHECKPOINTS = "SIA_CHECKPOINT_DIR"
+"""The variable with the folder for a job's saved work."""
+
+
+def script_of(command: Sequence[str], env: dict[str, str], folder: str = "") -> str:
+    """Return a script that makes a folder, exports the variables and executes the command verbatim.
 
     The variables are not passed through the submission's environment, where some would change
     the behaviour of Slurm's commands.
     """
     lines = [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+    if folder:
+        lines.append(f"mkdir -p {shlex.quote(folder)}")
     return "\n".join(["#!/bin/sh", *lines, f"exec {shlex.join(command)}", ""])

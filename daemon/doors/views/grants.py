@@ -4,26 +4,38 @@ from __future__ import annotations
 
 from daemon.model.access import Principal
 from daemon.model.book import Book
+from daemon.model.grants import MILLIONTHS, MILLISECONDS, NOTHING, Asked, asked_by
 from daemon.wire.access import GrantList, GrantUse, GrantView
-from sia.model import NEVER_STOPPED
+from sia.wording import HOUR
 
 
 def grants_view(book: Book, who: Principal) -> GrantList:
     """Return the grants and their use by user and pool, of pools that `who` sees. O(live jobs)."""
     grants = [
-        GrantView(each.user, each.pool, each.max_value, each.never_jobs, each.never_gpus)
+        GrantView(
+            each.user, each.pool, each.max_value, each.never_jobs, each.never_gpus,
+            each.extra_budget, each.gpu_hours,
+        )
         for each in book.setup.grants
         if not each.pool or who.sees(each.pool)
-    ]
-    used: dict[tuple[str, str], GrantUse] = {}
+    ]  # fmt: skip
+    used: dict[tuple[str, str], tuple[GrantUse, Asked]] = {}
     for record in book.jobs.values():
-        spec, never = record.spec, record.spec.preemptible == NEVER_STOPPED
-        if (never or spec.value is not None) and who.sees(spec.pool):
+        spec, asked = record.spec, asked_by(record.spec)
+        said = spec.value is not None or spec.deadline is not None or asked != NOTHING
+        if said and who.sees(spec.pool):
             key = spec.user, spec.pool
-            use = used.setdefault(key, GrantUse(*key, 0, 0.0, 0.0, 0, 0))
+            use, total = used.get(key) or (GrantUse(*key), NOTHING)
             use.jobs += 1
             use.value += spec.value or 0.0
             use.top_value = max(use.top_value, spec.value or 0.0)
-            use.never_jobs += never
-            use.never_gpus += spec.gpus * never
-    return GrantList(grants, [used[key] for key in sorted(used)])
+            use.deadline_jobs += spec.deadline is not None
+            used[key] = use, total.plus(asked)
+    return GrantList(grants, [_with_sums(*used[key]) for key in sorted(used)])
+
+
+def _with_sums(use: GrantUse, total: Asked) -> GrantUse:
+    use.never_jobs, use.never_gpus = total.never_jobs, total.never_gpus
+    use.extra_budget = total.extra_budget / MILLIONTHS
+    use.gpu_hours = total.gpu_hours / (HOUR * MILLISECONDS)
+    return use

@@ -55,8 +55,8 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
         command=spec.command, env=spec.env, cwd=spec.cwd, warn=spec.warn, duration=spec.duration,
         preemptible=spec.preemptible, requeue=spec.requeue, array=spec.array,
         min_width=spec.min_width, max_width=spec.max_width, demand=spec.demand,
-        deadline=spec.deadline, value=spec.value, estimate=spec.run_time, prefers=spec.prefers,
-        slowdown=spec.slowdown, checkpoint=spec.checkpoint, mode=spec.mode,
+        deadline=spec.deadline, value=spec.value, budget=spec.budget, estimate=spec.run_time,
+        prefers=spec.prefers, slowdown=spec.slowdown, checkpoint=spec.checkpoint, mode=spec.mode,
         notes=[] if record.phase in OVER else notes_of(service, spec),
         position=position_of(core, record), waits=waits(service.book, core, record),
     )  # fmt: skip

@@ -51,8 +51,8 @@ def _spec(job: JobRequest, job_id: str, array: tuple[int, int] | None) -> JobSpe
         job.priority, job.hold, job.time_limit, job.warn, job.expected, job.duration,
         job.preemptible, job.requeue, array,
         min_width=job.min_width or 0, max_width=job.max_width or 0, demand=job.demand,
-        deadline=job.deadline, value=job.value, prefers=job.prefers, slowdown=job.slowdown,
-        checkpoint=job.checkpoint, mode=job.mode,
+        deadline=job.deadline, value=job.value, budget=job.budget, prefers=job.prefers,
+        slowdown=job.slowdown, checkpoint=job.checkpoint, mode=job.mode,
     )  # fmt: skip
 
 

@@ -98,7 +98,11 @@ class Sia(Policy):
         if kept.turns is not None:
             self._turns = VirtualQueue()
             self._turns.resume(kept.turns, state)
-        for pool in state.pools.values():
+        self._restore(memory)
+
+    def _restore(self, memory: Any) -> None:
+        """Restore all reservations."""
+        for pool in self.state.pools.values():
             self._reserve(pool)
 
     def bin(self, job: JobStateView) -> int:
@@ -265,7 +269,7 @@ class Sia(Policy):
     def _reserve(self, pool: PoolStateView) -> None:
         """ReserveResourcesForFuture for every window; also update whether the head may start."""
         own = self._groups[pool.group]
-        unused_quota = pool.quota - pool.dedicated
+        unused_quota = self._unused_quota(pool)
         head = pool.head
         if head is not None and self._may_begin(head):
             own.lineup.put(pool, head.width)
@@ -290,7 +294,11 @@ class Sia(Policy):
 
     def _may_begin(self, head: JobStateView) -> bool:
         """Return whether the head of a pool may start in its pool's quota, once GPUs are idle."""
-        return head.pool.dedicated + head.width <= head.pool.quota
+        return head.width <= self._unused_quota(head.pool)
+
+    def _unused_quota(self, pool: PoolStateView) -> int:
+        """Return the GPUs of a pool's quota that no dedicated job has; negative after a cut."""
+        return pool.quota - pool.dedicated
 
     def _demand(self, pool: PoolStateView) -> int:
         """Return the GPUs that jobs which have arrived will claim of a pool's unused quota."""

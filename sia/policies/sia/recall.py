@@ -7,6 +7,12 @@ many such jobs are stopped as the heads need, the cheapest first. Their work is 
 
 For a job that loses all its work, c grows while it runs: it leaves one window after the other.
 
+A job that can be stopped keeps its place in its pool's queue, because it may be back there at any
+moment: until then the jobs behind it get no dedicated start. Its *turn* is when it comes first
+there and fits in the quota. From then on it is stopped no more, and its pool keeps as much of its
+quota as the job is wide. So a job that was stopped goes on at its virtual start at the latest, and
+one that pays for stops has done more than that ahead of it.
+
 In a cluster with cells, reservations are not reduced, because recalled GPUs would not lie together.
 There a job must not be stopped if it would then end later than without sharing, because its pool's
 other jobs would be later, too. Before its turn (see `cell_turns`) it can always be stopped. After
@@ -22,9 +28,9 @@ from collections import ChainMap
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from math import inf
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, convert, to_builtins
 
 from cells.placement.placing import Price
 from sia.contract.policy import Changes, Needs
@@ -32,6 +38,7 @@ from sia.contract.proposals import Preempt, Proposals, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.limits import MAX_GROUP, RECALL
 from sia.model import NEVER_STOPPED, RESTART, Stream
+from sia.policies.shared.fifo import FifoQueue
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.reservations import ROUNDING
 
@@ -45,6 +52,25 @@ class _Stoppable:
         self.gpus = 0
         self.within = [0] * windows  # GPUs that can be recalled within each window
         self.locked = [0] * windows  # GPUs reserved for pools that must not lend
+
+
+class _Guests:
+    """The preemptible spare jobs of a pool, without cells."""
+
+    def __init__(self) -> None:
+        self.queue = FifoQueue()  # those whose turn is still to come
+        self.ahead = 0  # their GPUs
+        self.kept = 0  # GPUs of the others, whose turn has come
+
+    def first(self) -> JobStateView | None:
+        """Return the job whose turn comes first. O(log n) amortised."""
+        return self.queue.jobs[self.queue.first()] if self.queue.jobs else None
+
+
+class _RecallMemory(Struct):
+    """Jobs whose turn has come while they run on spare GPUs."""
+
+    taken: list[str] = []
 
 
 class RecallParams(Struct, frozen=True):
@@ -72,9 +98,24 @@ class SiaRecall(Sia):
         self._locked = {pool: [0] * windows for pool in state.pools.values()}
         # Heap of when a job's growing cost exceeds its window: time, sequence, job, attempt.
         self._growing: list[tuple[float, int, str, int]] = []
+        self._own = {pool: _Guests() for pool in state.pools.values()}
+        self._taken: dict[str, JobStateView] = {}  # jobs whose turn has come
         super().attach(state)
         for job in state.jobs.values():
             self._note(job)
+
+    def memory(self) -> Any:
+        """Return the memory of SIA, and the jobs whose turn has come."""
+        return super().memory() | to_builtins(_RecallMemory([*self._taken]))
+
+    def _restore(self, memory: Any) -> None:
+        for job_id in convert(memory, _RecallMemory).taken:
+            job = self.state.jobs.get(job_id)
+            if job is None or job.stream is not Stream.SPARE or not _is_preemptible(job):
+                raise ValueError(f"job {job_id}: its turn has come, but it does not run as a guest")
+            self._take(job)
+        for pool in self.state.pools.values():
+            self._reserve_unturned(pool)  # turns that have come are for the next pass
 
     def bin(self, job: JobStateView) -> int:
         """Return the first window within which the job would end or could be stopped."""
@@ -102,7 +143,7 @@ class SiaRecall(Sia):
 
     def submitted(self, job: JobStateView) -> None:
         """Queue a job, which may have been stopped. O(windows)."""
-        self._forget(job)
+        self._gone(job)
         super().submitted(job)
 
     def left(self, job: JobStateView) -> None:
@@ -113,7 +154,7 @@ class SiaRecall(Sia):
     def finished(self, job: JobStateView) -> None:
         """Remove a job. O(windows), plus O(log n) in a cluster with cells."""
         super().finished(job)
-        self._forget(job)
+        self._gone(job)
 
     def before_progress(self, job: JobStateView) -> None:
         """Remove a running job from the index. O(windows)."""
@@ -137,11 +178,15 @@ class SiaRecall(Sia):
 
     def _note(self, job: JobStateView) -> None:
         """Index a running job if it may be stopped. O(windows); O(log n) if its cost grows."""
-        if job.stream is Stream.SPARE and _is_preemptible(job):
+        if job.stream is Stream.SPARE and _is_preemptible(job) and job.job.id not in self._taken:
             first, windows = self._stops_within(job), self.state.options.windows
             own = self._stoppable[job.pool.group]
             own.jobs[job.job.id] = job
             self._count(own, job, first, job.job.width)
+            if self._turns is None:
+                guests = self._own[job.pool]
+                guests.queue.add(job)
+                guests.ahead += job.job.width
             if job.job.preemptible == RESTART and first < len(windows):
                 when = self._grown(job, windows[first])
                 heappush(self._growing, (when, job.sequence, job.job.id, job.attempt))
@@ -150,6 +195,22 @@ class SiaRecall(Sia):
         own = self._stoppable[job.pool.group]
         if own.jobs.pop(job.job.id, None) is not None:
             self._count(own, job, own.first.pop(job.job.id), -job.job.width)
+            if self._turns is None:
+                guests = self._own[job.pool]
+                del guests.queue.jobs[job.sequence]
+                guests.ahead -= job.job.width
+
+    def _take(self, job: JobStateView) -> None:
+        """Keep quota for a job whose turn has come. O(windows)."""
+        self._forget(job)
+        self._taken[job.job.id] = job
+        self._own[job.pool].kept += job.job.width
+
+    def _gone(self, job: JobStateView) -> None:
+        """Remove a job that was stopped or has ended. O(windows)."""
+        self._forget(job)
+        if self._taken.pop(job.job.id, None) is not None:
+            self._own[job.pool].kept -= job.job.width
 
     def _count(self, own: _Stoppable, job: JobStateView, first: int, gpus: int) -> None:
         """Add GPUs to those that can be recalled within the windows from the first one on."""
@@ -160,10 +221,21 @@ class SiaRecall(Sia):
             own.within[window] += gpus
 
     def _reserve(self, pool: PoolStateView) -> None:
-        """Reserve as SIA does.
+        """Reserve as SIA does, and for jobs that can be stopped, which keep their place.
 
         Reservations of pools that must not lend cannot be covered by recall.
         """
+        guests, head = self._own[pool], pool.head
+        while (
+            (first := guests.first()) is not None
+            and (head is None or first.sequence < head.sequence)
+            and first.job.width <= self._unused_quota(pool)
+        ):
+            self._take(first)
+        self._reserve_unturned(pool)
+
+    def _reserve_unturned(self, pool: PoolStateView) -> None:
+        """Reserve without looking whose turn has come. O(windows)."""
         super()._reserve(pool)
         locked, sums = self._locked[pool], self._stoppable[pool.group].locked
         for window, held in enumerate(self.plan[pool.group].held[pool]):
@@ -173,6 +245,19 @@ class SiaRecall(Sia):
             gpus = held if shut else 0
             sums[window] += gpus - locked[window]
             locked[window] = gpus
+
+    def _unused_quota(self, pool: PoolStateView) -> int:
+        """Return the quota that neither dedicated jobs have nor guests whose turn has come."""
+        return super()._unused_quota(pool) - self._own[pool].kept
+
+    def _may_begin(self, head: JobStateView) -> bool:
+        """Return whether the head may start, and no guest of its pool comes before it."""
+        first = self._own[head.pool].first()
+        return super()._may_begin(head) and (first is None or head.sequence < first.sequence)
+
+    def _demand(self, pool: PoolStateView) -> int:
+        """Return what SIA does, and the GPUs of guests whose turn is still to come."""
+        return super()._demand(pool) + self._own[pool].ahead
 
     def _usable(self, group: GroupStateView, window: int) -> int:
         """Return the idle GPUs, less reserved ones that could not be recalled in time."""
@@ -344,7 +429,8 @@ class SiaRecall(Sia):
         super().check()
         jobs: dict[GroupStateView, list[JobStateView]] = {group: [] for group in self._stoppable}
         for job in self.state.jobs.values():
-            if job.stream is Stream.SPARE and _is_preemptible(job):
+            taken = job.job.id in self._taken
+            if job.stream is Stream.SPARE and _is_preemptible(job) and not taken:
                 jobs[job.pool.group].append(job)
         for group, own in self._stoppable.items():
             mine = jobs[group]
@@ -370,12 +456,6 @@ def _lost(job: JobStateView, now: float) -> float:
     return work if cost is None else min(cost, work)
 
 
-def _price_of(job: JobStateView, now: float) -> tuple[bool, float, int, int]:
-    """Return the order of preemption: work lost, then width, then latest first.
-
-    Jobs that their own pool would restart at once come last.
-    """
-    pool, head = job.pool, job.pool.head
-    returns = pool.dedicated + job.width <= pool.quota
-    returns = returns and (head is None or head.sequence > job.sequence)
-    return returns, _lost(job, now) * job.width, job.width, -job.sequence
+def _price_of(job: JobStateView, now: float) -> tuple[float, int, int]:
+    """Return the order of preemption: work lost, then width, then latest first."""
+    return _lost(job, now) * job.width, job.width, -job.sequence

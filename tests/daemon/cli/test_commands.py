@@ -194,7 +194,7 @@ def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
 def test_wishes_are_described_and_ignored_ones_are_reported(served):
     asked = (
         "--min-width", "1", "--deadline", "1970-01-01T00:01Z", "--preemptible", "never",
-        "--value", "20", "--user", "me",
+        "--value", "20", "--budget", "4", "--run-time", "2h", "--user", "me",
     )  # fmt: skip
     ran = served("submit", "--pool", "speech", "--id", "asks", "--hold", *asked)
     assert (ran.returncode, ran.stdout) == (0, "asks\n")
@@ -203,12 +203,13 @@ def test_wishes_are_described_and_ignored_ones_are_reported(served):
         "sia: asks: policy sia does not heed min_width",
         "sia: asks: policy sia does not heed deadline",
         "sia: asks: policy sia does not heed value",
+        "sia: asks: policy sia does not heed budget",
     ]
     shown = served("job", "asks").stdout
     assert re.search(r"^preemptible +never$", shown, re.MULTILINE)
     assert re.search(r"^notes +the deadline is missed", shown, re.MULTILINE)
     table = served("grants").stdout
-    assert re.search(r"me +│? *speech.* 20 .* 1 ", table), table
+    assert re.search(r"me +│? *speech.* 20 .* 1 .* 3 .* 2\.0", table), table
     served("cancel", "asks")
 
 

@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 from msgspec.structs import replace
 
-from daemon.engine.engine import Engine
+from daemon.engine.engine import Engine, Step
 from daemon.forecasts.forecaster import ForecastService, Predictors, ended_between
 from daemon.forecasts.history import JournalHistory, said_to
 from daemon.forecasts.predictors import Forecaster
@@ -33,6 +33,7 @@ from daemon.model.setup import Setup
 from daemon.service.observer import Observer
 from daemon.service.service import Service
 from predictors.loads.new_pools import judged_after
+from sia.events import JobProgressed
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_GROUP, UNKNOWN_RUN_TIME
 from sia.model import Options, Pool, Stream
@@ -170,24 +171,48 @@ def test_a_predictor_of_run_times_hears_what_jobs_report():
         def run_time(self, job):
             return 50.0
 
-        def progressed(self, now, job, done, speed):
-            self.said = (*self.said, (now, job.id, done, speed))
+        def progressed(self, now, job, done, speed, overhead=0.0):
+            self.said = (*self.said, (now, job.id, done, speed, overhead))
 
     world, listener = World(), Listener()
     world.forecaster = Forecaster(listener, None, updates=False)
     world.step(submit("j"))
     world.now += 100.0
     world.step(Reported("j", 1, 0.5, 2.0), Reported("j", 2, 0.5))
-    assert listener.said == ((MONDAY + 100.0, "j", 100.0, 2.0),)
+    assert listener.said == ((MONDAY + 100.0, "j", 100.0, 2.0, 0.0),)
+
+    late = JobProgressed(world.now, "j", 100.0, 1.0, overhead=30.0)  # it still loads its work
+    world.forecaster.after(world.now, Step([], (), (), (), (late,), ()))
+    assert listener.said[1:] == ((MONDAY + 100.0, "j", 100.0, 1.0, 30.0),)
 
 
-def test_an_owners_word_that_his_job_is_short_is_not_taken():
+def test_an_owners_word_that_a_job_is_short_is_taken_until_the_owners_jobs_are_known():
     world = World()
     world.begin()
+    book = world.engine.book
 
-    world.step(Submit(job("first", run_time=60.0)))
+    world.step(Submit(job("first", "b", user="long", run_time=60.0, duration=60.0)))
+    assert book.jobs["first"].run_time == 60.0
 
-    assert world.engine.book.jobs["first"].run_time == UNKNOWN_RUN_TIME
+    world.live(hours=48)
+    world.step(Submit(job("known", user="long", run_time=60.0)))
+    world.step(Submit(job("exact", user="long", run_time=3 * HOUR)))
+    world.step(Submit(job("stranger", user="ann", run_time=60.0)))
+
+    assert book.jobs["known"].run_time == 12 * HOUR
+    assert book.jobs["exact"].run_time == 3 * HOUR, "it falls into the window that is expected"
+    assert book.jobs["stranger"].run_time == 60.0
+
+
+def test_without_history_srtf_ranks_jobs_by_what_their_owners_expect():
+    world = World(Setup((Pool("a", 2),), policy="srtf"))
+    world.begin()
+    for name, seconds in (("first", 60.0), ("long", 900.0), ("short", 300.0), ("middle", 600.0)):
+        world.step(Submit(job(name, gpus=2, run_time=seconds, duration=seconds)))
+    world.wait(world.now + HOUR)
+
+    assert sorted(world.over, key=lambda each: each.started) == world.over
+    assert [each.spec.id for each in world.over] == ["first", "short", "middle", "long"]
 
 
 def test_no_job_is_thought_to_run_beyond_its_limit():

@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from daemon.config.config import PoolConfig
 from daemon.engine.engine import Engine
+from daemon.lending.shadow import ShadowCore
 from daemon.model.access import public_notice
+from daemon.model.account import ShadowState
 from daemon.model.inputs import (
     Cancel,
     Configured,
@@ -23,7 +25,10 @@ from daemon.model.inputs import (
     SetPriority,
 )
 from daemon.model.job import LendingMode, PoolMode
-from sia.model import Load
+from sia.core.core import Core
+from sia.events import JobProgressed, JobSubmitted, LendingSwitched
+from sia.model import Job, Load, Options, Pool
+from sia.policies import make
 from tests.support.daemons.daemons import setup, submit
 from tests.support.daemons.doors import asked, door, job_in, story
 from tests.support.daemons.lives import Life, lived
@@ -198,6 +203,19 @@ def test_shadow_gpu_hours_are_corrected_once_the_job_has_ended():
     assert kept.lent == {"b": {"a": pytest.approx(30.0)}}  # not the 20 that were thought
     assert (kept.jobs, kept.sooner, kept.gained) == (1, 1, pytest.approx(1000.0 + 0.0))
     assert (kept.pending, kept.left) == (0, 0)
+
+
+@pytest.mark.parametrize("overhead", [0.0, 30.0])
+def test_a_report_of_a_job_that_still_loads_its_work_is_the_same_in_both_cores(overhead):
+    real = Core([Pool("a", 2), Pool("b", 2)], make("sia"), Options())
+    events = [LendingSwitched(0.0, on=False), JobSubmitted(0.0, Job("j", "a", 0.0, 2), 100.0)]
+    real.step(0.0, events)
+    shadow = ShadowCore.begin(ShadowState(0.0), real, 0.0)
+    report = JobProgressed(50.0, "j", 10.0, 0.5, overhead=overhead)
+    shadow.record(50.0, [report], real.step(50.0, [report]))
+    shadow.settle()
+    ends = [core.state.jobs["j"].end(100.0) for core in (real, shadow.core)]
+    assert ends == [50.0 + overhead + 180.0] * 2
 
 
 def test_starts_whose_hours_are_not_known_are_counted_and_stay_so_once_it_is_ended():

@@ -38,6 +38,7 @@ class Recalling(Cluster):
         self.costs, self.choices, self.recall = costs, choices, recall
         self.done = dict.fromkeys(self.arrived, Fraction(0))
         self.latest: dict[str, Run] = {}
+        self.taken: set[str] = set()  # guests whose turn has come
         self.segments: Segments = {job_id: [] for job_id in self.arrived}
 
     def start(self, job: Job, *, dedicated: bool = False) -> None:
@@ -56,6 +57,7 @@ class Recalling(Cluster):
         self.done[job.id] = Fraction(0) if self.costs[job.id] is None else self.work(job)
         self.segments[job.id][-1] = (run.since, Fraction(self.now), job.width)
         self.running = [other for other in self.running if other[1] != job]
+        assert job.id not in self.taken
         self.waiting = sorted([*self.waiting, job], key=lambda other: self.arrived[other.id])
 
     def work(self, job: Job) -> Fraction:
@@ -67,13 +69,35 @@ class Recalling(Cluster):
         cost = self.costs[job.id]
         return self.work(job) if cost is None else min(cost, self.work(job))
 
-    def stoppable(self, group: list[str]) -> list[Job]:
-        """Return the running spare jobs that may be stopped."""
+    def guests(self, group: list[str]) -> list[Job]:
+        """Return the running spare jobs that some policy might stop."""
         return [
             job
             for _, job, dedicated in self.running
             if job.pool in group and not dedicated and job.id in self.costs
         ]
+
+    def stoppable(self, group: list[str]) -> list[Job]:
+        """Return those whose turn in their pool has not come."""
+        return [job for job in self.guests(group) if job.id not in self.taken]
+
+    def line(self, pool: str) -> list[Job]:
+        """Return the pool's jobs that wait for their turn, also those that run meanwhile."""
+        line = [*self.queue(pool), *self.stoppable([pool])]
+        return sorted(line, key=lambda job: self.arrived[job.id])
+
+    def unused_quota(self, pool: str) -> int:
+        """Return the quota minus the GPUs of dedicated jobs and of those whose turn has come."""
+        taken = (job.width for job in self.guests([pool]) if job.id in self.taken)
+        return super().unused_quota(pool) - sum(taken)
+
+    def take_turns(self, group: list[str]) -> None:
+        """Let guests whose turn has come keep quota of their pool."""
+        for pool in group:
+            while (line := self.line(pool)) and line[0] not in self.waiting:
+                if line[0].width > self.unused_quota(pool):
+                    break
+                self.taken.add(line[0].id)
 
     def stops_within(self, job: Job, window: int) -> bool:
         """Return whether stopping the job costs at most the part `recall` of the window."""
@@ -96,6 +120,7 @@ def sia_recall(
     cluster = Recalling(pools, jobs, costs, choices, recall)
 
     def decide(group: list[str]) -> None:
+        cluster.take_turns(group)
         while _start_head(cluster, group):
             pass
         while _stop_for_heads(cluster, group):
@@ -116,7 +141,9 @@ def _heads(cluster: Recalling, group: list[str], room: int) -> list[Job]:
     """Return heads within quota by allocation, each if it fits in addition to those before it."""
     found = []
     for pool in cluster.by_ratio(group):
-        for head in cluster.queue(pool)[:1]:
+        for head in cluster.line(pool)[:1]:
+            if head not in cluster.waiting:
+                continue
             if head.width <= cluster.unused_quota(pool) and head.width <= room:
                 found.append(head)
                 room -= head.width
@@ -126,6 +153,7 @@ def _heads(cluster: Recalling, group: list[str], room: int) -> list[Job]:
 def _start_head(cluster: Recalling, group: list[str]) -> bool:
     for head in _heads(cluster, group, cluster.idle(group))[:1]:
         cluster.start(head, dedicated=True)
+        cluster.take_turns(group)
         return True
     return False
 
@@ -143,6 +171,7 @@ def _stop_for_heads(cluster: Recalling, group: list[str]) -> bool:
         cluster.stop(job)
     for head in heads:
         cluster.start(head, dedicated=True)
+    cluster.take_turns(group)
     return bool(heads)
 
 
@@ -169,11 +198,9 @@ def _cheapest(cluster: Recalling, jobs: list[Job], missing: int) -> list[Job]:
     return chosen
 
 
-def _price(cluster: Recalling, job: Job) -> tuple[bool, Fraction, int, int]:
-    """Return the order: restarts at once, cost, width, newest first."""
-    before = [j for j in cluster.queue(job.pool) if cluster.arrived[j.id] < cluster.arrived[job.id]]
-    again = not before and job.width <= cluster.unused_quota(job.pool)
-    return again, cluster.lost(job) * job.width, job.width, -cluster.arrived[job.id]
+def _price(cluster: Recalling, job: Job) -> tuple[Fraction, int, int]:
+    """Return the order: cost, width, newest first."""
+    return cluster.lost(job) * job.width, job.width, -cluster.arrived[job.id]
 
 
 def _start_spare(cluster: Recalling, group: list[str], window: int) -> bool:
@@ -186,6 +213,7 @@ def _start_spare(cluster: Recalling, group: list[str], window: int) -> bool:
             gone = left <= window or cluster.stops_within(job, window)
             if gone and job.width <= usable:
                 cluster.start(job)
+                cluster.take_turns(group)
                 return True
     return False
 
@@ -202,7 +230,7 @@ def _reserved(cluster: Recalling, pool: str, window: int) -> int:
     unused_quota = cluster.unused_quota(pool)
     if (pool, window) in cluster.choices.no_lending:
         return unused_quota
-    need = _gpus(cluster.queue(pool)) + _new_load(cluster, pool, window)
+    need = _gpus(cluster.line(pool)) + _new_load(cluster, pool, window)
     return min(ceil(Fraction(str(cluster.choices.slack)) * need), unused_quota)
 
 

@@ -299,7 +299,7 @@ def test_each_has_its_turn(runs, waiting):
 
 
 ASKED = (
-    "sia:deadline=in 2h,value=20,preemptible=restart,checkpoint=python save.py a,b,"
+    "sia:deadline=in 2h,value=20,budget=4,preemptible=restart,checkpoint=python save.py a,b,"
     "demand=1:3600;2:1900,estimate=3h,mode=gns"
 )
 """What a user says in `--comment`."""
@@ -313,7 +313,7 @@ def test_the_comment_contains_the_wishes_of_a_job(tmp_path, monkeypatch):
         log = SimpleNamespace(warning=lambda what, **said: told.append(said))
         monkeypatch.setattr(adopt, "log", lambda: log)
         slurm.has(7, user="alice", partition="a", comment="sia:deadline=tomorrow")
-        slurm.has(8, user="alice", partition="a", comment="sia:budget=3")
+        slurm.has(8, user="alice", partition="a", comment="sia:colour=3")
         slurm.has(13, user="alice", partition="a", comment="sia:min_width=1")
         slurm.has(9, user="alice", partition="a", comment=ASKED)
         slurm.has(10, user="alice", partition="a", comment="my job")
@@ -325,6 +325,7 @@ def test_the_comment_contains_the_wishes_of_a_job(tmp_path, monkeypatch):
             await until(lambda: service.book.job("slurm-12"), LONG)
             spec = service.book.job("slurm-9").spec
             assert (spec.deadline, spec.value, spec.run_time) == (NOW + 7200, 20.0, 10800.0)
+            assert spec.budget == 4.0
             assert (spec.preemptible, spec.mode) == ("restart", "gns")
             assert spec.demand == ((1, 3600.0), (2, 1900.0))
             assert spec.checkpoint == "python save.py a,b"
@@ -333,7 +334,7 @@ def test_the_comment_contains_the_wishes_of_a_job(tmp_path, monkeypatch):
             assert all(service.book.job(f"slurm-{i}") is None for i in (7, 8, 11, 13))
             bad, unknown, wide = (f"{said['why']}; {said['mend']}" for said in told)
             assert bad.startswith("comment: deadline 'tomorrow' is not a time; write one like")
-            assert unknown.startswith("comment: 'budget' is not a field of a job; use one of")
+            assert unknown.startswith("comment: 'colour' is not a field of a job; use one of")
             assert wide.startswith("min_width and max_width are for jobs that sia submit runs")
 
     asyncio.run(story())

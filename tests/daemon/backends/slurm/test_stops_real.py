@@ -35,7 +35,7 @@ WORK = """\
 cd {folder}
 n=$(cat saved 2>/dev/null || echo 0)
 mkdir running || echo "two at once at $n" >> wrong
-echo "$SLURM_JOB_ID $n $SLURM_JOB_NUM_NODES" >> runs
+echo "$SLURM_JOB_ID $n $SLURM_JOB_NUM_NODES $SIA_WIDTH $SIA_RANK" >> runs
 leave() {{ echo $n > saved; rmdir running; exit 3; }}
 trap 'told=1; touch told' USR1
 trap leave TERM
@@ -190,4 +190,5 @@ def test_a_job_goes_on_at_another_width(slurm, tmp_path):
     finally:
         daemon.stop()
     story.all_is_done_once()
-    assert [line.split()[2] for line in story.lines("runs")] == ["2", *["1", "2"] * WIDTHS]
+    told = [tuple(line.split()[2:]) for line in story.lines("runs")]  # nodes, width, rank
+    assert told == [("2", "16", "0"), *[("1", "8", "0"), ("2", "16", "0")] * WIDTHS]

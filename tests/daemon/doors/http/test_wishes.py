@@ -18,6 +18,7 @@ WISHES = {
     "demand": [[1, 100.0], [4, 40.0]],
     "deadline": 4e9,
     "value": 20.0,
+    "budget": 4.0,
     "estimate": 900.0,
     "prefers": "v100",
     "slowdown": 1.5,
@@ -47,7 +48,7 @@ async def test_the_page_of_a_job_and_its_description_say_what_it_asks_for(folder
         page = await seen(visitor, "/ui/jobs/a")
         for words in (
             "1 to 4 GPUs", "on other", "1.5 times as long", "all work", "USR1", "gns", "worth 20",
-            "Policy sia does not heed deadline.",
+            "Budget", "Policy sia does not heed deadline.", "Policy sia does not heed budget.",
         ):  # fmt: skip
             assert words in page, words
         said = await asked(client, "GET", "/v1/jobs/a")
@@ -82,6 +83,8 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
         ({"demand": [[1, 0]]}, "/demand", "", "above 0.0 in it"),
         ({"slowdown": 0.5}, "/slowdown", "", "at least 1"),
         ({"value": -1}, "/value", "", "at least 0"),
+        ({"budget": 0}, "/budget", "", "at least 0.001"),
+        ({"budget": 2000}, "/budget", "", "at most 1,000"),
         ({"preemptible": "always"}, "/preemptible", "", "use never, restart, a number"),
         ({"preemptible": 1e6}, "/preemptible", "", "at most 86,400"),
         ({"deadline": 4e12}, "/deadline", "", "at most 1e+11"),
@@ -133,7 +136,8 @@ async def test_the_answer_names_the_wishes_that_the_policy_ignores(folder):
             *(
                 f"policy sia does not heed {name}"
                 for name in (
-                    "max_width", "prefers", "slowdown", "preemptible", "checkpoint", "mode",
+                    "max_width", "budget", "prefers", "slowdown", "preemptible", "checkpoint",
+                    "mode",
                 )
             ),
             "value has no effect without deadline",
