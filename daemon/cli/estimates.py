@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -43,24 +44,28 @@ def eta(client: Client, job_id: str, as_json: bool) -> None:
     if as_json:
         say(answer)
         return
-    click.echo(printable(f"{answer['id']} in {answer['pool']}: {answer['phase']}"))
+    for line in estimate_lines(answer):
+        click.echo(printable(line))
+
+
+def estimate_lines(answer: dict[str, Any]) -> Iterator[str]:
+    """Yield the lines of an answer about a job."""
+    yield f"{answer['id']} in {answer['pool']}: {answer['phase']}"
     for what in ("started", "ended"):
         if what in answer:
-            name = "turn" if answer["phase"] == "starting" else what
-            click.echo(f"{name:8}{moment(answer[what])}")
-    if "estimate" in answer:
-        _show(answer["estimate"], answer["now"])
-        if (age := answer["now"] - answer.get("played", answer["now"])) > OLD:
-            click.echo(f"estimated {duration(age)} ago; the next estimate comes soon")
-    else:
-        click.echo(printable(f"no estimate: {answer['why']}"))
-
-
-def _show(estimate: dict[str, Any], now: float) -> None:
+            turn = answer["phase"] == "starting"
+            yield f"{'turn' if turn else what:8}{moment(answer[what])}"
+    if "estimate" not in answer:
+        yield f"no estimate: {answer['why']}"
+        return
+    now = answer["now"]
     for what, name in (("start", "starts"), ("end", "ends")):
-        if what in estimate:
-            click.echo(f"{name:8}{_when(estimate[what]['p50'], now)} with 50 % probability")
-            click.echo(f"{'':8}{_when(estimate[what]['p90'], now)} with 90 % probability")
+        if what in answer["estimate"]:
+            times = answer["estimate"][what]
+            yield f"{name:8}{_when(times['p50'], now)} with 50 % probability"
+            yield f"{'':8}{_when(times['p90'], now)} with 90 % probability"
+    if (age := now - answer.get("played", now)) > OLD:
+        yield f"estimated {duration(age)} ago; the next estimate comes soon"
 
 
 def _when(time: float | None, now: float) -> str:

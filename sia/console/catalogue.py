@@ -41,6 +41,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "serve": "Run the daemon until SIGTERM.",
         "demo": "Watch pools lend to each other in a simulated cloud.",
         "status": "Show the health of the daemon.",
+        "top": "Watch pools, the queue and the newest loans.",
         "events": "Print past events, or follow new ones.",
         "nodes": "List nodes.",
         "drain": "Stop placing jobs on a node; running jobs continue.",
