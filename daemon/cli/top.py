@@ -16,9 +16,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from daemon.cli.answers.estimates import estimate_lines
 from daemon.cli.client import Client, DeniedError, UnreachableError, at
 from daemon.cli.common import INTERRUPTED, asks, moment, say
-from daemon.cli.estimates import estimate_lines
 from sia.console.terminal import printable
 from sia.wording import NONE, counted, duration
 
@@ -51,7 +51,7 @@ KEYS = {
 }  # fmt: skip
 
 
-class Seen(NamedTuple):
+class TopFrame(NamedTuple):
     """The daemon's answers at one time."""
 
     pools: list[dict[str, Any]]
@@ -65,11 +65,11 @@ class Seen(NamedTuple):
         return float(self.queue["time"])
 
 
-def look(client: Client, rows: int = ROWS) -> Seen:
+def look(client: Client, rows: int = ROWS) -> TopFrame:
     """Ask the daemon for everything that is shown; the newest loans come first."""
     loans = client.get("/v1/loans")["loans"]
     loans.sort(key=lambda loan: (-loan["since"], loan["job"], loan["donor"]))
-    return Seen(
+    return TopFrame(
         client.get("/v1/pools")["pools"],
         client.get("/v1/queue", limit=rows),
         loans,
@@ -114,13 +114,13 @@ class Screen:
         self.chosen = ""
         self.explained: list[str] = []
 
-    def names(self, seen: Seen) -> list[str]:
+    def names(self, seen: TopFrame) -> list[str]:
         """Return the names in the current section, in order."""
         if self.section == "nodes":
             return [node["name"] for node in seen.nodes]
         return [each["job"]["id"] for each in seen.queue["jobs"]]
 
-    def move(self, seen: Seen, by: int) -> None:
+    def move(self, seen: TopFrame, by: int) -> None:
         """Select the next or the previous row; the first one if none is selected."""
         names = self.names(seen)
         if not names:
@@ -161,7 +161,7 @@ def _watch(client: Client, console: Console) -> int:
             return INTERRUPTED
 
 
-def press(client: Client, seen: Seen, screen: Screen, key: str) -> None:
+def press(client: Client, seen: TopFrame, screen: Screen, key: str) -> None:
     """Do what a key says, and keep the answer in the screen. Errors of the daemon are an answer."""
     if key in ("up", "down"):
         screen.move(seen, 1 if key == "down" else -1)
@@ -179,20 +179,20 @@ def press(client: Client, seen: Seen, screen: Screen, key: str) -> None:
             screen.explained = [str(error)]
 
 
-def _why(client: Client, _seen: Seen, job: str) -> list[str]:
+def _why(client: Client, _seen: TopFrame, job: str) -> list[str]:
     return list(client.get(f"/v1/jobs/{at(job)}/why")["words"])
 
 
-def _eta(client: Client, _seen: Seen, job: str) -> list[str]:
+def _eta(client: Client, _seen: TopFrame, job: str) -> list[str]:
     return [*estimate_lines(client.get(f"/v1/jobs/{at(job)}/eta"))]
 
 
-def _hold(client: Client, _seen: Seen, job: str) -> list[str]:
+def _hold(client: Client, _seen: TopFrame, job: str) -> list[str]:
     client.ask("POST", f"/v1/jobs/{at(job)}/hold")
     return [f"{job} is held; release it with: sia release {job}"]
 
 
-def _drain(client: Client, seen: Seen, name: str) -> list[str]:
+def _drain(client: Client, seen: TopFrame, name: str) -> list[str]:
     """Drain a node, or resume one that an operator has drained."""
     out: dict[str, str] = next((node["out"] for node in seen.nodes if node["name"] == name), {})
     if "operator" in out:
@@ -202,7 +202,7 @@ def _drain(client: Client, seen: Seen, name: str) -> list[str]:
     return [f"{name} takes no new jobs; running jobs continue; press d to resume"]
 
 
-ACTIONS: dict[str, tuple[str, Callable[[Client, Seen, str], list[str]]]] = {
+ACTIONS: dict[str, tuple[str, Callable[[Client, TopFrame, str], list[str]]]] = {
     "why": ("queue", _why),
     "eta": ("queue", _eta),
     "hold": ("queue", _hold),
@@ -241,7 +241,7 @@ def _keys() -> Iterator[Callable[[], str]]:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 
 
-def _fit(seen: Seen, screen: Screen, console: Console, trouble: str) -> Group:
+def _fit(seen: TopFrame, screen: Screen, console: Console, trouble: str) -> Group:
     """Return a frame that fits the terminal."""
     explained = [*screen.explained[:EXPLAINED]]
     fixed = 1 + 3 * 3 + bool(explained) + len(explained) + 1  # headings, and the last line
@@ -256,7 +256,7 @@ def _fit(seen: Seen, screen: Screen, console: Console, trouble: str) -> Group:
     return Group(*parts, last)
 
 
-def _frame(seen: Seen, screen: Screen, rows: int, pools: int) -> list[Text | Table]:
+def _frame(seen: TopFrame, screen: Screen, rows: int, pools: int) -> list[Text | Table]:
     """Return the parts of a frame with at most so many rows of each list."""
     used = sum(pool["dedicated"] + pool["borrowed"] for pool in seen.pools)
     quota = sum(pool["quota"] for pool in seen.pools)
@@ -286,7 +286,7 @@ def _row(table: Table, cells: Sequence[str], *, chosen: bool = False) -> None:
     table.add_row(*(Text(printable(cell)) for cell in cells), style="reverse" if chosen else "")
 
 
-def _pools(seen: Seen, rows: int) -> Table:
+def _pools(seen: TopFrame, rows: int) -> Table:
     numbers = ("quota", "in quota", "borrowed", "lent", "idle", "pending", "pending GPUs")
     table = _table(("pool", *numbers), numbers)
     for pool in seen.pools[:rows]:
@@ -295,7 +295,7 @@ def _pools(seen: Seen, rows: int) -> Table:
     return _more(table, len(seen.pools) - rows, "pool")
 
 
-def _queue(seen: Seen, screen: Screen, rows: int) -> Table:
+def _queue(seen: TopFrame, screen: Screen, rows: int) -> Table:
     table = _table(("queue", "pool", "user", "GPUs", "waited", "starts", "why"), ("GPUs",))
     for each in _window(seen.queue["jobs"], screen, rows, lambda each: each["job"]["id"]):
         job, start = each["job"], (each.get("estimate") or {}).get("start", {}).get("p50")
@@ -307,7 +307,7 @@ def _queue(seen: Seen, screen: Screen, rows: int) -> Table:
     return _more(table, seen.queue["count"] - rows, "pending job")
 
 
-def _nodes(seen: Seen, screen: Screen, rows: int) -> Table:
+def _nodes(seen: TopFrame, screen: Screen, rows: int) -> Table:
     table = _table(("node", "GPUs", "used", "state"), ("GPUs", "used"))
     for node in _window(seen.nodes, screen, rows, lambda node: node["name"]):
         state = "; ".join(f"{who}: {why}" for who, why in node["out"].items()) or "in"
@@ -328,7 +328,7 @@ def _window(
     return items[begin : begin + rows]
 
 
-def _loans(seen: Seen, rows: int) -> Table:
+def _loans(seen: TopFrame, rows: int) -> Table:
     table = _table(("newest loan", "GPUs", "lender", "borrower", "for"), ("GPUs",))
     for loan in seen.loans[:rows]:
         since = duration(max(0.0, seen.time - loan["since"]))

@@ -19,8 +19,8 @@ from daemon.answers.estimates.table import (
     estimate_store,
 )
 from daemon.answers.estimates.worlds import Outlook
+from daemon.cli.answers.estimates import estimates, eta
 from daemon.cli.client import Client
-from daemon.cli.estimates import estimates, eta
 from daemon.config.config import PoolConfig
 from daemon.doors.mqtt.executor import CommandHandler
 from daemon.doors.mqtt.requests import ParsedMessage

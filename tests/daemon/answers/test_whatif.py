@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from daemon.answers.whatif.compare import compare, notes_of
 from daemon.answers.whatif.whatif import Question, play, play_changed, touched
-from daemon.cli.whatif import _show as show_whatif
+from daemon.cli.answers.whatif import _show as show_whatif
 from daemon.config.config import NodeConfig, PoolConfig
 from daemon.engine.engine import Engine
 from daemon.model.inputs import (
