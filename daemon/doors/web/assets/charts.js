@@ -84,7 +84,7 @@
     const last = lines.length;
     return {
       width, height: HEIGHT,
-      padding: [8, 8, 0, 0],
+      padding: [8, 24, 0, 0],
       cursor: { sync: { key: "sia" }, drag: { x: true, y: false } },
       legend: { live: true },
       scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] } },

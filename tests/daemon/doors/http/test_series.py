@@ -1,11 +1,24 @@
 """Time series: known jobs give known points, in the journal, for everybody who may see them."""
 
 import asyncio
+from math import ceil
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import json
 
 from daemon.config.config import PoolConfig
 from daemon.doors.views.series import table
+from daemon.doors.views.series.charts import charts_of
+from daemon.doors.views.series.sampler import Gathered
+from daemon.doors.views.series.sums import NAMES, OTHERS, Gain, Key, Sums, largest, total
+from daemon.doors.views.series.table import Judged
+from daemon.forecasts.load_errors import EndedWindow
+from daemon.model.account import Verdict
+from daemon.model.errors import JournalError
+from sia.limits import MAX_GROUP, SLOWED
 from tests.support.daemons.doors import asked, door, job_in, story
 
 ALL = ["gpus", "pending", "wait", "saved", "jobs", "forecast", "lenders", "borrowers"]
@@ -128,3 +141,130 @@ async def test_what_jobs_waited_and_gained_is_what_their_accounts_say(folder):
         assert [user["gained"]["jobs"] for user in users] == [3, 3]
         hours = sum(user["gained"]["sooner_hours"] for user in users)
         assert hours == pytest.approx(account["sooner_hours"])
+
+
+@story
+async def test_a_range_that_does_not_exist_is_refused_in_one_line(folder):
+    async with door(folder, speed=1.0) as client:
+        for query in ("range=2y", "metric=luck", "points=1", "points=501", "points=x", "from=1"):
+            said = await asked(client, "GET", f"/v1/series?{query}", status=422)
+            assert query.partition("=")[0] in said["detail"]
+            assert "\n" not in said["detail"]
+        said = await asked(client, "GET", "/v1/series?pool=visio", status=404)
+        assert "vision" in said["mend"]
+        assert (await asked(client, "GET", "/v1/series?user=nobody"))["times"] == []
+
+
+@story
+async def test_waits_and_loans_of_a_pool_are_for_those_who_see_its_jobs(folder):
+    async with door(folder, speed=1.0) as client:
+        body = {"name": "t", "role": "viewer", "pools": ["vision"]}
+        token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
+        for pool in ("vision", "speech"):
+            job = {"id": pool, "pool": pool, "gpus": 2, "duration": 1e6, "user": "ann"}
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+            await job_in(client, pool, "running")
+        await client.usage.look()
+        as_viewer = {"Authorization": f"Bearer {token}"}
+
+        async def seen(query, status=200):
+            path = f"/v1/series?{query}"
+            return await asked(client, "GET", path, status=status, headers=as_viewer)
+
+        assert [chart["metric"] for chart in (await seen("pool=vision"))["charts"]] == ALL
+        others = await seen("pool=speech")
+        assert [chart["metric"] for chart in others["charts"]] == ["gpus", "pending", "forecast"]
+        assert others["gains"] == []
+        await seen("pool=speech&metric=wait", 403)
+        await seen("pool=speech&user=ann", 403)
+        assert lines(await seen("user=ann"), "gpus")["of the own pool"] == [2.0]
+        everywhere = await asked(client, "GET", "/v1/series?user=ann")
+        assert lines(everywhere, "gpus")["of the own pool"] == [4.0]
+
+
+@story
+async def test_series_go_on_after_a_restart_and_survive_a_journal_that_fails(folder):
+    async with door(folder, speed=1.0) as client:
+        await client.usage.look()
+        with patch.object(client.service, "journal", side_effect=JournalError("no room")):
+            await client.usage.look()
+            running = asyncio.create_task(client.usage.run())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not running.done()
+            running.cancel()
+        before = await asked(client, "GET", "/v1/series?range=1h")
+        assert len(before["times"]) == 1
+    async with door(folder, speed=1.0) as client:
+        after = await asked(client, "GET", "/v1/series?range=1h")
+        assert (after["times"], after["charts"]) == (before["times"], before["charts"])
+
+
+def test_forecasts_are_compared_with_what_came():
+    gathered = Gathered()
+    gathered.compare(EndedWindow(3600.0, 7230.0, ["a", "b"], [4, 6], [8, 0]))
+    gathered.compare(EndedWindow(3600.0, 7230.0, ["a", "b"], [2, 6], [0, 1]))
+    gathered.compare(EndedWindow(3600.0, 7230.0, ["a", "b"], [MAX_GROUP, 6], [0, 1]))
+    parts = {key.pool: sums for (_, _, key), sums in gathered.rows.items()}
+    for pool, forecast, came in (("a", 3.0, 4.0), ("b", 6.0, 0.5), ("", 9.0, 4.5)):
+        charts = charts_of(Key(pool), [parts[pool]], 3600.0, whole=True)
+        [chart] = [chart for chart in charts if chart.metric == "forecast"]
+        assert [line.values for line in chart.lines] == [[forecast], [came]]
+
+
+waits = st.floats(0.0, 1e6)
+judged = st.builds(
+    lambda pool, wait, alone, ran, never: Verdict(
+        "j", pool, 1, 100.0, 100.0 + wait, 100.0 + wait + ran, None if never else 100.0 + alone
+    ),
+    st.sampled_from("abc"), waits, waits, waits, st.integers(0, 9).map(lambda i: i == 0),
+)  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 4e4), judged), max_size=60))
+def test_sums_are_those_of_a_naive_count(history):
+    gathered = Gathered()
+    gathered.judge(
+        Judged(i, time, verdict, "ann" if i % 2 else "")
+        for i, (time, verdict) in enumerate(history)
+    )
+    whole = total(sums for (_, _, key), sums in gathered.rows.items() if key == Key())
+    compared = [v for _, v in history if v.alone is not None]
+    later = [v.started - v.alone for v in compared]
+    assert whole.gain.jobs == len(history)
+    assert whole.gain.slowed == sum(each > SLOWED for each in later)
+    assert whole.gain.gained == pytest.approx(sum(-each for each in later if each < 0))
+    assert whole.waited.count == len(compared)
+    own = sorted(v.started - v.submitted for v in compared)
+    if own:
+        assert whole.waited.mean == pytest.approx(sum(own) / len(own))
+        exact = own[ceil(0.9 * len(own)) - 1]
+        assert whole.waited.quantile(0.9) == pytest.approx(exact, rel=0.05, abs=1.0)
+    for pool in "abc":
+        of_pool = total(s for (_, _, key), s in gathered.rows.items() if key == Key(pool))
+        assert of_pool.gain.jobs == sum(v.pool == pool for _, v in history)
+        if of_pool.gain.jobs:
+            assert whole.gains[pool].gained == pytest.approx(of_pool.gain.gained)
+    for (step, begin, _), sums in gathered.rows.items():
+        assert begin % step == 0
+        assert sums == json.decode(json.encode(sums), type=Sums)
+
+
+@given(st.dictionaries(st.text("abcdef", max_size=3), st.floats(0.1, 9.0)), st.integers(1, 5))
+def test_the_largest_are_named_and_the_others_are_in_one_sum(values, count):
+    found = largest(values, count)
+    assert sum(found.values()) == pytest.approx(sum(values.values()))
+    named = {name: value for name, value in found.items() if name}
+    assert len(named) == min(count, len(values.keys() - {OTHERS}))
+    assert all(values[name] == value for name, value in named.items())
+
+
+def test_a_row_names_a_bounded_number_of_pools():
+    sums = Sums()
+    for i in range(2 * NAMES):
+        sums.gains[f"p{i:03}"] = Gain(1, 0, float(i))
+        sums.lenders[f"p{i:03}"] = 1.0
+    sums.cut()
+    assert len(sums.gains) == len(sums.lenders) == NAMES + 1
+    assert sums.gains[OTHERS].jobs == NAMES
+    assert sums.lenders[OTHERS] == NAMES

@@ -504,3 +504,55 @@ def test_whatever_a_list_becomes_it_is_that_and_what_has_a_name_is_the_same(devt
                 assert await page.js(f"({MATCHED})({before!r}, {after!r})"), (before, after)
 
     tell(tmp_path)
+
+
+PLOT = "document.querySelector('[data-metric=gpus] .u-over')"
+LEGEND = "document.querySelector('[data-metric=gpus] .u-legend').innerText"
+
+
+def test_charts_say_what_is_under_the_pointer_and_zoom_together(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser)
+        await page.until("document.querySelectorAll('#charts .u-over').length > 4")
+        await page.js(f"{PLOT}.scrollIntoView({{block: 'center'}})")
+        newest = await page.js(LEGEND)
+        assert "dedicated" in newest
+        box = await page.js(f"(({{x, y, width, height}}) => [x, y, width, height])({BOX})")
+        x, y, width, height = box
+        middle = y + height / 2
+        await mouse(page, "mouseMoved", x + 10, middle)
+        await page.until(f"{LEGEND} !== {newest!r}")
+        assert await page.js("document.querySelector('#charts-reset').hidden")
+        await mouse(page, "mousePressed", x + width * 0.6, middle)
+        await mouse(page, "mouseMoved", x + width * 0.9, middle)
+        await mouse(page, "mouseReleased", x + width * 0.9, middle)
+        await page.until("!document.querySelector('#charts-reset').hidden")
+        await page.click("#charts-reset")
+        await page.until("document.querySelector('#charts-reset').hidden")
+        assert not await page.js("document.querySelector('details.numbers').open")
+        assert page.wrong == []
+
+    shown(tell)
+
+
+BOX = f"{PLOT}.getBoundingClientRect()"
+
+
+async def mouse(page, kind, x, y):
+    """Move the pointer, or use its left button."""
+    held = {"button": "left", "buttons": 1, "clickCount": 1} if kind != "mouseMoved" else {}
+    await page.do("Input.dispatchMouseEvent", type=kind, x=x, y=y, **held)
+
+
+def test_charts_follow_new_samples(shown):
+    async def tell(client, browser, _):
+        page = await signed_in(client, browser)
+        await page.until("document.querySelectorAll('#charts .u-over').length > 4")
+        await page.js(f"window.first = {PLOT}")
+        await client.usage.look()
+        job = {"id": "new", "pool": "vision", "gpus": 1, "duration": 60.0}
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        await page.until(f"window.first !== {PLOT}")
+        assert page.wrong == []
+
+    shown(tell)
