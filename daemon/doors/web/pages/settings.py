@@ -13,7 +13,7 @@ from daemon.doors.http.operations import Operation, Parameter, query_of
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS
 from daemon.doors.web.sign_in import see
-from daemon.doors.web.tables import Column, sort_of, table
+from daemon.doors.web.tables import Column, plain, sort_of, table
 from daemon.model.access import OPERATOR_NAME, Rule, allows
 from daemon.model.job import LendingMode
 from daemon.wire.problems import ProblemError
@@ -29,6 +29,30 @@ TOKENS = (
     Column("end", "Sessions"),
 )
 """Columns of the tokens."""
+
+GRANTS = (
+    Column("user", "User"),
+    Column("pool", "Pool"),
+    Column("max_value", "Value of a job", number=True),
+    Column("never_jobs", "Jobs never stopped", number=True),
+    Column("never_gpus", "Their GPUs", number=True),
+    Column("extra_budget", "Extra budget", number=True),
+    Column("gpu_hours", "GPU-hours by deadline", number=True),
+)
+"""Columns of the grants."""
+
+USED = (
+    Column("user", "User"),
+    Column("pool", "Pool"),
+    Column("jobs", "Jobs", number=True),
+    Column("value", "Sum of values", number=True),
+    Column("top_value", "Highest", number=True),
+    Column("never_jobs", "Never stopped", number=True),
+    Column("never_gpus", "Their GPUs", number=True),
+    Column("extra_budget", "Extra budget", number=True),
+    Column("gpu_hours", "GPU-hours by deadline", number=True),
+)
+"""Columns of what jobs use of the grants."""
 
 QUERY = (sort_of(TOKENS), PAGE)
 
@@ -62,11 +86,13 @@ class SettingsPages(PageSet):
         api, params = self._pages.api, query_of(request, QUERY)
         tokens = await api.ask_if_allowed(request, "GET /v1/tokens")
         shown = None if tokens is None else table(request, TOKENS, tokens.tokens, params)
+        granted = await api.ask(request, "GET /v1/grants")
         return await self._pages.page(
             request, "settings.html", modes=[mode.value for mode in LendingMode],
             state=await api.ask(request, "GET /v1/lending"),
             daemon=await api.ask(request, "GET /v1/status"),
-            granted=await api.ask(request, "GET /v1/grants"), rows=ROWS,
+            granted=granted, grants=plain(GRANTS, granted.grants),
+            used=plain(USED, granted.used[:ROWS]),
             may=allows(who_asks(request), Rule.OPERATE), tokens=shown, machine=OPERATOR_NAME,
         )  # fmt: skip
 

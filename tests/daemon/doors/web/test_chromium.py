@@ -100,6 +100,7 @@ async def signed_in(client, browser, path="/ui/", **kind):
     await page.type("#token", TOKEN)
     await page.js("document.querySelector('main form').requestSubmit()")
     await page.until("location.pathname === '/ui/' && document.querySelector('#totals')")
+    await page.until("document.readyState === 'complete'")  # scripts have run
     if path != "/ui/":
         await page.goto(client.make_url(path))
     return page
