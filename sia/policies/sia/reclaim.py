@@ -281,11 +281,11 @@ class SiaReclaim(Sia):
         return fit
 
     def _stop(self, own: _Lending, missing: int, heads: list[JobStateView]) -> Proposals:
-        """Stop guests: the newest first, as they lose least, and settled ones last."""
+        """Stop guests, those that lose least; settled ones last."""
         names = ", ".join(dict.fromkeys(head.pool.name for head in heads))
-        stops = own.guests.newest(missing)
+        stops = own.guests.to_stop(missing, self.state.now)
         missing -= sum(job.width for job in stops)
-        for job in [*stops, *own.settled.newest(missing)]:
+        for job in [*stops, *own.settled.to_stop(missing, self.state.now)]:
             yield Preempt(job, f"the turn of {names} has come")
             self._reserve(job.pool)
 

@@ -10,10 +10,14 @@ from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from predictors.perfect import PerfectRunTimes
 from sia import Core, Job, Pool
+from sia.core.playout import play
 from sia.decisions import DedicateJob, PreemptJob, ProposalRefused, StartJob, WakeAt
 from sia.events import (
     ForecastUpdated,
@@ -27,11 +31,12 @@ from sia.events import (
     TimePassed,
 )
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
-from sia.model import RESTART, Load, Stream
+from sia.model import NEVER_STOPPED, RESTART, Load, Stream
 from sia.policies import make
 from sia.policies.sia.reclaim import SiaReclaim
 from tests.support.budget import budget
-from tests.support.builders import SMALL
+from tests.support.builders import SMALL, job, pools
+from tests.support.clusters.cells import cluster
 from tests.support.naive.naive_turns import Alone, turns
 
 EXAMPLES = budget(ci=300, soak=5000)
@@ -246,3 +251,99 @@ def test_the_property_finds_a_policy_that_does_not_take_back():
 def test_no_guest_is_stopped_more_often_than_the_option_says_while_priorities_stand(cloud, most):
     lived = Cloud(f"sia-reclaim:{most}", *cloud).live()
     assert max(lived.stops.values(), default=0) <= most + 1, "once more, settled in its own quota"
+
+
+# Stories
+
+
+def story(*jobs, label="sia-reclaim", **quotas):
+    """Play jobs given as builders; return (time, decision, job) of starts, stops, dedications."""
+    core, seen = Core(pools(**quotas), make(label), SMALL), []
+    run_times = PerfectRunTimes({each.job.id: each.duration for each in jobs})
+    for now, _, decisions in play(core, jobs, run_times=run_times):
+        core.check()
+        for each in decisions:
+            if isinstance(each, StartJob):
+                seen.append((now, each.stream.value, each.job_id))
+            elif isinstance(each, PreemptJob | DedicateJob):
+                seen.append((now, type(each).__name__, each.job_id))
+    return seen
+
+
+def stoppable(arrival, cost=RESTART):
+    return arrival._replace(job=replace(arrival.job, preemptible=cost))
+
+
+def test_a_guest_is_stopped_at_somebodys_turn_and_starts_at_its_own():
+    assert story(
+        job("own").pool("a").runs(50),
+        stoppable(job("guest").pool("a").runs(100)),
+        job("owner").pool("b").at(10).runs(20),
+        a=1, b=1,
+    ) == [
+        (0.0, "dedicated", "own"), (0.0, "spare", "guest"),
+        (10.0, "PreemptJob", "guest"), (10.0, "dedicated", "owner"),
+        (30.0, "spare", "guest"), (50.0, "DedicateJob", "guest"),
+    ]  # fmt: skip
+
+
+def test_a_guest_that_has_ended_keeps_its_place_in_its_pool_alone():
+    """So the jobs behind it have their turns when they would have had them."""
+    assert story(
+        job("own").pool("a").runs(50),
+        stoppable(job("guest").pool("a").runs(10)),
+        job("never").pool("a").runs(500),
+        job("owner").pool("b").at(20).gpus(2).runs(200),
+        a=1, b=2,
+    ) == [
+        (0.0, "dedicated", "own"), (0.0, "spare", "guest"), (20.0, "dedicated", "owner"),
+        (50.0, "spare", "never"), (60.0, "DedicateJob", "never"),
+    ]  # fmt: skip
+
+
+def test_a_head_that_would_fit_with_those_ahead_of_it_need_not_wait_for_its_turn():
+    """The guest ran elsewhere and has ended: nobody who is ahead needs its pool's quota."""
+    seen = story(
+        job("own").pool("a").runs(50),
+        stoppable(job("guest").pool("a").gpus(2).runs(10)),
+        job("never").pool("a").runs(500),
+        a=2, b=2,
+    )  # fmt: skip
+    assert (10.0, "spare", "never") in seen
+
+
+def test_one_wide_guest_is_stopped_rather_than_several_narrow_ones():
+    own = job("own").pool("a").gpus(3).runs(900)
+    wide = stoppable(job("wide").pool("a").gpus(3).runs(800))
+    narrow = [stoppable(job(f"n{i}").pool("a").at(1).runs(800)) for i in range(3)]
+    owner = job("owner").pool("b").at(20).gpus(3).runs(900)
+    seen = story(own, wide, *narrow, owner, a=3, b=6)
+    assert [name for _, what, name in seen if what == "PreemptJob"] == ["wide"]
+
+
+@pytest.mark.parametrize(("most", "starts"), [(0, 1), (1, 2), (2, 3), (3, 4)])
+def test_a_job_that_was_stopped_so_often_waits_for_its_turn(most, starts):
+    owners = [job(f"o{i}").pool("b").at(10 + 20 * i).runs(10) for i in range(5)]
+    guest = stoppable(job("guest").pool("a").runs(100))
+    seen = story(job("own").pool("a").runs(400), guest, *owners, label=f"sia-reclaim:{most}",
+                 a=1, b=1)  # fmt: skip
+    assert len([1 for _, what, name in seen if name == "guest" and what != "PreemptJob"]) == starts
+    assert seen[-1] == (400.0, "dedicated", "guest")
+
+
+@pytest.mark.parametrize("cost", [None, NEVER_STOPPED])
+def test_who_must_not_be_stopped_is_lent_to_in_sias_windows_only(cost):
+    def first_start(*estimates):
+        core = Core(pools(a=1, b=1), make("sia-reclaim"), SMALL)
+        jobs = [Job("own", "a", 0.0, 1), Job("never", "a", 0.0, 1, preemptible=cost)]
+        events = zip(jobs, estimates, strict=True)
+        decisions = core.step(0.0, [JobSubmitted(0.0, each, runs) for each, runs in events])
+        return [each.job_id for each in decisions if isinstance(each, StartJob)]
+
+    assert first_start(90.0, 10.0) == ["own", "never"]
+    assert first_start(90.0, UNKNOWN_RUN_TIME) == ["own"]
+
+
+def test_a_cluster_with_cells_is_refused_in_a_line():
+    with pytest.raises(ValueError, match="policy SiaReclaim does not support cells"):
+        Core(pools(a=8), make("sia-reclaim"), cells=cluster())
