@@ -62,8 +62,10 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Build the site in build/docs. The reference is generated from the code; a warning is an error.
+# Build the site in build/docs. The reference is generated from the code; a warning is an error. The picture of the
+# README is taken again if the demo has changed; this needs Chromium.
 docs: setup
+	$(BIN)/python docs/overview.py
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	@echo "open build/docs/index.html"
 
