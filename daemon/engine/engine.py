@@ -206,9 +206,7 @@ class Engine:
 
         In seconds since the epoch; infinite if no step is needed.
         """
-        due, wake = self._context.timers.next, self.core.wake
-        if due > wake > float("-inf"):
-            due = wake
+        due = min(self._context.timers.next, self.core.wake)
         for observer in self._timed:
             due = min(due, observer.due)
         return due

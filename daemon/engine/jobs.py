@@ -38,7 +38,8 @@ class Jobs:
         known = book.job(spec.id)
         if known is not None:
             return answer_to_resubmit(known, spec)
-        wrong = self._wrong(spec)
+        job = _core_job(spec, spec.id, self._context.now, spec.priority)
+        wrong = self._wrong(spec, job)
         if wrong is not None:
             return wrong
         run_time = _estimate_of(asked.run_time, spec, spec.time_limit)
@@ -53,11 +54,11 @@ class Jobs:
         if spec.hold:
             record.phase = JobPhase.HELD
         else:
-            self.join(record)
+            self.join(record, job)
         return Accepted()
 
-    def _wrong(self, spec: JobSpec) -> Refused | None:
-        """Return why a job cannot be accepted; None if it can."""
+    def _wrong(self, spec: JobSpec, job: Job) -> Refused | None:
+        """Return why a job cannot be accepted; None if it can. The core would get it as `job`."""
         book = self._book
         pool = book.pools.get(spec.pool)
         if pool is None:
@@ -87,7 +88,7 @@ class Jobs:
                 f"no cell of pool {pool.name} has {spec.gpus} GPUs",
                 f"request fewer GPUs, or change its cells; see: sia pool show {pool.name}",
             )
-        return _wrong_id(spec.id) or _wrong_fields(spec) or self._wrong_array(spec)
+        return _wrong_id(spec.id) or _wrong_fields(spec, job) or self._wrong_array(spec)
 
     def _fits_in_cells(self, spec: JobSpec) -> bool:
         places = self._context.core.state.places
@@ -111,7 +112,8 @@ class Jobs:
                 return Refused(
                     409, "id is taken", f"an array has the id {spec.id!r}", "choose another id"
                 )
-            return self._granted.refusal(book.setup.grants, spec)
+            grants = book.setup.grants
+            return self._granted.refusal(grants, spec) if grants else None
         index, size = spec.array
         name = array_of(spec)
         if not 0 <= index < size or spec.id != f"{name}.{index}" or not name:
@@ -142,16 +144,19 @@ class Jobs:
             book.setup.grants, alike, new
         )
 
-    def join(self, record: JobRecord) -> None:
-        """Queue a job: in the core, or outside of it while its pool is on hold. O(1)."""
+    def join(self, record: JobRecord, job: Job | None = None) -> None:
+        """Queue a job: in the core, or outside of it while its pool is on hold. O(1).
+
+        A new job may come as the core gets it.
+        """
         record.phase = JobPhase.PENDING
         pool = self._book.pools[record.spec.pool]
         if pool.state is PoolMode.HOLD:
             pool.waiting[record.spec.id] = None
         else:
-            self._enter(record)
+            self._enter(record, job)
 
-    def _enter(self, record: JobRecord) -> None:
+    def _enter(self, record: JobRecord, job: Job | None = None) -> None:
         """Submit a job to the core, under an id that it has never had before."""
         spec = record.spec
         record.core = f"{spec.id}{STAY}{record.stays}" if record.stays else spec.id
@@ -159,8 +164,9 @@ class Jobs:
             record.joined = self._context.now
         record.stays += 1
         record.begun = False
-        job = core_job(record, self._context.now)
-        if self.is_fixed(record):
+        if job is None:
+            job = core_job(record, self._context.now)
+        if record.stops and self.is_fixed(record):
             job = replace(job, preemptible=NEVER_STOPPED)
         submitted = JobSubmitted(self._context.now, job, record.expected, record.done)
         self._context.events.append(submitted)
@@ -393,11 +399,12 @@ def _wrong_id(text: str) -> Refused | None:
     )
 
 
-def _wrong_fields(spec: JobSpec) -> Refused | None:
+def _wrong_fields(spec: JobSpec, job: Job) -> Refused | None:
     """Check the bounds that the wire format does not enforce: jobs have other sources, too."""
     try:
-        check_fields(_core_job(spec, spec.id, 0.0, spec.priority))
-        parse_checkpoint(spec.checkpoint)
+        check_fields(job)
+        if spec.checkpoint:
+            parse_checkpoint(spec.checkpoint)
     except JobFieldError as error:
         return _unfit(error.problem, error.fix)
     except ValueError as error:

@@ -85,10 +85,19 @@ class Runs:
                 self._move(decision)  # type: ignore[arg-type]
             elif kind is SolveProgram:
                 self._book.solving = decision  # type: ignore[assignment]
+                self._book.refused.pop("", None)
             elif kind is ProposalRefused:
-                self._context.notify("refused", **self._about(decision))  # type: ignore[arg-type]
+                self._refuse(decision)  # type: ignore[arg-type]
             elif kind is JobRejected:
                 self._context.notify("rejected", **self._about(decision))  # type: ignore[arg-type]
+
+    def _refuse(self, decision: ProposalRefused) -> None:
+        """Tell why a proposal was refused, unless that was the last thing told about its job."""
+        about, book = self._about(decision), self._book
+        why, about_whom = about["why"], about["job"] if about["job"] in book.jobs else ""
+        if book.refused.get(about_whom) != why:
+            book.refused[about_whom] = why
+            self._context.notify("refused", **about)
 
     def _about(self, decision: ProposalRefused | JobRejected) -> dict[str, str]:
         """Return the fields of a notice; a refusal that is about no job names none."""
@@ -104,6 +113,8 @@ class Runs:
         if record.core != start.job_id:
             return  # it is ending; the core hears of it next
         record.begun = True
+        if self._book.refused:
+            self._book.refused.pop(job_id, None)
         record.stream, record.reason, record.decided = start.stream, start.reason, context.now
         record.loans, record.width = start.loans, start.width
         following = record.attempt + 1
@@ -114,9 +125,11 @@ class Runs:
         pool = record.spec.pool
         context.notify(
             "started", job=job_id, pool=pool, attempt=following, stream=start.stream.value,
-            reason=start.reason, gpus=record.gpus, nodes=start.nodes, loans=start.loans,
+            reason=start.reason, gpus=start.width or record.spec.gpus, nodes=start.nodes,
+            loans=start.loans,
         )  # fmt: skip
-        self._open_loans(record)
+        if record.loans:
+            self._open_loans(record)
         self._book.seatless[job_id] = None
 
     def _begin_attempt(self, record: JobRecord, nodes: Nodes) -> None:
@@ -141,6 +154,7 @@ class Runs:
         if record.core != preempt.job_id:
             return
         record.preempted = preempt.reason
+        self._book.refused.pop(job_id, None)
         context.notify(
             "preempted", job=job_id, pool=record.spec.pool, attempt=record.attempt,
             reason=preempt.reason,
@@ -198,6 +212,7 @@ class Runs:
         if record.core != resize.job_id:
             return
         context.close_loans(record)
+        self._book.refused.pop(job_id, None)
         width, before = resize.width, record.gpus
         context.notify(
             "resized", job=job_id, pool=record.spec.pool, attempt=record.attempt,
@@ -325,7 +340,7 @@ class Runs:
                 return False
             record.area, record.nodes = found
             placement.take(record.nodes)
-        record.placed, record.taken = True, record.gpus
+        record.placed, record.taken = True, record.width or record.spec.gpus
         state = self._context.core.state.jobs[record.core]
         record.overhead, record.speed = state.overhead, state.speed
         return True
@@ -463,9 +478,13 @@ class Runs:
 
     def _free_attempt(self, record: JobRecord) -> None:
         """Free the GPUs of a job's attempt and cancel its timers."""
-        self._context.free_gpus(record)
-        for kind in (WARN, LIMIT, GRACE_OVER):
-            self._context.timers.drop(kind, record.spec.id)
+        context, job_id = self._context, record.spec.id
+        context.free_gpus(record)
+        if record.time_limit is not None:
+            context.timers.drop(WARN, job_id)
+            context.timers.drop(LIMIT, job_id)
+        if record.told is not None:
+            context.timers.drop(GRACE_OVER, job_id)
 
     def stopped(self, seen: Stopped) -> Answer:
         """Record that a job that was told to stop is gone. O(log n)."""

@@ -127,7 +127,7 @@ class StepContext:
         Raises ValueError as `Core.step` does.
         """
         core = self.core
-        if self.now >= core.wake > float("-inf"):
+        if self.now >= core.wake:
             self.events.append(TimePassed(self.now))
         while self.events or self.corrections:  # carrying out decisions may add some
             events = [*self.events, *self.corrections.values()]
@@ -165,11 +165,13 @@ class StepContext:
         Its GPUs stay in use until `free_gpus`.
         """
         if record.core:
-            self.corrections.pop(record.core, None)
+            if self.corrections:
+                self.corrections.pop(record.core, None)
             self.events.append(JobFinished(self.now, record.core))
             record.core = ""
         self.book.seatless.pop(record.spec.id, None)
-        self.close_loans(record)
+        if record.loans:
+            self.close_loans(record)
 
     def free_gpus(self, record: JobRecord) -> None:
         """Free the GPUs of a job's attempt."""

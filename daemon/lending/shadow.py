@@ -80,9 +80,8 @@ class ShadowCore:
     @property
     def due(self) -> float:
         """When the engine has to make a step for it; infinite if never."""
-        wake = self.core.wake
         report = self.state.told[0].at + 2 * TOLD_WITHIN if self.state.told else inf
-        return min(report, self._next_end() + TOLD_WITHIN, wake if wake > -inf else inf)
+        return min(report, self._next_end() + TOLD_WITHIN, self.core.wake)
 
     def _next_end(self) -> float:
         """When the next job ends in the shadow core; infinite if none is known to."""
@@ -255,7 +254,7 @@ class ShadowCore:
                 gone.add(core_id)
                 facts.append(self._end_job(now, core_id, self.state.twins[core_id]))
         core = self.core
-        if now >= core.wake > -inf:
+        if now >= core.wake:
             facts.append(TimePassed(now))
         if facts:
             self._carry_out(now, core.step(now, facts))

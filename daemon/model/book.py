@@ -403,6 +403,9 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """When the core last got an event or decided something that no step has booked yet."""
     solving: SolveProgram | None = None
     """The core's open request to a solver."""
+    refused: dict[str, str] = {}
+    """Why the core last refused a proposal about a job, by job (empty for one about none), until
+    one is carried out. Each reason is told once, though the policy proposes again at each tick."""
     signed_out: int = 0
     """How often all sessions of the token file's token were ended."""
 
@@ -454,6 +457,7 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
         spec = record.spec
         self._unended.drop(spec.pool, spec.id)
         self._ended.add(spec.pool, spec.id)
+        self.refused.pop(spec.id, None)
         del self.jobs[spec.id]
         self.ended[spec.id] = record
 

@@ -15,7 +15,14 @@ import click
 import msgspec
 
 from cells.layout.spec import only_chain
-from replay.cli.options import BoundedFloatType, chosen, foreseen_by, policy_options
+from replay.cli.options import (
+    BoundedFloatType,
+    check_solver,
+    chosen,
+    foreseen_by,
+    planners,
+    policy_options,
+)
 from replay.cli.trace import load_bounds
 from replay.cluster.cells_file import node_size, types_of
 from replay.cluster.text_map import described
@@ -156,6 +163,7 @@ def experiment(
     durations: str, load_quantile: float | None, run_time_quantile: float | None,
     max_slowed_pct: float | None, windows: tuple[float, ...], recent: int, slack: float,
     preemptible: PreemptibleShare | None, recall: float,
+    solver: str | None, solver_latency: float,
     since: float | None, warmup: float | None, resume_cost: float, quota_step: int | None,
     seed: int, jobs: int | None, keep: bool, skip_invalid: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
@@ -166,6 +174,7 @@ def experiment(
     """
     policies = chosen(policies, cells_file)
     refuse_idle(policies, preemptible, recall)
+    check_solver(policies, solver, solver_latency)
     types = None if cells_file is None else types_of(cells_file)
     step = _step(quota_step, types)
     design = _design(pools, queues, weeks, runs, load, sizes, withdraw, seed, since, step)
@@ -180,6 +189,7 @@ def experiment(
         load_quantile=load_quantile, run_time_quantile=run_time_quantile,
         max_slowed_pct=max_slowed_pct, model=model, cells=types,
         preemptible=preemptible, params={"sia-recall": {"recall": recall}},
+        solver=solver, solver_latency=solver_latency,
     )  # fmt: skip
     table = None if pools is None else read_pools(pools)
     work = RunContext(out, log, checksum(log), settings, keep, skip_invalid, table)
@@ -265,6 +275,7 @@ def _facts(
     else:
         kind = {"sizes": design.sizes, "withdraw": design.withdraw}
     settings = work.settings
+    solves = {"solver": settings.solver, "solver_latency_s": settings.solver_latency}
     return {
         "command": COMMAND,
         "version": __version__,
@@ -287,6 +298,7 @@ def _facts(
         "quota_step": design.step,
         "preemptible": settings.preemptible,
         "recall": settings.policy("sia-recall").params.recall,
+        **(solves if planners(settings.policies) else {}),
         "seed": settings.seed,
         "keep": work.keep,
         "skip_invalid": work.skip_invalid,

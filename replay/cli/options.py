@@ -1,4 +1,4 @@
-"""Options that several commands share: policies, windows, forecasts."""
+"""Options that several commands share: policies, windows, forecasts, solvers."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from replay.logs.preemptible import PercentAndCost
 from replay.run.run import Settings
 from sia.console.errors import UserError
 from sia.console.text import Seconds
+from sia.contract.solvers import chosen as chosen_solver
 from sia.limits import (
     LEAST_THRESHOLD,
     LONGEST_WINDOW,
@@ -231,6 +232,20 @@ def chosen(policies: list[str] | None, cells: Path | None) -> list[str]:
     return policies
 
 
+def planners(policies: Sequence[str]) -> list[str]:
+    """Return the policies that plan with a solver."""
+    return [label for label in policies if load(Settings([]).choice(label).policy).needs.solver]
+
+
+def check_solver(policies: Sequence[str], solver: str | None, latency: float) -> None:
+    """Raise an error for options without effect, and for a solver that is not installed."""
+    if planners(policies):
+        chosen_solver(solver)
+    elif solver is not None or latency:
+        option = "--solver" if solver is not None else "--solver-latency"
+        raise UserError(f"{option} has no effect, as no policy plans with a solver; leave it out")
+
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 _POLICY_OPTIONS = (
@@ -319,11 +334,24 @@ _POLICY_OPTIONS = (
         show_default=True,
         help="Time that a job loses when it resumes after a preemption or a resize.",
     ),
+    click.option(
+        "--solver",
+        metavar="NAME",
+        help="Solver of policies that plan with one.  [default: the best that is installed]",
+    ),
+    click.option(
+        "--solver-latency",
+        type=Seconds(),
+        default="0",
+        show_default=True,
+        help="Time of the log that each solve takes, like 2s. The solver's limits on seconds are "
+        "off.",
+    ),
 )
 
 
 def policy_options(command: _Command) -> _Command:
-    """Add the options for policies, forecasts and preemption."""
+    """Add the options for policies, forecasts, preemption and solvers."""
     for option in reversed(_POLICY_OPTIONS):
         command = option(command)
     return command

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from predictors.catalog import loads_class
-from replay.cli.options import QUEUES, BoundedFloatType, chosen, foreseen_by, policy_options
+from replay.cli.options import (
+    QUEUES,
+    BoundedFloatType,
+    check_solver,
+    chosen,
+    foreseen_by,
+    policy_options,
+)
 from replay.cluster.cells_file import cells_for, checked_places
 from replay.cluster.cells_write import CELLS, write_cells
 from replay.cluster.shortages import shortages
@@ -35,7 +42,6 @@ from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.text import Seconds
 from sia.contract.labels import folder_of, name_of
-from sia.contract.solvers import chosen as chosen_solver
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import Options
 from sia.policies import load, names
@@ -107,18 +113,6 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seed of random forecasts and of --preemptible.",
 )
-@click.option(
-    "--solver",
-    metavar="NAME",
-    help="Solver of policies that plan with one.  [default: the best that is installed]",
-)
-@click.option(
-    "--solver-latency",
-    type=Seconds(),
-    default="0",
-    show_default=True,
-    help="Time of the log that each solve takes, like 2s. The solver's limits on seconds are off.",
-)
 @click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
 @json_option("Print summary.json instead of tables.")
@@ -145,7 +139,7 @@ def replay(
     table = read_pools(pools)
     policies = chosen(policies, cells_file)
     refuse_idle(policies, preemptible, recall)
-    _check_solver(policies, solver, solver_latency)
+    check_solver(policies, solver, solver_latency)
     spec, places = None, None
     if cells_file is not None:
         spec = cells_for(cells_file, table)
@@ -248,16 +242,6 @@ def _show(trace: Trace, settings: Settings, summary: dict[str, Any]) -> None:
         )
     show_policies(ordered)
     show_pools(ordered)
-
-
-def _check_solver(policies: list[str], solver: str | None, latency: float) -> None:
-    """Raise an error for options without effect, and for a solver that is not installed."""
-    planners = [label for label in policies if load(Settings([]).choice(label).policy).needs.solver]
-    if planners:
-        chosen_solver(solver)
-    elif solver is not None or latency:
-        option = "--solver" if solver is not None else "--solver-latency"
-        raise UserError(f"{option} has no effect, as no policy plans with a solver; leave it out")
 
 
 def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:

@@ -204,6 +204,8 @@ OPTIONS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "quota_step": ("--quota-step", _shown),
     "preemptible": ("--preemptible", _marked),
     "recall": ("--recall", _shown),
+    "solver": ("--solver", _shown),
+    "solver_latency_s": ("--solver-latency", as_typed),
     "seed": ("--seed", _shown),
 }
 """Options of settings, and functions that format their values."""

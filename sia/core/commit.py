@@ -90,16 +90,13 @@ def _check_width(job: Job, width: int) -> None:
         raise RefusedError(job.id, f"cannot run on {width} GPUs", impossible=True)
 
 
-def _check_start(job: JobState, width: int, stream: Stream) -> None:
-    """Raise `RefusedError` for a width that the job, the idle GPUs or the quota do not allow."""
+def _too_wide(job: JobState, width: int) -> RefusedError:
+    """Return why a start on so many GPUs is refused: too few are idle, or within the quota."""
     pool = job.pool
-    if width != job.width:
-        _check_width(job.job, width)
     if width > pool.idle:
         never = width > pool.group.quota
-        raise RefusedError(job.job.id, f"needs {width} GPUs, {pool.idle} idle", impossible=never)
-    if stream is Stream.DEDICATED and pool.dedicated + width > pool.quota:
-        raise RefusedError(job.job.id, f"{pool.name} would exceed its quota")
+        return RefusedError(job.job.id, f"needs {width} GPUs, {pool.idle} idle", impossible=never)
+    return RefusedError(job.job.id, f"{pool.name} would exceed its quota")
 
 
 def _check_lease(job: JobState, until: float, now: float) -> None:
@@ -117,6 +114,7 @@ class Committer:
         stops: When jobs were stopped or resized within the last hour, if that is limited.
         requests: The number of programs that the policy has asked to solve.
         open_request: Whether the latest of them has no answer yet.
+        lost_answer: Why the policy could not take the answer of this step, if it could not.
         again: Pools that count as changed in the next pass as well.
         carry_out: By type of proposal, the method that carries it out and returns its result.
     """
@@ -131,6 +129,7 @@ class Committer:
         self.stops: deque[float] = deque()
         self.requests = 0
         self.open_request = False
+        self.lost_answer: RefusedError | None = None
         self.again: dict[PoolState, None] = {}
         self.carry_out: dict[type, Callable[[Any, float, list[Decision]], ProposalResult]] = {
             Start: self._start,
@@ -211,10 +210,14 @@ class Committer:
             raise RefusedError(view.job.id, "not pending")
         pool = job.pool
         width = wanted or job.width
-        _check_start(job, width, stream)
+        if width != job.width:
+            _check_width(job.job, width)
+        own = stream is Stream.DEDICATED
+        if width > pool.idle or (own and pool.dedicated + width > pool.quota):
+            raise _too_wide(job, width)
         if until is not None:
             _check_lease(job, until, now)
-        if stream is Stream.SPARE and width > pool.room:
+        if not own and width > pool.room:
             return ProposalResult.OVER_LIMIT
         nodes: Nodes = ()
         places = self._state.places
@@ -644,10 +647,17 @@ class Committer:
         self._state.dirty[job.pool] = None
 
     def _program_solved(self, event: ProgramSolved) -> None:
-        """Pass the answer on, unless it is to an older request."""
+        """Pass the answer on, unless it is to an older request.
+
+        A policy that fails to take it goes on without it: it costs nobody else's event.
+        """
         if self.open_request and event.request == self.requests:
             self.open_request = False
-            self._policy.solved(event)
+            try:
+                self._policy.solved(event)
+            except Exception as error:  # noqa: BLE001  whatever a policy does with an answer
+                why = f"the policy failed to take the answer: {error!r}"
+                self.lost_answer = RefusedError("", why, impossible=True)
 
     def _time_passed(self, event: TimePassed) -> None:
         """Do nothing: the decision pass that follows is what the event is for."""

@@ -25,6 +25,7 @@ class Core:
         state: The pools, groups and jobs.
         policy: The policy, which makes proposals.
         committer: The only writer of the state.
+        wake: When it has to be called without an event (seconds), or infinity if never.
     """
 
     def __init__(
@@ -48,13 +49,8 @@ class Core:
         policy.attach(self.state)
         self.state.dirty.update(dict.fromkeys(self.state.pools.values()))
         self.committer = Committer(self.state, policy)
-        self._asked = inf  # the latest `WakeAt`, until its time has come
-
-    @property
-    def wake(self) -> float:
-        """When it has to be called without an event (seconds), or minus infinity if never."""
-        due = self.committer.timers.next
-        return due if due < inf else -inf
+        self.wake = inf  # of the latest `WakeAt`, until its time has come
+        self._round = policy.round
 
     def step(self, now: float, events: Sequence[Event]) -> list[Decision]:
         """Apply all events of this instant, then make one decision pass.
@@ -74,17 +70,20 @@ class Core:
         if len(events) > 1:
             events = sorted(events, key=lambda event: RANK[type(event)])
         committer.apply(events, decisions)
+        if committer.lost_answer is not None:
+            self._refuse(committer.lost_answer, now, decisions)
+            committer.lost_answer = None
         timers = committer.timers
         round_begins = False
         expired: Sequence[Any] = ()
-        if now >= timers.next:
+        if now >= self.wake:
             if now >= timers.wish:
                 timers.wish = inf  # the policy may ask for another time
             if now >= timers.retry:
                 timers.retry = inf
             round_begins = now >= timers.round
             expired = committer.expire(now)
-            self._asked = inf
+            self.wake = inf
         changes = Changes(state.dirty.keys(), expired, new_round=round_begins)
         self._pass(self.policy.propose(now, changes), now, decisions)
         state.dirty.clear()
@@ -129,22 +128,21 @@ class Core:
     def _plan_wake(self, now: float, decisions: list[Decision]) -> None:
         """Order to be called at the next timer, unless the last order was the same."""
         timers = self.committer.timers
-        length = self.policy.round
-        if length is not None:
-            timers.round = next_multiple(now, length) if self.state.jobs else inf
+        if self._round is not None:
+            timers.round = next_multiple(now, self._round) if self.state.jobs else inf
         due = timers.next
-        if due != self._asked:
-            self._asked = due
+        if due != self.wake:
+            self.wake = due
             if due < inf:
                 decisions.append(WakeAt(due))
 
     def resume_timers(self, wish: float, retry: float) -> None:
         """Continue with this wish of the policy, after jobs and leases were restored."""
-        timers, length = self.committer.timers, self.policy.round
+        timers = self.committer.timers
         timers.wish, timers.retry = wish, retry
-        if length is not None and self.state.jobs:
-            timers.round = next_multiple(self.state.now, length)
-        self._asked = timers.next
+        if self._round is not None and self.state.jobs:
+            timers.round = next_multiple(self.state.now, self._round)
+        self.wake = timers.next
 
     def copy(self) -> Core:
         """Return an independent core in the same state, for what-if questions. O(state)."""

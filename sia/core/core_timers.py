@@ -22,12 +22,12 @@ class CoreTimers:
         """Start without timers."""
         self.wish = self.retry = self.round = inf
         self._leases: SortedList[tuple[float, int, str]] = SortedList()  # end, sequence, job
+        self._first = inf  # the end of the first of them; most policies give no leases
 
     @property
     def next(self) -> float:
         """The earliest of all timers, or infinity. O(1)."""
-        leases = self._leases
-        return min(self.wish, self.retry, self.round, leases[0][0] if leases else inf)
+        return min(self.wish, self.retry, self.round, self._first)
 
     def lease(self, job: JobState, until: float | None) -> None:
         """Set or remove the end of a running job's lease. O(log n)."""
@@ -36,6 +36,10 @@ class CoreTimers:
         job.lease = until
         if until is not None:
             self._leases.add((until, job.sequence, job.job.id))
+        self._note_first()
+
+    def _note_first(self) -> None:
+        self._first = self._leases[0][0] if self._leases else inf
 
     def expired(self, now: float) -> list[str]:
         """Remove the leases that are over, and return their jobs. O(log n) for each."""
@@ -43,10 +47,12 @@ class CoreTimers:
         leases = self._leases
         while leases and leases[0][0] <= now:
             over.append(leases.pop(0)[2])
+        self._note_first()
         return over
 
     def check(self, jobs: dict[str, JobState]) -> None:
         """Assert that exactly the running jobs with a lease are in the queue. O(n)."""
         leases = [(j.lease, j.sequence, i) for i, j in jobs.items() if j.lease is not None]
         assert sorted(leases) == list(self._leases)
+        assert self._first == min((end for end, *_ in leases), default=inf)
         assert all(jobs[job_id].stream is not None for _, _, job_id in leases)

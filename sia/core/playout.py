@@ -14,6 +14,9 @@ from math import inf
 from operator import itemgetter
 from typing import Generic, NamedTuple, TypeVar
 
+from msgspec.structs import replace
+
+from sia.contract.policy import next_multiple
 from sia.core.core import Core
 from sia.decisions import (
     Decision,
@@ -43,7 +46,7 @@ from sia.events import (
     TimePassed,
 )
 from sia.forecasts import Loads, RunTimes
-from sia.limits import MAX_IDLE_WAKES
+from sia.limits import MAX_ANSWERS, MAX_IDLE_WAKES
 from sia.model import Job
 from sia.state.state import JobState
 
@@ -197,7 +200,9 @@ def play(
             another job's end.
         reports: What jobs report while they run. The speeds are real: a job whose speed changes
             ends sooner or later than its run time says, which is its work at the nominal speed.
-        solve: Solves the policy's programs. A newer request replaces an unanswered one.
+        solve: Solves the policy's programs. A newer request replaces an unanswered one. Of
+            answers that take no time, `MAX_ANSWERS` come at one instant and the next one at the
+            following tick, so that a policy which asks again at each answer does not stop time.
     """
     return _CorePlayout(
         core, arrivals, run_times, loads, facts, running, durations, followers, reports, solve
@@ -244,13 +249,14 @@ class _CorePlayout(Playout[Instant]):
         super().__init__(stops=bool(reports))
         self._solve = solve
         self._answer: ProgramSolved | None = None  # to the open request
+        self._heard, self._answers = -inf, 0  # time of the latest answer, and how many came then
         self._points = reports
         self._reports: list[tuple[float, int, str, int, int]] = []
         """Heap of reports: time, order, job, attempt, number of the point."""
         self._newest: dict[str, int] = {}  # order of the newest end of each job that reports
         self._reporting: list[tuple[str, int]] = []  # reports at this moment: job, number
         self._core, self._jobs = core, core.state.jobs
-        self._wake = core.wake if core.wake > -inf else inf
+        self._wake = core.wake
         self._idle_wakes = 0
         self._updates = run_times if core.policy.needs.updates else None
         self._run_times, self._loads, self._followers = run_times, loads, followers
@@ -327,7 +333,8 @@ class _CorePlayout(Playout[Instant]):
             events.append(RunTimesUpdated(now, estimates))
         if self._answer is not None and self._answer.time == now:
             events.append(self._answer)
-            self._answer = None
+            self._answers = self._answers + 1 if self._heard == now else 1
+            self._heard, self._answer = now, None
         if self._wake == now:
             events.append(TimePassed(now))
             self._wake = inf
@@ -343,7 +350,7 @@ class _CorePlayout(Playout[Instant]):
             elif kind is WakeAt:
                 self._wake = decision.time  # type: ignore[union-attr]
             elif kind is SolveProgram:
-                self._answer = self._solve(now, decision)  # type: ignore[arg-type]
+                self._answer = self._answer_to(decision, now)  # type: ignore[arg-type]
             elif kind is PreemptJob:
                 self.stops = True
             elif kind is ResizeJob:
@@ -351,6 +358,14 @@ class _CorePlayout(Playout[Instant]):
                 moved[decision.job_id] = None  # type: ignore[union-attr]
         if moved:
             self._run(now, moved)
+
+    def _answer_to(self, asked: SolveProgram, now: float) -> ProgramSolved:
+        """Solve a program. After `MAX_ANSWERS` at one instant, the next one comes at a tick."""
+        answer = self._solve(now, asked)
+        if answer.time == self._heard and self._answers == MAX_ANSWERS:
+            tick = self._core.state.options.tick
+            answer = replace(answer, time=next_multiple(now, tick))
+        return answer
 
     def _run(self, now: float, moved: Iterable[str]) -> None:
         """Schedule the ends and reports of jobs that were started or resized."""

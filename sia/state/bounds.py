@@ -43,9 +43,10 @@ def check_fields(job: Job) -> None:
     """Raise JobFieldError if what a job asks for is out of bounds. O(points of its demand)."""
     if not 1 <= job.width <= MAX_QUOTA:
         raise _out_of_bounds(job, "width", job.width, f"1 to {MAX_QUOTA}")
-    if job.min_width or job.max_width or job.demand:
+    rigid = 0, job.width  # jobs with these widths need no further checks: nearly all
+    if job.min_width not in rigid or job.max_width not in rigid or job.demand:
         _check_elastic(job)
-    cost = job.stop_seconds
+    cost = None if job.preemptible is None else job.stop_seconds
     if cost is not None and not 0 <= cost <= MAX_RESUME_COST:
         raise JobFieldError(
             job.id,
@@ -105,7 +106,8 @@ def _check_elastic(job: Job) -> None:
         raise _descending(job, "min_width", f"min_width {job.min_width} is above")
     if 0 < job.max_width < job.width:
         raise _descending(job, "max_width", f"max_width {job.max_width} is below")
-    _check_demand(job)
+    if job.demand:
+        _check_demand(job)
 
 
 def _descending(job: Job, field: str, what: str) -> JobFieldError:

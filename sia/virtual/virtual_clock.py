@@ -246,7 +246,10 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
         when = self.coming[0][0]
         if not self._waits():
             return when
-        return when - self._lag() if when < min(self._first_due(), self._first_halt()) else inf
+        first = self._first_due()
+        if self.halted:  # few pools have jobs that were stopped
+            first = min(first, self._first_halt())
+        return when - self._lag() if when < first else inf
 
     def _note(self, when: float, kind: int, job_id: str, value: int) -> None:
         self.facts += 1
@@ -254,7 +257,8 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     def _known(self, now: float) -> float:
         """Return the time before which every virtual event is known."""
-        return min(now + self._lag(), self._first_due(), self._first_halt())
+        known = min(now + self._lag(), self._first_due())
+        return min(known, self._first_halt()) if self.halted else known
 
     def _first_due(self) -> float:
         """Return the earliest virtual start of a job that has not really started, or infinity."""
@@ -384,7 +388,8 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
 
     def _meet(self, job_id: str, twin: VirtualJob, began: float, started: float) -> None:
         """Compare a job that has started both really and virtually."""
-        self._track(job_id, twin)
+        if began < started or twin.paused or twin.stopped is not None:
+            self._track(job_id, twin)
         if twin.judged:
             self._judge(job_id, began, started)
 

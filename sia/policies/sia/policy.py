@@ -160,10 +160,10 @@ class Sia(Policy):
         state = self.state
         while self._turns is not None and (over := self._turns.over(now)) is not None:
             yield from self._release(over)
+        groups, self._uncovered = self._uncovered, {}
         for pool in changes.pools:
             self._reserve(pool)
-        groups = dict.fromkeys([*self._uncovered, *changes.groups])
-        self._uncovered.clear()
+            groups[pool.group] = None
         for group in groups:
             yield from self._start_heads(group)
             yield from self._start_spare(group)

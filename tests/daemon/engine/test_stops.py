@@ -361,6 +361,8 @@ class World:
         self.rng, self.gpus, self.nodes = rng, gpus, nodes
         self.alive = {}  # job -> (attempt, gpus, nodes)
         self.told = set()
+        self.narrows = {}  # job -> the width that it is to go on with
+        self.narrowed = self.kept_width = 0  # how often jobs did, or could not
         self.runs = []  # (job, attempt) that were started
         self.unheard = []
 
@@ -368,6 +370,8 @@ class World:
         for effect in step.effects:
             if isinstance(effect, StartEffect):
                 self.start(effect)
+            elif isinstance(effect, ResizeEffect):
+                self.narrows[effect.job] = effect.width
             elif isinstance(effect, PreemptEffect) or effect.kind == "end":
                 self.told.add(effect.job)
 
@@ -376,6 +380,7 @@ class World:
         assert (order.job, order.attempt) not in self.runs, "an attempt is started twice"
         self.runs.append((order.job, order.attempt))
         self.alive[order.job] = order.attempt, order.gpus, order.nodes
+        self.narrows.pop(order.job, None)
         assert sum(gpus for _, gpus, _ in self.alive.values()) <= self.gpus, "more GPUs than exist"
         used = [(n, g) for _, _, nodes in self.alive.values() for n, gs in nodes for g in gs]
         assert len(used) == len(set(used)), "GPUs are in use twice"
@@ -384,6 +389,9 @@ class World:
     def see(self):
         """Return some of what may be seen now."""
         seen, self.unheard = self.unheard, []
+        for job_id in [job_id for job_id in self.narrows if self.rng.random() < 0.4]:
+            if job_id in self.alive:
+                seen.append(self.resize(job_id, self.narrows.pop(job_id)))
         for job_id, (attempt, _, _) in [*self.alive.items()]:
             kind = self.rng.random()
             if kind > (0.5 if job_id in self.told else 0.06):
@@ -400,7 +408,22 @@ class World:
                     ])
                 )  # fmt: skip
             self.told.discard(job_id)
+            self.narrows.pop(job_id, None)
         return seen
+
+    def resize(self, job_id, width):
+        """Let a job leave GPUs; or it could not, and says so by the width that it keeps."""
+        attempt, gpus, nodes = self.alive[job_id]
+        if self.rng.random() < 0.2:
+            self.kept_width += 1
+            return Resized(job_id, attempt, gpus, nodes)
+        self.narrowed += 1
+        seats = [(node, gpu) for node, gpus in nodes for gpu in gpus][:width]
+        fewer = {}
+        for node, gpu in seats:
+            fewer[node] = (*fewer.get(node, ()), gpu)
+        self.alive[job_id] = attempt, width, tuple(fewer.items())
+        return Resized(job_id, attempt, width, tuple(fewer.items()))
 
 
 def some_job(rng, i):
@@ -416,7 +439,7 @@ def some_job(rng, i):
 def live(policy, seed, nodes=()):
     """Live through random stops, ends, cancels, holds and restarts; return the engine."""
     rng = Random(seed)
-    engine = Engine.new(cluster(policy, nodes, a=4, b=4))
+    engine = Engine.new(replace(cluster(policy, nodes, a=4, b=4), resizes=bool(seed % 2)))
     world, now, stops = World(rng, 8, nodes), 0.0, 0
     for i in range(120):
         now += rng.choice([0.0, 1.0, 5.0, 40.0])
@@ -452,7 +475,7 @@ POLICIES = ["srtf", "srsf", "las", "emmfs", "sia-recall"]
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("nodes", [(), (3, 5)])
 def test_whatever_happens_no_gpu_is_used_twice_and_every_job_ends(policy, nodes):
-    stopped = 0
+    stopped = narrowed = kept_width = 0
     for seed in range(8):
         engine, world, now, stops = live(policy, seed, nodes)
         stopped += stops
@@ -470,7 +493,9 @@ def test_whatever_happens_no_gpu_is_used_twice_and_every_job_ends(policy, nodes)
         assert not world.alive
         assert not engine.core.state.jobs
         assert not engine.book.leaving
+        narrowed, kept_width = narrowed + world.narrowed, kept_width + world.kept_width
     assert stopped
+    assert (narrowed > 0, kept_width > 0) == (policy == "emmfs",) * 2
 
 
 @pytest.mark.parametrize(("cost", "lost"), [("restart", 230.0), (60.0, 60.0)])

@@ -92,7 +92,7 @@ def core_alone(setup, records):
                 events.append(RunTimesUpdated(now, waiting))
             else:
                 assert type(each) in (Started, Tick), each
-        if now >= core.wake > float("-inf"):
+        if now >= core.wake:
             events.append(TimePassed(now))
         if events:
             decisions = core.step(now, events)

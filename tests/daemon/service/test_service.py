@@ -491,10 +491,10 @@ def test_a_defect_is_left_out_and_the_others_go_on(tmp_path, monkeypatch):
             await service.submit([submit("before")])
             real = type(service.engine._jobs)._wrong
 
-            def wrong(self, spec):
+            def wrong(self, spec, job):
                 if spec.id == "evil":
                     raise LookupError("a defect")
-                return real(self, spec)
+                return real(self, spec, job)
 
             monkeypatch.setattr("daemon.engine.jobs.Jobs._wrong", wrong)
             asked = [service.submit([submit(i)]) for i in ("good", "evil", "better")]
@@ -621,10 +621,10 @@ def test_a_defect_while_it_stops_is_left_out_of_the_journal(tmp_path, monkeypatc
             await until(lambda: phase(service, "runs") is JobPhase.RUNNING)
             real = type(service.engine._jobs)._wrong
 
-            def wrong(self, spec):
+            def wrong(self, spec, job):
                 if spec.id == "evil":
                     raise LookupError("a defect")
-                return real(self, spec)
+                return real(self, spec, job)
 
             def unreadable(_):
                 raise JournalError("disk I/O error")

@@ -7,12 +7,15 @@ import pytest
 from replay.run.solving import ReplaySolver
 from sia import Core
 from sia.contract.plugins import PluginError
+from sia.contract.policy import Needs, Policy
+from sia.contract.proposals import Start
 from sia.contract.solvers import answer
 from sia.core import playout
 from sia.core.playout import Arrival, play
 from sia.decisions import SolveProgram, StartJob
 from sia.events import ProgramSolved
-from sia.model import Job, Pool
+from sia.limits import MAX_ANSWERS
+from sia.model import Job, Pool, Stream
 from sia.program import SolveLimit
 from tests.support import knapsack
 from tests.support.knapsack import Knapsack
@@ -90,6 +93,36 @@ def test_a_planner_that_asks_for_ever_does_not_keep_the_replay_from_ending(monke
     assert 100 < solver.solved < 600
 
 
+def test_a_planner_that_asks_again_at_each_answer_does_not_stop_time():
+    class Insatiable(Policy):
+        needs = Needs(solver=True)
+        asks = True
+
+        def propose(self, now, changes):
+            for job in [*self.state.jobs.values()]:
+                if job.stream is None:
+                    yield Start(job, Stream.DEDICATED, "it fits")
+            if self.asks and self.state.jobs:
+                self.asks = False
+                yield knapsack.Solve(request().program, Knapsack.limit)
+
+        def solved(self, answer):
+            self.asks = True
+
+    asked = []
+
+    def at_once(now, request):
+        asked.append(now)
+        return ProgramSolved(now, request.request, "failed")
+
+    core = Core([POOL], Insatiable())
+    job = Arrival(Job("one", "a", 0.0, 1), 1000.0)
+    seen = {instant.now for instant in play(core, [job], solve=at_once)}
+    assert core.state.options.tick == 300.0
+    assert seen == {0.0, 300.0, 600.0, 900.0, 1000.0, 1200.0}
+    assert max(asked.count(now) for now in seen) == MAX_ANSWERS + 1
+
+
 @pytest.mark.parametrize(
     "limit", [SolveLimit(1e-9, 3, 10**9), SolveLimit(1e-9, 10**9, 500), SolveLimit(1e-9, 1, 1)]
 )
@@ -152,3 +185,24 @@ def test_misuse_of_the_solver_options_is_one_line(plugin, tmp_path, options, say
     done = sia_with(plugin, "replay", *written(tmp_path), *options, "--out", tmp_path / "out")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert says in done.stderr
+
+
+def test_sia_experiment_takes_the_time_of_each_solve_and_continues_with_the_same_alone(
+    plugin, tmp_path
+):
+    log = [*written(tmp_path)[:4], "--size", "1", "--keep", "--warmup", "0"]
+    asked = "experiment", *log, "--policy", "knapsack", "--out", tmp_path / "out"
+    done = sia_with(plugin, *asked, "--solver-latency", "7s")
+    assert done.returncode == 0, done.stderr
+    jobs = tmp_path / "out" / "runs" / "000" / "knapsack" / "jobs.csv"
+    assert b"two,a,0.0,2,7.0,107.0," in jobs.read_bytes()
+    again = sia_with(plugin, *asked, "--solver-latency", "8s")
+    assert (again.returncode, again.stderr.count("\n")) == (2, 1)
+    assert "--solver-latency" in again.stderr
+
+
+def test_sia_experiment_refuses_solver_options_without_effect(plugin, tmp_path):
+    log = [*written(tmp_path)[:4], "--size", "1", "--out", tmp_path / "out"]
+    done = sia_with(plugin, "experiment", *log, "--policy", "ssf", "--solver", "highs")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--solver has no effect" in done.stderr

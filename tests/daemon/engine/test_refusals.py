@@ -1,0 +1,89 @@
+"""Refused proposals: each reason is told once, and a failure of a policy costs itself alone."""
+
+from daemon.engine.engine import Engine
+from daemon.model.inputs import Answered, Cancel, Ended, Tick
+from daemon.model.job import JobPhase
+from sia import policies as installed
+from sia.contract.policy import Needs, Policy
+from sia.contract.proposals import Solve, Start, Wake
+from sia.model import Stream
+from tests.support.daemons.daemons import setup, submit
+from tests.support.programs import request
+
+TICK = 300.0
+
+
+class Hopeless(Policy):
+    """Proposes at each tick to start the head of each pool, whether or not it fits."""
+
+    def propose(self, now, changes):
+        for pool in changes.pools:
+            if pool.head is not None:
+                yield Start(pool.head, Stream.DEDICATED, "at any price")
+        yield Wake(now + TICK)
+
+
+class Fails(Policy):
+    """Asks for a program once, and fails to take the answer."""
+
+    needs = Needs(solver=True)
+    asked = False
+
+    def propose(self, now, changes):
+        if not self.asked:
+            self.asked = True
+            yield Solve(request().program, request().limit)
+        for pool in changes.pools:
+            if pool.head is not None and pool.head.width <= pool.idle:
+                yield Start(pool.head, Stream.DEDICATED, "fits")
+
+    def solved(self, answer):
+        raise KeyError("plan")
+
+
+def engine_under(monkeypatch, policy, **quotas):
+    monkeypatch.setattr(installed, "load_plugin", lambda group, name: policy)
+    return Engine.new(setup(**quotas))
+
+
+def refusals(step):
+    return [(n.job, n.data["why"]) for n in step.notices if n.kind == "refused"]
+
+
+def test_a_refusal_is_told_once_and_again_when_its_reason_changes(monkeypatch):
+    engine = engine_under(monkeypatch, Hopeless, a=4)
+    engine.step(0.0, [submit("first", gpus=3)])
+    assert refusals(engine.step(1.0, [submit("next", gpus=4)])) == [
+        ("next", "needs 4 GPUs, 1 idle")
+    ]
+    for tick in range(1, 5):
+        step = engine.step(tick * TICK, [Tick()])
+        assert any(type(each).__name__ == "ProposalRefused" for each in step.decisions)
+        assert refusals(step) == []
+        engine = Engine.restore(engine.dump())
+    engine.step(2000.0, [Cancel("next")])
+    assert engine.book.refused == {}
+    assert refusals(engine.step(2001.0, [submit("last", gpus=2)])) == [
+        ("last", "needs 2 GPUs, 1 idle")
+    ]
+
+
+def test_a_policy_that_fails_to_take_an_answer_goes_on_without_it(monkeypatch):
+    engine = engine_under(monkeypatch, Fails, a=4)
+    engine.step(0.0, [submit("first", gpus=3)])
+    assert engine.book.solving.request == 1
+    step = engine.step(1.0, [Answered(1, "optimal", [1.0]), submit("next", gpus=1)])
+    assert refusals(step) == [("", "the policy failed to take the answer: KeyError('plan')")]
+    assert [type(answer).__name__ for answer in step.answers] == ["Accepted", "Accepted"]
+    assert engine.book.jobs["next"].phase is JobPhase.STARTING
+    assert engine.book.solving is None
+    engine.check()
+
+
+def test_nothing_is_left_of_a_refusal_when_the_job_starts_at_last(monkeypatch):
+    engine = engine_under(monkeypatch, Hopeless, a=4)
+    engine.step(0.0, [submit("first", gpus=3)])
+    engine.step(1.0, [submit("next", gpus=4)])
+    engine.step(2.0, [Ended("first", 1, 0)])
+    assert engine.book.jobs["next"].phase is JobPhase.STARTING
+    assert engine.book.refused == {}
