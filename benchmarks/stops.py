@@ -2,7 +2,8 @@
 
 `python benchmarks/stops.py [POLICY ...]`. A short job arrives and a running one is told to stop; it
 is gone; the short one is seen to run; it ends, and the stopped one goes on and is seen to run. The
-figure is all of that: the arrival and the end of the short job, too.
+figure is all of that: the arrival and the end of the short job, too. Under policies that do not
+stop a job because another is shorter, the short one has a higher priority.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from daemon.model.outputs import PreemptEffect, StartEffect
 from daemon.model.setup import Setup
 from sia.model import Pool
 
-POLICIES = ("srtf", "srsf")
+POLICIES = ("srtf", "srsf", "las", "emmfs")
+BY_PRIORITY = ("las", "emmfs")
 POOLS = 10
 ROUNDS = 300
 PENDING = (1000, 20_000)
@@ -35,6 +37,7 @@ class Machine:
 
     def __init__(self, policy: str, pending: int) -> None:
         """Fill all GPUs, and let so many jobs wait."""
+        self.priority = int(policy in BY_PRIORITY)
         self.quota = max(4, pending // 100)
         pools = tuple(Pool(f"p{i}", self.quota) for i in range(POOLS))
         self.engine = Engine.new(Setup(pools, policy, resizes=False))
@@ -45,10 +48,11 @@ class Machine:
             self.live([self.job(f"j{i}", rng.uniform(1e4, 1e6)) for i in batch])
             self.now += 1.0
 
-    def job(self, name: str, lasts: float) -> Submit:
+    def job(self, name: str, lasts: float, priority: int = 0) -> Submit:
         """A job on one GPU, in the pool of its number."""
         pool = int("".join(filter(str.isdigit, name))) % POOLS
-        return Submit(JobSpec(name, f"p{pool}", 1, preemptible=30.0), lasts)
+        spec = JobSpec(name, f"p{pool}", 1, preemptible=30.0, priority=priority)
+        return Submit(spec, lasts)
 
     def live(self, inputs: Sequence[Input]) -> tuple[float, int, int]:
         """Make steps until nothing follows; return processor time, steps and stops."""
@@ -76,13 +80,14 @@ def measured(policy: str, pending: int) -> dict[str, Any]:
     costs, steps, stops = [], 0, 0
     for i in range(ROUNDS):
         machine.now += 1.0
-        arrives = machine.live([machine.job(f"short-{i}", 10.0)])
+        arrives = machine.live([machine.job(f"short-{i}", 10.0, machine.priority)])
         machine.now += 1.0
         ends = machine.live([Ended(f"short-{i}", 1, 0)])
         costs.append(1000 * (arrives[0] + ends[0]))
         steps, stops = steps + arrives[1] + ends[1], stops + arrives[2] + ends[2]
     gc.unfreeze()
     machine.engine.check()
+    assert stops == ROUNDS, f"{policy}: {stops} stops in {ROUNDS} rounds"
     return {
         "pending": machine.engine.core.state.waiting,
         "running": POOLS * machine.quota,

@@ -410,15 +410,18 @@ def _wrong_fields(spec: JobSpec, job: Job) -> Refused | None:
     except ValueError as error:
         problem, _, fix = f"checkpoint {error}".partition("; ")
         return _unfit(problem, fix)
-    bounds = {
-        "time_limit": (spec.time_limit, MAX_TIME_LIMIT),
-        "warn": (spec.warn, MAX_TIME_LIMIT),
-        "duration": (spec.duration, UNKNOWN_RUN_TIME),
-    }
-    for name, (value, most) in bounds.items():
-        if value is not None and not 0 <= value <= most:
-            return _unfit(f"{name} must be 0 to {most:g} seconds (got {value:g})", f"change {name}")
+    limit, duration = spec.time_limit, spec.duration
+    if limit is not None and not 0 <= limit <= MAX_TIME_LIMIT:
+        return _wrong_time("time_limit", limit, MAX_TIME_LIMIT)
+    if not 0 <= spec.warn <= MAX_TIME_LIMIT:
+        return _wrong_time("warn", spec.warn, MAX_TIME_LIMIT)
+    if duration is not None and not 0 <= duration <= UNKNOWN_RUN_TIME:
+        return _wrong_time("duration", duration, UNKNOWN_RUN_TIME)
     return _wrong_priority(spec.priority)
+
+
+def _wrong_time(name: str, value: float, most: float) -> Refused:
+    return _unfit(f"{name} must be 0 to {most:g} seconds (got {value:g})", f"change {name}")
 
 
 def _wrong_priority(priority: int) -> Refused | None:

@@ -96,8 +96,7 @@ class Core:
     def _pass(self, proposals: Proposals, now: float, decisions: list[Decision]) -> None:
         """Carry out proposals until the policy has no more, or repeats what was refused."""
         refused: dict[tuple[type, str], int] = {}
-        committer, send = self.committer, proposals.send
-        carry_out = committer.carry_out
+        send, carry_out = proposals.send, self.committer.carry_out
         result: Any = None
         try:
             while True:

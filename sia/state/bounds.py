@@ -43,9 +43,9 @@ def check_fields(job: Job) -> None:
     """Raise JobFieldError if what a job asks for is out of bounds. O(points of its demand)."""
     if not 1 <= job.width <= MAX_QUOTA:
         raise _out_of_bounds(job, "width", job.width, f"1 to {MAX_QUOTA}")
-    rigid = 0, job.width  # jobs with these widths need no further checks: nearly all
-    if job.min_width not in rigid or job.max_width not in rigid or job.demand:
-        _check_elastic(job)
+    least, most = job.min_width, job.max_width
+    if job.demand or not (least == most == job.width or least == most == 0):
+        _check_elastic(job)  # nearly all jobs have one width
     cost = None if job.preemptible is None else job.stop_seconds
     if cost is not None and not 0 <= cost <= MAX_RESUME_COST:
         raise JobFieldError(

@@ -24,7 +24,7 @@ MACHINE = "local"
 class LocalConfig(BackendConfig, frozen=True):
     """Processes on this machine."""
 
-    can = frozenset({"commands", "logs", "preempt", "requeue"})
+    can = frozenset({"commands", "logs", "preempt", "requeue", "save_by_command", "save_by_signal"})
     jobs_are_here = True
 
     folder: str = "jobs"

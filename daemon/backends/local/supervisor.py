@@ -333,14 +333,14 @@ class Supervisor:
         """
         words = self._order.checkpoint
         name = words[0].decode(errors="replace") if len(words) == 1 else ""
-        if name.removeprefix(MAIN).startswith("SIG"):
-            number = getattr(signal, name.removeprefix(MAIN))
-            if number != signal.SIGTERM and not tell(
-                number, self._job if name.startswith(MAIN) else None
-            ):
+        main = self._job if name.startswith(MAIN) else None
+        name = name.removeprefix(MAIN)
+        if name.startswith("SIG"):
+            number = getattr(signal, name)
+            if number == signal.SIGTERM:
+                self._terminate(main)
+            elif not tell(number, main):
                 self._finish()
-            elif number == signal.SIGTERM:
-                self._terminate()
         elif words:
             self._run_saver(words)
         else:
@@ -369,8 +369,8 @@ class Supervisor:
             self._kill_at = time.monotonic() + self._order.patience
             self._terminate()
 
-    def _terminate(self) -> None:
-        for found in descendants():
+    def _terminate(self, main: int | None = None) -> None:
+        for found in descendants() if main is None else [main]:
             send(found, signal.SIGTERM)
             send(found, signal.SIGCONT)
 

@@ -23,7 +23,7 @@ Partition = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\s,=%
 class SlurmConfig(BackendConfig, frozen=True):
     """Jobs of a Slurm cluster: a pool's are in a partition of it."""
 
-    can = frozenset({"commands", "preempt", "requeue"})
+    can = frozenset({"commands", "preempt", "requeue", "save_by_signal"})
     finds_nodes = True
 
     rest: ConfigText = ""

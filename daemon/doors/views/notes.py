@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from daemon.config.config import Ability
 from daemon.model.job import JobSpec
 from daemon.wire.wishes import unheeded
 from sia.contract.policy import Policy
+from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
@@ -27,7 +29,10 @@ def heeded(policy: Policy) -> frozenset[str]:
 def notes_of(service: Service, spec: JobSpec) -> list[str]:
     """Return what a user should know about an accepted job, in whole sentences. O(1)."""
     heeds = heeded(service.engine.core.policy)
-    return [*_notes(spec, service.book.setup.policy, heeds, service.clock.now())]
+    notes = [*_notes(spec, service.book.setup.policy, heeds, service.clock.now())]
+    if spec.checkpoint and "checkpoint" in heeds:
+        notes += _cannot_save(spec.checkpoint, service.backend.can)
+    return notes
 
 
 def _notes(spec: JobSpec, policy: str, heeds: frozenset[str], now: float) -> Iterator[str]:
@@ -40,3 +45,15 @@ def _notes(spec: JobSpec, policy: str, heeds: frozenset[str], now: float) -> Ite
         yield "value has no effect without deadline"
     if spec.slowdown is not None and not spec.prefers and "slowdown" in heeds:
         yield "slowdown has no effect without prefers"
+
+
+def _cannot_save(checkpoint: str, can: Collection[Ability]) -> Iterator[str]:
+    """Yield a note if the backend does not tell jobs to save their work in the way asked for."""
+    how = parse_checkpoint(checkpoint)
+    if "commands" not in can or how is None:
+        return
+    if isinstance(how, CheckpointCommand):
+        if "save_by_command" not in can:
+            yield "checkpoint has no effect: the backend runs no command before a stop"
+    elif how.name != "SIGTERM" and "save_by_signal" not in can:
+        yield f"checkpoint has no effect: the backend sends SIGTERM in the place of {how.name}"

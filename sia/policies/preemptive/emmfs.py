@@ -208,8 +208,8 @@ class _Line:
             self._pinned[job.sequence] = job
             return
         self._others[job.sequence] = job
-        while self._admitted and self._admitted.peekitem(-1)[0] > job.sequence:
-            self._dismiss(self._admitted.peekitem(-1)[1])  # `deal` admits again in order
+        if self._admitted and self._admitted.peekitem(-1)[0] > job.sequence:
+            self._admit(job)  # the admitted ones are the first; `deal` dismisses the last
 
     def pin(self, job: JobStateView) -> None:
         """Take a job that has started and must not be stopped out of what is divided."""

@@ -279,13 +279,19 @@ class Sia(Policy):
         plan = self.plan[pool.group]
         held, reserved = plan.held[pool], plan.reserved
         waiting = self._demand(pool)
-        slack = self.state.options.slack
+        slack, keeps = self.state.options.slack, self._keeps[pool]
+        crowded = waiting >= unused_quota and slack >= 1.0  # it needs all of its quota
+        if crowded and held.count(unused_quota) == len(held):
+            return
         for window, load in enumerate(pool.load):
-            need = waiting + load
-            if slack != 1.0:
-                need = ceil(need * slack - ROUNDING)
-            if need > unused_quota or window in self._keeps[pool]:
+            if crowded:
                 need = unused_quota
+            else:
+                need = waiting + load
+                if slack != 1.0:
+                    need = ceil(need * slack - ROUNDING)
+                if need > unused_quota or window in keeps:
+                    need = unused_quota
             if need != held[window]:
                 reserved[window] += need - held[window]
                 held[window] = need

@@ -11,9 +11,14 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from daemon.journal.journal import Journal
+from daemon.model.inputs import Answered
+from sia import policies as installed
+from tests.support import knapsack
 from tests.support.budget import budget
 from tests.support.daemons.crash import (
     CLUSTER,
+    PLANNING,
     STOPPING,
     Diary,
     assert_nothing_was_lost,
@@ -21,12 +26,17 @@ from tests.support.daemons.crash import (
     kill,
 )
 from tests.support.paths import ROOT
+from tests.support.plugins import package
 
 LIVES = budget(ci=20, soak=200)
 """How often the daemon is killed at random moments."""
 
 SYNCS = budget(ci=range(1, 51, 7), soak=range(1, 51))
 """The fsyncs of a thread at which the daemon dies, one at a time."""
+
+
+PLANNED_SYNCS = budget(ci=[5, 18, 31], soak=range(1, 51))
+"""Those at which it dies while a solver plans."""
 
 
 @pytest.fixture
@@ -88,20 +98,19 @@ def strace():
     return found
 
 
-def die_at_sync(folder, life, number):
+def die_at_sync(folder, life, number, cluster="plain", *paths):
     """Whether a daemon died of SIGKILL at one of its fsyncs."""
-    code = (
-        "import sys; from pathlib import Path; from tests.support.daemons.crash import live; live("
-    )
-    code += "Path(sys.argv[1]), sys.argv[2], seconds=float(sys.argv[3]))"
+    code = "import sys; from pathlib import Path; from tests.support.daemons import crash; "
+    code += "cluster = crash.CLUSTERS[sys.argv[4]]; "
+    code += "crash.live(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]), cluster=cluster)"
     calls = "fsync,fdatasync"
     run = subprocess.run(
         [
             strace(), "-f", "-qq", "-o", "/dev/null", "-e", f"trace={calls}",
             "-e", f"inject={calls}:signal=KILL:when={number}",
-            sys.executable, "-c", code, str(folder), str(life), "10",
+            sys.executable, "-c", code, str(folder), str(life), "10", cluster,
         ],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *paths)))},
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     if "PTRACE" in run.stderr or "Operation not permitted" in run.stderr:
@@ -116,3 +125,26 @@ def test_killed_at_each_of_its_first_syncs(tmp_path):
     taken, started, _ = assert_nothing_was_lost(tmp_path)
     assert min(taken, started) > 10
     assert Diary(tmp_path / "acks").lines()
+
+
+def test_killed_at_its_syncs_while_a_solver_plans(tmp_path, monkeypatch):
+    """No answer counts twice, and the plan goes on with the request that was open."""
+    folder = tmp_path / "plugin"
+    folder.mkdir()
+    package(folder, Path(knapsack.__file__).read_text(), policies={"knapsack": "Knapsack"})
+    for number in PLANNED_SYNCS:
+        assert die_at_sync(tmp_path, f"p{number}", number, "planning", folder), number
+    real = installed.load_plugin
+    monkeypatch.setattr(
+        installed,
+        "load_plugin",
+        lambda group, name: knapsack.Knapsack if name == "knapsack" else real(group, name),
+    )
+    taken, started, _ = assert_nothing_was_lost(tmp_path, PLANNING)
+    assert min(taken, started) > 5
+    journal = Journal(tmp_path / "db")
+    inputs = [each for step in journal.records(0) for each in step.inputs]
+    journal.close()
+    numbers = [each.request for each in inputs if isinstance(each, Answered)]
+    assert numbers
+    assert numbers == sorted(set(numbers))

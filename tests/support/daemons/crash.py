@@ -24,6 +24,11 @@ CLUSTER = setup([8, 8], a=8, b=8)
 STOPPING = replace(CLUSTER, policy="srtf", grace=0.01)
 """The same under a policy that stops jobs."""
 
+PLANNING = replace(CLUSTER, policy="knapsack")
+"""The same under a policy that plans with a solver; tests install it."""
+
+CLUSTERS = {"plain": CLUSTER, "stopping": STOPPING, "planning": PLANNING}
+
 
 class Diary:
     """Lines in files that outlive the process; several files keep each one short."""

@@ -5,6 +5,9 @@ from unittest.mock import patch
 import pytest
 from msgspec.structs import asdict
 
+from daemon.backends.kube.config import KubeConfig
+from daemon.backends.local.config import LocalConfig
+from daemon.backends.slurm.config import SlurmConfig
 from daemon.cli.jobs import description
 from sia.policies.sia.policy import Sia
 from tests.support.daemons.doors import asked, door, story
@@ -142,6 +145,30 @@ async def test_the_answer_names_the_wishes_that_the_policy_ignores(folder):
             ),
             "value has no effect without deadline",
         ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "checkpoint", "note"), [
+    (SlurmConfig, "save --now",
+     "checkpoint has no effect: the backend runs no command before a stop"),
+    (SlurmConfig, "USR1", None),
+    (KubeConfig, "B:USR1",
+     "checkpoint has no effect: the backend sends SIGTERM in the place of SIGUSR1"),
+    (KubeConfig, "TERM", None), (KubeConfig, "save --now", None),
+    (LocalConfig, "B:USR1", None), (LocalConfig, "save --now", None),
+])  # fmt: skip
+@story
+async def test_how_the_backend_cannot_tell_a_job_to_save_its_work_is_in_the_answer(
+    folder, kind, checkpoint, note
+):
+    async with door(folder, speed=1.0) as client:
+        client.service.backend.can = kind.can
+        job = {"id": "a", "pool": "vision", "gpus": 2, "command": ["true"], "cwd": "/"}
+        with patch.object(Sia, "heeds", frozenset({"checkpoint"}), create=True):
+            said = await asked(
+                client, "POST", "/v1/jobs", {**job, "checkpoint": checkpoint}, status=201
+            )
+            shown = await asked(client, "GET", "/v1/jobs/a")
+        assert said.get("notes", []) == shown.get("notes", []) == ([] if note is None else [note])
 
 
 @story
