@@ -130,8 +130,10 @@ class StepContext:
         if self.now >= core.wake:
             self.events.append(TimePassed(self.now))
         while self.events or self.corrections:  # carrying out decisions may add some
-            events = [*self.events, *self.corrections.values()]
-            self.events, self.corrections = [], {}
+            events, self.events = self.events, []
+            if self.corrections:
+                events += self.corrections.values()
+                self.corrections = {}
             decisions = core.step(self.now, events)
             self.applied += events
             self.decisions += decisions

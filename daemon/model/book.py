@@ -41,7 +41,10 @@ class JobIndex:
         """Append a job. O(1)."""
         self._last += 1
         self._numbers[job_id] = self._last
-        self._pools.setdefault(pool, _PoolJobs()).add(self._last, job_id)
+        jobs = self._pools.get(pool)
+        if jobs is None:
+            jobs = self._pools[pool] = _PoolJobs()
+        jobs.add(self._last, job_id)
 
     def drop(self, pool: str, job_id: str) -> None:
         """Remove a job. O(1) amortized."""

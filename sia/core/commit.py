@@ -466,7 +466,7 @@ class Committer:
         if job.id in state.jobs:
             raise ValueError(f"job {job.id} already exists")
         check_job(job, event.run_time)
-        if not 0 <= event.done < inf:
+        if event.done and not 0 < event.done < inf:
             raise ValueError(f"job {job.id}: the work done must be finite and at least 0")
         waiting = JobState(job, pool, event.run_time, state.arrivals + 1)
         if event.done:

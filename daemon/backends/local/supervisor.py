@@ -370,9 +370,10 @@ class Supervisor:
             self._terminate()
 
     def _terminate(self, main: int | None = None) -> None:
-        for found in descendants() if main is None else [main]:
-            send(found, signal.SIGTERM)
-            send(found, signal.SIGCONT)
+        for found in descendants():
+            if main is None or found.pid == main:
+                send(found, signal.SIGTERM)
+                send(found, signal.SIGCONT)
 
     def _write_end(self) -> None:
         while True:
