@@ -90,6 +90,13 @@ def _check_width(job: Job, width: int) -> None:
         raise RefusedError(job.id, f"cannot run on {width} GPUs", impossible=True)
 
 
+def _width_of(job: JobState, wanted: int) -> int:
+    """Return the width that is asked for, or raise `RefusedError` if the job cannot have it."""
+    if wanted != job.width:
+        _check_width(job.job, wanted)
+    return wanted
+
+
 def _too_wide(job: JobState, width: int) -> RefusedError:
     """Return why a start on so many GPUs is refused: too few are idle, or within the quota."""
     pool = job.pool
@@ -209,9 +216,7 @@ class Committer:
         if job is None or job is not view or job.stream is not None:
             raise RefusedError(view.job.id, "not pending")
         pool = job.pool
-        width = wanted or job.width
-        if width != job.width:
-            _check_width(job.job, width)
+        width = _width_of(job, wanted) if wanted else job.width
         own = stream is Stream.DEDICATED
         if width > pool.idle or (own and pool.dedicated + width > pool.quota):
             raise _too_wide(job, width)
