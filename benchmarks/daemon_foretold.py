@@ -36,7 +36,7 @@ from daemon.answers.whatif.whatif import Question, WhatIfOutcome, play_changed
 from daemon.forecasts.history import JournalHistory
 from daemon.model.inputs import Submit
 from daemon.model.job import JobSpec
-from daemon.model.setup import RAILS, Setup
+from daemon.model.setup import Setup
 from daemon.process.demo.setting import WINDOWS
 from daemon.wire.jobs import JobRequest
 from daemon.wire.whatif import WhatIf
@@ -115,7 +115,7 @@ class Lived:
     def __init__(self, site: Site, every: float, asked: int) -> None:
         """Nothing has come yet; `whatif` is asked about so many jobs, drawn by lot."""
         self.share = asked / max(1, len(site.arrivals))
-        setup = Setup(tuple(site.table.pools), options=site.options, rails=RAILS)
+        setup = Setup(tuple(site.table.pools), options=site.options)
         history, records = JournalHistory(0.0, 0.0), []
         if site.past:
             began = min(arrival.job.submit for arrival, _ in site.past)
