@@ -1,10 +1,12 @@
 """Run all tests at full length, server tests included: `make soak`, before each release.
 
-Arguments go to pytest. Only a run without any is stored in `results/soak.json`.
+Arguments go to pytest, so that a part can be run: `make soak ARGS=tests/cells`. `results/soak.json`
+has the last result of each part by its arguments; a run of all tests replaces all of them.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -15,7 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from common import ROOT, keep
+from common import RESULTS, ROOT, keep
+
+ALL = "all"
 
 LONGEST = 7200
 """Seconds for one test, where `make test` allows 600."""
@@ -28,14 +32,22 @@ def main() -> int:
         command = [sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadgroup"]
         command += [f"--timeout={LONGEST}", f"--junitxml={report}", *sys.argv[1:]]
         ended = subprocess.run(command, cwd=ROOT, env={**os.environ, "SIA_SOAK": "1"}, check=False)
+        if not report.exists():  # pytest refused its arguments
+            return ended.returncode
         cases = list(ET.parse(report).iter("testcase"))
-    if len(sys.argv) == 1:
-        keep("soak", {**commit(), **summary(cases), "hours": round(hours_since(began), 2)})
+    what = " ".join(sys.argv[1:]) or ALL
+    result = {**commit(), **summary(cases), "minutes": round((time.monotonic() - began) / 60, 1)}
+    keep("soak", {"runs": {**kept(what), what: result}})
     return ended.returncode
 
 
-def hours_since(began: float) -> float:
-    return (time.monotonic() - began) / 3600
+def kept(what: str) -> dict[str, object]:
+    """Return the stored results that a new one does not replace."""
+    stored = RESULTS / "soak.json"
+    if what == ALL or not stored.exists():
+        return {}
+    runs: dict[str, object] = json.loads(stored.read_text())["runs"]
+    return runs
 
 
 def commit() -> dict[str, str]:
