@@ -47,7 +47,7 @@ tools: setup
 check: lint test
 
 # Run before each release; takes hours. Runs all tests, server tests included, with SIA_SOAK=1: repeated tests run at
-# full length (200 crashes, 50 takeovers, whole logs). The last result is stored in benchmarks/results/soak.json.
+# full length (200 crashes, 50 takeovers, whole logs). ARGS=tests/cells runs a part. benchmarks/results/soak.json has the last results.
 soak: setup
 	$(BIN)/python benchmarks/soak.py $(ARGS)
 

@@ -172,6 +172,7 @@ def test_commands_are_answered_while_a_solver_hangs_and_when_it_is_killed_jobs_s
             await until(lambda: service._solver._process is not None)
             await service.submit(SUBMITTED[1:])
             assert backend.told == []
+            service._solver.command = ["/nowhere/solver"]  # the next request need not hang as well
             service._solver._process.kill()
             await until(lambda: len(backend.told) == 2)
             assert running(backend)[0] == "one"
