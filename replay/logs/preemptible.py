@@ -86,10 +86,10 @@ def refuse_idle(policies: Sequence[str], marked: PreemptibleShare | None, recall
 
 def note_unstoppable(trace: Trace, policies: Sequence[str]) -> None:
     """Add a note if a policy preempts preemptible jobs but the log has none."""
-    who = [label for label in policies if recalls(label)]
+    who = [label for label in policies if recalls(label) or name_of(label) == "sia-reclaim"]
     if who and all(job.preemptible in (None, NEVER_STOPPED) for job, _ in trace.arrivals):
         trace.notes.append(
-            f"no job is preemptible, so {some(who)} behaves like sia; mark jobs with "
+            f"no job is preemptible, so {some(who)} lends as sia does; mark jobs with "
             "--preemptible or in column preemptible"
         )
 

@@ -174,6 +174,10 @@ class Policy:
         """Orders the pending jobs of one pool: the least is ahead of the others."""
         return job.sequence
 
+    def foresees(self, job: JobStateView) -> bool:
+        """Return whether forecasts of load decide about a spare start of a pending job."""
+        return self.needs.loads
+
     def check(self) -> None:
         """Assert that the policy's own queues agree with the state."""
 

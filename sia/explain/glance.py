@@ -120,17 +120,18 @@ def _within_quota(policy: Policy, job: JobState) -> StartPath:
 def _on_spare_gpus(policy: Policy, job: JobState) -> StartPath:
     pool, options = job.pool, policy.state.options
     # Under a policy that goes by forecasts, what its own pool has left is reserved for itself.
-    own = pool.quota if not policy.needs.loads else 0
+    foresees = policy.foresees(job)
+    own = pool.quota if not foresees else 0
     most = max(pool.quota, pool.group.quota - pool.quota + own)
     if job.gpus > most:
         return StartPath("spare", open=False, obstacles=(Width(job.gpus, most),))
     found: list[Obstacle] = []
-    if policy.needs.loads and job.run_time > options.windows[-1]:
+    if foresees and job.run_time > options.windows[-1]:
         found.append(Length(known_run_time(job), options.windows[-1]))
     elif not policy.needs.loads and (ahead := jobs_ahead(policy, job)):
         found.append(order_obstacle(ahead))
     lacks = _missing_idle(job) or _limits(job)
-    if not lacks and not found and policy.needs.loads:
+    if not lacks and not found and foresees:
         lacks = _reserved(job, policy)
     return StartPath("spare", open=True, obstacles=(*found, *lacks))
 

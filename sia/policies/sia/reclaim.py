@@ -136,7 +136,7 @@ class SiaReclaim(Sia):
         if number not in clock or clock.waits(number):
             clock.submitted(number, job.sequence, job.width)
             self._jobs[number] = job
-            if _may_stop(job) and self._stops.get(number, 0) < self.params.stops:
+            if not self.foresees(job):
                 own.candidates.add(job, _left(job))
         else:
             own.claims[number] = job
@@ -297,6 +297,10 @@ class SiaReclaim(Sia):
             yield Start(job, Stream.SPARE, "may be stopped when somebody's turn comes")
             self._reserve(job.pool)
 
+    def foresees(self, job: JobStateView) -> bool:
+        """Return whether a pending job is no candidate: it must not be stopped (again)."""
+        return not _may_stop(job) or self._stops.get(job.arrival, 0) >= self.params.stops
+
     def _may_begin(self, head: JobStateView) -> bool:
         """Return whether a head would fit in its quota if all who are ahead of it ran there."""
         pool = head.pool
@@ -330,8 +334,8 @@ class SiaReclaim(Sia):
             assert all(early[n].stream is Stream.SPARE for n in own.settled.jobs), group.name
             assert not own.guests.jobs.keys() & own.settled.jobs.keys(), group.name
             assert not own.claims.keys() & early.keys(), group.name
-            waiting = {n for n, job in early.items() if job.stream is None and _may_stop(job)}
-            own.candidates.check({n for n in waiting if self._stops.get(n, 0) < self.params.stops})
+            waiting = [job for job in early.values() if job.stream is None]
+            own.candidates.check({job.arrival for job in waiting if not self.foresees(job)})
             own.guests.check()
             own.settled.check()
 

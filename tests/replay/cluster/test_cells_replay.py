@@ -167,7 +167,7 @@ def test_recalling_where_there_is_nothing_to_stop_is_noted(files, tmp_path):
     asked = ("replay", "--trace", log, "--pools", pools, "--policy", "sia-recall", "--out",
              tmp_path / "out")  # fmt: skip
     ran = sia(*asked)
-    assert "note: no job is preemptible, so sia-recall behaves like sia; mark" in ran.stdout
+    assert "note: no job is preemptible, so sia-recall lends as sia does; mark" in ran.stdout
     assert "note: under sia-recall no job had to be stopped\n" in ran.stdout
     assert "no job under sia-recall" in (tmp_path / "out" / "report.html").read_text()
     ran = sia(*asked, "--preemptible", "50:1s")

@@ -30,13 +30,13 @@ from sia.events import (
     PriorityChanged,
     TimePassed,
 )
+from sia.explain.glance import glance
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART, Load, Stream
 from sia.policies import make
 from sia.policies.sia.reclaim import SiaReclaim
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, pools
-from tests.support.clusters.cells import cluster
 from tests.support.naive.naive_turns import Alone, turns
 
 EXAMPLES = budget(ci=300, soak=5000)
@@ -344,6 +344,16 @@ def test_who_must_not_be_stopped_is_lent_to_in_sias_windows_only(cost):
     assert first_start(90.0, UNKNOWN_RUN_TIME) == ["own"]
 
 
-def test_a_cluster_with_cells_is_refused_in_a_line():
-    with pytest.raises(ValueError, match="policy SiaReclaim does not support cells"):
-        Core(pools(a=8), make("sia-reclaim"), cells=cluster())
+def test_what_a_stoppable_job_waits_for_is_idle_gpus_and_not_a_forecast():
+    core = Core(pools(a=1, b=1), make("sia-reclaim"), SMALL)
+    jobs = [Job("one", "a", 0.0, 1), Job("two", "b", 0.0, 1)]
+    jobs += [Job("any", "a", 0.0, 1, preemptible=RESTART), Job("never", "a", 0.0, 1)]
+    core.step(0.0, [JobSubmitted(0.0, each, UNKNOWN_RUN_TIME) for each in jobs])
+    found = {
+        name: [
+            type(each).__name__
+            for each in glance(core.policy, core.state.jobs[name]).ways[1].obstacles
+        ]
+        for name in ("any", "never")
+    }
+    assert found == {"any": ["RoomObstacle"], "never": ["Length", "RoomObstacle"]}
