@@ -47,6 +47,8 @@ NOTHING = Asked()
 def asked_by(spec: JobSpec) -> Asked:
     """Return what a job asks for. O(1)."""
     never = spec.preemptible == NEVER_STOPPED
+    if not never and spec.budget is None and spec.deadline is None:
+        return NOTHING  # as almost all jobs
     budget = 0 if spec.budget is None else max(0, round((spec.budget - 1.0) * MILLIONTHS))
     seconds = guaranteed_seconds(spec) if spec.deadline is not None else None
     hours = 0 if seconds is None else spec.gpus * round(seconds * MILLISECONDS)
@@ -110,7 +112,7 @@ class GrantedUse:
 
     def _change(self, spec: JobSpec, times: int) -> None:
         asked = asked_by(spec)
-        if asked == NOTHING:
+        if asked is NOTHING or asked == NOTHING:
             return
         for user in (spec.user, None):
             for pool in (spec.pool, None):
