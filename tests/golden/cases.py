@@ -31,10 +31,10 @@ Files = dict[str, bytes]
 """The outputs of a case that are compared, by name."""
 
 IN_POOLS = (
-    "fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-vc", "sjf", "easy", "themis",
+    "fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "sia-vc", "sjf", "easy", "themis",
     "srtf", "srsf", "las", "emmfs",
 )  # fmt: skip
-IN_CELLS = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "hived")
+IN_CELLS = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "hived")
 
 TYPES = """\
 types = [

@@ -27,7 +27,7 @@ from tests.support.shell import digests, sia
 
 POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
 RIVALS = ["sjf", "easy", "hived", "themis"]
-PREEMPTING = ["srtf", "srsf", "las", "emmfs", "sia-recall"]
+PREEMPTING = ["srtf", "srsf", "las", "emmfs", "sia-recall", "sia-reclaim"]
 ALL = POLICIES + RIVALS + PREEMPTING
 SEEDS = budget(ci=4, soak=20)
 DAY = 86400.0
