@@ -31,8 +31,8 @@ Files = dict[str, bytes]
 """The outputs of a case that are compared, by name."""
 
 IN_POOLS = (
-    "fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "sia-vc", "sjf", "easy", "themis",
-    "srtf", "srsf", "las", "emmfs",
+    "fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "sia-vc", "sjf", "easy",
+    "themis", "srtf", "srsf", "las", "emmfs",
 )  # fmt: skip
 IN_CELLS = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "hived")
 
