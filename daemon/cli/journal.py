@@ -14,8 +14,8 @@ from daemon.cli.common import moment, pairs_of
 from daemon.config.config import FIRST_NAME
 from daemon.config.database import DatabaseUrl
 from daemon.config.read import find_config, peek
-from replay.cli.options import Labels
-from replay.logs.importers import FORMATS, read_log
+from replay.cli.options import Labels, published_log
+from replay.logs.importers import read_log
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
@@ -163,16 +163,7 @@ def _written(state: Path | None, config: Path | None, out: Path, *, alive: bool)
 
 
 @journal.command("import")
-@click.argument("log", type=Path)
-@click.argument("second", type=Path, required=False)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([*FORMATS, "canonical"]),
-    default="canonical",
-    show_default=True,
-    help="Format of LOG, as for sia trace convert.",
-)
+@published_log
 @click.option(
     "--map",
     "renamed",

@@ -19,6 +19,7 @@ from predictors.catalog import (
     loads_class,
     with_quantile,
 )
+from replay.logs.importers import FORMATS
 from replay.logs.preemptible import PercentAndCost
 from replay.run.run import Settings
 from sia.console.errors import UserError
@@ -348,6 +349,20 @@ _POLICY_OPTIONS = (
         "off.",
     ),
 )
+
+
+def published_log(command: _Command) -> _Command:
+    """Give a command the arguments LOG and SECOND, and the option --format."""
+    form = click.option(
+        "--format",
+        "form",
+        type=click.Choice([*FORMATS, "canonical"]),
+        default="canonical",
+        show_default=True,
+        help="Format of LOG.",
+    )
+    second = click.argument("second", type=Path, required=False)
+    return click.argument("log", type=Path)(second(form(command)))
 
 
 def policy_options(command: _Command) -> _Command:

@@ -11,8 +11,9 @@ from typing import Any
 
 import click
 
+from replay.cli.options import published_log
 from replay.cli.trace_profile import shape, split
-from replay.logs.importers import FORMATS, read_log
+from replay.logs.importers import read_log
 from replay.logs.limits import MAX_LOAD, WIDTHS_SHOWN
 from replay.logs.read import read_pools, read_trace
 from replay.logs.slice import slice_trace
@@ -82,16 +83,7 @@ def synth(
 
 
 @trace.command()
-@click.argument("log", type=Path)
-@click.argument("second", type=Path, required=False)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice([*FORMATS, "canonical"]),
-    default="canonical",
-    show_default=True,
-    help="Format of LOG.",
-)
+@published_log
 @click.option(
     "--to",
     "target",
