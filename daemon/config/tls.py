@@ -98,7 +98,8 @@ async def keep(certificate: Certificate, say: Callable[[str, str], None]) -> Non
             say(*certificate.look(again=news.is_set()))
             news.clear()
             with suppress(TimeoutError):
-                await asyncio.wait_for(news.wait(), LOOK_EVERY)
+                async with asyncio.timeout(LOOK_EVERY):
+                    await news.wait()
     finally:
         survive_hangup()
 

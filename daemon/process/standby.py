@@ -197,7 +197,8 @@ def _tell(standby: Standby, trouble: str) -> None:
 
 async def _sleep(stop: asyncio.Event) -> None:
     try:
-        await asyncio.wait_for(stop.wait(), LOOK_EVERY)
+        async with asyncio.timeout(LOOK_EVERY):
+            await stop.wait()
     except TimeoutError:
         return
 

@@ -109,7 +109,8 @@ class Link:
 
     async def _pause(self, seconds: float) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
 
     async def _once(self) -> ConnectionProblem:
         """Run one connection from start to end."""

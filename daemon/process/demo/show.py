@@ -124,7 +124,8 @@ class LiveDemo:
                 await self._hand_in(due)
             seconds = daemon.clock.seconds_until(self._origin + crowd.next)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._news.wait(), min(seconds, LONGEST))
+                async with asyncio.timeout(min(seconds, LONGEST)):
+                    await self._news.wait()
 
     async def _hand_in(self, due: list[Arrival]) -> None:
         try:

@@ -77,6 +77,15 @@ def end(process, how):
             os.killpg(process["group"], how)
 
 
+def heed_cancellation():
+    """End the current task if it was cancelled.
+
+    `asyncio.wait_for` of Python 3.11, which aiomqtt uses, may lose a cancellation.
+    """
+    if asyncio.current_task().cancelling():
+        raise asyncio.CancelledError
+
+
 class Memory:
     """A file of JSON lines: attempts started, how they ended, and the newest epochs."""
 
@@ -136,6 +145,7 @@ class Manager:
                 await self._be(host, port, login)
             except* (aiomqtt.MqttError, OSError) as errors:
                 print(f"no connection to the broker ({errors.exceptions[0]}); retrying", flush=True)
+            heed_cancellation()
             await asyncio.sleep(1)
 
     async def _be(self, host, port, login):
@@ -148,6 +158,7 @@ class Manager:
             asyncio.TaskGroup() as group,
         ):
             await bus.subscribe(f"{self.root}/order", qos=1)
+            heed_cancellation()
             group.create_task(self._beat(bus))
             group.create_task(self._report(bus))
             print(f"connected to {host}:{port}; {len(self.running)} jobs are running", flush=True)
@@ -161,12 +172,14 @@ class Manager:
 
     async def _beat(self, bus):
         while True:
+            heed_cancellation()
             await bus.publish(f"{self.root}/state", self._state(here=True), qos=1, retain=True)
             await asyncio.sleep(self.beat)
 
     async def _report(self, bus):
         """Send reports; a report that could not be sent goes back into the queue."""
         while True:
+            heed_cancellation()
             report = await self.outbox.get()
             try:
                 await bus.publish(f"{self.root}/report", json.dumps(report), qos=1)
