@@ -123,6 +123,25 @@ class Pool(Struct, frozen=True):
     """Factor on the quota in the order CurrentAllocation / Quota: a higher weight comes earlier."""
 
 
+class GpuNode(Struct, frozen=True):
+    """A machine with GPUs that are alike, and what tells it from other machines."""
+
+    name: str
+    gpus: int
+    attributes: tuple[str, ...] = ()
+    """Words such as `fast`; some are a kind and a value, such as `rack:r1`."""
+    free: int = 0
+    """GPUs that no job uses when a plan begins; a replay starts with all of them."""
+
+    def value(self, kind: str) -> str | None:
+        """Return the value of an attribute `kind:value`, or None if the node has none."""
+        for attribute in self.attributes:
+            word, colon, value = attribute.partition(":")
+            if colon and word == kind:
+                return value
+        return None
+
+
 class FutureJob(Struct, frozen=True, gc=False):
     """A job known before it arrives, with its virtual start time in the baseline (§5.1)."""
 

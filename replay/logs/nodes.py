@@ -1,0 +1,71 @@
+"""A file with the nodes of a cluster: `node,gpus,attributes[,free]`, one row for each node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from replay.logs.read import (
+    BadCellError,
+    bad_row,
+    columns_of,
+    complete,
+    open_table,
+    shown,
+    whole,
+)
+from sia.console.errors import UserError
+from sia.limits import MAX_GROUP
+from sia.model import GpuNode
+
+COLUMNS = ("node", "gpus", "attributes")
+
+
+def read_nodes(path: Path) -> list[GpuNode]:
+    """Read a nodes file, in its order. Raises UserError.
+
+    Attributes are separated by spaces. Without column `free`, or where it is empty, all GPUs of a
+    node are free.
+    """
+    nodes: dict[str, GpuNode] = {}
+    with open_table(path) as table:
+        at = columns_of(path, table.header, COLUMNS)
+        for row in table.rows:
+            try:
+                complete(row.cells, len(table.header), "node")
+                node = _node(row.cells, at)
+                if node.name in nodes:
+                    fix = "write one row for each node"
+                    raise BadCellError("node", f"duplicate {shown(node.name)}", fix, "")
+            except BadCellError as bad:
+                raise bad_row(path, row, bad) from None
+            nodes[node.name] = node
+    if not nodes:
+        raise UserError(f"{path}: the file has no nodes; write one row for each: node,gpus")
+    if sum(node.gpus for node in nodes.values()) > MAX_GROUP:
+        raise UserError(
+            f"{path}: column gpus: the nodes have more than {MAX_GROUP} GPUs; check the numbers"
+        )
+    return [*nodes.values()]
+
+
+def _node(cells: Sequence[str], at: Mapping[str, int]) -> GpuNode:
+    name = cells[at["node"]].strip()
+    if not name:
+        raise BadCellError("node", "empty", "name the node", "")
+    gpus = whole(cells, "gpus", at["gpus"], least=1)
+    attributes = tuple(cells[at["attributes"]].split())
+    for attribute in attributes:
+        kind, colon, value = attribute.partition(":")
+        if not kind or (colon and not value):
+            fix = "write a word, or a kind and a value like rack:r1"
+            raise BadCellError("attributes", f"{shown(attribute)} is no attribute", fix, "")
+    if len(set(attributes)) < len(attributes):
+        raise BadCellError("attributes", "an attribute stands twice", "remove one", "")
+    free = gpus
+    if "free" in at and cells[at["free"]].strip():
+        free = whole(cells, "free", at["free"], least=0)
+        if free > gpus:
+            problem = f"{free} GPUs are free, but the node has {gpus}"
+            raise BadCellError("free", problem, "write at most the GPUs of the node", "")
+    return GpuNode(name, gpus, attributes, free)

@@ -1,0 +1,49 @@
+"""The file of nodes: `node,gpus,attributes[,free]`."""
+
+import pytest
+
+from replay.logs.nodes import read_nodes
+from sia.console.errors import UserError
+from sia.model import GpuNode
+
+
+def nodes_file(tmp_path, text):
+    path = tmp_path / "nodes.csv"
+    path.write_text(text)
+    return path
+
+
+def test_nodes_are_read_in_order_with_their_attributes(tmp_path):
+    path = nodes_file(tmp_path, "node,gpus,attributes\nm2,2,\nm1,4,gpu rack:r1\n")
+    m2, m1 = read_nodes(path)
+    assert m2 == GpuNode("m2", 2, (), 2)
+    assert m1 == GpuNode("m1", 4, ("gpu", "rack:r1"), 4)
+    assert m1.value("rack") == "r1"
+    assert m1.value("gpu") is m2.value("rack") is None
+
+
+def test_a_node_may_be_in_use_in_part(tmp_path):
+    path = nodes_file(tmp_path, "free,node,gpus,attributes\n0,m1,4,\n3,m2,4,\n,m3,4,\n")
+    assert [node.free for node in read_nodes(path)] == [0, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("node,gpus\n", "column attributes is missing"),
+        ("node,gpus,attributes\n", "the file has no nodes; write"),
+        ("node,gpus,attributes\n,1,\n", "row 2, column node: empty; name the node"),
+        ("node,gpus,attributes\nm1,0,\n", "row 2, column gpus: '0' is not allowed; write a whole"),
+        ("node,gpus,attributes\nm1,nan,\n", "row 2, column gpus: 'nan' is not allowed"),
+        ("node,gpus,attributes\nm1,1,\nm1,1,\n", "row 3, column node: duplicate 'm1'; write one"),
+        ("node,gpus,attributes\nm1,1,rack:\n", "column attributes: 'rack:' is no attribute; write"),
+        ("node,gpus,attributes\nm1,1,gpu gpu\n", "an attribute stands twice; remove one"),
+        ("node,gpus,attributes,free\nm1,1,,2\n", "2 GPUs are free, but the node has 1; write"),
+        ("node,gpus,attributes,free\nm1,1,,-1\n", "column free: '-1' is not allowed"),
+    ],
+)  # fmt: skip
+def test_bad_rows_are_refused_with_the_mend(tmp_path, text, said):
+    with pytest.raises(UserError) as refused:
+        read_nodes(nodes_file(tmp_path, text))
+    assert said in refused.value.message
+    assert "\n" not in refused.value.message
