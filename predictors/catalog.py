@@ -30,15 +30,16 @@ LEARNED = "learned"
 
 GUARD = "guard"
 
-FORM = "POLICY@FORECAST[:QUANTILE]+DURATIONS[:QUANTILE][+guard[:PERCENT]]"
+FORM = "POLICY@FORECAST[:QUANTILE]+DURATIONS[:QUANTILE|:PERCENT][+guard[:PERCENT]]"
 
 
 class Choice(NamedTuple):
     """A policy with its predictors of load and run time.
 
-    `policy` may have options of its own (`sia.contract.labels`). Quantiles are None if the label
-    sets none. `guard` is the percentage of jobs that may be slowed if a share controller watches
-    the forecast (`predictors.loads.guard`), else None.
+    `policy` may have options of its own (`sia.contract.labels`). `durations` has the percentage of
+    an error, if it takes one, like `within:20`. Quantiles are None if the label sets none. `guard`
+    is the percentage of jobs that may be slowed if a share controller watches the forecast
+    (`predictors.loads.guard`), else None.
     """
 
     policy: str
@@ -65,10 +66,42 @@ def loads_class(name: str) -> type[Loads]:
     return found
 
 
-def run_times_class(name: str) -> type[RunTimes]:
-    """Import a run-time predictor. Raises KeyError if there is none of that name."""
-    found: type[RunTimes] = load_plugin(RUN_TIMES, name)
+def run_times_class(durations: str) -> type[RunTimes]:
+    """Import a run-time predictor, like `history` or `within:20`.
+
+    Raises KeyError if there is none of that name.
+    """
+    found: type[RunTimes] = load_plugin(RUN_TIMES, durations.partition(":")[0])
     return found
+
+
+def check_durations(text: str) -> None:
+    """Check the name of a run-time predictor with its percentage, like `within:20`.
+
+    Raises KeyError with a message.
+    """
+    name, colon, percent = text.partition(":")
+    _refuse_unknown(RUN_TIMES, name)
+    bounds = run_times_class(name).percent_bounds
+    if bounds is None:
+        if colon:
+            raise KeyError(f"{text!r}: {name} takes no percentage; leave out :{percent}")
+        return
+    least, most = bounds
+    try:
+        number = float(percent)
+    except ValueError:
+        raise KeyError(f"{text!r}: write {name}:PERCENT, like {name}:20") from None
+    if not least <= number <= most:
+        raise KeyError(
+            f"{text!r}: the percentage must be {least:g} to {most:g} (got {percent}); change it"
+        )
+
+
+def _percent(durations: str) -> float | None:
+    """Return the percentage in the checked name of a run-time predictor."""
+    percent = durations.partition(":")[2]
+    return float(percent) if percent else None
 
 
 def with_quantile(group: str) -> list[str]:
@@ -97,7 +130,7 @@ def parse(label: str, default: Choice) -> Choice:
     except ValueError as error:
         raise KeyError(str(error)) from None
     _refuse_unknown(LOADS, chosen.forecast)
-    _refuse_unknown(RUN_TIMES, chosen.durations)
+    check_durations(chosen.durations)
     needs = load(policy).needs
     if at and not (needs.loads or needs.run_times):
         raise KeyError(f"{label!r}: {policy} uses no forecasts; leave out {at}{senses}")
@@ -142,6 +175,8 @@ def _senses(label: str, policy: str, parts: list[str]) -> Choice:
 def _quantile(label: str, part: str, group: str) -> tuple[str, float | None]:
     name, colon, quantile = part.partition(":")
     _refuse_unknown(group, name)
+    if group == RUN_TIMES and run_times_class(name).percent_bounds is not None:
+        return part, None
     if not colon:
         return name, None
     if not _class(group, name).takes_quantile:
@@ -176,7 +211,8 @@ def replay_only(choice: Choice) -> bool:
 
 def run_times_by(choice: Choice, context: PredictorContext) -> RunTimes:
     """Build the chosen run-time predictor."""
-    context = context._replace(quantile=choice.run_time_quantile)
+    percent = _percent(choice.durations)
+    context = context._replace(quantile=choice.run_time_quantile, percent=percent)
     return run_times_class(choice.durations).build(context)
 
 

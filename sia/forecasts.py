@@ -21,6 +21,7 @@ class PredictorContext(NamedTuple):
         pools: Names of all pools; empty for run times.
         start: Second at which it begins to observe.
         quantile: The quantile that the label asks for; None without one.
+        percent: The percentage that the label gives, if the class has `percent_bounds`.
         recent: Number of past windows to remember.
         seed: Seed of random predictors.
         model: The trained model, if the class says `needs_model`.
@@ -31,6 +32,7 @@ class PredictorContext(NamedTuple):
     pools: Sequence[str] = ()
     start: float = 0.0
     quantile: float | None = None
+    percent: float | None = None
     recent: int = RECENT
     seed: int = 0
     model: object = None
@@ -79,6 +81,9 @@ class RunTimes(Predictor):
     At one instant the driver first reports ends, then requests estimates of arrivals, then calls
     `changes`.
     """
+
+    percent_bounds: tuple[float, float] | None = None
+    """The least and largest percentage of its name, as in `within:20`; None if it takes none."""
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:

@@ -14,7 +14,7 @@ from predictors.catalog import (
     LEARNED,
     NONE,
     Choice,
-    durations,
+    check_durations,
     forecasts,
     loads_class,
     with_quantile,
@@ -96,6 +96,22 @@ class Forecast(click.ParamType[str]):
                 ctx,
             )
         return text
+
+
+class Durations(click.ParamType[str]):
+    """The name of a run-time predictor, with a percentage if it takes one."""
+
+    name = "name[:percent]"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """Return the text if it names a predictor."""
+        try:
+            check_durations(str(value))
+        except KeyError as error:
+            self.fail(str(error.args[0]), param, ctx)
+        return str(value)
 
 
 def foreseen_by(
@@ -273,10 +289,11 @@ _POLICY_OPTIONS = (
     ),
     click.option(
         "--durations",
-        type=click.Choice(durations()),
+        type=Durations(),
         default="perfect",
         show_default=True,
-        help="Estimates of run times, for policies that need them.",
+        help="Estimates of run times, for policies that need them: a forecast, or true times with "
+        "an error, like within:20, biased:-50 or noisy:40; jobs run as long as the log says.",
     ),
     click.option(
         "--load-quantile",

@@ -96,7 +96,7 @@ def test_a_policy_and_predictors_of_another_package_replay_a_log(others, log, tm
         ("shi@half+told", "no policy 'shi'; there is easy, "),
         ("shy@haf+told", "no forecast 'haf'; for a model write learned and give --forecast"),
         ("shy@haf+told", "write half, none, peaks, perfect, random, sliding-max. Did you mean 'h"),
-        ("shy@half+tol", "there is history, jvupredict, perfect, random, survival, told. Did you"),
+        ("shy@half+tol", "noisy, perfect, random, stated, survival, told, within. Did you mean"),
         ("shy@half+told:0.9", "told takes no quantile; only history, jvupredict, survival do"),
         ("shy@half:0.8+told", "too high for half, because half is less than that; use at most "),
     ],

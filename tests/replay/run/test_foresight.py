@@ -40,6 +40,7 @@ def test_a_label_says_all_of_its_senses_itself():
     asked = parse("sia@peaks:0.95+survival:0.9+guard", default)
     assert asked == ("sia", "peaks", "survival", 0.95, 0.9, MAX_SLOWED_PCT)
     assert parse("sia@peaks+history+guard:2.5", default).guard == 2.5
+    assert parse("srtf@none+biased:-50", default).durations == "biased:-50"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_a_label_says_all_of_its_senses_itself():
             "no forecast 'model'; for a model write learned and give --forecast",
         ),
         ("sia@model:0.9+survival", "no forecast 'model'; for a model write learned and give"),
-        ("sia@peaks+stars:0.9", "there is no way to foresee durations 'stars'; there is history, "),
+        ("sia@peaks+stars:0.9", "there is no way to foresee durations 'stars'; there is biased, "),
         ("sia@perfect:0.9+history", "perfect takes no quantile; only learned, peaks do"),
         ("sia@peaks+random:0.9", "random takes no quantile; only history, jvupredict, survival do"),
         ("sia@survival:0.9+peaks:0.9", "there is no forecast 'survival'"),
@@ -69,6 +70,12 @@ def test_a_label_says_all_of_its_senses_itself():
         ("sia@none+survival+guard", "no load forecast to guard"),
         ("ssf@peaks+survival+guard", "no load forecast to guard"),
         ("fcfs@peaks+survival", "fcfs uses no forecasts"),
+        ("srtf@none+within", "write within:PERCENT, like within:20"),
+        ("srtf@none+within:x", "write within:PERCENT"),
+        ("srtf@none+within:100", "must be 0 to 99 (got 100)"),
+        ("srtf@none+biased:-100", "must be -99 to 1000"),
+        ("srtf@none+noisy:nan", "must be 0 to 1000"),
+        ("srtf@none+stated:5", "stated takes no quantile"),
     ],
 )
 def test_a_wrong_label_is_refused_in_words(label, words):
