@@ -58,6 +58,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "replay": "Replay a job log under one or more policies.",
         "trace": "Generate, convert, cut and describe job logs.",
         "compare": "Compare two results pair by pair, with 95 % intervals.",
+        "fairness": "Measure how fairly a schedule treated each job, and how efficient it was.",
         "experiment": "Compare policies over many pieces or sizes of a job log.",
         "forecast": "Train and evaluate forecasts on a job log.",
         "oracle": "Compute the best schedule possible with full knowledge of the future.",
