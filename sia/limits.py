@@ -165,3 +165,6 @@ the same proposal for ever.
 
 MAX_STOPS = 1000
 """Maximum number of stops of one guest. A job that was stopped more often than that only wastes."""
+
+MAX_FAILURE = 200
+"""Characters that are told of what a policy raised: what fits into a line of a terminal."""

@@ -52,6 +52,7 @@ class ShadowCore:
     def __init__(self, state: ShadowState, core: Core) -> None:
         """Continue from this state and core."""
         self.state, self.core = state, core
+        core.tolerant = True
         self._recorded: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
         self._ends: list[tuple[float, str]] = []
         for core_id, twin in state.twins.items():
@@ -307,5 +308,5 @@ class ShadowCore:
 
 
 def load_like(core: Core) -> Any:
-    """Return a new policy of the same kind, without state."""
-    return type(core.policy)()
+    """Return a new policy of the same kind and options, without state."""
+    return type(core.policy)(core.policy.params)

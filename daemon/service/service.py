@@ -40,10 +40,15 @@ from daemon.service.observer import Observer, SafeObserver
 from daemon.service.queries import Reader
 from daemon.service.solving.runner import SolverRunner
 from sia.console.errors import UserError
-from sia.decisions import SolveProgram
+from sia.decisions import ProposalRefused, SolveProgram
 
 __all__ = ["Service", "ServiceStatus", "UnavailableError"]
 
+
+MEND = (
+    "the pass is made again at the next event or tick; jobs may start late until the policy is "
+    "repaired or daemon.policy names another one"
+)
 
 UNSURE = "another daemon may be the leader; ask that one, or wait"
 """Reason for refusing commands while the fence does not hold."""
@@ -90,6 +95,7 @@ class Service(Reader):
         self.parts = HealthRegistry(clock.now)
         self.notes, self.letters = NoteStore(self._writer), DeadLetters(self._writer)
         self._effects = EffectRunner(backend, self.fence, self.observe)
+        self._policy_failed = False  # in the latest pass
         self._solver = SolverRunner(self.observe, self.parts, solver)
         self.backend, self._reports = backend, reports or ReportVariables()
         self._inbox = Inbox()
@@ -329,9 +335,15 @@ class Service(Reader):
         batch.answer(step.answers)
         self._event_feed.publish(step.notices)
         self._effects.do(step.effects)
+        failure = ""
         for decision in step.decisions:
             if type(decision) is SolveProgram:
                 self._solver.ask(decision)
+            elif type(decision) is ProposalRefused and not decision.job_id:
+                failure = decision.why
+        if failure or (self._policy_failed and step.events):
+            self._policy_failed = bool(failure)
+            self.parts.say("policy", failure, MEND if failure else "")
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
         self._snapshots.stepped(len(entry.inputs))

@@ -5,6 +5,7 @@ Each proposal of a policy is checked against the current state before it is carr
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -58,13 +59,15 @@ from sia.events import (
     RunTimesUpdated,
     TimePassed,
 )
-from sia.limits import MAX_GROUP, MAX_QUOTA
+from sia.limits import MAX_FAILURE, MAX_GROUP, MAX_QUOTA
 from sia.model import NEVER_STOPPED, RESTART, Job, Nodes, Stream
 from sia.state.bounds import check_job, check_priority, check_sharing
 from sia.state.loans import LoanCounts
 from sia.state.places import Places
 from sia.state.state import ClusterState, JobState, PoolState
 from sia.wording import HOUR
+
+ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 
 
 class RefusedError(Exception):
@@ -82,6 +85,17 @@ class RefusedError(Exception):
         self.job_id = job_id
         self.why = why
         self.impossible = impossible
+
+
+def described(error: Exception) -> str:
+    """Return what a policy raised in one line, the same in each run.
+
+    The line becomes part of a decision, and must not have addresses of objects: a journal in which
+    a decision differs from its repetition cannot be recovered.
+    """
+    told = [str(each) for each in error.args if isinstance(each, str | int | float)]
+    words = " ".join(ADDRESS.sub("", ", ".join(told)).split())[:MAX_FAILURE]
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _check_width(job: Job, width: int) -> None:
@@ -169,6 +183,10 @@ class Committer:
             ProgramSolved: self._program_solved,
             TimePassed: self._time_passed,
         }
+
+    def serve(self, policy: Policy) -> None:
+        """Report to this policy from now on, in the place of one that failed."""
+        self._policy = policy
 
     def apply(self, events: Iterable[Event], decisions: list[Decision]) -> None:
         """Apply events in order, and append the loans that must move to `decisions`.
@@ -661,7 +679,7 @@ class Committer:
             try:
                 self._policy.solved(event)
             except Exception as error:  # noqa: BLE001  whatever a policy does with an answer
-                why = f"the policy failed to take the answer: {error!r}"
+                why = f"the policy failed to take the answer: {described(error)}"
                 self.lost_answer = RefusedError("", why, impossible=True)
 
     def _time_passed(self, event: TimePassed) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 from cells.cells import Cells
 from sia.contract.policy import Changes, Policy, next_multiple
-from sia.contract.proposals import ProposalResult, Proposals
-from sia.core.commit import Committer, RefusedError
+from sia.contract.proposals import ProposalResult
+from sia.core.commit import Committer, RefusedError, described
 from sia.decisions import Decision, ProposalRefused, WakeAt
 from sia.events import RANK, Event
 from sia.limits import MAX_REFUSED
 from sia.model import Options, Pool
-from sia.state.state import ClusterState, PoolState
+from sia.state.state import ClusterState, JobState, PoolState
 
 
 class Core:
@@ -25,6 +25,7 @@ class Core:
         state: The pools, groups and jobs.
         policy: The policy, which makes proposals.
         committer: The only writer of the state.
+        tolerant: Whether it goes on if the policy raises in `propose`, as live, or raises too.
         wake: When it has to be called without an event (seconds), or infinity if never.
     """
 
@@ -49,6 +50,7 @@ class Core:
         policy.attach(self.state)
         self.state.dirty.update(dict.fromkeys(self.state.pools.values()))
         self.committer = Committer(self.state, policy)
+        self.tolerant = False
         self.wake = inf  # of the latest `WakeAt`, until its time has come
         self._round = policy.round
 
@@ -85,7 +87,11 @@ class Core:
             expired = committer.expire(now)
             self.wake = inf
         changes = Changes(state.dirty.keys(), expired, new_round=round_begins)
-        self._pass(self.policy.propose(now, changes), now, decisions)
+        failure = self._pass(changes, now, decisions)
+        if failure is not None:
+            if not self.tolerant:
+                raise failure
+            self._restart_policy(failure, expired, decisions)
         state.dirty.clear()
         if committer.again:
             state.dirty.update(committer.again)
@@ -93,26 +99,59 @@ class Core:
         self._plan_wake(now, decisions)
         return decisions
 
-    def _pass(self, proposals: Proposals, now: float, decisions: list[Decision]) -> None:
-        """Carry out proposals until the policy has no more, or repeats what was refused."""
+    def _pass(self, changes: Changes, now: float, decisions: list[Decision]) -> Exception | None:
+        """Carry out proposals until the policy has no more or repeats what was refused.
+
+        Returns what the policy raised, if it failed.
+        """
         refused: dict[tuple[type, str], int] = {}
-        send, carry_out = proposals.send, self.committer.carry_out
+        carry_out = self.committer.carry_out
         result: Any = None
         try:
-            while True:
+            proposals = self.policy.propose(now, changes)
+            send = proposals.send
+        except Exception as error:  # noqa: BLE001  whatever a policy does
+            return error
+        while True:
+            try:
                 proposal = send(result)
-                try:
-                    result = carry_out[type(proposal)](proposal, now, decisions)
-                except RefusedError as error:
-                    result = ProposalResult.REFUSED
-                    self._refuse(error, now, decisions)
-                    kind = type(proposal), error.job_id
-                    refused[kind] = refused.get(kind, 0) + 1
-                    if refused[kind] > MAX_REFUSED:
-                        proposals.close()  # the policy ignores the result
-                        return
-        except StopIteration:
+                carry = carry_out[type(proposal)]
+            except StopIteration:
+                return None
+            except Exception as error:  # noqa: BLE001  whatever a policy does
+                return error
+            try:
+                result = carry(proposal, now, decisions)
+            except RefusedError as error:
+                result = ProposalResult.REFUSED
+                self._refuse(error, now, decisions)
+                kind = type(proposal), error.job_id
+                refused[kind] = refused.get(kind, 0) + 1
+                if refused[kind] > MAX_REFUSED:
+                    proposals.close()  # the policy ignores the result
+                    return None
+
+    def _restart_policy(
+        self, failure: Exception, expired: Sequence[JobState], decisions: list[Decision]
+    ) -> None:
+        """Drop the rest of a pass in which the policy failed; the pass is made again.
+
+        That is at the next event or tick. Until then the policy is in the state that a snapshot
+        would restore, so that a driver that is restarted decides the same as one that is not.
+        """
+        state, timers, failed = self.state, self.committer.timers, self.policy
+        why = f"the policy failed: {described(failure)}"
+        self._refuse(RefusedError("", why, impossible=True), state.now, decisions)
+        for job in expired:
+            if job.stream is not None and job.lease is None:
+                timers.lease(job, timers.retry)
+        policy = type(failed)(failed.params)
+        try:
+            policy.resume(state, failed.memory())
+        except Exception:  # noqa: BLE001  the failure has spoilt what it remembers
             return
+        self.policy = policy
+        self.committer.serve(policy)
 
     def _refuse(self, error: RefusedError, now: float, decisions: list[Decision]) -> None:
         """Record a refusal, and have the job's pool considered again at the next tick."""

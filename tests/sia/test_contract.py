@@ -74,6 +74,54 @@ def test_every_policy_goes_on_from_a_snapshot_of_any_moment_as_if_nothing_had_be
                 assert step(other, now, events)[1] == answer, f"seed {seed} at {now}"
 
 
+def failing(policy, after):
+    """Have the policy fail in its next pass, after so many proposals."""
+    real = policy.propose
+
+    def propose(now, changes):
+        proposals, result = real(now, changes), None
+        for _ in range(after):
+            try:
+                result = yield proposals.send(result)
+            except StopIteration:
+                break
+        raise LookupError(policy, "lost")
+
+    policy.propose = propose
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_policy_that_fails_goes_on_as_after_a_restart(name):
+    failed = 0
+    for seed in range(ROUNDS):
+        rng = Random(seed)
+        for core, now, events, _ in lived(load(name), Random(seed)):
+            if rng.random() > 0.1:
+                continue
+            broken = core.copy()
+            broken.tolerant = True
+            failing(broken.policy, rng.randint(0, 3))
+            told, _ = step(broken, now, events)
+            if not any(
+                isinstance(each, ProposalRefused)
+                and each.impossible
+                and each.why == "the policy failed: LookupError: lost"
+                for each in told
+            ):
+                continue  # one of the events is invalid
+            failed += 1
+            broken.check()
+            policy = type(broken.policy)(broken.policy.params)
+            other = restore(decode(encode(dump(broken))), policy)
+            assert encode(dump(other)) == encode(dump(broken))
+            later = broken.wake
+            assert later <= next_multiple(now, broken.state.options.tick)
+            passed = [TimePassed(later)]
+            assert step(other, later, passed)[1] == step(broken, later, passed)[1], f"seed {seed}"
+            broken.check()
+    assert failed
+
+
 @pytest.mark.parametrize("name", names())
 def test_no_policy_stops_or_resizes_who_must_never_be_stopped(name):
     for seed in range(ROUNDS):

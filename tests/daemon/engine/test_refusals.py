@@ -73,7 +73,7 @@ def test_a_policy_that_fails_to_take_an_answer_goes_on_without_it(monkeypatch):
     engine.step(0.0, [submit("first", gpus=3)])
     assert engine.book.solving.request == 1
     step = engine.step(1.0, [Answered(1, "optimal", [1.0]), submit("next", gpus=1)])
-    assert refusals(step) == [("", "the policy failed to take the answer: KeyError('plan')")]
+    assert refusals(step) == [("", "the policy failed to take the answer: KeyError: plan")]
     assert [type(answer).__name__ for answer in step.answers] == ["Accepted", "Accepted"]
     assert engine.book.jobs["next"].phase is JobPhase.STARTING
     assert engine.book.solving is None
@@ -87,3 +87,41 @@ def test_nothing_is_left_of_a_refusal_when_the_job_starts_at_last(monkeypatch):
     engine.step(2.0, [Ended("first", 1, 0)])
     assert engine.book.jobs["next"].phase is JobPhase.STARTING
     assert engine.book.refused == {}
+
+
+class Breaks(Policy):
+    """Starts whatever fits in order, and fails at each job that is called a bomb."""
+
+    heeds = frozenset()
+    armed = True
+
+    def propose(self, now, changes):
+        for pool in changes.pools:
+            for job in [*pool.waiting()]:
+                if Breaks.armed and job.job.width == 3:
+                    raise KeyError(job, f"no plan for {job}")
+                if job.width <= pool.idle:
+                    yield Start(job, Stream.DEDICATED, "fits")
+
+
+def test_a_pass_in_which_the_policy_fails_is_made_again(monkeypatch):
+    monkeypatch.setattr(Breaks, "armed", True)
+    engine = engine_under(monkeypatch, Breaks, a=4)
+    step = engine.step(0.0, [submit("first", gpus=1), submit("bomb", gpus=3)])
+    assert [type(answer).__name__ for answer in step.answers] == ["Accepted", "Accepted"]
+    assert engine.book.jobs["first"].phase is JobPhase.STARTING  # what was proposed before, counts
+    (refused,) = refusals(step)
+    assert refused[0] == ""
+    assert refused[1].startswith("the policy failed: KeyError: no plan for <")
+    assert "0x" not in refused[1]
+    later = engine.core.wake
+    assert later == engine.core.state.options.tick
+    again = Engine.restore(engine.dump())
+    assert again.step(1.0, [Ended("first", 1, 0)]) == engine.step(1.0, [Ended("first", 1, 0)])
+    assert again.dump() == engine.dump()
+    assert engine.book.jobs["bomb"].phase is JobPhase.PENDING
+    monkeypatch.setattr(Breaks, "armed", False)
+    for one in (again, engine):
+        one.step(later, [Tick()])
+        assert one.book.jobs["bomb"].phase is JobPhase.STARTING
+        one.check()

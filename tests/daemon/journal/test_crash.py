@@ -10,6 +10,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 
 import pytest
+from msgspec import json
+from msgspec.structs import replace
 
 from daemon.journal.journal import Journal
 from daemon.model.inputs import Answered
@@ -18,9 +20,11 @@ from tests.support import knapsack
 from tests.support.budget import budget
 from tests.support.daemons.crash import (
     CLUSTER,
+    FAILING,
     PLANNING,
     STOPPING,
     Diary,
+    Fickle,
     assert_nothing_was_lost,
     fork_a_life,
     kill,
@@ -72,6 +76,28 @@ def test_killed_while_jobs_stop(memory):
     taken, started, stops = killed_again_and_again(memory, STOPPING)
     assert taken > 5 * LIVES
     assert started > stops > LIVES
+
+
+@pytest.mark.long
+def test_killed_while_the_policy_fails_again_and_again(memory, monkeypatch):
+    """Every restart repeats the failures of the steps before it, and decides the same."""
+    real = installed.load_plugin
+    monkeypatch.setattr(
+        installed,
+        "load_plugin",
+        lambda group, name: Fickle if name == "fickle" else real(group, name),
+    )
+    cluster = replace(FAILING, grace=0.01)
+    taken, started, _ = killed_again_and_again(memory, cluster)
+    assert min(taken, started) > LIVES
+    journal = Journal(memory / "db")
+    told = [each["why"] for step in journal.records(0) for each in json.decode(step.decisions)
+            if each["type"] == "ProposalRefused" and not each["job_id"]]  # fmt: skip
+    journal.close()
+    assert len(told) > LIVES
+    assert set(told) == {
+        "the policy failed: KeyError: lost by <tests.support.daemons.crash.Fickle object>"
+    }
 
 
 def done_in(folder):

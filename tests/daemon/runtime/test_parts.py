@@ -2,7 +2,13 @@
 
 import asyncio
 
+from daemon.model.inputs import Cancel
+from daemon.model.outputs import Accepted
 from daemon.runtime.health import HealthRegistry
+from sia import policies as installed
+from sia.contract.policy import Policy
+from sia.contract.proposals import Start
+from sia.model import Stream
 from tests.support.daemons.daemons import FakeBackend, serving, setup, submit, until
 
 
@@ -32,6 +38,44 @@ def test_a_part_that_is_not_well_says_so_until_it_is_again():
     assert parts.all()[0][1:] == (True, "", "", 11.0)
     parts.forget("mqtt")
     assert parts.all() == []
+
+
+class Breaks(Policy):
+    """Starts each job that fits, and fails while a job of three GPUs waits for two."""
+
+    def propose(self, now, changes):
+        for pool in self.state.pools.values():
+            for job in [*pool.waiting()]:
+                if job.width <= pool.idle:
+                    yield Start(job, Stream.DEDICATED, "fits")
+                elif job.width - pool.idle == 1:
+                    raise KeyError(f"no plan for {pool.name}")
+
+
+def test_a_policy_that_fails_is_told_and_the_daemon_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(installed, "load_plugin", lambda group, name: Breaks)
+
+    def unwell(service):
+        return [(part.why, part.mend) for part in service.parts.all()
+                if part.name == "policy" and not part.ok]  # fmt: skip
+
+    async def story():
+        backend = FakeBackend()
+        async with serving(tmp_path / "db", setup(a=3), backend) as service:
+            await service.submit([submit("small", gpus=1)])
+            assert unwell(service) == []
+            answers = await service.submit([submit("wide", gpus=3), submit("other", gpus=1)])
+            assert [*map(type, answers)] == [Accepted, Accepted]
+            ((why, mend),) = unwell(service)
+            assert why == "the policy failed: KeyError: no plan for a"
+            assert "daemon.policy" in mend
+        async with serving(tmp_path / "db", setup(a=3), backend) as service:
+            await service.submit([Cancel("wide")])
+            await until(lambda: service.book.jobs["other"].placed)
+            assert unwell(service) == []
+            service.engine.check()
+
+    asyncio.run(story())
 
 
 def test_a_daemon_without_the_lease_does_nothing_outside(tmp_path):

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import signal
 import time
+from contextlib import suppress
 from random import Random
 
 from msgspec.structs import replace
@@ -17,6 +19,7 @@ from daemon.model.inputs import Cancel, Ended, Started, Stopped
 from daemon.model.outputs import Accepted
 from daemon.runtime.clock import Clock
 from daemon.service.service import Service
+from sia.policies.preemptive.srtf import Srtf
 from tests.support.daemons.daemons import setup, submit, until
 
 CLUSTER = setup([8, 8], a=8, b=8)
@@ -26,6 +29,22 @@ STOPPING = replace(CLUSTER, policy="srtf", grace=0.01)
 
 PLANNING = replace(CLUSTER, policy="knapsack")
 """The same under a policy that plans with a solver; tests install it."""
+
+FAILING = replace(CLUSTER, policy="fickle", options=replace(CLUSTER.options, tick=0.05))
+"""The same under a policy that fails in a third of its passes; tests install it."""
+
+
+class Fickle(Srtf):
+    """Fails at some moments, before its second proposal: what raises names an object's address."""
+
+    def propose(self, now, changes):
+        proposals, result = super().propose(now, changes), None
+        with suppress(StopIteration):
+            for count in itertools.count():
+                if count == 1 and int(now * 1000) % 3 == 0:
+                    raise KeyError(self, f"lost by {self}")
+                result = yield proposals.send(result)
+
 
 CLUSTERS = {"plain": CLUSTER, "stopping": STOPPING, "planning": PLANNING}
 
