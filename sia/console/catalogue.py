@@ -63,5 +63,6 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "forecast": "Train and evaluate forecasts on a job log.",
         "oracle": "Compute the best schedule possible with full knowledge of the future.",
         "cells": "Show clusters that are divided into cells.",
+        "strl": "Solve requests for nodes and times that are written in STRL.",
     },
 }

@@ -1,0 +1,86 @@
+"""`sia strl`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from replay.logs.read import reading
+from sia.console.as_json import json_option, print_json
+from sia.console.errors import UserError
+from sia.console.groups import Group
+from sia.console.text import Seconds
+from sia.contract.solvers import chosen, solve
+from sia.policies.jvu.strl.answer import PlacedLeaf, answer_of, describe
+from sia.policies.jvu.strl.compiler import CompiledStrl
+from sia.policies.jvu.strl.expressions import Choose
+from sia.policies.jvu.strl.text import MAX_TEXT, StrlError, parse_strl
+from sia.wording import counted
+
+MOST_SECONDS = 3600.0
+"""Longest time for one program: a plan that takes an hour is for no scheduler's cycle."""
+
+
+@click.group(cls=Group)
+def strl() -> None:
+    """Solve requests for nodes and times that are written in STRL."""
+
+
+@strl.command("solve")
+@click.argument("file", type=Path)
+@click.option("--solver", metavar="NAME", help="Solver.  [default: the best that is installed]")
+@click.option(
+    "--seconds",
+    "limit",
+    type=Seconds(),
+    default="60s",
+    show_default=True,
+    help="Give up, with the best that was found, after this time.",
+)
+@json_option()
+def solve_file(file: Path, solver: str | None, limit: float, as_json: bool) -> None:
+    """Choose what is worth most of what the text in FILE asks for."""
+    if not 0 < limit <= MOST_SECONDS:
+        raise UserError(f"--seconds: must be above 0 and at most {MOST_SECONDS:g}s")
+    chosen(solver)
+    with reading(file), file.open("rb") as opened:
+        raw = opened.read(4 * MAX_TEXT + 4).decode()
+    try:
+        problem = parse_strl(raw)
+    except StrlError as error:
+        raise UserError(f"{file}: {error}") from None
+    compiled = CompiledStrl(problem)
+    solved = solve(compiled.program, seconds=limit, heuristics=True, solver=solver)
+    if solved.values is None:
+        raise UserError(f"{file}: no answer within {limit:g} s; give the solver more --seconds")
+    answer = answer_of(compiled, solved.values)
+    if as_json:
+        print_json(
+            {
+                "objective": answer.objective,
+                "optimal": solved.status == "optimal",
+                "chosen": [describe(each) for each in answer.chosen],
+            }
+        )
+        return
+    click.echo(f"objective: {answer.objective:g}")
+    if solved.status != "optimal":
+        click.echo("note: the limit on time was reached; more --seconds may find more")
+    if not answer.chosen:
+        click.echo("nothing is chosen")
+    for each in answer.chosen:
+        click.echo(_line(each))
+
+
+def _line(placed: PlacedLeaf) -> str:
+    """Return what is chosen in words."""
+    leaf = placed.leaf
+    where = ", ".join(
+        f"{units} of {node}" if units > 1 else node for node, units in placed.units.items()
+    )
+    who = f"{placed.job}: " if placed.job else ""
+    if isinstance(leaf, Choose):
+        span = f"from {leaf.start:g} to {leaf.start + leaf.duration:g}"
+        return f"{who}{counted(placed.total, 'unit')} {span}: {where}"
+    return f"{who}kill {counted(placed.total, 'unit')} at {leaf.begin:g}: {where}"

@@ -1,0 +1,1 @@
+"""JVuSched: deadlines and best effort in one plan, which kills where that pays (JamaisVu)."""
