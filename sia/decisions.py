@@ -73,6 +73,19 @@ class SolveProgram(Struct, frozen=True, tag=True):
     """A feasible solution to begin from, if one is known."""
 
 
+class JobPromised(Struct, frozen=True, gc=False, tag=True):
+    """The policy promises that this job ends by a step of its deadline, if its estimate is right.
+
+    A `JobRejected` for the same job takes the promise back.
+    """
+
+    job_id: str
+    step: int
+    """The number of the step, from 0."""
+    planned: float
+    """When it ends by the plan at this moment, in seconds."""
+
+
 class JobRejected(Struct, frozen=True, gc=False, tag=True):
     """The policy promises this job nothing that it asked for, such as its deadline.
 
@@ -105,6 +118,7 @@ Decision = (
     | DedicateJob
     | MoveLoan
     | SolveProgram
+    | JobPromised
     | JobRejected
     | WakeAt
     | ProposalRefused

@@ -136,6 +136,9 @@ MAX_VALUE = 1e6
 The usual value is 1000, and a solver with a relative gap of 1e-6 must still see a value of 1.
 """
 
+MAX_STEPS = 16
+"""Maximum number of steps of a deadline. Each is a variable of the program that plans leases."""
+
 MAX_JOB_BUDGET = 1000.0
 """Budgets of jobs are between 1/1000 and 1000.
 

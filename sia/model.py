@@ -22,6 +22,21 @@ Nodes = tuple[tuple[str, tuple[int, ...]], ...]
 """GPU indices by node; empty in a cluster without cells."""
 
 
+FULL_REWARD, LEAST_REWARD = 100.0, 1.0
+"""What an end by the deadline earns, and what one after the last step earns (Chronus, §3.3.1)."""
+
+LATE = 1e-3 - 1e-6
+"""Seconds. An end less than a millisecond after a step of a deadline is at the step; the millionth
+leaves room for the rounding of float64."""
+
+
+class DeadlineStep(NamedTuple):
+    """A step of a deadline: an end at or before `at` (seconds) earns `reward`."""
+
+    at: float
+    reward: float
+
+
 class Stream(Enum):
     """The stream in which a job was started (§5.3)."""
 
@@ -54,6 +69,9 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """Within a queue, jobs of higher priority come first, regardless of arrival."""
     deadline: float | None = None
     """When the job should end at the latest, in seconds as `submit`."""
+    soft: tuple[tuple[float, float], ...] = ()
+    """Steps of the deadline: multiples, ascending, of the time from `submit` to `deadline`, and the
+    reward of an end by then. Empty for a strict deadline (Chronus, §3.3.1)."""
     value: float | None = None
     """What an end by the deadline is worth; None for the policy's usual value."""
     budget: float | None = None
@@ -72,6 +90,30 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
         """The seconds of work that each stop costs, if it is a number of seconds."""
         cost = self.preemptible
         return None if cost is None or isinstance(cost, str) else cost
+
+    @property
+    def steps(self) -> tuple[DeadlineStep, ...]:
+        """The steps of its deadline, in order of time; empty without a deadline. O(steps)."""
+        if self.deadline is None:
+            return ()
+        first = (
+            ()
+            if self.soft and self.soft[0][0] == 1.0
+            else (DeadlineStep(self.deadline, FULL_REWARD),)
+        )
+        span = self.deadline - self.submit
+        later = (
+            DeadlineStep(self.deadline if times == 1.0 else self.submit + times * span, reward)
+            for times, reward in self.soft
+        )
+        return (*first, *later)
+
+    def step_met(self, end: float) -> int | None:
+        """Return the number, from 0, of the step that an end (seconds) meets, or None."""
+        for number, step in enumerate(self.steps):
+            if end - step.at < LATE:
+                return number
+        return None
 
     def submitted_at(self, time: float) -> Job:
         """Return the job as submitted at another time, with as long until its deadline."""

@@ -32,6 +32,7 @@ from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_TIME
 from sia.model import STOP_WORDS, Job, Pool, StopCost
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
+from sia.state.steps import parse_steps
 from sia.wording import some
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -484,6 +485,14 @@ def _cost(text: str, column: str) -> StopCost:
         raise BadCellError(column, bad.problem, COSTS, bad.reason) from None
 
 
+def _steps(text: str, column: str) -> tuple[tuple[float, float], ...]:
+    try:
+        return parse_steps(text)
+    except ValueError as error:
+        problem, _, fix = str(error).partition("; ")
+        raise BadCellError(column, problem, fix, f"{column} is not allowed") from None
+
+
 def _demand(text: str, column: str) -> tuple[tuple[int, float], ...]:
     """Parse `1:3600;2:1900` as points (GPUs, seconds)."""
     points = (part.partition(":") for part in text.split(";"))
@@ -498,6 +507,7 @@ _CHECKED: dict[str, Callable[[str], object]] = {
 
 _WISHES: dict[str, Callable[[str, str], object]] = {
     "min_width": _width, "max_width": _width, "demand": _demand, "deadline": _moment,
+    "soft": _steps,
     "value": _amount, "budget": _amount, "estimate": _seconds, "prefers": _word,
     "slowdown": _amount, "preemptible": _cost, "mode": _word,
 }  # fmt: skip

@@ -20,8 +20,8 @@ from sia.wording import some
 REQUIRED = ("job_id", "pool", "submit", "width", "duration")
 KNOWN = ("user", "name")
 WISHES = (
-    "min_width", "max_width", "demand", "deadline", "value", "budget", "estimate", "prefers",
-    "slowdown", "preemptible", "mode",
+    "min_width", "max_width", "demand", "deadline", "soft", "value", "budget", "estimate",
+    "prefers", "slowdown", "preemptible", "mode",
 )  # fmt: skip
 """What a job asks for beyond its width; the columns are fields of `Job`."""
 CHECKPOINT = "checkpoint"

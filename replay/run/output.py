@@ -16,18 +16,20 @@ from typing import Any, TextIO
 
 import msgspec
 
+from replay.deadlines.rewards import DEADLINES, HEADER, deadline_rows
 from replay.logs.parquet import duckdb_for
 from replay.logs.trace import KNOWN, REQUIRED, WISHES, PoolTable, Trace
 from replay.run.schedule import Schedule, Segment, nodes_text
 from sia.console.errors import UserError
 from sia.model import Job
+from sia.state.steps import steps_text
 
 UNSAID = {name: getattr(Job("", "", 0.0, 1), name) for name in WISHES}
 """The value of each field in `WISHES` if the job does not say."""
 
 SEGMENTS = "segments.csv"
 
-RESULTS = {"jobs.csv", "loans.csv", SEGMENTS, "trace.csv"}
+RESULTS = {"jobs.csv", "loans.csv", DEADLINES, SEGMENTS, "trace.csv"}
 """Files in a policy's results folder. A folder that contains other files is not replaced."""
 
 
@@ -178,7 +180,10 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
-    """Write `jobs.csv` and `loans.csv`; also `segments.csv` if jobs are preempted or resized."""
+    """Write `jobs.csv`, `loans.csv` and `deadlines.csv`.
+
+    If jobs are preempted or resized, write `segments.csv` too.
+    """
     folder.mkdir()
     rows = []
     places = schedule.nodes or [()] * len(trace.arrivals)
@@ -195,6 +200,7 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     ended = {row[0] for row in rows}  # omit loans and segments of jobs that never ended
     loans = [loan for loan in schedule.loans if loan.job_id in ended]
     write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), loans)
+    write_rows(folder / DEADLINES, HEADER, deadline_rows(trace, schedule.ends, schedule.promises))
     if schedule.segments is not None:
         write_segments(
             folder / SEGMENTS, [each for each in schedule.segments if each.job_id in ended]
@@ -235,6 +241,8 @@ def _cell(job: Job, wish: str) -> object:
     value = getattr(job, wish)
     if wish == "demand":
         return ";".join(f"{gpus}:{seconds!r}" for gpus, seconds in job.demand)
+    if wish == "soft":
+        return steps_text(job.soft)
     return "" if value == UNSAID[wish] else value
 
 

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
+from replay.deadlines.rewards import GUARANTEED, LOST, UNGUARANTEED, Promised
 from replay.logs.trace import Trace
 from replay.run.solving import ReplaySolver
 from sia.core.playout import Instant
 from sia.decisions import (
     Decision,
     DedicateJob,
+    JobPromised,
+    JobRejected,
     MoveLoan,
     PreemptJob,
     ProposalRefused,
@@ -105,6 +108,8 @@ class Schedule:
     """Reports of progress; a job that goes on after a stop makes its latest one again."""
     solver: ReplaySolver | None = None
     """What solved the policy's programs, if it needs a solver."""
+    promises: dict[str, Promised] = field(default_factory=dict)
+    """What became of the deadlines that the policy was asked to promise."""
     forecasts: ForecastLog | None = None
     """None for policies without load forecasts, and with those that are read from the log."""
     estimates: list[float | None] | None = None
@@ -192,6 +197,7 @@ class Recorder:
                 estimates[self._positions[event.job.id]] = event.run_time
 
     def _carry_out(self, decisions: Sequence[Decision], now: float) -> None:
+        schedule = self.schedule
         for decision in decisions:
             if type(decision) is StartJob:
                 self._start(decision, now)
@@ -204,6 +210,14 @@ class Recorder:
                 self._close_loans(decision.job_id, now)
             elif type(decision) is MoveLoan:
                 self._move(decision, now)
+            elif type(decision) is JobPromised:
+                promised = Promised(GUARANTEED, decision.planned)
+                schedule.promises[decision.job_id] = promised
+            elif type(decision) is JobRejected:
+                before = schedule.promises.get(decision.job_id)
+                label = UNGUARANTEED if before is None else LOST
+                planned = None if before is None else before.planned
+                schedule.promises[decision.job_id] = Promised(label, planned)
             elif type(decision) is ProposalRefused and decision.impossible:
                 label = self.schedule.policy
                 raise AssertionError(f"{label}: {decision.job_id}: {decision.why}")

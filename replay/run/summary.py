@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from replay.deadlines.rewards import deadline_measures
 from replay.logs.trace import PoolTable, Trace
 from replay.run.metrics import measure
 from replay.run.run import Settings
@@ -100,6 +101,7 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
         "never_ended": unfinished,
         "baseline_never_ended": result.baseline.ends.count(None),
         **_measures(pairs),
+        **deadline_measures(trace, schedule.ends, settings.warmup),
         **({"ends_sooner_s": result.loop.sooner} if result.loop else {}),
         **({"progress_reports": schedule.reports} if schedule.reports else {}),
         **_solves(schedule.solver),

@@ -124,10 +124,19 @@ class Solve(NamedTuple):
     """A feasible solution to begin from, if one is known."""
 
 
-class Reject(NamedTuple):
-    """Tell a pending job that what it asked for, such as its deadline, is not promised.
+class Promise(NamedTuple):
+    """Tell a job that it ends by a step of its deadline, given by its number from 0."""
 
-    It stays in its queue.
+    job: JobStateView
+    step: int
+    planned: float
+    """When it ends by the plan, in seconds."""
+
+
+class Reject(NamedTuple):
+    """Tell a job that what it asked for, such as its deadline, is not or no longer promised.
+
+    It stays where it is.
     """
 
     job: JobStateView
@@ -155,6 +164,7 @@ Proposal = (
     | ReserveCells
     | ReleaseCells
     | Solve
+    | Promise
     | Reject
     | Reconsider
     | Wake

@@ -19,6 +19,7 @@ from sia.contract.proposals import (
     Dedicate,
     Lease,
     Preempt,
+    Promise,
     ProposalResult,
     Reconsider,
     Reject,
@@ -34,6 +35,7 @@ from sia.core.core_timers import CoreTimers
 from sia.decisions import (
     Decision,
     DedicateJob,
+    JobPromised,
     JobRejected,
     PreemptJob,
     ResizeJob,
@@ -161,6 +163,7 @@ class Committer:
             ReserveCells: self._reserve_cells,
             ReleaseCells: self._release_cells,
             Solve: self._solve,
+            Promise: self._promise,
             Reject: self._reject,
             Reconsider: self._reconsider_pool,
             Wake: self._wake,
@@ -442,6 +445,11 @@ class Committer:
         self.open_request = True
         program, limit, start = proposal
         decisions.append(SolveProgram(self.requests, program, limit, start))
+        return ProposalResult.DONE
+
+    def _promise(self, proposal: Promise, _now: float, decisions: list[Decision]) -> ProposalResult:
+        job = self._known(proposal.job)
+        decisions.append(JobPromised(job.job.id, proposal.step, proposal.planned))
         return ProposalResult.DONE
 
     def _reject(self, proposal: Reject, _now: float, decisions: list[Decision]) -> ProposalResult:

@@ -20,6 +20,7 @@ from sia.contract.policy import next_multiple
 from sia.core.core import Core
 from sia.decisions import (
     Decision,
+    JobPromised,
     JobRejected,
     PreemptJob,
     ProposalRefused,
@@ -99,7 +100,7 @@ def no_solver(now: float, asked: SolveProgram) -> ProgramSolved:
 
 
 NO_NEWS = (TimePassed, ProgramSolved)
-NO_CHANGE = (WakeAt, SolveProgram, ProposalRefused, JobRejected)
+NO_CHANGE = (WakeAt, SolveProgram, ProposalRefused, JobPromised, JobRejected)
 """Events and decisions that alone do not make anything else happen."""
 
 

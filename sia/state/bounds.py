@@ -12,13 +12,14 @@ from sia.limits import (
     MAX_QUOTA,
     MAX_RESUME_COST,
     MAX_SLOWDOWN,
+    MAX_STEPS,
     MAX_TIME,
     MAX_VALUE,
     MAX_WEIGHT,
     UNKNOWN_RUN_TIME,
     UNLIMITED,
 )
-from sia.model import Job
+from sia.model import FULL_REWARD, LEAST_REWARD, Job
 
 
 class JobFieldError(ValueError):
@@ -58,6 +59,8 @@ def check_fields(job: Job) -> None:
         raise _out_of_bounds(
             job, "deadline", job.deadline, f"a time of at most {MAX_TIME:g} seconds"
         )
+    if job.soft:
+        _check_steps(job)
     if job.value is not None and not 0 <= job.value <= MAX_VALUE:
         raise _out_of_bounds(job, "value", job.value, f"0 to {MAX_VALUE:g}")
     if job.budget is not None and not 1 / MAX_JOB_BUDGET <= job.budget <= MAX_JOB_BUDGET:
@@ -78,6 +81,34 @@ def _out_of_bounds(job: Job, field: str, value: float, bounds: str) -> JobFieldE
         f"{field} must be {bounds} (got {value:g})",
         f"change {field}, or leave it out",
     )
+
+
+def _check_steps(job: Job) -> None:
+    """Check that the steps of a deadline ascend and their rewards fall."""
+
+    def wrong(problem: str, fix: str) -> JobFieldError:
+        return JobFieldError(job.id, "soft", f"soft {problem}", fix)
+
+    times, reward, least = 1.0, inf, True
+    if len(job.soft) > MAX_STEPS:
+        raise wrong(f"has {len(job.soft)} steps", f"give at most {MAX_STEPS}")
+    for multiple, earned in job.soft:
+        if not (multiple >= 1.0 if least else multiple > times) or not multiple <= MAX_TIME:
+            raise wrong(
+                f"does not ascend: step {multiple:g} comes after {times:g}",
+                "write multiples of the time to the deadline from 1 up, ascending",
+            )
+        if not LEAST_REWARD <= earned <= FULL_REWARD:
+            raise wrong(
+                f"has the reward {earned:g}",
+                f"write rewards of {LEAST_REWARD:g} to {FULL_REWARD:g}",
+            )
+        if multiple > 1.0 and not earned < min(reward, FULL_REWARD):
+            raise wrong(
+                f"does not fall: a reward of {earned:g} comes after {min(reward, FULL_REWARD):g}",
+                "each later step must earn less than the one before it",
+            )
+        times, reward, least = multiple, earned, False
 
 
 def check_priority(job_id: str, priority: int) -> None:

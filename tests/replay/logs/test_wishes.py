@@ -18,6 +18,7 @@ ASKING = [
     Job("elastic", "p", 0.0, 2, min_width=1, max_width=4, demand=((1, 100.0), (4, 40.0))),
     Job("due", "p", 0.0, 1, deadline=3600.5, value=20.0, estimate=900.0),
     Job("late", "p", 0.0, 1, deadline=-60.0, value=0.0),
+    Job("soft", "p", 0.0, 1, deadline=600.0, soft=((1.0, 90.0), (1.25, 33.5), (2.0, 1.0))),
     Job("picky", "p", 0.0, 1, budget=4.0, prefers="v100", slowdown=1.5, mode="gns"),
     Job("cheap", "p", 0.0, 1, preemptible=0.0),
     Job("costly", "p", 0.0, 1, preemptible=30.5),
@@ -37,7 +38,7 @@ def test_wishes_are_written_and_read(tmp_path, name):
 
 
 def test_a_log_has_a_column_only_if_a_job_fills_it(tmp_path):
-    log = Trace([Arrival(job, 60.0) for job in (ASKING[2], ASKING[4], ASKING[-1])])
+    log = Trace([Arrival(job, 60.0) for job in (ASKING[2], ASKING[5], ASKING[-1])])
     write_trace(tmp_path / "log.csv", log)
     header, late, cheap, plain = (tmp_path / "log.csv").read_text().splitlines()
     assert header == f"{HEAD},user,name,deadline,value,preemptible"
@@ -57,6 +58,14 @@ def test_a_log_has_a_column_only_if_a_job_fills_it(tmp_path):
         ("demand", ";".join(f"{i}:9" for i in range(1, MAX_POINTS + 2)), "257 points", "256"),
         ("deadline", "tomorrow", "'tomorrow' is not a number", "write seconds"),
         ("deadline", "inf", "'inf' is not finite", "write seconds"),
+        ("soft", "1.2:80+1.1:50", "soft does not ascend: step 1.1 comes after 1.2", "ascending"),
+        ("soft", "0.9:80", "soft does not ascend: step 0.9 comes after 1", "from 1 up"),
+        ("soft", "1.1:80+1.2:80", "soft does not fall: a reward of 80 comes after 80", "earn less"),
+        ("soft", "1.1:100", "soft does not fall: a reward of 100 comes after 100", "earn less"),
+        ("soft", "1.1:0.5", "soft has the reward 0.5", "1 to 100"),
+        ("soft", "1:101", "soft has the reward 101", "1 to 100"),
+        ("soft", "1.1", "'1.1' is not a step", "MULTIPLE:REWARD"),
+        ("soft", "1.1:nan", "'1.1:nan' is not a step", "MULTIPLE:REWARD"),
         ("value", "-1", "'-1' is negative", "write 0 or more"),
         ("value", "2e6", "value must be 0 to 1e+06 (got 2e+06)", "change value"),
         ("estimate", "0", "'0' is too small", "above 0"),

@@ -1,0 +1,4 @@
+"""Deadlines: what ends were worth, and workloads with deadlines.
+
+Imports: logs.
+"""
