@@ -1,4 +1,4 @@
-"""A file with the nodes of a cluster: `node,gpus,attributes[,free]`, one row for each node."""
+"""A file with the nodes of a cluster: `node,gpus[,attributes][,free]`, one row for each node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sia.console.errors import UserError
 from sia.limits import MAX_GROUP
 from sia.model import GpuNode
 
-COLUMNS = ("node", "gpus", "attributes")
+COLUMNS = ("node", "gpus")
 
 
 def read_nodes(path: Path) -> list[GpuNode]:
@@ -54,7 +54,7 @@ def _node(cells: Sequence[str], at: Mapping[str, int]) -> GpuNode:
     if not name:
         raise BadCellError("node", "empty", "name the node", "")
     gpus = whole(cells, "gpus", at["gpus"], least=1)
-    attributes = tuple(cells[at["attributes"]].split())
+    attributes = tuple(cells[at["attributes"]].split()) if "attributes" in at else ()
     for attribute in attributes:
         kind, colon, value = attribute.partition(":")
         if not kind or (colon and not value):

@@ -63,6 +63,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "forecast": "Train and evaluate forecasts on a job log.",
         "oracle": "Compute the best schedule possible with full knowledge of the future.",
         "cells": "Show clusters that are divided into cells.",
+        "chronus": "Plan leases, place jobs and estimate run times as policy chronus does.",
         "strl": "Solve requests for nodes and times that are written in STRL.",
     },
 }

@@ -30,8 +30,9 @@ def test_a_node_may_be_in_use_in_part(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("node,gpus\n", "column attributes is missing"),
+        ("node\nm1\n", "column gpus is missing"),
         ("node,gpus,attributes\n", "the file has no nodes; write"),
+        ("node,gpus\n", "the file has no nodes; write"),
         ("node,gpus,attributes\n,1,\n", "row 2, column node: empty; name the node"),
         ("node,gpus,attributes\nm1,0,\n", "row 2, column gpus: '0' is not allowed; write a whole"),
         ("node,gpus,attributes\nm1,nan,\n", "row 2, column gpus: 'nan' is not allowed"),

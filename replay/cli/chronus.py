@@ -1,0 +1,273 @@
+"""`sia chronus`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from replay.cli.options import BoundedFloatType
+from replay.logs.nodes import read_nodes
+from replay.logs.read import read_trace
+from replay.logs.speeds import read_speeds
+from sia.console.as_json import json_option, print_json
+from sia.console.errors import UserError
+from sia.console.groups import Group
+from sia.console.text import Seconds
+from sia.contract.solvers import chosen, solve
+from sia.limits import MAX_GROUP
+from sia.model import Job
+from sia.policies.chronus.claims import (
+    Claim,
+    LeasePlan,
+    first_lease,
+    lease_cost,
+    leases_before,
+    leases_needed,
+)
+from sia.policies.chronus.iterations import run_seconds
+from sia.policies.chronus.lists import Room, delay, is_impossible, joined, listed
+from sia.policies.chronus.placement import SEARCH, WIDE, Nodes, PlacedJob, place_all
+from sia.policies.chronus.programs import LeaseGoal, LeaseProgram, lease_program
+from sia.policies.chronus.selection import Selection
+from sia.policies.chronus.sizes import NODE_GPUS, NodeSizes
+from sia.policies.chronus.speeds import Speeds
+from sia.wording import as_typed, counted
+
+MOST_SECONDS = 3600.0
+"""Longest time for one program."""
+
+MOST_IN_ORDER = 40
+"""Jobs up to which ties are broken by arrival exactly, with a program for each job."""
+
+
+class PlainSeconds(Seconds):
+    """A time like 20m, or a plain number of seconds, as in labels and logs."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return seconds."""
+        text = str(value)
+        return super().convert(f"{text}s" if text.replace(".", "", 1).isdecimal() else text,
+                               param, ctx)  # fmt: skip
+
+
+@click.group(cls=Group)
+def chronus() -> None:
+    """Plan leases, place jobs and estimate run times as policy chronus does."""
+
+
+class _Solver(NamedTuple):
+    """How programs are solved."""
+
+    name: str | None
+    seconds: float
+
+    def values(self, asked: LeaseProgram, start: Sequence[float] | None) -> list[float] | None:
+        """Return the solution, or None if there is none. Raises UserError without an answer."""
+        solved = solve(
+            asked.program, seconds=self.seconds, start=start, heuristics=True, solver=self.name
+        )
+        if solved.status not in ("optimal", "infeasible"):
+            raise UserError(
+                f"--seconds {self.seconds:g}s: the program was not solved in time; give it more"
+            )
+        return solved.values
+
+
+@chronus.command("solve")
+@click.option("--trace", "log", type=Path, required=True, help="Job log of jobs that wait now.")
+@click.option("--gpus", type=click.IntRange(1, MAX_GROUP), required=True, help="GPUs to plan with.")
+@click.option(
+    "--lease", type=PlainSeconds(), default="20m", show_default=True, help="Length of a lease."
+)
+@click.option("--now", type=PlainSeconds(), default="0", show_default=True, help="Time of the log.")
+@click.option(
+    "--resume-cost",
+    type=PlainSeconds(),
+    default="0",
+    show_default=True,
+    help="What going on costs a job that does not say.",
+)
+@click.option("--no-round-up", is_flag=True, help="Count jobs by their own GPUs.")
+@click.option("--solver", metavar="NAME", help="Solver.  [default: the best that is installed]")
+@click.option(
+    "--seconds",
+    "limit",
+    type=Seconds(),
+    default="60s",
+    show_default=True,
+    help="Give up on a program after this time.",
+)
+@json_option()
+def solve_leases(
+    log: Path, gpus: int, lease: float, now: float, resume_cost: float, no_round_up: bool,
+    solver: str | None, limit: float, as_json: bool,
+) -> None:  # fmt: skip
+    """Plan the leases of the jobs with a deadline in a log, all of which wait now.
+
+    The duration of a job is what remains of it. Leases count from 0, the first to be had.
+    """
+    if not lease:
+        raise UserError("--lease: must be above 0; write a time like 20m")
+    if not 0 < limit <= MOST_SECONDS:
+        raise UserError(f"--seconds: must be above 0 and at most {MOST_SECONDS:g}s")
+    chosen(solver)
+    sizes = NodeSizes(gpus, NODE_GPUS, round_up=not no_round_up)
+    trace = read_trace(log)
+    begin = first_lease(now, lease) * lease
+    claims = []
+    for job, remaining in trace.arrivals:
+        cost = _cost_of(log, job, resume_cost, lease)
+        steps = leases_before(job.steps, begin, lease)
+        if steps and cost < lease:
+            needed = leases_needed(remaining, lease, cost)
+            claims.append(Claim(job.id, sizes.uses(job.width), needed, steps))
+    solving = _Solver(solver, limit)
+    plan, kept = _admit(claims, sizes.room, solving)
+    plan = _select(kept, sizes.room, plan, solving)
+    found = {claim.job_id: claim for claim in kept}
+    jobs = [_shown(job.id, found.get(job.id), plan) for job, _ in trace.arrivals]
+    objective = sum(claim.earned(plan[claim.job_id]) for claim in kept)
+    answer = {"objective": objective, "soonest": delay(kept, plan), "jobs": jobs}
+    if as_json:
+        print_json(answer)
+        return
+    click.echo(f"objective: {objective:g}; soonest: {answer['soonest']}")
+    for each in jobs:
+        leases = ", ".join(map(str, each["leases"]))
+        said = f"guaranteed, step {each['step']}, leases {leases}"
+        click.echo(f"{each['job_id']}: {said if each['guaranteed'] else 'not guaranteed'}")
+
+
+def _cost_of(log: Path, job: Job, resume_cost: float, lease: float) -> float:
+    """Return what going on costs a job. Raises UserError if it is a lease or more."""
+    cost = lease_cost(job, resume_cost)
+    if job.deadline is not None and lease <= cost < float("inf"):
+        raise UserError(
+            f"{log}: job {job.id}: going on costs {cost:g} s, a lease is {lease:g} s; give a "
+            f"--lease above {as_typed(cost)}"
+        )
+    return cost
+
+
+def _shown(job_id: str, claim: Claim | None, plan: LeasePlan) -> dict[str, Any]:
+    if claim is None:
+        return {"job_id": job_id, "guaranteed": False, "step": None, "leases": []}
+    leases = plan[job_id]
+    return {
+        "job_id": job_id, "guaranteed": True, "step": claim.met(leases), "leases": list(leases),
+    }  # fmt: skip
+
+
+def _admit(claims: Sequence[Claim], room: Room, solving: _Solver) -> tuple[LeasePlan, list[Claim]]:
+    """Admit jobs one by one: a job is guaranteed if some plan has all meet their last step."""
+    plan, kept = LeasePlan(), list[Claim]()
+    for claim in claims:
+        both = [*kept, claim]
+        if is_impossible(both, room):
+            continue
+        found = joined(kept, room, plan, claim) or listed(both, room)
+        if found is None:
+            asked = lease_program(both, room, LeaseGoal.ANY)
+            values = solving.values(asked, None)
+            if values is None:
+                continue
+            found = asked.plan_of(both, values)
+        plan, kept = found, both
+    return plan, kept
+
+
+def _select(claims: Sequence[Claim], room: Room, plan: LeasePlan, solving: _Solver) -> LeasePlan:
+    """Return the plan of the most reward, then the soonest, then by arrival."""
+    selection = Selection.of(claims, room, plan)
+    assert selection is not None, "the plan of the admission is one"
+    while (asked := selection.question) is not None:
+        selection.take(solving.values(*asked) or ())
+    if len(claims) <= MOST_IN_ORDER:
+        for number in range(len(claims)):
+            if (tie := selection.tie(number)) is None:
+                break
+            selection.take_tie(solving.values(*tie) or ())
+    return selection.plan
+
+
+@chronus.command()
+@click.option("--t1", "one", type=BoundedFloatType(0, min_open=True), required=True, metavar="S",
+              help="Seconds of an iteration on one node.")  # fmt: skip
+@click.option("--t2", "two", type=BoundedFloatType(0, min_open=True), metavar="S",
+              help="Seconds of an iteration on two nodes.  [default: as on one]")  # fmt: skip
+@click.option("--gpus", type=click.IntRange(1, MAX_GROUP), required=True, help="GPUs of the job.")
+@click.option(
+    "--node-gpus",
+    type=click.IntRange(1, MAX_GROUP),
+    default=NODE_GPUS,
+    show_default=True,
+    help="GPUs of a node.",
+)
+@click.option("--iterations", type=BoundedFloatType(0, min_open=True), required=True,
+              help="Iterations of the whole job.")  # fmt: skip
+@json_option()
+def estimate(
+    one: float, two: float | None, gpus: int, node_gpus: int, iterations: float, as_json: bool
+) -> None:
+    """Estimate a run time from trials on one node and on two."""
+    nodes = -(-gpus // node_gpus)
+    if two is None and nodes > 1:
+        raise UserError(f"--t2: the job needs {nodes} nodes; give the seconds on two")
+    seconds = run_seconds(one, one if two is None else two, gpus, node_gpus, iterations)
+    if as_json:
+        print_json({"seconds": seconds})
+        return
+    click.echo(f"{seconds:g} s on {counted(nodes, 'node')}")
+
+
+@chronus.command()
+@click.option("--nodes", "cluster", type=Path, required=True, help="Nodes file: node,gpus[,free].")
+@click.option("--trace", "log", type=Path, required=True, help="Job log of jobs to place now.")
+@click.option("--speeds", "table", type=Path, help="Speeds file: model,gpus,nodes,speed.")
+@click.option(
+    "--search",
+    type=click.IntRange(0, 10 * SEARCH),
+    default=SEARCH,
+    show_default=True,
+    help="Combined placements that the local search tries.",
+)
+@json_option()
+def place(cluster: Path, log: Path, table: Path | None, search: int, as_json: bool) -> None:
+    """Place jobs on nodes: together what has a deadline or is wide, the rest by local search."""
+    nodes = read_nodes(cluster)
+    speeds = Speeds() if table is None else read_speeds(table)
+    trace = read_trace(log)
+    promised, wide, small = list[PlacedJob](), list[PlacedJob](), list[PlacedJob]()
+    models = _models(trace.columns)
+    for job, _ in trace.arrivals:
+        extras = trace.extras.get(job.id, ())
+        model = getattr(job, "model", "") or (extras[models].strip() if models >= 0 else "")
+        kind = promised if job.deadline is not None else wide if job.width >= WIDE else small
+        kind.append(PlacedJob(job.id, job.width, model))
+    free = Nodes(tuple(node.gpus for node in nodes), tuple(node.free for node in nodes))
+    placed, objective = place_all(free, speeds, (promised, wide), small, search)
+    jobs: list[dict[str, Any]] = [
+        {"job_id": job.id, "nodes": {nodes[n].name: gpus for n, gpus in placed[job.id].items()}}
+        for job, _ in trace.arrivals
+        if job.id in placed
+    ]
+    unplaced = [job.id for job, _ in trace.arrivals if job.id not in placed]
+    if as_json:
+        print_json({"objective": objective, "jobs": jobs, "unplaced": unplaced})
+        return
+    click.echo(f"objective: {objective:g}")
+    for each in jobs:
+        where = ", ".join(f"{gpus} of {node}" for node, gpus in each["nodes"].items())
+        click.echo(f"{each['job_id']}: {where}")
+    if unplaced:
+        click.echo(f"not placed: {', '.join(unplaced)}")
+
+
+def _models(columns: Sequence[str]) -> int:
+    """Return the place of column `model` among the extra columns, or -1."""
+    return columns.index("model") if "model" in columns else -1

@@ -1,0 +1,4 @@
+"""Chronus: deadlines kept by leases, and its rivals.
+
+Imports: shared, contract, state.
+"""

@@ -1,0 +1,86 @@
+"""The selection of leases: a list, then programs where the list is not known to be the best.
+
+Whoever drives a selection solves the program of `question`, passes the answer to `take`, and goes
+on until there is no question. The plan at any moment is one that can be carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from sia.policies.chronus.claims import Claim, LeasePlan
+from sia.policies.chronus.lists import Room, best_of, by_arrival, least, listed, quality
+from sia.policies.chronus.programs import LeaseGoal, LeaseProgram, lease_program, tie_program
+
+
+class Selection(Struct):
+    """The choice of leases for jobs that can all meet their last steps together.
+
+    `plan` is the best plan so far.
+    """
+
+    claims: tuple[Claim, ...]
+    room: Room
+    plan: LeasePlan
+    asked: int = 0
+    """How many of the goals are done with."""
+
+    @classmethod
+    def of(
+        cls, claims: Sequence[Claim], room: Room, standing: LeasePlan | None
+    ) -> Selection | None:
+        """Begin with the best list or the standing plan; None if there is no plan to begin with."""
+        plans = [plan for plan in (standing, listed(claims, room)) if plan is not None]
+        plan = best_of(claims, plans)
+        return None if plan is None else cls(tuple(claims), room, by_arrival(claims, plan))
+
+    @property
+    def goal(self) -> LeaseGoal | None:
+        """What is to be solved next, or None if the plan is the best or all was asked."""
+        found, bound = quality(self.claims, self.plan), least(self.claims, self.room)
+        if self.asked == 0 and found[0] > bound[0] + 1e-9:
+            return LeaseGoal.REWARD
+        if self.asked <= 1 and found[1:] > bound[1:]:
+            return LeaseGoal.SOONEST
+        return None
+
+    @property
+    def question(self) -> tuple[LeaseProgram, tuple[float, ...]] | None:
+        """Return the program to solve next with the solution to begin from, or None."""
+        goal = self.goal
+        if goal is None:
+            return None
+        reward = -quality(self.claims, self.plan)[0]
+        program = lease_program(self.claims, self.room, goal, reward)
+        return program, program.values_of(self.claims, self.plan)
+
+    def take(self, values: Sequence[float]) -> None:
+        """Take the solution of the latest question, or nothing where there is none."""
+        goal = self.goal
+        assert goal is not None
+        if values:
+            program = lease_program(self.claims, self.room, goal)
+            found = by_arrival(self.claims, program.plan_of(self.claims, values))
+            if quality(self.claims, found) < quality(self.claims, self.plan):
+                self.plan = found
+        self.asked = 1 if goal is LeaseGoal.REWARD else 2
+
+    def tie(self, number: int) -> tuple[LeaseProgram, tuple[float, ...]] | None:
+        """Return the program that gives a job the soonest leases among equal plans.
+
+        The jobs before it keep their leases. None if no other plan can be as good.
+        """
+        found = quality(self.claims, self.plan)
+        before = {claim.job_id: self.plan[claim.job_id] for claim in self.claims[:number]}
+        program = tie_program(self.claims, self.room, number, before, found)
+        return program, program.values_of(self.claims, self.plan)
+
+    def take_tie(self, values: Sequence[float]) -> None:
+        """Take the solution of the latest `tie`, or nothing where there is none."""
+        if values:
+            program = lease_program(self.claims, self.room, LeaseGoal.ANY)
+            found = program.plan_of(self.claims, values)
+            if quality(self.claims, found) <= quality(self.claims, self.plan):
+                self.plan = found

@@ -1,0 +1,64 @@
+"""How jobs are rounded up so that those of one lease fit on the fewest nodes (Chronus, §3.4.1).
+
+A job takes 1, 2 or 4 GPUs of one node, or whole nodes. Jobs of such sizes fit whenever their GPUs
+do (Proposition 1), if the node is divided by each size without rest. On nodes of 6 three jobs of 4
+have 12 GPUs and do not fit on two nodes, so sizes are counted one by one there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+PARTS = (1, 2, 4)
+"""Sizes within a node."""
+
+NODE_GPUS = 8
+"""GPUs of a node where no nodes file says otherwise."""
+
+
+class NodeSizes(NamedTuple):
+    """Nodes that are alike, and whether jobs are rounded up to what fits on them."""
+
+    gpus: int
+    """GPUs of all nodes, or that may be planned with."""
+    node: int = NODE_GPUS
+    """GPUs of a node."""
+    round_up: bool = True
+
+    def rounded(self, width: int) -> int:
+        """Return the GPUs that a job of this width counts as."""
+        if not self.round_up:
+            return width
+        for part in PARTS:
+            if width <= part < self.node:
+                return part
+        return -(-width // self.node) * self.node
+
+    @property
+    def _counted(self) -> list[int]:
+        """The sizes that must be counted beside the GPUs: they leave a rest of a node."""
+        if not self.round_up or self.gpus % self.node:
+            return []
+        return [part for part in PARTS if part < self.node and self.node % part]
+
+    @property
+    def room(self) -> tuple[int, ...]:
+        """What the jobs of one lease may use at most: GPUs, then pieces of each counted size."""
+        nodes = self.gpus // self.node
+        return (self.gpus, *(nodes * (self.node // part) for part in self._counted))
+
+    def uses(self, width: int) -> tuple[int, ...]:
+        """Return what a job uses, with an entry for each of `room`.
+
+        A size that leaves a rest of a node has as many pieces a node as fit. A larger job uses
+        several of them, and whole nodes use all of theirs.
+        """
+        gpus = self.rounded(width)
+        whole = gpus % self.node == 0
+        return (
+            gpus,
+            *(
+                gpus // self.node * (self.node // part) if whole else gpus // part
+                for part in self._counted
+            ),
+        )

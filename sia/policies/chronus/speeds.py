@@ -1,0 +1,50 @@
+"""How fast a job runs by the number of nodes that it spreads over (Chronus, §3.4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class SpeedRow(NamedTuple):
+    """The speed of a model on so many GPUs of so many nodes; 1 is that on the fewest nodes."""
+
+    model: str
+    gpus: int
+    nodes: int
+    speed: float
+
+
+class Speeds:
+    """Measured speeds by model, width and nodes.
+
+    A width without rows uses those of the next wider one, else those of the widest. Between two
+    numbers of nodes the speed is linear; beyond the most nodes it stays the same. A model without
+    rows runs at speed 1 anywhere.
+    """
+
+    def __init__(self, rows: Iterable[SpeedRow] = ()) -> None:
+        """Index the rows; at most one for each model, width and number of nodes."""
+        self._points: dict[str, dict[int, dict[int, float]]] = {}
+        for model, gpus, nodes, speed in rows:
+            self._points.setdefault(model, {}).setdefault(gpus, {})[nodes] = speed
+
+    def speed(self, model: str, width: int, nodes: int, fewest: int) -> float:
+        """Return the speed on so many nodes of a job that fits on `fewest`. O(rows of the model).
+
+        On the fewest nodes it is 1, whatever a row says.
+        """
+        by_width = self._points.get(model)
+        if not by_width or nodes <= fewest:
+            return 1.0
+        wider = [gpus for gpus in by_width if gpus >= width]
+        points = by_width[min(wider) if wider else max(by_width)]
+        before, known = fewest, 1.0
+        for there, speed in sorted(points.items()):
+            if there <= fewest:
+                continue
+            if nodes <= there:
+                part = (nodes - before) / (there - before)
+                return known + part * (speed - known)
+            before, known = there, speed
+        return known

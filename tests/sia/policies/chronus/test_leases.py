@@ -1,0 +1,182 @@
+"""The selector's plans against every possible plan; Proposition 1; bounds and lists."""
+
+import json
+from itertools import product
+from random import Random
+
+import pytest
+
+from sia.contract.solvers import solve
+from sia.model import Job
+from sia.policies.chronus.claims import (
+    Claim,
+    first_lease,
+    lease_cost,
+    leases_before,
+    leases_needed,
+)
+from sia.policies.chronus.iterations import run_seconds
+from sia.policies.chronus.lists import is_impossible, least, listed, quality
+from sia.policies.chronus.placement import Nodes, PlacedJob, consolidated
+from sia.policies.chronus.selection import Selection
+from sia.policies.chronus.sizes import NodeSizes
+from tests.support.budget import budget
+from tests.support.naive import naive_leases
+from tests.support.shell import sia
+
+ROUNDS = budget(ci=40, soak=2000)
+
+
+def drawn(rng, node=8):
+    """A few jobs that compete, as (width, needed, steps)."""
+    jobs = []
+    for _ in range(rng.randint(1, 4)):
+        needed = rng.randint(1, 3)
+        ends = sorted(rng.sample(range(1, 6), rng.randint(1, 3)))
+        steps = [*zip(ends, (100.0, 80.0, 20.0), strict=False)]
+        jobs.append((rng.choice([1, 2, 3, 4, 6, 8, node, node + 1]), needed, tuple(steps)))
+    return jobs
+
+
+def as_log(jobs, lease=600):
+    rows = ["job_id,pool,submit,width,duration,deadline,soft"]
+    for number, (width, needed, steps) in enumerate(jobs):
+        deadline = steps[0][0] * lease
+        soft = "+".join(f"{within / steps[0][0]!r}:{reward:g}" for within, reward in steps[1:])
+        rows.append(f"j{number},p,0,{width},{needed * lease},{deadline},{soft}")
+    return "\n".join(rows) + "\n"
+
+
+def solved(log, gpus, *options):
+    done = sia("chronus", "solve", "--trace", log, "--gpus", gpus, "--json", *options)
+    assert not done.returncode, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_the_plan_is_the_best_of_all_plans(seed, tmp_path):
+    rng = Random(seed)
+    jobs = drawn(rng)
+    gpus, node = rng.choice([(8, 8), (16, 8), (12, 8), (8, 0)])
+    (tmp_path / "log.csv").write_text(as_log(jobs))
+    rounding = () if node else ("--no-round-up",)
+    found = solved(tmp_path / "log.csv", gpus, "--lease", "10m", "--now", "0", *rounding)
+    kept = naive_leases.admitted(jobs, gpus, node)
+    assert [i for i, job in enumerate(found["jobs"]) if job["guaranteed"]] == kept
+    reward, delay, order, _ = naive_leases.best([jobs[i] for i in kept], gpus, node)
+    assert found["objective"] == pytest.approx(-reward)
+    assert found["soonest"] == delay
+    assert [sum(found["jobs"][i]["leases"]) for i in kept] == order
+    for i in kept:
+        leases = found["jobs"][i]["leases"]
+        assert len(leases) == jobs[i][1]
+        assert found["jobs"][i]["step"] == naive_leases.step_of(jobs[i], leases)
+
+
+def claims_of(jobs, sizes, renews=()):
+    return [
+        Claim(f"j{i}", sizes.uses(width), needed, steps, i in renews)
+        for i, (width, needed, steps) in enumerate(jobs)
+    ]
+
+
+def chosen(claims, room):
+    """What a selection comes to; None without a plan."""
+    selection = Selection.of(claims, room, None)
+    if selection is None:
+        return None
+    while (asked := selection.question) is not None:
+        selection.take(solve(asked[0].program, start=asked[1]).values or ())
+    return selection.plan
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_on_nodes_of_6_no_plan_has_more_jobs_of_a_size_than_fit(seed):
+    rng = Random(seed)
+    jobs = drawn(rng, node=6)
+    sizes = NodeSizes(12, 6)
+    claims = claims_of(jobs, sizes)
+    expected = naive_leases.best(jobs, 12, 6)
+    if expected is None:
+        assert listed(claims, sizes.room) is None
+        return
+    assert not is_impossible(claims, sizes.room)
+    bound = least(claims, sizes.room)
+    assert bound[:2] <= expected[:2]
+    plan = chosen(claims, sizes.room)
+    if plan is not None:
+        assert quality(claims, plan)[:2] == pytest.approx(expected[:2])
+
+
+def test_three_jobs_of_4_do_not_fit_on_two_nodes_of_6():
+    sizes = NodeSizes(12, 6)
+    jobs = [(4, 1, ((1, 100.0),))] * 3
+    assert listed(claims_of(jobs, sizes), sizes.room) is None
+    assert listed(claims_of(jobs[:2], sizes), sizes.room) is not None
+    assert sum(sizes.rounded(4) for _ in jobs) <= sizes.gpus, "Proposition 1 would allow them"
+
+
+def test_friendly_jobs_that_fit_by_their_gpus_fit_on_the_fewest_nodes():
+    """Proposition 1, over all counts of sizes on three nodes of 8."""
+    nodes = Nodes((8, 8, 8), (8, 8, 8))
+    for wholes, fours, twos, ones in product(range(4), range(7), range(0, 13, 2), range(0, 25, 3)):
+        widths = [8] * wholes + [4] * fours + [2] * twos + [1] * ones
+        if sum(widths) > 24:
+            continue
+        jobs = [PlacedJob(str(i), width) for i, width in enumerate(reversed(widths))]
+        placed, _ = consolidated(jobs, nodes)
+        assert len(placed) == len(jobs), (wholes, fours, twos, ones)
+        assert all(len(place) == 1 for place in placed.values())
+
+
+def test_sizes_are_1_2_4_or_whole_nodes():
+    assert [NodeSizes(64).rounded(width) for width in (1, 2, 3, 4, 5, 8, 9, 17)] == [
+        1, 2, 4, 4, 8, 8, 16, 24,
+    ]  # fmt: skip
+    assert [NodeSizes(60, 6).rounded(width) for width in (3, 5, 6, 7)] == [4, 6, 6, 12]
+    assert NodeSizes(64, round_up=False).rounded(5) == 5
+
+
+def test_of_equal_plans_most_gpus_are_renewed():
+    sizes = NodeSizes(8)
+    jobs = [(8, 1, ((3, 100.0),)), (8, 1, ((3, 100.0),))]
+    claims = claims_of(jobs, sizes, renews={1})
+    assert chosen(claims, sizes.room) == {"j0": (1,), "j1": (0,)}
+    assert chosen(claims_of(jobs, sizes), sizes.room) == {"j0": (0,), "j1": (1,)}
+
+
+def test_leases_are_counted_so_that_a_plan_holds_wherever_they_lie():
+    assert leases_needed(2400.0, 1200.0, 0.0) == 2
+    assert leases_needed(2400.0, 1200.0, 30.0) == 3
+    assert leases_needed(2340.0, 1200.0, 30.0) == 2
+    job = Job("a", "p", 100.0, 1, deadline=2500.0, soft=((1.5, 20.0),))
+    assert leases_before(job.steps, 0.0, 1200.0) == ((2, 100.0), (3, 20.0))
+    assert leases_before(job.steps, 1200.0, 1200.0) == ((1, 100.0), (2, 20.0))
+    assert first_lease(0.0, 1200.0) == 0
+    assert first_lease(5.0, 1200.0) == 1
+    assert first_lease(2400.0, 1200.0) == 2
+    assert lease_cost(Job("a", "p", 0.0, 1, preemptible=9.0), 30.0) == 9.0
+    assert lease_cost(Job("a", "p", 0.0, 1), 30.0) == 30.0
+    assert lease_cost(Job("a", "p", 0.0, 1, preemptible="restart"), 30.0) > 1e300
+
+
+def test_run_times_follow_from_trials_on_one_node_and_on_two():
+    assert run_seconds(1.0, 1.5, 8, 8, 100) == 100.0
+    assert run_seconds(1.0, 1.5, 16, 8, 100) == 150.0
+    assert run_seconds(1.0, 1.5, 32, 8, 100) == 200.0
+    assert run_seconds(1.0, 0.5, 32, 8, 100) == 100.0, "a faster second node is noise"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--lease", "0"), "--lease: must be above 0"),
+        (("--resume-cost", "20m"), "going on costs 1200 s, a lease is 1200 s"),
+    ],
+)
+def test_bad_input_is_one_line_with_the_mend(tmp_path, options, problem):
+    (tmp_path / "log.csv").write_text("job_id,pool,submit,width,duration,deadline\na,p,0,1,60,99\n")
+    done = sia("chronus", "solve", "--trace", tmp_path / "log.csv", "--gpus", "8", *options)
+    assert done.returncode == 2
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
