@@ -25,7 +25,11 @@ SETTINGS = "settings.json"
 RUNS = "runs"
 TABLE = "experiments.csv"
 VERDICT = "verdict.json"
-OWN = (SETTINGS, RUNS, TABLE, "report.html", "figures", "frontier.json", VERDICT)
+OWN = (
+    *(SETTINGS, RUNS, TABLE, "report.html", "figures", "frontier.json", VERDICT),
+    *("front.json", "points.csv", "front.svg", "front.png"),
+)
+"""Files of experiments and searches; in a folder without settings they are somebody else's."""
 RESULTS = "results"
 COMMAND = "sia experiment"
 REPLAY = "summary.json"
@@ -176,7 +180,7 @@ def _marked(value: Any) -> str:
     return f"{percent:g}:{cost if isinstance(cost, str) else as_typed(cost)}"
 
 
-FILES = {"pools_sha256": "pools", "cells_sha256": "cells"}
+FILES = {"pools_sha256": "pools", "cells_sha256": "cells", "workload_sha256": "workload"}
 """Options that name the files of these checksums."""
 
 SHOWN = 60

@@ -6,17 +6,11 @@ interruptions.
 
 from __future__ import annotations
 
-import os
-import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from hashlib import sha256
-from multiprocessing import active_children, get_context, parent_process
-from multiprocessing.connection import wait
 from pathlib import Path
-from threading import Thread
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,10 +30,9 @@ from replay.run.run import BASELINE, Settings, replay_all, replay_one
 from replay.run.schedule import Result
 from replay.run.starts import starts_of
 from replay.run.summary import owned_seconds, span, summarize
+from replay.run.workers import signals_held, worker_processes
 from sia.console.errors import UserError
 from sia.contract.labels import folder_of
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class RunContext(NamedTuple):
@@ -98,34 +91,18 @@ def run_all(
             run_piece(log, piece, work)
             run_done()
         return
-    executor = ProcessPoolExecutor(
-        min(jobs, len(pieces)), get_context("spawn"), _begin_worker, (work,)
-    )
     try:
-        with _signals_held():  # workers inherit the mask, so only this process handles signals
-            futures = [executor.submit(_run_in_worker, piece) for piece in pieces]
-        for future in as_completed(futures):
-            future.result()
-            run_done()
-        executor.shutdown()
+        with worker_processes(min(jobs, len(pieces)), _begin_worker, work) as executor:
+            with signals_held():
+                futures = [executor.submit(_run_in_worker, piece) for piece in pieces]
+            for future in as_completed(futures):
+                future.result()
+                run_done()
     except BrokenProcessPool:
         raise UserError(
             "a process of this experiment was killed, perhaps because memory ran out; repeat the "
             "command with fewer --jobs to continue"
         ) from None
-    finally:
-        for process in active_children():
-            process.kill()
-        executor.shutdown(cancel_futures=True)
-
-
-@contextmanager
-def _signals_held() -> Iterator[None]:
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Worker:
@@ -136,17 +113,7 @@ class _Worker:
 
 
 def _begin_worker(work: RunContext) -> None:
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    Thread(target=_end_with_parent, daemon=True).start()
     _Worker.work = work
-
-
-def _end_with_parent() -> None:
-    """Exit when the parent process ends, so that no orphan writes into the folder."""
-    parent = parent_process()
-    assert parent is not None, "a worker has a parent process"
-    wait([parent.sentinel])
-    os._exit(1)
 
 
 def _run_in_worker(piece: Piece) -> None:

@@ -61,6 +61,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "fairness": "Measure how fairly a schedule treated each job, and how efficient it was.",
         "experiment": "Compare policies over many pieces or sizes of a job log.",
         "forecast": "Train and evaluate forecasts on a job log.",
+        "wfq": "Search for settings of the policy wfq, and show what they mean.",
         "oracle": "Compute the best schedule possible with full knowledge of the future.",
         "cells": "Show clusters that are divided into cells.",
         "chronus": "Plan leases, place jobs and estimate run times as policy chronus does.",

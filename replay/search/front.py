@@ -1,0 +1,181 @@
+"""The front of a search as a file, as a table and in plain words, with named presets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import dist, fsum, sqrt
+from typing import Any, NamedTuple
+
+from replay.search.algorithms import front_of
+from replay.search.objectives import Measured, Objective
+from replay.search.search import Evaluated, Found
+from sia.console.tables import show_table
+from sia.wording import duration
+
+FIFO, FAST, PREDICTABLE, FAIR, BALANCED = "fifo", "fast", "predictable", "fair", "balanced"
+PRESETS = {
+    FAST: "jct",
+    PREDICTABLE: "pred_err",
+    FAIR: "unfairness",
+}
+"""Presets that are the point with the least value of a metric, if that is an objective."""
+
+ROWS_SHOWN = 16
+"""Points in the table, so that it fits on a screen with the presets."""
+
+
+class Values(NamedTuple):
+    """An objective over the samples of a side."""
+
+    mean: float
+    deviation: float
+    """The standard deviation between samples; 0 with one sample."""
+    least: float
+    most: float
+
+
+def values_of(runs: Sequence[Measured], objective: str) -> Values:
+    """Return what an objective was on the samples."""
+    found = [run[objective] for run in runs]
+    mean = fsum(found) / len(found)
+    if len(found) < 2:
+        return Values(mean, 0.0, mean, mean)
+    squares = fsum((value - mean) ** 2 for value in found)
+    return Values(mean, sqrt(squares / (len(found) - 1)), min(found), max(found))
+
+
+def front_json(
+    found: Found, objectives: Sequence[Objective], facts: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the content of front.json."""
+    named = presets(found, objectives)
+    fast = _fastest(found)
+    kept = [str(objective) for objective in objectives]
+    means = [tuple(test.mean(each) for each in kept) for _, test in found.front]
+    holds = set(front_of(means))
+    points = [
+        {
+            **_point(train, test, kept),
+            "presets": [
+                *([FIFO] if train.number == found.fifo[0].number else []),
+                *(name for name, chosen in named.items() if chosen == i),
+            ],
+            "front_on_test": i in holds,
+            "words": words(test, fast, own=train.number == fast.number),
+        }
+        for i, (train, test) in enumerate(found.front)
+    ]
+    return {
+        **facts,
+        "points": points,
+        FIFO: {
+            **_point(*found.fifo, kept),
+            "words": words(found.fifo[1], fast, own=found.fifo[0].number == fast.number),
+        },
+        "presets": {
+            FIFO: found.fifo[0].point.exact,
+            **{name: found.front[i][0].point.exact for name, i in named.items()},
+        },
+    }
+
+
+def _point(train: Evaluated, test: Evaluated, kept: Sequence[str]) -> dict[str, Any]:
+    point = train.point
+    return {
+        "number": train.number,
+        "label": point.label,
+        "exact": point.exact,
+        "sizes": point.limits,
+        "weights": point.weights,
+        "zeta": point.zeta,
+        "delta": point.delta,
+        "objectives": {
+            each: {
+                "train": values_of(train.runs, each)._asdict(),
+                "test": values_of(test.runs, each)._asdict(),
+            }
+            for each in kept
+        },
+        "measures": {key: test.mean(key) for key in test.runs[0]},
+    }
+
+
+def _fastest(found: Found) -> Evaluated:
+    """Return the point of the front, on test samples, with the shortest mean JCT."""
+    return min((test for _, test in found.front), key=lambda each: each.mean("avg:jct"))
+
+
+def presets(found: Found, objectives: Sequence[Objective]) -> dict[str, int]:
+    """Return the position on the front of each preset.
+
+    A preset of a metric is the best point in the first objective of the metric; the balanced one is
+    nearest to the best value of all objectives, each in parts of its range on the front.
+    """
+    named = {}
+    for name, metric in PRESETS.items():
+        own = next((each for each in objectives if each.metric == metric), None)
+        if own is not None:
+            means = [train.mean(str(own)) for train, _ in found.front]
+            named[name] = means.index(min(means))
+    if len(objectives) > 1:
+        columns = [[train.mean(str(each)) for train, _ in found.front] for each in objectives]
+        parts = [
+            [(value - min(column)) / (max(column) - min(column) or 1.0) for value in column]
+            for column in columns
+        ]
+        rows = list(zip(*parts, strict=True))
+        away = [dist(row, (0.0,) * len(row)) for row in rows]
+        named[BALANCED] = away.index(min(away))
+    return named
+
+
+def words(test: Evaluated, fast: Evaluated, *, own: bool) -> str:
+    """Say what a point means beside the fastest one of the front.
+
+    Like `8 % longer on average, worst error 12 % in place of 300 %`.
+    """
+    worst = f"worst error {_percent(test.mean('max:pred_err'))}"
+    if own:
+        return f"shortest on average ({duration(test.mean('avg:jct'))}), {worst}"
+    longer = 100.0 * (test.mean("avg:jct") / fast.mean("avg:jct") - 1.0)
+    length = "as long on average" if longer < 0.05 else f"{_percent(longer)} longer on average"
+    return f"{length}, {worst} in place of {_percent(fast.mean('max:pred_err'))}"
+
+
+def _percent(value: float) -> str:
+    """Return a percentage with two digits at least, and no more than needed."""
+    return f"{value:,.0f} %" if value >= 9.95 or not value else f"{value:.1f} %"
+
+
+def shown_value(objective: str, value: float) -> str:
+    """Return a value in its unit."""
+    return duration(value) if objective.endswith(":jct") else _percent(value)
+
+
+def show_front(front: Mapping[str, Any]) -> None:
+    """Print points of the front, by the first objective, and FIFO; then the presets' labels.
+
+    Of a long front, all presets and `ROWS_SHOWN` points evenly apart.
+    """
+    kept, points = front["objectives"], front["points"]
+    step = max(1.0, len(points) / ROWS_SHOWN)
+    apart = {int(i * step) for i in range(ROWS_SHOWN)} | {len(points) - 1}
+    header = ["point", *(f"{each} (test)" for each in kept), "preset", "in plain words"]
+    rows = [
+        _row(str(point["number"]), point, kept, ", ".join(point["presets"]))
+        for i, point in enumerate(points)
+        if i in apart or point["presets"]
+    ]
+    cut = f" ({len(rows)} of {len(points)} points)" if len(rows) < len(points) else ""
+    if all(point["number"] != front[FIFO]["number"] for point in points):
+        rows.append(_row(str(front[FIFO]["number"]), front[FIFO], kept, FIFO))
+    show_table(f"Front{cut}", header, rows, ("preset", "in plain words"))
+    show_table("Presets", ("preset", "policy"), [*map(list, front["presets"].items())], ("policy",))
+
+
+def _row(name: str, point: Mapping[str, Any], kept: Sequence[str], named: str) -> list[str]:
+    shown = []
+    for each in kept:
+        train, test = (point["objectives"][each][side]["mean"] for side in ("train", "test"))
+        shown.append(f"{shown_value(each, train)} ({shown_value(each, test)})")
+    return [name, *shown, named, point["words"]]
