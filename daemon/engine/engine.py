@@ -76,7 +76,7 @@ from daemon.model.setup import Node, Setup
 from daemon.runtime.chunked_json import json_chunks
 from sia.core.core import Core
 from sia.core.snapshot import Snapshot, dump, restore
-from sia.decisions import Decision
+from sia.decisions import Decision, SolveProgram
 from sia.events import Event, ForecastUpdated, GpusOut, PoolChanged, ProgramSolved
 from sia.policies import make
 from sia.virtual.virtual_clock import VirtualClock
@@ -365,18 +365,28 @@ class Engine:
         self._context.events.append(ForecastUpdated(self._context.now, news.loads))
         return Accepted()
 
+    @property
+    def shadow_request(self) -> SolveProgram | None:
+        """The open request to a solver of the core that simulates lending; None if there is none.
+
+        Its answer is an input with `Answered.shadow`.
+        """
+        return self._shadow.solving
+
     def _solve(self, seen: Answered) -> Answer:
         """Tell the core the answer to its open request; answers to others are ignored."""
+        now = self._context.now
+        answer = ProgramSolved(now, seen.request, seen.status, seen.values, seen.bound)
+        if seen.shadow:
+            self._shadow.hear(answer)
+            return Accepted()
         asked = self.book.solving
         if asked is None or asked.request != seen.request:
             return Refused(
                 409, "not this request", f"request {seen.request} is not open", "ignore it"
             )
         self.book.solving = None
-        now = self._context.now
-        self._context.events.append(
-            ProgramSolved(now, seen.request, seen.status, seen.values, seen.bound)
-        )
+        self._context.events.append(answer)
         return Accepted()
 
     def _configure(self, asked: Configured) -> Answer:

@@ -8,12 +8,12 @@ from math import inf
 from daemon.engine.step import StepContext, StepObserver
 from daemon.lending.accounts import Accounts
 from daemon.lending.shadow import ShadowCore
-from daemon.model.account import DEFECTS
+from daemon.model.account import DEFECTS, ShadowState
 from daemon.model.book import job_of
 from sia.core.core import Core
 from sia.core.snapshot import Snapshot
-from sia.decisions import Decision
-from sia.events import Event
+from sia.decisions import Decision, SolveProgram
+from sia.events import Event, ProgramSolved
 
 
 class AccountsObserver(StepObserver):
@@ -92,7 +92,7 @@ class ShadowLending(StepObserver):
         if self._shadow is not None:
             self._shadow.record(context.now, (), ())
         elif state is not None and state.until is None:
-            self._shadow = ShadowCore.begin(state, context.core, context.now)
+            self._begin(state, context.now)
 
     def settle(self) -> None:
         """Bring the shadow core up to date; restart it from the real core if it fails."""
@@ -102,9 +102,27 @@ class ShadowLending(StepObserver):
         try:
             shadow.settle()
         except DEFECTS:
-            core = self._context.core
             shadow.state.renewed += 1
-            self._shadow = ShadowCore.begin(shadow.state, core, core.state.now)
+            self._begin(shadow.state, self._context.core.state.now)
+
+    def _begin(self, state: ShadowState, now: float) -> None:
+        core, asked = self._context.core, self._book.solving
+        self._shadow = ShadowCore.begin(
+            state, core, now, asked if core.committer.open_request else None
+        )
+
+    @property
+    def solving(self) -> SolveProgram | None:
+        """The open request of the shadow core to a solver."""
+        if self._shadow is None:
+            return None
+        self.settle()
+        return self._shadow.state.solving
+
+    def hear(self, answer: ProgramSolved) -> None:
+        """Queue the answer to a request of the shadow core."""
+        if self._shadow is not None:
+            self._shadow.hear(answer)
 
     def end(self) -> None:
         """End shadow mode: count and report everything up to now."""
@@ -115,7 +133,7 @@ class ShadowLending(StepObserver):
             self._shadow.record(self._context.now, (), ())
             self.begin_step()
         state.left = state.pending
-        state.until, state.twins = self._context.now, {}
+        state.until, state.twins, state.solving = self._context.now, {}, None
         self.drop()
 
     def drop(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from daemon.model.account import ShadowJob, ShadowLoan, ShadowState
 from sia.core.core import Core
 from sia.core.snapshot import Snapshot, dump, restore
-from sia.decisions import Decision, MoveLoan, StartJob
+from sia.decisions import Decision, MoveLoan, SolveProgram, StartJob
 from sia.events import (
     Event,
     ForecastUpdated,
@@ -31,6 +31,7 @@ from sia.events import (
     NodeOut,
     PoolChanged,
     PriorityChanged,
+    ProgramSolved,
     RunTimesUpdated,
     TimePassed,
 )
@@ -53,15 +54,18 @@ class ShadowCore:
         """Continue from this state and core."""
         self.state, self.core = state, core
         core.tolerant = True
-        self._recorded: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
+        self._recorded: list[tuple[float, Sequence[Event] | ProgramSolved, Sequence[Decision]]] = []
         self._ends: list[tuple[float, str]] = []
         for core_id, twin in state.twins.items():
             self._schedule_end(core_id, twin, twin.began)
         heapify(self._ends)
 
     @classmethod
-    def begin(cls, state: ShadowState, real: Core, now: float) -> ShadowCore:
-        """Start from a copy of the real core, with lending on. O(n log n)."""
+    def begin(
+        cls, state: ShadowState, real: Core, now: float, asked: SolveProgram | None
+    ) -> ShadowCore:
+        """Start from a copy of the real core and its open request, with lending on. O(n log n)."""
+        state.solving = asked
         state.since = state.since or now
         state.unknown += sum(bool(twin.spent or twin.loans) for twin in state.twins.values())
         state.twins = {
@@ -102,7 +106,22 @@ class ShadowCore:
         """
         heard, self._recorded = self._recorded, []
         for now, events, decisions in heard:
-            self._follow(now, events, decisions)
+            if isinstance(events, ProgramSolved):
+                self._hear(events)
+            else:
+                self._follow(now, events, decisions)
+
+    def hear(self, answer: ProgramSolved) -> None:
+        """Queue the answer to a request of this core, not of the real one. O(1)."""
+        self._recorded.append((answer.time, answer, ()))
+
+    def _hear(self, answer: ProgramSolved) -> None:
+        """Close the open request if this is the answer to it; the core ignores any other."""
+        self._catch_up(answer.time)
+        asked = self.state.solving
+        if asked is not None and asked.request == answer.request:
+            self.state.solving = None
+        self._step(answer.time, [answer])
 
     def _follow(self, now: float, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
         self._catch_up(now)
@@ -266,6 +285,8 @@ class ShadowCore:
                 self._start(now, decision)
             elif type(decision) is MoveLoan:
                 self._move(now, decision)
+            elif type(decision) is SolveProgram:
+                self.state.solving = decision
 
     def _start(self, now: float, start: StartJob) -> None:
         core_id = start.job_id
@@ -301,6 +322,9 @@ class ShadowCore:
     def check(self) -> None:
         """Assert that the shadow core and `kept` agree. O(n)."""
         self.core.check()
+        asked, committer = self.state.solving, self.core.committer
+        if asked is not None:
+            assert (asked.request, True) == (committer.requests, committer.open_request)
         jobs = self.core.state.jobs
         for core_id, twin in self.state.twins.items():
             runs = twin.began is not None and twin.over is None

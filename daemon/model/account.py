@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from sia.decisions import SolveProgram
 from sia.virtual.virtual_clock import VirtualClock
 
 DEFECTS = (
@@ -181,6 +182,8 @@ class ShadowState(Struct, omit_defaults=True):
     """Loans that no notice has reported yet."""
     left: int = 0
     """Starts whose GPU-hours were unknown when shadow mode ended; they stay unknown."""
+    solving: SolveProgram | None = None
+    """The shadow core's open request to a solver."""
 
     @property
     def pending(self) -> int:

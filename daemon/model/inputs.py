@@ -342,6 +342,8 @@ class Answered(Struct, frozen=True, tag=True, omit_defaults=True):
     """One value for each column of the program, if there is a solution."""
     bound: float | None = None
     """The best objective that is still possible, if the solver knows one."""
+    shadow: bool = False
+    """Whether the request is the shadow core's, which simulates lending."""
 
 
 Observation = (

@@ -66,6 +66,7 @@ class Service(Reader):
         parts: The health of the daemon's components.
         notes: Values that components store in the journal.
         letters: Notices that could not be delivered to webhooks.
+        solver: The name of the solver of the policy's programs; None for the best one.
         watch: Receives reports about the service's work.
     """
 
@@ -96,7 +97,10 @@ class Service(Reader):
         self.notes, self.letters = NoteStore(self._writer), DeadLetters(self._writer)
         self._effects = EffectRunner(backend, self.fence, self.observe)
         self._policy_failed = False  # in the latest pass
+        self.solver = solver
         self._solver = SolverRunner(self.observe, self.parts, solver)
+        self._shadow_solver = SolverRunner(self.observe, self.parts, solver, shadow=True)
+        self._shadow_asked: SolveProgram | None = None
         self.backend, self._reports = backend, reports or ReportVariables()
         self._inbox = Inbox()
         self._batch = StepInputs([], [])  # the inputs of the current step
@@ -138,6 +142,7 @@ class Service(Reader):
         await self._effects.reconcile(self.engine)
         if self.book.solving is not None:  # no answer to it is in the journal
             self._solver.ask(self.book.solving)
+        self._solve_for_shadow()
         self._restart_forecasts()
         self._serve("")
         self._runner = asyncio.create_task(self._run())
@@ -156,6 +161,7 @@ class Service(Reader):
             if self._foresight is not None:
                 self._foresight.forget()
             await self._solver.close()
+            await self._shadow_solver.close()
             await self._effects.close()
             await self.backend.close()
             self._event_feed.close()
@@ -344,10 +350,20 @@ class Service(Reader):
         if failure or (self._policy_failed and step.events):
             self._policy_failed = bool(failure)
             self.parts.say("policy", failure, MEND if failure else "")
+        self._solve_for_shadow()
         if self._foresight is not None:
             self._foresight.after(entry.anchor.now, step)
         self._snapshots.stepped(len(entry.inputs))
         self.engine.do_idle_work()
+
+    def _solve_for_shadow(self) -> None:
+        """Have the newest program of the core that simulates lending solved."""
+        if self.book.shadow is None or not self.engine.core.policy.needs.solver:
+            return
+        asked = self.engine.shadow_request
+        if asked is not None and asked is not self._shadow_asked:
+            self._shadow_solver.ask(asked)
+        self._shadow_asked = asked
 
     def _restart_forecasts(self) -> None:
         """Start the predictors again from the journal's state."""

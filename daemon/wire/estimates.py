@@ -50,6 +50,9 @@ class Eta(Struct, omit_defaults=True):
         float | None,
         Meta(description="Time of the simulation that the estimate is from."),
     ] = None
+    notes: Annotated[
+        list[str], Meta(description="What that simulation went without, such as a solver.")
+    ] = []
 
 
 class EstimateRow(Struct, omit_defaults=True):

@@ -131,10 +131,13 @@ class Playout(ABC, Generic[_Step]):
             `is_valid` is asked only then, as most replays stop no job.
     """
 
-    def __init__(self, *, stops: bool) -> None:
-        """Start without running attempts, and with no step due."""
+    def __init__(self, *, stops: bool, solve: Solve = no_solver) -> None:
+        """Start without running attempts, and with no step due; `solve` solves programs."""
         self.due = inf
         self.stops = stops
+        self._solve = solve
+        self._answer: ProgramSolved | None = None  # to the open request
+        self._heard, self._answers = -inf, 0  # time of the latest answer, and how many came then
         self._scheduled = 0
         self._ends: list[End] = []
 
@@ -163,6 +166,25 @@ class Playout(ABC, Generic[_Step]):
         self._scheduled += 1
         heappush(self._ends, (end, self._scheduled, job_id, attempt))
 
+    def ask(self, now: float, asked: SolveProgram, tick: float) -> None:
+        """Solve a program; the answer replaces one that has not been heard.
+
+        After `MAX_ANSWERS` at one instant, the next one comes at a tick (seconds).
+        """
+        answer = self._solve(now, asked)
+        if answer.time == self._heard and self._answers == MAX_ANSWERS:
+            answer = replace(answer, time=next_multiple(now, tick))
+        self._answer = answer
+
+    def heard(self, now: float) -> ProgramSolved | None:
+        """Return the answer that arrives at this time, once."""
+        answer = self._answer
+        if answer is None or answer.time != now:
+            return None
+        self._answers = self._answers + 1 if self._heard == now else 1
+        self._heard, self._answer = now, None
+        return answer
+
     @abstractmethod
     def step(self, now: float, ended: Sequence[End]) -> _Step:
         """Make the step of this instant, at which these attempts have ended."""
@@ -184,6 +206,7 @@ def play(
     followers: Followers | None = None,
     reports: ProgressPoints = NO_REPORTS,
     solve: Solve = no_solver,
+    asked: SolveProgram | None = None,
 ) -> Iterator[Instant]:
     """Yield one step per instant until every job has ended or nothing more can happen.
 
@@ -204,10 +227,14 @@ def play(
         solve: Solves the policy's programs. A newer request replaces an unanswered one. Of
             answers that take no time, `MAX_ANSWERS` come at one instant and the next one at the
             following tick, so that a policy which asks again at each answer does not stop time.
+        asked: The core's open request, if it has one. It is solved when the playout begins.
     """
-    return _CorePlayout(
+    playout = _CorePlayout(
         core, arrivals, run_times, loads, facts, running, durations, followers, reports, solve
-    ).instants()
+    )
+    if asked is not None:
+        playout.begin_with(asked)
+    return playout.instants()
 
 
 def _is_idle(events: Sequence[Event], decisions: Sequence[Decision]) -> bool:
@@ -247,10 +274,7 @@ class _CorePlayout(Playout[Instant]):
         reports: ProgressPoints,
         solve: Solve,
     ) -> None:
-        super().__init__(stops=bool(reports))
-        self._solve = solve
-        self._answer: ProgramSolved | None = None  # to the open request
-        self._heard, self._answers = -inf, 0  # time of the latest answer, and how many came then
+        super().__init__(stops=bool(reports), solve=solve)
         self._points = reports
         self._reports: list[tuple[float, int, str, int, int]] = []
         """Heap of reports: time, order, job, attempt, number of the point."""
@@ -277,6 +301,13 @@ class _CorePlayout(Playout[Instant]):
         self._following: list[tuple[float, int, Arrival]] = []  # submission, order
         self._follow_ups = 0
         self.due = min(self._times[0], self._wake)
+
+    def begin_with(self, asked: SolveProgram) -> None:
+        """Solve a request that was open before the first step."""
+        state = self._core.state
+        self.ask(self.due if self.due < inf else state.now, asked, state.options.tick)
+        assert self._answer is not None, "it has been solved"
+        self.due = min(self.due, self._answer.time)
 
     def is_valid(self, end: End) -> bool:
         _, order, job_id, attempt = end
@@ -332,10 +363,8 @@ class _CorePlayout(Playout[Instant]):
             events.append(ForecastUpdated(now, updates))
         if self._updates is not None and (estimates := self._updates.changes(now)):
             events.append(RunTimesUpdated(now, estimates))
-        if self._answer is not None and self._answer.time == now:
-            events.append(self._answer)
-            self._answers = self._answers + 1 if self._heard == now else 1
-            self._heard, self._answer = now, None
+        if self._answer is not None and (answer := self.heard(now)) is not None:
+            events.append(answer)
         if self._wake == now:
             events.append(TimePassed(now))
             self._wake = inf
@@ -351,7 +380,7 @@ class _CorePlayout(Playout[Instant]):
             elif kind is WakeAt:
                 self._wake = decision.time  # type: ignore[union-attr]
             elif kind is SolveProgram:
-                self._answer = self._answer_to(decision, now)  # type: ignore[arg-type]
+                self.ask(now, decision, self._core.state.options.tick)  # type: ignore[arg-type]
             elif kind is PreemptJob:
                 self.stops = True
             elif kind is ResizeJob:
@@ -359,14 +388,6 @@ class _CorePlayout(Playout[Instant]):
                 moved[decision.job_id] = None  # type: ignore[union-attr]
         if moved:
             self._run(now, moved)
-
-    def _answer_to(self, asked: SolveProgram, now: float) -> ProgramSolved:
-        """Solve a program. After `MAX_ANSWERS` at one instant, the next one comes at a tick."""
-        answer = self._solve(now, asked)
-        if answer.time == self._heard and self._answers == MAX_ANSWERS:
-            tick = self._core.state.options.tick
-            answer = replace(answer, time=next_multiple(now, tick))
-        return answer
 
     def _run(self, now: float, moved: Iterable[str]) -> None:
         """Schedule the ends and reports of jobs that were started or resized."""

@@ -22,6 +22,7 @@ from daemon.answers.simulate.fork import (
     WorkerQueue,
     child_worker,
 )
+from daemon.answers.simulate.solving import PlayoutSolvers
 from daemon.forecasts.forecaster import ended_between
 from daemon.forecasts.history import SPAN
 from daemon.model.book import JobRecord
@@ -48,6 +49,10 @@ SHARE = 0.2
 MOST_GIVEN = 500
 """Limit of estimates at submission between two refreshes. Other jobs get theirs at the next
 refresh, so that a thousand jobs a second do not write a thousand rows a second."""
+
+SOLVING = 10.0
+"""Seconds of all worlds together for programs of the policy: half a second for each of 19 worlds,
+so that a few worlds still fit into the answer to a what-if question."""
 
 PART = "estimates"
 
@@ -197,7 +202,10 @@ class EtaService:
         gc.enable()
         heard, service = self.heard, self._service
         now = service.clock.now()
-        return outlook(service.engine, heard.lasting, heard.lately, now, self.pace.worlds).encode()
+        solvers = PlayoutSolvers(service.engine.core.policy, service.solver, SOLVING)
+        return outlook(
+            service.engine, heard.lasting, heard.lately, now, self.pace.worlds, solvers
+        ).encode()
 
     async def _all(self) -> None:
         """Give the estimates that are due: one when a job's age passes a power of two seconds."""

@@ -12,6 +12,7 @@ from daemon.answers.estimates.calibration import Given, StatedMoment
 from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.worlds import Outlook, Playouts, Times, plain_job, ran
 from daemon.answers.simulate.futures import RunTimeOf, estimated, limited, of_attempt, reported
+from daemon.answers.simulate.solving import PlayoutSolvers
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS, JobPhase
@@ -36,6 +37,8 @@ class EstimateContext(NamedTuple):
     """The newest simulation result."""
     worlds: int = 0
     """Worlds to simulate for the answer; 0 if even the fewest would take too long."""
+    solvers: PlayoutSolvers | None = None
+    """What solves the policy's programs in these worlds."""
 
 
 def why_not(record: JobRecord) -> str:
@@ -89,7 +92,9 @@ def foretell(
     waiting = [record for record in records if record.phase is JobPhase.PENDING]
     if waiting and known.worlds:
         cores = {record.core for record in waiting}
-        worlds = Playouts(engine, heard.lasting, heard.lately, now, known.worlds, only=cores)
+        worlds = Playouts(
+            engine, heard.lasting, heard.lately, now, known.worlds, cores, known.solvers
+        )
         for record in waiting:
             waited = max(0.0, now - record.queued)
             found[record.spec.id] = RawEstimate(worlds.times(record.core), "playout", waited)

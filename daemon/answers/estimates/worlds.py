@@ -21,13 +21,14 @@ from daemon.answers.simulate.futures import (
     of_attempt,
     reported,
 )
+from daemon.answers.simulate.solving import PlayoutSolvers
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS
 from predictors.random_forecast import draw
 from predictors.run_time_distribution import RunTimeDistributions
 from sia.core.core import Core
-from sia.core.playout import Arrival, Fact, Instant, play
+from sia.core.playout import Arrival, Fact, Instant, no_solver, play
 from sia.core.snapshot import Snapshot, dump, restore
 from sia.decisions import StartJob
 from sia.events import JobFinished, LendingSwitched
@@ -120,6 +121,8 @@ class Outlook(Struct, frozen=True):
     jobs: dict[str, Raw] = {}
     """By job id. `times` decodes them on demand, as few are requested."""
     pools: dict[str, Pending] = {}
+    notes: list[str] = []
+    """What the simulation went without."""
 
     def times(self, job_id: str, now: float | None = None) -> Times | None:
         """Return the times of a simulated job that is still pending at `now`, or None.
@@ -182,12 +185,13 @@ def outlook(
     lately: RecentArrivals,
     now: float,
     worlds: int = WORLDS,
+    solvers: PlayoutSolvers | None = None,
 ) -> Outlook:
     """Simulate so many worlds from the current state; the engine does not change.
 
     O(worlds · (jobs · log jobs + events until all pending jobs have started)).
     """
-    return Playouts(engine, lasting, lately, now, worlds).outlook()
+    return Playouts(engine, lasting, lately, now, worlds, solvers=solvers).outlook()
 
 
 class Playouts:
@@ -207,8 +211,13 @@ class Playouts:
         now: float,
         worlds: int = WORLDS,
         only: Collection[str] | None = None,
+        solvers: PlayoutSolvers | None = None,
     ) -> None:
-        """Simulate until all pending jobs have started, or those in `only` (core ids)."""
+        """Simulate until all pending jobs have started, or those in `only` (core ids).
+
+        Without `solvers` the policy decides as after a failed program.
+        """
+        self.solvers = solvers
         self.engine, self.lasting, self.now, self.worlds = engine, lasting, now, worlds
         book, state = engine.book, engine.core.state
         self.stays = not engine.core.policy.needs.preemption
@@ -251,7 +260,8 @@ class Playouts:
         for core_id, record in self.records.items():
             if core_id in self.ends:
                 jobs[record.spec.id] = Raw(msgpack.encode(self._runs(core_id)))
-        return Outlook(self.now, jobs, self._pools())
+        notes = [] if self.solvers is None else self.solvers.notes()
+        return Outlook(self.now, jobs, self._pools(), notes)
 
     def times(self, core_id: str) -> Times:
         """Return the times of a simulated job."""
@@ -325,6 +335,7 @@ class _World:
         playouts, now = self._playouts, self._playouts.now
         jobs = playouts.engine.book.jobs.values()
         running = ends(jobs, now, lambda record: playouts.lasts(record, self._world))
+        solvers = playouts.solvers
         for instant in play(
             self._core,
             self._arrivals(now),
@@ -332,6 +343,8 @@ class _World:
             facts=playouts.facts,
             running=[(end, record.core) for end, record in running],
             durations=self._durations,
+            solve=no_solver if solvers is None else solvers.share(playouts.worlds),
+            asked=playouts.engine.book.solving,
         ):
             if instant.now >= now + HORIZON:
                 break

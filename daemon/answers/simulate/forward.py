@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from daemon.answers.simulate.futures import RunTimeOf, alive, ends
 from daemon.engine.engine import Engine, Step
-from daemon.model.inputs import Ended, Input, Stopped, Tick
+from daemon.model.inputs import Answered, Ended, Input, Stopped, Tick
 from daemon.model.job import JobPhase
 from daemon.model.outputs import Answer, PreemptEffect, StartEffect, StopEffect
-from sia.core.playout import End, Playout
+from sia.core.playout import End, Playout, Solve, no_solver
 
 STEPS = 10_000
 """Base limit of steps: a month of ticks, five minutes each."""
@@ -58,6 +58,7 @@ class EnginePlayout(Playout[Step]):
         now: float,
         run_time_of: RunTimeOf,
         pools: Collection[str] | None = None,
+        solve: Solve = no_solver,
     ) -> None:
         """Start at a time, at or after the engine's last step.
 
@@ -67,8 +68,9 @@ class EnginePlayout(Playout[Step]):
             run_time_of: Called now for running jobs, and at each start.
             pools: Pools whose jobs are followed; None for all. They must not share GPUs with other
                 pools, whose jobs do not move.
+            solve: Solves the policy's programs, and first the one that is open.
         """
-        super().__init__(stops=True)
+        super().__init__(stops=True, solve=solve)
         engine.become_forecast()
         self._engine, self.now, self._run_time_of, self._pools = engine, now, run_time_of, pools
         self._stopped: list[Input] = []  # attempts that were told to stop; it takes no time
@@ -78,8 +80,9 @@ class EnginePlayout(Playout[Step]):
         for record in alive(engine.book, pools):
             if record.phase is JobPhase.STOPPING:
                 self._stopped.append(Stopped(record.spec.id, record.attempt))
-        self.due = now if self._stopped else max(now, engine.due)
+        self._asked = 0  # number of the latest program that was solved
         self.starts: list[PredictedStart] = []
+        self._plan_step()
 
     def apply(self, inputs: Sequence[Input]) -> list[Answer]:
         """Apply these inputs now, and return the engine's answers."""
@@ -96,10 +99,12 @@ class EnginePlayout(Playout[Step]):
         return Played(self.now if cut else until, cut=cut, starts=self.starts)
 
     def step(self, now: float, ended: Sequence[End]) -> Step:
-        """Report stops and these ends to the engine, or make a tick if there are none."""
+        """Report stops, these ends and a solver's answer to the engine, or make a tick."""
         self.now = now
         inputs, self._stopped = self._stopped, []
         inputs += (Ended(job_id, attempt, 0) for _, _, job_id, attempt in ended)
+        if (answer := self.heard(now)) is not None:
+            inputs.append(Answered(answer.request, answer.status, answer.values, answer.bound))
         return self._apply(inputs or [Tick()])
 
     def is_valid(self, end: End) -> bool:
@@ -126,5 +131,16 @@ class EnginePlayout(Playout[Step]):
                 self._stopped.append(Stopped(effect.job, effect.attempt))
             elif isinstance(effect, StopEffect) and effect.kind == "end":
                 self.schedule_end(self.now, effect.job, effect.attempt)
-        self.due = self.now if self._stopped else max(self.now, self._engine.due)
+        self._plan_step()
         return step
+
+    def _plan_step(self) -> None:
+        """Solve what the policy asks for, and set when the next step is due."""
+        engine, asked = self._engine, self._engine.book.solving
+        if asked is None:
+            self._answer = None
+        elif asked.request != self._asked:
+            self._asked = asked.request
+            self.ask(self.now, asked, engine.core.state.options.tick)
+        due = engine.due if self._answer is None else min(engine.due, self._answer.time)
+        self.due = self.now if self._stopped else max(self.now, due)

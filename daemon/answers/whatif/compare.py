@@ -74,7 +74,7 @@ def compare(
         nsmallest(SHOWN, (move for move in moved if _is_earlier(move)), key=_most),
         nsmallest(SHOWN, (move for move in moved if not _is_earlier(move)), key=_most),
         _sums(moved),
-        [*unchanged.notes],
+        [*dict.fromkeys((*unchanged.notes, *altered.notes))],
     )
 
 

@@ -57,7 +57,8 @@ async def what_if(
         await service.settled()
         moment = max(service.clock.now(), service.engine.core.state.now)
 
-    question = Question(asked, tuple(new), guess, eta.known(len(service.engine.core.state.jobs)))
+    known = eta.known(len(service.engine.core.state.jobs))
+    question = Question(asked, tuple(new), guess, known, service.solver)
     as_is, changed = await asides(
         [
             lambda: msgpack.encode(_as_is(service.engine, moment, question, sees)),
@@ -78,8 +79,9 @@ async def what_if(
 def _as_is(engine: Engine, now: float, question: Question, sees: CanSee) -> WhatIfOutcome:
     """Return the result of the unchanged future with its notes; called in the child."""
     pools = touched(engine, question.asked, question.new)
-    notes = tuple(notes_of(alive(engine.book, pools), now, sees, question.known))
-    return replace(play(engine, now, question), notes=notes)
+    notes = notes_of(alive(engine.book, pools), now, sees, question.known)
+    found = play(engine, now, question)
+    return replace(found, notes=(*notes, *found.notes))
 
 
 def _unknown(_now: float, _spec: JobSpec) -> float:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from daemon.answers.estimates.predict import EstimateContext, RawEstimate, foretell, median_of
 from daemon.answers.simulate.forward import EnginePlayout, Played
+from daemon.answers.simulate.solving import PlayoutSolvers
 from daemon.engine.engine import Engine
 from daemon.engine.step import unknown_job
 from daemon.model.book import Book, JobRecord
@@ -25,6 +26,10 @@ from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 
 ANEW = "~"
 """Suffix of the id of a job submitted again with changes; no client's id contains it."""
+
+SOLVING = 5.0
+"""Seconds for programs of the policy in each future, and again in the worlds of its estimates: as
+long as people wait, and together half of the time for an answer."""
 
 WAITS = (JobPhase.PENDING, JobPhase.HELD)
 
@@ -41,6 +46,8 @@ class Question(Struct, frozen=True):
     guess: GuessRunTime
     known: EstimateContext | None = None
     """Data for estimates; None if estimates are turned off."""
+    solver: str | None = None
+    """The solver of the policy's programs; None for the best one."""
 
 
 class WhatIfOutcome(Struct, frozen=True):
@@ -69,19 +76,27 @@ def play_changed(engine: Engine, now: float, question: Question) -> WhatIfOutcom
 def _play(
     engine: Engine, now: float, question: Question, commands: Sequence[Command]
 ) -> WhatIfOutcome:
-    """Apply these commands, then simulate.
+    """Apply these commands, then simulate; the notes say what the policy decided without.
 
     Jobs of the question are estimated as `eta` does. All other jobs are simulated once, each with
     the median run time of similar jobs.
     """
     asked, known = question.asked, question.known
     run_time_of = median_of(known and known.heard, now)
-    playout = EnginePlayout(engine, now, run_time_of, touched(engine, asked, question.new))
+    solvers = PlayoutSolvers(engine.core.policy, question.solver, SOLVING)
+    playout = EnginePlayout(
+        engine, now, run_time_of, touched(engine, asked, question.new), solvers.share()
+    )
     for answer in playout.apply(commands) if commands else ():
         if isinstance(answer, Refused):
             return WhatIfOutcome(refused=answer)
-    times = {} if known is None else foretell(engine, known, now, names_of(engine.book, question))
-    return WhatIfOutcome(played=playout.play(now + asked.horizon, asked.starts), times=times)
+    times = dict[str, RawEstimate]()
+    worlds = PlayoutSolvers(engine.core.policy, question.solver, SOLVING)
+    if known is not None:
+        known = known._replace(solvers=worlds)
+        times = foretell(engine, known, now, names_of(engine.book, question))
+    played = playout.play(now + asked.horizon, asked.starts)
+    return WhatIfOutcome(None, played, (*solvers.notes(), *worlds.notes()), times)
 
 
 def names_of(book: Book, question: Question) -> list[str]:
@@ -94,12 +109,18 @@ def names_of(book: Book, question: Question) -> list[str]:
 def touched(engine: Engine, asked: WhatIf, new: Sequence[JobSpec]) -> set[str] | None:
     """Return the pools that a change can affect: those of the same sharing groups; None for all.
 
-    Sharing groups are independent as long as no GPU is out of service and no job needs
-    certain nodes.
+    Sharing groups are independent as long as no GPU is out of service, no job needs certain
+    nodes, and the policy does not plan all groups in one program.
     """
     book, pools = engine.book, engine.core.state.pools
     bound = book.setup.areas or book.windows or engine.core.state.places is not None
-    if bound or book.seatless or asked.drain or asked.lending is not None:
+    if (
+        engine.core.policy.needs.solver
+        or bound
+        or book.seatless
+        or asked.drain
+        or asked.lending is not None
+    ):
         return None
     if any(node.reasons for node in book.nodes.values()):
         return None

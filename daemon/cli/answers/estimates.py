@@ -66,6 +66,8 @@ def estimate_lines(answer: dict[str, Any]) -> Iterator[str]:
             yield f"{'':8}{_when(times['p90'], now)} with 90 % probability"
     if (age := now - answer.get("played", now)) > OLD:
         yield f"estimated {duration(age)} ago; the next estimate comes soon"
+    for note in answer.get("notes", []):
+        yield f"note: {note}"
 
 
 def _when(time: float | None, now: float) -> str:

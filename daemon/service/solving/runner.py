@@ -32,6 +32,7 @@ LONGEST_REST = 10_000
 """Bytes of the rest of an answer at most."""
 
 MEND = "jobs start without the planner until it answers again; see the daemon's log"
+SHADOW_MEND = "shadow lending goes on without the planner until it answers again; see the log"
 
 
 class SolverProcess:
@@ -92,13 +93,15 @@ class SolverRunner:
         parts: HealthRegistry,
         solver: str | None = None,
         command: Sequence[str] | None = None,
+        *,
+        shadow: bool = False,
     ) -> None:
         """Report answers to `observe` and failures to `parts`.
 
-        `solver` is the name of a solver, by default the best one. `command` starts another child,
-        for tests.
+        `shadow` is for the core that simulates lending. `solver` is the name of a solver, by
+        default the best one. `command` starts another child, for tests.
         """
-        self._observe, self._parts = observe, parts
+        self._observe, self._parts, self._shadow = observe, parts, shadow
         child = [sys.executable, "-P", "-m", "daemon.service.solving.child", str(os.getpid())]
         self.command = command or [*child, str(KINDNESS), *([solver] if solver else [])]
         self.patience = PATIENCE
@@ -139,8 +142,13 @@ class SolverRunner:
         event, why = found
         if event.status == "failed":
             log().warning("solver failed", request=asked.request, why=why)
-        self._parts.say("solver", why, MEND if why else "")
-        self._observe(Answered(event.request, event.status, event.values, event.bound))
+        if self._shadow:
+            self._parts.say("shadow solver", why, SHADOW_MEND if why else "")
+        else:
+            self._parts.say("solver", why, MEND if why else "")
+        self._observe(
+            Answered(event.request, event.status, event.values, event.bound, self._shadow)
+        )
 
     async def _answer(self, asked: SolveProgram) -> SolverAnswer:
         """Return the child's answer, or one of status `failed`; a bad child is killed."""

@@ -210,7 +210,7 @@ def test_a_report_of_a_job_that_still_loads_its_work_is_the_same_in_both_cores(o
     real = Core([Pool("a", 2), Pool("b", 2)], make("sia"), Options())
     events = [LendingSwitched(0.0, on=False), JobSubmitted(0.0, Job("j", "a", 0.0, 2), 100.0)]
     real.step(0.0, events)
-    shadow = ShadowCore.begin(ShadowState(0.0), real, 0.0)
+    shadow = ShadowCore.begin(ShadowState(0.0), real, 0.0, None)
     report = JobProgressed(50.0, "j", 10.0, 0.5, overhead=overhead)
     shadow.record(50.0, [report], real.step(50.0, [report]))
     shadow.settle()

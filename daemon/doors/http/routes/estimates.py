@@ -70,7 +70,7 @@ class EtaRoutes:
             found.estimate = None if given is None else estimate_view(given)
             found.why = eta.why_unknown(record) if given is None else ""
             if given is not None and given.start is not None and eta.outlook is not None:
-                found.played = eta.outlook.now
+                found.played, found.notes = eta.outlook.now, eta.outlook.notes
         else:
             found.why = "the job has ended"
         with suppress(JournalError):
