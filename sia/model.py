@@ -84,6 +84,9 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """Factor of at least 1 on the run time on other nodes; None if it cannot run there."""
     mode: str = ""
     """How its speed changes while it runs, as in `static`, `accordion` or `gns`."""
+    min_run_time: float | None = None
+    """Seconds that it should run once it has started: a policy that stops jobs starts it early only
+    where it expects to leave it that long. None if the job does not say."""
 
     @property
     def stop_seconds(self) -> float | None:

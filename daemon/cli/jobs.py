@@ -132,6 +132,12 @@ class Wish(click.ParamType[Any]):
     help="What a stop costs the job: a time like 30s, restart (all work), or never (no stops).",
 )
 @click.option(
+    "--min-run-time",
+    type=Wish("min_run_time"),
+    metavar="TIME",
+    help="Run the job before its turn only where it is expected to be left so long.",
+)
+@click.option(
     "--checkpoint", help="Signal or command that tells the job to save its work before a stop."
 )
 @click.option("--mode", help="How the speed of the job changes while it runs, like gns.")
@@ -407,6 +413,7 @@ def description(view: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "submitted": moment, "started": moment, "ended": moment, "alone": moment,
         "time_limit": duration, "run_time": duration, "duration": duration, "warn": duration,
         "deadline": moment, "estimate": duration, "preemptible": _cost, "demand": _demand,
+        "min_run_time": duration,
         "nodes": spread, "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,
         "progress": _progress, "kept": duration,
         "array": lambda array: f"number {array[0]} of {array[1]}",

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from daemon.config.config import FIRST_NAME, Address, Config
+from daemon.config.config import FIRST_NAME, RECLAIMING, Address, Config
 from daemon.config.database import DatabaseUrl, require_psycopg
 from daemon.config.read import ConfigError, find_config, read_config
 from daemon.runtime.logs import begin
@@ -16,7 +16,8 @@ from daemon.runtime.sd_notify import ready
 from sia.console.as_json import json_option, print_json
 from sia.console.terminal import printable
 from sia.console.text import Seconds
-from sia.wording import counted
+from sia.model import NEVER_STOPPED
+from sia.wording import as_typed, counted
 
 MISUSE = 2
 
@@ -55,10 +56,16 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
     if check and as_json:
         found = None if path is None else str(path)
         gpus = sum(pool.quota for pool in settings.pools)
-        print_json({"valid": True, "config": found, "pools": len(settings.pools), "gpus": gpus})
+        print_json(
+            {
+                "valid": True, "config": found, "pools": len(settings.pools), "gpus": gpus,
+                "policy": settings.policy, "preemptible": settings.preemptible,
+            }
+        )  # fmt: skip
         return 0
     if check:
         click.echo(f"{path or 'the built-in configuration'}: valid, {_summary(settings)}")
+        click.echo(_stops(settings), err=True)
         return 0
     if path is None:
         click.echo(_tryout(settings), err=True)
@@ -80,6 +87,24 @@ def _tryout(config: Config) -> str:
     return (
         f"NO CONFIGURATION, FOR A TRY ONLY: JOBS ARE SIMULATED, on sample pools ({pools} GPUs); "
         f"files are in {config.models.parent}; for your own pools write {FIRST_NAME}"
+    )
+
+
+def _stops(config: Config) -> str:
+    """Say what policy lends, and ask whether jobs may be stopped where the site does not say."""
+    if config.preemptible is not None:
+        said = config.preemptible
+        lost = as_typed(said) if isinstance(said, float) else "all of their work"
+        may = f"may be stopped, and each stop costs {lost}"
+        if said == NEVER_STOPPED:
+            may = "are not stopped"
+        return f"policy {config.policy}; jobs that do not say {may} (docs/lending.md)"
+    if "preempt" not in config.backend.can:
+        return f"policy {config.policy}; this backend cannot stop jobs that go on later"
+    return (
+        f"policy {config.policy}; may jobs be stopped and started again? If they may, write "
+        f'preemptible = "restart" in [daemon]: {RECLAIMING} then lends every idle GPU, and no '
+        "pool waits for it (docs/lending.md); if not, write never"
     )
 
 

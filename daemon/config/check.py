@@ -22,6 +22,7 @@ from sia.console.errors import UserError
 from sia.contract.labels import name_of
 from sia.contract.solvers import SolverError, chosen
 from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_RESUME_COST, MAX_WINDOWS
+from sia.model import NEVER_STOPPED
 from sia.policies import load, make, names
 from sia.wording import DAY, as_typed, counted, some
 
@@ -42,7 +43,7 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     `pools` names all pools of the file, including those whose tables are invalid.
     """
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
-        _database, _folders, _policy, _solver, _forecast, _times, _pools, _nodes, _webhooks,
+        _database, _folders, _policy, _stops, _solver, _forecast, _times, _pools, _nodes, _webhooks,
         _limits, _grants, _url,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
@@ -113,6 +114,19 @@ def _policy(config: Config) -> Iterator[str]:
     if config.cells is not None and not policy.places:
         placing = ", ".join(name for name in able if load(name).places)
         yield f"daemon.policy: {config.policy} does not support cells; use one of {placing}"
+
+
+def _stops(config: Config) -> Iterator[str]:
+    cost = config.preemptible
+    if cost in (None, NEVER_STOPPED):
+        return
+    if "preempt" not in config.backend.can:
+        yield (
+            "daemon.preemptible: this backend cannot stop jobs that go on later; remove the key, "
+            "or set it to never"
+        )
+    if isinstance(cost, float) and cost > MAX_RESUME_COST:
+        yield f"daemon.preemptible: {as_typed(cost)} is too long; use at most 1d, or restart"
 
 
 def _solver(config: Config) -> Iterator[str]:

@@ -30,7 +30,7 @@ from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.model.setup import Budget, Grant
 from sia.contract.plugins import load_plugin
 from sia.limits import MAX_QUOTA, TICK, WINDOWS
-from sia.model import Pool
+from sia.model import NEVER_STOPPED, Pool, StopCost
 
 Ability = Literal[
     "commands", "logs", "preempt", "requeue", "resize", "save_by_command", "save_by_signal"
@@ -52,6 +52,12 @@ PORT = 8642
 FIRST_NAME = "sia.toml"
 """The file that commands read by default if it exists in the working directory."""
 
+LENDING = "sia"
+"""The policy of a site that does not say that its jobs may be stopped: the paper's."""
+
+RECLAIMING = "sia-reclaim"
+"""The policy of a site that says so."""
+
 CLUSTER = "main"
 """Default name of the cluster."""
 
@@ -60,6 +66,11 @@ ClusterName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9.-]{0,62}(?!\n
 
 
 DriftMode = Literal["off", "say", "keep"]
+
+
+def usual_policy(preemptible: StopCost | None) -> str:
+    """Return the policy of a site that names none, by what it says a stop costs its jobs."""
+    return LENDING if preemptible in (None, NEVER_STOPPED) else RECLAIMING
 
 
 class PoolConfig(Struct, frozen=True):
@@ -222,7 +233,7 @@ class Config(Struct, frozen=True, kw_only=True):
     """URL under which jobs report their progress, several separated by commas; empty: `listen`."""
     cluster: str = CLUSTER
     """Name of the cluster in tokens, MQTT topics and reports."""
-    policy: str = "sia"
+    policy: str = LENDING
     solver: str = ""
     """Solver of a policy that plans with one; empty for the best that is installed."""
     forecast: str = "peaks+survival"
@@ -242,6 +253,8 @@ class Config(Struct, frozen=True, kw_only=True):
     """Seconds that a job has to save its work when it is told to stop."""
     resume_cost: float = 0.0
     """Seconds without progress after a job goes on, for jobs that do not say."""
+    preemptible: StopCost | None = None
+    """What a stop costs jobs that do not say: the site says that they may be stopped."""
     stops_per_job: int = STOPS_PER_JOB
     """How often a job may be stopped; 0 for any number."""
     stops_per_hour: int = 0

@@ -27,6 +27,7 @@ from daemon.config.config import (
     PoolConfig,
     backend_section,
     state_folder,
+    usual_policy,
 )
 from daemon.config.database import database_of
 from daemon.config.mqtt import MqttConfig
@@ -37,6 +38,7 @@ from daemon.model.limits import GRACE, KEEP_RECORDS, SNAPSHOT_EVERY, STOPS_PER_J
 from daemon.model.setup import Grant
 from sia.console.errors import UserError
 from sia.contract.plugins import plugins
+from sia.model import STOP_WORDS, StopCost
 from sia.wording import did_you_mean, parse_seconds
 
 MAX_CONFIG = 2**24
@@ -65,7 +67,7 @@ class _Daemon(Struct, frozen=True):
     listen: str = "{}:{}".format(*LOOPBACK)
     url: Annotated[str, Meta(max_length=1000)] = ""
     cluster: ClusterName = CLUSTER
-    policy: str = "sia"
+    policy: str | None = None
     solver: str = ""
     forecast: str = "peaks+survival"
     retrain: ConfigTime | None = None
@@ -76,6 +78,7 @@ class _Daemon(Struct, frozen=True):
     drift: DriftMode = "say"
     grace: ConfigTime = GRACE
     resume_cost: ConfigTime | None = None
+    preemptible: ConfigTime | None = None
     stops_per_job: Annotated[int, Meta(ge=0, le=1_000_000)] = STOPS_PER_JOB
     stops_per_hour: Annotated[int, Meta(ge=0, le=1_000_000)] = 0
     estimates: bool = True
@@ -149,6 +152,8 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
     nodes = _tables(values, "node", NodeConfig, problems) if "node" in values else ()
     tls = read(values.get("tls", {}), TlsConfig, ("tls",), problems) or TlsConfig()
     limits = read(values.get("limits", {}), LimitsConfig, ("limits",), problems)
+    stop_cost = _stop_cost(section.preemptible, problems)
+    stops = stop_cost if "preempt" in backend.can else None
     return Config(
         database=database_of(section.database, state),
         token_file=state / section.token_file,
@@ -156,7 +161,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         listen=_address(section.listen, problems)._replace(scheme="https" if tls.on else "http"),
         url=section.url,
         cluster=section.cluster,
-        policy=section.policy,
+        policy=usual_policy(stops) if section.policy is None else section.policy,
         solver=section.solver,
         forecast=section.forecast,
         retrain=None if section.retrain is None else _seconds("retrain", section.retrain, problems),
@@ -167,6 +172,7 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         drift=section.drift,
         grace=_seconds("grace", section.grace, problems),
         resume_cost=_cost(section.resume_cost, problems),
+        preemptible=stop_cost,
         stops_per_job=section.stops_per_job,
         stops_per_hour=section.stops_per_hour,
         estimates=section.estimates,
@@ -187,6 +193,18 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
 
 def _cost(value: ConfigTime | None, problems: list[ConfigProblem]) -> float:
     return 0.0 if value is None else _seconds("resume_cost", value, problems)
+
+
+def _stop_cost(value: ConfigTime | None, problems: list[ConfigProblem]) -> StopCost | None:
+    """Return what a stop costs jobs that do not say: a word, or a time in seconds, 0 included."""
+    if value is None or value in STOP_WORDS:
+        return None if value is None else STOP_WORDS[str(value)]
+    try:
+        return parse_seconds(value if isinstance(value, str) else f"{value:f}s")
+    except ValueError:
+        mend = "use a time such as 5m, restart (all work is lost), or never"
+        problems.append(ConfigProblem(("daemon", "preemptible"), f"is {shown(value)}", mend))
+        return None
 
 
 def _backend(values: Any, problems: list[ConfigProblem]) -> BackendConfig:

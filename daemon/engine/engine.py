@@ -77,7 +77,7 @@ from daemon.runtime.chunked_json import json_chunks
 from sia.core.core import Core
 from sia.core.snapshot import Snapshot, dump, restore
 from sia.decisions import Decision, SolveProgram
-from sia.events import Event, ForecastUpdated, GpusOut, PoolChanged, ProgramSolved
+from sia.events import Event, ForecastUpdated, GpusOut, PoolChanged, ProgramSolved, TimePassed
 from sia.policies import make
 from sia.virtual.virtual_clock import VirtualClock
 
@@ -405,6 +405,9 @@ class Engine:
             if window.id not in self.book.windows:
                 context.notify("maintenance_dropped", node=window.node, id=window.id)
         context.events += changes(self.book, before.setup, context.now)
+        old, new = before.setup, asked.setup
+        if (old.policy, old.preemptible) != (new.policy, new.preemptible):
+            context.events.append(TimePassed(context.now))  # it may decide otherwise at once
         mode = asked.setup.lending
         if mode is not None and mode is not before.setup.lending:
             self._pools.switch(mode, "configuration")

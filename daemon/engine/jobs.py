@@ -13,11 +13,15 @@ from daemon.model.inputs import Cancel, Estimated, Hold, Release, SetPriority, S
 from daemon.model.job import ON_GPUS, OVER, JobPhase, JobSpec, PoolMode
 from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.model.outputs import Accepted, Answer, Refused, StopEffect, name_a_pool
+from daemon.model.setup import Setup
 from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, Estimate, Job
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
+
+USUAL = Setup(())
+"""A configuration that says nothing of stops."""
 
 GRACE_OVER = "stop 1 grace time is over"
 """Kind of the timer after which a job that was told to stop is ended."""
@@ -38,7 +42,7 @@ class Jobs:
         known = book.job(spec.id)
         if known is not None:
             return answer_to_resubmit(known, spec)
-        job = _core_job(spec, spec.id, self._context.now, spec.priority)
+        job = _core_job(spec, spec.id, self._context.now, spec.priority, book.setup)
         wrong = self._wrong(spec, job)
         if wrong is not None:
             return wrong
@@ -165,7 +169,7 @@ class Jobs:
         record.stays += 1
         record.begun = False
         if job is None:
-            job = core_job(record, self._context.now)
+            job = core_job(record, self._context.now, self._book.setup)
         if record.stops and self.is_fixed(record):
             job = replace(job, preemptible=NEVER_STOPPED)
         submitted = JobSubmitted(self._context.now, job, record.expected, record.done)
@@ -340,23 +344,23 @@ class Jobs:
 _SAME = Accepted(new=False)
 
 
-def core_job(record: JobRecord, now: float) -> Job:
-    """Return a job as the core represents it.
+def core_job(record: JobRecord, now: float, setup: Setup = USUAL) -> Job:
+    """Return a job as the core represents it under a configuration.
 
     A job that does not say that it is elastic runs on its own width only: a policy that resizes
     jobs would else narrow it to one GPU, as in a replay of a log without widths.
     """
-    return _core_job(record.spec, record.core, now, record.priority)
+    return _core_job(record.spec, record.core, now, record.priority, setup)
 
 
-def _core_job(spec: JobSpec, core_id: str, now: float, priority: int) -> Job:
+def _core_job(spec: JobSpec, core_id: str, now: float, priority: int, setup: Setup) -> Job:
     return Job(
         core_id, spec.pool, now, spec.gpus, spec.user, spec.kind,
         min_width=spec.min_width or spec.gpus, max_width=spec.max_width or spec.gpus,
         demand=spec.demand,
-        preemptible=spec.preemptible, priority=priority, deadline=spec.deadline,
+        preemptible=setup.stop_cost(spec), priority=priority, deadline=spec.deadline,
         value=spec.value, budget=spec.budget, estimate=spec.run_time, prefers=spec.prefers,
-        slowdown=spec.slowdown, mode=spec.mode,
+        slowdown=spec.slowdown, mode=spec.mode, min_run_time=spec.min_run_time,
     )  # fmt: skip
 
 

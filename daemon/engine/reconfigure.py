@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from daemon.model.book import Book, NodeRecord, PoolRecord, core_limits, pool_record
+from daemon.model.book import Book, NodeRecord, PoolRecord, core_limits, job_of, pool_record
 from daemon.model.job import PoolMode
 from daemon.model.outputs import Refused
 from daemon.model.setup import Setup
 from sia.core.core import Core
+from sia.core.snapshot import JobSnapshot, dump, plain_params, restore
 from sia.core.snapshot import PoolSnapshot as SnapshotPool
-from sia.core.snapshot import dump, plain_params, restore
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP
 from sia.model import Pool
@@ -41,10 +41,11 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     snapshot = dump(core)
     known = {record.pool.name: record for record in snapshot.pools}
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
+    costs = setup.preemptible == book.setup.preemptible
     loads = (unseen,) * len(setup.options.windows)
     pools = [_pool_snapshot(p, known.get(p.name), loads, same=same) for p in setup.pools]
     memory, solving, policy = snapshot.memory, book.solving, make(setup.policy)
-    if not same or _regrouped(book.setup, setup):
+    if not (same and costs) or _regrouped(book.setup, setup):
         solving = None  # the policy that asked has forgotten why
         memory = Core(setup.pools, policy, setup.options).policy.memory()
     snapshot = replace(
@@ -55,7 +56,8 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         pools=tuple(pools),
         dirty=tuple(p.name for p in setup.pools),
         memory=memory,
-        open_request=snapshot.open_request and same,
+        open_request=snapshot.open_request and same and costs,
+        jobs=snapshot.jobs if costs else tuple(_costed(snapshot.jobs, book, setup)),
         out=UNSET,  # nodes, quotas and groups may have changed: it is counted again
     )
     try:
@@ -68,6 +70,17 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows, solving=solving
     )
     return book, core
+
+
+def _costed(jobs: Iterable[JobSnapshot], book: Book, setup: Setup) -> Iterator[JobSnapshot]:
+    """Yield the jobs of a core with what a stop costs those that do not say. O(jobs)."""
+    before = book.setup.preemptible
+    for each in jobs:
+        record = book.jobs[job_of(each.job.id)]
+        unsaid = record.spec.preemptible is None and each.job.preemptible == before
+        if unsaid:  # else it says, or was stopped as often as it may be
+            each = replace(each, job=replace(each.job, preemptible=setup.preemptible))  # noqa: PLW2901
+        yield each
 
 
 def _pool_snapshot(

@@ -505,7 +505,7 @@ class Runs:
         now = context.now
         ran = 0.0 if record.started is None else now - record.started
         work = record.kept if lost else record.work(now)
-        if record.spec.preemptible == RESTART:
+        if self._book.setup.stop_cost(record.spec) == RESTART:
             work = record.ran = 0.0
         elif not lost:
             record.ran += ran
@@ -536,7 +536,7 @@ class Runs:
         if not record.recalled:
             return
         context, spec, recalls = self._context, record.spec, self._book.recalls
-        work, own = record.work(context.now), spec.preemptible
+        work, own = record.work(context.now), self._book.setup.stop_cost(spec)
         cost = context.core.state.options.resume_cost
         pays = min(own, kept) if isinstance(own, float | int) else cost if kept else 0.0
         recalls.stops += 1

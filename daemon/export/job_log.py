@@ -208,7 +208,9 @@ class _Rows:
         if lasts < MIN_DURATION:
             self._made.counted["runs left out: they took no time"] += 1
             return False
-        job = core_job(record, stay.joined).submitted_at(stay.joined - self._made.begin)
+        job = core_job(record, stay.joined, self._made.setup).submitted_at(
+            stay.joined - self._made.begin
+        )
         plain = replace(job, id=name, priority=0)
         row = state, record.spec.checkpoint
         self._rows.append((job.submit, stay.order, Arrival(plain, lasts), row))

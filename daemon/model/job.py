@@ -74,6 +74,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     `sia.state.checkpoint` parses; empty if it is not told."""
     mode: str = ""
     """How its speed changes while it runs, as in `static`, `accordion` or `gns`."""
+    min_run_time: float | None = None
+    """Seconds that it should run once it has started; None if it does not say."""
     origin: str = ""
     """The backend's id of a job that was submitted there. Clients cannot set it."""
 

@@ -7,11 +7,11 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from cells.layout.spec import Spec
-from daemon.model.job import LendingMode, PoolMode
+from daemon.model.job import JobSpec, LendingMode, PoolMode
 from daemon.model.limits import GRACE, MAX_BUDGET
 from daemon.model.names import MAX_NAME, GpuCount
 from sia.limits import MAX_GROUP, MAX_VALUE
-from sia.model import Options, Pool
+from sia.model import Options, Pool, StopCost
 
 
 class Node(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -85,11 +85,17 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     """Seconds that a job has to save its work when it is told to stop."""
     stops_per_job: int = 0
     """How often a job may be stopped; then it runs to its end. 0 for any number."""
+    preemptible: StopCost | None = None
+    """What a stop costs jobs that do not say; None if the policy decides."""
     resizes: bool = False
     """Whether the backend changes the width of a running job. If not, the job is stopped and
     starts on the new width."""
     book_every: int = 1
     """Steps between bookings of the accounts."""
+
+    def stop_cost(self, spec: JobSpec) -> StopCost | None:
+        """Return what a stop costs a job: what it says, or what the site says of its jobs."""
+        return self.preemptible if spec.preemptible is None else spec.preemptible
 
     def budget(self, pool: str) -> Budget:
         """Return a pool's budget, without bounds if none is configured."""

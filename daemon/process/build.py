@@ -167,6 +167,6 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
     return Setup(
         pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
         budgets=budgets, grants=config.grants, lending=config.lending, grace=config.grace,
-        stops_per_job=config.stops_per_job,
+        stops_per_job=config.stops_per_job, preemptible=config.preemptible,
         resizes="resize" in config.backend.can, book_every=BOOK_EVERY,
     )  # fmt: skip

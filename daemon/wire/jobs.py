@@ -125,6 +125,13 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
             "it. null: the policy decides."
         ),
     ] = None
+    min_run_time: Annotated[
+        TimeLimit | None,
+        Meta(
+            description="Seconds that the job should run once it has started: on GPUs that others "
+            "may claim it starts only where it is expected to be left that long."
+        ),
+    ] = None
     requeue: Annotated[bool, Meta(description="Requeue the job if its node fails.")] = False
     array: Annotated[
         Annotated[int, Meta(ge=1, le=MAX_ARRAY)] | None,
@@ -334,6 +341,7 @@ class JobDetail(JobView, omit_defaults=True):
     warn: float = WARN
     duration: float | None = None
     preemptible: StopCost | None = None
+    min_run_time: float | None = None
     requeue: bool = False
     array: tuple[int, int] | None = None
     min_width: int = 0

@@ -113,12 +113,13 @@ def _word(text: str, _: float) -> str:
 PARSERS: dict[str, Callable[[str, float], Any]] = {
     "min_width": _whole, "max_width": _whole, "demand": _demand, "deadline": _moment,
     "value": _number, "budget": _number, "estimate": _span, "prefers": _word,
-    "slowdown": _number, "preemptible": _cost, "checkpoint": _word, "mode": _word,
+    "slowdown": _number, "preemptible": _cost, "min_run_time": _span, "checkpoint": _word,
+    "mode": _word,
 }  # fmt: skip
 
 FOR_POLICIES = (
     "min_width", "max_width", "demand", "deadline", "value", "budget", "prefers", "slowdown",
-    "preemptible", "checkpoint", "mode",
+    "preemptible", "min_run_time", "checkpoint", "mode",
 )  # fmt: skip
 """Fields that have an effect only if the policy heeds them. `estimate` is not among them: the
 daemon's own estimates use it."""

@@ -509,7 +509,7 @@ _WISHES: dict[str, Callable[[str, str], object]] = {
     "min_width": _width, "max_width": _width, "demand": _demand, "deadline": _moment,
     "soft": _steps,
     "value": _amount, "budget": _amount, "estimate": _seconds, "prefers": _word,
-    "slowdown": _amount, "preemptible": _cost, "mode": _word,
+    "slowdown": _amount, "preemptible": _cost, "min_run_time": _seconds, "mode": _word,
 }  # fmt: skip
 """How to parse the cell of each column in `WISHES`."""
 

@@ -21,7 +21,7 @@ REQUIRED = ("job_id", "pool", "submit", "width", "duration")
 KNOWN = ("user", "name")
 WISHES = (
     "min_width", "max_width", "demand", "deadline", "soft", "value", "budget", "estimate",
-    "prefers", "slowdown", "preemptible", "mode",
+    "prefers", "slowdown", "preemptible", "min_run_time", "mode",
 )  # fmt: skip
 """What a job asks for beyond its width; the columns are fields of `Job`."""
 CHECKPOINT = "checkpoint"

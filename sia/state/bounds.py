@@ -47,14 +47,8 @@ def check_fields(job: Job) -> None:
     least, most = job.min_width, job.max_width
     if job.demand or not (least == most == job.width or least == most == 0):
         _check_elastic(job)  # nearly all jobs have one width
-    cost = None if job.preemptible is None else job.stop_seconds
-    if cost is not None and not 0 <= cost <= MAX_RESUME_COST:
-        raise JobFieldError(
-            job.id,
-            "preemptible",
-            f"preemptible must be 0 to {MAX_RESUME_COST:g} seconds (got {cost:g})",
-            "change it, or write restart or never",
-        )
+    if job.preemptible is not None or job.min_run_time is not None:
+        _check_stops(job)
     if job.deadline is not None and not -MAX_TIME <= job.deadline <= MAX_TIME:
         raise _out_of_bounds(
             job, "deadline", job.deadline, f"a time of at most {MAX_TIME:g} seconds"
@@ -81,6 +75,22 @@ def _out_of_bounds(job: Job, field: str, value: float, bounds: str) -> JobFieldE
         f"{field} must be {bounds} (got {value:g})",
         f"change {field}, or leave it out",
     )
+
+
+def _check_stops(job: Job) -> None:
+    cost = None if job.preemptible is None else job.stop_seconds
+    if cost is not None and not 0 <= cost <= MAX_RESUME_COST:
+        raise JobFieldError(
+            job.id,
+            "preemptible",
+            f"preemptible must be 0 to {MAX_RESUME_COST:g} seconds (got {cost:g})",
+            "change it, or write restart or never",
+        )
+    least_time = job.min_run_time
+    if least_time is not None and not 0 < least_time <= UNKNOWN_RUN_TIME:
+        raise _out_of_bounds(
+            job, "min_run_time", least_time, f"above 0 and at most {UNKNOWN_RUN_TIME:g} seconds"
+        )
 
 
 def _check_steps(job: Job) -> None:

@@ -53,10 +53,11 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
     return JobDetail(
         **msgspec.structs.asdict(view),
         command=spec.command, env=spec.env, cwd=spec.cwd, warn=spec.warn, duration=spec.duration,
-        preemptible=spec.preemptible, requeue=spec.requeue, array=spec.array,
+        preemptible=service.book.setup.stop_cost(spec), requeue=spec.requeue, array=spec.array,
         min_width=spec.min_width, max_width=spec.max_width, demand=spec.demand,
         deadline=spec.deadline, value=spec.value, budget=spec.budget, estimate=spec.run_time,
         prefers=spec.prefers, slowdown=spec.slowdown, checkpoint=spec.checkpoint, mode=spec.mode,
+        min_run_time=spec.min_run_time,
         notes=[] if record.phase in OVER else notes_of(service, spec),
         position=position_of(core, record), waits=waits(service.book, core, record),
     )  # fmt: skip

@@ -5,7 +5,8 @@ A guest runs although its turn in its own pool has not come, and may be stopped 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Reversible, Sequence
 from heapq import heapify, heappop, heappush
 
 from sortedcontainers import SortedList
@@ -24,6 +25,21 @@ def lost_work(job: JobStateView, now: float) -> float:
     """Return the seconds of work that a stop costs a running job at this moment."""
     work, cost = job.work(now), job.job.stop_seconds
     return work if cost is None else min(cost, work)
+
+
+def is_settling(job: JobStateView, now: float) -> bool:
+    """Return whether a running job is within its minimum run time."""
+    least = job.job.min_run_time
+    return least is not None and now < job.start + least
+
+
+def bin_of_least(job: JobStateView, windows: Sequence[float]) -> int:
+    """Return the first window that holds a job's minimum run time, or the number of windows.
+
+    A job without one needs no window.
+    """
+    least = job.job.min_run_time
+    return len(windows) if least is None else bisect_left(windows, least)
 
 
 class _Queue:
@@ -135,12 +151,19 @@ class Candidates:
 
 
 class Guests:
-    """Running guests that may be stopped, in order of their starts."""
+    """Running guests that may be stopped, in order of their starts.
+
+    Attributes:
+        jobs: The guests by number of arrival.
+        gpus: Their GPUs.
+        lasting: GPUs of those that name a minimum run time.
+    """
 
     def __init__(self) -> None:
         """Start without guests."""
         self.jobs: dict[int, JobStateView] = {}
         self.gpus = 0
+        self.lasting = 0
         self._by_width: dict[int, dict[int, JobStateView]] = {}
         self._ends: SortedList[tuple[float, int]] = SortedList()  # expected ends
         self._end_of: dict[int, float] = {}
@@ -150,6 +173,8 @@ class Guests:
         number = job.arrival
         self.jobs[number] = job
         self.gpus += job.width
+        if job.job.min_run_time is not None:
+            self.lasting += job.width
         self._by_width.setdefault(job.width, {})[number] = job
         self._end_of[number] = end
         self._ends.add((end, number))
@@ -160,6 +185,8 @@ class Guests:
         if self.jobs.pop(number, None) is None:
             return False
         self.gpus -= job.width
+        if job.job.min_run_time is not None:
+            self.lasting -= job.width
         alike = self._by_width[job.width]
         del alike[number]
         if not alike:
@@ -167,13 +194,17 @@ class Guests:
         self._ends.remove((self._end_of.pop(number), number))
         return True
 
-    def to_stop(self, gpus: int, now: float) -> list[JobStateView]:
+    def to_stop(self, gpus: int, now: float, *, settling: bool = False) -> list[JobStateView]:
         """Return guests with at least so many GPUs together, or all of them.
 
         They are the newest, because these lose least; or one that is wide enough, if it does not
-        lose much more than several newer ones. O(guests considered + different widths).
+        lose much more than several newer ones. With `settling`, only guests within their minimum
+        run time are considered, and else only others. O(guests considered + different widths).
         """
-        newest = self._newest(gpus)
+        if settling or self.lasting:
+            able = [job for job in self.jobs.values() if is_settling(job, now) is settling]
+            return self._newest(gpus, able)
+        newest = self._newest(gpus, self.jobs.values())
         if len(newest) < 2:
             return newest
         wide = [
@@ -187,10 +218,10 @@ class Guests:
             return [one]
         return newest
 
-    def _newest(self, gpus: int) -> list[JobStateView]:
+    def _newest(self, gpus: int, jobs: Reversible[JobStateView]) -> list[JobStateView]:
         """Return the newest guests with so many GPUs, without those that turn out to be in vain."""
         chosen: list[JobStateView] = []
-        for job in reversed(self.jobs.values()):
+        for job in reversed(jobs):
             if gpus <= 0:
                 break
             chosen.append(job)
@@ -221,6 +252,8 @@ class Guests:
     def check(self) -> None:
         """Assert that the counts and the order of ends agree. O(n log n)."""
         assert self.gpus == sum(job.width for job in self.jobs.values())
+        lasting = (job for job in self.jobs.values() if job.job.min_run_time is not None)
+        assert self.lasting == sum(job.width for job in lasting)
         assert self._end_of.keys() == self.jobs.keys()
         alike = [(width, number) for width, jobs in self._by_width.items() for number in jobs]
         assert sorted(alike) == sorted((job.width, number) for number, job in self.jobs.items())

@@ -22,7 +22,7 @@ from sia.contract.policy import Changes, Needs, next_multiple
 from sia.contract.proposals import Dedicate, Preempt, Proposals, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.model import NEVER_STOPPED, RESTART, Stream
-from sia.policies.sia.guests import Candidates, Guests
+from sia.policies.sia.guests import Candidates, Guests, bin_of_least
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
 from sia.virtual.turns import TurnClock, TurnClockSnapshot
@@ -58,7 +58,7 @@ class SiaReclaim(Sia):
     """Lends whatever is idle to jobs that may be stopped, and to others as SIA does."""
 
     Params = ReclaimParams
-    heeds = frozenset({"preemptible"})
+    heeds = frozenset({"preemptible", "min_run_time"})
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
     places = True
     in_cells = ReclaimInCells
@@ -124,8 +124,11 @@ class SiaReclaim(Sia):
             self._reserve(pool)
 
     def bin(self, job: JobStateView) -> int:
-        """Return the window of a job that must not be stopped; others need none."""
-        return len(self._windows) if _may_stop(job) else super().bin(job)
+        """Return the window of a job that must not be stopped for some time; others need none."""
+        if not _may_stop(job):
+            return super().bin(job)
+        often = self._stops.get(job.arrival, 0) >= self.params.stops
+        return len(self._windows) if often else bin_of_least(job, self._windows)
 
     def submitted(self, job: JobStateView) -> None:
         """Queue a job, which may have been stopped. O(log n)."""
@@ -235,7 +238,7 @@ class SiaReclaim(Sia):
             head = pool.head
             assert head is not None, "a pool without a head is not lined up"
             seen.add(pool)
-            if head.width <= pool.room:
+            if head.width <= pool.room and head.job.min_run_time is None:
                 yield Start(
                     head, Stream.SPARE, "those ahead of it need no more of its pool's quota"
                 )
@@ -283,9 +286,14 @@ class SiaReclaim(Sia):
     def _stop(self, own: _Lending, missing: int, heads: list[JobStateView]) -> Proposals:
         """Stop guests, those that lose least; settled ones last."""
         names = ", ".join(dict.fromkeys(head.pool.name for head in heads))
-        stops = own.guests.to_stop(missing, self.state.now)
-        missing -= sum(job.width for job in stops)
-        for job in [*stops, *own.settled.to_stop(missing, self.state.now)]:
+        stops: list[JobStateView] = []
+        for settling in (False, True):
+            for guests in (own.guests, own.settled):
+                if missing > 0:
+                    more = guests.to_stop(missing, self.state.now, settling=settling)
+                    missing -= sum(job.width for job in more)
+                    stops += more
+        for job in stops:
             yield Preempt(job, f"the turn of {names} has come")
             self._reserve(job.pool)
 
@@ -299,7 +307,8 @@ class SiaReclaim(Sia):
 
     def foresees(self, job: JobStateView) -> bool:
         """Return whether a pending job is no candidate: it must not be stopped (again)."""
-        return not _may_stop(job) or self._stops.get(job.arrival, 0) >= self.params.stops
+        stops, least = self._stops.get(job.arrival, 0), job.job.min_run_time
+        return not _may_stop(job) or stops >= self.params.stops or least is not None
 
     def _may_begin(self, head: JobStateView) -> bool:
         """Return whether a head would fit in its quota if all who are ahead of it ran there."""
@@ -310,7 +319,8 @@ class SiaReclaim(Sia):
         """Return what is idle and would still be once stopped guests have made up for turns."""
         own = self._lendings[group]
         idle, kept = group.idle - group.out, self.plan[group].reserved[window]
-        return min(idle, idle + own.guests.gpus + own.settled.gpus - kept)
+        able = sum(guests.gpus - guests.lasting for guests in (own.guests, own.settled))
+        return min(idle, idle + able - kept)
 
     def _demand(self, pool: PoolStateView) -> int:
         """Count guests, too: once their turn comes they cannot be stopped for others."""

@@ -13,6 +13,8 @@ long as it ran. Guests use these cells, too, and are stopped when the reservatio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, convert, to_builtins
@@ -22,7 +24,7 @@ from sia.contract.proposals import Proposals, ReserveCells, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
 from sia.limits import MAX_STOPS
 from sia.model import NEVER_STOPPED, Stream
-from sia.policies.sia.guests import Candidates
+from sia.policies.sia.guests import Candidates, bin_of_least
 from sia.policies.sia.recall import SiaRecall
 
 
@@ -44,11 +46,13 @@ class ReclaimInCells(SiaRecall):
     """Lends all idle cells to jobs that may be stopped, and some to others as SIA does."""
 
     Params = ReclaimParams
+    _before: Mapping[str, int] = MappingProxyType({})
+    """Stops before a snapshot, while it is restored."""
 
     def attach(self, state: ClusterStateView) -> None:
         """Index running and pending jobs."""
         self._candidates = {group: Candidates(group) for group in state.groups}
-        self._stops: dict[str, int] = {}
+        self._stops = {job: stops for job, stops in self._before.items() if job in state.jobs}
         self._idle_cells: dict[GroupStateView, ReservedGpus | None] = {}
         if state.places is not None:  # not while a snapshot is restored
             for group in state.groups:
@@ -63,8 +67,8 @@ class ReclaimInCells(SiaRecall):
     def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore turns, guests and counts of stops."""
         stored = convert(memory, _Memory)
+        self._before = stored.stops
         super().resume(state, stored.sia)
-        self._stops = {job: stops for job, stops in stored.stops.items() if job in state.jobs}
         for job in state.jobs.values():
             if job.stream is None and not self._may_be_guest(job):
                 self._candidates[job.pool.group].drop(job)
@@ -72,6 +76,8 @@ class ReclaimInCells(SiaRecall):
     def _may_be_guest(self, job: JobStateView) -> bool:
         """Return whether a pending job may start before its turn."""
         assert self._turns is not None, "there are cells"
+        if job.job.min_run_time is not None:
+            return False  # SIA's windows hold it
         stops = self._stops.get(job.job.id, 0)
         return _may_stop(job) and stops < self.params.stops and self._turns.turn_of(job) is None
 
@@ -97,8 +103,11 @@ class ReclaimInCells(SiaRecall):
         self._stops.pop(job.job.id, None)
 
     def bin(self, job: JobStateView) -> int:
-        """Return the window of a job that must not be stopped; others need none."""
-        return len(self._windows) if _may_stop(job) else super().bin(job)
+        """Return the window of a job that must not be stopped for some time; others need none."""
+        if not _may_stop(job):
+            return super().bin(job)
+        often = self._stops.get(job.job.id, 0) >= self.params.stops
+        return len(self._windows) if often else bin_of_least(job, self._windows)
 
     def _stops_within(self, job: JobStateView) -> int:
         """Return the number of windows: no reservation relies on a stop."""

@@ -550,6 +550,7 @@ def test_the_configuration_is_checked_whole(tmp_path):
     config.write_text(CONFIG.format(port=1))
     done = run("serve", "--config", config, "--check")
     assert (done.returncode, done.stdout) == (0, f"{config}: valid, 2 pools with 12 GPUs\n")
+    assert "may jobs be stopped and started again?" in done.stderr
     assert not (tmp_path / "state").exists()
 
 

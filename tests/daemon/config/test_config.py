@@ -349,3 +349,42 @@ def test_postgresql_needs_an_extra(tmp_path, monkeypatch):
     mend = f"pip install '{project['name']}[postgres]'"
     assert mend in said
     assert mend in (root / "docs" / "operate/postgres.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "policy", "cost"),
+    [
+        ("", "sia", None),
+        ('preemptible = "never"', "sia", "never"),
+        ('preemptible = "restart"', "sia-reclaim", "restart"),
+        ('preemptible = "5m"', "sia-reclaim", 300.0),
+        ("preemptible = 0", "sia-reclaim", 0.0),
+        ('preemptible = "restart"\npolicy = "srtf"', "srtf", "restart"),
+    ],
+)
+def test_a_site_whose_jobs_may_be_stopped_has_another_usual_policy(tmp_path, line, policy, cost):
+    found = config(tmp_path, f"[daemon]\n{line}\n")
+    assert (found.policy, found.preemptible) == (policy, cost)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ('"often"', "daemon.preemptible: is 'often'; use a time such as 5m, restart"),
+        ("-1", "daemon.preemptible: is -1.0; use a time such as 5m, restart"),
+        ('"2d"', "daemon.preemptible: 2d is too long; use at most 1d, or restart"),
+    ],
+)
+def test_what_a_stop_costs_is_a_time_or_a_word(tmp_path, value, said):
+    with pytest.raises(ConfigError) as caught:
+        config(tmp_path, f"[daemon]\npreemptible = {value}\n")
+    (problem,) = caught.value.problems
+    assert problem.startswith(said), problem
+
+
+def test_jobs_of_a_backend_that_cannot_stop_them_may_not_be_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(SimulatedConfig, "can", frozenset())
+    with pytest.raises(ConfigError) as caught:
+        config(tmp_path, '[daemon]\npreemptible = "restart"\n')
+    (problem,) = caught.value.problems
+    assert problem.startswith("daemon.preemptible: this backend cannot stop jobs")

@@ -534,3 +534,43 @@ def test_why_tells_of_stops():
     assert words(story, "long")[-1] == kept
     view = job_view(story.record("long"))
     assert (view.stops, view.kept, view.preempted) == (1, 140.0, why)
+
+
+def lending(**settings):
+    """A cloud whose site says that its jobs may be stopped, under `sia-reclaim`."""
+    return replace(cluster("sia-reclaim", a=1, b=1), preemptible="restart", **settings)
+
+
+def test_jobs_that_do_not_say_cost_what_the_site_says():
+    story = Story(lending())
+    story.at(0.0, submit("own", "a"), submit("guest", "a"), submit("stays", "a"))
+    assert [each.phase for each in story.engine.book.jobs.values()][:2] == [JobPhase.STARTING] * 2
+    story.at(0.0, Started("own", 1), Started("guest", 1))
+    step = story.at(10.0, submit("owner", "b"))
+    assert [each.job for each in step.effects if isinstance(each, PreemptEffect)] == ["guest"]
+    story.at(12.0, Stopped("guest", 1))
+    assert story.record("guest").kept == 0.0, "a restart loses all work"
+    assert story.phase("owner") is JobPhase.STARTING
+
+
+def test_a_job_that_says_never_is_not_stopped_whatever_the_site_says():
+    story = Story(lending())
+    own = submit("guest", "a", run_time=1.0)
+    story.at(0.0, submit("own", "a"), replace(own, spec=replace(own.spec, preemptible="never")))
+    story.at(0.0, Started("own", 1), Started("guest", 1))
+    step = story.at(10.0, submit("owner", "b"))
+    assert not [each for each in step.effects if isinstance(each, PreemptEffect)]
+    assert story.phase("owner") is JobPhase.PENDING
+
+
+def test_jobs_that_are_there_follow_a_site_that_changes_what_it_says():
+    story = Story(replace(lending(), preemptible=None))
+    story.at(0.0, submit("own", "a", run_time=1e9), submit("other", "a", run_time=1e9))
+    story.at(0.0, Started("own", 1))
+    assert story.phase("other") is JobPhase.PENDING, "nobody lends it a GPU for so long"
+    step = story.at(5.0, Configured(lending()))
+    assert started(step) == [("other", 1)]
+    assert {each.job.preemptible for each in story.engine.core.state.jobs.values()} == {"restart"}
+    story.at(6.0, Started("other", 1))
+    step = story.at(7.0, Configured(replace(lending(), preemptible=None)), submit("owner", "b"))
+    assert not [each for each in step.effects if isinstance(each, PreemptEffect)]

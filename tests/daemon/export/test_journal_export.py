@@ -159,6 +159,7 @@ def test_the_exported_log_contains_the_wishes_of_jobs(tmp_path):
     wishes = {
         "min_width": 1, "max_width": 4, "demand": ((1, 100.0), (4, 40.0)), "value": 20.0,
         "budget": 4.0, "prefers": "v100", "slowdown": 1.5, "preemptible": "restart", "mode": "gns",
+        "min_run_time": 600.0,
     }  # fmt: skip
     due = {"deadline": BEGIN + 600.0, "run_time": 90.0, "checkpoint": "USR1"}
     story = [(BEGIN, [replace(asked, spec=replace(asked.spec, **wishes, **due))])]

@@ -22,7 +22,7 @@ ASKING = [
     Job("picky", "p", 0.0, 1, budget=4.0, prefers="v100", slowdown=1.5, mode="gns"),
     Job("cheap", "p", 0.0, 1, preemptible=0.0),
     Job("costly", "p", 0.0, 1, preemptible=30.5),
-    Job("restarts", "p", 0.0, 1, preemptible="restart"),
+    Job("restarts", "p", 0.0, 1, preemptible="restart", min_run_time=600.0),
     Job("stays", "p", 0.0, 1, preemptible="never"),
     Job("plain", "p", 0.0, 1),
 ]
@@ -71,6 +71,7 @@ def test_a_log_has_a_column_only_if_a_job_fills_it(tmp_path):
         ("estimate", "0", "'0' is too small", "above 0"),
         ("slowdown", "0.5", "slowdown must be 1 to 1000 (got 0.5)", "change slowdown"),
         ("budget", "0", "budget must be 0.001 to 1000 (got 0)", "change budget"),
+        ("min_run_time", "0", "'0' is too small", "above 0"),
         ("slowdown", "nan", "'nan' is not finite", "write a number"),
         ("preemptible", "-1", "'-1' is negative", "restart, never, or leave it empty"),
         ("preemptible", "5m", "'5m' is not a number", "write seconds of at least 0, restart"),

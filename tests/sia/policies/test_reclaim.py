@@ -41,6 +41,9 @@ from tests.support.naive.naive_turns import Alone, turns
 
 EXAMPLES = budget(ci=300, soak=5000)
 
+HORIZON = 5000.0
+"""Seconds after which nothing happens any more: jobs that wait then wait for ever alone, too."""
+
 
 class Lived(NamedTuple):
     """What happened: each job's end, by number, and how the pools would have gone alone."""
@@ -74,7 +77,7 @@ class Cloud:
                 heappop(self.heap)
             nexts = [planned[at][0]] if at < len(planned) else []
             now = min([*nexts, *(end[0] for end in self.heap[:1]), self.wake])
-            if now == inf or (at == len(planned) and not self.core.state.jobs):
+            if now > HORIZON or (at == len(planned) and not self.core.state.jobs):
                 return self.judged()
             events = [*self.ended(now)]
             while at < len(planned) and planned[at][0] == now:
@@ -189,6 +192,7 @@ def clouds(draw, costs=(RESTART, RESTART, 0.0, 2.0, 7.0)):
             job_id, pool.name, submit, draw(st.integers(1, pool.quota)),
             preemptible=draw(st.sampled_from(costs)),
             priority=draw(st.sampled_from([0, 0, 0, 1, -2])),
+            min_run_time=draw(st.sampled_from([None, None, None, 5.0])),
         )  # fmt: skip
         planned.append((submit, 2, "submit", made))
         attempts = st.sampled_from([0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 80.0])
@@ -215,6 +219,7 @@ def clouds(draw, costs=(RESTART, RESTART, 0.0, 2.0, 7.0)):
 def test_nobody_ends_later_than_alone_whatever_happens(cloud, label):
     lived = Cloud(label, *cloud).live()
     late = {n: end for n, end in lived.ends.items() if end > lived.alone_ends.get(n, inf) + SLOWED}
+    late |= {n: inf for n in lived.alone_starts if n not in lived.ends}
     assert not late, lived
     for number, turn in lived.starts.items():
         alone = lived.alone_starts.get(number, inf)
@@ -342,6 +347,49 @@ def test_who_must_not_be_stopped_is_lent_to_in_sias_windows_only(cost):
 
     assert first_start(90.0, 10.0) == ["own", "never"]
     assert first_start(90.0, UNKNOWN_RUN_TIME) == ["own"]
+
+
+def lasting(arrival, seconds):
+    return arrival._replace(job=replace(arrival.job, min_run_time=seconds, preemptible=RESTART))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "early"), [(None, True), (SMALL.windows[0], True), (1e6, False)]
+)
+def test_a_job_with_a_minimum_run_time_is_a_guest_only_in_a_window_that_holds_it(seconds, early):
+    own = job("own").pool("a").runs(90)
+    seen = story(own, lasting(job("guest").pool("a").runs(1e5), seconds), a=1, b=1)
+    assert ((0.0, "spare", "guest") in seen) is early
+
+
+def test_a_minimum_run_time_counts_on_what_waits_and_on_guests_that_may_become_own():
+    """Pool b has a job whose turn comes when its first one ends: that may be at any moment."""
+    seen = story(
+        job("own").pool("a").runs(90),
+        job("big").pool("b").gpus(2).runs(5),
+        job("next").pool("b").gpus(3).runs(9),
+        lasting(job("guest").pool("a").runs(50), 10.0),
+        a=1, b=3,
+    )  # fmt: skip
+    assert (0.0, "spare", "guest") not in seen
+
+
+def test_a_guest_within_its_minimum_run_time_is_stopped_last():
+    def stopped(at):
+        return [
+            name
+            for _, what, name in story(
+                job("own").pool("a").gpus(2).runs(900),
+                stoppable(job("old").pool("a").runs(800)),
+                lasting(job("new").pool("a").at(1).runs(700), 10.0),
+                job("owner").pool("b").at(at).runs(900),
+                a=2, b=2,
+            )
+            if what == "PreemptJob"
+        ]  # fmt: skip
+
+    assert stopped(5.0) == ["old"]
+    assert stopped(20.0) == ["new"], "else the newest is"
 
 
 def test_what_a_stoppable_job_waits_for_is_idle_gpus_and_not_a_forecast():

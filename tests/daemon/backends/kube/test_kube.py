@@ -127,7 +127,7 @@ async def test_the_annotations_contain_the_wishes_of_a_job(tmp_path):
     notes = {
         "deadline": "2100-01-01T00:00Z", "value": "20", "estimate": "3h", "preemptible": "restart",
         "checkpoint": "USR1", "min_width": "2", "max_width": "8", "prefers": "v100",
-        "slowdown": "1.5", "budget": "4",
+        "slowdown": "1.5", "budget": "4", "min_run_time": "10m",
     }  # fmt: skip
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         k8s.slow.add("train")
@@ -138,6 +138,7 @@ async def test_the_annotations_contain_the_wishes_of_a_job(tmp_path):
         assert (spec.deadline, spec.value, spec.run_time) == (4102444800.0, 20.0, 10800.0)
         assert (spec.preemptible, spec.checkpoint) == ("restart", "USR1")
         assert (spec.prefers, spec.slowdown, spec.budget) == ("v100", 1.5, 4.0)
+        assert spec.min_run_time == 600.0
 
 
 LEFT_ALONE = {

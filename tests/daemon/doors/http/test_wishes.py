@@ -26,6 +26,7 @@ WISHES = {
     "prefers": "v100",
     "slowdown": 1.5,
     "preemptible": "restart",
+    "min_run_time": 600.0,
     "checkpoint": "USR1",
     "mode": "gns",
 }
@@ -139,7 +140,8 @@ async def test_the_answer_names_the_wishes_that_the_policy_ignores(folder):
             *(
                 f"policy sia does not heed {name}"
                 for name in (
-                    "max_width", "budget", "prefers", "slowdown", "preemptible", "checkpoint",
+                    "max_width", "budget", "prefers", "slowdown", "preemptible", "min_run_time",
+                        "checkpoint",
                     "mode",
                 )
             ),
