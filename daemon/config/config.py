@@ -33,12 +33,20 @@ from sia.limits import MAX_QUOTA, TICK, WINDOWS
 from sia.model import NEVER_STOPPED, Pool, StopCost
 
 Ability = Literal[
-    "commands", "logs", "preempt", "requeue", "resize", "save_by_command", "save_by_signal"
+    "adopted_widths",
+    "commands",
+    "logs",
+    "preempt",
+    "requeue",
+    "resize",
+    "save_by_command",
+    "save_by_signal",
 ]
-"""Optional abilities of a backend: run commands (jobs need a command); store logs; stop jobs that
-go on later (`PreemptEffect`); requeue a job as another attempt; change the width of a running job
-(`ResizeEffect`; without it, a job whose width changes is stopped and goes on); tell jobs to save
-their work by the command, or by the signal, that they name (without it, by SIGTERM)."""
+"""Optional abilities of a backend: change the width of adopted jobs; run commands (jobs need a
+command); store logs; stop jobs that go on later (`PreemptEffect`); requeue a job as another
+attempt; change the width of a running job (`ResizeEffect`; without it, a job whose width changes is
+stopped and goes on); tell jobs to save their work by the command, or by the signal, that they name
+(without it, by SIGTERM)."""
 
 BACKENDS = "sia.backends"
 """The entry point group of backends."""

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from daemon.model.job import JobPhase
 from sia.explain.obstacles import (
+    GuestObstacle,
     Length,
     LimitObstacle,
     OrderObstacle,
@@ -52,7 +53,7 @@ class PlacementObstacle(Struct, frozen=True, tag="place"):
 
 
 ObstacleView = (
-    OrderObstacle | QuotaObstacle | RoomObstacle | Reservation | Rival | OtherPools
+    OrderObstacle | GuestObstacle | QuotaObstacle | RoomObstacle | Reservation | Rival | OtherPools
     | LimitObstacle | Out | Length | Width
     | Held | PoolHeld | PoolNotLending | PlacementObstacle
 )  # fmt: skip

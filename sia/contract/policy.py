@@ -174,6 +174,13 @@ class Policy:
         """Orders the pending jobs of one pool: the least is ahead of the others."""
         return job.sequence
 
+    def guests_before(self, job: JobStateView) -> Sequence[JobStateView]:
+        """Return running jobs without which a pending job of their pool gets no dedicated start.
+
+        They run as spare jobs, and keep a place in the queue that comes before the job's.
+        """
+        return ()
+
     def foresees(self, job: JobStateView) -> bool:
         """Return whether forecasts of load decide about a spare start of a pending job."""
         return self.needs.loads

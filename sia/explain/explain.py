@@ -30,6 +30,7 @@ from sia.events import (
 )
 from sia.explain.glance import (
     glance,
+    guest_obstacle,
     jobs_ahead,
     known_run_time,
     missing_quota,
@@ -42,6 +43,7 @@ from sia.explain.glance import (
 from sia.explain.obstacles import (
     EndingJob,
     Explanation,
+    GuestObstacle,
     Length,
     LimitObstacle,
     Obstacle,
@@ -66,7 +68,7 @@ ENOUGH_PASSES = 16
 MOST_PAIRS = 32
 """Pairs that are tried: with all singles, and what is tried after them, within `MOST_PASSES`."""
 
-MAIN = (OrderObstacle, QuotaObstacle, RoomObstacle, OtherPools)
+MAIN = (OrderObstacle, GuestObstacle, QuotaObstacle, RoomObstacle, OtherPools)
 """In a crowded cluster a job deep in its queue waits for all of these at once."""
 
 MOST_POOLS = 4
@@ -176,6 +178,12 @@ def _own_pool(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
     if ahead := jobs_ahead(core.policy, job):
         yield ObstacleRemoval(
             order_obstacle(ahead), [JobCancelled(now, each.job.id) for each in ahead]
+        )
+    if guests := core.policy.guests_before(job):
+        yield ObstacleRemoval(
+            guest_obstacle(guests),
+            [JobFinished(now, each.job.id) for each in guests],
+            sum(each.width for each in guests),
         )
     short = missing_quota(job)
     if short > 0 and job.gpus <= pool.quota:

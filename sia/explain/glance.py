@@ -10,8 +10,10 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from sia.contract.policy import Policy
+from sia.contract.views import JobStateView
 from sia.explain.obstacles import (
     Explanation,
+    GuestObstacle,
     Length,
     LimitObstacle,
     Obstacle,
@@ -57,6 +59,11 @@ def jobs_ahead(policy: Policy, job: JobState) -> list[JobState]:
 def order_obstacle(ahead: Sequence[JobState]) -> OrderObstacle:
     """The jobs ahead as an obstacle; there must be one."""
     return OrderObstacle(len(ahead), sum(each.gpus for each in ahead), ahead[0].job.id)
+
+
+def guest_obstacle(guests: Sequence[JobStateView]) -> GuestObstacle:
+    """Guests of its pool as an obstacle; there must be one."""
+    return GuestObstacle(len(guests), sum(each.width for each in guests), guests[0].job.id)
 
 
 def missing_quota(job: JobState) -> int:
@@ -109,6 +116,8 @@ def _within_quota(policy: Policy, job: JobState) -> StartPath:
     found: list[Obstacle] = []
     if ahead := jobs_ahead(policy, job):
         found.append(order_obstacle(ahead))
+    if guests := policy.guests_before(job):
+        found.append(guest_obstacle(guests))
     if (short := missing_quota(job)) > 0:
         left = max(0, pool.quota - pool.dedicated)
         found.append(QuotaObstacle(pool.name, short, left, pool.quota, ()))

@@ -33,6 +33,14 @@ class OrderObstacle(Struct, frozen=True, tag="turn"):
     first: str
 
 
+class GuestObstacle(Struct, frozen=True, tag="guests"):
+    """Guests of its own pool run and keep a place before it. Taken away: they have ended."""
+
+    jobs: int
+    gpus: int
+    first: str
+
+
 class QuotaObstacle(Struct, frozen=True, tag="quota"):
     """Its pool's quota has `short` too few GPUs left. Taken away: `ends` have ended."""
 
@@ -131,6 +139,7 @@ class Width(Struct, frozen=True, tag="width"):
 
 Obstacle = (
     OrderObstacle
+    | GuestObstacle
     | QuotaObstacle
     | RoomObstacle
     | Reservation

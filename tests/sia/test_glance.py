@@ -1,10 +1,15 @@
 """At first sight a job is told facts, and none that the trials contradict."""
 
 import pytest
+from msgspec.structs import replace
 
+from daemon.answers.explain.wording import needed
+from sia import Core
+from sia.events import JobSubmitted
 from sia.explain.explain import explain
 from sia.explain.glance import glance
 from sia.explain.obstacles import (
+    GuestObstacle,
     Length,
     LimitObstacle,
     OrderObstacle,
@@ -15,8 +20,12 @@ from sia.explain.obstacles import (
     RoomObstacle,
     Width,
 )
+from sia.model import Stream
 from sia.policies.sia.policy import Sia
+from sia.policies.sia.recall import SiaRecall
 from tests.sia.test_why import ALL, random_state
+from tests.support import builders
+from tests.support.builders import SMALL, pools
 from tests.support.cores import photograph
 
 
@@ -54,11 +63,14 @@ def test_trials_do_not_contradict_what_is_seen_at_first_sight(policy):
                 assert not isinstance(seen[way.name].obstacles, lacking)
 
 
-def assert_fact(core, job, each):
+def assert_fact(core, job, each):  # noqa: C901  one for each kind of obstacle
     pool, group = job.pool, job.pool.group
     match each:
         case OrderObstacle():
             assert 0 < each.jobs < len(pool.waiting())
+        case GuestObstacle():
+            assert core.state.jobs[each.first].stream is Stream.SPARE
+            assert core.state.jobs[each.first].sequence < job.sequence
         case QuotaObstacle():
             assert pool.dedicated + job.width == pool.quota + each.short
             assert not each.ends
@@ -92,3 +104,23 @@ def test_reservations_of_other_pools_are_seen_at_first_sight():
         kinds = Reservation | OtherPools
         held += any(isinstance(each, kinds) for way in ways for each in way.obstacles)
     assert held > 5
+
+
+def test_a_head_behind_a_guest_of_its_own_pool_waits_for_the_guest():
+    """The guest is too wide for what is left of the quota, and keeps its place before the head."""
+    core = Core(pools(a=4, b=4), SiaRecall(), SMALL)
+    guest = builders.job("guest").gpus(3).runs(1000)
+    guest = guest._replace(job=replace(guest.job, preemptible=0))
+    for i, each in enumerate(
+        (builders.job("own").gpus(3).runs(1000), guest, builders.job("head").runs(1e12))
+    ):
+        core.step(float(i), [JobSubmitted(float(i), each.job, each.duration)])
+    assert core.state.jobs["guest"].stream is Stream.SPARE
+    head = core.state.jobs["head"]
+    (within, _) = glance(core.policy, head).ways
+    assert within.obstacles == (GuestObstacle(1, 3, "guest"),)
+    tried = explain(core, head)
+    assert (tried.exact, tried.obstacles) == (True, (GuestObstacle(1, 3, "guest"),))
+    assert needed(tried, core.state.now)[0] == (
+        "Waiting for its pool's guest guest to end: placed before it (3 GPUs)"
+    )

@@ -24,6 +24,7 @@ from sia.explain import explain as explaining
 from sia.explain.explain import explain
 from sia.explain.obstacles import (
     EndingJob,
+    GuestObstacle,
     Length,
     LimitObstacle,
     OrderObstacle,
@@ -60,6 +61,10 @@ def jobs_gone(core, asked, obstacle):
             ahead = [job for job in asked.pool.waiting() if rank(job) < rank(asked)]
             assert len(ahead) == obstacle.jobs
             return ahead
+        case GuestObstacle():
+            guests = core.policy.guests_before(asked)
+            assert sum(job.width for job in guests) == obstacle.gpus
+            return guests
         case QuotaObstacle() | RoomObstacle():
             return [core.state.jobs[each.job] for each in obstacle.ends]
         case Rival() | Reservation(load=0):

@@ -26,6 +26,7 @@ from sia.explain.glance import glance
 from sia.explain.obstacles import (
     EndingJob,
     Explanation,
+    GuestObstacle,
     LimitObstacle,
     OrderObstacle,
     QuotaObstacle,
@@ -145,7 +146,7 @@ def _seen(obstacles: Iterable[CoreObstacle], book: Book, who: Principal) -> list
     for each in obstacles:
         if isinstance(each, QuotaObstacle | RoomObstacle):
             found.append(replace(each, ends=_visible_ends(each.ends, who)))
-        elif isinstance(each, OrderObstacle):
+        elif isinstance(each, OrderObstacle | GuestObstacle):
             found.append(replace(each, first=job_of(each.first)))
         elif isinstance(each, LimitObstacle) and each.pool and each.kind == "lend":
             found.append(_lends(each, book.pools[each.pool], who))

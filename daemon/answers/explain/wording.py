@@ -12,6 +12,7 @@ from daemon.wire.explain import JobWhy, ObstacleView, PoolNotLending, WayView
 from sia.explain.obstacles import (
     EndingJob,
     Explanation,
+    GuestObstacle,
     Length,
     LimitObstacle,
     OrderObstacle,
@@ -86,7 +87,7 @@ def _word(each: ObstacleView, now: float) -> str:
             return f"{gpus} on nodes that are out: as many stay idle for owners (sia nodes)"
         case Length():
             return _length(each)
-        case OrderObstacle() | Rival() | Reservation() | OtherPools():
+        case OrderObstacle() | GuestObstacle() | Rival() | Reservation() | OtherPools():
             return _ahead(each)
     return ""
 
@@ -109,11 +110,17 @@ def _length(each: Length) -> str:
     return f"a shorter run time: {duration(each.run_time)} are expected; give it {limit}"
 
 
-def _ahead(each: OrderObstacle | Rival | Reservation | OtherPools) -> str:
-    """Jobs that are pending, or expected, and go first."""
+def _ahead(
+    each: OrderObstacle | GuestObstacle | Rival | Reservation | OtherPools,
+) -> str:
+    """Jobs that are pending, or expected, or guests of its pool, and go first."""
     match each:
         case OrderObstacle():
             return f"{counted(each.jobs, 'job')} ahead of it ({counted(each.gpus, 'GPU')})"
+        case GuestObstacle():
+            more = "" if each.jobs == 1 else f" and {counted(each.jobs - 1, 'other guest')}"
+            gpus = counted(each.gpus, "GPU")
+            return f"its pool's guest {each.first}{more} to end: placed before it ({gpus})"
         case Rival():
             jobs, gpus = counted(each.jobs, "pending job"), counted(each.gpus, "GPU")
             return f"{jobs} of pool {each.pool}, served first ({gpus})"

@@ -38,7 +38,9 @@ LabelValue = Annotated[str, Meta(max_length=63)]
 class KubeConfig(BackendConfig, frozen=True):
     """Jobs of a Kubernetes cluster: a pool's are in a namespace, or bear a label."""
 
-    can = frozenset({"commands", "logs", "preempt", "requeue", "resize", "save_by_command"})
+    can = frozenset({
+        "adopted_widths", "commands", "logs", "preempt", "requeue", "resize", "save_by_command"
+    })  # fmt: skip
     finds_nodes = True
 
     kubeconfig: ConfigText = ""

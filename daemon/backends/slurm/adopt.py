@@ -36,11 +36,6 @@ RETRY = 60.0
 WISHES = re.compile(rf"{MARK}:[a-z_]+=")
 """The beginning of a comment in which a user says what a job asks for."""
 
-WIDTHS = (
-    "min_width and max_width are for jobs that sia submit runs in Slurm: the script and options of "
-    "this one are for its own width; remove them"
-)
-
 NEXT = re.compile(r",(?=[a-z_]+=)")
 
 WAITING = (JobPhase.PENDING, JobPhase.HELD)
@@ -140,8 +135,8 @@ class SlurmAdopter:
         unsupported, wishes = job.unsupported, {}
         try:
             wishes = wishes_of(given or {}, job.submitted)
-            if "min_width" in wishes or "max_width" in wishes:
-                unsupported = unsupported or WIDTHS
+            if "min_width" in wishes or "max_width" in wishes:  # its script is for its own width
+                wishes["min_width"] = wishes["max_width"] = job.gpus
         except ValueError as error:
             unsupported = unsupported or f"comment: {error}"
         if unsupported:

@@ -11,6 +11,7 @@ from daemon.model.job import JobSpec
 from daemon.wire.wishes import unheeded
 from sia.contract.policy import Policy
 from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
+from sia.wording import counted
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
@@ -32,6 +33,11 @@ def notes_of(service: Service, spec: JobSpec) -> list[str]:
     notes = [*_notes(spec, service.book.setup.policy, heeds, service.clock.now())]
     if spec.checkpoint and "checkpoint" in heeds:
         notes += _cannot_save(spec.checkpoint, service.backend.can)
+    if spec.origin and spec.elastic and "adopted_widths" not in service.backend.can:
+        notes.append(
+            f"min_width and max_width have no effect: the job was submitted to the cluster itself, "
+            f"and its script is for {counted(spec.gpus, 'GPU')}"
+        )
     return notes
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import ChainMap
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from math import inf
 from typing import Annotated, Any, ClassVar
@@ -254,6 +254,11 @@ class SiaRecall(Sia):
         """Return whether the head may start, and no guest of its pool comes before it."""
         first = self._own[head.pool].first()
         return super()._may_begin(head) and (first is None or head.sequence < first.sequence)
+
+    def guests_before(self, job: JobStateView) -> Sequence[JobStateView]:
+        """Return its pool's guests that keep a place before it, in order. O(n log n) in guests."""
+        queued = self._own[job.pool].queue.jobs
+        return [queued[number] for number in sorted(queued) if number < job.sequence]
 
     def _demand(self, pool: PoolStateView) -> int:
         """Return what SIA does, and the GPUs of guests whose turn is still to come."""

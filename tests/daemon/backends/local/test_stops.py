@@ -58,6 +58,38 @@ def test_a_job_without_a_checkpoint_is_told_by_sigterm(tmp_path):
     play(tmp_path / "state", story)
 
 
+@pytest.mark.parametrize("name", ["TERM", "USR1"])
+@pytest.mark.parametrize("main", ["", "B:"])
+def test_with_b_a_signal_is_for_the_main_process_alone(tmp_path, main, name):
+    """The other processes get it if the main process passes it on, or when the job is ended."""
+    heard = "" if main else "&& [ -e heard ]"
+    worker = f"trap 'echo worker; touch heard' {name}; echo ready; while :; do sleep 0.02; done"
+    script = f"""
+        trap 'touch told' {name}
+        sh -c "{worker}" &
+        until [ -e told ] {heard}; do sleep 0.02; done
+        kill -KILL $!
+        wait $!
+        echo main
+        exit 7
+    """
+
+    async def story(machine):
+        home = tmp_path / "home"
+        home.mkdir()
+        script_there = f"cd {home}\n{script}"
+        await machine.backend.start(shell("a", script_there, checkpoint=f"{main}{name}"))
+        await until(lambda: "ready" in machine.output("a"))
+        await machine.backend.preempt(stop())
+        assert (await machine.said_of("a", Ended)).code == 7
+        said = machine.output("a").split()
+        assert said[-1] == "main"
+        assert said[0] == "ready"
+        assert ("worker" in said) is (not main)
+
+    play(tmp_path / "state", story, kill_after=PATIENCE)
+
+
 def test_a_job_that_does_not_handle_its_signal_is_ended(tmp_path):
     async def story(machine):
         await machine.backend.start(shell("a", "echo ready; sleep 60", checkpoint="USR2"))

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from daemon.backends.interface import Expected
 from daemon.backends.slurm import adopt
@@ -14,6 +15,7 @@ from daemon.backends.slurm.backend import SlurmBackend
 from daemon.backends.slurm.interface import SlurmRefusedError
 from daemon.backends.slurm.partial_listing import FEW, LeastRecentlyPolled
 from daemon.backends.slurm.rest import Rest
+from daemon.doors.views.notes import notes_of
 from daemon.model.errors import JournalError
 from daemon.model.inputs import Ended, Requeued, SetPool, Started
 from daemon.model.job import JobPhase, PoolMode
@@ -304,23 +306,32 @@ ASKED = (
 )
 """What a user says in `--comment`."""
 
+WIDTHS = "sia:min_width=1,checkpoint=python save.py"
+NO_WIDTHS = (
+    "min_width and max_width have no effect: the job was submitted to the cluster itself, and its "
+    "script is for 1 GPU"
+)
+
 
 def test_the_comment_contains_the_wishes_of_a_job(tmp_path, monkeypatch):
     """Another comment says nothing; one that is wrong is told with the fix, and left alone."""
 
     async def story():
         slurm, told = FakeSlurm(), []
+        cluster = replace(setup([8], a=8), policy="srtf")
         log = SimpleNamespace(warning=lambda what, **said: told.append(said))
         monkeypatch.setattr(adopt, "log", lambda: log)
         slurm.has(7, user="alice", partition="a", comment="sia:deadline=tomorrow")
         slurm.has(8, user="alice", partition="a", comment="sia:colour=3")
-        slurm.has(13, user="alice", partition="a", comment="sia:min_width=1")
+        slurm.has(
+            13, user="alice", partition="a", comment="sia:min_width=1,checkpoint=python save.py"
+        )
         slurm.has(9, user="alice", partition="a", comment=ASKED)
         slurm.has(10, user="alice", partition="a", comment="my job")
         slurm.has(11, user="alice", partition="a", comment="sia:else:1:job")
         slurm.has(12, user="alice", partition="a", comment=ASKED, requeues=False)
         backend = SlurmBackend(CONFIG, slurm, FOUND)
-        async with daemons.serving(tmp_path / "db", setup([8], a=8), backend) as service:
+        async with daemons.serving(tmp_path / "db", cluster, backend) as service:
             await service.submit([SetPool("a", state=PoolMode.HOLD)])
             await until(lambda: service.book.job("slurm-12"), LONG)
             spec = service.book.job("slurm-9").spec
@@ -331,10 +342,15 @@ def test_the_comment_contains_the_wishes_of_a_job(tmp_path, monkeypatch):
             assert spec.checkpoint == "python save.py a,b"
             assert service.book.job("slurm-10").spec.deadline is None
             assert service.book.job("slurm-12").spec.preemptible == "never", "Slurm cannot"
-            assert all(service.book.job(f"slurm-{i}") is None for i in (7, 8, 11, 13))
-            bad, unknown, wide = (f"{said['why']}; {said['mend']}" for said in told)
+            assert all(service.book.job(f"slurm-{i}") is None for i in (7, 8, 11))
+            wide = service.book.job("slurm-13").spec
+            assert wide.min_width == wide.max_width == wide.gpus
+            assert notes_of(service, wide)[-2:] == [
+                "checkpoint has no effect: the backend runs no command before a stop",
+                NO_WIDTHS,
+            ]
+            bad, unknown = (f"{said['why']}; {said['mend']}" for said in told)
             assert bad.startswith("comment: deadline 'tomorrow' is not a time; write one like")
             assert unknown.startswith("comment: 'colour' is not a field of a job; use one of")
-            assert wide.startswith("min_width and max_width are for jobs that sia submit runs")
 
     asyncio.run(story())
