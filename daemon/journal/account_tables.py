@@ -51,12 +51,19 @@ class AccountTables(SideTables):
         rows = self._all(sql, pool, before, limit)
         return [(number, time, _read_verdict(body)) for number, time, body in rows]
 
-    def lent(self, pool: str, before: int, limit: int) -> list[tuple[int, float, Lent]]:
-        """Return the loans of a pool as lender or borrower before a number, newest first."""
-        one = "SELECT number, time, body FROM lent WHERE {} = ? AND number < ?"
-        sql = f"""{one.format("lender")} UNION ALL {one.format("borrower")}
-            ORDER BY number DESC LIMIT ?"""
-        rows = self._all(sql, pool, before, pool, before, limit)
+    def lent(
+        self, pool: str, before: int, limit: int, first: int = 0, other: str = ""
+    ) -> list[tuple[int, float, Lent]]:
+        """Return the loans of a pool as lender or borrower before a number, newest first.
+
+        Only those from number `first` on, and between the pool and `other` if it is given.
+        """
+        one = "SELECT number, time, body FROM lent WHERE {} = ? AND number < ? AND number >= ?"
+        also = " AND {} = ?" if other else ""
+        sql = f"""{(one + also).format("lender", "borrower")} UNION ALL
+            {(one + also).format("borrower", "lender")} ORDER BY number DESC LIMIT ?"""
+        each = (pool, before, first, *([other] if other else []))
+        rows = self._all(sql, *each, *each, limit)
         return [(number, time, _read_lent(body)) for number, time, body in rows]
 
     def booked_since(self, table: LedgerTable, time: float) -> int:

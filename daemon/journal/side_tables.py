@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from msgspec import json
+from msgspec import Struct, json
 
 from daemon.journal.rows import AuditRow, DeadLetter
 from daemon.journal.store import Store
 from daemon.model.book import JobRecord
 from daemon.model.limits import AUDIT_AT_ONCE, AUDIT_PAGE, READ_AT_ONCE
 from daemon.model.outputs import Notice
+
+
+class _Timed(Struct):
+    """The part of an audit record that says when it was written."""
+
+    time: float
+
+
+_read_time = json.Decoder(_Timed).decode
 
 SET_MARK = """INSERT INTO marks VALUES (?, ?)
     ON CONFLICT (key) DO UPDATE SET value = excluded.value"""
@@ -105,6 +114,22 @@ class SideTables:
                 break
             after = some[-1].number
         return rows
+
+    def audit_since(self, time: float) -> int:
+        """Return the number of the first record at or after a time; O(log records) queries.
+
+        If there is none, return the last number plus one.
+        """
+        newest = self.last_audit()
+        low, high = 1, 1 if newest is None else newest.number + 1
+        while low < high:
+            middle = (low + high) // 2
+            (body,) = self._one("SELECT body FROM audit WHERE number = ?", middle)
+            if _read_time(body).time < time:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def last_audit(self) -> AuditRow | None:
         """Return the newest audit row; None if there is none."""

@@ -75,6 +75,8 @@ class Audit(Struct):
     next: Annotated[int, Meta(description="Value of `after` for the next page.")]
     newest: int
     head: Annotated[str, Meta(description="Newest digest. Store it outside the daemon.")]
+    first: Annotated[int, Meta(description="Number of the first record since `from`.")]
+    end: Annotated[int, Meta(description="Number of the first record that is not before `to`.")]
 
 
 class GrantView(Struct):

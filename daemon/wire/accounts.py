@@ -117,10 +117,10 @@ class Totals(Struct):
 
 
 class Statement(Struct):
-    """A pool's loans and verdicts of one month (UTC)."""
+    """A pool's loans and verdicts of one month (UTC), or of another range of time."""
 
     pool: str
-    month: str
+    month: Annotated[str, Meta(description="Empty: a statement from `start` until before `end`.")]
     start: float
     end: float
     made: Annotated[float, Meta(description="Creation time. The current month may still grow.")]

@@ -144,12 +144,14 @@ class Series(Struct):
 
     pool: Annotated[str, Meta(description="Empty: of all pools.")]
     user: Annotated[str, Meta(description="Empty: of all users.")]
-    range: Range
+    range: Annotated[Range | None, Meta(description="Null: `from` was given.")]
+    since: Annotated[float, Meta(description="Begin of the first period.")]
+    until: Annotated[float, Meta(description="End of the last period, or what is known.")]
     newest: Annotated[float | None, Meta(description="Time of the newest sample.")]
     step: Annotated[int, Meta(description="Length of a period in seconds.")]
     times: Annotated[list[int], Meta(description="Begin of each period that has a sample.")]
     charts: list[SeriesChart]
-    gained: Annotated[PoolGain, Meta(description="Over the whole range.")]
+    gained: Annotated[PoolGain, Meta(description="From `since` until before `until`.")]
     gains: Annotated[
         list[PoolGain],
         Meta(description="By pool; those whose jobs you may not see are in a row without a name."),

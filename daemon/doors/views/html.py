@@ -79,6 +79,11 @@ def stamp(time: float) -> str:
     return f"{utc[:10]}T{utc[11:]}Z"
 
 
+def precise(time: float) -> str:
+    """Return a time as addresses have it, in UTC to the millisecond, rounded down."""
+    return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
+
+
 def in_utc(time: float) -> str:
     """Return a time in UTC to the second."""
     return str(datetime.fromtimestamp(int(time), UTC))[:19]
@@ -178,7 +183,8 @@ def environment(*packages: str, for_files: bool = False) -> Environment:
     made.filters |= {
         "counted": counted, "decimal": decimal, "exact": exact, "exactly": exactly, "hours": hours,
         "isolated": isolated, "measured": measured, "moment": _moment,
-        "name": name, "number": number, "percent": percent, "plain": plain, "sentence": sentence,
+        "name": name, "number": number, "percent": percent, "plain": plain, "precise": precise,
+        "sentence": sentence,
         "share": share, "short": as_typed, "span": duration, "urlencode": quoted, "value": value,
     }  # fmt: skip
     made.globals["dash"] = NONE

@@ -7,6 +7,7 @@ from calendar import timegm
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import fsum
+from typing import NamedTuple
 
 from daemon.lending.accounts import KEEP_OVER
 from daemon.lending.lateness import late_of
@@ -61,6 +62,16 @@ NOTES = (
     ),
 )
 """Method and limits of the sums, for an owner who wants to check them."""
+
+
+class StatementPeriod(NamedTuple):
+    """What a statement is about: from a time until before another one, in epoch seconds."""
+
+    start: float
+    end: float
+    month: str = ""
+    """The month if it is one, like 2026-11."""
+
 
 CanShow = Callable[[str], bool]
 """Predicate: may the caller see the jobs of this pool?"""
@@ -134,6 +145,12 @@ def later_of(verdict: Verdict) -> float | None:
     return (verdict.ended if verdict.started is None else verdict.started) - verdict.alone
 
 
+def is_slowed(verdict: Verdict) -> bool:
+    """Return whether a job counts as slowed in accounts, statements and series."""
+    later = later_of(verdict)
+    return later is not None and later > SLOWED and not verdict.forgotten
+
+
 class StatementTally:
     """Sum a pool's journal rows page by page, and keep the newest for the list.
 
@@ -142,11 +159,12 @@ class StatementTally:
         loans: The first `LISTED` loans added, with their numbers.
     """
 
-    def __init__(self, pool: str) -> None:
-        """Start with empty sums for a pool."""
-        self._pool = pool
+    def __init__(self, pool: str, *, only_slowed: bool = False) -> None:
+        """Start with empty sums for a pool; sums are of all jobs also if only slowed are listed."""
+        self._pool, self._only_slowed = pool, only_slowed
         self.verdicts: list[tuple[int, Verdict]] = []
         self.loans: list[tuple[int, Lent]] = []
+        self._listable = 0
         self._counts: Counter[str] = Counter()
         self._seconds: dict[str, float] = defaultdict(float)
         self.lenders: dict[str, float] = defaultdict(float)
@@ -154,7 +172,9 @@ class StatementTally:
 
     def add_verdicts(self, rows: Sequence[tuple[int, Verdict]]) -> None:
         """Add a page of verdicts, newest first. O(rows)."""
-        self.verdicts += rows[: LISTED - len(self.verdicts)]
+        listed = [row for row in rows if is_slowed(row[1])] if self._only_slowed else rows
+        self._listable += len(listed)
+        self.verdicts += listed[: LISTED - len(self.verdicts)]
         counts, seconds = self._counts, self._seconds
         for _, verdict in rows:
             counts["rows"] += 1
@@ -204,18 +224,23 @@ class StatementTally:
         """Return the number of rows that are in the sums but not listed, by kind."""
         counts = self._counts
         return {
-            "verdicts": counts["rows"] - len(self.verdicts),
+            "verdicts": self._listable - len(self.verdicts),
             "loans": counts["loans"] - len(self.loans),
         }
 
 
 def statement(
-    book: Book, tally: StatementTally, pool: str, month: str, now: float, shown: CanShow
+    book: Book,
+    tally: StatementTally,
+    pool: str,
+    period: StatementPeriod,
+    now: float,
+    shown: CanShow,
 ) -> Statement:
-    """Build a month's statement from a complete tally. O(listed rows + open loans)."""
-    start, end = month_of(month)
+    """Build a statement from a complete tally. O(listed rows + open loans)."""
+    start, end, month = period
     account = book.accounts[pool]
-    unknown = unknown_of(account) if now < end else []
+    unknown = unknown_of(account) if now <= end else []
     late = late_of(account.clock, now)
     left_out = {**tally.left_out(), "unknown": max(0, len(unknown) - UNKNOWN_LISTED)}
     return Statement(
@@ -225,12 +250,12 @@ def statement(
         borrowers=_hours(tally.borrowers),
         loans=[loan_row(number, row, shown) for number, row in tally.loans],
         verdicts=[verdict_row(number, verdict) for number, verdict in tally.verdicts],
-        open=[*open_loans(book, pool, now, shown)] if now < end else [],
+        open=[*open_loans(book, pool, now, shown)] if now <= end else [],
         unknown=unknown[:UNKNOWN_LISTED],
         left_out={kind: count for kind, count in left_out.items() if count},
         notes=[*NOTES],
-        late_waiting=late.waiting if now < end else 0,
-        late_running=late.running if now < end else 0,
+        late_waiting=late.waiting if now <= end else 0,
+        late_running=late.running if now <= end else 0,
     )  # fmt: skip
 
 

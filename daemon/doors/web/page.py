@@ -13,6 +13,7 @@ from daemon.doors.http.authentication import UI, Sessions
 from daemon.doors.http.authorization import WHO
 from daemon.doors.http.operations import Operation
 from daemon.doors.views.html import environment
+from daemon.doors.web.ranges import keeping, kept_of
 from daemon.doors.web.static import Assets
 from daemon.doors.web.terms import explain, term
 from daemon.model.access import Principal, Rule, allows
@@ -69,6 +70,7 @@ class Pages:
         """Render a page on a thread. The values must not be shared with the event loop."""
         who: Principal | None = request.get(WHO)
         how = self._service.status()
+        kept = {} if status >= 400 else kept_of(request)
         frame = {
             "asset": self.assets.address,
             "cluster": self._cluster,
@@ -76,6 +78,8 @@ class Pages:
             "explained": {},
             "form": self._sessions.form(request),
             "here": request.path,
+            "kept": kept,
+            "link": keeping(kept),
             "lending": self._service.book.mode.value,
             "menu": [entry for entry in self.menu if allows(who, entry.rule)],
             "pools": [] if who is None else sorted(filter(who.sees, self._service.book.pools)),

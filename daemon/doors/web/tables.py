@@ -15,6 +15,14 @@ from daemon.doors.web.terms import TERMS
 MAX_SORTED = 2000
 """Rows that are sorted of a list which the API gives in pieces: about 40 ms. The page says so."""
 
+SORTED_SOME = (
+    "Only the first {:,} of {} were sorted. Choose a pool or a user, so that fewer jobs match."
+)
+
+SEARCHED_SOME = (
+    "Only the newest {:,} of {} were searched and sorted. Choose a range of time to see others."
+)
+
 
 class Column(NamedTuple):
     """A column of a table."""
@@ -129,7 +137,8 @@ def _heading(column: Column, sort: str, address: Callable[..., str]) -> Heading:
         return Heading(column, "", "")
     up, down = column.key, f"-{column.key}"
     first, second = (down, up) if column.number else (up, down)
-    link = address(sort=second if sort == first else first, page=None, cursor=None)
+    turned = second if sort == first else first
+    link = address(sort=turned, page=None, cursor=None, before=None)
     order: Literal["", "ascending", "descending"] = ""
     if sort in (up, down):
         order = "ascending" if sort == up else "descending"

@@ -10,6 +10,7 @@ from msgspec import json
 from msgspec.structs import replace
 
 from daemon.doors.views.statements import (
+    StatementPeriod,
     StatementTally,
     account_view,
     month_of,
@@ -41,6 +42,11 @@ from tests.support.daemons.daemons import job, setup, submit
 from tests.support.daemons.doors import asked, door, job_in, story
 
 OVER = 1e6
+
+
+def whole(month):
+    """The period of a month."""
+    return StatementPeriod(*month_of(month), month)
 
 
 def tally_of(pool, verdicts=(), lent=(), page=7):
@@ -317,7 +323,7 @@ def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
     verdict = Verdict("<own>", "b", 1, start, start + 10, start + 20, None)
     book = engine.book
     tally = tally_of("b", [verdict], [row])
-    hidden = statement(book, tally, "b", "2026-11", start + 1.0, "b".__eq__)
+    hidden = statement(book, tally, "b", whole("2026-11"), start + 1.0, "b".__eq__)
     assert [loan.job for loan in (*hidden.open, *hidden.loans)] == ["", ""]
     assert hidden.borrowers == {"a": 1.0}
     assert (hidden.totals.lent_gpu_hours, hidden.totals.never, hidden.totals.speed_up) == (
@@ -325,7 +331,7 @@ def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
         1,
         None,
     )
-    text = statement_page(statement(book, tally, "b", "2026-11", start, lambda _: True))
+    text = statement_page(statement(book, tally, "b", whole("2026-11"), start, lambda _: True))
     assert "&lt;gone&gt;" in text
     assert "<own>" not in text
     assert "http" not in text.split("</style>")[1]
@@ -400,7 +406,7 @@ def test_a_statement_lists_the_newest_rows_and_sums_up_all(monkeypatch):
     lent = [Lent(f"j{i}", *("ab" if i % 2 else "ba"), 2, 0.0, 1800.0) for i in range(25)]
     engine = Engine.new(setup(a=2, b=2))
     engine.step(start, [Tick()])
-    made = statement(engine.book, tally_of("a", verdicts, lent), "a", "2026-11", start, bool)
+    made = statement(engine.book, tally_of("a", verdicts, lent), "a", whole("2026-11"), start, bool)
     assert [row.number for row in made.verdicts] == [*range(25, 15, -1)]
     assert [row.job for row in made.loans][:2] == ["j24", "j23"]
     assert made.left_out == {"verdicts": 15, "loans": 15}
@@ -493,7 +499,7 @@ def test_a_job_that_waits_for_lent_gpus_is_late_until_the_loan_ends():
     def late(now):
         engine.settle_accounts()
         view = account_view(engine.book, "b", now)
-        made = statement(engine.book, tally_of("b"), "b", "2000-01", now, lambda _: True)
+        made = statement(engine.book, tally_of("b"), "b", whole("2000-01"), now, lambda _: True)
         assert (made.late_waiting, made.late_running) == (view.late_waiting, view.late_running)
         return view.late_waiting, view.late_running, view.slowed
 
@@ -502,7 +508,7 @@ def test_a_job_that_waits_for_lent_gpus_is_late_until_the_loan_ends():
     assert late(10.0) == (1, 0, 0)
     engine.step(20.0, [Ended("guest", 1, 0)])
     assert late(21.0) == (0, 1, 0)
-    over = statement(engine.book, tally_of("b"), "b", "2000-01", 1e9, lambda _: True)
+    over = statement(engine.book, tally_of("b"), "b", whole("2000-01"), 1e9, lambda _: True)
     assert (over.late_waiting, over.late_running) == (0, 0)
     engine.step(30.0, [Ended("waits", 1, 0)])
     assert late(31.0) == (0, 0, 1)

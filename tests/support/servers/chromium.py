@@ -8,6 +8,7 @@ import time
 from contextlib import asynccontextmanager, contextmanager
 
 import aiohttp
+from yarl import URL
 
 from tests.support.paths import TESTS
 from tests.support.servers.servers import needs
@@ -136,9 +137,10 @@ class Page:
         elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
             self.wrong.append(params["entry"])
         elif method == "Network.requestWillBeSent":
-            self.asked[params["requestId"]] = params["request"]["url"].split("/")[2]
+            if host := URL(params["request"]["url"]).authority:  # data: URLs have none
+                self.asked[params["requestId"]] = host
         elif method == "Network.loadingFailed" and params.get("blockedReason") == "csp":
-            del self.asked[params["requestId"]]
+            self.asked.pop(params["requestId"], None)
         elif method == "Page.lifecycleEvent" and params["name"] == "load":
             self.loaded.add(params["loaderId"])
             self.heard.set()

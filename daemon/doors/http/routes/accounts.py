@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from time import gmtime
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from aiohttp import web
 from msgspec import Meta
 
 from daemon.doors.http.authorization import demand, who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, query_of
+from daemon.doors.http.times import FROM, TO, TimeRange, range_of
 from daemon.doors.views.statements import (
+    StatementPeriod,
     StatementTally,
     account_view,
     loan_row,
@@ -26,6 +28,7 @@ from daemon.journal.account_tables import LedgerTable
 from daemon.journal.journal import Journal
 from daemon.model.access import Rule
 from daemon.wire.accounts import AccountView, Ledger, Statement, Verdicts
+from daemon.wire.jobs import Label
 from daemon.wire.limits import MAX_PAGE, MAX_SEQ, PAGE
 from daemon.wire.problems import ProblemError, no_pool
 
@@ -35,18 +38,25 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 NAME = Parameter("name", str, "Name of the pool.", "path")
+BEFORE = Parameter(
+    "before", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "`next` of the previous page.",
+    default=MAX_SEQ,
+)  # fmt: skip
 PAGES = (
     Parameter("limit", Annotated[int, Meta(ge=1, le=MAX_PAGE)], "Page size.", default=PAGE),
-    Parameter(
-        "before", Annotated[int, Meta(ge=1, le=MAX_SEQ)], "`next` of the previous page.",
-        default=MAX_SEQ,
-    ),
-)  # fmt: skip
+    BEFORE,
+)
 MONTH = Parameter(
     "month",
     Annotated[str, Meta(pattern=r"^20[0-9]{2}-(0[1-9]|1[0-2])$")],
     "Month (UTC) like 2026-11; default: the current month.",
 )
+OTHER = Parameter("other", Label, "Only loans from or to this pool.", default="")
+LEDGER = (*PAGES, OTHER, FROM, TO)
+JOBS = Parameter(
+    "jobs", Literal["all", "slowed"], "Which jobs to list; sums are of all.", default="all"
+)
+STATEMENT = (MONTH, FROM, TO, JOBS)
 HTML = "text/html"
 
 LedgerRows = list[tuple[int, float, T]]
@@ -72,7 +82,7 @@ class AccountRoutes:
             Operation(
                 "GET", f"{pool}/ledger", Rule.VIEW, self.ledger,
                 "A pool's loans, newest first.", {200: Ledger},
-                parameters=(NAME, *PAGES), refusals=(404, 422), of="pool",
+                parameters=(NAME, *LEDGER), refusals=(404, 422), of="pool",
             ),
             Operation(
                 "GET", f"{pool}/verdicts", Rule.VIEW, self.verdicts,
@@ -81,8 +91,9 @@ class AccountRoutes:
             ),
             Operation(
                 "GET", f"{pool}/statement", Rule.VIEW, self.statement,
-                "A pool's monthly statement; with Accept: text/html as a self-contained page.",
-                {200: Statement}, parameters=(NAME, MONTH), refusals=(404, 422), of="pool",
+                "A pool's statement of a month or of another range of time; with Accept: text/html "
+                "as a self-contained page.",
+                {200: Statement}, parameters=(NAME, *STATEMENT), refusals=(404, 422), of="pool",
             ),
         ]  # fmt: skip
 
@@ -106,11 +117,20 @@ class AccountRoutes:
 
     async def ledger(self, request: web.Request) -> web.Response:
         """Return a page of the ledger. O(open loans + limit)."""
-        params = query_of(request, PAGES)
+        params = query_of(request, LEDGER)
+        start, end = range_of(params)
         pool, who = await self._pool(request), who_asks(request)
-        now = self._service.clock.now()
-        under_way = [*open_loans(self._service.book, pool, now, who.sees)]
-        found = await self._read(lambda j: j.lent(pool, params["before"], params["limit"]))
+        now, other = self._service.clock.now(), params["other"]
+        under_way = [
+            row for row in open_loans(self._service.book, pool, now, who.sees)
+            if other in ("", row.lender, row.borrower) and (end is None or row.start < end)
+        ]  # fmt: skip
+        first = 0 if start is None else await self._read(lambda j: j.booked_since("lent", start))
+        before = params["before"]
+        if end is not None:
+            before = min(before, await self._read(lambda j: j.booked_since("lent", end)))
+        limit = params["limit"]
+        found = await self._read(lambda j: j.lent(pool, before, limit, first, other))
         rows = [loan_row(number, row, who.sees) for number, _, row in found]
         return answer(Ledger(rows, under_way, _next(found, params["limit"])))
 
@@ -123,15 +143,12 @@ class AccountRoutes:
         return answer(Verdicts(rows, _next(found, params["limit"])))
 
     async def statement(self, request: web.Request) -> web.Response:
-        """Build a statement. O(rows of the month), in pages so that commits are not blocked."""
-        params = query_of(request, (MONTH,))
+        """Build a statement. O(rows of its time), in pages so that commits are not blocked."""
+        params = query_of(request, STATEMENT)
+        span = range_of(params)
         pool, who, now = await self._pool(request), who_asks(request), self._service.clock.now()
-        month = params["month"] or _month(now)
-        start, end = month_of(month)
-        if start > now:
-            mend = f"use {_month(now)} or an earlier month"
-            raise ProblemError(422, "no such month yet", f"{month} is in the future (UTC)", mend)
-        tally = StatementTally(pool)
+        month, start, end = _period(params["month"], span, now)
+        tally = StatementTally(pool, only_slowed=params["jobs"] == "slowed")
         async with self._one:
             await self._within(
                 "verdicts", start, end, lambda j, before: j.verdicts(pool, before, MAX_PAGE),
@@ -141,7 +158,8 @@ class AccountRoutes:
                 "lent", start, end, lambda j, before: j.lent(pool, before, MAX_PAGE),
                 tally.add_loans,
             )  # fmt: skip
-        made = statement(self._service.book, tally, pool, month, now, who.sees)
+        period = StatementPeriod(start, end, month)
+        made = statement(self._service.book, tally, pool, period, now, who.sees)
         if HTML not in request.headers.get("Accept", ""):
             return answer(made)
         text = await asyncio.to_thread(statement_page, made)
@@ -169,6 +187,21 @@ class AccountRoutes:
 
 def _next(found: LedgerRows[T], limit: int) -> int | None:
     return found[-1][0] if len(found) == limit else None
+
+
+def _period(month: str | None, span: TimeRange, now: float) -> tuple[str, float, float]:
+    """Return what a statement is about: a month, or "" and a range. Raises ProblemError."""
+    if span == (None, None):
+        month = month or _month(now)
+        start, end = month_of(month)
+        if start > now:
+            mend = f"use {_month(now)} or an earlier month"
+            raise ProblemError(422, "no such month yet", f"{month} is in the future (UTC)", mend)
+        return month, start, end
+    if month:
+        what = "month and from or to were given"
+        raise ProblemError(422, "invalid query", what, "give a month, or from and to")
+    return "", span.start or 0.0, now if span.end is None else span.end
 
 
 def _month(now: float) -> str:

@@ -19,6 +19,7 @@ from daemon.doors.http.authorization import demand, who_asks
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.doors.http.operations import JSON, Operation, Parameter, answer, body_of, query_of
 from daemon.doors.http.routes.status import parts_of
+from daemon.doors.http.times import FROM, TO, range_of
 from daemon.doors.mqtt import asyncapi
 from daemon.doors.views.grants import grants_view
 from daemon.doors.views.resources import job_view, loans_view
@@ -71,7 +72,9 @@ SERIES = (
     Parameter("metric", Metric, "Only this chart."),
     Parameter("pool", Label, "Only of this pool."),
     Parameter("user", Label, "Only of this user, in the pools whose jobs you may see."),
-    Parameter("range", Range, "How far back.", default="1d"),
+    Parameter("range", Range, "How far back from `to`, without `from`.", default="1d"),
+    FROM,
+    TO,
     Parameter(
         "points", Annotated[int, Meta(ge=2, le=MAX_POINTS)], "Maximum number of periods.",
         default=MAX_POINTS,
@@ -172,9 +175,12 @@ class ViewRoutes:
         if pool and (user or metric not in (None, *PUBLIC)):
             demand(request, Rule.VIEW, pool)
         seen = {pool} if pool else None if who.sees_all else who.pools
-        usage = self._usage
-        step, found = await usage.buckets(
-            key, parse_seconds(params["range"]), params["points"],
+        usage, asked = self._usage, range_of(params)
+        end = self._service.clock.now() if asked.end is None else asked.end
+        back = parse_seconds(params["range"])
+        start = end - back if asked.start is None else asked.start
+        step, since, until, found = await usage.periods(
+            key, start, asked.end, params["points"],
             frozenset(seen) if user and seen is not None else None,
         )  # fmt: skip
         newest = usage.newest or (float(found[-1][0]) if found else None)
@@ -183,7 +189,8 @@ class ViewRoutes:
             parts = [sums for _, sums in found]
             charts = charts_of(key, parts, usage.window, whole=whole)
             return Series(
-                pool, user, params["range"], newest, step, [begin for begin, _ in found],
+                pool, user, params["range"] if asked.start is None else None, since, until,
+                newest, step, [begin for begin, _ in found],
                 [chart for chart in charts if metric in (None, chart.metric)],
                 *gains_of(parts if whole else [], who),
             )  # fmt: skip

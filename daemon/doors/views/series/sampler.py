@@ -36,6 +36,10 @@ LEAST = 0.25
 JOBS_AT_ONCE = 2000
 """Jobs counted before the event loop goes on: about a millisecond."""
 
+INSTANT = 0.001
+"""Seconds after the newest verdict at which a range ends that includes it: the shortest time that
+addresses of pages can say."""
+
 CACHED = 32
 """Answers kept until the next sample: pages are read again at each event, by each reader."""
 
@@ -48,20 +52,31 @@ Buckets = list[tuple[int, Sums]]
 
 
 class _Asked(NamedTuple):
-    """Which rows are read, and how they are added up: see `UsageHistory.buckets`."""
+    """Which rows are read, and how they are added up: see `UsageHistory.periods`."""
 
     key: Key
     step: int
     width: int
     start: int
+    end: int = table.LAST
     pools: frozenset[str] | None = None
+
+
+class Periods(NamedTuple):
+    """Sums of periods of `step` seconds, from `since` until before `until` (epoch seconds)."""
+
+    step: int
+    since: float
+    until: float
+    sums: Buckets
 
 
 class UsageHistory:
     """Takes samples, and reads the series that they make.
 
     Attributes:
-        newest: Time of the newest sample since the start; None before the first.
+        newest: Time up to which the series have all samples and verdicts; None before the first
+            sample since the start.
     """
 
     def __init__(self, service: Service) -> None:
@@ -116,23 +131,26 @@ class UsageHistory:
             await asyncio.sleep(0)
         for window in ended:
             gathered.compare(window)
-        cursor = await self._judge(gathered)
+        cursor, judged = await self._judge(gathered)
         await service.journal(partial(table.add, rows=gathered.rows, cursor=cursor))
-        self._cursor, self.newest = cursor, now
+        self._cursor, self.newest = cursor, max(now, judged) + INSTANT
         self._cache.clear()
         for step in STEPS[1:]:
             await self._make(step, now)
         await service.journal(partial(table.prune, now=now))
 
-    async def _judge(self, gathered: Gathered) -> int:
-        """Add the verdicts that are not in any row yet; return the number of the last one."""
-        last = self._cursor
+    async def _judge(self, gathered: Gathered) -> tuple[int, float]:
+        """Add the verdicts that are not in any row yet.
+
+        Return the number of the last one, and the time at which it was booked.
+        """
+        last, time = self._cursor, 0.0
         while found := await self._service.journal(partial(table.verdicts_after, number=last)):
             gathered.judge(found)
-            last = found[-1].number
+            last, time = found[-1].number, found[-1].time
             if len(found) < table.AT_ONCE:
                 break
-        return last
+        return last, time
 
     async def _make(self, step: int, now: float) -> None:
         """Make the rows of the longer periods that have passed, one period at a time."""
@@ -148,23 +166,38 @@ class UsageHistory:
             await service.journal(partial(table.made_until, step=step, time=until))
             self._made[step] = until
 
-    async def buckets(
-        self, key: Key, span: float, points: int, pools: frozenset[str] | None = None
-    ) -> tuple[int, Buckets]:
-        """Return the length of the periods in seconds, and the sums of each one in a span to now.
+    async def periods(
+        self,
+        key: Key,
+        start: float,
+        end: float | None,
+        points: int,
+        pools: frozenset[str] | None = None,
+    ) -> Periods:
+        """Return sums from a time until before another one; without `end`, of all samples since.
 
-        There are at most `points` periods; those without any sample are left out. `pools` are those
-        in which a user's jobs count; None for all. The caller must not change the sums.
+        There are at most `points` periods; those without any sample are left out. All are whole:
+        the first one holds `start` if there is an `end`, else it is the first one after `start`.
+        `pools` are those in which a user's jobs count; None for all. The caller must not change
+        the sums.
         """
-        step = step_of(span, key)
-        width = step * max(-(-int(span) // (step * points)), self._samples_apart(step))
-        start = period(width, self._service.clock.now() - span) + width
-        found = await self._buckets(_Asked(key, step, width, start, pools))
+        now = self._service.clock.now()
+        start = max(start, now - table.KEPT[STEPS[-1]])
+        step = step_of(now - start, key)
+        span = max(0.0, (now if end is None else end) - start)
+        parts = points if end is None else points - 1  # one more for what is before and after
+        width = step * max(1, -(-int(span) // (step * parts)), self._samples_apart(step))
+        if end is None:
+            since, until = period(width, start) + width, table.LAST
+        else:
+            since, until = period(width, start), -period(width, -end)
+        found = await self._buckets(_Asked(key, step, width, since, until, pools))
         if key.user:  # without jobs there is no row, so the cluster's tell how many samples were
-            looks = await self._buckets(_Asked(Key(), step, width, start))
+            looks = await self._buckets(_Asked(Key(), step, width, since, until))
             own = dict(found)
             found = [(at, replace(own.get(at, NOTHING), looks=sums.looks)) for at, sums in looks]
-        return width, found
+        last = self.newest if self.newest is not None else now
+        return Periods(width, float(since), last if end is None else float(until), found)
 
     def _samples_apart(self, step: int) -> int:
         """Return how many periods are as long as two samples are apart, if the clock is fast."""
@@ -176,8 +209,9 @@ class UsageHistory:
 
     async def _buckets(self, asked: _Asked) -> Buckets:
         if asked not in self._cache:
-            key, step, width, start, pools = asked
-            rows = await self._service.journal(partial(table.read, key=key, step=step, start=start))
+            key, step, width, start, end, pools = asked
+            read = partial(table.read, key=key, step=step, start=start, end=end)
+            rows = await self._service.journal(read)
             seen = [row for row in rows if pools is None or row.pool in pools]
             self._cache[asked] = await asyncio.to_thread(table.buckets, seen, width)
             while len(self._cache) > CACHED:
@@ -188,7 +222,8 @@ class UsageHistory:
 def step_of(span: float, key: Key) -> int:
     """Return the shortest periods in seconds whose rows are kept for as long as this span."""
     first = USERS if key.user else STEPS[0]
-    return next(step for step in STEPS if step >= first and table.KEPT[step] > span)
+    kept = (step for step in STEPS if step >= first and table.KEPT[step] > span)
+    return next(kept, STEPS[-1])
 
 
 class Gathered:

@@ -185,8 +185,8 @@ class Stored(NamedTuple):
     body: str
 
 
-def read(journal: Journal, key: Key, step: int, start: float) -> list[Stored]:
-    """Return the rows of a pool, of a user in all pools, or of the cluster, since a time.
+def read(journal: Journal, key: Key, step: int, start: float, end: float = LAST) -> list[Stored]:
+    """Return the rows of a pool, of a user in all pools, or of the cluster, in [start, end).
 
     Rows of `step` and, for what is not made yet, of shorter periods. O(rows).
     """
@@ -199,7 +199,8 @@ def read(journal: Journal, key: Key, step: int, start: float) -> list[Stored]:
         until = made[each] if each > (USERS if key.user else STEPS[0]) else LAST
         sql = f"SELECT pool, time, body FROM series WHERE step = ? AND {where}"  # noqa: S608
         sql += " AND time >= ? AND time < ?"
-        found += [Stored(*row) for row in journal.store.all(sql, (each, whose, since, until))]
+        asked = (each, whose, since, min(until, int(end)))
+        found += [Stored(*row) for row in journal.store.all(sql, asked)]
         since = max(since, until)
     return found
 

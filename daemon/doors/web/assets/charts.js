@@ -14,12 +14,15 @@
     earlier: ["--dedicated"], later: ["--lent"], compared: ["--idle"], slowed: ["--lent"],
     forecast: ["--waiting", [6, 4]], came: ["--dedicated"], "other pools": ["--idle"],
   };
+  // The pointer is shown in all charts, but a drag is of one, so that it changes the address once.
+  const SYNC = { key: "sia", filters: { pub: (kind) => kind === "mousemove" || kind === "mouseleave", sub: () => true } };
   const BARS = new Set(["saved", "jobs"]);
 
   const root = () => document.getElementById("charts");
-  const asOf = () => document.querySelector("#charts-as-of time")?.dateTime ?? "";
+  const from = () => document.getElementById("charts-as-of")?.dataset.from;
+  const state = () => `${from()} ${document.querySelector("#charts-as-of time")?.dateTime}`;
   const plots = new Map();
-  let drawn = "", loading = false, zoomed = null, applying = false;
+  let drawn = "", loading = false, again = false;
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const some = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
@@ -85,7 +88,7 @@
     return {
       width, height: HEIGHT,
       padding: [8, 24, 0, 0],
-      cursor: { sync: { key: "sia" }, drag: { x: true, y: false } },
+      cursor: { sync: SYNC, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => leave } },
       legend: { live: true },
       scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] } },
       axes: [
@@ -96,7 +99,7 @@
       series: [{ label: "from", value: (_, at) => (at === null ? "–" : both.format(new Date(at * 1000))) }, ...series],
       bands: stacked ? Array.from({ length: last - 1 }, (_, i) => ({ series: [i + 2, i + 1] })) : [],
       hooks: {
-        setScale: [(plot, key) => key === "x" && follow(plot)],
+        setSelect: [zoom],
         setCursor: [(plot) => plot.cursor.idx === null && newestInLegend(plot)],
       },
     };
@@ -107,64 +110,59 @@
     plot.setLegend({ idx: plot.data[0].length - 1 }, false);
   }
 
-  // One zoom for all charts.
-  function follow(plot) {
-    if (applying) return;
-    const { min, max } = plot.scales.x, times = plot.data[0];
-    const whole = !times.length || (min <= times[0] && max >= times[times.length - 1]);
-    zoomed = whole ? null : { min, max };
-    applying = true;
-    for (const other of plots.values()) {
-      if (other !== plot) other.setScale("x", { min, max });
-    }
-    applying = false;
-    const reset = document.getElementById("charts-reset");
-    if (reset) reset.hidden = whole;
+  // Zooming in changes the range in the address of the page, which sia.js then shows.
+  function zoom(plot) {
+    const { left, width } = plot.select;
+    if (!width) return;
+    const [begin, end] = [left, left + width].map((at) => plot.posToVal(at, "x"));
+    plot.setSelect({ left: 0, width: 0 }, false);
+    if (end - begin >= newest.step) sia.move(begin, end);
   }
 
-  function unzoom() {
-    const [plot] = plots.values(), times = plot?.data[0] ?? [];
-    if (times.length > 1) plot.setScale("x", { min: times[0], max: times[times.length - 1] });
+  function leave() {
+    if (new URL(location).searchParams.has("from")) sia.move();
   }
 
   function draw(series) {
-    applying = true;
     for (const plot of plots.values()) plot.destroy();
     plots.clear();
     for (const chart of series.charts) {
       const place = document.querySelector(`[data-metric="${chart.metric}"]`);
-      if (!place || !series.times.length) continue;
+      if (!place) continue;
       const values = chart.stacked ? stack(chart.lines) : chart.lines.map((line) => line.values);
-      const none = !chart.lines.some((line) => line.values.some((value) => value !== null && value !== 0));
+      const none = !series.times.length || !chart.lines.some((line) => line.values.some((value) => value !== null && value !== 0));
       place.textContent = none ? "Nothing in this range." : "";
       place.classList.toggle("empty", none);
       if (none) continue;
       const plot = new uPlot(optionsOf(chart, place.clientWidth), [series.times, ...values], place);
-      if (zoomed) plot.setScale("x", zoomed);
       newestInLegend(plot);
       plots.set(place, plot);
     }
-    applying = false;
   }
 
   let newest = null;
 
   async function load() {
-    const from = root()?.dataset.from;
-    if (!from || loading) return;
+    if (!from()) return;
+    if (loading) {
+      again = true;
+      return;
+    }
     loading = true;
-    const as = asOf();
+    const shown = state();
     try {
-      const answer = await fetch(from, { headers: { Accept: "application/json" } });
+      const answer = await fetch(from(), { headers: { Accept: "application/json" } });
       if (answer.ok) {
         newest = await answer.json();
-        drawn = as;
+        drawn = shown;
         draw(newest);
       }
     } catch {
       // sia.js says that the daemon does not answer
     } finally {
       loading = false;
+      if (again) load();
+      again = false;
     }
   }
 
@@ -174,9 +172,8 @@
       details.open = false; // without scripts the tables are open
       details.classList.add("closes");
     }
-    document.getElementById("charts-reset")?.addEventListener("click", unzoom);
     document.addEventListener("sia:shown", () => {
-      if (asOf() !== drawn) load();
+      if (state() !== drawn) load();
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => newest && draw(newest));
     new ResizeObserver(() => {

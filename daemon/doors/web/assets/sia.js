@@ -72,6 +72,59 @@ function offerExact() {
   });
 }
 
+// Fields for times hold UTC without scripts, and the reader's time zone with them.
+const TIMES = 'input[type="datetime-local"]';
+
+function fillTimes() {
+  const asked = new URL(location).searchParams;
+  for (const field of document.querySelectorAll(TIMES)) {
+    const when = momentOf(asked.get(field.name) ?? field.defaultValue);
+    field.value = isNaN(when) ? "" : local(when);
+    const zone = field.labels[0]?.querySelector(".utc");
+    if (zone) zone.hidden = true;
+  }
+}
+
+// A time as addresses have it: seconds since the epoch, or ISO 8601, in UTC without an offset.
+function momentOf(text) {
+  if (/^[0-9.]+$/.test(text)) return new Date(1000 * text);
+  return new Date(/(Z|[+-]\d\d:?\d\d)$/i.test(text) ? text : `${text}Z`);
+}
+
+function local(when) {
+  const here = new Date(when - 60000 * when.getTimezoneOffset());
+  return here.toISOString().slice(0, 19);
+}
+
+function inAddress(when) {
+  return when.toISOString().replace(".000Z", "Z");
+}
+
+function sendTimes({ target, formData }) {
+  for (const field of target.querySelectorAll(TIMES)) {
+    if (field.value) formData.set(field.name, inAddress(new Date(field.value)));
+    else formData.delete(field.name);
+  }
+}
+
+// Show another range of time, in seconds since the epoch, or the usual one; Back leaves it.
+function move(from, to) {
+  const url = new URL(location);
+  for (const [name, time] of [["from", from], ["to", to]]) {
+    if (time === undefined) url.searchParams.delete(name);
+    else url.searchParams.set(name, inAddress(new Date(1000 * Math.round(time))));
+  }
+  history.pushState(null, "", url);
+  moved();
+}
+
+function moved() {
+  fillTimes();
+  look();
+}
+
+window.sia = { move }; // for charts.js
+
 // Update a node in place. Unchanged nodes stay, so focus, selection and scroll position survive.
 function become(old, made) {
   if (old.nodeType !== made.nodeType || old.nodeName !== made.nodeName || old.id !== made.id) {
@@ -207,6 +260,9 @@ function tryAgain() {
 
 document.addEventListener("DOMContentLoaded", () => {
   tryAgain();
+  fillTimes();
+  document.addEventListener("formdata", sendTimes);
+  window.addEventListener("popstate", moved);
   heed(document);
   localise(document);
   offerExact();

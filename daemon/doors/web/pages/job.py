@@ -12,10 +12,11 @@ from aiohttp import web
 from daemon.doors.http.authentication import UI
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
-from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.operations import Operation, Parameter
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pages.queue import LISTED
 from daemon.doors.web.pagination import PAGE, addresses
+from daemon.doors.web.ranges import page_query
 from daemon.doors.web.sign_in import see
 from daemon.doors.web.tables import Column, plain, sort_of, table
 from daemon.doors.web.why_tree import trace
@@ -89,7 +90,7 @@ class JobPages(PageSet):
 
     async def job(self, request: web.Request) -> web.Response:
         """Render the page of a job or of an array."""
-        params = query_of(request, QUERY)
+        params = page_query(request, QUERY)
         found = await self._pages.api.ask(request, "GET /v1/jobs/{id}")
         if isinstance(found, ArrayDetail):
             return await self._array(request, found, params)

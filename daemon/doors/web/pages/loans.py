@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from operator import attrgetter
+from typing import Any
 
 from aiohttp import web
 
 from daemon.doors.http.authentication import UI
 from daemon.doors.http.authorization import who_asks
-from daemon.doors.http.operations import Operation, Parameter, query_of
-from daemon.doors.http.routes.accounts import MONTH, PAGES
+from daemon.doors.http.operations import Operation, Parameter
+from daemon.doors.http.routes.accounts import BEFORE, JOBS, MONTH, OTHER
+from daemon.doors.http.times import TimeRange, range_of
 from daemon.doors.views.html import stamp
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pages.pool import LEDGER, NAME
 from daemon.doors.web.pagination import PAGE, ROWS, addresses
-from daemon.doors.web.tables import Column, plain, sort_of, table
+from daemon.doors.web.ranges import page_query
+from daemon.doors.web.tables import (
+    MAX_SORTED,
+    SEARCHED_SOME,
+    Column,
+    ordered_by,
+    piece,
+    plain,
+    sort_of,
+    table,
+)
 from daemon.model.access import Rule
+from daemon.wire.accounts import Ledger, LoanRow
 from daemon.wire.jobs import Label
 from daemon.wire.plan import LoanList
 
@@ -55,9 +70,12 @@ OPEN = (
 MONTHS = 24
 """Months that the page of a statement offers: history is kept for 400 days."""
 
-STATEMENT = (MONTH, sort_of(VERDICTS), PAGE)
+STATEMENT = (MONTH, JOBS, sort_of(VERDICTS), PAGE)
 
-BEFORE = tuple(parameter for parameter in PAGES if parameter.name == "before")
+LEDGER_PAGE = (BEFORE, OTHER, sort_of(LEDGER), PAGE)
+
+PIECE = 500
+"""Loans asked for at once: the loop is held for a few milliseconds."""
 
 
 class LoanPages(PageSet):
@@ -75,7 +93,7 @@ class LoanPages(PageSet):
             ),
             Operation(
                 "GET", f"{pool}/ledger", Rule.VIEW, self.ledger, "A pool's ledger.",
-                {200: HTML}, parameters=(NAME, *BEFORE), refusals=(404, 422), of="pool",
+                {200: HTML}, parameters=(NAME, *LEDGER_PAGE), refusals=(404, 422), of="pool",
             ),
             Operation(
                 "GET", f"{pool}/statement", Rule.VIEW, self.statement, "A monthly statement.",
@@ -85,7 +103,7 @@ class LoanPages(PageSet):
 
     async def loans(self, request: web.Request) -> web.Response:
         """Render the open loans. O(live jobs)."""
-        params, who = query_of(request, OPEN), who_asks(request)
+        params, who = page_query(request, OPEN), who_asks(request)
         found: LoanList = await self._pages.api.ask(request, "GET /v1/loans")
         pool = params["pool"]
         loans = [loan for loan in found.loans if pool in ("", loan.donor, loan.borrower)]
@@ -103,27 +121,55 @@ class LoanPages(PageSet):
         )  # fmt: skip
 
     async def ledger(self, request: web.Request) -> web.Response:
-        """Render a page of the ledger."""
-        params = query_of(request, BEFORE)
-        query = {"limit": ROWS, "before": params["before"]}
-        ledger = await self._pages.api.ask(request, "GET /v1/pools/{name}/ledger", query)
+        """Render a page of the ledger; sorted, of the newest `MAX_SORTED` loans that match."""
+        params = page_query(request, LEDGER_PAGE)
+        asked = {name: params[name] or None for name in ("other", "from", "to")}
+        before, most = params["before"], MAX_SORTED if params["sort"] else ROWS
+        if params["sort"]:
+            before = None
+        ledger, loans = await self._loans(request, asked | {"before": before}, most)
+        if params["sort"]:
+            note = SEARCHED_SOME.format(MAX_SORTED, "the closed loans") if ledger.next else ""
+            found = table(request, LEDGER, loans, params, note=note)
+        else:
+            found = piece(request, LEDGER, loans, params, None)
+        open_ = ordered_by(LEDGER, ledger.open, params["sort"])
         return await self._pages.page(
             request, "loans/ledger.html", pool=request.match_info["name"], ledger=ledger,
-            open=plain(LEDGER, ledger.open[:ROWS]), loans=plain(LEDGER, ledger.loans),
-            first="before" not in request.query, address=addresses(request),
+            open=piece(request, LEDGER, open_[:ROWS], params, None), loans=found, params=params,
+            range=range_of(params), first=not request.query.get("before") and params["page"] == 1,
+            address=addresses(request),
         )  # fmt: skip
+
+    async def _loans(
+        self, request: web.Request, query: Mapping[str, Any], most: int
+    ) -> tuple[Ledger, list[LoanRow]]:
+        """Return closed loans, newest first, and the last page of the API with them."""
+        found: list[LoanRow] = []
+        while True:
+            more = {**query, "limit": min(PIECE, most - len(found))}
+            some: Ledger = await self._pages.api.ask(request, "GET /v1/pools/{name}/ledger", more)
+            found += some.loans
+            if some.next is None or len(found) == most:
+                return some, found
+            query = {**query, "before": some.next}
+            await asyncio.sleep(0)  # others have their turn between pieces
 
     async def statement(self, request: web.Request) -> web.Response:
         """Render the first rows of a statement; the API has all rows."""
-        params = query_of(request, STATEMENT)
-        query = {"month": params["month"]}
+        params = page_query(request, STATEMENT)
+        month = params["month"]
+        query = {"month": month, "jobs": params["jobs"]}
+        if not month:
+            query |= {name: params[name] or None for name in ("from", "to")}
         made = await self._pages.api.ask(request, "GET /v1/pools/{name}/statement", query)
         return await self._pages.page(
             request, "loans/statement.html", made=made, rows=ROWS,
             found=table(request, VERDICTS, made.verdicts, params),
             loans=plain(LEDGER, made.loans[:ROWS]), months=months_of(made.since, made.made),
-            before=month_beside(made.month, -1),
-            after=month_beside(made.month, 1), address=addresses(request),
+            before=made.month and month_beside(made.month, -1),
+            after=made.month and month_beside(made.month, 1), address=addresses(request),
+            params=params, range=TimeRange(made.start or None, made.end),
         )  # fmt: skip
 
 

@@ -16,9 +16,10 @@ from msgspec import Meta
 from daemon.doors.http.authentication import UI
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
-from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.operations import Operation, Parameter
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses
+from daemon.doors.web.ranges import page_query
 from daemon.doors.web.sign_in import is_ours, see
 from daemon.doors.web.tables import Column, plain, sort_of, table
 from daemon.model.access import Rule, allows
@@ -111,7 +112,7 @@ class NodePages(PageSet):
 
     async def nodes(self, request: web.Request) -> web.Response:
         """Render the page. O(nodes + live jobs)."""
-        params, api = query_of(request, QUERY), self._pages.api
+        params, api = page_query(request, QUERY), self._pages.api
         nodes: list[NodeView] = (await api.ask(request, "GET /v1/nodes")).nodes
         chains = (await api.ask(request, "GET /v1/cells")).chains
         windows = (await api.ask(request, "GET /v1/maintenance")).maintenance

@@ -10,10 +10,11 @@ from aiohttp import web
 from msgspec import Meta
 
 from daemon.doors.http.authentication import UI
-from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.operations import Operation, Parameter
 from daemon.doors.web.page import HTML, PageSet
-from daemon.doors.web.pages.series import RANGE, charts_of
+from daemon.doors.web.pages.series import charts_of
 from daemon.doors.web.pagination import PAGE
+from daemon.doors.web.ranges import page_query
 from daemon.doors.web.tables import Column, plain, sort_of, table
 from daemon.model.access import Rule
 from daemon.wire.jobs import PoolView
@@ -36,7 +37,6 @@ QUERY = (
     Parameter("q", Annotated[str, Meta(max_length=64)], "Part of a pool's name.", default=""),
     sort_of(POOLS, "name"),
     PAGE,
-    RANGE,
 )
 
 GAINS = (
@@ -67,9 +67,9 @@ class OverviewPages(PageSet):
 
     async def overview(self, request: web.Request) -> web.Response:
         """Render the overview. O(pools log pools)."""
-        params = query_of(request, QUERY)
+        params = page_query(request, QUERY)
         pools = (await self._pages.api.ask(request, "GET /v1/pools")).pools
-        charts = await charts_of(self._pages.api, request, params["range"])
+        charts = await charts_of(self._pages.api, request, params)
         gains = charts["series"].gains
         found = [pool for pool in pools if params["q"].lower() in pool.name.lower()]
         found.sort(key=attrgetter("name"))

@@ -9,10 +9,11 @@ from aiohttp import web
 
 from daemon.doors.http.authentication import UI
 from daemon.doors.http.authorization import who_asks
-from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.operations import Operation, Parameter
 from daemon.doors.web.gantt import Bar, TimeAxis, of_job, reserved
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses, pages_of
+from daemon.doors.web.ranges import page_query
 from daemon.model.access import Rule
 from daemon.wire.jobs import Label
 from daemon.wire.plan import Forecasts, Plan, PoolForecast
@@ -49,7 +50,7 @@ class PlanPages(PageSet):
 
     async def plan(self, request: web.Request) -> web.Response:
         """Render the plan from the API's plan, queue and forecasts."""
-        params, api = query_of(request, QUERY), self._pages.api
+        params, api = page_query(request, QUERY), self._pages.api
         pool = params["pool"] or None
         of = {"what": "running", "pool": pool, "limit": ROWS, "offset": (params["page"] - 1) * ROWS}
         running = await api.ask(request, "GET /v1/queue", of)

@@ -11,12 +11,13 @@ from urllib.parse import quote
 from aiohttp import web
 
 from daemon.doors.http.authentication import UI
-from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.operations import Operation, Parameter
 from daemon.doors.http.routes.queue import What
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS, addresses
+from daemon.doors.web.ranges import page_query
 from daemon.doors.web.sign_in import see
-from daemon.doors.web.tables import MAX_SORTED, Column, piece, sort_of, table
+from daemon.doors.web.tables import MAX_SORTED, SORTED_SOME, Column, piece, sort_of, table
 from daemon.model.access import Rule
 from daemon.model.job import JobPhase
 from daemon.wire.estimates import Moment
@@ -93,10 +94,6 @@ ALL = (
 PIECE = 500
 """Jobs asked for at once: the loop is held for about 8 ms."""
 
-SORTED_SOME = (
-    "Only the first {:,} of {} were sorted. Choose a pool or a user, so that fewer jobs match."
-)
-
 
 def _quantile(row: Queued, what: str, quantile: str) -> float | None:
     """Return an estimated time of a job, or None if it is not known."""
@@ -126,7 +123,7 @@ class QueuePages(PageSet):
 
     async def queue(self, request: web.Request) -> web.Response:
         """Render a page of `/v1/queue`; sorted, of its first `MAX_SORTED` jobs."""
-        params = query_of(request, QUERY)
+        params = page_query(request, QUERY)
         columns = COLUMNS[params["what"]]
         if params["sort"]:
             rows, count = await self._queued(request, params, 0, MAX_SORTED)
@@ -156,7 +153,7 @@ class QueuePages(PageSet):
 
     async def jobs(self, request: web.Request) -> web.Response:
         """Render a page of `/v1/jobs`; sorted, of the newest `MAX_SORTED` that match."""
-        params = query_of(request, ALL)
+        params = page_query(request, ALL)
         if params["job"].strip():
             return see(f"{UI}/jobs/{quote(params['job'].strip(), safe='')}")
         query = {key: params[key] or None for key in ("phase", "pool", "user", "tag", "cursor")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
@@ -10,25 +10,17 @@ import msgspec
 from aiohttp import web
 
 from daemon.doors.http.authentication import UI
-from daemon.doors.http.operations import JSON, Operation, Parameter, query_of
+from daemon.doors.http.operations import JSON, Operation, Parameter
+from daemon.doors.http.times import range_of
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import addresses
+from daemon.doors.web.ranges import KEPT, RANGES, page_query
 from daemon.model.access import Rule
 from daemon.wire.jobs import Label
-from daemon.wire.plan import Range, Series
+from daemon.wire.plan import Series
 
 if TYPE_CHECKING:
     from daemon.doors.web.api_client import Api
-
-RANGES = (
-    ("1h", "an hour"), ("6h", "6 hours"), ("1d", "a day"), ("1w", "a week"), ("30d", "30 days"),
-)  # fmt: skip
-"""Ranges of time, in words."""
-
-USUAL = "1d"
-"""The range of a page whose address names none."""
-
-RANGE = Parameter("range", Range, "How far back the charts go.", default=USUAL)
 
 ROWS = 24
 """Rows of the tables: as many as people read, and with eight charts a fifth of a page's size."""
@@ -40,22 +32,26 @@ WHOSE = (
 )  # fmt: skip
 
 
-async def charts_of(api: Api, request: web.Request, range_: Range, **whose: str) -> dict[str, Any]:
-    """Return what `charts.html` needs for the charts of a page: of a pool, of a user, or of all."""
-    series = await api.ask(request, "GET /v1/series", {"range": range_, "points": ROWS, **whose})
+async def charts_of(
+    api: Api, request: web.Request, params: Mapping[str, Any], **whose: str
+) -> dict[str, Any]:
+    """Return what `charts.html` needs for the charts of a page: of a pool, of a user, or of all.
+
+    `params` has the range of time.
+    """
+    asked = {parameter.name: params[parameter.name] or None for parameter in KEPT}
+    series = await api.ask(request, "GET /v1/series", {**asked, "points": ROWS, **whose})
+    chosen = bool(params["from"] or params["to"])
+    given = {name: value for name, value in asked.items() if value is not None}
     return {
         "series": series,
-        "words": dict(RANGES)[range_],
+        "words": "this range" if chosen else dict(RANGES)[params["range"]],
         "ranges": RANGES,
+        "chosen": chosen,
+        "times": range_of(params),
         "address": addresses(request),
-        "from": f"{UI}/series?{urlencode({'range': range_, **whose})}",
-        "ranged": ranged(range_),
+        "from": f"{UI}/series?{urlencode({**given, **whose})}",
     }
-
-
-def ranged(range_: Range) -> Callable[[str], str]:
-    """Return a function that keeps the range in the address of another page with charts."""
-    return lambda path: path if range_ == USUAL else f"{path}?range={range_}"
 
 
 class SeriesPages(PageSet):
@@ -66,22 +62,22 @@ class SeriesPages(PageSet):
         return [
             Operation(
                 "GET", f"{UI}/series", Rule.VIEW, self.series, "Numbers of charts.", {200: Series},
-                parameters=(RANGE, *WHOSE), refusals=(403, 404, 422),
+                parameters=(*WHOSE, *KEPT), refusals=(403, 404, 422),
             ),
             Operation(
                 "GET", f"{UI}/users/{{name}}", Rule.VIEW, self.user, "Show a user.", {200: HTML},
-                parameters=(NAME, RANGE), refusals=(422,),
+                parameters=(NAME, *KEPT), refusals=(422,),
             ),
         ]  # fmt: skip
 
     async def series(self, request: web.Request) -> web.Response:
         """Return what `GET /v1/series` does, for the session of a browser."""
-        params = query_of(request, (RANGE, *WHOSE))
+        params = page_query(request, WHOSE)
         series = await self._pages.api.ask(request, "GET /v1/series", params)
         return web.Response(body=msgspec.json.encode(series), content_type=JSON)
 
     async def user(self, request: web.Request) -> web.Response:
         """Render the charts of a user, of jobs in the pools that the reader sees."""
-        name, params = request.match_info["name"], query_of(request, (RANGE,))
-        charts = await charts_of(self._pages.api, request, params["range"], user=name)
+        name, params = request.match_info["name"], page_query(request)
+        charts = await charts_of(self._pages.api, request, params, user=name)
         return await self._pages.page(request, "user.html", name=name, charts=charts)

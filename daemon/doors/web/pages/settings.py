@@ -9,9 +9,10 @@ from aiohttp import web
 from daemon.doors.http.authentication import UI
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.csrf import form_of
-from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.operations import Operation, Parameter
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import PAGE, ROWS
+from daemon.doors.web.ranges import page_query
 from daemon.doors.web.sign_in import see
 from daemon.doors.web.tables import Column, plain, sort_of, table
 from daemon.model.access import OPERATOR_NAME, Rule, allows
@@ -83,7 +84,7 @@ class SettingsPages(PageSet):
 
     async def settings(self, request: web.Request) -> web.Response:
         """Render the page; only operators get the forms."""
-        api, params = self._pages.api, query_of(request, QUERY)
+        api, params = self._pages.api, page_query(request, QUERY)
         tokens = await api.ask_if_allowed(request, "GET /v1/tokens")
         shown = None if tokens is None else table(request, TOKENS, tokens.tokens, params)
         granted = await api.ask(request, "GET /v1/grants")

@@ -9,9 +9,10 @@ from aiohttp import web
 
 from daemon.doors.http.authentication import UI
 from daemon.doors.http.csrf import form_of
-from daemon.doors.http.operations import Operation, Parameter, query_of
+from daemon.doors.http.operations import Operation, Parameter
 from daemon.doors.web.page import HTML, PageSet
 from daemon.doors.web.pagination import ROWS
+from daemon.doors.web.ranges import page_query
 from daemon.doors.web.tables import Column, Table, plain
 from daemon.model.access import Rule
 from daemon.wire.jobs import Label, ProblemDetails
@@ -111,7 +112,7 @@ class WhatIfPages(PageSet):
 
     async def form(self, request: web.Request) -> web.Response:
         """Render the empty form."""
-        return await self._page(request, query_of(request, QUERY))
+        return await self._page(request, page_query(request, QUERY))
 
     async def ask(self, request: web.Request) -> web.Response:
         """Render the form as it was submitted, with the answer or the problem."""

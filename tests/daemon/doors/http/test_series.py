@@ -101,6 +101,35 @@ async def test_longer_periods_are_made_of_shorter_ones_and_old_ones_go(folder):
             assert lines(user, "gpus")["of the own pool"] == lines(found, "gpus")["dedicated"]
 
 
+@story
+async def test_a_range_between_two_times_is_of_whole_periods_that_hold_both(folder):
+    begin = 9_000_000_000.0
+    async with door(folder, speed=1.0) as client:
+        client.service.clock = clock = SetClock(client.service.clock, begin)
+        for i in range(40):
+            clock.time = begin + 30.0 * i
+            await client.usage.look()
+        query = f"/v1/series?from={begin + 95}&to=2255-03-14T16:05:10Z"  # 310 s after the begin
+        found = await asked(client, "GET", query)
+        assert found["range"] is None
+        assert (found["since"], found["until"]) == (begin + 90, begin + 330)
+        assert found["times"] == [int(begin) + 30 * i for i in range(3, 11)]
+        few = await asked(client, "GET", f"{query}&points=3")
+        assert len(few["times"]) <= 3
+        assert few["since"] <= begin + 95
+        assert few["until"] >= begin + 310
+        back = await asked(client, "GET", f"/v1/series?range=1h&to={begin + 600}")
+        assert back["range"] == "1h"
+        assert max(back["times"]) == begin + 570
+        later = await asked(client, "GET", f"/v1/series?from={begin + 600}")
+        assert min(later["times"]) == begin + 630
+        assert later["until"] > clock.time
+        assert (await asked(client, "GET", "/v1/series?from=0&to=9"))["times"] == []
+        for wrong in ("from=2&to=1", "from=nan", "to=1e300", "from=2026-13-01T00:00Z"):
+            said = await asked(client, "GET", f"/v1/series?{wrong}", status=422)
+            assert "\n" not in said["detail"]
+
+
 async def one_count(found, begin, every, values):
     """The points are the means of these values, `every` seconds apart."""
     for at, value in zip(found["times"], lines(found, "gpus")["dedicated"], strict=True):
@@ -146,7 +175,15 @@ async def test_what_jobs_waited_and_gained_is_what_their_accounts_say(folder):
 @story
 async def test_a_range_that_does_not_exist_is_refused_in_one_line(folder):
     async with door(folder, speed=1.0) as client:
-        for query in ("range=2y", "metric=luck", "points=1", "points=501", "points=x", "from=1"):
+        for query in (
+            "range=2y",
+            "metric=luck",
+            "points=1",
+            "points=501",
+            "points=x",
+            "since=1",
+            "to=x",
+        ):
             said = await asked(client, "GET", f"/v1/series?{query}", status=422)
             assert query.partition("=")[0] in said["detail"]
             assert "\n" not in said["detail"]

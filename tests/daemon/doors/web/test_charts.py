@@ -1,13 +1,19 @@
 """Charts on pages: what a page has without scripts, the range in the address, the kept library."""
 
+import re
+from functools import partial
 from hashlib import sha256
+from urllib.parse import urlencode
 
 import pytest
+from yarl import URL
 
 from daemon.config.config import PoolConfig
+from daemon.model.account import Booked, Verdict
+from sia.wording import DAY, HOUR
 from tests.support.daemons.doors import asked, door, job_in, story
 from tests.support.paths import ROOT
-from tests.support.servers.browsers import browser, parsed, seen
+from tests.support.servers.browsers import browser, parsed, rows_of, seen
 
 UPLOT = {
     "uPlot.iife.min.js": "19c8d4c6ad88929a79f4ae49d6f7161566dfd0ba3d15cc495e974f787eb78f1f",
@@ -53,3 +59,66 @@ async def test_tables_have_what_charts_show_and_links_keep_the_range(folder):
         assert "/ui/pools/speech?range=1w" in await seen(visitor, "/ui/?range=1w")
         assert 'href="/ui/?range=1w"' in await seen(visitor, "/ui/pools/speech?range=1w")
         await seen(visitor, "/ui/?range=2y", status=422)
+        await seen(visitor, "/ui/queue?from=luck", status=422)
+
+
+PAGES = (
+    "/ui/", "/ui/queue", "/ui/jobs", "/ui/plan", "/ui/nodes", "/ui/loans", "/ui/whatif",
+    "/ui/settings", "/ui/audit", "/ui/jobs/a", "/ui/users/ann", "/ui/pools/speech",
+    "/ui/pools/speech/ledger", "/ui/pools/speech/statement",
+)  # fmt: skip
+
+
+@story
+async def test_every_link_and_every_filter_keeps_the_range(folder):
+    pools = (PoolConfig("vision", 8), PoolConfig("speech", 4))
+    async with door(folder, pools=pools, speed=1.0) as client, browser(client) as visitor:
+        job = {"id": "a", "pool": "speech", "gpus": 3, "duration": 1e6, "user": "ann"}
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        await job_in(client, "a", "running")
+        await client.usage.look()
+        for times in ({"range": "1w"}, {"from": "2026-11-01T00:00Z", "to": "2026-11-02T00:00Z"}):
+            for path in PAGES:
+                tags, _ = parsed(await seen(visitor, f"{path}?{urlencode(times)}"))
+                links = [has["href"] for tag, has in tags if tag == "a" and "href" in has]
+                others = [
+                    URL(link) for link in links
+                    if link.startswith("/ui/") and URL(link).path != path and "month" not in link
+                ]  # fmt: skip
+                assert len(others) > 5
+                assert all(times.items() <= link.query.items() for link in others), path
+                forms = sum(has.get("method") == "get" for _, has in tags)
+                forms -= path.endswith("/statement")  # a month is a range of its own
+                for name in times:
+                    assert sum(has.get("name") == name for _, has in tags) >= forms, path
+
+
+@story
+async def test_the_number_of_slowed_jobs_leads_to_exactly_these(folder):
+    pools = (PoolConfig("vision", 4), PoolConfig("speech", 4))
+    async with door(folder, pools=pools, speed=1.0) as client, browser(client) as visitor:
+        verdicts = [
+            Verdict(f"j{i}", "speech", 1, 0.0, ended=300.0, started=20.0 * i, alone=alone)
+            for i, alone in enumerate((0.0, 5.0, 100.0, 10.0, None))
+        ]
+        job = {"id": "opens-the-account", "pool": "speech", "gpus": 1, "duration": 1e6}
+        await asked(client, "POST", "/v1/jobs", job, status=201)
+        now = client.service.clock.now()
+        for booked, some in ((now - 8 * DAY, verdicts), (now - HOUR, verdicts[1:])):
+            await client.service.journal(partial(book, verdicts=some, time=booked))
+        await client.usage.look()
+        for asked_range, slowed in (("range=1d", 2), ("range=30d", 4)):
+            page = await seen(visitor, f"/ui/?{asked_range}")
+            [row] = rows_of(page, "gains")
+            assert row["Jobs slowed"] == str(slowed)
+            link = re.search(r'href="([^"]*jobs=slowed[^"]*)"', page)[1].replace("&amp;", "&")
+            there = await seen(visitor, link)
+            listed = [row["Job"] for row in rows_of(there, "verdict-table")]
+            assert sorted(listed) == sorted(["j1", "j3"] * (slowed // 2))
+            assert "Slowed jobs" in there
+
+
+def book(journal, verdicts, time):
+    """Write verdicts as a step does."""
+    with journal.store.transaction():
+        journal._book(Booked(verdicts, []), time)

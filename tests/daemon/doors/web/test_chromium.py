@@ -508,6 +508,7 @@ def test_whatever_a_list_becomes_it_is_that_and_what_has_a_name_is_the_same(devt
 
 
 PLOT = "document.querySelector('[data-metric=gpus] .u-over')"
+TIMES = "document.querySelector('#table-gpus tbody').textContent"
 LEGEND = "document.querySelector('[data-metric=gpus] .u-legend').innerText"
 
 
@@ -523,13 +524,26 @@ def test_charts_say_what_is_under_the_pointer_and_zoom_together(shown):
         middle = y + height / 2
         await mouse(page, "mouseMoved", x + 10, middle)
         await page.until(f"{LEGEND} !== {newest!r}")
-        assert await page.js("document.querySelector('#charts-reset').hidden")
+        whole = await page.js(TIMES)
         await mouse(page, "mousePressed", x + width * 0.6, middle)
         await mouse(page, "mouseMoved", x + width * 0.9, middle)
         await mouse(page, "mouseReleased", x + width * 0.9, middle)
-        await page.until("!document.querySelector('#charts-reset').hidden")
-        await page.click("#charts-reset")
-        await page.until("document.querySelector('#charts-reset').hidden")
+        await page.until(f"{TIMES} !== {whole!r} && document.querySelector('#charts-whole a')")
+        query = "new URLSearchParams(location.search)"
+        begin, end = [await page.js(f"Date.parse({query}.get('{key}'))") for key in ("from", "to")]
+        assert end > begin
+        for key, time in (("from", begin), ("to", end)):  # in the reader's time zone
+            assert await page.js(f"+new Date(document.getElementById('{key}').value)") == time
+        menu = await page.js("[...document.querySelectorAll('#menu a')].map(a => a.href)")
+        assert all("from=" in link and "to=" in link for link in menu)
+        await page.js("history.back()")
+        await page.until("!location.search && !document.querySelector('#charts-whole a')")
+        await page.js("history.forward()")
+        await page.until("location.search && document.querySelector('#charts-whole a')")
+        await page.js("window.left = 1, document.querySelector('#choose form').requestSubmit()")
+        await page.until("document.readyState === 'complete' && !window.left")
+        assert await page.js(f"Date.parse({query}.get('from'))") == begin
+        await page.until("document.querySelectorAll('#charts .u-over').length > 4")
         assert not await page.js("document.querySelector('details.numbers').open")
         assert page.wrong == []
 

@@ -1,12 +1,15 @@
 """Tables: sorted by any column, in pages, with bounds."""
 
+from functools import partial
 from operator import itemgetter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemon.config.config import NodeConfig
 from daemon.doors.web.tables import Column, ordered_by
+from daemon.model.account import Booked, Lent
 from tests.daemon.doors.web.test_jobs import send
 from tests.support.daemons.doors import asked, door, story
 from tests.support.servers.browsers import browser, parsed, rows_of, seen
@@ -93,3 +96,73 @@ async def test_only_the_first_of_very_many_are_sorted_and_the_page_says_so(folde
             assert {row["GPUs"] for row in rows_of(last, table)} == {"1"}
         page = await seen(visitor, "/ui/queue?sort=-gpus&pool=speech")
         assert "Only the first" not in parsed(page)[1]
+
+
+@story
+async def test_the_audit_sorts_and_is_searched_by_every_column_and_by_time(folder):
+    async with (
+        door(folder, nodes=(NodeConfig("n0", 8), NodeConfig("n1", 4)), speed=1.0) as client,
+        browser(client) as visitor,
+    ):
+        for node, what in (("n0", "drain"), ("n1", "drain"), ("n0", "resume")):
+            await asked(client, "POST", f"/v1/nodes/{node}/{what}", {"why": "fan"})
+        records = [each["record"] for each in (await asked(client, "GET", "/v1/audit"))["records"]]
+
+        async def numbers(query):
+            page = await seen(visitor, f"/ui/audit?{query}")
+            return [int(row["Number"]) for row in rows_of(page, "audit-table")]
+
+        for key in ("number", "time", "who", "origin", "what", "target"):
+            by_number = {record["number"]: record[key] for record in records}
+            for sort, values in (
+                (key, sorted(by_number.values())),
+                (f"-{key}", sorted(by_number.values(), reverse=True)),
+            ):
+                assert [by_number[number] for number in await numbers(f"sort={sort}")] == values
+        drains = [r["number"] for r in records if r["what"] == "drain" and r["target"] == "n0"]
+        assert await numbers("what=DRAI&target=n0") == drains
+        assert await numbers("who=nobody") == []
+        last = records[-1]
+        assert await numbers(f"from={last['time']:.6f}") == [last["number"]]
+        assert await numbers(f"to={last['time']:.6f}&sort=number") == [
+            record["number"] for record in records[:-1]
+        ]
+        await seen(visitor, "/ui/audit?sort=secret", 422)
+        await seen(visitor, "/ui/audit?from=2&to=1", 422)
+
+
+@story
+async def test_the_ledger_sorts_and_is_searched_by_pool_and_time(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+        loans = [
+            Lent(f"j{i}", "vision", "speech", gpus, 10.0 * i, 10.0 * i + 5)
+            for i, gpus in enumerate((4, 2, 8))
+        ]
+        loans.append(Lent("x", "vision", "other", 1, 0.0, 9.0))
+        now = client.service.clock.now()
+        await send(client, "opens-the-account", gpus=1)
+        for i, loan in enumerate(loans):
+            await client.service.journal(partial(book, loan=loan, time=now - 100.0 + i))
+
+        async def jobs(query):
+            page = await seen(visitor, f"/ui/pools/vision/ledger?{query}")
+            return " ".join(row["Job"] for row in rows_of(page, "loans-table"))
+
+        hidden = "another pool's"
+        assert await jobs("") == "x j2 j1 j0"
+        assert await jobs("sort=gpus") == "x j1 j0 j2"
+        assert await jobs("sort=-gpus") == "j2 j0 j1 x"
+        assert await jobs("sort=start&other=speech") == "j0 j1 j2"
+        assert await jobs("other=other") == "x"
+        assert await jobs(f"from={now - 99.5:.3f}&to={now - 97.5:.3f}") == "j2 j1"
+        assert hidden not in await jobs("sort=hours")
+        page = await seen(visitor, "/ui/pools/vision/ledger?sort=gpus")
+        assert "sort=-gpus" in page
+        assert "Newest first" in page
+        await seen(visitor, "/ui/pools/vision/ledger?sort=luck", 422)
+
+
+def book(journal, loan, time):
+    """Write a loan as a step does."""
+    with journal.store.transaction():
+        journal._book(Booked([], [loan]), time)
