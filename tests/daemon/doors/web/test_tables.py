@@ -123,8 +123,8 @@ async def test_the_audit_sorts_and_is_searched_by_every_column_and_by_time(folde
         assert await numbers("what=DRAI&target=n0") == drains
         assert await numbers("who=nobody") == []
         last = records[-1]
-        assert await numbers(f"from={last['time']:.6f}") == [last["number"]]
-        assert await numbers(f"to={last['time']:.6f}&sort=number") == [
+        assert await numbers(f"from={last['time']}") == [last["number"]]
+        assert await numbers(f"to={last['time']}&sort=number") == [
             record["number"] for record in records[:-1]
         ]
         await seen(visitor, "/ui/audit?sort=secret", 422)
