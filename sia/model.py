@@ -46,6 +46,17 @@ class Stream(Enum):
     """Out of order, on GPUs that no pool is expected to need before the job ends."""
 
 
+class Regime(NamedTuple):
+    """A part of a training job in one configuration, such as one batch size (Shockwave, §5)."""
+
+    config: str
+    epochs: float
+    seconds: float
+    """Seconds of an epoch on the job's own width."""
+    steps: float | None = None
+    """Steps per second; None if unknown."""
+
+
 class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """A job as submitted, without its run time.
 
@@ -87,6 +98,11 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     min_run_time: float | None = None
     """Seconds that it should run once it has started: a policy that stops jobs starts it early only
     where it expects to leave it that long. None if the job does not say."""
+    model: str = ""
+    """What it trains."""
+    regimes: tuple[Regime, ...] = ()
+    """Its configurations in order. A policy that predicts looks only at what a job has reached, at
+    the number of regimes, and at the seconds of an epoch in each; see `sia.policies.shockwave`."""
 
     @property
     def stop_seconds(self) -> float | None:

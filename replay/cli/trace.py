@@ -107,7 +107,8 @@ def convert(
     """Convert a published job log into the canonical format.
 
     Some formats have a SECOND file: cluster_gpu_number.csv for helios, pai_task_table.csv for
-    alibaba, a pools file for canonical. For google, LOG may be a folder of parts.
+    alibaba, a throughput table for gavel, a pools file for canonical. For google, LOG may be a
+    folder of parts.
     """
     found, table = read_log(log, second, form, skip_invalid=skip_invalid)
     _write(out, SUFFIX[target], found, table, log, second)

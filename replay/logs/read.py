@@ -17,19 +17,20 @@ from io import TextIOWrapper
 from itertools import chain, pairwise
 from math import isfinite
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from msgspec.structs import replace
 
 from replay.logs.limits import MAX_LINE, MIN_DURATION
 from replay.logs.parquet import duckdb_for
 from replay.logs.progress import parse_progress
+from replay.logs.regimes import check_whole, notes_on_regimes, parse_mode, parse_regimes
 from replay.logs.trace import CHECKPOINT, KNOWN, PROGRESS, REQUIRED, WISHES, PoolTable, Trace
 from sia.console.errors import OtherFormatError, UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_TIME
-from sia.model import STOP_WORDS, Job, Pool, StopCost
+from sia.model import STOP_WORDS, Job, Pool, Regime, StopCost
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
 from sia.state.steps import parse_steps
@@ -371,6 +372,7 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
     if any(a.job.submit > b.job.submit for a, b in pairwise(arrivals)):
         arrivals.sort(key=lambda arrival: arrival.job.submit)
         notes.append("rows were not in order of submission and were sorted")
+    notes.extend(notes_on_regimes(arrivals))
     return Trace(arrivals, extra_columns, extras, dropped, notes)
 
 
@@ -432,17 +434,15 @@ class _JobParser:
         given = {key: cells[at] for key, at in self._wishes.items() if cells[at].strip()}
         if given:
             job = _with_wishes(job, given)
+            if job.regimes:
+                _checked("regimes", check_whole, job.regimes, seconds)
         return Arrival(job, seconds)
 
 
 def _with_wishes(job: Job, given: dict[str, str]) -> Job:
     """Return the job with the cells of its optional columns. Raises BadCellError."""
     for column, parse in _CHECKED.items():
-        try:
-            parse(given.pop(column, ""))
-        except ValueError as error:
-            problem, _, fix = str(error).partition("; ")
-            raise BadCellError(column, problem, fix, f"{column} is not allowed") from None
+        _checked(column, parse, given.pop(column, ""))
     wished = replace(job, **{name: _WISHES[name](text, name) for name, text in given.items()})
     try:
         check_fields(wished)
@@ -450,6 +450,15 @@ def _with_wishes(job: Job, given: dict[str, str]) -> Job:
         why = f"{error.field} is not allowed"
         raise BadCellError(error.field, error.problem, error.fix, why) from None
     return wished
+
+
+def _checked(column: str, parse: Callable[..., Any], *given: object) -> Any:
+    """Return what a parser returns; a ValueError with problem and fix becomes a BadCellError."""
+    try:
+        return parse(*given)
+    except ValueError as error:
+        problem, _, fix = str(error).partition("; ")
+        raise BadCellError(column, problem, fix, f"{column} is not allowed") from None
 
 
 def _width(text: str, column: str) -> int:
@@ -472,6 +481,16 @@ def _amount(text: str, column: str) -> float:
 
 def _word(text: str, _: str) -> str:
     return text.strip()
+
+
+def _mode(text: str, column: str) -> str:
+    found: str = _checked(column, parse_mode, text)
+    return found
+
+
+def _regimes(text: str, column: str) -> tuple[Regime, ...]:
+    found: tuple[Regime, ...] = _checked(column, parse_regimes, text)
+    return found
 
 
 def _cost(text: str, column: str) -> StopCost:
@@ -509,7 +528,8 @@ _WISHES: dict[str, Callable[[str, str], object]] = {
     "min_width": _width, "max_width": _width, "demand": _demand, "deadline": _moment,
     "soft": _steps,
     "value": _amount, "budget": _amount, "estimate": _seconds, "prefers": _word,
-    "slowdown": _amount, "preemptible": _cost, "min_run_time": _seconds, "mode": _word,
+    "slowdown": _amount, "preemptible": _cost, "min_run_time": _seconds, "mode": _mode,
+    "model": _word, "regimes": _regimes,
 }  # fmt: skip
 """How to parse the cell of each column in `WISHES`."""
 

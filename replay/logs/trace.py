@@ -22,6 +22,7 @@ KNOWN = ("user", "name")
 WISHES = (
     "min_width", "max_width", "demand", "deadline", "soft", "value", "budget", "estimate",
     "prefers", "slowdown", "preemptible", "min_run_time", "mode",
+    "model", "regimes",
 )  # fmt: skip
 """What a job asks for beyond its width; the columns are fields of `Job`."""
 CHECKPOINT = "checkpoint"

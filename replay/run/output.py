@@ -18,6 +18,7 @@ import msgspec
 
 from replay.deadlines.rewards import DEADLINES, HEADER, deadline_rows
 from replay.logs.parquet import duckdb_for
+from replay.logs.regimes import regimes_text
 from replay.logs.trace import KNOWN, REQUIRED, WISHES, PoolTable, Trace
 from replay.run.schedule import Schedule, Segment, nodes_text
 from sia.console.errors import UserError
@@ -243,6 +244,8 @@ def _cell(job: Job, wish: str) -> object:
         return ";".join(f"{gpus}:{seconds!r}" for gpus, seconds in job.demand)
     if wish == "soft":
         return steps_text(job.soft)
+    if wish == "regimes":
+        return regimes_text(job.regimes)
     return "" if value == UNSAID[wish] else value
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from replay.logs.importers import alibaba, google, helios, philly, slurm, swf
+from replay.logs.importers import alibaba, gavel, google, helios, philly, slurm, swf
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import OtherFormatError, UserError
@@ -19,6 +19,7 @@ Importer = Callable[[Path, Path | None], tuple[Trace, PoolTable | None]]
 
 FORMATS: dict[str, Importer] = {
     "alibaba": alibaba.read,
+    "gavel": gavel.read,
     "google": google.read,
     "helios": helios.read,
     "philly": philly.read,

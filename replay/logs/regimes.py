@@ -1,0 +1,86 @@
+"""Column `regimes` of a job log: `CONFIG:EPOCHS:SECONDS[:STEPS];…`.
+
+A job that changes its batch size while it trains has a regime for each configuration, in order.
+Seconds are those of an epoch, steps those of a second. The duration is the sum of epochs · seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum, isfinite
+
+from sia.core.playout import Arrival
+from sia.model import Regime
+from sia.policies.shockwave.modes import MODES, mode_names, mode_of
+from sia.wording import counted, did_you_mean, some
+
+FORM = "write CONFIG:EPOCHS:SECONDS or CONFIG:EPOCHS:SECONDS:STEPS for each regime, like 32:9:36.5"
+
+TOLERANCE = 0.01
+"""Seconds by which regimes may miss a job's duration: rounding is less."""
+
+
+def parse_regimes(text: str) -> tuple[Regime, ...]:
+    """Parse a cell. Raises ValueError with the problem and, after a semicolon, the fix."""
+    return tuple(_regime(part.strip()) for part in text.strip().rstrip(";").split(";"))
+
+
+def _regime(text: str) -> Regime:
+    config, *numbers = text.split(":")
+    try:
+        if "_" in "".join(numbers) or not config.strip() or not 2 <= len(numbers) <= 3:
+            raise ValueError
+        epochs, seconds, *steps = map(float, numbers)
+    except ValueError:
+        raise ValueError(f"{text[:40]!a} is not a regime; {FORM}") from None
+    regime = Regime(config.strip(), epochs, seconds, steps[0] if steps else None)
+    named = {"epochs": epochs, "seconds": seconds, "steps": steps[0] if steps else 1.0}
+    for name, value in named.items():
+        if not (isfinite(value) and value > 0):
+            raise ValueError(f"{name} of regime {config[:40]} are {value:g}; write numbers above 0")
+    return regime
+
+
+def regimes_text(regimes: Sequence[Regime]) -> str:
+    """Return the cell of these regimes, which reads as the same regimes."""
+    return ";".join(
+        ":".join([config, f"{epochs!r}".removesuffix(".0"), repr(seconds)])
+        + ("" if steps is None else f":{steps!r}")
+        for config, epochs, seconds, steps in regimes
+    )
+
+
+def check_whole(regimes: Sequence[Regime], duration: float) -> None:
+    """Raise ValueError, as `parse_regimes` does, if the regimes miss the job's duration."""
+    total = fsum(regime.epochs * regime.seconds for regime in regimes)
+    if abs(total - duration) > TOLERANCE:
+        raise ValueError(
+            f"the regimes take {total:.6f} s, but the job {duration:.6f} s; make epochs · seconds "
+            "of all regimes add up to column duration"
+        )
+
+
+def notes_on_regimes(arrivals: Sequence[Arrival]) -> list[str]:
+    """Return a note if jobs do what their mode never does. O(jobs)."""
+    odd = [
+        job.id
+        for job, _ in arrivals
+        if job.mode and len(job.regimes) > 1
+        and mode_of(job.mode).problem([regime.config for regime in job.regimes])
+    ]  # fmt: skip
+    if not odd:
+        return []
+    jobs = counted(len(odd), "job")
+    return [f"{jobs} of mode gns with a batch size that shrinks ({some(odd)}): not foreseen"]
+
+
+def parse_mode(text: str) -> str:
+    """Return a mode that is known. Raises ValueError as `parse_regimes` does."""
+    mode = text.strip()
+    names = mode_names()
+    if mode not in names:
+        raise ValueError(
+            f"unknown mode {mode[:40]!a}; use one of {', '.join(names)}, or install a package with "
+            f"the mode as entry point {MODES}{did_you_mean(mode, names)}"
+        )
+    return mode

@@ -1,0 +1,125 @@
+"""Predict how long a job stays in each configuration, and so its whole run time (Shockwave, §5).
+
+A prediction rests on what a job has reached: the whole epochs in each regime so far, the ongoing
+one last. N are its epochs, K its regimes, m the epochs of a finished regime. The rules:
+
+- `restate`: finished regimes last as they did, and S = (N - Σm) / (K - finished). The ongoing one
+  lasts S, or as long as it already has; the later ones share the rest evenly.
+- `bayes`: N / K plus the epochs seen of each regime, scaled to N.
+- `last`: all that is left runs at today's speed, as reactive schedulers assume.
+- `perfect`: what really happens.
+
+A regime more than K makes K one more, and the last one gets all that is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import floor, fsum
+from typing import Literal, NamedTuple
+
+from sia.model import Regime
+from sia.policies.shockwave.modes import mode_of
+
+PredictionRule = Literal["restate", "bayes", "last", "perfect"]
+RULES: tuple[PredictionRule, ...] = ("restate", "bayes", "last", "perfect")
+
+EDGE = 1e-9
+"""Part of an epoch by which rounding may miss its end."""
+
+
+class Reached(NamedTuple):
+    """How far a job is."""
+
+    seen: tuple[float, ...]
+    """Whole epochs in each regime so far, the ongoing one last."""
+    partial: float
+    """Seconds into the epoch under way."""
+
+
+class ForeseenJob(NamedTuple):
+    """What is foreseen of a job. All lists are by regime; times are in seconds."""
+
+    epochs: list[float]
+    seconds: list[float]
+    """Seconds of an epoch."""
+    run: float
+    """Seconds that it has run."""
+    reached: Reached
+
+    @property
+    def total(self) -> float:
+        """The whole run time."""
+        return fsum(map(float.__mul__, self.epochs, self.seconds))
+
+    @property
+    def remaining(self) -> float:
+        """What is left of the run time, at least 0."""
+        return max(0.0, self.total - self.run)
+
+    def ahead(self) -> list[tuple[float, float]]:
+        """Return (epochs left, seconds of an epoch) of the ongoing and the later regimes."""
+        ongoing = len(self.reached.seen) - 1
+        begun = self.reached.seen[-1] + self.reached.partial / self.seconds[ongoing]
+        first = max(0.0, self.epochs[ongoing] - begun), self.seconds[ongoing]
+        later = zip(self.epochs[ongoing + 1 :], self.seconds[ongoing + 1 :], strict=True)
+        return [part for part in (first, *later) if part[0] > 0]
+
+
+def predict(
+    rule: PredictionRule,
+    total_epochs: float,
+    regimes: int,
+    reached: Reached,
+    truth: Sequence[float] = (),
+) -> list[float]:
+    """Return the epochs of each regime, which sum to `total_epochs`. O(regimes).
+
+    `regimes` is K; `truth` has the real epochs for rule `perfect`.
+    """
+    seen = reached.seen
+    if rule == "perfect":
+        return [float(epochs) for epochs in truth]
+    count = max(regimes, len(seen))
+    finished, ongoing = seen[:-1], seen[-1]
+    left = total_epochs - fsum(finished)
+    if rule == "last" or count == len(seen):
+        now, later = left, 0.0
+    elif rule == "restate":
+        now = max(left / (count - len(finished)), ongoing)
+        later = (left - now) / (count - len(seen))
+    else:
+        prior = total_epochs / count
+        parts = [prior + (seen[i] if i < len(seen) else 0.0) for i in range(count)]
+        scale = total_epochs / fsum(parts)
+        return [part * scale for part in parts]
+    return [*map(float, finished), now, *[later] * (count - len(seen))]
+
+
+def reached_by(regimes: Sequence[Regime], work: float) -> Reached:
+    """Return how far a job with these real regimes is after so many seconds of work."""
+    seen: list[float] = []
+    for place, regime in enumerate(regimes):
+        epochs = work / regime.seconds
+        if epochs < regime.epochs - EDGE or place == len(regimes) - 1:
+            whole = min(float(floor(epochs + EDGE)), regime.epochs)
+            return Reached((*seen, whole), max(0.0, work - whole * regime.seconds))
+        seen.append(regime.epochs)
+        work -= regime.epochs * regime.seconds
+    raise ValueError("a job without regimes has reached nothing")
+
+
+def foreseen(
+    rule: PredictionRule, mode: str, regimes: Sequence[Regime], work: float
+) -> ForeseenJob:
+    """Predict a job that has done `work` seconds of its real regimes.
+
+    Of regimes that it has not reached, only their configurations and speeds are used: those a user
+    states. Rule `perfect` also looks at their epochs.
+    """
+    reached = reached_by(regimes, work)
+    expected = mode_of(mode).expected([regime.config for regime in regimes])
+    whole = fsum(regime.epochs for regime in regimes)
+    epochs = predict(rule, whole, expected, reached, [regime.epochs for regime in regimes])
+    seconds = [regime.seconds for regime in regimes[: len(epochs)]]
+    return ForeseenJob(epochs, seconds, work, reached)

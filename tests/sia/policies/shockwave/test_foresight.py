@@ -1,0 +1,150 @@
+"""What is foreseen of a job that changes its batch size, worked out by hand, and `sia regimes`."""
+
+import json
+from math import fsum
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sia.model import Regime
+from sia.policies.shockwave.foresight import RULES, Reached, foreseen, predict, reached_by
+from tests.support.shell import sia
+
+
+def reached(*seen, partial=0.0):
+    return Reached(tuple(map(float, seen)), partial)
+
+
+@pytest.mark.parametrize(
+    ("seen", "epochs"),
+    [
+        ((0,), [25, 25, 25, 25]),
+        ((10,), [25, 25, 25, 25]),
+        ((40,), [40, 20, 20, 20]),  # it lasts as long as it already has; the others share the rest
+        ((10, 0), [10, 30, 30, 30]),
+        ((10, 50), [10, 50, 20, 20]),
+        ((10, 20, 30, 5), [10, 20, 30, 40]),  # the last gets all that is left
+        ((10, 20, 30, 5, 5), [10, 20, 30, 5, 35]),  # one more than K
+    ],
+)
+def test_restatement_of_a_hundred_epochs_in_four_regimes(seen, epochs):
+    assert predict("restate", 100, 4, reached(*seen)) == epochs
+
+
+def test_bayes_adds_what_was_seen_to_an_even_prior_and_scales_it():
+    assert predict("bayes", 100, 4, reached(20)) == pytest.approx(
+        [37.5, 62.5 / 3, 62.5 / 3, 62.5 / 3]
+    )
+
+
+def test_reactive_schedulers_see_todays_speed_only():
+    assert predict("last", 100, 4, reached(20, 10)) == [20, 80, 0, 0]
+
+
+def test_a_job_is_between_two_epochs_of_its_real_regimes():
+    regimes = [Regime("8", 3, 20.0), Regime("16", 2, 15.0)]
+    assert reached_by(regimes, 0.0) == reached(0)
+    assert reached_by(regimes, 45.0) == reached(2, partial=5.0)
+    assert reached_by(regimes, 60.0) == reached(3, 0)
+    assert reached_by(regimes, 80.0) == reached(3, 1, partial=5.0)
+    assert reached_by(regimes, 90.0) == reached(3, 2)
+
+
+def test_what_is_ahead_begins_inside_an_epoch():
+    regimes = [Regime("8", 3, 20.0), Regime("16", 2, 15.0)]
+    ahead = foreseen("perfect", "accordion", regimes, 45.0).ahead()
+    assert ahead == [(pytest.approx(0.75), 20.0), (2.0, 15.0)]
+
+
+def test_the_last_epoch_of_gns_at_a_smaller_size_comes_unforeseen():
+    regimes = [Regime("10", 11, 60.0), Regime("20", 10, 40.0), Regime("10", 1, 60.0)]
+    assert foreseen("restate", "gns", regimes, 0.0).epochs == [11, 11]
+    late = foreseen("restate", "gns", regimes, 11 * 60 + 10 * 40 + 30)
+    assert late.epochs == [11, 10, 1]
+    assert late.remaining == pytest.approx(30)
+
+
+@given(
+    st.sampled_from(RULES[:3]),
+    st.integers(1, 6),
+    st.lists(st.integers(0, 30), min_size=1, max_size=8),
+    st.integers(0, 30),
+)
+def test_a_prediction_has_all_epochs_and_no_fewer_than_were_seen(rule, regimes, seen, more):
+    epochs = predict(rule, sum(seen) + more + 1, regimes, reached(*seen))
+    assert fsum(epochs) == pytest.approx(sum(seen) + more + 1)
+    assert len(epochs) == max(regimes, len(seen))
+    if rule != "bayes":
+        assert all(a >= b for a, b in zip(epochs, seen, strict=False))
+
+
+# The command
+
+
+def ask(tmp_path, jobs, *more):
+    path = tmp_path / "jobs.json"
+    path.write_text(jobs if isinstance(jobs, str) else json.dumps(jobs))
+    return sia("regimes", "predict", path, *more)
+
+
+JOB = {
+    "id": "a", "mode": "gns", "epochs": 100, "regimes": 4, "configs": ["32", "64", "128", "256"],
+    "seconds": [40, 30, 20, 10], "seen": [10, 5], "partial": 6,
+}  # fmt: skip
+
+
+def test_total_and_remaining_time(tmp_path):
+    (found,) = json.loads(ask(tmp_path, [JOB], "--json").stdout)
+    assert found == {
+        "id": "a", "epochs": [10, 30, 30, 30], "total": 400 + 900 + 600 + 300,
+        "remaining": 2200 - 400 - 150 - 6,
+    }  # fmt: skip
+
+
+def test_accordion_alternates_and_gns_ends_at_its_limit(tmp_path):
+    accordion = JOB | {"mode": "accordion", "configs": [32, 256], "seconds": {"32": 40, "256": 10},
+                       "regimes": 3, "seen": [20, 10, 1, 0]}  # fmt: skip
+    gns = JOB | {"regimes": 9}
+    found = json.loads(ask(tmp_path, [accordion, gns], "--json").stdout)
+    assert found[0]["epochs"] == [20, 10, 1, 69]
+    assert found[0]["total"] == 20 * 40 + 10 * 10 + 40 + 69 * 10
+    assert len(found[1]["epochs"]) == 4
+
+
+def test_what_really_happens_is_given_by_regime(tmp_path):
+    job = JOB | {"epochs": [10, 20, 30, 40]}
+    (found,) = json.loads(ask(tmp_path, [job], "--json", "--rule", "perfect").stdout)
+    assert found["total"] == 400 + 600 + 600 + 400
+    assert "a" in ask(tmp_path, [job]).stdout
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        ({"regimes": 0}, "job a: regimes is 0; write the number of regimes, at least 1"),
+        ({"mode": "gsn"}, "job a: unknown mode 'gsn'; use one of"),
+        ({"epochs": 0}, "job a: epochs must be above 0 (got 0)"),
+        ({"seen": [60, 41]}, "job a: it has run past its end: 101 of 100 epochs are done"),
+        ({"seen": [-1]}, "job a: seen must be whole numbers of at least 0"),
+        ({"seen": [1.5]}, "job a: seen must be whole numbers"),
+        ({"partial": -1}, "job a: partial is -1"),
+        ({"seconds": [1, 2, 3]}, "job a: 3 seconds for 4 configs"),
+        ({"seconds": [1, 2, 3, 0]}, "job a: seconds must be above 0"),
+        ({"seconds": {"32": 1}}, "job a: seconds lacks configuration 64"),
+        ({"configs": ["64", "32", "128", "256"]}, "job a: batch size 32 follows 64, but gns never"),
+        ({"epochs": "many"}, "Expected `float | array`"),
+        ({"extra": 1}, "unknown field `extra`"),
+    ],
+)
+def test_wrong_facts_cost_one_line(tmp_path, wrong, line):
+    done = ask(tmp_path, [JOB | wrong], "--json")
+    assert done.returncode == 2
+    assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_nan_and_perfect_without_the_truth_are_refused(tmp_path):
+    assert "correct the file" in ask(tmp_path, '[{"id": NaN}]').stderr
+    assert "rule perfect needs" in ask(tmp_path, [JOB], "--rule", "perfect").stderr
+    assert "no such file" in sia("regimes", "predict", tmp_path / "none.json").stderr
