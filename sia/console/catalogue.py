@@ -59,6 +59,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "trace": "Generate, convert, cut and describe job logs.",
         "compare": "Compare two results pair by pair, with 95 % intervals.",
         "fairness": "Measure how fairly a schedule treated each job, and how efficient it was.",
+        "market": "Solve markets of rounds, in which jobs that are treated worst buy first.",
         "regimes": "Predict jobs that change their batch size while they train.",
         "experiment": "Compare policies over many pieces or sizes of a job log.",
         "forecast": "Train and evaluate forecasts on a job log.",

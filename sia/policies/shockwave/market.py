@@ -1,0 +1,328 @@
+"""The market of rounds as a program, and a plan made of its solution (Shockwave, §6.1, appendix G).
+
+Each job buys rounds of a window. How far a job gets depends only on the number s of its rounds, as
+its regimes follow one another also inside a round, so a table has its utility for each s, and the
+logarithm needs no breakpoints. The program chooses s for each job; which rounds these are is placed
+afterwards. Of N jobs on M GPUs it maximises
+
+    1 / (N·M) · Σ budget · ftf^k · log max(U(s), 1e-6) - lambda · H / Z
+
+with U = epochs done / epochs, Z the sum of all total run times, and
+H = max(Σ width · R / M, max R), where R is what remains of a job after the window.
+
+A program of few jobs and rounds has a variable for each job and round, so that it knows exactly
+which choices of s fit. A larger one has a row for each width v: in a round at most ⌊M / v⌋ jobs at
+least as wide can run, a wider one counting ⌊width / v⌋ times. If each width divides the next, a
+single round can hold whatever these rows allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from math import ceil, fsum, log
+from typing import NamedTuple
+
+from sia.policies.shockwave.placing import Asked, filled, placed
+from sia.program import Program, ProgramBuilder
+
+LEAST_UTILITY = 1e-6
+"""Utility of a job that has done nothing, for its logarithm."""
+
+EXACT = 100
+"""Most pairs of job and round of a program with a variable for each: a solver proves the optimum of
+such a program in milliseconds, and symmetric rounds make larger ones slow."""
+
+LARGEST_COST = 1e3
+"""The largest weight of a job in a program."""
+
+EDGE = 1e-9
+"""Part of a round that does not count as one: rounding."""
+
+
+class MarketJob(NamedTuple):
+    """A job in the market. Times are in seconds."""
+
+    id: str
+    width: int
+    done: float
+    """Epochs."""
+    epochs: float
+    total: float
+    """Its whole run time."""
+    ftf: float
+    """Its finish-time fairness as estimated."""
+    regimes: Sequence[tuple[float, float]]
+    """(Epochs left, seconds of an epoch) from now on."""
+    budget: float = 1.0
+    running: bool = False
+    pinned: bool = False
+    """Whether it runs and must not be stopped."""
+
+    @property
+    def remaining(self) -> float:
+        """Seconds until its end if it runs all the time."""
+        return fsum(epochs * seconds for epochs, seconds in self.regimes)
+
+    def epochs_after(self, seconds: float) -> float:
+        """Return the epochs done after it has run for so many seconds more. O(regimes)."""
+        done = self.done
+        for epochs, each in self.regimes:
+            if seconds < epochs * each:
+                return done + seconds / each
+            done += epochs
+            seconds -= epochs * each
+        return done
+
+
+class Market(NamedTuple):
+    """The jobs of one pool, and the window. `round` is in seconds."""
+
+    gpus: int
+    round: float
+    rounds: int
+    k: float
+    lam: float
+    jobs: Sequence[MarketJob]
+
+    def most(self, job: MarketJob) -> int:
+        """Return how many rounds of the window a job can use; 0 if it is too wide."""
+        if job.width > self.gpus:
+            return 0
+        return min(self.rounds, ceil(job.remaining / self.round - EDGE))
+
+    def welfare(self, job: MarketJob, rounds: int) -> float:
+        """Return what a job adds to the objective if it gets so many rounds."""
+        utility = job.epochs_after(rounds * self.round) / job.epochs
+        weight = job.budget * job.ftf**self.k / (len(self.jobs) * self.gpus)
+        return weight * log(max(utility, LEAST_UTILITY))
+
+    def left(self, job: MarketJob, rounds: int) -> float:
+        """Return what remains of a job after so many rounds, in seconds."""
+        return max(0.0, job.remaining - rounds * self.round)
+
+    @property
+    def penalty(self) -> float:
+        """What a second of the makespan costs in the objective."""
+        whole = fsum(job.total for job in self.jobs)
+        return self.lam / whole if whole else 0.0
+
+    def makespan(self, counts: Sequence[int]) -> float:
+        """Return the lower bound H of what remains after the window, in seconds."""
+        left = [self.left(job, s) for job, s in zip(self.jobs, counts, strict=True)]
+        area = fsum(job.width * r for job, r in zip(self.jobs, left, strict=True)) / self.gpus
+        return max(area, *left)
+
+    def objective(self, counts: Sequence[int]) -> float:
+        """Return the objective of giving each job so many rounds. O(jobs · regimes)."""
+        if not self.jobs:
+            return 0.0
+        gained = fsum(self.welfare(job, s) for job, s in zip(self.jobs, counts, strict=True))
+        return gained - self.penalty * self.makespan(counts)
+
+    def rows(self) -> list[tuple[int, int]]:
+        """Return (v, rounds of jobs at least v wide), where a wider job counts more often."""
+        widths = sorted({1, *(job.width for job in self.jobs if job.width <= self.gpus)})
+        return [(v, self.gpus // v * self.rounds) for v in widths]
+
+    @property
+    def scale(self) -> float:
+        """Factor on the objective in the program, as solvers take 1e-6 for nothing."""
+        weights = (job.budget * job.ftf**self.k for job in self.jobs)
+        largest = max(weights, default=0.0) / max(1, len(self.jobs) * self.gpus)
+        return LARGEST_COST / largest if largest else 1.0
+
+    @property
+    def exact(self) -> bool:
+        """Whether its program has a variable for each job and round."""
+        return len(self.jobs) * self.rounds <= EXACT
+
+
+class MarketPlan(NamedTuple):
+    """Which rounds of the window each job gets, in the order of the market's jobs."""
+
+    plan: list[list[int]]
+    """By job: 1 for a round in which it runs, else 0."""
+    objective: float
+
+    @property
+    def counts(self) -> list[int]:
+        """The number of rounds of each job."""
+        return [sum(row) for row in self.plan]
+
+
+def program(markets: Sequence[Market]) -> Program:
+    """Return the program of these markets, which do not depend on each other.
+
+    Its cost is minus the sum of their objectives, each times the market's `scale`.
+    O(jobs · rounds).
+    """
+    builder = ProgramBuilder()
+    for market in markets:
+        _add(builder, market)
+    return builder.build()
+
+
+def _add(builder: ProgramBuilder, market: Market) -> None:
+    """Add the columns of a market: those of s for each job, then H, then those of rounds."""
+    first: list[int] = []
+    scale = market.scale
+    most = [market.most(job) for job in market.jobs]
+    for job, count in zip(market.jobs, most, strict=True):
+        costs = [-scale * market.welfare(job, s) for s in range(count + 1)]
+        if job.pinned:  # it gets all
+            builder.offset += costs[-1]
+            costs = [0.0]
+        column = builder.binaries(costs)
+        builder.exactly(range(column, column + len(costs)), 1.0)
+        first.append(column)
+    if market.penalty:
+        _add_makespan(builder, market, first, most)
+    for v, whole in market.rows():
+        high = whole
+        terms: dict[int, float] = {}
+        for job, column, count in zip(market.jobs, first, most, strict=True):
+            times = job.width // v
+            if not times:
+                continue
+            if job.pinned:
+                high -= times * count
+            else:
+                terms |= {column + s: float(times * s) for s in range(1, count + 1)}
+        builder.at_most(terms, float(max(0, high)))
+    if market.exact:
+        _add_rounds(builder, market, first, most)
+
+
+def _add_makespan(
+    builder: ProgramBuilder, market: Market, first: Sequence[int], most: Sequence[int]
+) -> None:
+    """Add H: at least the area that is left, and at least what is left of each job."""
+    gpus = market.gpus
+    whole = fsum(job.width * job.remaining for job in market.jobs) / gpus
+    least = max(
+        0.0,
+        whole - market.rounds * market.round,
+        *(market.left(job, s) for job, s in zip(market.jobs, most, strict=True)),
+    )
+    makespan = builder.column(market.scale * market.penalty, least)
+    area = {makespan: 1.0}
+    constant = 0.0
+    for job, column, count in zip(market.jobs, first, most, strict=True):
+        left = [market.left(job, s) for s in range(count + 1)]
+        if job.pinned:
+            constant += job.width * left[-1] / gpus
+            continue
+        area |= {column + s: -job.width * r / gpus for s, r in enumerate(left) if r}
+        if left[0] > least:
+            own = {column + s: -r for s, r in enumerate(left) if r}
+            builder.row({makespan: 1.0, **own}, low=0.0)
+    builder.row(area, low=constant)
+
+
+def _add_rounds(
+    builder: ProgramBuilder, market: Market, first: Sequence[int], most: Sequence[int]
+) -> None:
+    """Add a variable for each job and round, so that only what fits can be chosen."""
+    rounds = range(market.rounds)
+    cells = [builder.binaries([0.0] * market.rounds) for _ in market.jobs]
+    for job, column, count, cell in zip(market.jobs, first, most, cells, strict=True):
+        terms = {cell + t: 1.0 for t in rounds}
+        if job.pinned:
+            for t in rounds:
+                builder.exactly([cell + t], float(t < count))
+        else:
+            terms |= {column + s: -float(s) for s in range(1, count + 1)}
+            builder.row(terms, 0.0, 0.0)
+    for t in rounds:
+        terms = {cell + t: float(job.width) for job, cell in zip(market.jobs, cells, strict=True)}
+        builder.at_most(terms, float(market.gpus))
+
+
+def counts_of(markets: Sequence[Market], values: Sequence[float]) -> list[list[int]]:
+    """Return the rounds of each job of each market in a solution of their program."""
+    found, at = [], 0
+    for market in markets:
+        counts = []
+        for job in market.jobs:
+            columns = 1 if job.pinned else market.most(job) + 1
+            chosen = values[at : at + columns]
+            counts.append(market.most(job) if job.pinned else chosen.index(max(chosen)))
+            at += columns
+        at += 1 if market.penalty else 0
+        at += len(market.jobs) * market.rounds if market.exact else 0
+        found.append(counts)
+    return found
+
+
+def greedy(market: Market) -> list[int]:
+    """Return the rounds that each job gets if GPU-rounds go where they gain most, one by one.
+
+    It is where a solver may start, and what is done without one. O(jobs · rounds · log jobs).
+    """
+    most = [market.most(job) for job in market.jobs]
+    counts = [most[j] if job.pinned else 0 for j, job in enumerate(market.jobs)]
+    room = {
+        v: high - sum(job.width // v * s for job, s in zip(market.jobs, counts, strict=True))
+        for v, high in market.rows()
+    }
+
+    def gain(j: int) -> float:
+        """Return the best gain per GPU-round of more rounds; negative for the heap."""
+        job, now = market.jobs[j], market.welfare(market.jobs[j], counts[j])
+        later = range(counts[j] + 1, most[j] + 1)
+        gains = [(market.welfare(job, s) - now) / (s - counts[j]) for s in later]
+        return -(max(gains) + market.penalty * market.round * job.width / market.gpus) / job.width
+
+    heap = [(gain(j), j) for j, s in enumerate(counts) if s < most[j]]
+    heapify(heap)
+    while heap:
+        _, j = heappop(heap)
+        width = market.jobs[j].width
+        if any(width // v > left for v, left in room.items()):
+            continue
+        counts[j] += 1
+        for v in room:
+            room[v] -= width // v
+        if counts[j] < most[j]:
+            heappush(heap, (gain(j), j))
+    return counts
+
+
+def planned(market: Market, counts: Sequence[int]) -> MarketPlan:
+    """Return a plan in which each job gets so many rounds, or as near as the rounds allow.
+
+    No GPU is idle that a job could use: jobs get more rounds where there is room.
+    """
+    asked = [
+        Asked(job.width, count, market.most(job), job.ftf, job.running, job.pinned)
+        for job, count in zip(market.jobs, counts, strict=True)
+    ]
+    plan = filled(asked, placed(asked, market.gpus, market.rounds), market.gpus)
+    return MarketPlan(plan, market.objective([sum(row) for row in plan]))
+
+
+def best_plan(market: Market, counts: Sequence[int] | None) -> MarketPlan:
+    """Return the plan of a solution, or the greedy one without a solution, or if it is better."""
+    plans = [planned(market, greedy(market))]
+    if counts is not None:
+        plans.insert(0, planned(market, counts))
+    return max(plans, key=lambda plan: plan.objective)
+
+
+def start_of(markets: Sequence[Market]) -> tuple[float, ...]:
+    """Return a feasible solution of the program, for a solver to begin from."""
+    values: list[float] = []
+    for market in markets:
+        plan = planned(market, greedy(market))
+        counts = plan.counts
+        for job, s in zip(market.jobs, counts, strict=True):
+            if job.pinned:
+                values.append(1.0)
+            else:
+                values += [float(s == at) for at in range(market.most(job) + 1)]
+        if market.penalty:
+            values.append(market.makespan(counts))
+        if market.exact:
+            values += [float(cell) for row in plan.plan for cell in row]
+    return tuple(values)
