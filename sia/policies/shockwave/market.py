@@ -23,7 +23,7 @@ from heapq import heapify, heappop, heappush
 from math import ceil, fsum, log
 from typing import NamedTuple
 
-from sia.policies.shockwave.placing import Asked, filled, placed
+from sia.policies.shockwave.placing import AskedRounds, filled, placed
 from sia.program import Program, ProgramBuilder
 
 LEAST_UTILITY = 1e-6
@@ -94,7 +94,7 @@ class Market(NamedTuple):
     def welfare(self, job: MarketJob, rounds: int) -> float:
         """Return what a job adds to the objective if it gets so many rounds."""
         utility = job.epochs_after(rounds * self.round) / job.epochs
-        weight = job.budget * job.ftf**self.k / (len(self.jobs) * self.gpus)
+        weight: float = job.budget * job.ftf**self.k / (len(self.jobs) * self.gpus)
         return weight * log(max(utility, LEAST_UTILITY))
 
     def left(self, job: MarketJob, rounds: int) -> float:
@@ -295,7 +295,7 @@ def planned(market: Market, counts: Sequence[int]) -> MarketPlan:
     No GPU is idle that a job could use: jobs get more rounds where there is room.
     """
     asked = [
-        Asked(job.width, count, market.most(job), job.ftf, job.running, job.pinned)
+        AskedRounds(job.width, count, market.most(job), job.ftf, job.running, job.pinned)
         for job, count in zip(market.jobs, counts, strict=True)
     ]
     plan = filled(asked, placed(asked, market.gpus, market.rounds), market.gpus)

@@ -18,7 +18,7 @@ WIDE = 6
 """Most jobs in the exact search, which looks at all sets of them in each round."""
 
 
-class Asked(NamedTuple):
+class AskedRounds(NamedTuple):
     """What a job is to get."""
 
     width: int
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
 Plan = list[list[int]]
 
 
-def placed(jobs: Sequence[Asked], gpus: int, rounds: int) -> Plan:
+def placed(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
     """Return by job the rounds in which it runs; a job gets fewer where they do not fit."""
     states = prod(job.rounds + 1 for job in jobs) * 2 ** len(jobs)
     if len(jobs) <= WIDE and states <= STATES:
@@ -44,7 +44,7 @@ def placed(jobs: Sequence[Asked], gpus: int, rounds: int) -> Plan:
     return _by_urgency(jobs, gpus, rounds)
 
 
-def _by_urgency(jobs: Sequence[Asked], gpus: int, rounds: int) -> Plan:
+def _by_urgency(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
     """Place round by round. O(rounds · jobs · widths)."""
     plan = [[0] * rounds for _ in jobs]
     left = [job.rounds for job in jobs]
@@ -60,7 +60,7 @@ def _by_urgency(jobs: Sequence[Asked], gpus: int, rounds: int) -> Plan:
 
 
 def _round(  # noqa: C901  one rule after the other
-    jobs: Sequence[Asked],
+    jobs: Sequence[AskedRounds],
     left: Sequence[int],
     order: Sequence[int],
     widths: Sequence[int],
@@ -98,7 +98,7 @@ def _round(  # noqa: C901  one rule after the other
     return [*chosen]
 
 
-def filled(jobs: Sequence[Asked], plan: Plan, gpus: int) -> Plan:
+def filled(jobs: Sequence[AskedRounds], plan: Plan, gpus: int) -> Plan:
     """Give idle GPUs to jobs that could use them, the most urgent first. O(rounds · jobs)."""
     order = sorted(range(len(jobs)), key=lambda j: (-jobs[j].urgency, not jobs[j].running, j))
     counts = [sum(row) for row in plan]
@@ -114,7 +114,7 @@ def filled(jobs: Sequence[Asked], plan: Plan, gpus: int) -> Plan:
     return plan
 
 
-def _fewest_starts(jobs: Sequence[Asked], gpus: int, rounds: int) -> Plan | None:
+def _fewest_starts(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan | None:
     """Return the placement with the fewest starts, then with the most urgent soonest, or None.
 
     Dynamic programming over rounds, by what is left of each job and who ran in the round before.
