@@ -152,7 +152,7 @@ MAX_SLOWDOWN = 1000.0
 MAX_POINTS = 256
 """Maximum number of points of a job's demand: one for each width of the largest elastic jobs."""
 
-MAX_ANSWERS = 8
+MAX_ANSWERS = 64
 """Answers to programs at one instant of a playout, after which the next comes at a tick.
 
 Goals in order of priority take one program each. A policy that asks again at each answer, where

@@ -26,6 +26,7 @@ from replay.cli.options import (
 from replay.cli.trace import load_bounds
 from replay.cluster.cells_file import node_size, types_of
 from replay.cluster.text_map import described
+from replay.deadlines.leases import refuse_costs
 from replay.experiment.design import Piece, PieceDesign, Sizes, plan_pieces, plan_sizes
 from replay.experiment.folder import (
     COMMAND,
@@ -195,6 +196,7 @@ def experiment(
     work = RunContext(out, log, checksum(log), settings, keep, skip_invalid, table)
     facts = _facts(work, design, pools, cells_file)
     trace = read_trace(log, skip_invalid=skip_invalid)
+    refuse_costs(policies, trace, resume_cost)
     note_unstoppable(mark(trace, preemptible, seed), policies)
     _refuse_warmup(trace, design, warmup)
     if model is not None:

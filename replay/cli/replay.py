@@ -20,6 +20,7 @@ from replay.cli.options import (
 from replay.cluster.cells_file import cells_for, checked_places
 from replay.cluster.cells_write import CELLS, write_cells
 from replay.cluster.shortages import shortages
+from replay.deadlines.leases import refuse_costs
 from replay.experiment.folder import holds_experiment
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, recalls, refuse_idle
 from replay.logs.progress_file import with_progress
@@ -153,6 +154,7 @@ def replay(
             f"{log}: no job can run in the pools of {pools} ({reasons}{named}); give a pools file "
             "with a row for each pool that the log's column pool names"
         )
+    refuse_costs(policies, trace, resume_cost)
     if reports is not None:
         trace = with_progress(trace, reports)
     options = Options(

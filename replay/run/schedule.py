@@ -215,7 +215,8 @@ class Recorder:
                 schedule.promises[decision.job_id] = promised
             elif type(decision) is JobRejected:
                 before = schedule.promises.get(decision.job_id)
-                label = UNGUARANTEED if before is None else LOST
+                kept = before is not None and before.label != UNGUARANTEED
+                label = LOST if kept else UNGUARANTEED
                 planned = None if before is None else before.planned
                 schedule.promises[decision.job_id] = Promised(label, planned)
             elif type(decision) is ProposalRefused and decision.impossible:

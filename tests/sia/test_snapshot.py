@@ -21,6 +21,7 @@ from sia.events import (
 )
 from sia.model import Load
 from sia.policies import load, names
+from sia.policies.chronus.policy import Chronus
 from sia.policies.preemptive.emmfs import ElasticMaxMin
 from sia.policies.preemptive.las import Las
 from sia.policies.preemptive.srtf import Srtf
@@ -43,7 +44,7 @@ from tests.support.clusters.troubled import step, troubled, troubled_in_cells
 from tests.support.cores import POLICIES, PREEMPTING
 
 ROUNDS = budget(ci=10, soak=40)
-ALL = [*POLICIES, *PREEMPTING, SiaRecall, SiaReclaim]
+ALL = [*POLICIES, *PREEMPTING, SiaRecall, SiaReclaim, Chronus]
 IN_CELLS = [Fcfs, Ssf, Sjf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall, SiaReclaim]
 
 

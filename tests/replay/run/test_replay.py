@@ -27,7 +27,7 @@ from tests.support.shell import digests, sia
 
 POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
 RIVALS = ["sjf", "easy", "hived", "themis"]
-PREEMPTING = ["srtf", "srsf", "las", "emmfs", "sia-recall", "sia-reclaim"]
+PREEMPTING = ["srtf", "srsf", "las", "emmfs", "sia-recall", "sia-reclaim", "chronus"]
 ALL = POLICIES + RIVALS + PREEMPTING
 SEEDS = budget(ci=4, soak=20)
 DAY = 86400.0
@@ -257,7 +257,7 @@ def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         found.append(digests(folder))
-    assert len(found[0]) == 2 + 2 * len(ALL) + len(PREEMPTING) + 2
+    assert len(found[0]) == 2 + 3 * len(ALL) + len(PREEMPTING) + 2
     assert found[0] == found[1]
 
 

@@ -1,0 +1,282 @@
+"""What Chronus knows of the jobs of one sharing group, and the plan of their leases.
+
+Leases are counted from second 0 here: lease n is from n · `lease` to (n + 1) · `lease`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from sia.contract.views import GroupStateView, JobStateView
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.model import NEVER_STOPPED
+from sia.policies.chronus.claims import (
+    ROUNDING,
+    Claim,
+    LeasePlan,
+    first_lease,
+    lease_cost,
+    leases_before,
+    leases_needed,
+)
+from sia.policies.chronus.lists import Room
+from sia.policies.chronus.params import ChronusParams
+from sia.policies.chronus.sizes import NODE_GPUS, NodeSizes
+
+
+class BookMemory(Struct):
+    """What a book remembers of its group; see `LeaseBook`."""
+
+    asking: list[str]
+    plan: dict[str, tuple[int, ...]]
+    anew: list[str]
+    over: list[str]
+    given: int
+    opened: int
+    selected: int
+    cycle: int
+    gpus: int
+
+
+class Rules(NamedTuple):
+    """What a book plans by."""
+
+    params: ChronusParams
+    resume_cost: float
+    """Seconds that going on costs a job that does not say."""
+
+
+class LeaseBook:
+    """The jobs of a sharing group.
+
+    Attributes:
+        jobs: All jobs by id.
+        asking: Jobs that wait for the answer whether their deadline is promised.
+        plan: The leases, from the latest given one on, of each guaranteed job.
+        anew: Guaranteed jobs that must ask again in this cycle, as they need more than they have.
+        over: Guaranteed jobs whose estimate is up.
+        given: The number of the latest lease that was given, or -1.
+        opened: The number of the latest lease whose cycle has begun, or -1.
+        selected: The number of the latest lease whose selection is done, or -1.
+        cycle: The number of the latest best-effort cycle, or -1.
+        gpus: The GPUs that guaranteed jobs could use when a pass last looked, or -1.
+        sizes: What guaranteed jobs may use in a lease.
+        blocked: Whether it could not ask a solver, as that works for another group.
+    """
+
+    def __init__(self, group: GroupStateView, rules: Rules) -> None:
+        """Start without jobs."""
+        self.group, self._rules = group, rules
+        self.jobs: dict[str, JobStateView] = {}
+        self.asking: dict[str, None] = {}
+        self.plan: LeasePlan = {}
+        self.anew: dict[str, None] = {}
+        self.over: dict[str, None] = {}
+        self.given = self.opened = self.selected = self.cycle = self.gpus = -1
+        self.sizes = NodeSizes(0)
+        self.blocked = False
+        self._never: dict[str, None] = {}  # jobs that must not be stopped
+
+    def memory(self) -> BookMemory:
+        """Return what the state does not show."""
+        return BookMemory(
+            [*self.asking], dict(self.plan), [*self.anew], [*self.over],
+            self.given, self.opened, self.selected, self.cycle, self.gpus,
+        )  # fmt: skip
+
+    def resume(self, memory: BookMemory) -> None:
+        """Take the memory; the jobs are known already. Raises ValueError if one is not."""
+        for job_id in (*memory.asking, *memory.plan, *memory.anew, *memory.over):
+            if job_id not in self.jobs:
+                raise ValueError(f"job {job_id} has leases, but is not in the cluster")
+        self.asking, self.plan = dict.fromkeys(memory.asking), dict(memory.plan)
+        self.anew, self.over = dict.fromkeys(memory.anew), dict.fromkeys(memory.over)
+        self.given, self.opened, self.selected = memory.given, memory.opened, memory.selected
+        self.cycle, self.gpus = memory.cycle, memory.gpus
+
+    def take(self, job: JobStateView) -> None:
+        """Know a job, which may have changed."""
+        self.jobs[job.job.id] = job
+        self._never.pop(job.job.id, None)
+        if job.job.preemptible == NEVER_STOPPED:
+            self._never[job.job.id] = None
+
+    def forget(self, job_id: str) -> None:
+        """Remove a job that ended or left."""
+        del self.jobs[job_id]
+        self._never.pop(job_id, None)
+        self.asking.pop(job_id, None)
+        self.unpromise(job_id)
+
+    def unpromise(self, job_id: str) -> None:
+        """Take the leases of a job away."""
+        for jobs in (self.plan, self.anew, self.over):
+            jobs.pop(job_id, None)
+
+    def refresh(self, less: int = 0) -> None:
+        """Count what guaranteed jobs may use: all in service, without `less` GPUs.
+
+        Jobs that must not be stopped hold their GPUs whatever a plan says.
+        """
+        held = sum(job.width for job in self.stuck)
+        gpus = max(0, self.group.quota - self.group.out - held - less)
+        self.sizes = NodeSizes(gpus, NODE_GPUS, self._rules.params.roundup)
+
+    @property
+    def stuck(self) -> list[JobStateView]:
+        """The running jobs that must not be stopped."""
+        return [self.jobs[i] for i in self._never if self.jobs[i].stream is not None]
+
+    @property
+    def room(self) -> Room:
+        """What guaranteed jobs may use together in a lease."""
+        return self.sizes.room
+
+    def next_lease(self, now: float) -> int:
+        """Return the number of the first lease that has not been given."""
+        return max(self.given + 1, first_lease(now, self._rules.params.lease))
+
+    def cost(self, job: JobStateView) -> float:
+        """Return the seconds that going on costs a job; infinite if it must not be stopped."""
+        return lease_cost(job.job, self._rules.resume_cost)
+
+    def left(self, job: JobStateView, now: float, lease: int) -> float:
+        """Return the seconds of work that a job has left when a lease begins.
+
+        Who holds the lease before it runs until then.
+        """
+        begin = lease * self._rules.params.lease
+        holds = job.stream is not None and self.given in self.plan.get(job.job.id, ())
+        return job.run_time - job.work(max(begin, now) if holds else now)
+
+    def claim(self, job: JobStateView, now: float, lease: int) -> Claim:
+        """Return what a job asks for from a lease on.
+
+        A job whose estimate is up asks for one lease.
+        """
+        length, left = self._rules.params.lease, self.left(job, now, lease)
+        needed = leases_needed(left, length, self.cost(job)) if left > ROUNDING else 1
+        steps = leases_before(job.job.steps, lease * length, length)
+        return Claim(
+            job.job.id, self.sizes.uses(job.width), needed, steps, renews=job.stream is not None
+        )
+
+    def claims(self, now: float, lease: int) -> list[Claim]:
+        """Return the claims of the guaranteed jobs that need a lease from this one on."""
+        return [
+            self.claim(job, now, lease)
+            for job_id in self.plan
+            if job_id not in self.anew and self._needs(job := self.jobs[job_id], now, lease)
+        ]
+
+    def _needs(self, job: JobStateView, now: float, lease: int) -> bool:
+        if job.job.id in self.over:
+            return self.plan[job.job.id][-1] >= lease
+        return self.left(job, now, lease) > ROUNDING
+
+    def open(self, now: float, lease: int) -> None:
+        """Begin the cycle of a lease: find the jobs that must ask anew.
+
+        They are those whose estimate is up, and those whose leases are not enough.
+        """
+        self.opened = lease
+        for job_id, leases in self.plan.items():
+            job = self.jobs[job_id]
+            left = self.left(job, now, lease)
+            if left < -ROUNDING:
+                self.anew[job_id] = self.over[job_id] = None
+            elif left > ROUNDING:
+                self.over.pop(job_id, None)
+                if not self._is_enough(self.claim(job, now, lease), leases, lease):
+                    self.anew[job_id] = None
+
+    def _is_enough(self, claim: Claim, leases: Sequence[int], lease: int) -> bool:
+        later = [n - lease for n in leases if n >= lease][: claim.leases]
+        return len(later) == claim.leases and later[-1] < claim.last
+
+    def standing(self, claims: Iterable[Claim], lease: int) -> LeasePlan:
+        """Return the plan as it is, counted from `lease`, without leases that are not needed."""
+        return {
+            claim.job_id: tuple(
+                n - lease for n in self.plan[claim.job_id] if n >= lease
+            )[: claim.leases]
+            for claim in claims
+        }  # fmt: skip
+
+    def holds(self, claims: Sequence[Claim], plan: LeasePlan) -> bool:
+        """Return whether each job has what it needs in a plan, and all fit. O(jobs · leases)."""
+        used: dict[int, list[int]] = {}
+        for claim in claims:
+            leases = plan.get(claim.job_id, ())
+            if len(leases) != claim.leases or not 0 <= leases[0] <= leases[-1] < claim.last:
+                return False
+            for k in leases:
+                sums = used.setdefault(k, [0] * len(claim.uses))
+                for i, use in enumerate(claim.uses):
+                    sums[i] += use
+        room = self.room
+        return all(
+            need <= have for sums in used.values() for need, have in zip(sums, room, strict=True)
+        )
+
+    def adopt(self, plan: Mapping[str, Sequence[int]], lease: int) -> None:
+        """Take a plan that is counted from `lease`, beside the leases before it."""
+        for job_id, leases in plan.items():
+            before = (n for n in self.plan.get(job_id, ()) if self.given <= n < lease)
+            self.plan[job_id] = (*before, *(lease + k for k in leases))
+
+    def planned_end(self, job: JobStateView, now: float, leases: Sequence[int]) -> float:
+        """Return when a job ends by these leases, in seconds."""
+        length, cost = self._rules.params.lease, self.cost(job)
+        left = self.left(job, now, leases[0])
+        begun, before = job.attempt > 0, leases[0] - 1 if job.stream is not None else -2
+        end = now
+        for lease in leases:
+            begin = max(now, lease * length)
+            if begun and lease != before + 1:
+                begin += cost
+            end = min((lease + 1) * length, begin + left)
+            left -= end - begin
+            before, begun = lease, True
+        return end
+
+    def holders(self) -> list[JobStateView]:
+        """Return the guaranteed jobs that have the lease which was given last."""
+        return [self.jobs[job_id] for job_id, leases in self.plan.items() if self.given in leases]
+
+    def is_free_for_good(self, width: int) -> bool:
+        """Return whether so many GPUs are in no lease of the plan."""
+        used: dict[int, int] = {}
+        for job_id, leases in self.plan.items():
+            gpus = self.sizes.rounded(self.jobs[job_id].width)
+            for n in leases:
+                used[n] = used.get(n, 0) + gpus
+        return max(used.values(), default=0) + width <= self.sizes.gpus
+
+    def why_not(self, job: JobStateView) -> str:
+        """Return why a deadline cannot be promised whatever else runs, or an empty string."""
+        if not 0 < job.run_time < UNKNOWN_RUN_TIME:
+            return "its run time is not known; give an estimate"
+        if self.cost(job) == inf:
+            return "a stop would cost it all its work, or is not allowed"
+        if self.cost(job) >= self._rules.params.lease:
+            return "going on costs it a whole lease"
+        return ""
+
+    def check(self) -> None:
+        """Assert that leases are in order and of jobs that are there. O(jobs · leases)."""
+        assert self.jobs.keys() >= self.plan.keys()
+        assert self.plan.keys() >= {*self.anew, *self.over}
+        assert not self.plan.keys() & self.asking.keys()
+        for leases in self.plan.values():
+            assert leases
+            assert list(leases) == sorted(set(leases))
+
+
+def slack(job: JobStateView, now: float) -> float:
+    """Return the seconds that a job can wait and still meet its last step."""
+    return job.job.steps[-1].at - now - (job.run_time - job.work(now))

@@ -1,0 +1,43 @@
+"""The options of policy chronus, as its label has them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from sia.limits import MAX_GROUP, MAX_RESUME_COST
+
+LEASE, BE_LEASE = 1200.0, 300.0
+"""Seconds of the two kinds of leases (§3.3.4, §3.3.5)."""
+
+
+class ChronusParams(Struct, frozen=True):
+    """Options of Chronus. Times are in seconds."""
+
+    lease: Annotated[float, Meta(gt=0, le=MAX_RESUME_COST)] = LEASE
+    """Length of the leases of guaranteed jobs; a multiple of `be`."""
+    be: Annotated[float, Meta(ge=1, le=MAX_RESUME_COST)] = BE_LEASE
+    """Length of the leases of best-effort jobs."""
+    profile: Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)] = 0.0
+    """Length of a trial; 0 for none."""
+    fill: bool = False
+    """Whether guaranteed jobs get what best effort leaves, and idle GPUs are given at once."""
+    roundup: bool = True
+    """Whether guaranteed jobs count as 1, 2, 4 GPUs or whole nodes."""
+    patience: Annotated[float, Meta(ge=0)] = 0.0
+    """A best-effort job that waits this long goes before the others; 0 for never."""
+    user: Annotated[int, Meta(ge=1, le=MAX_GROUP)] = 24
+    """GPUs of the trials of a user that are let in within each interval of `profile`."""
+    capacity: Annotated[int, Meta(ge=1, le=MAX_GROUP)] | None = None
+    """GPUs of the profiler; None for as many as jobs of the last hour need."""
+    floor: Annotated[int, Meta(ge=1, le=MAX_GROUP)] = 16
+    """The least GPUs of the profiler without `capacity`."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if leases do not begin together."""
+        times = self.lease / self.be
+        if times < 1 or times != int(times):
+            raise ValueError(
+                f"lease={self.lease:g} must be a multiple of be={self.be:g}; change one of them"
+            )
