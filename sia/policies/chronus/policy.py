@@ -48,7 +48,7 @@ NO_ROOM = "no plan of leases has room for it before its last step"
 OVER = "its estimate is up, and no plan of leases has room for one more"
 
 
-class Asked(Struct):
+class LeaseQuestion(Struct):
     """The program that is being solved, and for what.
 
     `claims` are counted from lease number `lease`. For a cycle, `selection` is the choice so far.
@@ -65,7 +65,7 @@ class Asked(Struct):
 
 class _Memory(Struct):
     books: dict[str, BookMemory]
-    asked: Asked | None
+    asked: LeaseQuestion | None
     answer: tuple[float, ...] | None
 
 
@@ -84,7 +84,7 @@ class Chronus(Policy):
         """Take all jobs. Of running ones, none is promised anything."""
         rules = Rules(self.params, state.options.resume_cost)
         self._books = {group: LeaseBook(group, rules) for group in state.groups}
-        self._asked: Asked | None = None
+        self._asked: LeaseQuestion | None = None
         self._answer: Sequence[float] | None = None
         super().attach(state)
         for job in state.jobs.values():
@@ -213,7 +213,7 @@ class Chronus(Policy):
         if plan is not None:
             yield from self._promise(book, job, now, plan, lease)
             return
-        asked = Asked("join", book.group.first, now, lease, both, job.job.id)
+        asked = LeaseQuestion("join", book.group.first, now, lease, both, job.job.id)
         yield from self._ask(book, asked, lease_program(both, book.room, LeaseGoal.ANY), ())
 
     def _promise(
@@ -238,7 +238,7 @@ class Chronus(Policy):
         yield Reject(job, OVER if was else NO_ROOM)
 
     def _ask(
-        self, book: LeaseBook, asked: Asked, program: LeaseProgram, start: tuple[float, ...]
+        self, book: LeaseBook, asked: LeaseQuestion, program: LeaseProgram, start: tuple[float, ...]
     ) -> Proposals:
         """Ask a solver, unless it works for another group at this instant."""
         book.blocked = self._asked is not None and self._asked.at == asked.at
@@ -262,7 +262,7 @@ class Chronus(Policy):
                 self._improve(book, now, asked.lease, asked.selection.plan)
 
     def _joined(
-        self, book: LeaseBook, asked: Asked, values: Sequence[float], now: float
+        self, book: LeaseBook, asked: LeaseQuestion, values: Sequence[float], now: float
     ) -> Proposals:
         """Promise a deadline, or not, as the solver found."""
         job = book.jobs.get(asked.job)
@@ -341,7 +341,7 @@ class Chronus(Policy):
         if question is None:
             book.selected = lease
         else:
-            asked = Asked(
+            asked = LeaseQuestion(
                 "cycle", book.group.first, now, lease, selection.claims, selection=selection
             )
             yield from self._ask(book, asked, *question)
