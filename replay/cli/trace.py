@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from replay.cli.options import published_log
-from replay.cli.trace_profile import shape, split
+from replay.cli.trace_profile import deadlines, shape, split
 from replay.logs.importers import read_log
 from replay.logs.limits import MAX_LOAD, WIDTHS_SHOWN
 from replay.logs.read import read_pools, read_trace
@@ -38,6 +38,7 @@ def trace() -> None:
     """Generate, convert, cut and describe job logs."""
 
 
+trace.add_command(deadlines)
 trace.add_command(shape)
 trace.add_command(split)
 

@@ -1,4 +1,4 @@
-"""`sia trace shape` and `sia trace split`."""
+"""`sia trace shape`, `split` and `deadlines`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from replay.deadlines.workloads import WORKLOADS, Mix, chosen_jobs, with_deadlines
 from replay.logs.limits import ROWS_SHOWN
 from replay.logs.read import read_pools, read_trace
 from replay.logs.split import split_by_width
@@ -197,3 +198,103 @@ def split(log: Path, by: str, out: Path, as_json: bool) -> None:
         "note: the new pools have no quotas; sia experiment scales them to a load, for sia replay "
         "write a pools file with the columns pool,quota"
     )
+
+
+LOGS = (".csv", ".gz", ".parquet")
+MAX_DENSITY = 1000.0
+"""Percent. A log of ten times its jobs is another log."""
+
+
+class MixType(click.ParamType[Mix]):
+    """Three percentages like 30/60/10."""
+
+    name = "strict/soft/best effort"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Mix:
+        """Return the percentages, which add up to 100."""
+        try:
+            parts = [float(part) for part in str(value).split("/")]
+        except ValueError:
+            parts = []
+        if len(parts) != 3 or not all(0 <= part <= 100 for part in parts) or sum(parts) != 100:
+            self.fail(f"{value}: write three percentages that add up to 100, like 30/60/10",
+                      param, ctx)  # fmt: skip
+        return Mix(*parts)
+
+
+class SlackType(click.ParamType[tuple[float, float]]):
+    """Two multiples of the run time like 1.2:2."""
+
+    name = "low:high"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, float]:
+        """Return the bounds, in order."""
+        if isinstance(value, tuple):
+            return value
+        low, colon, high = str(value).partition(":")
+        try:
+            bounds = float(low), float(high) if colon else float(low)
+        except ValueError:
+            bounds = 0.0, 0.0
+        if not 0 < bounds[0] <= bounds[1] <= 1e6:
+            self.fail(f"{value}: write two multiples of the run time above 0, like 1.2:2",
+                      param, ctx)  # fmt: skip
+        return bounds
+
+
+@click.command()
+@click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
+@click.option("--mix", type=MixType(), metavar="S/F/B",
+              help="Percentages of jobs with a strict, with a soft and without a deadline.  "
+              "[default: 30/60/10]")  # fmt: skip
+@click.option("--workload", type=click.Choice([*WORKLOADS]), metavar="NAME",
+              help=f"A workload of Table 1: {', '.join(WORKLOADS)}.")  # fmt: skip
+@click.option("--slack", type=SlackType(), default="1.2:2", show_default=True, metavar="L:H",
+              help="Draw deadlines of L to H run times after the submission.")  # fmt: skip
+@click.option("--density", type=click.FloatRange(0, MAX_DENSITY, min_open=True), default=100.0,
+              show_default=True, metavar="PERCENT",
+              help="How many jobs, of those of the log.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
+@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
+@json_option()
+@click.option("--out", type=Path, required=True,
+              help="Job log to write, or a folder for trace.csv.")  # fmt: skip
+def deadlines(
+    log: Path, mix: Mix | None, workload: str | None, slack: tuple[float, float], density: float,
+    seed: int, skip_invalid: bool, as_json: bool, out: Path,
+) -> None:  # fmt: skip
+    """Draw deadlines for the jobs of a log."""
+    if mix is not None and workload is not None:
+        raise UserError("--mix: --workload says the mix; leave one out")
+    trace = read_trace(log, skip_invalid=skip_invalid)
+    if workload is not None:
+        trace = chosen_jobs(trace, WORKLOADS[workload])
+        mix = WORKLOADS[workload].mix
+        if not trace.arrivals:
+            raise UserError(f"{log}: no job is of workload {workload}; give the log that it is of")
+    found = with_deadlines(trace, mix or Mix(30, 60, 10), slack, density, seed)
+    if not found.arrivals:
+        raise UserError(f"--density {density:g}: leaves no job; give more")
+    name = out.name if out.suffix in LOGS else "trace.csv"
+    folder = out.parent if out.suffix in LOGS else out
+    if folder == Path():
+        write_trace(out, found)
+    else:
+        with whole_folder(folder, [log], planned=[name]) as made:
+            write_trace(made / name, found)
+    jobs = [arrival.job for arrival in found.arrivals]
+    soft = sum(bool(job.soft) for job in jobs)
+    slo = sum(job.deadline is not None for job in jobs)
+    counts = {
+        "jobs": len(jobs), "strict": slo - soft, "soft": soft, "best_effort": len(jobs) - slo,
+        "trace": str(folder / name),
+    }  # fmt: skip
+    if as_json:
+        print_json(counts)
+        return
+    click.echo(f"{counted(len(jobs), 'job')}: {slo - soft:,} strict, {soft:,} soft, "
+               f"{len(jobs) - slo:,} without a deadline: {folder / name}")  # fmt: skip

@@ -21,7 +21,9 @@ from sia.events import (
 )
 from sia.model import Load
 from sia.policies import load, names
+from sia.policies.chronus.edf import EarliestDeadline
 from sia.policies.chronus.policy import Chronus
+from sia.policies.chronus.yarn import CapacityScheduler
 from sia.policies.preemptive.emmfs import ElasticMaxMin
 from sia.policies.preemptive.las import Las
 from sia.policies.preemptive.srtf import Srtf
@@ -44,7 +46,7 @@ from tests.support.clusters.troubled import step, troubled, troubled_in_cells
 from tests.support.cores import POLICIES, PREEMPTING
 
 ROUNDS = budget(ci=10, soak=40)
-ALL = [*POLICIES, *PREEMPTING, SiaRecall, SiaReclaim, Chronus]
+ALL = [*POLICIES, *PREEMPTING, SiaRecall, SiaReclaim, Chronus, EarliestDeadline, CapacityScheduler]
 IN_CELLS = [Fcfs, Ssf, Sjf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall, SiaReclaim]
 
 

@@ -26,8 +26,8 @@ from tests.support.logs import first_jobs
 from tests.support.shell import digests, sia
 
 POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
-RIVALS = ["sjf", "easy", "hived", "themis"]
-PREEMPTING = ["srtf", "srsf", "las", "emmfs", "sia-recall", "sia-reclaim", "chronus"]
+RIVALS = ["sjf", "easy", "hived", "themis", "yarn-cs"]
+PREEMPTING = ["srtf", "srsf", "las", "emmfs", "sia-recall", "sia-reclaim", "chronus", "edf"]
 ALL = POLICIES + RIVALS + PREEMPTING
 SEEDS = budget(ci=4, soak=20)
 DAY = 86400.0
