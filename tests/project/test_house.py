@@ -3,6 +3,7 @@
 import ast
 import itertools
 from collections import defaultdict
+from graphlib import TopologicalSorter
 
 import pytest
 
@@ -56,3 +57,24 @@ def test_no_public_class_name_stands_in_two_files():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 where[node.name].add(str(path.relative_to(ROOT)))
     assert not {name: paths for name, paths in where.items() if len(paths) > 1}
+
+
+def imports():
+    """The modules that each module imports, also within functions and for type checks alone."""
+    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in modules()}
+    graph = {name: set() for name in paths}
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = [each.name for each in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
+            else:
+                continue
+            found = {each for one in names for each in (one, f"{one}.__init__")}
+            graph[name] |= found & paths.keys() - {name}
+    return graph
+
+
+def test_no_modules_import_each_other_not_even_within_functions():
+    TopologicalSorter(imports()).prepare()

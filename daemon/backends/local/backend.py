@@ -18,9 +18,8 @@ from daemon.backends.interface import (
     ObservationSink,
     StopKind,
 )
-from daemon.backends.local import supervisor
+from daemon.backends.local import CAN, supervisor
 from daemon.backends.local.attempt_files import AttemptFiles, all_alive
-from daemon.backends.local.config import LocalConfig
 from daemon.backends.local.gpus import count_gpus
 from daemon.backends.local.machine import settle
 from daemon.backends.local.progress_file import ProgressFile, ProgressFileError, ProgressLine
@@ -127,7 +126,7 @@ class LocalBackend:
         boot: boot id of the machine, for tests; None asks the kernel.
     """
 
-    can: frozenset[Ability] = LocalConfig.can
+    can: frozenset[Ability] = CAN
 
     def __init__(
         self,

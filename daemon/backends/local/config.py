@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Self
 from msgspec import Meta
 from msgspec.structs import replace
 
+from daemon.backends.local import CAN
 from daemon.backends.local.gpus import count_gpus
 from daemon.config.config import BackendConfig, Config
 from daemon.model.names import GpuCount
@@ -24,7 +25,7 @@ MACHINE = "local"
 class LocalConfig(BackendConfig, frozen=True):
     """Processes on this machine."""
 
-    can = frozenset({"commands", "logs", "preempt", "requeue", "save_by_command", "save_by_signal"})
+    can = CAN
     jobs_are_here = True
 
     folder: str = "jobs"

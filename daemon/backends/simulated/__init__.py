@@ -2,3 +2,10 @@
 
 Imports: backends.interface, model, config.
 """
+
+from __future__ import annotations
+
+from daemon.config.config import Ability
+
+CAN: frozenset[Ability] = frozenset({"preempt", "requeue"})
+"""What the backend can do besides starting and ending jobs."""

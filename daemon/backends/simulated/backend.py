@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from daemon.backends.interface import BackendContext, Expected, ObservationSink, StopKind
-from daemon.backends.simulated.config import SimulatedConfig
+from daemon.backends.simulated import CAN
 from daemon.config.config import Ability
 from daemon.model.inputs import (
     Ended,
@@ -57,7 +57,7 @@ class SimulatedBackend:
         stop_time: seconds that a job takes to save its work when it is told to stop.
     """
 
-    can: frozenset[Ability] = SimulatedConfig.can
+    can: frozenset[Ability] = CAN
     gpus: Nodes | None = None
 
     def __init__(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta
 
+from daemon.backends.simulated import CAN
 from daemon.config.config import BackendConfig
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ MAX_SPEED = 1e6
 class SimulatedConfig(BackendConfig, frozen=True):
     """Jobs that last as long as they say."""
 
-    can = frozenset({"preempt", "requeue"})
+    can = CAN
 
     speed: Annotated[float, Meta(gt=0, le=MAX_SPEED)] = 1.0
     """Times as fast as the clock on the wall."""

@@ -161,7 +161,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
     )
     foresees = (
         "daemon.forecast: invalid forecast 'perfect'; "
-        "write FORECAST[:QUANTILE]+DURATIONS[:QUANTILE]"
+        "write FORECAST[:QUANTILE]+DURATIONS[:QUANTILE|:PERCENT]"
         "[+guard[:PERCENT]], like peaks:0.95+survival:0.9"
     )
     (able,) = [

@@ -21,7 +21,7 @@ from daemon.config.config import Ability
 from daemon.config.mqtt import MqttConfig
 from daemon.config.mqtt_limits import MAX_PAYLOAD, RESEND_AFTER, UNACKNOWLEDGED
 from daemon.doors.mqtt.connection import DENIED, TOO_LARGE, WireError
-from daemon.doors.mqtt.manager.config import MqttBackendConfig
+from daemon.doors.mqtt.manager import CAN
 from daemon.doors.mqtt.manager.roster import AttemptKey, DesiredAttempts
 from daemon.doors.mqtt.reconnecting import Link
 from daemon.doors.mqtt.schemas import ManagerState, Order, Report, StartOrder, StopOrder
@@ -59,7 +59,7 @@ class MqttBackend:
         gone_after: seconds without a heartbeat after which the manager counts as gone.
     """
 
-    can: frozenset[Ability] = MqttBackendConfig.can
+    can: frozenset[Ability] = CAN
     gpus: Nodes | None = None
 
     def __init__(self, config: MqttConfig, gone_after: float) -> None:

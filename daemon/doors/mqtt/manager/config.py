@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from daemon.config.config import BackendConfig, Config
 from daemon.config.mqtt_limits import GONE_AFTER
+from daemon.doors.mqtt.manager import CAN
 
 if TYPE_CHECKING:
     from daemon.backends.interface import Backend, BuildContext
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 class MqttBackendConfig(BackendConfig, frozen=True):
     """An external cluster manager on the broker of `[mqtt]`."""
 
-    can = frozenset({"commands", "requeue"})
+    can = CAN
 
     gone_after: Annotated[float, Meta(ge=1, le=86400)] = GONE_AFTER
     """Seconds without a heartbeat after which the manager counts as gone."""
