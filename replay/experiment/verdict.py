@@ -82,7 +82,8 @@ def verdict_of(experiment: Experiment) -> dict[str, Any]:
     outcomes = [_outcome(experiment, settings, label) for label in experiment.rivals]
     possible = any(run["sharing"]["possible"] for run in experiment.runs)
     recommendation = recommend(outcomes, can_share=possible)
-    verdict = described(recommendation, Ground(0, len(experiment.runs)), settings)
+    ground = Ground(0, len(experiment.runs), in_cells=experiment.in_cells)
+    verdict = described(recommendation, ground, settings)
     shown = recommendation.today or recommendation.perfect
     avg = None if shown is None else shown.avg_jct_s + shown.sooner_s
     baseline = {"policy": BASELINE, "kind": "baseline", "avg_jct_s": avg}

@@ -2,24 +2,28 @@
 
 For loads: the GPUs that new jobs of a pool held at once in a window, from arrival to end, against
 the forecast at the window's beginning. Windows of each length follow each other without overlap.
+In clusters with cells a job counts with the GPUs of its cells, as in the forecasts.
 For run times: whether jobs that were expected to end within a window did.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cells.cells import Cells
 from predictors.loads.peaks import Peaks
+from predictors.loads.rounded import rounded
 from replay.logs.trace import PoolTable
 from replay.run.run import Settings
 from replay.run.schedule import ForecastLog, Result
 from replay.run.summary import span
 from sia.limits import TICK
+from sia.state.state import ClusterState
 
 Gpus = NDArray[np.int64]
 
@@ -36,18 +40,17 @@ class Compared(NamedTuple):
 def compared_loads(result: Result, table: PoolTable, settings: Settings) -> list[Compared]:
     """Return the comparison for each length; lengths without a whole window are left out.
 
-    Empty if the policy made no forecast that could be wrong, and with cells, where forecasts count
-    the GPUs of whole cells.
+    Empty if the policy made no forecast that could be wrong.
     """
     log = result.schedule.forecasts
-    if log is None or settings.cells is not None:
+    if log is None:
         return []
     begin, end = span(result.trace, settings)
     first, last = ceil(begin / TICK), int(end / TICK)
     pools = [pool.name for pool in table.pools]
     lengths = [ceil(window / TICK) for window in settings.options.windows]
     actual: list[list[Gpus]] = [[] for _ in lengths]
-    for window, peak in _peaks(result, pools, lengths, first, last):
+    for window, peak in _peaks(result, pools, lengths, first, last, _gpus(table, settings)):
         actual[window].append(peak)
     steps = _steps(log)
     found = []
@@ -60,8 +63,22 @@ def compared_loads(result: Result, table: PoolTable, settings: Settings) -> list
     return found
 
 
+def _gpus(table: PoolTable, settings: Settings) -> Callable[[str, int], int]:
+    """Return the function from a job's pool and width to the GPUs that it takes."""
+    if settings.cells is None:
+        return lambda _, width: width
+    places = ClusterState(table.pools, settings.options, Cells(settings.cells)).places
+    assert places is not None, "there are cells"
+    return places.gpus
+
+
 def _peaks(
-    result: Result, pools: Sequence[str], lengths: Sequence[int], first: int, last: int
+    result: Result,
+    pools: Sequence[str],
+    lengths: Sequence[int],
+    first: int,
+    last: int,
+    gpus: Callable[[str, int], int],
 ) -> Iterator[tuple[int, Gpus]]:
     """Yield the number of a length, and the peaks of all pools, for each window in order."""
     peaks = Peaks(pools, max(lengths) + 1)
@@ -83,7 +100,7 @@ def _peaks(
                 if mark >= ticks and not mark % ticks:
                     yield window, peaks.since(mark - ticks).copy()
         if i >= 0:
-            job = result.trace.arrivals[i].job
+            job = rounded(result.trace.arrivals[i].job, gpus)
             (peaks.add if arrives else peaks.remove)(job)
 
 

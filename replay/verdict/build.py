@@ -12,7 +12,7 @@ from replay.run.schedule import Result
 from replay.verdict.kinds import Kind, kind_of
 from replay.verdict.rule import LEAST_GAIN, Outcome, Recommendation, recommend
 from replay.verdict.waits import Waited, waited, waits_of
-from replay.verdict.words import Ground, sentences, toml
+from replay.verdict.words import Ground, sentences, toml, too_low
 from sia.limits import MAX_SLOWED_PCT
 
 
@@ -55,7 +55,8 @@ def add_verdict(
     recommendation = recommend(outcomes, can_share=can_share(table))
     trace = results[0].loop.log if results[0].loop else results[0].trace
     length = trace.arrivals[-1].job.submit - trace.arrivals[0].job.submit if trace.arrivals else 0.0
-    verdict = described(recommendation, Ground(len(table.pools), span_s=length), settings)
+    ground = Ground(len(table.pools), span_s=length, in_cells=settings.cells is not None)
+    verdict = described(recommendation, ground, settings)
     by_label = {result.schedule.policy: result for result in results}
     verdict["compared"] = _baseline(recommendation, by_label, measures) | verdict["compared"]
     columns = _columns(recommendation, by_label, settings)
@@ -78,7 +79,9 @@ def add_verdict(
             from replay.verdict.accuracy import accuracy_of  # noqa: PLC0415  numpy is slow to import
 
             quotas = {name: pool["quota"] for name, pool in pools_in(measures).items()}
-            verdict["forecasts"] = accuracy_of(result, table, settings, quotas)
+            found = verdict["forecasts"] = accuracy_of(result, table, settings, quotas)
+            if settings.cells is not None and found["loads"]:
+                verdict["words"].append(too_low(found["loads"]))
     summary["verdict"] = verdict
     return recommendation
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from predictors.catalog import GUARD, NONE, Choice
 from replay.plotting.numbers import hours, minutes
@@ -32,6 +32,7 @@ class Ground(NamedTuple):
     """Runs of an experiment; 0 for a single replay."""
     span_s: float = 0.0
     """Time between the first and the last submission."""
+    in_cells: bool = False
 
 
 def sentences(recommendation: Recommendation, ground: Ground, settings: Settings) -> list[str]:
@@ -39,6 +40,7 @@ def sentences(recommendation: Recommendation, ground: Ground, settings: Settings
     return [
         *_answer(recommendation),
         *_details(recommendation, ground),
+        *_cells(recommendation, ground),
         *_next(recommendation, ground, settings),
     ]
 
@@ -75,6 +77,23 @@ def _details(recommendation: Recommendation, ground: Ground) -> Iterator[str]:
         yield _risk(today)
     if perfect is not None and recommendation.answer not in ("pools alone", "nothing measured"):
         yield _most(perfect, today if recommendation.answer == "share" else None)
+
+
+def _cells(recommendation: Recommendation, ground: Ground) -> Iterator[str]:
+    """Say what forecasts do in a cluster with cells, where GPUs that idle need not lie together."""
+    today = recommendation.today
+    if ground.in_cells and today is not None and load(today.policy).needs.loads:
+        yield (
+            "With cells, forecasts count the GPUs of whole cells, and SIA reserves whole cells for "
+            "them; a job is lent only cells that no reservation needs."
+        )
+
+
+def too_low(loads: Sequence[Mapping[str, Any]]) -> str:
+    """Say how many load forecasts were too low, over all lengths of windows."""
+    of, missed = (sum(row[key] for row in loads) for key in ("forecasts", "missed"))
+    share = percent(100 * missed / of)
+    return f"Of {counted(of, 'load forecast')} {missed:,} ({share} %) were too low."
 
 
 def _lending(outcome: Outcome, ground: Ground) -> str:

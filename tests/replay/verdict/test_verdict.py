@@ -193,6 +193,36 @@ def test_forecasts_are_compared_with_what_then_was_needed(decide):
     assert "Forecasts against what happened" in told.page
 
 
+TYPES = """
+types = [
+    { name = "gpu" },
+    { name = "quad", child = "gpu", count = 4 },
+    { name = "node", child = "quad", count = 2, node = true },
+]
+"""
+
+
+def test_with_cells_forecasts_are_of_the_gpus_of_whole_cells(decide, tmp_path):
+    """A job of 3 GPUs takes a cell of 4, and one that cannot be lent such a cell waits."""
+    (tmp_path / "types.toml").write_text(TYPES)
+    rows = [
+        "first,a,0,1,10",
+        "some,a,400,3,400",
+        "last,a,1250,1,10",
+        "busy,b,0,8,100",
+        "next,b,1,4,9",
+    ]
+    options = ("--windows", "5m", "--cells", tmp_path / "types.toml")
+    told = decide(rows, "fcfs,sia@sliding-max+history", *options, report=True, a=8, b=8)
+    [loads] = told.forecasts["loads"]
+    assert loads["forecasts"] == 8  # four windows of two pools
+    assert loads["actual_gpus"] == (4 + 4) / 8  # one cell of 4 in a pool's window each
+    count = f"Of 8 load forecasts {loads['missed']} "
+    assert told.words[-1].startswith(count)
+    assert any("forecasts count the GPUs of whole cells" in words for words in told.words)
+    assert "Forecasts against what happened" in told.page
+
+
 def test_perfect_forecasts_are_not_compared_with_themselves(decide):
     told = decide(QUEUE, "fcfs,mmfs,sia", report=True, busy=1, idle=4)
     assert told.forecasts is None
