@@ -161,13 +161,14 @@ def restart(folder: Path) -> dict[str, Any]:
             for part in parts_of(journal.last, data):
                 journal.save(part)
     journal.close()
-    seconds = []
+    seconds, cpu = [], []
     for _ in range(3):
         gc.collect()
-        began = time.perf_counter()
+        began, used = time.perf_counter(), time.process_time()
         again = Journal(folder / "db")
         engine = recover(again, setup)
         seconds.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - used)
         again.close()
     on_gpus = len(engine.core.state.jobs) - engine.core.state.waiting
     return {
@@ -175,6 +176,7 @@ def restart(folder: Path) -> dict[str, Any]:
         "queued": engine.core.state.waiting,
         "tail_inputs": tail,
         "seconds": spread(seconds),
+        "cpu_seconds": spread(cpu),
         "dump_seconds": round(dumped, 3),
         "snapshot_megabytes": round(len(data) / 1e6, 1),
     }
