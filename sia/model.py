@@ -139,7 +139,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
         deadline = None if self.deadline is None else self.deadline + (time - self.submit)
         return replace(self, submit=time, deadline=deadline)
 
-    def speed(self, gpus: int) -> float:
+    def speed(self, gpus: float) -> float:
         """Return the speed on `gpus` GPUs relative to the speed on `width`.
 
         Without `demand` the speed is proportional to the GPUs. With `demand` the rate is
@@ -150,7 +150,7 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
         return _rate(self.demand, gpus) / _rate(self.demand, self.width)
 
 
-def _rate(demand: tuple[tuple[int, float], ...], gpus: int) -> float:
+def _rate(demand: tuple[tuple[int, float], ...], gpus: float) -> float:
     """Return the rate of work, 1 / seconds, interpolated at `gpus`."""
     before = demand[0]
     if gpus <= before[0]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,6 +22,7 @@ from replay.cluster.cells_write import CELLS, write_cells
 from replay.cluster.shortages import shortages
 from replay.deadlines.leases import refuse_costs
 from replay.experiment.folder import holds_experiment
+from replay.logs.limits import LEAST_HISTORY, MAX_PARTS
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, recalls, refuse_idle
 from replay.logs.progress_file import with_progress
 from replay.logs.read import read_pools, read_trace
@@ -34,8 +35,10 @@ from replay.report.terminal import (
     show_verdict,
 )
 from replay.run.output import whole_folder, write_json, write_schedule, write_trace
+from replay.run.parts import in_parts
 from replay.run.predictors import trained_until
 from replay.run.run import BASELINE, Settings, replay_all
+from replay.run.schedule import in_gpus
 from replay.run.summary import summarize
 from replay.verdict.build import add_verdict, can_share
 from replay.verdict.kinds import in_order
@@ -46,6 +49,7 @@ from sia.contract.labels import folder_of, name_of
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import Options
 from sia.policies import load, names
+from sia.policies.shared.elastic import size_of
 from sia.wording import as_typed, counted, did_you_mean, duration, parse_seconds, some
 
 if TYPE_CHECKING:
@@ -114,6 +118,25 @@ if TYPE_CHECKING:
     show_default=True,
     help="Seed of random forecasts and of --preemptible.",
 )
+@click.option(
+    "--parts",
+    type=click.IntRange(1, MAX_PARTS),
+    default=1,
+    show_default=True,
+    help="Cut each GPU into so many parts, on which elastic jobs run.",
+)
+@click.option(
+    "--history",
+    type=Path,
+    metavar="FILE",
+    help="Job log whose sizes make the queues of wfq.  [default: the log itself]",
+)
+@click.option(
+    "--predict",
+    is_flag=True,
+    help="Tell each job at its submission when it will end, under every policy. Elastic policies "
+    "always do.",
+)
 @click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
 @json_option("Print summary.json instead of tables.")
@@ -126,8 +149,8 @@ def replay(
     preemptible: PreemptibleShare | None, recall: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
     las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, reports: Path | None,
-    seed: int, solver: str | None, solver_latency: float, skip_invalid: bool, no_report: bool,
-    as_json: bool, out: Path,
+    seed: int, solver: str | None, solver_latency: float, predict: bool, parts: int,
+    history: Path | None, skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Replay a job log under one or more policies.
 
@@ -146,17 +169,18 @@ def replay(
         spec = cells_for(cells_file, table)
         places = checked_places(cells_file, spec, pools, table)
     whole = read_trace(log, skip_invalid=skip_invalid)
-    trace = mark(playable(whole, table, places), preemptible, seed)
-    if not trace.arrivals:
-        reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
-        named = "".join(f"; {note}" for note in trace.notes)
-        raise UserError(
-            f"{log}: no job can run in the pools of {pools} ({reasons}{named}); give a pools file "
-            "with a row for each pool that the log's column pool names"
-        )
+    narrow = not closed_loop and any(load(label).narrows for label in policies)
+    trace = mark(playable(whole, table, places, narrow=narrow), preemptible, seed)
+    _refuse_empty(log, pools, trace)
     refuse_costs(policies, trace, resume_cost)
     if reports is not None:
         trace = with_progress(trace, reports)
+    whole_gpus = Log(trace, table)
+    if parts > 1:
+        if spec is not None or closed_loop:
+            other = "--closed-loop" if closed_loop else "--cells"
+            raise UserError(f"--parts does not work with {other}; leave one out")
+        trace, table = in_parts(trace, table, parts)
     options = Options(
         windows=windows,
         slack=slack,
@@ -173,7 +197,8 @@ def replay(
     settings = Settings(
         policies, forecast, durations, options, warmup, seed, recent, closed_loop,
         load_quantile, run_time_quantile, max_slowed_pct, model, spec,
-        preemptible, params, solver, solver_latency,
+        preemptible, params, solver, solver_latency, predict,
+        None if history is None else sizes_of(history), parts,
     )  # fmt: skip
     if closed_loop:
         _refuse_foresight(settings)
@@ -183,14 +208,15 @@ def replay(
     _note_no_sharing(trace, table)
     trace.notes.extend(shortages(spec) if spec else [])
     note_unstoppable(trace, policies)
-    earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
-    stale = [name for name in earlier if name_of(name) in (*names(), "report.html", CELLS)]
+    stale = _stale(out)
     planned = ["summary.json", *(f"{folder_of(label)}/" for label in policies)]
     planned += [CELLS] if spec else []
     planned += [] if no_report else ["report.html"]
-    inputs = [log, pools, *(path for path in (cells_file, reports) if path is not None)]
+    inputs = [path for path in (log, pools, cells_file, reports, history) if path is not None]
     with whole_folder(out, inputs, stale, planned) as folder:
-        summary = _run(trace, table, settings, folder, report=not no_report)
+        summary = _run(
+            trace, table, settings, folder, report=not no_report, parts=parts, gpus=whole_gpus
+        )
     if as_json:
         print_json(summary)
         return
@@ -198,12 +224,46 @@ def replay(
     click.echo(f"results: {out / 'summary.json' if no_report else out / 'report.html'}")
 
 
+def _refuse_empty(log: Path, pools: Path, trace: Trace) -> None:
+    """Raise UserError if no job can run."""
+    if not trace.arrivals:
+        reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
+        named = "".join(f"; {note}" for note in trace.notes)
+        raise UserError(
+            f"{log}: no job can run in the pools of {pools} ({reasons}{named}); give a pools file "
+            "with a row for each pool that the log's column pool names"
+        )
+
+
+def _stale(out: Path) -> list[str]:
+    """Return the names of results of an earlier replay."""
+    earlier = [path.name for path in out.iterdir()] if out.is_dir() else []
+    return [name for name in earlier if name_of(name) in (*names(), "report.html", CELLS)]
+
+
+class Log(NamedTuple):
+    """A log and its pools, in whole GPUs."""
+
+    trace: Trace
+    table: PoolTable
+
+
 def _run(
-    trace: Trace, table: PoolTable, settings: Settings, folder: Path, *, report: bool
+    trace: Trace,
+    table: PoolTable,
+    settings: Settings,
+    folder: Path,
+    *,
+    report: bool,
+    parts: int,
+    gpus: Log,
 ) -> dict[str, Any]:
     """Replay all policies and write the results into `folder`. Return the summary."""
     with progress_bars() as progress:
         results = replay_all(trace, table, settings, progress)
+    if parts > 1:
+        results = [in_gpus(result, gpus.trace, parts) for result in results]
+        table = gpus.table
     for result in results:
         own = folder / folder_of(result.schedule.policy)
         write_schedule(own, result.trace, result.schedule)
@@ -257,7 +317,10 @@ def _show_notes(name: str, measures: dict[str, Any], dropped: int) -> None:
         why = measures["programs_failed_why"]
         click.echo(f"note: under {name} {failed:,} of {measures['programs']:,} programs were not "
                    f"solved: {why}")  # fmt: skip
-    if unsubmitted := measures["skipped"] - dropped:
+    if too_wide := measures.get("too_wide", 0):
+        click.echo(f"note: under {name} {counted(too_wide, 'job')} could not run, wider than "
+                   "the pool")  # fmt: skip
+    if unsubmitted := measures["skipped"] - dropped - too_wide:
         click.echo(f"note: under {name} {unsubmitted:,} jobs were never submitted, because an "
                    "earlier job of their user never ended")  # fmt: skip
     if recalls(name) and not measures["interruptions"]:
@@ -286,6 +349,8 @@ def _refuse_foresight(settings: Settings) -> None:
     """Raise UserError for policies that know arrivals, which depend on the policy here."""
     for label in settings.policies:
         needs = load(settings.choice(label).policy).needs
+        if load(settings.choice(label).policy).fluid:
+            raise UserError(f"--closed-loop: {label} is a fluid; leave it out of --policy")
         if needs.future:
             raise UserError(
                 f"--closed-loop: {label} must know all jobs in advance; leave it out of --policy"
@@ -339,6 +404,21 @@ def _priorities(given: tuple[str, ...], table: PoolTable) -> dict[str, int]:
         except ValueError:
             raise UserError(f"--spare-priority {text}: write POOL=N with a whole number") from None
     return priorities
+
+
+def sizes_of(path: Path) -> list[float]:
+    """Return the sizes of the jobs of a history, in GPU-seconds. Raises UserError."""
+    sizes = [size_of(job, duration) for job, duration in read_trace(path).arrivals]
+    if len(sizes) < LEAST_HISTORY:
+        raise UserError(
+            f"{path}: a history of {counted(len(sizes), 'job')} is too short; give one of at least "
+            f"{LEAST_HISTORY} jobs"
+        )
+    if min(sizes) == max(sizes):
+        raise UserError(
+            f"{path}: all jobs have one size, of which no queues can be made; give another history"
+        )
+    return sizes
 
 
 def _no_lending(

@@ -11,10 +11,11 @@ from typing import Any
 
 import click
 
-from replay.cli.options import published_log
+from replay.cli.options import BoundedFloatType, published_log
 from replay.cli.trace_profile import deadlines, shape, split
 from replay.logs.importers import read_log
-from replay.logs.limits import MAX_LOAD, WIDTHS_SHOWN
+from replay.logs.importers.workload import draw_jobs, read_workload
+from replay.logs.limits import MAX_DRAWN, MAX_LOAD, WIDTHS_SHOWN
 from replay.logs.read import read_pools, read_trace
 from replay.logs.slice import slice_trace
 from replay.logs.trace import PoolTable, Trace, largest_load
@@ -28,6 +29,7 @@ from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.console.text import Seconds
 from sia.core.playout import Arrival
+from sia.limits import MAX_QUOTA
 from sia.wording import counted, decimal, duration
 
 SUFFIX = {"csv": "trace.csv", "parquet": "trace.parquet"}
@@ -95,6 +97,35 @@ def synth(
 )
 @click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows; canonical format only.")
 @click.option(
+    "--workload",
+    metavar="NAME",
+    help="Draw jobs of this workload; LOG has its distributions: workload,quantity,value,cdf.",
+)
+@click.option(
+    "--count",
+    type=click.IntRange(1, MAX_DRAWN),
+    default=1000,
+    show_default=True,
+    help="With --workload: the number of jobs.",
+)
+@click.option(
+    "--gpus",
+    type=click.IntRange(1, MAX_QUOTA),
+    default=64,
+    show_default=True,
+    help="With --workload: the GPUs of the pool.",
+)
+@click.option(
+    "--load",
+    type=BoundedFloatType(0.001, MAX_LOAD),
+    default=0.8,
+    show_default=True,
+    help="With --workload: the part of the GPUs that the jobs use on average.",
+)
+@click.option(
+    "--seed", type=int, default=0, show_default=True, help="With --workload: seed of the jobs."
+)
+@click.option(
     "--out",
     type=Path,
     required=True,
@@ -102,23 +133,29 @@ def synth(
 )
 @json_option()
 def convert(
-    log: Path, second: Path | None, form: str, target: str, skip_invalid: bool, out: Path,
+    log: Path, second: Path | None, form: str, target: str, skip_invalid: bool,
+    workload: str | None, count: int, gpus: int, load: float, seed: int, out: Path,
     as_json: bool,
 ) -> None:  # fmt: skip
-    """Convert a published job log into the canonical format.
+    """Convert a published job log into the canonical format, or draw one from distributions.
 
     Some formats have a SECOND file: cluster_gpu_number.csv for helios, pai_task_table.csv for
-    alibaba, a throughput table for gavel, a pools file for canonical. For google, LOG may be a
-    folder of parts.
+    alibaba, a throughput table for gavel, dnn_speedups.csv for pcs, a pools file for canonical.
+    For google, LOG may be a folder of parts.
     """
-    found, table = read_log(log, second, form, skip_invalid=skip_invalid)
+    found: Trace
+    table: PoolTable | None
+    if workload is None:
+        found, table = read_log(log, second, form, skip_invalid=skip_invalid)
+    else:
+        found, table = draw_jobs(read_workload(log, workload), count, gpus, load, seed)
     _write(out, SUFFIX[target], found, table, log, second)
     if as_json:
         print_json(written(out / SUFFIX[target], found, table))
         return
     click.echo(f"{counted(len(found.arrivals), 'job')}: {out / SUFFIX[target]}")
-    for reason, count in sorted(found.dropped.items()):
-        click.echo(f"dropped: {counted(count, 'job')} {reason}")
+    for reason, jobs in sorted(found.dropped.items()):
+        click.echo(f"dropped: {counted(jobs, 'job')} {reason}")
     for note in found.notes:
         click.echo(f"note: {note}")
     if table is None:

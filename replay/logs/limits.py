@@ -46,3 +46,12 @@ second; if none is suitable, fewer than one window in hundreds is."""
 MAX_HOURS = 100_000
 """Longest log of an experiment, in hours (11 years). An experiment writes the utilisation of every
 hour, and a longer log is probably in milliseconds."""
+
+MAX_DRAWN = 1_000_000
+"""Most jobs of a drawn workload: ten times as many as the largest log has."""
+
+MAX_PARTS = 1000
+"""Most parts of a GPU: thousandths are finer than any share that matters."""
+
+LEAST_HISTORY = 10
+"""Fewest jobs of a history from which queues are made."""

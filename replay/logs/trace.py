@@ -14,6 +14,7 @@ from operator import itemgetter
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.model import Job, Pool
+from sia.policies.shared.elastic import least_width
 from sia.state.places import Places
 from sia.wording import some
 
@@ -66,10 +67,13 @@ class PoolTable:
         return steps
 
 
-def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Trace:
+def playable(
+    trace: Trace, table: PoolTable, places: Places | None = None, *, narrow: bool = False
+) -> Trace:
     """Return the trace without jobs that their pool, or its cells, can never run.
 
-    The new trace counts the omitted jobs by reason.
+    The new trace counts the omitted jobs by reason. With `narrow`, a job is kept if its least width
+    fits, as elastic policies can run it.
     """
     largest_from = {name: _suffix_maxima(steps) for name, steps in table.quotas().items()}
     kept: list[Arrival] = []
@@ -81,12 +85,13 @@ def playable(trace: Trace, table: PoolTable, places: Places | None = None) -> Tr
     for arrival in trace.arrivals:
         job = arrival.job
         maxima = largest_from.get(job.pool)
+        width = least_width(job) if narrow else job.width
         if maxima is None:
             dropped["of a pool that the pools file lacks"] += 1
             lacking[job.pool] = None
-        elif job.width > maxima[0][1]:
+        elif width > maxima[0][1]:
             dropped["wider than its pool"] += 1
-        elif len(maxima) > 1 and job.width > _at(maxima, job.submit):
+        elif len(maxima) > 1 and width > _at(maxima, job.submit):
             dropped["wider than its pool will ever be again"] += 1
         elif could is not None and not could(job.pool, job.width):
             dropped["too wide for the pool's cells"] += 1

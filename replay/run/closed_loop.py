@@ -86,9 +86,11 @@ class ClosedLoop:
         if missing := len(places) - len(order):
             dropped["that follow a job that never ended"] += missing
         trace = replace(self._trace, arrivals=arrivals, dropped=dropped)
+        told = schedule.predictions
         return trace, replace(
             schedule,
             starts=[schedule.starts[i] for i in order],
             ends=[schedule.ends[i] for i in order],
             spare=[schedule.spare[i] for i in order],
+            predictions=None if told is None else [told[i] for i in order],
         )

@@ -31,13 +31,13 @@ def _ownership(table: PoolTable) -> Iterator[tuple[float, float, int]]:
             yield start, stop, quota
 
 
-def gpu_hours(spans: Iterable[tuple[float, float, int]], begin: float, hours: int) -> list[float]:
+def gpu_hours(spans: Iterable[tuple[float, float, float]], begin: float, hours: int) -> list[float]:
     """Return the GPU-hours of spans (from, to, GPUs) in each hour from `begin` on.
 
     O(spans + hours).
     """
     parts = [0.0] * (hours + 1)  # partly covered hours, at the ends of spans
-    steps = [0] * (hours + 2)  # change of GPUs at the hours that spans cover completely
+    steps = [0.0] * (hours + 2)  # change of GPUs at the hours that spans cover completely
     for start, stop, gpus in spans:
         first = max(0.0, (start - begin) / HOUR)
         last = min(float(hours), (stop - begin) / HOUR)
@@ -51,7 +51,7 @@ def gpu_hours(spans: Iterable[tuple[float, float, int]], begin: float, hours: in
         parts[high] += gpus * (last - high)
         steps[low + 1] += gpus
         steps[high] -= gpus
-    level, whole = 0, []
+    level, whole = 0.0, []
     for hour in range(hours):
         level += steps[hour]
         whole.append(level + parts[hour])

@@ -28,9 +28,9 @@ from sia.state.steps import steps_text
 UNSAID = {name: getattr(Job("", "", 0.0, 1), name) for name in WISHES}
 """The value of each field in `WISHES` if the job does not say."""
 
-SEGMENTS = "segments.csv"
+SEGMENTS, PREDICTIONS = "segments.csv", "predictions.csv"
 
-RESULTS = {"jobs.csv", "loans.csv", DEADLINES, SEGMENTS, "trace.csv"}
+RESULTS = {"jobs.csv", "loans.csv", DEADLINES, SEGMENTS, PREDICTIONS, "trace.csv"}
 """Files in a policy's results folder. A folder that contains other files is not replaced."""
 
 
@@ -183,7 +183,8 @@ def write_json(path: Path, value: Any) -> None:
 def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     """Write `jobs.csv`, `loans.csv` and `deadlines.csv`.
 
-    If jobs are preempted or resized, write `segments.csv` too.
+    Also write `segments.csv` if jobs are preempted or resized, and `predictions.csv` if jobs were
+    told when they would end.
     """
     folder.mkdir()
     rows = []
@@ -206,6 +207,25 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
         write_segments(
             folder / SEGMENTS, [each for each in schedule.segments if each.job_id in ended]
         )
+    if schedule.predictions is not None:
+        _write_predictions(folder / PREDICTIONS, trace, schedule)
+
+
+def _write_predictions(path: Path, trace: Trace, schedule: Schedule) -> None:
+    """Write when each job was told that it would end, and when it ended; empty for never."""
+    assert schedule.predictions is not None, "the caller checks this"
+    rows = [
+        (job.id, job.submit, _or_empty(told), _or_empty(end))
+        for (job, _), told, end in zip(
+            trace.arrivals, schedule.predictions, schedule.ends, strict=True
+        )
+        if end is not None or told is not None
+    ]
+    write_rows(path, ("job_id", "submit", "pred_end", "end"), rows)
+
+
+def _or_empty(time: float | None) -> float | str:
+    return "" if time is None else time
 
 
 def write_segments(path: Path, segments: Sequence[Segment]) -> None:

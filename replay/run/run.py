@@ -14,20 +14,24 @@ from predictors.loads.rounded import RoundedLoads, rounded
 from replay.logs.past import PastJobs, warm_up
 from replay.logs.preemptible import PreemptibleShare
 from replay.logs.progress import progress_of
-from replay.logs.trace import PoolTable, Trace
+from replay.logs.trace import PoolTable, Trace, playable
 from replay.run.closed_loop import ClosedLoop
+from replay.run.fluid import fluid_ends, fluid_schedule
+from replay.run.predictions import ForetellingCore
 from replay.run.predictors import guarded, loads_of, run_times_of
 from replay.run.schedule import ClosedLoopLog, Recorder, Result, Schedule
 from replay.run.solving import ReplaySolver
 from sia import Core
+from sia.console.errors import UserError
 from sia.contract.labels import name_of
 from sia.contract.policy import Policy
 from sia.core.playout import Arrival, no_solver, play
 from sia.events import FutureRevealed, JobProgressed, PoolChanged
-from sia.forecasts import Loads, PredictorContext
+from sia.forecasts import Loads, PredictorContext, RunTimes
 from sia.limits import NEVER, RECENT
 from sia.model import FutureJob, Options
 from sia.policies import load, make
+from sia.policies.shared.elastic import size_of
 from sia.state.places import Places
 
 if TYPE_CHECKING:
@@ -74,6 +78,13 @@ class Settings(NamedTuple):
     """The solver of policies that need one; None for the best that is installed."""
     solver_latency: float = 0.0
     """Seconds of the log that each solve takes."""
+    predict: bool = False
+    """Whether jobs are told when they will end, under every policy; under elastic ones always."""
+    sizes: Sequence[float] | None = None
+    """Sizes of jobs of a history, in GPU-seconds, for policies that need them; None for those of
+    the log itself."""
+    parts: int = 1
+    """Parts of a GPU that quotas and widths are given in."""
 
     def policy(self, label: str) -> Policy:
         """Return a new policy with the options of its label, over `params` of its name.
@@ -101,6 +112,30 @@ class Settings(NamedTuple):
         return parse(label, default)
 
 
+def policy_for(trace: Trace, table: PoolTable, label: str, settings: Settings) -> Policy:
+    """Return a new policy that knows the sizes of the log or of a history, if it needs them.
+
+    Raises UserError if it would have more queues than a pool has GPUs.
+    """
+    policy = settings.policy(settings.choice(label).policy)
+    if not policy.needs.sizes:
+        return policy
+    if settings.sizes is None:
+        sizes = [size_of(job, duration) for job, duration in trace.arrivals]
+    else:
+        sizes = [size * settings.parts for size in settings.sizes]
+    policy = policy.expecting(sizes, settings.parts)
+    largest = max((quota for steps in table.quotas().values() for _, quota in steps), default=0)
+    queues = max(len(policy.params.weights), len(policy.params.sizes) + 1)
+    if queues > largest:
+        unit = "GPUs" if settings.parts == 1 else "parts of GPUs"
+        raise UserError(
+            f"--policy: {label} has {queues:,} queues, but the largest pool has {largest:,} "
+            f"{unit}; raise T, give fewer sizes, or cut GPUs with --parts"
+        )
+    return policy
+
+
 def known_in_advance(settings: Settings, label: str) -> list[str]:
     """Return the future facts that a policy is given: "arrivals", "run times", both or neither."""
     choice = settings.choice(label)
@@ -125,6 +160,8 @@ def replay_all(
     In a closed loop, submission times depend on the policy, so each policy has its own log and its
     own baseline. Forecasts learn from `past` before the replay begins.
     """
+    for label in settings.policies:
+        policy_for(trace, table, label, settings)
     baseline = replay_one(trace, table, BASELINE, settings, None, progress)
     results = []
     for label in settings.policies:
@@ -136,7 +173,19 @@ def replay_all(
         else:
             schedule = replay_one(trace, table, label, settings, baseline, progress, past=past)
             results.append(Result(trace, baseline, schedule))
+    _add_fair_ends(results, table)
     return results
+
+
+def _add_fair_ends(results: Sequence[Result], table: PoolTable) -> None:
+    """Add the ends under fluid fair share to schedules with predictions."""
+    fair: dict[int, list[float | None]] = {}
+    for result in results:
+        if result.schedule.predictions is not None:
+            log = id(result.trace)
+            if log not in fair:
+                fair[log] = fluid_ends(result.trace, table)
+            result.schedule.fair_ends = fair[log]
 
 
 def _replay_closed(
@@ -171,40 +220,35 @@ def replay_one(
     replay begins.
     """
     choice = settings.choice(label)
-    policy = settings.policy(choice.policy)
+    policy = policy_for(trace, table, label, settings)
+    predict = settings.predict or policy.narrows
+    if policy.fluid:
+        return _fluid(trace, table, label, predict=predict)
     spec = settings.cells
     cells = None if spec is None else Cells(spec)
     core = Core(table.pools, policy, settings.options, cells)
-    arrivals = trace.arrivals
+    arrivals = trace.arrivals if policy.narrows else _rigid(trace, table)
+    solve = _solver_of(policy, settings)
+    if predict:
+        core = ForetellingCore(
+            core,
+            lambda: type(policy)(policy.params),
+            lambda: _solver_of(policy, settings) or no_solver,
+        )
     recorder = Recorder(label, trace, segments=policy.needs.preemption, cells=cells is not None)
     facts: list[PoolChanged | FutureRevealed] = [*table.changes]
     if policy.needs.future and arrivals:
         assert baseline is not None, f"{label} needs the baseline"
-        jobs = [
-            FutureJob(arrival.job, arrival.duration, NEVER if start is None else start)
-            for arrival, start in zip(arrivals, baseline.starts, strict=True)
-        ]
-        facts = [FutureRevealed(arrivals[0].job.submit, jobs), *facts]
+        facts = [_future(trace, arrivals, baseline), *facts]
         facts.sort(key=lambda fact: fact.time)
-    context, run_times = settings.context, None
-    if policy.needs.run_times:
-        run_times = run_times_of(choice, trace, context, past)
-    loads, places = None, core.state.places
-    if policy.needs.loads:
-        loads = loads_of(choice, _in_cells(trace, places), table, context, past)
-    if past is not None:
-        warm_up(past, run_times, _rounded_to_cells(loads, places))
-    if loads is not None and choice.guard is not None:
-        loads = guarded(loads, choice.guard, trace, table, context.windows)
-    loads = _rounded_to_cells(loads, places)
+    run_times, loads = _predictors(trace, table, choice, settings, core, past, predict=predict)
     known = known_in_advance(settings, label)
     recorder.record_forecasts(
         [pool.name for pool in table.pools],
         loads=loads is not None and "arrivals" not in known,
-        run_times=run_times is not None and "run times" not in known,
+        run_times=policy.needs.run_times and "run times" not in known,
     )
     reports = progress_of(trace)
-    solve = _solver_of(policy, settings)
     began = perf_counter()
     for instant in play(
         core,
@@ -223,9 +267,61 @@ def replay_one(
             progress(label, recorder.ended, len(arrivals))
     recorder.schedule.seconds = perf_counter() - began
     recorder.schedule.solver = solve
+    recorder.schedule.too_wide = len(trace.arrivals) - len(arrivals)
+    if isinstance(core, ForetellingCore):
+        told = core.told
+        recorder.schedule.predictions = [told.get(a.job.id) for a in trace.arrivals]
     if progress is not None:
         progress(label, len(arrivals), len(arrivals))
     return recorder.schedule
+
+
+def _predictors(
+    trace: Trace,
+    table: PoolTable,
+    choice: Choice,
+    settings: Settings,
+    core: Core,
+    past: PastJobs | None,
+    *,
+    predict: bool,
+) -> tuple[RunTimes | None, Loads | None]:
+    """Return the predictors that a policy needs, with the past seen; None for what it does not."""
+    needs = core.policy.needs
+    context, run_times = settings.context, None
+    if needs.run_times or predict:
+        run_times = run_times_of(choice, trace, context, past)
+    loads, places = None, core.state.places
+    if needs.loads:
+        loads = loads_of(choice, _in_cells(trace, places), table, context, past)
+    if past is not None:
+        warm_up(past, run_times, _rounded_to_cells(loads, places))
+    if loads is not None and choice.guard is not None:
+        loads = guarded(loads, choice.guard, trace, table, context.windows)
+    return run_times, _rounded_to_cells(loads, places)
+
+
+def _future(trace: Trace, arrivals: Sequence[Arrival], baseline: Schedule) -> FutureRevealed:
+    """Return what a policy that needs the future is told of these jobs of the log."""
+    own = {arrival.job.id for arrival in arrivals}
+    jobs = [
+        FutureJob(arrival.job, arrival.duration, NEVER if start is None else start)
+        for arrival, start in zip(trace.arrivals, baseline.starts, strict=True)
+        if arrival.job.id in own
+    ]
+    return FutureRevealed(arrivals[0].job.submit, jobs)
+
+
+def _rigid(trace: Trace, table: PoolTable) -> Sequence[Arrival]:
+    """Return the jobs that are not wider than their pool."""
+    return playable(trace, table).arrivals
+
+
+def _fluid(trace: Trace, table: PoolTable, label: str, *, predict: bool) -> Schedule:
+    began = perf_counter()
+    schedule = fluid_schedule(label, trace, table, predict=predict)
+    schedule.seconds = perf_counter() - began
+    return schedule
 
 
 def _solver_of(policy: Policy, settings: Settings) -> ReplaySolver | None:

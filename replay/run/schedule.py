@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -38,7 +38,7 @@ class LoanSpan(NamedTuple):
 
     job_id: str
     donor: str
-    gpus: int
+    gpus: float
     start: float
     end: float
 
@@ -49,7 +49,8 @@ class Segment(NamedTuple):
     job_id: str
     start: float
     end: float
-    width: int
+    width: float
+    """GPUs; a part of one only in fluid sharing, and with GPUs cut into parts."""
     spare: bool
     nodes: Nodes = ()
     """As in `Schedule`."""
@@ -61,7 +62,7 @@ class RunSpan(NamedTuple):
     position: int
     start: float
     end: float
-    width: int
+    width: float
     spare: bool
     nodes: Nodes = ()
     """As in `Schedule`."""
@@ -103,7 +104,13 @@ class Schedule:
     segments: list[Segment] | None = None
     nodes: list[Nodes] | None = None
     """With cells: the GPUs on which each job ran; `nodes_text` formats them."""
-    peak_gpus: int = 0
+    predictions: list[float | None] | None = None
+    """The end of each job as told at its submission; None without predictions."""
+    fair_ends: list[float | None] | None = None
+    """With predictions: the end of each job under fluid fair share of the same log."""
+    too_wide: int = 0
+    """Jobs that are wider than their pool, which only elastic policies run."""
+    peak_gpus: float = 0
     reports: int = 0
     """Reports of progress; a job that goes on after a stop makes its latest one again."""
     solver: ReplaySolver | None = None
@@ -280,6 +287,31 @@ class Recorder:
         if now > since:
             self.schedule.loans.append(LoanSpan(job_id, donor, gpus, since, now))
         return gpus
+
+
+def in_gpus(result: Result, trace: Trace, parts: int) -> Result:
+    """Return the result of a replay in parts of GPUs in GPUs again; `trace` is the log in GPUs."""
+    return result._replace(
+        trace=trace,
+        baseline=_in_gpus(result.baseline, parts),
+        schedule=_in_gpus(result.schedule, parts),
+    )
+
+
+def _in_gpus(schedule: Schedule, parts: int) -> Schedule:
+    segments = schedule.segments
+    return replace(
+        schedule,
+        segments=segments and [s._replace(width=_gpus(s.width, parts)) for s in segments],
+        loans=[loan._replace(gpus=_gpus(loan.gpus, parts)) for loan in schedule.loans],
+        peak_gpus=_gpus(schedule.peak_gpus, parts),
+    )
+
+
+def _gpus(width: float, parts: int) -> float:
+    """Return a number of parts in GPUs, whole if it is."""
+    gpus = width / parts
+    return int(gpus) if gpus == int(gpus) else gpus
 
 
 @lru_cache(maxsize=CACHED_PLACEMENTS)

@@ -11,6 +11,7 @@ import msgspec
 from replay.deadlines.rewards import deadline_measures
 from replay.logs.trace import PoolTable, Trace
 from replay.run.metrics import measure
+from replay.run.predictions import ToldJob, measure_predictions
 from replay.run.run import Settings
 from replay.run.schedule import Result, Schedule, Segment
 from replay.run.solving import ReplaySolver
@@ -93,15 +94,18 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
             hours = loan.gpus * (loan.end - loan.start) / 3600
             lent[loan.donor].append(hours)
             borrowed[pool_of[loan.job_id]].append(hours)
-    unfinished = schedule.ends.count(None)
+    too_wide = schedule.too_wide
+    unfinished = schedule.ends.count(None) - too_wide
     ends = [end for end in schedule.ends if end is not None]
     return {
-        "jobs": len(trace.arrivals) - unfinished,
-        "skipped": sum(trace.dropped.values()),
+        "jobs": len(trace.arrivals) - unfinished - too_wide,
+        "skipped": sum(trace.dropped.values()) + too_wide,
+        **({"too_wide": too_wide} if too_wide else {}),
         "never_ended": unfinished,
-        "baseline_never_ended": result.baseline.ends.count(None),
+        "baseline_never_ended": result.baseline.ends.count(None) - result.baseline.too_wide,
         **_measures(pairs),
         **deadline_measures(trace, schedule.ends, settings.warmup),
+        **_predictions(result, settings),
         **({"ends_sooner_s": result.loop.sooner} if result.loop else {}),
         **({"progress_reports": schedule.reports} if schedule.reports else {}),
         **_solves(schedule.solver),
@@ -132,6 +136,25 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
             for name, jobs in by_pool.items()
         },
     }
+
+
+def _predictions(result: Result, settings: Settings) -> dict[str, Any]:
+    """Return how well ends were foretold, and how fair they were, if jobs were told."""
+    schedule = result.schedule
+    if schedule.predictions is None or schedule.fair_ends is None:
+        return {}
+    outcomes = [
+        ToldJob(job.submit, told, fair, end)
+        for (job, _), told, fair, end in zip(
+            result.trace.arrivals,
+            schedule.predictions,
+            schedule.fair_ends,
+            schedule.ends,
+            strict=True,
+        )
+        if end is not None and job.submit >= settings.warmup
+    ]
+    return dict(msgspec.structs.asdict(measure_predictions(outcomes)))
 
 
 def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, Any]:

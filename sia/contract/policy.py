@@ -37,6 +37,8 @@ class Needs(NamedTuple):
     """Whether it resizes running jobs, or starts jobs on other widths than their own."""
     solver: bool = False
     """Whether it yields `Solve`."""
+    sizes: bool = False
+    """Whether it is made for the sizes of the jobs to come; see `Policy.expecting`."""
 
 
 class NoParams(Struct, frozen=True):
@@ -80,6 +82,11 @@ class Policy:
     cells. Within a pass, cells that a job did not find stay unavailable to it and to wider jobs."""
     in_cells: ClassVar[type[Policy] | None] = None
     """The class that decides in its place, with the same options, in a cluster with cells."""
+    narrows = False
+    """Whether it runs a job that does not say its least width on fewer GPUs than its own, so that
+    a job may be wider than its pool."""
+    fluid = False
+    """Whether replays play it as a fluid, in which jobs use parts of GPUs."""
     heeds: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `Job` that change its decisions, apart from those of its base class."""
 
@@ -93,6 +100,13 @@ class Policy:
     def __init__(self, params: Struct | None = None) -> None:
         """Create a policy with these options, by default those of `Params()`."""
         self.params: Any = self.Params() if params is None else params
+
+    def expecting(self, sizes: Sequence[float], parts: int = 1) -> Policy:
+        """Return the policy with options that suit jobs of these sizes.
+
+        Sizes are in seconds times the unit of widths: GPUs, or `parts` of a GPU.
+        """
+        return self
 
     def for_cells(self) -> Policy:
         """Return the policy that decides in a cluster with cells."""

@@ -219,7 +219,8 @@ def play(
         loads: Predictor of loads. Without one every forecast is 0.
         facts: Other events, in order of time.
         running: End and id of each job that runs in the core already; no end is past.
-        durations: Real run times of jobs pending in the core, by id, read when they start.
+        durations: Real run times of jobs pending in the core, by id, read when they start, and of
+            running jobs whose end does not say it to the last digit.
         followers: Submits jobs in response to ends (a closed loop). Without it no job depends on
             another job's end.
         reports: What jobs report while they run. The speeds are real: a job whose speed changes
@@ -296,7 +297,8 @@ class _CorePlayout(Playout[Instant]):
         self._durations.update((arrival.job.id, arrival.duration) for arrival in arrivals)
         for end, job_id in running:
             job = self._jobs[job_id]
-            self._durations[job_id] = job.work(end)
+            known = durations[job_id] if job_id in durations else job.work(end)
+            self._durations[job_id] = known
             self.schedule_end(end, job_id, job.attempt)
         self._following: list[tuple[float, int, Arrival]] = []  # submission, order
         self._follow_ups = 0

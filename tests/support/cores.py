@@ -7,6 +7,12 @@ from sia.contract.proposals import Start
 from sia.core.playout import play
 from sia.decisions import ProposalRefused
 from sia.events import JobSubmitted, PoolChanged
+from sia.policies.elastic.afs import Afs
+from sia.policies.elastic.fair_share import FairShare
+from sia.policies.elastic.fifo import ElasticFifo
+from sia.policies.elastic.srsf import ElasticSrsf
+from sia.policies.elastic.srtf import ElasticSrtf
+from sia.policies.elastic.themis_lease import ThemisLease
 from sia.policies.preemptive.emmfs import ElasticMaxMin
 from sia.policies.preemptive.las import Las
 from sia.policies.preemptive.srsf import Srsf
@@ -21,10 +27,12 @@ from sia.policies.queues.ssf import Ssf
 from sia.policies.queues.themis import Themis
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
+from sia.policies.wfq.policy import Wfq
 from tests.support.builders import SMALL, pools, revealed
 
 POLICIES = [Fcfs, Ssf, GlobalSsf, MaxMin, Sia, SiaVc, Sjf, Easy, HiveD, Themis]
-PREEMPTING = [Srtf, Srsf, Las, ElasticMaxMin]
+IN_EACH_POOL = [ElasticFifo, ElasticSrtf, ElasticSrsf, Afs, ThemisLease, FairShare, Wfq]
+PREEMPTING = [Srtf, Srsf, Las, ElasticMaxMin, *IN_EACH_POOL]
 
 
 class OnCue(Policy):

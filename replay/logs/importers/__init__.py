@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from replay.logs.importers import alibaba, gavel, google, helios, philly, slurm, swf
+from replay.logs.importers import alibaba, gavel, google, helios, pcs, philly, slurm, swf
 from replay.logs.read import read_pools, read_trace
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import OtherFormatError, UserError
@@ -22,6 +22,7 @@ FORMATS: dict[str, Importer] = {
     "gavel": gavel.read,
     "google": google.read,
     "helios": helios.read,
+    "pcs": pcs.read,
     "philly": philly.read,
     "slurm": slurm.read,
     "swf": swf.read,

@@ -28,7 +28,9 @@ from tests.support.shell import digests, sia
 POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
 RIVALS = ["sjf", "easy", "hived", "themis", "yarn-cs"]
 PREEMPTING = ["srtf", "srsf", "las", "emmfs", "sia-recall", "sia-reclaim", "chronus", "edf"]
-ALL = POLICIES + RIVALS + PREEMPTING
+ELASTIC = ["elastic-fifo", "elastic-srtf", "elastic-srsf", "afs", "themis-lease", "wfq"]
+"""Policies that also tell jobs when they will end; `fair-share` does too, but is a fluid."""
+ALL = POLICIES + RIVALS + PREEMPTING + ELASTIC + ["fair-share"]
 SEEDS = budget(ci=4, soak=20)
 DAY = 86400.0
 
@@ -79,6 +81,16 @@ def test_the_checker_accepts_every_rival_on_synthetic_workloads(preset, tmp_path
         options = Options(resume_cost=(0.0, 30.0)[seed % 2])
         summary = replayed(folder, trace, table, RIVALS + PREEMPTING, options=options)
         assert_accepted(checker, folder / "trace.csv", folder / "pools.csv", folder, summary)
+
+
+@pytest.mark.parametrize("preset", ["base", "higher-load"])
+def test_the_checker_accepts_elastic_policies_on_synthetic_workloads(preset, tmp_path, checker):
+    trace, table = synthesize(PRESETS[preset], 3, days=1.0)
+    write_trace(tmp_path / "trace.csv", trace)
+    write_pools(tmp_path / "pools.csv", table)
+    summary = replayed(tmp_path, trace, table, ELASTIC, options=Options(resume_cost=30.0))
+    assert_accepted(checker, tmp_path / "trace.csv", tmp_path / "pools.csv", tmp_path, summary)
+    assert summary["elastic-fifo"]["max_pred_err_pct"] == 0.0
 
 
 def rows(path):
@@ -163,9 +175,10 @@ def test_the_checker_accepts_pools_that_change_size(tmp_path, checker):
         rows += [f"q{i},8,0", f"q{i},{(4, 12, 0, 9)[i]},{DAY}", f"q{i},8,{1.5 * DAY}"]
     (tmp_path / "pools.csv").write_text("\n".join(rows) + "\n")
     table = read_pools(tmp_path / "pools.csv")
-    summary = replayed(tmp_path, trace, table, ALL)
+    some = [*POLICIES, *RIVALS, *PREEMPTING, "wfq", "fair-share"]
+    summary = replayed(tmp_path, trace, table, some)
     assert all(ours["never_ended"] == 0 for ours in summary.values())
-    for policy in ALL:
+    for policy in some:
         violations, _ = checker(
             tmp_path / "trace.csv", tmp_path / "pools.csv", tmp_path / policy, policy
         )
@@ -248,7 +261,7 @@ def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
     found = []
     for hash_seed in ("1", "2"):
         folder = tmp_path / hash_seed
-        sia("trace", "synth", "--seed", 4, "--out", folder, hash_seed=hash_seed)
+        sia("trace", "synth", "--seed", 4, "--days", 1, "--out", folder, hash_seed=hash_seed)
         done = sia(
             "replay", "--trace", folder / "trace.csv", "--pools", folder / "pools.csv",
             "--forecast", "random", "--durations", "history", "--policy", ",".join(ALL),
@@ -257,7 +270,9 @@ def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         found.append(digests(folder))
-    assert len(found[0]) == 2 + 3 * len(ALL) + len(PREEMPTING) + 2
+    in_segments = [*PREEMPTING, *ELASTIC, "fair-share"]
+    told = [*ELASTIC, "fair-share"]
+    assert len(found[0]) == 2 + 3 * len(ALL) + len(in_segments) + len(told) + 2
     assert found[0] == found[1]
 
 

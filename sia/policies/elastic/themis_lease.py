@@ -1,0 +1,160 @@
+"""Themis with leases: GPUs go to the job that is furthest behind its fair finish (PCS, §5.1).
+
+A job's number is its completion time if it had the GPUs that it asks for from now on, divided by
+the time that it would take on its share of the pool: the quota divided by the mean number of jobs
+that it has seen there. Jobs report at each change and at the end of each lease.
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct, convert, to_builtins
+
+from sia.contract.policy import Changes
+from sia.contract.proposals import Proposals, Wake
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
+from sia.policies.shared.elastic import Elastic, least_width, most_width, remaining, speed_on
+
+LEAST_LEASE = 0.001
+"""Shorter leases than a millisecond would be all that a scheduler does."""
+
+
+class LeaseParams(Struct, frozen=True):
+    """`lease` is in seconds; the authors recommend ten minutes."""
+
+    lease: Annotated[float, Meta(ge=LEAST_LEASE, le=1e9)] = 600.0
+
+
+class _Seen(Struct):
+    """The numbers of jobs at all changes of a pool so far: their sum, and how many they are."""
+
+    jobs: int = 0
+    changes: int = 0
+    since: float = 0.0
+    """When the present leases began."""
+    due: float | None = None
+    """When they end, if another division can then change something."""
+
+
+class _Memory(Struct):
+    pools: dict[str, _Seen]
+    before: dict[str, tuple[int, int]]
+
+
+class ThemisLease(Elastic):
+    """A pass costs O(jobs · jobs that run) for each changed pool."""
+
+    Params = LeaseParams
+    reason = "furthest behind its fair finish"
+
+    def attach(self, state: ClusterStateView) -> None:
+        """Begin to count the jobs of each pool."""
+        self._seen = {name: _Seen() for name in state.pools}
+        self._before: dict[str, tuple[int, int]] = {}  # by job: sums before it came
+        super().attach(state)
+
+    def memory(self) -> Any:
+        """Return what jobs have seen, and when leases end."""
+        return to_builtins(_Memory(self._seen, self._before))
+
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
+        """Take both again."""
+        kept = convert(memory, _Memory)
+        if kept.pools.keys() != state.pools.keys() or not kept.before.keys() <= state.jobs.keys():
+            raise ValueError("the memory of themis-lease is of other pools or jobs")
+        self.attach(state)
+        self._seen, self._before = kept.pools, kept.before
+
+    def submitted(self, job: JobStateView) -> None:
+        """Count the jobs that are there, and those that a new job finds with itself."""
+        new = job.job.id not in self._before
+        if new:
+            self._count(job.pool, self.state.now)
+        super().submitted(job)
+        if new:
+            seen = self._seen[job.pool.name]
+            here = len(self._lines[job.pool.name])
+            self._before[job.job.id] = (seen.jobs - here, seen.changes - 1)
+
+    def leave(self, job: JobStateView) -> None:
+        """Count the jobs that are there, the leaving one included."""
+        gone = job.job.id not in self.state.jobs  # or its priority or estimate changes
+        if gone:
+            self._count(job.pool, self.state.now)
+        super().leave(job)
+        if gone:
+            self._before.pop(job.job.id, None)
+
+    def _count(self, pool: PoolStateView, now: float) -> None:
+        """Count the ends of leases until now, at which nothing changed, and this change."""
+        seen, jobs = self._seen[pool.name], len(self._lines[pool.name])
+        if not jobs:
+            return
+        leases = int(max(0.0, now - seen.since) / self.params.lease)
+        leases -= bool(leases) and seen.since + leases * self.params.lease >= now
+        seen.jobs += jobs * (leases + 1)
+        seen.changes += leases + 1
+        seen.since = max(seen.since, now)
+
+    def propose(self, now: float, changes: Changes) -> Proposals:
+        """Divide the pools that changed, and those whose leases are over."""
+        changed = [*changes.pools]
+        for pool in self.state.pools.values():
+            due = self._seen[pool.name].due
+            if due is not None and due <= now and pool not in changes.pools:
+                self._count(pool, now)
+                changed.append(pool)
+        for pool in changed:
+            yield from self.divide(pool, now)
+            seen = self._seen[pool.name]
+            seen.since = now
+            seen.due = now + self.params.lease if self._is_short(pool) else None
+        due = self.due()
+        if due < inf:
+            yield Wake(due)
+
+    def _is_short(self, pool: PoolStateView) -> bool:
+        """Return whether a job of the pool has fewer GPUs than it can use."""
+        return any(
+            job.stream is None or job.width < most_width(job.job)
+            for job in self._lines[pool.name].values()
+        )
+
+    def due(self) -> float:
+        """Return when the next leases end."""
+        return min((seen.due for seen in self._seen.values() if seen.due is not None), default=inf)
+
+    def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
+        """Give GPUs to the job with the highest number, again and again."""
+        dealt: dict[JobStateView, int] = {}
+        jobs = [*self.line(pool)]
+        while gpus:
+            jobs = [job for job in jobs if least_width(job.job) <= gpus]
+            if not jobs:
+                break
+            left = gpus
+            worst = max(
+                jobs,
+                key=lambda job: (job.job.priority, self._behind(job, left, now), -job.sequence),
+            )
+            dealt[worst] = min(left, most_width(worst.job))
+            gpus -= dealt[worst]
+            jobs.remove(worst)
+        return dealt
+
+    def _behind(self, job: JobStateView, gpus: int, now: float) -> float:
+        """Return its completion time on at most so many GPUs over its fair one."""
+        most = most_width(job.job)
+        share = job.pool.quota / self._contention(job)
+        fair = job.run_time / speed_on(job.job, min(share, most))
+        left = remaining(job, now) / job.job.speed(min(gpus, most))
+        return (now - job.job.submit + left) / fair if fair else inf
+
+    def _contention(self, job: JobStateView) -> float:
+        """Return the mean number of jobs in its pool at the changes since its submission."""
+        seen = self._seen[job.pool.name]
+        before = self._before.get(job.job.id, (0, 0))
+        changes = seen.changes - before[1]
+        return max(1.0, (seen.jobs - before[0]) / changes) if changes else 1.0

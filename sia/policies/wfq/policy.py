@@ -1,0 +1,262 @@
+"""Weighted fair queueing of job sizes, so that completion times can be predicted (PCS, §3).
+
+Each pool has queues by job size. A queue gets a share of the pool's GPUs by its weight, in whole
+GPUs. In a queue jobs get GPUs in order of arrival, each up to a cap that its efficiency sets; what
+is left of the share raises the caps step by step before other queues get it. Nobody passes a job
+of its own queue that waits.
+
+The oldest job of a pool always has at least its least width, whatever its queue's share. So every
+job runs at some time, also a gang that is wider than its queue's share, and only older jobs are
+served before it beyond their shares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import isfinite
+
+from msgspec import Struct
+from msgspec.structs import replace
+from sortedcontainers import SortedDict
+
+from sia.contract.policy import Policy
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
+from sia.model import NEVER_STOPPED
+from sia.policies.shared.elastic import (
+    Elastic,
+    Line,
+    is_pinned,
+    least_width,
+    most_width,
+    size_of,
+)
+from sia.policies.wfq.caps import cap
+from sia.policies.wfq.queues import limits_of, queue_of, weights_of
+from sia.policies.wfq.shares import dealt
+
+MAX_VARIATION = 1e6
+"""A queue of n jobs varies by at most n − 1, so that this leaves one queue for any log."""
+MAX_SPREAD = 10.0
+"""Each queue then has 22,000 times the weight of the next: as good as strict priority."""
+LEAST_STEP = 0.001
+"""With smaller steps the caps are raised a thousand times in a pass, for nothing."""
+
+
+class WfqParams(Struct, frozen=True, rename={"variation": "T", "spread": "W"}):
+    """Options of wfq: either T and W, which make queues from sizes of jobs, or given queues."""
+
+    variation: float = 1.0
+    """T: the most that sizes in a queue vary (squared coefficient of variation)."""
+    spread: float = 1.0
+    """W: how much faster queues of smaller jobs are served; weights are e^(−iW) / Σ."""
+    zeta: float = 0.5
+    """The least efficiency of a job's GPUs, while others of its queue can use them."""
+    delta: float = 0.1
+    """How much zeta falls at a time where a queue's share is not used up."""
+    sizes: tuple[float, ...] = ()
+    """Limits between given queues, ascending, in GPU-seconds on the least width."""
+    weights: tuple[float, ...] = ()
+    """Weights of given queues, that of the smallest jobs first."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for an option out of range."""
+        _within("T", self.variation, 0.0, MAX_VARIATION, open_below=True)
+        _within("W", self.spread, -MAX_SPREAD, MAX_SPREAD)
+        _within("zeta", self.zeta, 0.0, 1.0)
+        _within("delta", self.delta, LEAST_STEP, 1.0)
+        if any(a >= b for a, b in pairwise((0.0, *self.sizes))) or not all(
+            map(isfinite, self.sizes)
+        ):
+            raise ValueError(
+                f"sizes must ascend from above 0 (got {_listed(self.sizes)}); write them in "
+                "ascending order, like 3600+28800"
+            )
+        if not all(isfinite(weight) and weight > 0 for weight in self.weights):
+            raise ValueError(
+                f"weights must be above 0 (got {_listed(self.weights)}); leave out a queue that "
+                "shall get nothing"
+            )
+        if self.weights and len(self.weights) != len(self.sizes) + 1:
+            raise ValueError(
+                f"{len(self.sizes)} sizes make {len(self.sizes) + 1} queues, but there are "
+                f"{len(self.weights)} weights; give one for each queue"
+            )
+
+
+def _within(
+    name: str, value: float, least: float, most: float, *, open_below: bool = False
+) -> None:
+    if not (least < value <= most if open_below else least <= value <= most):
+        bounds = f"above {least:g} and at most {most:g}" if open_below else f"{least:g} to {most:g}"
+        raise ValueError(f"{name} must be {bounds} (got {value:g}); change it")
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    return "+".join(f"{number:g}" for number in numbers)
+
+
+class Wfq(Elastic):
+    """A pass costs O(queues² + jobs that run or shall run · steps of zeta) a changed pool."""
+
+    Params = WfqParams
+    needs = Elastic.needs._replace(sizes=True)
+    reason = "the share of its queue"
+
+    def __init__(self, params: Struct | None = None) -> None:
+        """Take the queues that the options give, or one queue until sizes are known."""
+        super().__init__(params)
+        own: WfqParams = self.params
+        self.limits = own.sizes
+        self.weights = own.weights or weights_of(len(own.sizes) + 1, own.spread)
+
+    def expecting(self, sizes: Sequence[float], parts: int = 1) -> Policy:
+        """Return the policy with the queues that T makes of these sizes, unless they are given."""
+        own: WfqParams = self.params
+        if own.sizes or own.weights:
+            return Wfq(replace(own, sizes=tuple(size * parts for size in own.sizes)))
+        limits = limits_of(sizes, own.variation)
+        weights = weights_of(len(limits) + 1, own.spread)
+        return Wfq(WfqParams(own.variation, own.spread, own.zeta, own.delta, limits, weights))
+
+    def attach(self, state: ClusterStateView) -> None:
+        """Sort all jobs into queues."""
+        self._queues = {name: [_Queue() for _ in self.weights] for name in state.pools}
+        super().attach(state)
+
+    def join(self, job: JobStateView) -> None:
+        """Add a job to its queue. O(log n)."""
+        super().join(job)
+        self._queue(job).add(job)
+
+    def leave(self, job: JobStateView) -> None:
+        """Remove a job from its queue. O(log n)."""
+        super().leave(job)
+        self._queue(job).remove(job)
+
+    def before_progress(self, job: JobStateView) -> None:
+        """Take a job out of its queue while the estimate of its run time may change."""
+        self.leave(job)
+
+    def progressed(self, job: JobStateView) -> None:
+        """Put a job into the queue of its new size."""
+        self.join(job)
+
+    def _queue(self, job: JobStateView) -> _Queue:
+        number = queue_of(self.limits, size_of(job.job, job.run_time))
+        return self._queues[job.pool.name][number]
+
+    def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
+        """Deal the queues' shares, and what a queue cannot use to the others."""
+        queues = self._queues[pool.name]
+        use = [min(gpus, queue.widest) for queue in queues]
+        first, least = self._oldest(queues, gpus)
+        shares, widths = use, list[dict[JobStateView, int]]()
+        while True:
+            shares = dealt(self.weights, use, gpus, first, least)
+            widths = [self._fill(queue, share) for queue, share in zip(queues, shares, strict=True)]
+            used = [sum(each.values()) for each in widths]
+            lacking = [i for i, share in enumerate(shares) if used[i] < share]
+            if not lacking:
+                break
+            for i in lacking:
+                use[i] = used[i]
+        left = gpus - sum(used)
+        for i in self._waiting(queues, widths) if left else ():
+            more = self._fill(queues[i], used[i] + left)
+            extra = sum(more.values()) - used[i]
+            if extra > 0:
+                widths[i] = more
+                left -= extra
+        return {job: width for each in widths for job, width in each.items()}
+
+    def _oldest(self, queues: Sequence[_Queue], gpus: int) -> tuple[int, int]:
+        """Return the queue of the pool's oldest job that fits at all, and its least width."""
+        heads = [
+            (head.sequence, i, least_width(head.job))
+            for i, queue in enumerate(queues)
+            if (head := queue.head()) is not None and least_width(head.job) <= gpus
+        ]
+        return min(heads)[1:] if heads else (0, 0)
+
+    def _fill(self, queue: _Queue, share: int) -> dict[JobStateView, int]:
+        """Deal the share of a queue, raising the caps until it is used up."""
+        if not share:
+            return {}
+        own: WfqParams = self.params
+        step = 0
+        while True:
+            level = own.zeta - step * own.delta
+            widths = _in_order(queue, share, level)
+            if level <= 0 or sum(widths.values()) == share:
+                return widths
+            step += 1
+
+    def _waiting(
+        self, queues: Sequence[_Queue], widths: Sequence[dict[JobStateView, int]]
+    ) -> list[int]:
+        """Return the queues with jobs that got nothing, by the first of these jobs."""
+        firsts = []
+        for i, queue in enumerate(queues):
+            waiting = next((job for job in queue.jobs() if job not in widths[i]), None)
+            if waiting is not None:
+                firsts.append((waiting.sequence, i))
+        return [i for _, i in sorted(firsts)]
+
+    def check(self) -> None:
+        """Assert that every job is in the queue of its size."""
+        super().check()
+        for name, queues in self._queues.items():
+            line = self._lines[name].values()
+            for i, queue in enumerate(queues):
+                jobs = [j for j in line if queue_of(self.limits, size_of(j.job, j.run_time)) == i]
+                queue.check(jobs)
+
+
+def _in_order(queue: _Queue, share: int, level: float) -> dict[JobStateView, int]:
+    """Give each job in order of arrival its cap, until the share is used up."""
+    widths: dict[JobStateView, int] = {}
+    for job in queue.jobs():
+        if not share or least_width(job.job) > share:
+            break
+        widths[job] = min(share, cap(job.job, level))
+        share -= widths[job]
+    return widths
+
+
+class _Queue:
+    """The jobs of a pool whose sizes lie between two limits, in order of arrival."""
+
+    def __init__(self) -> None:
+        self._line: Line = SortedDict()
+        self._most = 0
+        self._never = 0  # jobs that must not be stopped
+
+    @property
+    def widest(self) -> int:
+        """GPUs that its jobs could use at most, without those that are pinned."""
+        if not self._never:
+            return self._most
+        return self._most - sum(job.width for job in self._line.values() if is_pinned(job))
+
+    def add(self, job: JobStateView) -> None:
+        self._line[job.sequence] = job
+        self._most += most_width(job.job)
+        self._never += job.job.preemptible == NEVER_STOPPED
+
+    def remove(self, job: JobStateView) -> None:
+        del self._line[job.sequence]
+        self._most -= most_width(job.job)
+        self._never -= job.job.preemptible == NEVER_STOPPED
+
+    def jobs(self) -> Iterator[JobStateView]:
+        """Yield its jobs in order, without those that are pinned."""
+        return (job for job in self._line.values() if not is_pinned(job))
+
+    def head(self) -> JobStateView | None:
+        """Return its first job, or None."""
+        return next(self.jobs(), None)
+
+    def check(self, jobs: Sequence[JobStateView]) -> None:
+        assert list(self._line.values()) == jobs
+        assert self._most == sum(most_width(job.job) for job in jobs)
