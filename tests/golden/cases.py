@@ -34,6 +34,10 @@ IN_POOLS = (
     "fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "sia-vc", "sjf", "easy",
     "themis", "srtf", "srsf", "las", "emmfs",
 )  # fmt: skip
+ELASTIC = (
+    "elastic-fifo", "elastic-srtf", "elastic-srsf", "afs", "themis-lease", "fair-share", "wfq",
+)  # fmt: skip
+"""Policies that tell each job when it will end."""
 IN_CELLS = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "hived")
 
 TYPES = """\
@@ -91,6 +95,12 @@ def preset(folder: Path) -> Files:
     stopped = ("--preemptible", "60:2m", "--resume-cost", "1m", "--recall", "1", "--seed", "1",
                "--forecast", "random", "--durations", "survival")  # fmt: skip
     return _replay(folder, _synth(folder, "base", seed=1, days=3), IN_POOLS, *stopped)
+
+
+def elastic(folder: Path) -> Files:
+    """A day of the preset "base" under elastic policies, with wrong sizes and resume costs."""
+    wrong = ("--durations", "within:20", "--resume-cost", "1m", "--seed", "2")
+    return _replay(folder, _synth(folder, "base", seed=2, days=1), ELASTIC, *wrong)
 
 
 def closed_loop(folder: Path) -> Files:
@@ -228,7 +238,7 @@ CASES: dict[str, Callable[[Path], Files]] = {
     case.__name__: case
     for case in (
         philly_known, philly_foreseen, philly_cells, preset, closed_loop, experiment, oracle,
-        forecast, demo_day,
+        forecast, demo_day, elastic,
     )
 }  # fmt: skip
 
