@@ -26,16 +26,42 @@ def blocks():
             yield title, "\n".join(kept)
 
 
+PHASES = """phases() {
+    sia jobs --json | python3 -c 'import json, sys
+for job in json.load(sys.stdin)["jobs"]: print(job["id"], job["phase"])'
+}"""
+
+UNTIL = (
+    '[ "$(squeue -h -t R | wc -l)" = 3 ]',
+    "phases | grep -q 'slurm-4 pending'",
+    '[ "$(phases | grep -c finished)" = 4 ]',
+    "phases | grep -q 'slurm-5 running' && phases | grep -q 'slurm-6 pending'",
+)
+"""What people see after each line that sleeps; the test waits until it is so."""
+
+
 def script(folder, port):
-    """All of them, one after the other, each told where it begins; all takes twice as long."""
-    lines = ["set -e", "set -m", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"]
+    """All of them, one after the other, each told where it begins.
+
+    Jobs take twice as long, so that a slow machine sees them run.
+    """
+    lines = ["set -e", "set -m", "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT", PHASES]
     for number, (_, block) in enumerate(blocks()):
         lines += [f"echo '<<<{number}>>>'", block.replace(LAB, str(folder))]
     text = "\n".join(lines)
     listen = f'state = "state"\nlisten = "127.0.0.1:{port}"'
     assert text.count('state = "state"') == 1
     text = text.replace('state = "state"', listen)
-    return re.sub(r"sleep (\d+)", lambda found: f"sleep {2 * int(found[1])}", text)
+    text = re.sub(r'"sleep (\d+)"', lambda found: f'"sleep {2 * int(found[1])}"', text)
+    seen = iter(UNTIL)
+    text = re.sub(
+        r"^sleep \d+$",
+        lambda _: f"until {next(seen)}; do sleep 0.2; done",
+        text,
+        flags=re.MULTILINE,
+    )
+    assert next(seen, None) is None, "each is waited for"
+    return text
 
 
 @pytest.mark.long
@@ -52,7 +78,7 @@ def test_the_tutorial_works_as_written(tmp_path):
     env = {**os.environ, "PATH": path, "SIA_LAB_PORT": str(free_ports(3))}
     try:
         done = subprocess.run(
-            ["bash", "-c", script(lab, port)], cwd=ROOT, env=env, timeout=300, check=False,
+            ["bash", "-c", script(lab, port)], cwd=ROOT, env=env, timeout=600, check=False,
             stdin=subprocess.DEVNULL, capture_output=True, text=True,
         )  # fmt: skip
     finally:
