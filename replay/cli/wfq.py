@@ -16,16 +16,24 @@ import msgspec
 from replay.cli.options import BoundedFloatType, Cost
 from replay.experiment.folder import RUNS, opened, replace_results, writable
 from replay.experiment.run import checksum
+from replay.logs.importers.workload import read_workload
 from replay.logs.limits import MAX_LOAD
 from replay.logs.read import read_pools, read_trace
 from replay.report.terminal import progress_bars
 from replay.run.output import write_json, write_rows
 from replay.search.algorithms import algorithms
-from replay.search.front import front_json, show_front
-from replay.search.objectives import DEFAULT, Objective, parse_objective, prepare
+from replay.search.front import front_json, show_front, show_point
+from replay.search.objectives import (
+    DEFAULT,
+    Objective,
+    Prepared,
+    parse_objective,
+    prepare,
+    quarter_limits,
+)
 from replay.search.search import Found, SearchPlan, search
 from replay.search.space import SPACES, RawSpace, Space
-from replay.search.workload import JobSource, LogSource, jobs_of_pool, read_workload
+from replay.search.workload import JobSource, LogSource, Side, WorkloadSource, jobs_of_pool
 from sia import __version__
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
@@ -53,7 +61,7 @@ MAX_ARRIVALS, MAX_SAMPLES, MAX_SIMULATIONS = 100_000, 100, 1_000_000
 
 @click.group(cls=Group)
 def wfq() -> None:
-    """Search for settings of the policy wfq, and show what they mean."""
+    """Search for settings of the policy wfq, show what they mean, and set them."""
 
 
 class ObjectiveType(click.ParamType[Objective]):
@@ -75,7 +83,7 @@ class ObjectiveType(click.ParamType[Objective]):
 @click.option("--trace", "log", type=Path, help="Job log to draw jobs from: CSV, .csv.gz, Parquet.")
 @click.option(
     "--workload",
-    metavar="FILE[:NAME]",
+    metavar="FILE:NAME",
     help="Workload of distributions to draw jobs from, in place of a log.",
 )
 @click.option("--pools", type=Path, help="Pools file with the quota of the pool.")
@@ -172,13 +180,19 @@ def search_command(
         )
     jobs, facts = _workload(log, workload, pools, pool, gpus, load, seed, skip_invalid)
     found_space = _space(space, queues, jobs)
+    limits = quarter_limits(jobs.sizes)
+
+    def prepared(side: Side) -> list[Prepared]:
+        samples_ = (jobs.sample(side, i, arrivals, seed) for i in range(samples))
+        return [prepare(sample, jobs.gpus, limits) for sample in samples_]
+
     plan = SearchPlan(
         found_space,
         algorithm,
         objectives,
         seed,
-        [prepare(jobs.sample("train", i, arrivals, seed), jobs.gpus) for i in range(samples)],
-        [prepare(jobs.sample("test", i, arrivals, seed), jobs.gpus) for i in range(samples)],
+        prepared("train"),
+        prepared("test"),
         resume_cost,
     )
     facts = {
@@ -203,7 +217,7 @@ def search_command(
             "train": len(found.points) * samples,
             "test": len({test.number for _, test in (*found.front, found.fifo)}) * samples,
         }
-        front = front_json(found, objectives, facts)
+        front = front_json(found, objectives, limits, facts)
         replace_results(out, partial(_write, found, front))
     if as_json:
         print_json(front)
@@ -225,8 +239,8 @@ def _workload(
         if gpus is None or pools is not None or pool is not None:
             raise UserError("--workload needs --gpus, and neither --pools nor --pool")
         path, name = _named(workload)
-        found = read_workload(path, name, gpus, load or LOAD)
-        return found, {"workload": found.name, "workload_sha256": checksum(path), "gpus": gpus}
+        found = WorkloadSource(read_workload(path, name), gpus, load or LOAD)
+        return found, {"workload": name, "workload_sha256": checksum(path), "gpus": gpus}
     assert log is not None, "one of both is given"
     if (pools is None) == (gpus is None):
         raise UserError("--trace needs either --pools or --gpus")
@@ -241,11 +255,11 @@ def _workload(
     return made, {"trace_sha256": checksum(log), "pool": pool, "gpus": gpus}
 
 
-def _named(workload: str) -> tuple[Path, str | None]:
-    """Return the path and the name in FILE[:NAME]."""
+def _named(workload: str) -> tuple[Path, str]:
+    """Return the path and the name in FILE:NAME. Raises UserError."""
     path, colon, name = workload.rpartition(":")
-    if not colon or Path(workload).exists():
-        return Path(workload), None
+    if not colon:
+        raise UserError(f"--workload {workload}: write FILE:NAME, like workloads.csv:workload-1")
     return Path(path), name
 
 
@@ -267,7 +281,7 @@ def _quota(pools: Path | None, pool: str) -> int:
 def _space(name: str, queues: int | None, jobs: JobSource) -> Space:
     """Return the space. Raises UserError for queues that it or the cluster cannot have."""
     if queues is None:
-        return SPACES[name](jobs.sizes, jobs.gpus)
+        return SPACES[name](jobs.sizes, jobs.gpus, capped=jobs.capped)
     if name != "queues":
         raise UserError("--queues works only with --space queues; leave it out")
     if queues > jobs.gpus:
@@ -275,7 +289,7 @@ def _space(name: str, queues: int | None, jobs: JobSource) -> Space:
             f"--queues {queues}: more than the {counted(jobs.gpus, 'GPU')} that they share; give "
             f"at most {jobs.gpus}"
         )
-    return RawSpace(jobs.sizes, jobs.gpus, queues)
+    return RawSpace(jobs.sizes, jobs.gpus, queues, capped=jobs.capped)
 
 
 @contextmanager
@@ -345,11 +359,25 @@ def read_front(path: Path) -> dict[str, Any]:
 
 @wfq.command()
 @click.argument("file", type=Path)
-@json_option("Print front.json.")
-def front(file: Path, as_json: bool) -> None:
+@click.option("--point", metavar="NUMBER|PRESET", help="Show one point: its queues, and for whom.")
+@json_option("Print front.json, or the point.")
+def front(file: Path, point: str | None, as_json: bool) -> None:
     """Show the front that a search has found: FILE is its front.json or its folder."""
     found = read_front(file)
-    if as_json:
-        print_json(found)
+    if point is None:
+        print_json(found) if as_json else show_front(found)
         return
-    show_front(found)
+    chosen = point_of(found, point)
+    print_json(chosen) if as_json else show_point(chosen)
+
+
+def point_of(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return a point of a front by its number or by a preset. Raises UserError."""
+    points: list[dict[str, Any]] = [*found["points"], found["fifo"]]
+    for point in points:
+        if name == str(point["number"]) or name in point["presets"]:
+            return point
+    raise UserError(
+        f"--point {name}: no such point or preset; the presets are {', '.join(found['presets'])}, "
+        "and sia wfq front lists the points"
+    )

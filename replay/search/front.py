@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from math import dist, fsum, sqrt
 from typing import Any, NamedTuple
 
+import click
+
 from replay.search.algorithms import front_of
 from replay.search.objectives import Measured, Objective
 from replay.search.search import Evaluated, Found
 from sia.console.tables import show_table
-from sia.wording import duration
+from sia.wording import HOUR, duration
 
 FIFO, FAST, PREDICTABLE, FAIR, BALANCED = "fifo", "fast", "predictable", "fair", "balanced"
 PRESETS = {
@@ -45,9 +47,12 @@ def values_of(runs: Sequence[Measured], objective: str) -> Values:
 
 
 def front_json(
-    found: Found, objectives: Sequence[Objective], facts: Mapping[str, Any]
+    found: Found,
+    objectives: Sequence[Objective],
+    limits: Sequence[float],
+    facts: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the content of front.json."""
+    """Return the content of front.json; `limits` divide the jobs into quarters by size."""
     named = presets(found, objectives)
     fast = _fastest(found)
     kept = [str(objective) for objective in objectives]
@@ -56,6 +61,7 @@ def front_json(
     points = [
         {
             **_point(train, test, kept),
+            "by_size": by_size(test, found.fifo[1], limits),
             "presets": [
                 *([FIFO] if train.number == found.fifo[0].number else []),
                 *(name for name, chosen in named.items() if chosen == i),
@@ -70,6 +76,8 @@ def front_json(
         "points": points,
         FIFO: {
             **_point(*found.fifo, kept),
+            "presets": [FIFO],
+            "by_size": by_size(found.fifo[1], found.fifo[1], limits),
             "words": words(found.fifo[1], fast, own=found.fifo[0].number == fast.number),
         },
         "presets": {
@@ -96,8 +104,23 @@ def _point(train: Evaluated, test: Evaluated, kept: Sequence[str]) -> dict[str, 
             }
             for each in kept
         },
-        "measures": {key: test.mean(key) for key in test.runs[0]},
+        "measures": {key: test.mean(key) for key in test.runs[0] if key.count(":") == 1},
     }
+
+
+def by_size(
+    test: Evaluated, fifo: Evaluated, limits: Sequence[float]
+) -> list[dict[str, float | None]]:
+    """Return what a point means for each quarter of the jobs by size, beside FIFO."""
+    return [
+        {
+            "sizes_up_to": upto,
+            "jct_s": test.mean(f"avg:jct:{i}"),
+            "fifo_jct_s": fifo.mean(f"avg:jct:{i}"),
+            "pred_err_pct": test.mean(f"avg:pred_err:{i}"),
+        }
+        for i, upto in enumerate([*limits, None], 1)
+    ]
 
 
 def _fastest(found: Found) -> Evaluated:
@@ -179,3 +202,32 @@ def _row(name: str, point: Mapping[str, Any], kept: Sequence[str], named: str) -
         train, test = (point["objectives"][each][side]["mean"] for side in ("train", "test"))
         shown.append(f"{shown_value(each, train)} ({shown_value(each, test)})")
     return [name, *shown, named, point["words"]]
+
+
+def show_point(point: Mapping[str, Any]) -> None:
+    """Print one point: its settings, its queues, and what it means for whom."""
+    named = f" ({', '.join(point['presets'])})" if point["presets"] else ""
+    click.echo(f"point {point['number']}{named}: {point['words']}")
+    click.echo(f"found as: {point['label']}")
+    click.echo(f"policy:   {point['exact']}")
+    total = sum(point["weights"])
+    queues = [
+        [_upto(limit), f"{_percent(100 * weight / total)}"]
+        for limit, weight in zip([*point["sizes"], None], point["weights"], strict=True)
+    ]
+    show_table("Queues", ("sizes up to", "share of the GPUs if all queues have jobs"), queues)
+    rows = [
+        [
+            _upto(each["sizes_up_to"]),
+            duration(each["jct_s"]),
+            duration(each["fifo_jct_s"]),
+            _percent(each["pred_err_pct"]),
+        ]
+        for each in point["by_size"]
+    ]
+    header = ("quarter of the jobs, sizes up to", "mean JCT", "under FIFO", "mean error")
+    show_table("For whom", header, rows)
+
+
+def _upto(gpu_seconds: float | None) -> str:
+    return "any" if gpu_seconds is None else f"{gpu_seconds / HOUR:,.4g} GPU-h"

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from math import fsum, inf
 from typing import NamedTuple
 
+from replay.logs.trace import PoolTable, Trace
+from replay.run.fluid import fluid_ends
+from replay.run.metrics import quantile
+from replay.run.predictions import error_pct, unfairness_pct
 from replay.search.playout import SampleColumns, columns, simulate
 from replay.search.space import Point
 from replay.search.workload import Sample
+from sia.model import Pool
 from sia.wording import did_you_mean
 
 METRICS = {
@@ -57,18 +63,35 @@ Measured = dict[str, float]
 """Every measure of every metric of a simulation, by the text of its objective."""
 
 
+QUARTERS = 4
+"""Groups of jobs by size: as many as a reader compares at a glance."""
+
+BY_SIZE = ("jct", "pred_err")
+"""Metrics whose mean is measured for each quarter too, as `avg:jct:1` for the smallest jobs."""
+
+
 class Prepared(NamedTuple):
     """A sample as the playout takes it, and when its jobs end under fluid fair share."""
 
     name: str
     jobs: SampleColumns
     fair: Sequence[float]
+    quarters: Sequence[int]
+    """Of each job its quarter by size, from 0."""
 
 
-def prepare(sample: Sample, gpus: int) -> Prepared:
-    """Return what all simulations of a sample share."""
+def quarter_limits(sizes: Sequence[float]) -> list[float]:
+    """Return the largest size of each quarter of a history but the last; `sizes` ascend."""
+    return [sizes[len(sizes) * k // QUARTERS] for k in range(1, QUARTERS)]
+
+
+def prepare(sample: Sample, gpus: int, limits: Sequence[float]) -> Prepared:
+    """Return what all simulations of a sample share; `limits` are those of `quarter_limits`."""
+    pool = sample.arrivals[0].job.pool
+    fair = fluid_ends(Trace(sample.arrivals), PoolTable([Pool(pool, gpus)]))
+    ends = [inf if end is None else end for end in fair]
     jobs = columns(sample.arrivals, gpus)
-    return Prepared(sample.name, jobs, fair_ends(jobs))
+    return Prepared(sample.name, jobs, ends, [bisect_left(limits, size) for size in jobs.sizes])
 
 
 def evaluate(point: Point, sample: Prepared, resume_cost: float = 0.0) -> Measured:
@@ -78,60 +101,25 @@ def evaluate(point: Point, sample: Prepared, resume_cost: float = 0.0) -> Measur
     jct, errors, unfair = [], [], []
     for submit, end, told, fair in zip(jobs.submits, ends, predicted, sample.fair, strict=True):
         jct.append(end - submit)
-        errors.append(100.0 * abs(end - told) / (told - submit))
-        unfair.append(100.0 * max(0.0, end - fair) / (fair - submit))
+        errors.append(error_pct(submit, told, end) or 0.0)
+        unfair.append(unfairness_pct(submit, fair, end))
     found: Measured = {}
     for metric, values in (("jct", jct), ("pred_err", errors), ("unfairness", unfair)):
+        if metric in BY_SIZE:
+            found |= _by_size(metric, values, sample.quarters)
         values.sort()
         for measure, part in MEASURES.items():
-            place = -1 if part == 1.0 else int(len(values) * (part or 0.0))
-            value = fsum(values) / len(values) if part is None else values[place]
+            value = fsum(values) / len(values) if part is None else quantile(values, part)
+            assert value is not None, "a sample has jobs"
             found[f"{measure}:{metric}"] = value
     return found
 
 
-def fair_ends(jobs: SampleColumns) -> list[float]:
-    """Return when each job ends if the GPUs are divided evenly at all times, in any fraction.
-
-    A job gets no more than it can use; what it leaves is divided between the others. On a fraction
-    of a GPU its speed is that fraction of the speed on one, between two widths it is interpolated.
-    O(jobs · jobs at once).
-    """
-    ends = [inf] * len(jobs.submits)
-    left: dict[int, float] = {}  # work to do, in order of arrival
-    rates: dict[int, float] = {}
-    now, following = 0.0, 0
-    while following < len(ends) or left:
-        end = min((now + work / rates[job] for job, work in left.items()), default=inf)
-        submit = jobs.submits[following] if following < len(ends) else inf
-        until = min(end, submit)
-        for job, work in list(left.items()):
-            left[job] = work - (until - now) * rates[job]
-            if left[job] <= 1e-9 * jobs.works[job]:
-                ends[job] = until
-                del left[job]
-        now = until
-        while following < len(ends) and jobs.submits[following] <= now:
-            left[following] = jobs.works[following]
-            following += 1
-        level = _level([jobs.mosts[job] for job in left], jobs.gpus)
-        rates = {job: _speed(jobs.speeds[job], min(level, jobs.mosts[job])) for job in left}
-    return ends
-
-
-def _level(mosts: Sequence[int], gpus: int) -> float:
-    """Return the most GPUs that any job gets, so that all are used or all have what they can."""
-    left, count = float(gpus), len(mosts)
-    for most in sorted(mosts):
-        if most * count > left:
-            return left / count
-        left -= most
-        count -= 1
-    return inf
-
-
-def _speed(speeds: Sequence[float], gpus: float) -> float:
-    whole = int(gpus)
-    if whole == gpus:
-        return speeds[whole]
-    return speeds[whole] + (gpus - whole) * (speeds[whole + 1] - speeds[whole])
+def _by_size(metric: str, values: Sequence[float], quarters: Sequence[int]) -> Measured:
+    """Return the mean of each quarter; 0 for one without jobs."""
+    groups: list[list[float]] = [[] for _ in range(QUARTERS)]
+    for value, quarter in zip(values, quarters, strict=True):
+        groups[quarter].append(value)
+    return {
+        f"avg:{metric}:{i}": fsum(group) / (len(group) or 1) for i, group in enumerate(groups, 1)
+    }

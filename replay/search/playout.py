@@ -7,15 +7,18 @@ present and plays it on, without later arrivals, until its job has ended.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
 
 from replay.search.space import Point
-from replay.search.workload import least_width, most_width, size_of
 from sia.core.playout import Arrival
+from sia.model import RESTART, Job
+from sia.policies.shared.elastic import least_width, most_width, size_of
+from sia.policies.wfq.caps import cap
+from sia.policies.wfq.queues import queue_of
+from sia.policies.wfq.shares import dealt
 
 
 class SampleColumns(NamedTuple):
@@ -27,57 +30,49 @@ class SampleColumns(NamedTuple):
     """GPU-seconds on the least width."""
     works: Sequence[float]
     """Seconds on the job's own width."""
+    leasts: Sequence[int]
     mosts: Sequence[int]
     speeds: Sequence[Sequence[float]]
     """By number of GPUs, up to the most that a job uses; on the job's own width it is 1."""
-    efficiencies: Sequence[Sequence[float]]
-    """ζ by number of GPUs; for 0 GPUs it has no meaning."""
+    kinds: Sequence[Job]
+    """For each job one with the same widths and demand; equal ones are the same object."""
+    costs: Sequence[float | None]
+    """Seconds of work that a stop costs; None for the usual cost, infinity for all of it."""
 
 
 def columns(arrivals: Sequence[Arrival], gpus: int) -> SampleColumns:
-    """Return the columns of a sample whose jobs all run on 1 GPU. O(jobs · gpus)."""
-    mosts, speeds, efficiencies = [], [], []
-    known: dict[object, tuple[int, list[float], list[float]]] = {}
+    """Return the columns of a sample. No job is wider at least than `gpus`. O(jobs + kinds · gpus).
+
+    Jobs that must never be stopped are not supported.
+    """
+    kinds, speeds = [], []
+    known: dict[object, tuple[Job, list[float]]] = {}
     for job, _ in arrivals:
-        assert least_width(job) == 1, "the light playout has no gangs"
-        kind = (job.width, job.max_width, job.demand)
+        kind = job.width, least_width(job), most_width(job), job.demand
         if kind not in known:
-            most = min(most_width(job), gpus)
-            speed = [0.0, *(job.speed(k) for k in range(1, most + 1))]
-            known[kind] = (
-                most,
-                speed,
-                [1.0, *(speed[k] / (k * speed[1]) for k in range(1, most + 1))],
-            )
-        most, speed, efficiency = known[kind]
-        mosts.append(most)
-        speeds.append(speed)
-        efficiencies.append(efficiency)
+            widest = min(most_width(job), gpus)
+            known[kind] = job, [0.0, *(job.speed(k) for k in range(1, widest + 1))]
+        kinds.append(known[kind][0])
+        speeds.append(known[kind][1])
     return SampleColumns(
         gpus,
         [job.submit for job, _ in arrivals],
-        [size_of(arrival) for arrival in arrivals],
+        [size_of(job, duration) for job, duration in arrivals],
         [duration for _, duration in arrivals],
-        mosts,
+        [least_width(job) for job, _ in arrivals],
+        [most_width(job) for job, _ in arrivals],
         speeds,
-        efficiencies,
+        kinds,
+        [inf if job.preemptible == RESTART else job.stop_seconds for job, _ in arrivals],
     )
 
 
 def levels_of(zeta: float, delta: float) -> list[float]:
-    """Return the values that ζ_min takes as it falls by δ; the last is 0."""
+    """Return the values that ζ_min takes as it falls by δ, up to the first that is 0 or below."""
     found = [zeta]
     while found[-1] > 0:
-        # counted from the start, so that rounding does not add up
-        found.append(max(0.0, zeta - len(found) * delta))
+        found.append(zeta - len(found) * delta)
     return found
-
-
-def cap(efficiency: Sequence[float], most: int, zeta: float) -> int:
-    """Return the largest width with an efficiency of at least ζ_min; at 0 the widest."""
-    if zeta <= 0:
-        return most
-    return next((k for k in range(most, 1, -1) if efficiency[k] >= zeta), 1)
 
 
 class PlayedEnds(NamedTuple):
@@ -104,49 +99,26 @@ class _Rule:
 
     def __init__(self, jobs: SampleColumns, point: Point) -> None:
         self.jobs, self.weights = jobs, point.weights
-        self.levels = levels_of(point.zeta, point.delta)
+        self.gangs = max(jobs.leasts, default=1) > 1
+        levels = levels_of(point.zeta, point.delta)
         known: dict[int, list[int]] = {}
         self.caps = []
-        for efficiency, most in zip(jobs.efficiencies, jobs.mosts, strict=True):
-            if id(efficiency) not in known:
-                known[id(efficiency)] = [cap(efficiency, most, zeta) for zeta in self.levels]
-            self.caps.append(known[id(efficiency)])
-        self.queues = [bisect_left(point.limits, size) for size in jobs.sizes]
-        self._shares: dict[tuple[int, ...], list[int]] = {}
+        for kind in jobs.kinds:
+            if id(kind) not in known:
+                known[id(kind)] = [cap(kind, level) for level in levels]
+            self.caps.append(known[id(kind)])
+        self.levels = len(levels)
+        self.queues = [queue_of(point.limits, size) for size in jobs.sizes]
+        self._shares: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
 
-    def shares(self, usable: list[int]) -> list[int]:
+    def shares(self, use: tuple[int, ...], first: int, least: int) -> list[int]:
         """Return the whole GPUs of each queue, given how many each can use."""
-        key = tuple([min(gpus, self.jobs.gpus) for gpus in usable])
+        key = use, first, least
         found = self._shares.get(key)
         if found is None:
-            found = self._shares[key] = shares(self.jobs.gpus, self.weights, key)
+            found = dealt(self.weights, use, self.jobs.gpus, first, least)
+            self._shares[key] = found
         return found
-
-
-def shares(gpus: int, weights: Sequence[float], usable: Sequence[int]) -> list[int]:
-    """Return the whole GPUs of each queue: weighted max-min, rounded by largest remainder."""
-    found = [0.0] * len(usable)
-    left = float(gpus)
-    open_ = [q for q, most in enumerate(usable) if most]
-    while open_:
-        total = sum(weights[q] for q in open_)
-        full = [q for q in open_ if usable[q] * total <= left * weights[q]]
-        if not full:
-            for q in open_:
-                found[q] = left * weights[q] / total
-            break
-        for q in full:
-            found[q] = float(usable[q])
-            left -= usable[q]
-        open_ = [q for q in open_ if q not in full]
-    whole = [int(share) for share in found]
-    rest = min(gpus, sum(usable)) - sum(whole)
-    order = sorted(range(len(found)), key=lambda q: (whole[q] - found[q], q))
-    for q in order:
-        if rest and whole[q] < usable[q]:
-            whole[q] += 1
-            rest -= 1
-    return whole
 
 
 class _Present:
@@ -164,7 +136,7 @@ class _Present:
         self.line: list[list[int]] = [[] for _ in range(queues)]
         self.running = [0] * queues  # jobs at the head of each line that have GPUs
         self.share = [0] * queues
-        self.sums = [[0] * len(rule.levels) for _ in range(queues)]  # of the caps, by level
+        self.sums = [[0] * rule.levels for _ in range(queues)]  # of the caps, by level
         self.width = [0] * count
         self.done = [0.0] * count
         self.since = [0.0] * count
@@ -232,36 +204,89 @@ class _Present:
 
     def _deal(self, now: float, touched: list[int]) -> None:
         """Divide the GPUs between queues, and deal those of each queue that has changed."""
+        gpus = self.jobs.gpus
+        use = [min(gpus, sums[-1]) for sums in self.sums]
+        first, least = self._oldest()
+        if self.rule.gangs:
+            self._deal_gangs(now, use, first, least)
+            return
         before = self.share
-        self.share = after = self.rule.shares([sums[-1] for sums in self.sums])
-        for queue, gpus in enumerate(after):
-            if gpus != before[queue] or queue in touched:
-                self._deal_queue(now, queue, gpus)
+        self.share = after = self.rule.shares(tuple(use), first, least)
+        for queue, share in enumerate(after):
+            if share != before[queue] or queue in touched:
+                self._set(now, queue, self._fill(queue, share))
 
-    def _deal_queue(self, now: float, queue: int, left: int) -> None:
-        """Deal the share of a queue in order of arrival, each job up to its cap."""
-        caps, width, line = self.rule.caps, self.width, self.line[queue]
-        level = 0
-        for gpus in self.sums[queue]:
-            if gpus >= left:
+    def _oldest(self) -> tuple[int, int]:
+        """Return the queue of the oldest job, and its least width."""
+        first = min((line[0] for line in self.line if line), default=None)
+        return (0, 0) if first is None else (self.rule.queues[first], self.jobs.leasts[first])
+
+    def _deal_gangs(self, now: float, use: list[int], first: int, least: int) -> None:
+        """Deal all queues; what a queue cannot use, as a gang does not fit, is for the others."""
+        queues = range(len(use))
+        while True:
+            shares = self.rule.shares(tuple(use), first, least)
+            widths = [self._fill(queue, shares[queue]) for queue in queues]
+            used = [sum(each) for each in widths]
+            lacking = [queue for queue in queues if used[queue] < shares[queue]]
+            if not lacking:
                 break
-            level += 1
-        else:
-            level -= 1
-        count = 0
-        for job in line:
+            for queue in lacking:
+                use[queue] = used[queue]
+        left = self.jobs.gpus - sum(used)
+        if left:
+            waiting = sorted(
+                (self.line[queue][len(widths[queue])], queue)
+                for queue in queues
+                if len(widths[queue]) < len(self.line[queue])
+            )
+            for _, queue in waiting:
+                more = self._fill(queue, used[queue] + left)
+                extra = sum(more) - used[queue]
+                if extra > 0:
+                    widths[queue] = more
+                    left -= extra
+        for queue in queues:
+            self._set(now, queue, widths[queue])
+
+    def _fill(self, queue: int, share: int) -> list[int]:
+        """Return the GPUs of the first jobs of a queue, the caps raised until the share is used.
+
+        With jobs that all run on 1 GPU, the first level at which the caps add up to the share.
+        """
+        caps, leasts, line = self.rule.caps, self.jobs.leasts, self.line[queue]
+        found: list[int] = []
+        if not share:
+            return found
+        last = self.rule.levels - 1
+        for level, sum_ in enumerate(self.sums[queue]):
+            if sum_ < share and level < last:
+                continue  # the caps of all jobs do not add up to it
+            left = share
+            found = []
+            for job in line:
+                if leasts[job] > left:
+                    break
+                gpus = caps[job][level]
+                if gpus >= left:
+                    found.append(left)
+                    left = 0
+                    break
+                found.append(gpus)
+                left -= gpus
             if not left:
                 break
-            gpus = caps[job][level]
-            if gpus > left:  # noqa: PLR1730  min() would take a tenth of a simulation
-                gpus = left
-            left -= gpus
-            count += 1
+        return found
+
+    def _set(self, now: float, queue: int, widths: list[int]) -> None:
+        """Give the first jobs of a queue these GPUs, and no others."""
+        line, width = self.line[queue], self.width
+        for job, gpus in zip(line, widths):  # noqa: B905  the others get nothing
             if width[job] != gpus:
                 self._resize(now, job, gpus)
-        for job in line[count : self.running[queue]]:
+        for job in line[len(widths) : self.running[queue]]:
             self._resize(now, job, 0)
-        self.running[queue] = count
+        self.running[queue] = len(widths)
 
     def _resize(self, now: float, job: int, gpus: int) -> None:
         """Let a job run on so many GPUs from now on."""
@@ -271,11 +296,17 @@ class _Present:
             self.done[job] += worked * speeds[self.width[job]]
         self.width[job] = gpus
         self.since[job] = now
+        own = self.jobs.costs[job]
         if not gpus:
             self.overhead[job], self.due[job] = 0.0, inf
+            if own == inf:
+                self.done[job] = 0.0  # it begins again
             return
         done = self.done[job]
-        self.overhead[job] = overhead = self.cost if done else 0.0
+        overhead = 0.0
+        if done:
+            overhead = self.cost if own is None else min(own, done)
+        self.overhead[job] = overhead
         end = now + (overhead + max(0.0, self.jobs.works[job] - done) / speeds[gpus])
         self.due[job] = end
         heappush(self.heap, (end, job))

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from math import ceil, exp, fsum, log10
+from math import ceil, log10
 from typing import NamedTuple
 
 from replay.search.algorithms import Genome
 from sia.console.errors import UserError
+from sia.policies.wfq.queues import limits_of, weights_of
 
-LEAST_W, MOST_W = -1.0, 3.0
-"""Bounds of W. With 3, each queue has a twentieth of the weight of the one before; below -1 only
-the longest jobs would run."""
+LEAST_W, MOST_W = -1.0, 4.0
+"""Bounds of W. With 4, each queue has a fiftieth of the weight of the one before, nearly strict
+priority; below -1 hardly any but the longest jobs would run."""
 
 LEAST_DELTA, MOST_DELTA = 0.05, 1.0
 """Bounds of δ. With 1 the first step takes all caps away; below 0.05 steps hardly differ."""
@@ -30,6 +31,9 @@ LEAST_WEIGHT = 0.01
 
 DIGITS, LIMIT_DIGITS, WEIGHT_DIGITS = 3, 6, 4
 """Significant digits of T, of limits (rounded up) and of weights in labels."""
+
+ROUNDING = 1e-9
+"""What sums of squares may be off, relative to their value."""
 
 
 class Point(NamedTuple):
@@ -69,38 +73,10 @@ def _limit(value: float) -> str:
     return f"{value:.0f}" if value >= 10.0**LIMIT_DIGITS else f"{value:.{LIMIT_DIGITS}g}"
 
 
-def limits_of(sizes: Sequence[float], spread: float) -> tuple[float, ...]:
-    """Return the limits of queues in each of which C² of the sizes is at most `spread` (T).
-
-    `sizes` ascend. A queue opens at the next size that would take C², the population variance
-    by the squared mean, above T; equal sizes stay together. O(n).
-    """
-    limits = []
-    count, mean, squares = 0, 0.0, 0.0  # Welford's sums
-    before = sizes[0]
-    for size in sizes:
-        count += 1
-        step = size - mean
-        mean += step / count
-        squares += step * (size - mean)
-        if size != before and squares / count / (mean * mean) > spread:
-            limits.append(before)
-            count, mean, squares = 1, size, 0.0
-        before = size
-    return tuple(limits)
-
-
-def weights_of(queues: int, decay: float) -> tuple[float, ...]:
-    """Return the weights e^(−iW) / Σ of queues, that of the smallest jobs first."""
-    raw = [exp(-i * decay) for i in range(queues)]
-    total = fsum(raw)
-    return tuple([each / total for each in raw])
-
-
 def spread_of(sizes: Sequence[float]) -> float:
-    """Return the least T that makes one queue: the most C² of the sizes up to any of them.
+    """Return a T that makes one queue, and hardly more than needed: the most C² up to any size.
 
-    This is more than C² of all sizes if the largest ones are much alike. O(n).
+    This is more than C² of all sizes if the largest ones are much alike. `sizes` ascend. O(n).
     """
     most = mean = squares = 0.0
     for count, size in enumerate(sizes, 1):
@@ -108,7 +84,7 @@ def spread_of(sizes: Sequence[float]) -> float:
         mean += step / count
         squares += step * (size - mean)
         most = max(most, squares / count / (mean * mean))
-    return most
+    return most * (1.0 + ROUNDING)
 
 
 class Space(ABC):
@@ -116,8 +92,12 @@ class Space(ABC):
 
     dimensions: int
 
-    def __init__(self, sizes: Sequence[float], gpus: int) -> None:
-        """Take the sizes of the history in ascending order. Raises UserError."""
+    def __init__(self, sizes: Sequence[float], gpus: int, *, capped: bool = True) -> None:
+        """Take the sizes of the history in ascending order. Raises UserError.
+
+        `capped` is whether some jobs use more GPUs less well, so that ζ and δ change anything.
+        """
+        self.capped = capped
         if sizes[0] == sizes[-1]:
             raise UserError(
                 f"all {len(sizes):,} jobs of the history have the same size, so that there is "
@@ -125,6 +105,13 @@ class Space(ABC):
             )
         self.sizes, self.gpus = sizes, gpus
         self.queues = min(MOST_QUEUES, gpus)
+
+    def caps(self, genes: Sequence[float]) -> tuple[float, float]:
+        """Return ζ and δ of two genes, or no caps if these would change nothing."""
+        if not self.capped:
+            return 0.0, 1.0
+        zeta, delta = genes
+        return round(zeta, 2), round(LEAST_DELTA + delta * (MOST_DELTA - LEAST_DELTA), 2)
 
     @abstractmethod
     def point(self, genome: Genome) -> Point:
@@ -136,13 +123,12 @@ class Space(ABC):
 
 
 class HeuristicSpace(Space):
-    """T, W, ζ and δ. T is drawn by its logarithm, from as many queues as there may be to one."""
+    """T and W, then ζ and δ. T is drawn by its logarithm, from one queue to as many as may be."""
 
-    dimensions = 4
-
-    def __init__(self, sizes: Sequence[float], gpus: int) -> None:
+    def __init__(self, sizes: Sequence[float], gpus: int, *, capped: bool = True) -> None:
         """Find the bounds of T."""
-        super().__init__(sizes, gpus)
+        super().__init__(sizes, gpus, capped=capped)
+        self.dimensions = 4 if capped else 2
         self.highest = _rounded(spread_of(sizes))
         self.lowest = self._lowest()
 
@@ -159,11 +145,10 @@ class HeuristicSpace(Space):
 
     def point(self, genome: Genome) -> Point:
         """Return the settings with T, W, ζ and δ of a genome."""
-        part, decay, zeta, delta = genome
+        part, decay, *rest = genome
         spread = _rounded(self.lowest * (self.highest / self.lowest) ** part)
         decay = round(LEAST_W + decay * (MOST_W - LEAST_W), 2) + 0.0
-        zeta = round(zeta, 2)
-        delta = round(LEAST_DELTA + delta * (MOST_DELTA - LEAST_DELTA), 2)
+        zeta, delta = self.caps(rest)
         limits = [_rounded(limit, LIMIT_DIGITS) for limit in limits_of(self.sizes, spread)]
         weights = [
             float(f"{weight:.{WEIGHT_DIGITS}g}") for weight in weights_of(len(limits) + 1, decay)
@@ -173,39 +158,43 @@ class HeuristicSpace(Space):
 
     def first(self) -> list[Genome]:
         """Return FIFO, FIFO with caps, equal weights, short jobs first, and points between."""
-        none, short = -LEAST_W / (MOST_W - LEAST_W), (1 - LEAST_W) / (MOST_W - LEAST_W)
-        return [
-            (1.0, none, 0.0, 1.0),  # FIFO: one queue without caps
-            (1.0, none, 0.6, 0.15),  # one queue with caps
-            (0.0, none, 0.0, 1.0),  # many queues of equal weight
-            (0.0, none, 0.6, 0.15),
-            (0.0, 1.0, 0.0, 1.0),  # nearly shortest job first
-            (0.0, 1.0, 0.6, 0.15),
-            (0.5, short, 0.0, 1.0),
-            (0.5, short, 0.6, 0.15),
-            (0.8, short, 0.6, 0.15),
-            (0.8, none, 0.6, 0.15),
-        ]
+        even, short = (w_gene(decay) for decay in (0.0, 1.0))
+        queues = [(1.0, even), (0.0, even), (0.0, 1.0), (0.5, short), (0.8, short)]
+        return _with_caps(queues, capped=self.capped)
+
+
+def w_gene(decay: float) -> float:
+    """Return the gene of W."""
+    return (decay - LEAST_W) / (MOST_W - LEAST_W)
+
+
+def _with_caps(queues: Sequence[Sequence[float]], *, capped: bool) -> list[Genome]:
+    """Return genomes with these first genes, without caps and, if they may be, with usual ones."""
+    if not capped:
+        return [tuple(genes) for genes in queues]
+    return [(*genes, *caps) for genes in queues for caps in ((0.0, 1.0), (0.6, 0.15))]
 
 
 class RawSpace(Space):
-    """The number of queues, ζ and δ, then the limits and the weights themselves.
+    """The number of queues, their limits and weights themselves, then ζ and δ.
 
     A limit is a quantile of the sizes, so that each draw splits the jobs; weights are drawn by
     their logarithm.
     """
 
-    def __init__(self, sizes: Sequence[float], gpus: int, queues: int | None = None) -> None:
+    def __init__(
+        self, sizes: Sequence[float], gpus: int, queues: int | None = None, *, capped: bool = True
+    ) -> None:
         """Allow up to so many queues; by default as many as the heuristics may make."""
-        super().__init__(sizes, gpus)
+        super().__init__(sizes, gpus, capped=capped)
         self.queues = queues or self.queues
-        self.dimensions = 3 + (self.queues - 1) + self.queues
+        self.dimensions = 2 * self.queues + 2 * capped
 
     def point(self, genome: Genome) -> Point:
         """Return the settings with the queues of a genome; empty queues are left out."""
-        number, zeta, delta = genome[:3]
-        queues = min(self.queues, 1 + int(number * self.queues))
-        parts, shares = genome[3 : 2 + queues], genome[2 + self.queues :][:queues]
+        most = self.queues
+        queues = min(most, 1 + int(genome[0] * most))
+        parts, shares = genome[1:queues], genome[most : most + queues]
         last = len(self.sizes) - 1
         drawn = {_rounded(self.sizes[round(part * last)]) for part in parts}
         limits = tuple(sorted(limit for limit in drawn if limit < self.sizes[-1]))
@@ -214,8 +203,7 @@ class RawSpace(Space):
         )
         if not limits:
             weights = (1.0,)
-        zeta = round(zeta, 2)
-        delta = round(LEAST_DELTA + delta * (MOST_DELTA - LEAST_DELTA), 2)
+        zeta, delta = self.caps(genome[2 * most :])
         label = queues_label(limits, weights, zeta, delta)
         return Point(label, limits, weights, zeta, delta)
 
@@ -224,11 +212,8 @@ class RawSpace(Space):
         n = self.queues
         parts = [i / n for i in range(1, n)]
         even, steep = [1.0] * n, [1.0 - i / max(1, n - 1) for i in range(n)]
-        return [
-            (queues, zeta, delta, *parts, *weights)
-            for queues, weights in ((0.0, even), (1.0, even), (1.0, steep))
-            for zeta, delta in ((0.0, 1.0), (0.6, 0.15))
-        ]
+        queues = [(0.0, *parts, *even), (1.0, *parts, *even), (1.0, *parts, *steep)]
+        return _with_caps(queues, capped=self.capped)
 
 
 SPACES: dict[str, type[HeuristicSpace | RawSpace]] = {

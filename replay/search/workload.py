@@ -8,20 +8,19 @@ training and for testing are apart: no job of a log is drawn for both.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
-from math import ceil, fsum
-from pathlib import Path
+from collections.abc import Sequence
+from math import fsum
 from random import Random
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
-from replay.logs.read import BadCellError, columns_of, number, open_table, take_rows
+from replay.logs.importers.workload import JobMix, draw_job
 from replay.logs.trace import Trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
-from sia.model import Job
+from sia.model import NEVER_STOPPED
+from sia.policies.shared.elastic import least_width, size_of
 from sia.wording import counted, did_you_mean, some
 
 MIN_JOBS = 20
@@ -47,6 +46,8 @@ class JobSource(ABC):
     def __init__(self, gpus: int, rate: float, sizes: Sequence[float]) -> None:
         """`sizes` are those of its jobs, in GPU-seconds on their least widths."""
         self.gpus, self.rate = gpus, rate
+        self.capped = False
+        """Whether the speed of some jobs is not in proportion to their GPUs."""
         self.sizes = sorted(sizes)
 
     @property
@@ -73,28 +74,19 @@ class JobSource(ABC):
         return Sample(f"{side}-{number}", found)
 
 
-def least_width(job: Job) -> int:
-    """Return the fewest GPUs on which a job runs."""
-    return job.min_width or 1
-
-
-def most_width(job: Job) -> int:
-    """Return the most GPUs that a job can use."""
-    return job.max_width or job.width
-
-
-def size_of(arrival: Arrival) -> float:
-    """Return a job's size: GPU-seconds on its least width."""
-    job, duration = arrival
-    least = least_width(job)
-    return least * duration / job.speed(least)
-
-
 class LogSource(JobSource):
     """The jobs of one pool of a log. One half, drawn by the seed, is for training."""
 
     def __init__(self, arrivals: Sequence[Arrival], gpus: int, seed: int) -> None:
         """Take the jobs of a pool. Raises UserError for too few, or all at once."""
+        never = sum(job.preemptible == NEVER_STOPPED for job, _ in arrivals)
+        if never:
+            raise UserError(
+                f"{counted(never, 'job')} of the history must never be stopped (column "
+                "preemptible), and the search simulates only jobs that may be; write seconds or "
+                "restart, or leave these jobs out"
+            )
+        arrivals = [each for each in arrivals if least_width(each.job) <= gpus]
         if len(arrivals) < MIN_JOBS:
             raise UserError(
                 f"the history has {counted(len(arrivals), 'job')} to draw from; give a log with at "
@@ -106,7 +98,8 @@ class LogSource(JobSource):
                 "all jobs of the history were submitted at once, so that they have no rate; give "
                 "a log of a longer time"
             )
-        super().__init__(gpus, (len(arrivals) - 1) / span, [size_of(each) for each in arrivals])
+        super().__init__(gpus, (len(arrivals) - 1) / span, [size_of(*each) for each in arrivals])
+        self.capped = any(job.demand for job, _ in arrivals)
         order = list(range(len(arrivals)))
         Random(f"{seed} halves").shuffle(order)  # noqa: S311  a simulation, no secret
         half = len(order) // 2
@@ -137,98 +130,22 @@ def jobs_of_pool(trace: Trace, pool: str | None) -> Sequence[Arrival]:
     return [arrival for arrival in trace.arrivals if arrival.job.pool == pool]
 
 
-class PiecewiseUniform:
-    """A piecewise uniform distribution, given by values and their cumulative probabilities."""
-
-    def __init__(self, values: Sequence[float], cdf: Sequence[float]) -> None:
-        """Take ascending values with ascending probabilities; the last is 1."""
-        self._values, self._cdf = values, cdf
-
-    def draw(self, random: Random) -> float:
-        """Return a value: uniform between the two points around a probability drawn."""
-        part = random.random()
-        i = bisect_left(self._cdf, part)
-        if i == 0:
-            return self._values[0]
-        before, after = self._values[i - 1 : i + 1]
-        low, high = self._cdf[i - 1 : i + 1]
-        return before + (after - before) * (part - low) / (high - low)
-
-
-QUANTITIES = ("service", "trials", "gpus_per_trial")
-SERVICE_SECONDS = {"workload-3": 60.0}
-"""Seconds in the unit of `service`, for the workload that gives GPU-minutes."""
-
-
 class WorkloadSource(JobSource):
-    """A workload of distributions: a job runs on 1 GPU up to its trials times the GPUs of each.
+    """A workload of distributions, whose jobs arrive at a load of so many GPUs."""
 
-    Its speed is in proportion to its GPUs.
-    """
-
-    def __init__(
-        self, name: str, distributions: Mapping[str, PiecewiseUniform], gpus: int, load: float
-    ) -> None:
-        """Let jobs arrive at a load of so many GPUs."""
-        self.name, self._distributions = name, distributions
-        self._unit = SERVICE_SECONDS.get(name, 1.0)
-        self._most = gpus
+    def __init__(self, workload: JobMix, gpus: int, load: float) -> None:
+        """Draw some jobs to know their sizes."""
+        self._workload = workload
         random = Random("sizes")  # noqa: S311  a simulation, no secret
-        sizes = [self._drawn(random)[1] for _ in range(SIZES_DRAWN)]
-        super().__init__(gpus, 1.0, sizes)
-        self.at_load(load)
+        drawn = (self.draw("train", random) for _ in range(SIZES_DRAWN))
+        sizes = [size_of(job, duration) for job, duration in drawn]
+        super().__init__(gpus, load * gpus / workload.service.mean, sizes)
 
-    def _drawn(self, random: Random) -> tuple[int, float]:
-        """Return the most GPUs of a job, and its GPU-seconds."""
-        service, trials, each = (self._distributions[name].draw(random) for name in QUANTITIES)
-        return max(1, ceil(trials)) * max(1, ceil(each)), service * self._unit
+    @property
+    def load(self) -> float:
+        """GPU-time asked for, as expected of the distributions, as a part of what there is."""
+        return self.rate * self._workload.service.mean / self.gpus
 
     def draw(self, side: Side, random: Random) -> Arrival:
         """Return a new job; the two sides have different randomness."""
-        most, seconds = self._drawn(random)
-        width = min(most, self._most)
-        return Arrival(Job("", "pool", 0.0, width, min_width=1, max_width=width), seconds / width)
-
-
-def read_workload(path: Path, name: str | None, gpus: int, load: float) -> WorkloadSource:
-    """Read a workload of a file with the columns workload, quantity, value and cdf.
-
-    Raises UserError.
-    """
-    found: dict[str, dict[str, tuple[list[float], list[float]]]] = {}
-    with open_table(path) as table:
-        at = columns_of(path, table.header, ("workload", "quantity", "value", "cdf"))
-
-        def take(cells: Sequence[str]) -> None:
-            value = number(cells, "value", at["value"], zero=True, unit="a value")
-            part = number(cells, "cdf", at["cdf"], zero=True, unit="a probability")
-            values, cdf = found.setdefault(cells[at["workload"]], {}).setdefault(
-                cells[at["quantity"]], ([], [])
-            )
-            if part > 1 or (cdf and (part < cdf[-1] or value < values[-1])):
-                raise BadCellError(
-                    "cdf", "does not ascend up to 1", "write points by value and cdf, ascending", ""
-                )
-            values.append(value)
-            cdf.append(part)
-
-        take_rows(path, table, take)
-    if not found:
-        raise UserError(f"{path}: the file has no workload; add rows")
-    if name is None and len(found) > 1:
-        raise UserError(
-            f"{path}: has {counted(len(found), 'workload')}; choose one with --workload "
-            f"{path}:NAME: {some([*found])}"
-        )
-    name = name or next(iter(found))
-    if name not in found:
-        raise UserError(f"{path}: has no workload {name!r}.{did_you_mean(name, [*found])}")
-    distributions = {}
-    for quantity in QUANTITIES:
-        values, cdf = found[name].get(quantity, ([], []))
-        if not cdf or cdf[-1] != 1:
-            raise UserError(
-                f"{path}: {name} has no {quantity} up to a cdf of 1; add rows of this quantity"
-            )
-        distributions[quantity] = PiecewiseUniform(values, cdf)
-    return WorkloadSource(name, distributions, gpus, load)
+        return draw_job(self._workload, random)

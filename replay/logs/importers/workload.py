@@ -17,6 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from replay.logs.read import BadCellError, columns_of, number, open_table, take_rows
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
@@ -118,9 +120,14 @@ def draw_jobs(
     arrivals, now = [], 0.0
     for i in range(count):
         now += random.expovariate(1 / mean_gap)
-        service = workload.service.draw(random)
-        trials = ceil(workload.trials.draw(random))
-        most = min(MAX_QUOTA, trials * ceil(workload.gpus_per_trial.draw(random)))
-        job = Job(f"{workload.name}-{i}", POOL, now, most, min_width=1, max_width=most)
-        arrivals.append(Arrival(job, service / most))
+        job, duration = draw_job(workload, random)
+        arrivals.append(Arrival(replace(job, id=f"{workload.name}-{i}", submit=now), duration))
     return Trace(arrivals), PoolTable([Pool(POOL, gpus)])
+
+
+def draw_job(workload: JobMix, random: Random) -> Arrival:
+    """Draw a job without an id, submitted at no particular time."""
+    service = workload.service.draw(random)
+    trials = ceil(workload.trials.draw(random))
+    most = min(MAX_QUOTA, trials * ceil(workload.gpus_per_trial.draw(random)))
+    return Arrival(Job("", POOL, 0.0, most, min_width=1, max_width=most), service / most)

@@ -188,6 +188,20 @@ def test_the_front_can_be_shown_again(found):
     assert json.loads(sia("wfq", "front", found, "--json").stdout) == front_of(found)
 
 
+def test_a_point_says_what_it_means_for_whom(found):
+    shown = sia("wfq", "front", found, "--point", "balanced").stdout
+    assert "balanced" in shown
+    assert "under FIFO" in shown
+    fifo = json.loads(sia("wfq", "front", found, "--point", 0, "--json").stdout)
+    assert fifo["sizes"] == []
+    quarters = fifo["by_size"]
+    assert len(quarters) == 4
+    assert all(each["jct_s"] == each["fifo_jct_s"] for each in quarters)
+    refused = sia("wfq", "front", found, "--point", "fastest")
+    assert refused.returncode == 2
+    assert "no such point or preset" in refused.stderr
+
+
 def test_json_is_the_front(log, tmp_path):
     printed = done(log, tmp_path / "out", "--simulations", 20, "--json").stdout
     assert json.loads(printed) == front_of(tmp_path / "out")
@@ -199,6 +213,7 @@ w,service,600,0.5
 w,service,9000,1
 w,trials,1,0
 w,trials,8,1
+w,gpus_per_trial,1,0
 w,gpus_per_trial,1,0.5
 w,gpus_per_trial,2,1
 v,service,60,1
@@ -281,7 +296,7 @@ def test_a_front_of_something_else_is_one_line(log, found, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [(":x", "has no workload 'x'"), ("", "choose one with"), (":v", "has no trials")],
+    [(":x", "no workload 'x'"), ("", "write FILE:NAME"), (":v", "the cdf of service")],
 )
 def test_a_bad_workload_is_one_line(name, said, tmp_path):
     (tmp_path / "w.csv").write_text(WORKLOADS)
