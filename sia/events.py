@@ -1,14 +1,15 @@
 """Events: facts in the past tense, the only input of the core. Times are in seconds.
 
-`RANK` orders the events of one instant: ends, stops and progress, then changes of pools, nodes and
-forecasts, then arrivals, then new estimates, priorities and cancellations, then solved programs.
+`RANK` orders the events of one instant: ends, stops and progress, then changes of the policy's
+options, of pools, nodes and forecasts, then arrivals, then new estimates, priorities and
+cancellations, then solved programs.
 Events are stored as JSON, so every number is finite.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -170,6 +171,16 @@ class JobSubmitted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     and comes back."""
 
 
+class PolicyTuned(Struct, frozen=True, tag=True):
+    """The options of the policy have changed; `params` are all of them, as JSON has them.
+
+    Only for a policy that is `tunable`. It decides by the new options from this instant on.
+    """
+
+    time: float
+    params: Mapping[str, Any]
+
+
 class TimePassed(Struct, frozen=True, gc=False, tag=True):
     """The time of a `WakeAt` has come."""
 
@@ -182,6 +193,7 @@ Event = (
     | JobProgressed
     | ProgramSolved
     | JobCancelled
+    | PolicyTuned
     | PoolChanged
     | LendingSwitched
     | GpusOut
@@ -199,17 +211,18 @@ RANK: dict[type, int] = {
     JobFinished: 0,
     JobPreempted: 1,
     JobProgressed: 2,
-    PoolChanged: 3,
-    LendingSwitched: 4,
-    GpusOut: 5,
-    NodeOut: 6,
-    NodeBack: 7,
-    ForecastUpdated: 8,
-    FutureRevealed: 9,
-    JobSubmitted: 10,
-    RunTimesUpdated: 11,
-    PriorityChanged: 12,
-    JobCancelled: 13,
-    ProgramSolved: 14,
-    TimePassed: 15,
+    PolicyTuned: 3,
+    PoolChanged: 4,
+    LendingSwitched: 5,
+    GpusOut: 6,
+    NodeOut: 7,
+    NodeBack: 8,
+    ForecastUpdated: 9,
+    FutureRevealed: 10,
+    JobSubmitted: 11,
+    RunTimesUpdated: 12,
+    PriorityChanged: 13,
+    JobCancelled: 14,
+    ProgramSolved: 15,
+    TimePassed: 16,
 }

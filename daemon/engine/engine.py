@@ -25,7 +25,7 @@ from daemon.engine.outages import OutageChange, Outages
 from daemon.engine.placement import AreaPlacement
 from daemon.engine.pools import OVERRIDE, Pools
 from daemon.engine.progress import ProgressReports
-from daemon.engine.reconfigure import adapted, changes
+from daemon.engine.reconfigure import adapted, changes, tuned
 from daemon.engine.runs import LIMIT, WARN, Runs
 from daemon.engine.step import StepContext, StepObserver, hooks
 from daemon.engine.tokens import Tokens
@@ -60,6 +60,7 @@ from daemon.model.inputs import (
     Resized,
     Resume,
     RevokeToken,
+    SetPolicy,
     SetPool,
     SetPriority,
     SignOut,
@@ -75,9 +76,17 @@ from daemon.model.outputs import Accepted, Answer, Effect, Notice, Refused, Star
 from daemon.model.setup import Node, Setup
 from daemon.runtime.chunked_json import json_chunks
 from sia.core.core import Core
-from sia.core.snapshot import Snapshot, dump, restore
+from sia.core.snapshot import Snapshot, dump, plain_params, restore
 from sia.decisions import Decision, SolveProgram
-from sia.events import Event, ForecastUpdated, GpusOut, PoolChanged, ProgramSolved, TimePassed
+from sia.events import (
+    Event,
+    ForecastUpdated,
+    GpusOut,
+    PolicyTuned,
+    PoolChanged,
+    ProgramSolved,
+    TimePassed,
+)
 from sia.policies import make
 from sia.virtual.virtual_clock import VirtualClock
 
@@ -173,6 +182,7 @@ class Engine:
             Reported: ProgressReports(context).report,
             SetPool: self._pools.set_pool,
             Lending: self._pools.set_lending,
+            SetPolicy: self._set_policy,
             Drain: self._nodes.drain,
             Resume: self._nodes.resume,
             Maintain: self._nodes.maintain,
@@ -419,6 +429,20 @@ class Engine:
         if context.core.policy.needs.preemption and not previous.core.policy.needs.preemption:
             self._runs.tell_all_work()
         context.notify("configured")
+        return Accepted()
+
+    def _set_policy(self, asked: SetPolicy) -> Answer:
+        """Change the options of the policy; what was due before is decided under the old ones."""
+        made = tuned(self.book.setup, asked.policy)
+        if isinstance(made, Refused):
+            return made
+        if made == self.book.setup:
+            return Accepted(new=False)
+        context = self._context
+        context.flush()
+        self.book.setup = made
+        context.events.append(PolicyTuned(context.now, plain_params(make(made.policy))))
+        context.notify("policy", policy=made.policy, before=made.before, by=asked.actor)
         return Accepted()
 
     def _change_model(self, news: ModelChanged) -> Answer:

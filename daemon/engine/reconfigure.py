@@ -11,13 +11,14 @@ from daemon.model.book import Book, NodeRecord, PoolRecord, core_limits, job_of,
 from daemon.model.job import PoolMode
 from daemon.model.outputs import Refused
 from daemon.model.setup import Setup
+from sia.contract.labels import name_of
 from sia.core.core import Core
 from sia.core.snapshot import JobSnapshot, dump, plain_params, restore
 from sia.core.snapshot import PoolSnapshot as SnapshotPool
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP
 from sia.model import Pool
-from sia.policies import make
+from sia.policies import load, make
 
 OTHER_CELLS = (
     "restore the cells file and the pools, and change quotas while the daemon runs "
@@ -81,6 +82,34 @@ def _costed(jobs: Iterable[JobSnapshot], book: Book, setup: Setup) -> Iterator[J
         if unsaid:  # else it says, or was stopped as often as it may be
             each = replace(each, job=replace(each.job, preemptible=setup.preemptible))  # noqa: PLW2901
         yield each
+
+
+def tuned(setup: Setup, label: str) -> Setup | Refused:
+    """Return the setup with other options of its policy, or why it cannot be; empty: undo."""
+    if not label:
+        if not setup.before:
+            return Refused(409, "policy", "the policy has not been changed", "set one first")
+        label = setup.before
+    if label == setup.policy:
+        return setup
+    name = name_of(setup.policy)
+    if name_of(label) != name:
+        return Refused(
+            409, "policy", f"the policy in force is {name}, not {name_of(label)}",
+            f"give options of {name}, or change daemon.policy in the configuration",
+        )  # fmt: skip
+    if not load(setup.policy).tunable:
+        return Refused(
+            409, "policy", f"the options of {name} cannot change while it runs",
+            "change daemon.policy in the configuration and restart",
+        )  # fmt: skip
+    try:
+        make(label)
+    except ValueError as error:
+        return Refused(422, "policy", str(error), "change the option")
+    return replace(
+        setup, policy=label, configured=setup.configured or setup.policy, before=setup.policy
+    )
 
 
 def _pool_snapshot(

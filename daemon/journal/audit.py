@@ -170,6 +170,7 @@ WORDS = {
     "Maintain": "maintenance add",
     "CancelMaintenance": "maintenance cancel",
     "Lending": "lending",
+    "SetPolicy": "policy",
     "IssueToken": "token create",
     "RevokeToken": "token revoke",
     "SignOut": "token sign-out",

@@ -62,6 +62,7 @@ class JournalWriter:
 
         Raises UserError, without a commit, if the engine refuses the settings.
         """
+        setup = setup.continuing(engine.book.setup)
         if setup == engine.book.setup:
             return
         before = engine.book.setup

@@ -29,6 +29,7 @@ from sia.events import (
     LendingSwitched,
     NodeBack,
     NodeOut,
+    PolicyTuned,
     PoolChanged,
     PriorityChanged,
     ProgramSolved,
@@ -37,7 +38,7 @@ from sia.events import (
 )
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 
-ALIKE = (PoolChanged, GpusOut, NodeOut, NodeBack, ForecastUpdated, JobSubmitted)
+ALIKE = (PolicyTuned, PoolChanged, GpusOut, NodeOut, NodeBack, ForecastUpdated, JobSubmitted)
 """Events that both cores get unchanged."""
 
 

@@ -20,6 +20,7 @@ from daemon.model.inputs import (
     Release,
     Resume,
     RevokeToken,
+    SetPolicy,
     SetPool,
     SetPriority,
     SignOut,
@@ -85,6 +86,10 @@ def _lending(book: Book, _: Lending) -> AuditFacts:
     return {"on": book.lending, "shadow": book.mode is LendingMode.SHADOW}
 
 
+def _policy(book: Book, _: SetPolicy) -> AuditFacts:
+    return {"policy": book.setup.policy}
+
+
 def _token(book: Book, asked: IssueToken | RevokeToken) -> AuditFacts:
     token = book.token(asked.name)
     if token is None:
@@ -114,6 +119,7 @@ _FACTS: dict[type, tuple[str, Callable[[Book, Any], AuditFacts]]] = {
     Maintain: ("id", _window),
     CancelMaintenance: ("id", _window),
     Lending: ("", _lending),
+    SetPolicy: ("", _policy),
     IssueToken: ("name", _token),
     RevokeToken: ("name", _token),
     SignOut: ("name", _sessions),

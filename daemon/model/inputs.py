@@ -140,6 +140,16 @@ class Lending(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     shadow: bool = False
 
 
+class SetPolicy(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
+    """Change the options of the policy in force.
+
+    `policy` is its label with other options; empty for the label before the last change.
+    """
+
+    policy: str = ""
+    actor: str = ""
+
+
 class IssueToken(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """Issue a token: its SHA-256 digest (hex), name, role and pools.
 
@@ -194,6 +204,7 @@ Command = (
     | Maintain
     | CancelMaintenance
     | Lending
+    | SetPolicy
     | IssueToken
     | RevokeToken
     | SignOut

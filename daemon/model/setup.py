@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from cells.layout.spec import Spec
 from daemon.model.job import JobSpec, LendingMode, PoolMode
@@ -92,6 +93,21 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     starts on the new width."""
     book_every: int = 1
     """Steps between bookings of the accounts."""
+    configured: str = ""
+    """The policy of the configuration, if a command has changed its options since; `policy` then
+    has those in force."""
+    before: str = ""
+    """The policy before the last command that changed its options."""
+
+    def continuing(self, previous: Setup) -> Setup:
+        """Return this configuration with what commands have set under the previous one.
+
+        The options of a policy that a command has set last until the configuration has another
+        policy.
+        """
+        if not previous.configured or previous.configured != self.policy:
+            return self
+        return replace(self, policy=previous.policy, configured=self.policy, before=previous.before)
 
     def stop_cost(self, spec: JobSpec) -> StopCost | None:
         """Return what a stop costs a job: what it says, or what the site says of its jobs."""

@@ -17,7 +17,7 @@ LEVELS = {
     **dict.fromkeys(
         (
             "pool_changed", "node_out", "node_back", "maintenance_dropped", "lending", "model",
-            "configured", "requeued",
+            "policy", "configured", "requeued",
         ),
         logging.INFO,
     ),

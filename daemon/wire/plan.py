@@ -9,6 +9,9 @@ from msgspec import Meta, Struct
 from daemon.model.job import LendingMode
 from daemon.wire.jobs import JobView
 
+MAX_LABEL = 1024
+"""Characters of a policy's label: sixteen queues with their limits and weights take 400."""
+
 
 class LoanView(Struct):
     """GPUs that a pool lends to a job of another pool."""
@@ -33,6 +36,23 @@ class LendingSwitch(Struct, forbid_unknown_fields=True):
 
     on: bool | None = None
     mode: LendingMode | None = None
+
+
+class PolicyChange(Struct, forbid_unknown_fields=True):
+    """Change the options of the policy: its label with others, or `undo` the last change."""
+
+    policy: Annotated[str, Meta(max_length=MAX_LABEL)] = ""
+    undo: bool = False
+
+
+class PolicyView(Struct):
+    """The policy in force."""
+
+    policy: Annotated[str, Meta(description="Its label with all options that are set.")]
+    configured: Annotated[str, Meta(description="The label of the configuration.")]
+    before: Annotated[
+        str | None, Meta(description="The label before the last change, for undo; null if none.")
+    ]
 
 
 class WouldLend(Struct):

@@ -63,7 +63,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "regimes": "Predict jobs that change their batch size while they train.",
         "experiment": "Compare policies over many pieces or sizes of a job log.",
         "forecast": "Train and evaluate forecasts on a job log.",
-        "wfq": "Search for settings of the policy wfq, and show what they mean.",
+        "wfq": "Search for settings of the policy wfq, show what they mean, and set them.",
         "oracle": "Compute the best schedule possible with full knowledge of the future.",
         "cells": "Show clusters that are divided into cells.",
         "chronus": "Plan leases, place jobs and estimate run times as policy chronus does.",

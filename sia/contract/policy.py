@@ -80,6 +80,9 @@ class Policy:
     places = False
     """Whether the policy supports clusters with cells, in which a job within quota may find no
     cells. Within a pass, cells that a job did not find stay unavailable to it and to wider jobs."""
+    tunable = False
+    """Whether its options may change while jobs run: `attach` indexes running jobs too, and the
+    policy remembers nothing else."""
     in_cells: ClassVar[type[Policy] | None] = None
     """The class that decides in its place, with the same options, in a cluster with cells."""
     narrows = False

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Any
 
+from msgspec import convert
 from msgspec.structs import replace
 
 from sia.contract.policy import Policy
@@ -55,6 +56,7 @@ from sia.events import (
     LendingSwitched,
     NodeBack,
     NodeOut,
+    PolicyTuned,
     PoolChanged,
     PriorityChanged,
     ProgramSolved,
@@ -138,6 +140,7 @@ class Committer:
         requests: The number of programs that the policy has asked to solve.
         open_request: Whether the latest of them has no answer yet.
         lost_answer: Why the policy could not take the answer of this step, if it could not.
+        policy: The policy that it serves; an event may replace it by one with other options.
         again: Pools that count as changed in the next pass as well.
         carry_out: By type of proposal, the method that carries it out and returns its result.
     """
@@ -145,7 +148,7 @@ class Committer:
     def __init__(self, state: ClusterState, policy: Policy) -> None:
         """Create the writer of `state` for `policy`."""
         self._state = state
-        self._policy = policy
+        self.policy = policy
         self.accounts = LoanCounts()
         self.timers = CoreTimers()
         self.cells_freed = False
@@ -174,6 +177,7 @@ class Committer:
             JobPreempted: self._preempted,
             JobProgressed: self._progressed,
             JobCancelled: self._cancelled,
+            PolicyTuned: self._policy_tuned,
             PoolChanged: self._pool_changed,
             LendingSwitched: self._lending_switched,
             GpusOut: self._gpus_out,
@@ -188,8 +192,21 @@ class Committer:
         }
 
     def serve(self, policy: Policy) -> None:
-        """Report to this policy from now on, in the place of one that failed."""
-        self._policy = policy
+        """Report to this policy from now on, in the place of another."""
+        self.policy = policy
+
+    def _policy_tuned(self, event: PolicyTuned) -> None:
+        """Replace the policy by one with other options, which decides about all pools anew. O(n).
+
+        Raises ValueError for a policy that is not tunable, or options that it does not have.
+        """
+        old = self.policy
+        if not old.tunable:
+            raise ValueError(f"policy {type(old).__name__} cannot change its options")
+        policy = type(old)(convert(event.params, old.Params))
+        policy.attach(self._state)
+        self.serve(policy)
+        self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
 
     def apply(self, events: Iterable[Event], decisions: list[Decision]) -> None:
         """Apply events in order, and append the loans that must move to `decisions`.
@@ -266,7 +283,7 @@ class Committer:
             job.attempt, job.start, job.since = 1, now, now
         if until is not None:
             self.timers.lease(job, until)
-        self._policy.left(job)
+        self.policy.left(job)
         return ProposalResult.DONE
 
     def _await_cells(self, job: JobStateView, stream: Stream) -> None:
@@ -345,7 +362,7 @@ class Committer:
         self._requeue(job)
         self._count_stop(now)
         decisions.append(PreemptJob(job.job.id, proposal.reason))
-        self._policy.submitted(job)
+        self.policy.submitted(job)
         self.accounts.settle(decisions)
         return ProposalResult.DONE
 
@@ -385,7 +402,7 @@ class Committer:
         self._count_stop(now)
         decisions.append(ResizeJob(job.job.id, width, stream, proposal.reason, loans))
         self._begin(job, now)
-        self._policy.resized(job)
+        self.policy.resized(job)
         self.accounts.settle(decisions)
         return ProposalResult.DONE
 
@@ -504,7 +521,7 @@ class Committer:
             waiting.done, waiting.attempt = event.done, 1
         if state.places is not None:
             waiting.gpus = state.places.gpus(pool.name, job.width)
-        self._policy.submitted(waiting)  # first, because the policy may raise
+        self.policy.submitted(waiting)  # first, because the policy may raise
         state.arrivals += 1
         state.jobs[job.id] = waiting
         later = job.priority or waiting.attempt
@@ -524,7 +541,7 @@ class Committer:
         del self._state.jobs[event.job_id]
         self._take_back(job)
         self._state.dirty[job.pool] = None
-        self._policy.finished(job)
+        self.policy.finished(job)
 
     def _cancelled(self, event: JobCancelled) -> None:
         job = self._state.jobs.get(event.job_id)
@@ -536,7 +553,7 @@ class Committer:
         """Remove a pending job."""
         del self._state.jobs[job.job.id]
         self._leave_queue(job)
-        self._policy.left(job)
+        self.policy.left(job)
         self._state.dirty[job.pool] = None
 
     def _preempted(self, event: JobPreempted) -> None:
@@ -572,7 +589,7 @@ class Committer:
     @contextmanager
     def _changing(self, job: JobState) -> Iterator[None]:
         """Take a job out of the policy's index while what it is ordered by changes."""
-        policy = self._policy
+        policy = self.policy
         if job.stream is None:
             policy.left(job)
             yield
@@ -648,10 +665,10 @@ class Committer:
             self._state.dirty[pool] = None
 
     def _future_revealed(self, event: FutureRevealed) -> None:
-        self._policy.revealed(event.jobs)
+        self.policy.revealed(event.jobs)
 
     def _run_times_updated(self, event: RunTimesUpdated) -> None:
-        if not self._policy.needs.updates:
+        if not self.policy.needs.updates:
             raise ValueError("the policy does not accept updated estimates")
         jobs = self._state.jobs
         for job_id, run_time in event.estimates:
@@ -660,9 +677,9 @@ class Committer:
                 raise ValueError(f"job {job_id}: no waiting job can get the estimate {run_time}")
         for job_id, run_time in event.estimates:
             job = jobs[job_id]
-            self._policy.left(job)
+            self.policy.left(job)
             job.run_time = run_time
-            self._policy.submitted(job)
+            self.policy.submitted(job)
             self._state.dirty[job.pool] = None
 
     def _priority_changed(self, event: PriorityChanged) -> None:
@@ -671,9 +688,9 @@ class Committer:
             raise ValueError(f"job {event.job_id} got a priority but is not pending")
         check_priority(event.job_id, event.priority)
         self._leave_queue(job)
-        self._policy.left(job)
+        self.policy.left(job)
         job.rank(event.priority)
-        self._policy.submitted(job)
+        self.policy.submitted(job)
         self._requeue(job)
         self._state.dirty[job.pool] = None
 
@@ -685,7 +702,7 @@ class Committer:
         if self.open_request and event.request == self.requests:
             self.open_request = False
             try:
-                self._policy.solved(event)
+                self.policy.solved(event)
             except Exception as error:  # noqa: BLE001  whatever a policy does with an answer
                 why = f"the policy failed to take the answer: {described(error)}"
                 self.lost_answer = RefusedError("", why, impossible=True)

@@ -72,6 +72,7 @@ class Core:
         if len(events) > 1:
             events = sorted(events, key=lambda event: RANK[type(event)])
         committer.apply(events, decisions)
+        self.policy = committer.policy  # its options may have changed
         if committer.lost_answer is not None:
             self._refuse(committer.lost_answer, now, decisions)
             committer.lost_answer = None

@@ -40,6 +40,7 @@ from sia.events import (
     LendingSwitched,
     NodeBack,
     NodeOut,
+    PolicyTuned,
     PoolChanged,
     PriorityChanged,
     ProgramSolved,
@@ -64,7 +65,8 @@ Followers = Callable[[float, str], Sequence[Arrival]]
 
 
 Fact = (
-    PoolChanged | LendingSwitched | GpusOut | NodeOut | NodeBack | PriorityChanged | FutureRevealed
+    PolicyTuned | PoolChanged | LendingSwitched | GpusOut | NodeOut | NodeBack | PriorityChanged
+    | FutureRevealed
 )  # fmt: skip
 """Events besides submissions and ends of jobs."""
 

@@ -1,4 +1,4 @@
-"""Commands that ask when jobs start, and what a change would do: `sia eta, estimates, whatif`.
+"""Commands about when jobs start and end: `sia eta, estimates, whatif` ask, `wfq set` changes it.
 
 Imports: cli.client, cli.common.
 """

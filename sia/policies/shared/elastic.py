@@ -82,6 +82,7 @@ class Elastic(Policy):
     needs = Needs(run_times=True, preemption=True, resizing=True)
     heeds = frozenset({"min_width", "max_width", "demand"})
     narrows = True
+    tunable = True
     reason = "its turn"
 
     @abstractmethod

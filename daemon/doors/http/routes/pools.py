@@ -30,6 +30,7 @@ from daemon.model.inputs import (
     Lending,
     Maintain,
     Resume,
+    SetPolicy,
     SetPool,
 )
 from daemon.model.job import LendingMode
@@ -47,7 +48,7 @@ from daemon.wire.jobs import (
     PoolView,
     ReasonRequest,
 )
-from daemon.wire.plan import LendingState, LendingSwitch
+from daemon.wire.plan import LendingState, LendingSwitch, PolicyChange, PolicyView
 from daemon.wire.problems import ProblemError, no_pool, refusal
 from sia.limits import UNLIMITED
 
@@ -74,6 +75,7 @@ class PoolRoutes:
         self._why = msgspec.json.Decoder(ReasonRequest)
         self._maintenance = msgspec.json.Decoder(MaintenanceRequest)
         self._lending = msgspec.json.Decoder(LendingSwitch)
+        self._policy = msgspec.json.Decoder(PolicyChange)
 
     def operations(self) -> list[Operation]:
         """Return the operations."""
@@ -122,6 +124,15 @@ class PoolRoutes:
                 "PUT", "/v1/lending", Rule.OPERATE, self.set_lending,
                 "Turn lending on or off, or to shadow mode, in which loans are only simulated.",
                 {200: LendingState}, LendingSwitch, refusals=(413, 422),
+            ),
+            Operation(
+                "GET", "/v1/policy", Rule.VIEW, self.policy, "Show the policy and its options.",
+                {200: PolicyView},
+            ),
+            Operation(
+                "PUT", "/v1/policy", Rule.OPERATE, self.set_policy,
+                "Change the options of the policy, or undo the last change.",
+                {200: PolicyView}, PolicyChange, refusals=(409, 413, 422),
             ),
         ]  # fmt: skip
 
@@ -232,6 +243,22 @@ class PoolRoutes:
         shadow = payload.mode is LendingMode.SHADOW
         await self._do(request, Lending(on, who_asks(request).name, shadow))
         return await self.lending(request)
+
+    async def policy(self, request: web.Request) -> web.Response:
+        """Return the policy in force, that of the configuration, and the one before."""
+        await self._service.settled()
+        setup = self._service.book.setup
+        configured = setup.configured or setup.policy
+        return answer(PolicyView(setup.policy, configured, setup.before or None))
+
+    async def set_policy(self, request: web.Request) -> web.Response:
+        """Change the options of the policy."""
+        payload = decoded(await body_of(request), self._policy, PolicyChange)
+        if bool(payload.policy) is payload.undo:
+            mend = 'send {"policy": "wfq:…"}, or {"undo": true}'
+            raise ProblemError(422, "invalid", "give exactly one of policy and undo", mend)
+        await self._do(request, SetPolicy(payload.policy, who_asks(request).name))
+        return await self.policy(request)
 
     async def _do(self, request: web.Request, command: Command) -> Accepted:
         """Submit a command. Raises ProblemError if it is refused."""
