@@ -1,9 +1,274 @@
-"""Shockwave."""
+"""Shockwave: rounds of a window planned as a market, with foresight (Zheng et al., NSDI 2023).
 
+Jobs buy rounds. Those that will have been treated worst have the most to spend, and no GPU is idle
+that a job could use (`market`). What jobs will need is foreseen from what they have reached
+(`foresight`), how they will have been treated is estimated from their lives so far (`estimates`).
+
+A window is planned anew when jobs come, end or change, and when it is used up. A solver chooses how
+many rounds each job gets; a round waits for its answer. Without one, because it failed or is late,
+rounds go where they gain most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+from typing import Annotated, Any
+from zlib import crc32
+
+from msgspec import Meta, Struct, convert, field, to_builtins
+
+from sia.contract.policy import Changes, Needs
+from sia.contract.proposals import Proposals, Solve
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
+from sia.events import ProgramSolved
+from sia.policies.shockwave.estimates import PresentCount, contention, fairness_estimate
+from sia.policies.shockwave.foresight import ForeseenJob, PredictionRule
+from sia.policies.shockwave.market import (
+    Market,
+    MarketJob,
+    best_plan,
+    counts_of,
+    program,
+    start_of,
+)
+from sia.policies.shockwave.rounds import RoundPolicy, RoundSeconds, is_pinned
 from sia.program import SolveLimit
 
 MOST_ROUNDS = 100
 """Most rounds of a window: beyond three hours nothing that is planned comes true."""
 
 SOLVE_GAP = 1e-4
+"""Relative gap at which a plan is good enough, as in the paper's artifact."""
+
 SOLVE_LIMIT = SolveLimit(15.0, 2_000, 200_000, SOLVE_GAP)
+"""The paper's 15 s, live; in a replay as much work as 900 jobs on 256 GPUs take within these."""
+
+LEAST_LEFT = 1.0
+"""Seconds that are foreseen at least for a job that has not ended."""
+
+
+class ShockwaveParams(Struct, frozen=True):
+    """The options of Shockwave."""
+
+    k: Annotated[float, Meta(ge=0, le=100)] = 5.0
+    """Power of the estimated finish-time fairness in a job's weight: higher is fairer."""
+    lam: Annotated[float, Meta(ge=0, le=1e6)] = field(default=1.0, name="lambda")
+    """Weight of the makespan: higher is busier."""
+    rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 20
+    """Rounds of a window."""
+    predict: PredictionRule = "restate"
+    """How to foresee what jobs need."""
+    noise: Annotated[float, Meta(ge=0, le=100)] = 0.0
+    """Percent by which each predicted run time is wrong, up or down by job: for experiments."""
+    round: RoundSeconds = 120.0
+    """Seconds."""
+    lazy: bool = False
+    """Whether a change of a job waits until the window is over."""
+
+
+class _Window(Struct):
+    """The plan of a pool."""
+
+    jobs: list[tuple[str, int]]
+    """Jobs in the order of urgency, and their regimes when it was made."""
+    plan: list[list[int]]
+    ftf: list[float]
+    begin: int = 0
+    """Rounds of it that are over."""
+
+
+class Shockwave(RoundPolicy):
+    """A round costs O(jobs); a plan O(jobs · rounds · widths), and a program to solve."""
+
+    Params = ShockwaveParams
+    needs = Needs(run_times=True, preemption=True, solver=True)
+    heeds = frozenset({"budget", "mode", "regimes"})
+
+    def attach(self, state: ClusterStateView) -> None:
+        """Start without plans."""
+        self._windows: dict[str, _Window] = {}
+        self._counts = {name: PresentCount(state.now) for name in state.pools}
+        self._since: dict[str, tuple[float, float]] = {}  # submission, integral then
+        self._asked: list[tuple[str, Market, _Window]] | None = None
+        self._asked_at = -1.0
+        self._answer: Sequence[float] | None = None
+        super().attach(state)
+
+    def memory(self) -> Any:
+        """Return plans, counts of jobs, and whether an answer is awaited."""
+        counts = {
+            name: [count.area(self.state.now), count.count] for name, count in self._counts.items()
+        }
+        waits = None if self._asked is None else [name for name, _, _ in self._asked]
+        return [self._decided, to_builtins(self._windows), counts, self._since, waits]
+
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
+        """Continue with these plans. An answer that was awaited comes to a market like that then."""
+        self._decided, windows, counts, since, waits = memory
+        decided = self._decided
+        self.attach(state)
+        self._decided = decided
+        self._windows = convert(windows, dict[str, _Window])
+        self._counts = {
+            name: PresentCount(state.now, area, count) for name, (area, count) in counts.items()
+        }
+        self._since = {job_id: (begin, area) for job_id, (begin, area) in since.items()}
+        if waits is not None:
+            there = dict(self.present())
+            pools = [state.pools[name] for name in waits]
+            self._asked = [
+                (pool.name, *self._market(pool, there.get(pool, []), decided)) for pool in pools
+            ]
+
+    def submitted(self, job: JobStateView) -> None:
+        """Count a new job as present. O(1)."""
+        job_id = job.job.id
+        if job_id not in self._since:
+            now = max(self.state.now, job.job.submit)
+            count = self._counts[job.job.pool]
+            self._since[job_id] = now, count.area(now)
+            count.change(now, 1)
+
+    def left(self, job: JobStateView) -> None:
+        """Forget a job that was cancelled. O(1)."""
+        if job.job.id not in self.state.jobs:
+            self._gone(job)
+
+    def finished(self, job: JobStateView) -> None:
+        """Forget a job. O(1)."""
+        self._gone(job)
+
+    def _gone(self, job: JobStateView) -> None:
+        if self._since.pop(job.job.id, None) is not None:
+            self._counts[job.job.pool].change(self.state.now, -1)
+
+    def solved(self, answer: ProgramSolved) -> None:
+        """Take the rounds of each job, if the solver found them."""
+        self._answer = answer.values if answer.status in ("optimal", "feasible") else ()
+
+    def propose(self, now: float, changes: Changes) -> Proposals:
+        """Plan and act when a round begins; act on a plan once its answer is there."""
+        if self.begins(now, changes):
+            late = self._asked is not None
+            stale = []
+            for pool, jobs in self.present():
+                window = self._windows.get(pool.name)
+                if window is not None:
+                    window.begin += 1
+                if window is None or self._is_stale(window, jobs, now):
+                    stale.append((pool.name, *self._market(pool, jobs, now)))
+                else:
+                    yield from self._act(pool, jobs, window)
+            if stale and not late:
+                self._asked, self._answer, self._asked_at = stale, None, now
+                markets = [market for _, market, _ in stale]
+                yield Solve(program(markets), SOLVE_LIMIT, start_of(markets))
+            else:
+                yield from self._adopt(stale, None)
+        if self._answer is not None and self._asked is not None:
+            asked, answer = self._asked, self._answer
+            self._asked = self._answer = None
+            if self._decided == self._asked_at:  # else the round that asked is over
+                yield from self._adopt(asked, answer or None)
+
+    def _adopt(
+        self, planned: Sequence[tuple[str, Market, _Window]], answer: Sequence[float] | None
+    ) -> Proposals:
+        """Make plans of an answer, or without one, and begin them."""
+        there = dict(self.present())
+        found = None
+        if answer is not None:
+            found = counts_of([market for _, market, _ in planned], answer)
+        for place, (name, market, window) in enumerate(planned):
+            window.plan = best_plan(market, None if found is None else found[place]).plan
+            self._windows[name] = window
+            pool = self.state.pools[name]
+            if pool in there:
+                yield from self._act(pool, there[pool], window)
+
+    def _is_stale(self, window: _Window, jobs: Sequence[JobStateView], now: float) -> bool:
+        """Return whether jobs came, ended or changed, or the window is used up. O(jobs)."""
+        if window.begin >= self.params.rounds:
+            return True
+        known = dict(window.jobs)
+        if known.keys() != {job.job.id for job in jobs}:
+            return True
+        return not self.params.lazy and any(
+            known[job.job.id] != self._regime(job, now) for job in jobs
+        )
+
+    def _regime(self, job: JobStateView, now: float) -> int:
+        return len(self._foreseen(job, now).reached.seen)
+
+    def _act(
+        self, pool: PoolStateView, jobs: Sequence[JobStateView], window: _Window
+    ) -> Proposals:
+        """Carry out the present round of a plan; what it leaves idle goes to the most urgent."""
+        by_id = {job.job.id: job for job in jobs}
+        due, others = [], []
+        for (job_id, _), row in zip(window.jobs, window.plan, strict=True):
+            if job_id in by_id:
+                (due if row[window.begin] else others).append(by_id[job_id])
+        yield from self.carry_out(pool, jobs, {job: job.job.width for job in (*due, *others)})
+
+    def reason(self, job: JobStateView) -> str:
+        """Return how the job is expected to be treated."""
+        window = self._windows[job.job.pool]
+        for (job_id, _), ftf in zip(window.jobs, window.ftf, strict=True):
+            if job_id == job.job.id:
+                return f"a round of the plan; its estimated finish-time fairness is {ftf:.2f}"
+        return "GPUs that the plan leaves idle"
+
+    def _market(
+        self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float
+    ) -> tuple[Market, _Window]:
+        """Return the market of a pool, most urgent jobs first, and its plan to be made."""
+        buyers = [(self._buyer(pool, job, now), self._regime(job, now)) for job in jobs]
+        buyers.sort(key=lambda pair: -pair[0].ftf)
+        params = self.params
+        market = Market(
+            max(1, pool.quota), params.round, params.rounds, params.k, params.lam,
+            [buyer for buyer, _ in buyers],
+        )  # fmt: skip
+        window = _Window(
+            [(buyer.id, regime) for buyer, regime in buyers], [], [buyer.ftf for buyer, _ in buyers]
+        )
+        return market, window
+
+    def _buyer(self, pool: PoolStateView, job: JobStateView, now: float) -> MarketJob:
+        seen = self._foreseen(job, now)
+        wrong = self._error(job.job.id)
+        total = seen.total * wrong
+        left = max(LEAST_LEFT, total - seen.run)
+        total = max(total, seen.run + left)
+        since, area = self._since[job.job.id]
+        present = self._counts[job.job.pool].average(since, area, now)
+        contended = contention(present, max(1, pool.quota))
+        ahead = seen.ahead() or [(LEAST_LEFT / seen.seconds[-1], seen.seconds[-1])]
+        stretch = left / fsum(epochs * seconds for epochs, seconds in ahead)
+        done = fsum(seen.reached.seen)
+        epochs = done + fsum(epochs for epochs, _ in ahead)
+        running = job.stream is not None
+        return MarketJob(
+            job.job.id, job.job.width, max(0.0, epochs - fsum(e for e, _ in ahead)), epochs, total,
+            fairness_estimate(max(0.0, now - since), left, total, contended),
+            [(each, seconds * stretch) for each, seconds in ahead],
+            1.0 if job.job.budget is None else job.job.budget, running, running and is_pinned(job),
+        )  # fmt: skip
+
+    def _foreseen(self, job: JobStateView, now: float) -> ForeseenJob:
+        return self.foresee(job, now, self.params.predict)
+
+    def _error(self, job_id: str) -> float:
+        """Return the factor by which the predicted run time of a job is wrong."""
+        sign = 1 if crc32(job_id.encode()) % 2 else -1
+        return float(1 + sign * self.params.noise / 100)
+
+    def check(self) -> None:
+        """Assert that every job is counted."""
+        assert self._since.keys() == self.state.jobs.keys()
+        for name, count in self._counts.items():
+            assert count.count == sum(job.job.pool == name for job in self.state.jobs.values())
+
+

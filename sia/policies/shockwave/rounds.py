@@ -1,0 +1,120 @@
+"""Rounds on a grid: who runs is decided at each multiple of a round, for each pool alone (§7).
+
+A job that comes within a round waits for the next one; GPUs of a job that ends are given away at
+the next one. A job that stays keeps its GPUs.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from sia.contract.policy import Changes, Needs, Policy
+from sia.contract.proposals import Preempt, Proposals, Resize, Start
+from sia.contract.views import JobStateView, PoolStateView
+from sia.limits import MAX_RESUME_COST
+from sia.model import NEVER_STOPPED, RESTART, Regime, Stream
+from sia.policies.shockwave.foresight import ForeseenJob, PredictionRule, foreseen
+
+MOMENT = 1e-3
+"""Seconds: what is left at least of a job that has not ended, and the shortest run time."""
+
+RoundSeconds = Annotated[float, Meta(ge=1.0, le=MAX_RESUME_COST)]
+
+
+class RoundParams(Struct, frozen=True):
+    """The options of a policy in rounds."""
+
+    round: RoundSeconds = 120.0
+    """Seconds."""
+
+
+class RoundPolicy(Policy):
+    """Base of policies in rounds. A round costs O(jobs · log jobs) plus what `choose` does."""
+
+    Params = RoundParams
+    needs = Needs(run_times=True, preemption=True)
+
+    _decided: float = -1.0  # the latest round that was decided
+
+    @property
+    def round(self) -> float | None:
+        """The seconds of a round."""
+        seconds: float = self.params.round
+        return seconds
+
+    def begins(self, now: float, changes: Changes) -> bool:
+        """Return whether a round begins that was not decided yet; it counts as decided then."""
+        if now == self._decided or not (changes.round or now % self.params.round == 0.0):
+            return False
+        self._decided = now
+        return True
+
+    def propose(self, now: float, changes: Changes) -> Proposals:
+        """At the beginning of a round, stop who is not chosen and start who is."""
+        if self.begins(now, changes):
+            for pool, jobs in self.present():
+                yield from self.carry_out(pool, jobs, self.choose(pool, jobs, now))
+
+    @abstractmethod
+    def choose(
+        self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float
+    ) -> Mapping[JobStateView, int]:
+        """Return who is to run in the round that begins, with GPUs, the most important first.
+
+        Together they may need more GPUs than there are: who does not fit is passed over.
+        """
+
+    def present(self) -> Iterator[tuple[PoolStateView, list[JobStateView]]]:
+        """Yield the pools with jobs, and their jobs in order of arrival. O(jobs)."""
+        jobs: dict[str, list[JobStateView]] = {}
+        for job in self.state.jobs.values():
+            jobs.setdefault(job.job.pool, []).append(job)
+        for name, pool in self.state.pools.items():
+            if name in jobs:
+                yield pool, jobs[name]
+
+    def carry_out(
+        self, pool: PoolStateView, jobs: Sequence[JobStateView], chosen: Mapping[JobStateView, int]
+    ) -> Proposals:
+        """Stop, resize and start jobs so that those chosen run, as far as they fit."""
+        runs: dict[JobStateView, int] = {
+            job: job.width for job in jobs if job.stream is not None and is_pinned(job)
+        }
+        idle = pool.quota - sum(runs.values())
+        for job, gpus in chosen.items():
+            if job not in runs and gpus <= idle:
+                runs[job] = gpus
+                idle -= gpus
+        for job in jobs:
+            if job.stream is not None and job not in runs:
+                yield Preempt(job, "another job's round begins")
+        grows = []
+        for job, gpus in runs.items():
+            if job.stream is not None and gpus < job.width:
+                yield Resize(job, gpus, Stream.DEDICATED, "its share of this round")
+            elif job.stream is None or gpus > job.width:
+                grows.append(job)
+        for job in grows:
+            if job.stream is not None:
+                yield Resize(job, runs[job], Stream.DEDICATED, "its share of this round")
+            else:
+                other = 0 if runs[job] == job.job.width else runs[job]
+                yield Start(job, Stream.DEDICATED, self.reason(job), other)
+
+    def reason(self, job: JobStateView) -> str:
+        """Return why a job starts."""
+        return "its round begins"
+
+    def foresee(self, job: JobStateView, now: float, rule: PredictionRule) -> ForeseenJob:
+        """Predict a job. One without regimes is a single epoch as long as its estimate."""
+        regimes = job.job.regimes or (Regime("", 1.0, max(job.run_time, MOMENT)),)
+        return foreseen(rule, job.job.mode, regimes, job.work(now))
+
+
+def is_pinned(job: JobStateView) -> bool:
+    """Return whether a job, once it runs, is not stopped: a stop would cost all of its work."""
+    return job.job.preemptible in (NEVER_STOPPED, RESTART)

@@ -1,0 +1,232 @@
+"""Rivals that give each job a share of time, in rounds: Gavel and the policies that it contains.
+
+A policy computes the part x of all time in which each job should run. In each round the jobs with
+the highest x / (part of the time that they had) come first; a job counts half a round at first.
+Shares are computed anew when jobs came, ended or changed, but not within 1,000 s. Rivals are
+reactive: they expect that all that is left runs at today's speed.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct, convert, to_builtins
+
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
+from sia.policies.shockwave.rounds import MOMENT, RoundPolicy
+
+RESHARE = 1000.0
+"""Seconds between two computations of shares, as in Gavel."""
+
+LEFT_OVER = 1e-9
+"""The largest share of a job that gets no GPU-time of its own: it orders such jobs."""
+
+HALVINGS = 60
+"""Steps of a bisection, after which the bounds of floats agree."""
+
+
+AloneSoFar = tuple[float, float, float]
+"""Seconds that a job would have taken on an even share so far, its work then, and that share."""
+
+
+class ShareFacts(NamedTuple):
+    """What a rival sees of a job. Times are in seconds."""
+
+    id: str
+    width: int
+    remaining: float
+    """At today's speed."""
+    work: float
+    """Done so far."""
+    age: float
+    """Since its submission."""
+    steps: float
+    """Steps per second at today's speed."""
+
+
+class _Shares(Struct):
+    """The shares of a pool, by job."""
+
+    since: float
+    jobs: list[tuple[str, int]]
+    """Jobs and their regimes for which they were computed."""
+    shares: dict[str, float]
+    had: dict[str, float]
+    """Seconds in which each job ran since then."""
+    ran: list[str]
+    """Who was chosen in the round before."""
+    alone: dict[str, AloneSoFar] = {}
+    """Of `ftf`."""
+
+
+class SharePolicy(RoundPolicy):
+    """Base of the rivals with shares."""
+
+    def attach(self, state: ClusterStateView) -> None:
+        """Start without shares."""
+        self._pools: dict[str, _Shares] = {}
+        super().attach(state)
+
+    def memory(self) -> Any:
+        """Return the shares of each pool, and the latest round."""
+        return [self._decided, to_builtins(self._pools)]
+
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
+        """Continue with these shares."""
+        self.attach(state)
+        self._decided, pools = memory
+        self._pools = convert(pools, dict[str, _Shares])
+
+    def choose(
+        self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float
+    ) -> Mapping[JobStateView, int]:
+        """Return all jobs, those first that had the least of their share."""
+        half = self.params.round / 2
+        facts = {job.job.id: self._facts(job, now) for job in jobs}
+        present = [(job.job.id, self._regime(job, now)) for job in jobs]
+        known = self._pools.get(pool.name)
+        if known is not None:
+            for job_id in known.ran:
+                if job_id in known.had:
+                    known.had[job_id] += self.params.round
+        if known is None or (present != known.jobs and now - known.since >= RESHARE):
+            known = _Shares(now, present, {}, {}, [], {} if known is None else known.alone)
+            known.shares = self.shares(pool, [*facts.values()], known.alone)
+            self._pools[pool.name] = known
+        had = known.had = {job_id: known.had.get(job_id, half) for job_id in facts}
+        shares = known.shares
+        order = sorted(
+            jobs,
+            key=lambda job: (
+                -shares.get(job.job.id, 0.0) / had[job.job.id],
+                had[job.job.id],
+                job.sequence,
+            ),
+        )
+        idle, chosen = pool.quota, {}
+        for job in order:
+            if job.job.width <= idle:
+                chosen[job] = job.job.width
+                idle -= job.job.width
+        known.ran = [job.job.id for job in chosen]
+        return chosen
+
+    @abstractmethod
+    def shares(
+        self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
+    ) -> dict[str, float]:
+        """Return the share of each job, from 0 to 1; Σ width · share is at most the quota.
+
+        `alone` is what `ftf` remembers, by job.
+        """
+
+    def _facts(self, job: JobStateView, now: float) -> ShareFacts:
+        seen = self.foresee(job, now, "last")
+        regimes = job.job.regimes
+        steps = regimes[len(seen.reached.seen) - 1].steps if regimes else None
+        return ShareFacts(
+            job.job.id, job.job.width, max(MOMENT, seen.remaining), job.work(now),
+            now - job.job.submit, 1.0 if steps is None else steps,
+        )  # fmt: skip
+
+    def _regime(self, job: JobStateView, now: float) -> int:
+        return len(self.foresee(job, now, "last").reached.seen)
+
+
+class Gavel(SharePolicy):
+    """Gavel: the least width · share is as high as possible, then the next."""
+
+    def shares(
+        self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
+    ) -> dict[str, float]:
+        """Raise a level up to which each job fills its width. O(n · log n)."""
+        level, left = 0.0, float(pool.quota)
+        by_width = sorted(jobs, key=lambda job: job.width)
+        for place, job in enumerate(by_width):
+            step = min(job.width - level, left / (len(by_width) - place))
+            level += step
+            left -= step * (len(by_width) - place)
+        return {job.id: min(1.0, level / job.width) for job in jobs}
+
+
+class GandivaFair(SharePolicy):
+    """Gandiva-Fair: each job gets the same part of time, so tickets are widths."""
+
+    def shares(
+        self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
+    ) -> dict[str, float]:
+        """Return min(1, GPUs / jobs) for all. O(n)."""
+        return dict.fromkeys((job.id for job in jobs), min(1.0, pool.quota / len(jobs)))
+
+
+class Ossp(SharePolicy):
+    """Open shop: all jobs end at the same, earliest possible time."""
+
+    def shares(
+        self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
+    ) -> dict[str, float]:
+        """Return remaining / T for the least T that fits. O(n)."""
+        if not pool.quota:
+            return {}
+        area = sum(job.width * job.remaining for job in jobs) / pool.quota
+        ends = max(area, *(job.remaining for job in jobs))
+        return {job.id: job.remaining / ends for job in jobs}
+
+
+class MaxSteps(SharePolicy):
+    """Max-Sum-Throughput: the most steps a second of all jobs together."""
+
+    def shares(
+        self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
+    ) -> dict[str, float]:
+        """Fill the GPUs in the order of steps per GPU. O(n · log n).
+
+        Where gangs leave GPUs over, the others come in that order, too.
+        """
+        left, found = float(pool.quota), {}
+        most = max(job.steps / job.width for job in jobs)
+        for job in sorted(jobs, key=lambda job: -job.steps / job.width):
+            share = min(1.0, left / job.width)
+            left -= share * job.width
+            found[job.id] = share or LEFT_OVER * job.steps / job.width / most
+        return found
+
+
+class FinishTimeFair(SharePolicy):
+    """Finish-time fairness: the worst completion time relative to that alone is least."""
+
+    def shares(
+        self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
+    ) -> dict[str, float]:
+        """Bisect the worst ratio; a job that is worse even with all time gets all. O(n)."""
+        gpus, known = pool.quota, alone
+        whole = {}
+        for job in jobs:
+            even = min(1.0, gpus / (len(jobs) * job.width)) or 1.0
+            before, work, share = known.get(job.id, (0.0, 0.0, even))
+            taken = before + max(0.0, job.work - work) / share
+            known[job.id] = taken, job.work, even
+            whole[job.id] = taken + job.remaining / even
+        for job_id in known.keys() - whole.keys():
+            del known[job_id]
+
+        def at(ratio: float) -> dict[str, float]:
+            return {
+                job.id: job.remaining / max(job.remaining, ratio * whole[job.id] - job.age)
+                for job in jobs
+            }
+
+        def fits(ratio: float) -> bool:
+            shares = at(ratio)
+            return sum(shares[job.id] * job.width for job in jobs) <= gpus
+
+        low, high = 0.0, 1.0
+        while not fits(high) and high < 1e9:
+            low, high = high, 2 * high
+        for _ in range(HALVINGS):
+            middle = (low + high) / 2
+            low, high = (low, middle) if fits(middle) else (middle, high)
+        return at(high)
+
