@@ -175,12 +175,15 @@ class Core:
             if due < inf:
                 decisions.append(WakeAt(due))
 
-    def resume_timers(self, wish: float, retry: float) -> None:
-        """Continue with this wish of the policy, after jobs and leases were restored."""
+    def resume_timers(self, wish: float, retry: float, late_round: float = inf) -> None:
+        """Continue with this wish of the policy, after jobs and leases were restored.
+
+        `late_round` is when a round was due that no pass has begun.
+        """
         timers = self.committer.timers
         timers.wish, timers.retry = wish, retry
         if self._round is not None and self.state.jobs:
-            timers.round = next_multiple(self.state.now, self._round)
+            timers.round = min(late_round, next_multiple(self.state.now, self._round))
         self.wake = timers.next
 
     def copy(self) -> Core:

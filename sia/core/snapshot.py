@@ -105,6 +105,8 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     requests: int = 0
     """Programs that the policy has asked to solve."""
     open_request: bool = False
+    round: float | UnsetType = UNSET
+    """When a round was due that no pass has begun, as a step failed; left out if there is none."""
     stops: tuple[float, ...] | UnsetType = UNSET
     """When jobs were stopped within the last hour, if that is limited; ascending.
 
@@ -163,8 +165,14 @@ def dump(core: Core) -> Snapshot:
         retry=_finite(core.committer.timers.retry),
         requests=core.committer.requests,
         open_request=core.committer.open_request,
+        round=_late_round(core),
         stops=tuple(core.committer.stops) or UNSET,
     )
+
+
+def _late_round(core: Core) -> float | UnsetType:
+    due = core.committer.timers.round
+    return due if due <= core.state.now else UNSET
 
 
 def _finite(time: float) -> float | None:
@@ -291,7 +299,10 @@ def _restore_timers(core: Core, snapshot: Snapshot) -> None:
         raise ValueError("stops must be in the past")
     committer.stops.extend(sorted(stops))
     wish, retry = (inf if time is None else time for time in (snapshot.wake, snapshot.retry))
-    core.resume_timers(wish, retry)
+    late = inf if snapshot.round is UNSET else snapshot.round
+    if late < inf and not -inf < late <= core.state.now:
+        raise ValueError("a late round must be in the past")
+    core.resume_timers(wish, retry, late)
 
 
 def _place(core: Core, record: PlacesSnapshot) -> None:

@@ -14,12 +14,14 @@ processor, and the last digits of a mean may differ among machines.
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,7 @@ ELASTIC = (
     "elastic-fifo", "elastic-srtf", "elastic-srsf", "afs", "themis-lease", "fair-share", "wfq",
 )  # fmt: skip
 """Policies that tell each job when it will end."""
+IN_ROUNDS = ("gavel", "gandiva-fair", "ossp", "mst", "ftf", "allox", "filter", "shockwave")
 IN_CELLS = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "hived")
 
 TYPES = """\
@@ -101,6 +104,16 @@ def elastic(folder: Path) -> Files:
     """A day of the preset "base" under elastic policies, with wrong sizes and resume costs."""
     wrong = ("--durations", "within:20", "--resume-cost", "1m", "--seed", "2")
     return _replay(folder, _synth(folder, "base", seed=2, days=1), ELASTIC, *wrong)
+
+
+def in_rounds(folder: Path) -> Files:
+    """Thirty jobs that change while they run, on eight GPUs."""
+    jobs = folder / "log.csv"
+    with gzip.open(TRACES / "shockwave_120.csv.gz", "rt") as log:
+        jobs.write_text("".join(islice(log, 31)))
+    pools = folder / "pools.csv"
+    pools.write_text("pool,quota\nall,8\n")
+    return _replay(folder, (jobs, pools), IN_ROUNDS)
 
 
 def closed_loop(folder: Path) -> Files:
@@ -237,8 +250,8 @@ def play_engine(config: Path, jobs: list[dict[str, str]]) -> list[Any]:
 CASES: dict[str, Callable[[Path], Files]] = {
     case.__name__: case
     for case in (
-        philly_known, philly_foreseen, philly_cells, preset, closed_loop, experiment, oracle,
-        forecast, demo_day, elastic,
+        philly_known, philly_foreseen, philly_cells, preset, in_rounds, closed_loop, experiment,
+        oracle, forecast, demo_day, elastic,
     )
 }  # fmt: skip
 

@@ -43,10 +43,19 @@ from tests.support.budget import budget
 from tests.support.builders import SMALL, pools
 from tests.support.clusters.cells import LINES, cluster, top
 from tests.support.clusters.troubled import step, troubled, troubled_in_cells
-from tests.support.cores import POLICIES, PREEMPTING
+from tests.support.cores import IN_ROUNDS, POLICIES, PREEMPTING
 
 ROUNDS = budget(ci=10, soak=40)
-ALL = [*POLICIES, *PREEMPTING, SiaRecall, SiaReclaim, Chronus, EarliestDeadline, CapacityScheduler]
+ALL = [
+    *POLICIES,
+    *PREEMPTING,
+    SiaRecall,
+    SiaReclaim,
+    Chronus,
+    EarliestDeadline,
+    CapacityScheduler,
+    *IN_ROUNDS,
+]
 IN_CELLS = [Fcfs, Ssf, Sjf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall, SiaReclaim]
 
 

@@ -25,12 +25,19 @@ from sia.policies.queues.mmfs import MaxMin
 from sia.policies.queues.sjf import Sjf
 from sia.policies.queues.ssf import Ssf
 from sia.policies.queues.themis import Themis
+from sia.policies.shockwave.allox import AlloX
+from sia.policies.shockwave.filtered import Filter
+from sia.policies.shockwave.policy import Shockwave
+from sia.policies.shockwave.shares import FinishTimeFair, GandivaFair, Gavel, MaxSteps, Ossp
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
 from sia.policies.wfq.policy import Wfq
 from tests.support.builders import SMALL, pools, revealed
 
 POLICIES = [Fcfs, Ssf, GlobalSsf, MaxMin, Sia, SiaVc, Sjf, Easy, HiveD, Themis]
+IN_ROUNDS = [
+    Gavel, GandivaFair, Ossp, MaxSteps, FinishTimeFair, AlloX, Filter, Shockwave,
+]  # fmt: skip
 IN_EACH_POOL = [ElasticFifo, ElasticSrtf, ElasticSrsf, Afs, ThemisLease, FairShare, Wfq]
 PREEMPTING = [Srtf, Srsf, Las, ElasticMaxMin, *IN_EACH_POOL]
 

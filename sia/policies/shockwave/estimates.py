@@ -45,6 +45,10 @@ class PresentCount:
         """Start at a time (seconds) with this integral (job-seconds) and number of jobs."""
         self._now, self._area, self.count = now, area, count
 
+    def memory(self) -> tuple[float, float, int]:
+        """Return what a count begins with that goes on like this one."""
+        return self._now, self._area, self.count
+
     def area(self, now: float) -> float:
         """Return the integral up to a time that is not before the last change."""
         return self._area + self.count * max(0.0, now - self._now)

@@ -1,4 +1,4 @@
-"""Themis with a filter: a fraction of the jobs, those treated worst, buys first (Shockwave, §2.1)."""
+"""Themis with a filter: those jobs that were treated worst buy first (Shockwave, §2.1)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,9 @@ class Filter(RoundPolicy):
 
     def _wants(self, job: JobStateView, left: float) -> int:
         """Return the GPUs that an elastic job can use in a round."""
-        need = ceil(Fraction(left * job.job.width) / Fraction(self.params.round) - Fraction(1, 10**9))
+        need = ceil(
+            Fraction(left * job.job.width) / Fraction(self.params.round) - Fraction(1, 10**9)
+        )
         return min(job.job.width, max(job.job.min_width, need))
 
 
@@ -111,7 +113,9 @@ def _fractions(parts: Sequence[str]) -> list[Fraction]:
             fraction = Fraction(text)
             rounds = int(count) if times else 1
         except (ValueError, ZeroDivisionError):
-            raise ValueError(f"f: {part!r} is not a fraction; write one like 0.2 or 2/3*3") from None
+            raise ValueError(
+                f"f: {part!r} is not a fraction; write one like 0.2 or 2/3*3"
+            ) from None
         if not (0 < fraction <= 1 and 1 <= rounds <= 1000):
             raise ValueError(
                 f"f: {part!r} is out of bounds; write a fraction above 0 and at most 1, for 1 to "

@@ -78,6 +78,17 @@ class _Window(Struct):
     """Rounds of it that are over."""
 
 
+class _Memory(Struct):
+    """What the state does not show."""
+
+    decided: float
+    windows: dict[str, _Window]
+    counts: dict[str, tuple[float, float, int]]
+    since: dict[str, tuple[float, float]]
+    asked: list[tuple[str, Market, _Window]] | None
+    asked_at: float
+
+
 class Shockwave(RoundPolicy):
     """A round costs O(jobs); a plan O(jobs · rounds · widths), and a program to solve."""
 
@@ -88,7 +99,7 @@ class Shockwave(RoundPolicy):
     def attach(self, state: ClusterStateView) -> None:
         """Start without plans."""
         self._windows: dict[str, _Window] = {}
-        self._counts = {name: PresentCount(state.now) for name in state.pools}
+        self._counts = {name: PresentCount(max(0.0, state.now)) for name in state.pools}
         self._since: dict[str, tuple[float, float]] = {}  # submission, integral then
         self._asked: list[tuple[str, Market, _Window]] | None = None
         self._asked_at = -1.0
@@ -97,29 +108,21 @@ class Shockwave(RoundPolicy):
 
     def memory(self) -> Any:
         """Return plans, counts of jobs, and whether an answer is awaited."""
-        counts = {
-            name: [count.area(self.state.now), count.count] for name, count in self._counts.items()
-        }
-        waits = None if self._asked is None else [name for name, _, _ in self._asked]
-        return [self._decided, to_builtins(self._windows), counts, self._since, waits]
+        counts = {name: count.memory() for name, count in self._counts.items()}
+        kept = _Memory(
+            self._decided, self._windows, counts, self._since, self._asked, self._asked_at
+        )
+        return to_builtins(kept)
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
-        """Continue with these plans. An answer that was awaited comes to a market like that then."""
-        self._decided, windows, counts, since, waits = memory
-        decided = self._decided
+        """Continue with these plans, and with the question that has no answer yet."""
+        kept = convert(memory, _Memory)
+        if kept.since.keys() != state.jobs.keys():
+            raise ValueError("the memory of Shockwave is of other jobs")
         self.attach(state)
-        self._decided = decided
-        self._windows = convert(windows, dict[str, _Window])
-        self._counts = {
-            name: PresentCount(state.now, area, count) for name, (area, count) in counts.items()
-        }
-        self._since = {job_id: (begin, area) for job_id, (begin, area) in since.items()}
-        if waits is not None:
-            there = dict(self.present())
-            pools = [state.pools[name] for name in waits]
-            self._asked = [
-                (pool.name, *self._market(pool, there.get(pool, []), decided)) for pool in pools
-            ]
+        self._decided, self._windows, self._since = kept.decided, kept.windows, kept.since
+        self._counts = {name: PresentCount(*count) for name, count in kept.counts.items()}
+        self._asked, self._asked_at = kept.asked, kept.asked_at
 
     def submitted(self, job: JobStateView) -> None:
         """Count a new job as present. O(1)."""
@@ -201,12 +204,11 @@ class Shockwave(RoundPolicy):
     def _regime(self, job: JobStateView, now: float) -> int:
         return len(self._foreseen(job, now).reached.seen)
 
-    def _act(
-        self, pool: PoolStateView, jobs: Sequence[JobStateView], window: _Window
-    ) -> Proposals:
+    def _act(self, pool: PoolStateView, jobs: Sequence[JobStateView], window: _Window) -> Proposals:
         """Carry out the present round of a plan; what it leaves idle goes to the most urgent."""
         by_id = {job.job.id: job for job in jobs}
-        due, others = [], []
+        due: list[JobStateView] = []
+        others: list[JobStateView] = []
         for (job_id, _), row in zip(window.jobs, window.plan, strict=True):
             if job_id in by_id:
                 (due if row[window.begin] else others).append(by_id[job_id])
@@ -270,5 +272,3 @@ class Shockwave(RoundPolicy):
         assert self._since.keys() == self.state.jobs.keys()
         for name, count in self._counts.items():
             assert count.count == sum(job.job.pool == name for job in self.state.jobs.values())
-
-

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
 from sia.contract.policy import Changes, Needs, Policy
 from sia.contract.proposals import Preempt, Proposals, Resize, Start
-from sia.contract.views import JobStateView, PoolStateView
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.limits import MAX_RESUME_COST
 from sia.model import NEVER_STOPPED, RESTART, Regime, Stream
 from sia.policies.shockwave.foresight import ForeseenJob, PredictionRule, foreseen
@@ -35,7 +35,7 @@ class RoundParams(Struct, frozen=True):
 class RoundPolicy(Policy):
     """Base of policies in rounds. A round costs O(jobs · log jobs) plus what `choose` does."""
 
-    Params = RoundParams
+    Params: ClassVar[type[Struct]] = RoundParams
     needs = Needs(run_times=True, preemption=True)
 
     _decided: float = -1.0  # the latest round that was decided
@@ -45,6 +45,15 @@ class RoundPolicy(Policy):
         """The seconds of a round."""
         seconds: float = self.params.round
         return seconds
+
+    def memory(self) -> Any:
+        """Return the latest round that was decided."""
+        return self._decided
+
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
+        """Continue after that round."""
+        self.attach(state)
+        self._decided = memory
 
     def begins(self, now: float, changes: Changes) -> bool:
         """Return whether a round begins that was not decided yet; it counts as decided then."""

@@ -93,7 +93,7 @@ class SharePolicy(RoundPolicy):
                     known.had[job_id] += self.params.round
         if known is None or (present != known.jobs and now - known.since >= RESHARE):
             known = _Shares(now, present, {}, {}, [], {} if known is None else known.alone)
-            known.shares = self.shares(pool, [*facts.values()], known.alone)
+            known.shares = self.divide(pool, [*facts.values()], known.alone)
             self._pools[pool.name] = known
         had = known.had = {job_id: known.had.get(job_id, half) for job_id in facts}
         shares = known.shares
@@ -114,7 +114,7 @@ class SharePolicy(RoundPolicy):
         return chosen
 
     @abstractmethod
-    def shares(
+    def divide(
         self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
     ) -> dict[str, float]:
         """Return the share of each job, from 0 to 1; Σ width · share is at most the quota.
@@ -138,7 +138,7 @@ class SharePolicy(RoundPolicy):
 class Gavel(SharePolicy):
     """Gavel: the least width · share is as high as possible, then the next."""
 
-    def shares(
+    def divide(
         self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
     ) -> dict[str, float]:
         """Raise a level up to which each job fills its width. O(n · log n)."""
@@ -154,7 +154,7 @@ class Gavel(SharePolicy):
 class GandivaFair(SharePolicy):
     """Gandiva-Fair: each job gets the same part of time, so tickets are widths."""
 
-    def shares(
+    def divide(
         self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
     ) -> dict[str, float]:
         """Return min(1, GPUs / jobs) for all. O(n)."""
@@ -164,7 +164,7 @@ class GandivaFair(SharePolicy):
 class Ossp(SharePolicy):
     """Open shop: all jobs end at the same, earliest possible time."""
 
-    def shares(
+    def divide(
         self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
     ) -> dict[str, float]:
         """Return remaining / T for the least T that fits. O(n)."""
@@ -178,7 +178,7 @@ class Ossp(SharePolicy):
 class MaxSteps(SharePolicy):
     """Max-Sum-Throughput: the most steps a second of all jobs together."""
 
-    def shares(
+    def divide(
         self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
     ) -> dict[str, float]:
         """Fill the GPUs in the order of steps per GPU. O(n · log n).
@@ -197,7 +197,7 @@ class MaxSteps(SharePolicy):
 class FinishTimeFair(SharePolicy):
     """Finish-time fairness: the worst completion time relative to that alone is least."""
 
-    def shares(
+    def divide(
         self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]
     ) -> dict[str, float]:
         """Bisect the worst ratio; a job that is worse even with all time gets all. O(n)."""
@@ -229,4 +229,3 @@ class FinishTimeFair(SharePolicy):
             middle = (low + high) / 2
             low, high = (low, middle) if fits(middle) else (middle, high)
         return at(high)
-

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
 from daemon.model.book import job_of
-from daemon.model.inputs import Ended, Started, Stopped, Submit, Tick
+from daemon.model.inputs import Answered, Ended, Started, Stopped, Submit, Tick
 from daemon.model.job import JobSpec
 from daemon.model.outputs import PreemptEffect, StartEffect
 from daemon.model.setup import Setup
@@ -71,8 +71,14 @@ class Machine:
                 step = self.engine.step(now, inputs)
                 self.engine.check()
                 self.seen += told(now, step.decisions)
-                inputs = [*self.carried_out(now, step.effects)]
+                inputs = [*self.carried_out(now, step.effects), *self.solved(now)]
         return self.seen
+
+    def solved(self, now):
+        """What a daemon without a solver answers, as a replay without one does."""
+        asked = self.engine.book.solving
+        if asked is not None:
+            yield Answered(asked.request, "failed")
 
     def next_time(self):
         while self.ends and not self.runs(*self.ends[0][2:]):

@@ -27,7 +27,18 @@ from tests.support.shell import digests, sia
 
 POLICIES = ["fcfs", "ssf", "gssf", "mmfs", "sia", "sia-vc"]
 RIVALS = ["sjf", "easy", "hived", "themis", "yarn-cs"]
-PREEMPTING = ["srtf", "srsf", "las", "emmfs", "sia-recall", "sia-reclaim", "chronus", "edf"]
+ROUNDS = ["gavel", "gandiva-fair", "ossp", "mst", "ftf", "allox", "filter", "shockwave"]
+PREEMPTING = [
+    *ROUNDS,
+    "srtf",
+    "srsf",
+    "las",
+    "emmfs",
+    "sia-recall",
+    "sia-reclaim",
+    "chronus",
+    "edf",
+]
 ELASTIC = ["elastic-fifo", "elastic-srtf", "elastic-srsf", "afs", "themis-lease", "wfq"]
 """Policies that also tell jobs when they will end; `fair-share` does too, but is a fluid."""
 ALL = POLICIES + RIVALS + PREEMPTING + ELASTIC + ["fair-share"]

@@ -1,0 +1,202 @@
+"""Policies in rounds: the grid, who goes on, shares, the filter, and plans made anew."""
+
+import pytest
+from msgspec.structs import replace
+
+from sia import Core, Job, Pool
+from sia.contract.solvers import answer
+from sia.core.playout import Arrival, no_solver, play
+from sia.decisions import PreemptJob, ResizeJob, SolveProgram, StartJob
+from sia.model import Options, Regime
+from sia.policies import make
+from sia.policies.shockwave.shares import Gavel, MaxSteps, Ossp, ShareFacts
+
+
+def regimes(*parts):
+    return tuple(Regime(str(config), epochs, seconds) for config, epochs, seconds in parts)
+
+
+def arrival(name, seconds, at=0.0, width=1, **more):
+    return Arrival(Job(name, "all", at, width, **more), seconds)
+
+
+def told(label, arrivals, gpus=2, solve=no_solver, **options):
+    """Return (time, what, job) of each start and stop, and the core."""
+    core = Core([Pool("all", gpus)], make(label), Options(**options))
+    run_times = _RunTimes(arrivals)
+    seen = []
+    for instant in play(core, arrivals, run_times=run_times, solve=solve):
+        core.check()
+        seen += [
+            (instant.now, type(decision).__name__, decision.job_id)
+            for decision in instant.decisions
+            if isinstance(decision, StartJob | PreemptJob | ResizeJob)
+        ]
+    return seen
+
+
+class _RunTimes:
+    def __init__(self, arrivals):
+        self._known = {a.job.id: a.duration for a in arrivals}
+
+    def run_time(self, job):
+        return self._known[job.id]
+
+    def __getattr__(self, _):
+        return lambda *_: []
+
+
+ROUNDS = ["gavel", "gandiva-fair", "ossp", "mst", "ftf", "allox", "filter", "shockwave"]
+
+
+@pytest.mark.parametrize("label", ROUNDS)
+def test_who_comes_within_a_round_waits_and_who_ends_frees_at_the_next(label):
+    seen = told(label, [arrival("a", 150), arrival("b", 60, at=10), arrival("c", 60, at=240)], 1)
+    assert seen[0] == (0, "StartJob", "a")
+    assert all(now % 120 == 0 for now, _, _ in seen)
+    assert {job for _, what, job in seen if what == "StartJob"} == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("label", ROUNDS)
+def test_a_job_that_stays_keeps_its_gpus(label):
+    assert told(label, [arrival("a", 1000), arrival("b", 1000)]) == [
+        (0, "StartJob", "a"), (0, "StartJob", "b"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("label", ROUNDS)
+def test_who_must_not_be_stopped_is_not(label):
+    jobs = [arrival("a", 1000, preemptible="never"), arrival("b", 200), arrival("c", 100, at=130)]
+    assert (0, "StartJob", "a") in (seen := told(label, jobs, gpus=1)) or seen
+    assert ("PreemptJob", "a") not in {(what, job) for _, what, job in seen}
+
+
+def facts(name, width, remaining, steps=1.0):
+    return ShareFacts(name, width, remaining, 0.0, 0.0, steps)
+
+
+class _Quota:
+    quota = 4
+
+
+def test_shares_are_max_min_all_ending_together_or_of_most_steps():
+    jobs = [facts("a", 1, 100, 3), facts("b", 4, 100, 4), facts("c", 4, 300, 20)]
+    gavel = Gavel().divide(_Quota, jobs, {})
+    assert gavel == {"a": 1.0, "b": pytest.approx(1.5 / 4), "c": pytest.approx(1.5 / 4)}
+    ossp = Ossp().divide(_Quota, jobs, {})
+    assert ossp == {
+        name: pytest.approx(r / 425) for name, r in (("a", 100), ("b", 100), ("c", 300))
+    }
+    most = MaxSteps().divide(_Quota, jobs, {})
+    assert most["c"] == 1.0
+    assert 0 < most["b"] < most["a"] < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("fractions", "widths"),
+    [
+        ("1", {"A": 2, "B": 1, "C": 1}),
+        ("2/3", {"A": 2, "B": 2}),
+        ("1/3", {"A": 3, "B": 1}),
+    ],
+)
+def test_the_filter_deals_gpus_in_turn_up_to_width(fractions, widths):
+    """Table 1's jobs: three elastic ones on four GPUs, in rounds of a second."""
+    jobs = [
+        arrival("A", 4, width=3, min_width=1), arrival("B", 4, width=2, min_width=1),
+        arrival("C", 3, width=2, min_width=1),
+    ]  # fmt: skip
+    core = Core([Pool("all", 4)], make(f"filter:f={fractions}:round=1"))
+    first = next(iter(play(core, jobs, run_times=_RunTimes(jobs))))
+    started = {d.job_id: d.width for d in first.decisions if isinstance(d, StartJob)}
+    own = {"A": 3, "B": 2, "C": 2}
+    assert {job_id: width or own[job_id] for job_id, width in started.items()} == widths
+
+
+def test_a_fixed_filter_of_all_jobs_gives_what_table_1_says():
+    jobs = [
+        arrival("A", 4, width=3, min_width=1), arrival("B", 4, width=2, min_width=1),
+        arrival("C", 3, width=2, min_width=1),
+    ]  # fmt: skip
+    core = Core([Pool("all", 4)], make("filter:f=1:round=1"))
+    ends = {}
+    for instant in play(core, jobs, run_times=_RunTimes(jobs)):
+        ends |= {e.job_id: instant.now for e in instant.events if type(e).__name__ == "JobFinished"}
+    assert ends == {"A": 7, "B": 6, "C": 5}
+    rho = {name: ends[name] * 4 / (work * 3) for name, work in (("A", 12), ("B", 8), ("C", 6))}
+    assert max(rho.values()) == pytest.approx(1.11, abs=0.005)
+    assert sum(ends.values()) / 3 == 6.0
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["filter:f=0", "filter:f=1.1", "filter:f=x", "filter:f=1/0", "filter:f=1/2*0",
+     "shockwave:k=-1", "shockwave:k=nan", "shockwave:lambda=-1", "shockwave:rounds=0",
+     "shockwave:predict=guess", "shockwave:noise=101", "shockwave:round=0", "gavel:round=nan"],
+)  # fmt: skip
+def test_options_out_of_range_are_refused_in_one_line(label):
+    with pytest.raises(ValueError, match=label.split(":", maxsplit=1)[0]) as caught:
+        make(label)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def solver(programs):
+    def solve(now, asked):
+        programs.append(now)
+        return answer(now, asked, timed=False).event
+
+    return solve
+
+
+CHANGING = [
+    Arrival(
+        Job("a", "all", 0.0, 1, mode="accordion", regimes=regimes((8, 10, 30), (16, 40, 15))), 900.0
+    ),
+    arrival("b", 500, at=10),
+    arrival("c", 500, at=20),
+]
+
+
+def test_a_window_is_planned_anew_when_jobs_come_end_or_change():
+    eager, lazy = [], []
+    told("shockwave", CHANGING, 2, solver(eager))
+    told("shockwave:lazy", CHANGING, 2, solver(lazy))
+    assert eager[:2] == [0, 120]
+    assert set(lazy) < set(eager)
+    assert len(eager) == len(lazy) + 1  # the change of a
+
+
+def test_a_window_that_is_used_up_is_planned_anew():
+    programs = []
+    told("shockwave:rounds=2", [arrival("a", 1000), arrival("b", 1000)], 1, solver(programs))
+    assert programs[:4] == [0, 240, 480, 720]
+
+
+@pytest.mark.parametrize("status", ["failed", "infeasible", "limit"])
+def test_without_a_solver_jobs_start_all_the_same(status):
+    def broken(now, asked):
+        return replace(no_solver(now, asked), status=status)
+
+    seen = told("shockwave", CHANGING, 2, broken)
+    assert {job for _, what, job in seen if what == "StartJob"} == {"a", "b", "c"}
+
+
+def test_a_late_answer_is_not_waited_for_longer_than_a_round():
+    def slow(now, asked):
+        return replace(answer(now, asked, timed=False).event, time=now + 150.0)
+
+    seen = told("shockwave", CHANGING, 2, slow)
+    assert {job for _, what, job in seen if what == "StartJob"} == {"a", "b", "c"}
+    assert min(now for now, _, _ in seen) == 120
+
+
+def test_a_budget_buys_more():
+    jobs = [arrival("poor", 5000), arrival("rich", 5000, budget=50.0)]
+    seen = told("shockwave:lambda=0", jobs, 1, solver([]))
+    assert seen[0] == (0, "StartJob", "rich")
+
+
+def test_the_policy_asks_a_solver():
+    core = Core([Pool("all", 1)], make("shockwave"))
+    first = next(iter(play(core, [arrival("a", 100)], run_times=_RunTimes([arrival("a", 100)]))))
+    assert any(isinstance(decision, SolveProgram) for decision in first.decisions)
