@@ -198,11 +198,8 @@ class Shockwave(RoundPolicy):
         if known.keys() != {job.job.id for job in jobs}:
             return True
         return not self.params.lazy and any(
-            known[job.job.id] != self._regime(job, now) for job in jobs
+            known[job.job.id] != self.regime(job, now) for job in jobs
         )
-
-    def _regime(self, job: JobStateView, now: float) -> int:
-        return len(self._foreseen(job, now).reached.seen)
 
     def _act(self, pool: PoolStateView, jobs: Sequence[JobStateView], window: _Window) -> Proposals:
         """Carry out the present round of a plan; what it leaves idle goes to the most urgent."""
@@ -226,7 +223,7 @@ class Shockwave(RoundPolicy):
         self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float
     ) -> tuple[Market, _Window]:
         """Return the market of a pool, most urgent jobs first, and its plan to be made."""
-        buyers = [(self._buyer(pool, job, now), self._regime(job, now)) for job in jobs]
+        buyers = [(self._buyer(pool, job, now), self.regime(job, now)) for job in jobs]
         buyers.sort(key=lambda pair: -pair[0].ftf)
         params = self.params
         market = Market(

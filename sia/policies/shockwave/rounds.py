@@ -16,8 +16,14 @@ from sia.contract.policy import Changes, Needs, Policy
 from sia.contract.proposals import Preempt, Proposals, Resize, Start
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.limits import MAX_RESUME_COST
-from sia.model import NEVER_STOPPED, RESTART, Regime, Stream
-from sia.policies.shockwave.foresight import ForeseenJob, PredictionRule, foreseen
+from sia.model import NEVER_STOPPED, RESTART, Stream
+from sia.policies.shockwave.foresight import (
+    ForeseenJob,
+    PredictionRule,
+    Reached,
+    foreseen,
+    reached_by,
+)
 
 MOMENT = 1e-3
 """Seconds: what is left at least of a job that has not ended, and the shortest run time."""
@@ -120,8 +126,16 @@ class RoundPolicy(Policy):
 
     def foresee(self, job: JobStateView, now: float, rule: PredictionRule) -> ForeseenJob:
         """Predict a job. One without regimes is a single epoch as long as its estimate."""
-        regimes = job.job.regimes or (Regime("", 1.0, max(job.run_time, MOMENT)),)
-        return foreseen(rule, job.job.mode, regimes, job.work(now))
+        work = job.work(now)
+        if not job.job.regimes:
+            seconds = max(job.run_time, MOMENT)
+            return ForeseenJob([1.0], [seconds], work, Reached((0.0,), min(work, seconds)))
+        return foreseen(rule, job.job.mode, job.job.regimes, work)
+
+    def regime(self, job: JobStateView, now: float) -> int:
+        """Return the number of regimes that a job has reached."""
+        regimes = job.job.regimes
+        return len(reached_by(regimes, job.work(now)).seen) if len(regimes) > 1 else 1
 
 
 def is_pinned(job: JobStateView) -> bool:

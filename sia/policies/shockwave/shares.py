@@ -84,8 +84,7 @@ class SharePolicy(RoundPolicy):
     ) -> Mapping[JobStateView, int]:
         """Return all jobs, those first that had the least of their share."""
         half = self.params.round / 2
-        facts = {job.job.id: self._facts(job, now) for job in jobs}
-        present = [(job.job.id, self._regime(job, now)) for job in jobs]
+        present = [(job.job.id, self.regime(job, now)) for job in jobs]
         known = self._pools.get(pool.name)
         if known is not None:
             for job_id in known.ran:
@@ -93,9 +92,10 @@ class SharePolicy(RoundPolicy):
                     known.had[job_id] += self.params.round
         if known is None or (present != known.jobs and now - known.since >= RESHARE):
             known = _Shares(now, present, {}, {}, [], {} if known is None else known.alone)
-            known.shares = self.divide(pool, [*facts.values()], known.alone)
+            facts = [self._facts(job, now) for job in jobs]
+            known.shares = self.divide(pool, facts, known.alone)
             self._pools[pool.name] = known
-        had = known.had = {job_id: known.had.get(job_id, half) for job_id in facts}
+        had = known.had = {job_id: known.had.get(job_id, half) for job_id, _ in present}
         shares = known.shares
         order = sorted(
             jobs,
@@ -130,9 +130,6 @@ class SharePolicy(RoundPolicy):
             job.job.id, job.job.width, max(MOMENT, seen.remaining), job.work(now),
             now - job.job.submit, 1.0 if steps is None else steps,
         )  # fmt: skip
-
-    def _regime(self, job: JobStateView, now: float) -> int:
-        return len(self.foresee(job, now, "last").reached.seen)
 
 
 class Gavel(SharePolicy):

@@ -10,6 +10,7 @@ from sia.decisions import PreemptJob, ResizeJob, SolveProgram, StartJob
 from sia.model import Options, Regime
 from sia.policies import make
 from sia.policies.shockwave.shares import Gavel, MaxSteps, Ossp, ShareFacts
+from tests.support.shell import digests, sia
 
 
 def regimes(*parts):
@@ -200,3 +201,23 @@ def test_the_policy_asks_a_solver():
     core = Core([Pool("all", 1)], make("shockwave"))
     first = next(iter(play(core, [arrival("a", 100)], run_times=_RunTimes([arrival("a", 100)]))))
     assert any(isinstance(decision, SolveProgram) for decision in first.decisions)
+
+
+def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
+    rows = [
+        f"j{i},all,{i * 50},{1 + i % 3},900,{'gns' if i % 2 else 'static'},"
+        + ("8:20:30;16:20:15" if i % 2 else "8:30:30")
+        for i in range(12)
+    ]
+    head = "job_id,pool,submit,width,duration,mode,regimes"
+    (tmp_path / "log.csv").write_text("\n".join([head, *rows]) + "\n")
+    (tmp_path / "pools.csv").write_text("pool,quota\nall,4\n")
+    found = []
+    for seed in ("1", "2"):
+        done = sia(
+            "replay", "--trace", tmp_path / "log.csv", "--pools", tmp_path / "pools.csv",
+            "--policy", ",".join(ROUNDS), "--no-report", "--out", tmp_path / seed, hash_seed=seed,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        found.append(digests(tmp_path / seed))
+    assert found[0] == found[1]
