@@ -1,6 +1,7 @@
 """Estimates and what-if answers under a policy that plans with a solver."""
 
 import asyncio
+from random import Random
 
 import pytest
 from msgspec.structs import replace
@@ -293,3 +294,29 @@ def test_a_daemon_solves_for_the_shadow_core_beside_the_loop(tmp_path, restart):
             service.engine.check()
 
     asyncio.run(tell())
+
+
+@pytest.mark.parametrize("seed", [0, 3, 5])
+def test_a_planner_of_leases_is_played_forward_with_its_solver(seed):
+    """Chronus: what is open is solved first, then what the playout asks for, always alike."""
+    rng, told = Random(seed), Told(policy="chronus:be=300", a=8)
+    jobs = [
+        submit(f"j{i}", gpus=rng.choice((1, 2, 3, 4, 6)),
+               run_time=rng.choice((600.0, 900.0, 1500.0, 3000.0)),
+               deadline=told.now + rng.choice((1800.0, 3600.0, 5400.0)))
+        for i in range(8)
+    ]  # fmt: skip
+    told.step(told.now, *jobs)
+    assert told.engine.book.solving is not None
+    futures = []
+    for _ in range(2):
+        engine = Engine.restore(told.engine.dump())
+        makers = PlayoutSolvers(engine.core.policy, None, 60.0)
+        solve = makers.share()
+        ahead = EnginePlayout(engine, told.now, estimated(told.now), solve=solve)
+        futures.append(ahead.play(told.now + 20 * SPAN, 100).starts)
+        assert solve.solved
+        assert makers.notes() == []
+        engine.check()
+    assert futures[0] == futures[1]
+    assert {start.job for start in futures[0]} <= {f"j{i}" for i in range(8)}
