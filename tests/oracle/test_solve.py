@@ -322,7 +322,7 @@ def test_a_cost_and_its_schedule_belong_together_whoever_offers_them():
     assert best.known == (least, [least])
 
 
-def test_without_a_schedule_the_search_draws_anew_and_rests_between_draws(monkeypatch):
+def test_without_a_schedule_the_search_draws_again_and_rests_between_draws(monkeypatch):
     done, enough = [], Event()
 
     def finds_nothing(problem, parts, seed, seconds, stop):

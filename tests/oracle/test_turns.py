@@ -40,7 +40,7 @@ def test_the_pause_grows_after_each_round_without_success():
     assert rested == [0.0] * PATIENT + [10.0, 20.0, 30.0]
 
 
-def test_something_better_ends_a_rest_and_the_patience_begins_anew():
+def test_a_better_schedule_ends_a_rest_and_the_patience_restarts():
     turns = SchedulingRounds()
     for _ in range(PATIENT + 1):
         turns.round_over(9.0, 9.0, 0.0, 10.0)

@@ -226,7 +226,7 @@ def test_short_jobs_of_one_user_say_little_of_a_new_user_and_more_of_a_known_one
     assert forecast.run_time(bob) == 300.0
 
 
-def test_a_batch_is_thought_of_as_its_first_ones_turn_out_and_later_jobs_hardly():
+def test_the_estimate_of_a_batch_follows_its_first_jobs_and_that_of_later_jobs_hardly():
     forecast = SurvivalRunTimes(WINDOWS, 0.9)
     ran(forecast, 10.0, times=100)
     ran(forecast, 9999.0, times=50, user="ann")

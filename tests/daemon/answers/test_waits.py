@@ -85,7 +85,7 @@ def test_a_held_jobs_wait_counts_from_its_release():
     assert life.waited() == ((600.0, 600.0), (600.0, 600.0))
 
 
-def test_of_a_job_that_an_earlier_release_saw_come_back_nobody_knows_how_long_it_waited():
+def test_a_job_that_an_earlier_release_requeued_has_waited_for_an_unknown_time():
     heard = EstimateInputs()
     old = [
         JobRecord(JobSpec(f"j{i}", "a", 1), 0.0, 1.0, stays=2, decided=DAY, ended=DAY + 1.0)

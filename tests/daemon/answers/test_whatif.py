@@ -394,7 +394,7 @@ def test_a_whatif_says_what_it_could_not_know():
 
 
 @pytest.mark.parametrize("same", [{}, {"gpus": 4}, {"gpus": 4, "pool": "a", "priority": 0}])
-def test_a_job_of_which_nothing_is_otherwise_is_refused(same):
+def test_a_job_without_a_change_is_refused(same):
     world = world_of((0.0, submit("a1", gpus=2), submit("a2", gpus=4)), a=4)
     refused = answer(world, WhatIf(jobs=[JobWhatIf("a2", **same)]))
     assert (refused.status, refused.detail) == (422, "no change given for job a2")
@@ -558,7 +558,7 @@ async def test_more_starts_than_usual_are_for_operators(folder):
 
 
 @story
-async def test_with_forecasts_a_new_job_is_thought_of_as_if_it_were_submitted(folder):
+async def test_with_forecasts_a_new_job_is_considered_as_if_it_were_submitted(folder):
     """Jobs of its kind ran for a minute each: so would it, whatever its owner says."""
     async with door(folder, **{**DOOR, "speed": 3000.0}, forecast="peaks+survival") as client:
         await until(lambda: client.service._foresight.ready)

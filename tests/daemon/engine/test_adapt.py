@@ -40,7 +40,7 @@ def configured(engine, settings, now=2.0):
     return step
 
 
-def test_a_quota_that_is_configured_anew_holds_at_once():
+def test_a_quota_that_is_reconfigured_holds_at_once():
     engine = busy(a=2, b=2)
     step = configured(engine, setup([4], a=4, b=0))
     assert step.answers == [Accepted()]
@@ -199,7 +199,7 @@ def test_a_new_configuration_is_in_the_journal(tmp_path):
     asyncio.run(story())
 
 
-def test_limits_that_are_configured_anew_hold_at_once():
+def test_limits_that_are_reconfigured_hold_at_once():
     engine = busy(a=2, b=2)
     settings = setup([4], a=2, b=2)
     a, b = settings.pools

@@ -260,7 +260,7 @@ def test_limits_that_are_set_meanwhile_hold_afterwards():
         assert answer.status == 422
 
 
-def test_the_configuration_says_budgets_anew():
+def test_the_configuration_sets_other_budgets():
     engine = Engine.new(budgeted(lend_budget_hours=1.0))
     life = Life(engine, lambda spec: 1.0)
     life.step(1000.0, [SetPool("b", lend_budget_hours=5.0)])

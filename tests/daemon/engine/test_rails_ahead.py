@@ -97,7 +97,7 @@ def test_another_budget_counts_at_once_and_the_month_goes_on():
     ]
 
 
-def test_a_budget_that_is_gone_wakes_nobody_in_vain():
+def test_a_budget_that_is_gone_causes_no_step():
     cluster = lending()
     life = live(cluster, [(JUNE, [submit("g", "a", 2, 1e7)])], {"g": 1e7}, JUNE + 10.0)
     life.step(JUNE + 20.0, [SetPool("b", lend_budget_hours=float(NO_BUDGET))])

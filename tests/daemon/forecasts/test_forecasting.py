@@ -311,7 +311,7 @@ def test_a_job_that_was_held_in_between_is_one_job():
     assert not world.forecaster._run_times._waiting
 
 
-def test_waiting_jobs_are_thought_of_anew():
+def test_waiting_jobs_are_considered_again():
     world = World()
     world.begin()
     world.step(Submit(job("wide", gpus=7, duration=3 * DAY)))

@@ -71,7 +71,7 @@ def test_a_former_leader_writes_nothing(base):
     new.close()
 
 
-def test_a_connection_that_the_server_ended_between_two_steps_is_made_anew(base):
+def test_a_connection_that_the_server_ended_between_two_steps_is_opened_again(base):
     with closing(base.journal()) as journal:
         engine = recover(journal, CLUSTER)
         step(journal, engine, 1.0, submit("one"))

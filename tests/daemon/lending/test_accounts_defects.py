@@ -43,7 +43,7 @@ def life_of(every, lasts=10.0, **quotas):
 
 @pytest.mark.parametrize("every", [1, 32])
 @pytest.mark.parametrize("told", ["submitted", "started", "finished"])
-def test_a_defect_begins_one_pools_account_anew_and_no_others(defect, told, every):
+def test_a_defect_restarts_the_account_of_one_pool_alone(defect, told, every):
     defect(told)
     life = life_of(every, a=2, b=2)
     pairs = [[submit(f"a{i}", "a"), submit(f"b{i}", "b")] for i in range(200)]
@@ -172,7 +172,7 @@ def test_the_service_serves_on_and_so_does_its_next_life(tmp_path, defect, every
     journal.close()
 
 
-def test_a_fact_of_nobody_begins_all_anew(monkeypatch):
+def test_a_fact_of_no_pool_restarts_all_accounts(monkeypatch):
     engine = Engine.new(setup(a=2, b=2))
     engine.step(1000.0, [submit("one", "a"), submit("two", "b")])
     monkeypatch.setattr("daemon.model.book.Book.job", lambda *_: None)

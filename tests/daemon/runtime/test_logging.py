@@ -39,7 +39,7 @@ def test_log_lines_are_written_in_order_before_the_process_ends():
     assert logged.read() == said
 
 
-def test_a_pipe_that_nobody_reads_holds_up_nobody_and_what_was_dropped_is_said():
+def test_a_pipe_that_nobody_reads_does_not_block_and_dropped_lines_are_counted():
     logged = Logged(20)
     for _ in range(1000):  # many times what the pipe takes
         logged.tell(LINE)

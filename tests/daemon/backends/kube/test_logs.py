@@ -58,7 +58,7 @@ async def test_a_pod_log_is_read_piece_by_piece_to_its_end(tmp_path):
 
 
 @story
-async def test_a_log_that_was_begun_anew_is_read_from_its_beginning(tmp_path):
+async def test_a_log_that_was_restarted_is_read_from_its_beginning(tmp_path):
     async with training(tmp_path) as (k8s, client, job_id):
         k8s.logs["train"] = b"a file that is full"
         _, following = await log(client, job_id)

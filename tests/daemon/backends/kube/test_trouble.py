@@ -428,7 +428,7 @@ async def relist(mirror, truth, version):
 
 
 @story
-async def test_watches_break_off_are_resumed_and_begun_anew(tmp_path):
+async def test_broken_watches_are_resumed_and_restarted(tmp_path):
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         k8s.twice = True
         await until(lambda: len(k8s.watches) == 3)
@@ -451,7 +451,7 @@ NONSENSE = [b"<html>\n", b'{"type": "ADDED"}\n', FAILED, b"\xff\n"]
 
 
 @pytest.mark.parametrize("said", NONSENSE, ids=range(len(NONSENSE)))
-def test_a_watch_that_says_nonsense_is_begun_anew(tmp_path, said):
+def test_a_watch_that_says_nonsense_is_restarted(tmp_path, said):
     @story
     async def tell(folder):
         async with cluster() as k8s, serving(folder, k8s) as service:

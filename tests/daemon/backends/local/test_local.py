@@ -487,7 +487,7 @@ def test_killed_at_any_moment_of_its_starts_each_job_runs_once(tmp_path, seconds
     assert [(tmp_path / f"ran{i}").read_text() for i in range(12)] == ["\n"] * 12
 
 
-def test_after_the_machine_was_started_anew_what_ran_is_lost(tmp_path):
+def test_after_the_machine_was_restarted_what_ran_is_lost(tmp_path):
     state, pid = tmp_path / "state", tmp_path / "pid"
     jobs = {"runs": f"echo $$ > {pid}; sleep 60", "over": "exit 2", "stray": "sleep 60"}
     killed_daemon(state, jobs)

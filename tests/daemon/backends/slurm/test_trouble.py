@@ -120,7 +120,7 @@ def test_a_submitted_job_that_was_not_recorded_is_found_and_runs_once(slurm, tmp
     asyncio.run(story())
 
 
-def test_a_job_that_slurm_forgot_has_ended_nobody_knows_how(slurm, tmp_path, monkeypatch):
+def test_a_job_that_slurm_forgot_has_ended_in_an_unknown_way(slurm, tmp_path, monkeypatch):
     async def story():
         async with serving(tmp_path, slurm) as service:
             await submit(service, "a", requeue=True)

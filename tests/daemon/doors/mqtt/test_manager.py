@@ -141,7 +141,9 @@ async def test_orders_of_a_deposed_daemon_and_reports_of_an_old_manager_are_void
 
 
 @story
-async def test_a_daemon_with_another_database_is_told_whom_the_manager_obeys(folder, broker):
+async def test_a_daemon_with_another_database_is_told_which_daemon_the_manager_follows(
+    folder, broker
+):
     async with (
         manager_on(folder, broker.port) as manager,
         cluster(folder, broker.port) as service,

@@ -107,7 +107,7 @@ async def test_a_receiver_that_is_away_for_long_is_told_all_when_it_is_back(tmp_
 
 
 @story
-async def test_a_slow_receiver_holds_up_nobody(tmp_path, impatient):
+async def test_a_slow_receiver_blocks_nobody(tmp_path, impatient):
     async with receiver(lambda _: asyncio.sleep(60, 200)) as slow, receiver() as quick:
         hooks = hook(tmp_path, slow, "slow", timeout=0.2), hook(tmp_path, quick, "quick")
         async with telling(tmp_path, *hooks) as daemon:

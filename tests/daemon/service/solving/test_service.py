@@ -198,7 +198,7 @@ def test_an_answer_to_another_request_is_ignored():
     assert engine.step(1001.0, [Answered(1, "optimal", [1.0, 1.0, 1.0])]).answers[0].status == 409
 
 
-def test_another_policy_asks_anew(tmp_path):
+def test_another_policy_asks_again(tmp_path):
     engine = Engine.new(PLANNED)
     engine.step(1000.0, SUBMITTED)
     same, _ = adapted(engine.book, engine.core, PLANNED)
