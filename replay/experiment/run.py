@@ -33,6 +33,7 @@ from replay.run.summary import owned_seconds, span, summarize
 from replay.run.workers import signals_held, worker_processes
 from sia.console.errors import UserError
 from sia.contract.labels import folder_of
+from sia.policies import load
 
 
 class RunContext(NamedTuple):
@@ -135,7 +136,9 @@ def run_piece(whole: WholeLog, piece: Piece, work: RunContext) -> None:
     if settings.cells is not None:
         spec = whole_spec(settings.cells, table)
         settings, places = settings._replace(cells=spec), places_of(spec, table)
-    runnable = playable(log, table, places)
+    labels = map(settings.choice, settings.policies)
+    narrow = any(load(choice.policy).narrows for choice in labels)
+    runnable = playable(log, table, places, narrow=narrow)
     if piece.withdraw:
         withdrawn = _most_idle(runnable, table, settings)[: piece.withdraw]
         table = _without_sharing(table, withdrawn)
