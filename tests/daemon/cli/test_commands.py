@@ -75,7 +75,7 @@ def free_port():
         return taken.getsockname()[1]
 
 
-GROUPS = ("pool", "maintenance", "webhook", "token", "audit")
+GROUPS = ("pool", "maintenance", "webhook", "token", "audit", "wfq")
 """Commands of which the second word is a command as well."""
 
 
@@ -374,6 +374,26 @@ def test_lending_and_loans(served):
     assert "lending is shadow" in served("status").stdout
     assert served("lending", "on").stdout.startswith("lending is on\n")
     assert "Loans: " in served("loans").stdout
+
+
+def test_only_options_of_the_policy_in_force_can_be_set(served, tmp_path):
+    assert served("wfq", "show").stdout == "policy: sia\n"
+    refused = served("wfq", "set", "wfq:weights=1:zeta=0")
+    assert refused.returncode == 1
+    assert "the policy in force is sia, not wfq" in refused.stderr
+    front = {"command": "sia wfq search", "gpus": 8, "pool": "vision", "presets": {"fifo": "wfq"}}
+    point = {"number": 0, "presets": ["fifo"], "exact": "wfq"}
+    for change, says in (
+        ({"pool": "elsewhere"}, "which this daemon does not have"),
+        ({"gpus": 64}, "the front is of 64 GPUs, but the pool has 8"),
+        ({}, "no such point or preset"),
+    ):
+        (tmp_path / "front.json").write_text(
+            json.dumps(front | {"points": [], "fifo": point} | change)
+        )
+        refused = served("wfq", "set", "fast", "--front", tmp_path)
+        assert refused.returncode == 2
+        assert says in refused.stderr
 
 
 def test_lending_says_what_recall_was_worth():
