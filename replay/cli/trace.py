@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import fsum
+from math import fsum, inf
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,20 +14,23 @@ import click
 from replay.cli.options import BoundedFloatType, published_log
 from replay.cli.trace_profile import deadlines, shape, split
 from replay.logs.importers import read_log
+from replay.logs.importers.gavel import read_speeds
 from replay.logs.importers.workload import draw_jobs, read_workload
 from replay.logs.limits import MAX_DRAWN, MAX_LOAD, WIDTHS_SHOWN
 from replay.logs.read import read_pools, read_trace
+from replay.logs.regimes import parse_mode
 from replay.logs.slice import slice_trace
 from replay.logs.trace import PoolTable, Trace, largest_load
 from replay.run.output import whole_folder, write_pools, write_trace
 from replay.synthetic.cloud import make_cloud
 from replay.synthetic.cloud_parameters import Cloud
 from replay.synthetic.paper import PRESETS, synthesize
+from replay.synthetic.training import MODES, make_training
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
 from sia.console.tables import show_table
-from sia.console.text import Seconds
+from sia.console.text import SPAN, Seconds
 from sia.core.playout import Arrival
 from sia.limits import MAX_QUOTA
 from sia.wording import counted, decimal, duration
@@ -48,10 +51,11 @@ trace.add_command(split)
 @trace.command()
 @click.option(
     "--preset",
-    type=click.Choice([*PRESETS, "cloud"]),
+    type=click.Choice([*PRESETS, "cloud", "shockwave"]),
     default="base",
     show_default=True,
-    help="Workload of the paper: base, a variation of it, or a whole cloud.",
+    help="Workload of the paper: base, a variation of it, a whole cloud, or training jobs that "
+    "change their batch size.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
 @click.option(
@@ -62,13 +66,48 @@ trace.add_command(split)
 @click.option(
     "--pools", type=click.IntRange(1), help="Number of pools of the cloud.  [default: 20]"
 )
+@click.option(
+    "--speeds", type=Path, help="With shockwave: Gavel's throughput table, which is required."
+)
+@click.option(
+    "--jobs", type=click.IntRange(1, MAX_DRAWN), help="With shockwave: jobs.  [default: 120]"
+)
+@click.option(
+    "--gpus", type=click.IntRange(1, MAX_QUOTA), help="With shockwave: GPUs.  [default: 32]"
+)
+@click.option(
+    "--every", type=SPAN, help="With shockwave: mean time between submissions.  [default: 42s]"
+)
+@click.option(
+    "--modes",
+    metavar="MODE=SHARE,…",
+    help="With shockwave: shares of modes.  [default: static=1,accordion=1,gns=1]",
+)
 @click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
 @json_option()
 def synth(
-    preset: str, seed: int, days: float | None, pools: int | None, out: Path, as_json: bool
-) -> None:
+    preset: str, seed: int, days: float | None, pools: int | None, speeds: Path | None,
+    jobs: int | None, gpus: int | None, every: float | None, modes: str | None, out: Path,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Generate a synthetic workload of the paper (appendices A.1 and C), or a cloud (§2)."""
-    if preset == "cloud":
+    training = {
+        "--speeds": speeds, "--jobs": jobs, "--gpus": gpus, "--every": every, "--modes": modes,
+    }  # fmt: skip
+    given_to_others = [option for option, value in training.items() if value is not None]
+    if preset != "shockwave" and given_to_others:
+        raise UserError(f"{given_to_others[0]}: works only with --preset shockwave; leave it out")
+    if preset == "shockwave":
+        if speeds is None or days is not None or pools is not None:
+            raise UserError(
+                "--preset shockwave: give --speeds, Gavel's throughput table, and neither --days "
+                "nor --pools"
+            )
+        made, table = make_training(
+            read_speeds(speeds), seed, jobs=jobs or 120, gpus=gpus or 32, every=every or 42.0,
+            modes=MODES if modes is None else _modes(modes),
+        )  # fmt: skip
+    elif preset == "cloud":
         given: dict[str, Any] = {"days": days, "pools": pools}
         cloud = Cloud(**{name: value for name, value in given.items() if value is not None})
         made, table = make_cloud(cloud, seed)
@@ -83,6 +122,23 @@ def synth(
         print_json(written(out / "trace.csv", made, table))
         return
     click.echo(f"{_size(made, len(table.pools))}: {out / 'trace.csv'}")
+    for note in made.notes:
+        click.echo(f"note: {note}")
+
+
+def _modes(text: str) -> dict[str, float]:
+    """Parse `static=0.5,gns=0.5`. Raises UserError."""
+    found: dict[str, float] = {}
+    for part in text.split(","):
+        mode, _, share = part.partition("=")
+        try:
+            found[parse_mode(mode)] = float(share)
+        except ValueError as error:
+            why = str(error) if "unknown mode" in str(error) else f"{share!r} is no share"
+            raise UserError(f"--modes {text}: {why}; write MODE=SHARE,…") from None
+    if not all(0 <= share < inf for share in found.values()) or not any(found.values()):
+        raise UserError(f"--modes {text}: write shares of at least 0, one of them above 0")
+    return found
 
 
 @trace.command()
