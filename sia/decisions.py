@@ -24,6 +24,19 @@ class StartJob(Struct, frozen=True, gc=False, tag=True):
     """The GPUs, in a cluster with cells."""
 
 
+class JobTried(Struct, frozen=True, gc=False, tag=True):
+    """The next `StartJob` of this job is a trial: if the job is stopped, it keeps no work."""
+
+    job_id: str
+
+
+class RowRecorded(Struct, frozen=True, gc=False, tag=True):
+    """A row of a table that the policy keeps, which replays write to a file of that name."""
+
+    table: str
+    row: tuple[float | str, ...]
+
+
 class PreemptJob(Struct, frozen=True, gc=False, tag=True):
     """Stop this running job, keep its work, and return it to its queue.
 
@@ -113,6 +126,8 @@ class ProposalRefused(Struct, frozen=True, gc=False, tag=True):
 
 Decision = (
     StartJob
+    | JobTried
+    | RowRecorded
     | PreemptJob
     | ResizeJob
     | DedicateJob

@@ -20,7 +20,7 @@ from replay.cli.options import (
 from replay.cluster.cells_file import cells_for, checked_places
 from replay.cluster.cells_write import CELLS, write_cells
 from replay.cluster.shortages import shortages
-from replay.deadlines.leases import refuse_costs
+from replay.deadlines.leases import refuse_costs, refuse_profilers
 from replay.experiment.folder import holds_experiment
 from replay.logs.limits import LEAST_HISTORY, MAX_PARTS
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, recalls, refuse_idle
@@ -173,6 +173,7 @@ def replay(
     trace = mark(playable(whole, table, places, narrow=narrow), preemptible, seed)
     _refuse_empty(log, pools, trace)
     refuse_costs(policies, trace, resume_cost)
+    refuse_profilers(policies, trace, table)
     if reports is not None:
         trace = with_progress(trace, reports)
     whole_gpus = Log(trace, table)

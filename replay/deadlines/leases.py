@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from replay.logs.trace import Trace
+from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
 from sia.policies import make
 from sia.policies.chronus.claims import lease_cost
 from sia.policies.chronus.params import ChronusParams
+from sia.policies.chronus.sizes import NODE_GPUS
 from sia.wording import as_typed
 
 
@@ -28,4 +29,36 @@ def refuse_costs(labels: Iterable[str], trace: Trace, resume_cost: float) -> Non
                     f"--policy {label}: going on costs job {job.id} {cost:g} s and a lease has "
                     f"{params.lease:g} s; give lease a number above {cost:g}, or a --resume-cost "
                     f"below {as_typed(params.lease)}"
+                )
+
+
+def refuse_profilers(labels: Iterable[str], trace: Trace, table: PoolTable) -> None:
+    """Raise UserError for a profiler that leaves no GPUs or is too small for a trial. O(jobs)."""
+    groups: dict[str, int] = {}
+    of_pool: dict[str, str] = {}
+    for pool in table.pools:
+        name = of_pool[pool.name] = pool.group if pool.share else f"{pool.name} alone"
+        groups[name] = groups.get(name, 0) + pool.quota
+    widest = dict.fromkeys(groups, 0)
+    for job, _ in trace.arrivals:
+        trial = job.width if job.width <= NODE_GPUS else 2 * NODE_GPUS
+        name = of_pool[job.pool]
+        widest[name] = max(widest[name], trial)
+    for label, params in lease_policies(labels).items():
+        if not params.profile:
+            continue
+        option = "floor" if params.capacity is None else "capacity"
+        gpus = params.floor if params.capacity is None else params.capacity
+        for name, owned in groups.items():
+            if not widest[name]:
+                continue
+            if gpus >= owned:
+                raise UserError(
+                    f"--policy {label}: a profiler of {gpus} GPUs leaves nothing of the {owned} of "
+                    f"a sharing group; write a smaller {option}=N, or profile=0 for no trials"
+                )
+            if gpus < widest[name]:
+                raise UserError(
+                    f"--policy {label}: the widest trial takes {widest[name]} GPUs and the "
+                    f"profiler has {gpus}; write {option}={widest[name]} or more, or profile=0"
                 )

@@ -30,7 +30,16 @@ UNSAID = {name: getattr(Job("", "", 0.0, 1), name) for name in WISHES}
 
 SEGMENTS, PREDICTIONS = "segments.csv", "predictions.csv"
 
-RESULTS = {"jobs.csv", "loans.csv", DEADLINES, SEGMENTS, PREDICTIONS, "trace.csv"}
+TABLES = {
+    "profiling": ("job_id", "start", "end", "gpus"),
+    "capacity": ("at", "profiling", "guaranteed", "spot"),
+}
+"""Columns of the tables that policies keep (`sia.contract.proposals.Record`)."""
+
+RESULTS = {
+    "jobs.csv", "loans.csv", DEADLINES, SEGMENTS, PREDICTIONS, "trace.csv",
+    *(f"{name}.csv" for name in TABLES),
+}  # fmt: skip
 """Files in a policy's results folder. A folder that contains other files is not replaced."""
 
 
@@ -203,6 +212,8 @@ def write_schedule(folder: Path, trace: Trace, schedule: Schedule) -> None:
     loans = [loan for loan in schedule.loans if loan.job_id in ended]
     write_rows(folder / "loans.csv", ("job_id", "donor", "gpus", "start", "end"), loans)
     write_rows(folder / DEADLINES, HEADER, deadline_rows(trace, schedule.ends, schedule.promises))
+    for table, rows_of in schedule.tables.items():
+        write_rows(folder / f"{table}.csv", TABLES[table], rows_of)
     if schedule.segments is not None:
         write_segments(
             folder / SEGMENTS, [each for each in schedule.segments if each.job_id in ended]

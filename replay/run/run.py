@@ -236,6 +236,7 @@ def replay_one(
             lambda: _solver_of(policy, settings) or no_solver,
         )
     recorder = Recorder(label, trace, segments=policy.needs.preemption, cells=cells is not None)
+    recorder.schedule.tables.update({table: [] for table in policy.tables})
     facts: list[PoolChanged | FutureRevealed] = [*table.changes]
     if policy.needs.future and arrivals:
         assert baseline is not None, f"{label} needs the baseline"

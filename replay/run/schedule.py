@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from replay.deadlines.rewards import GUARANTEED, LOST, UNGUARANTEED, Promised
+from replay.deadlines.rewards import GUARANTEED, IN_PROFILER, LOST, UNGUARANTEED, Promised
 from replay.logs.trace import Trace
 from replay.run.solving import ReplaySolver
 from sia.core.playout import Instant
@@ -17,10 +17,12 @@ from sia.decisions import (
     DedicateJob,
     JobPromised,
     JobRejected,
+    JobTried,
     MoveLoan,
     PreemptJob,
     ProposalRefused,
     ResizeJob,
+    RowRecorded,
     StartJob,
 )
 from sia.events import Event, ForecastUpdated, JobFinished, JobSubmitted
@@ -117,6 +119,8 @@ class Schedule:
     """What solved the policy's programs, if it needs a solver."""
     promises: dict[str, Promised] = field(default_factory=dict)
     """What became of the deadlines that the policy was asked to promise."""
+    tables: dict[str, list[tuple[float | str, ...]]] = field(default_factory=dict)
+    """Rows by name of a table that the policy keeps."""
     forecasts: ForecastLog | None = None
     """None for policies without load forecasts, and with those that are read from the log."""
     estimates: list[float | None] | None = None
@@ -162,6 +166,7 @@ class Recorder:
         self._foresees = False
         self._places: Mapping[str, int] = {}
         self._lent: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
+        self._trials: dict[str, None] = {}  # jobs whose present run is a trial
         self._segments: dict[str, tuple[float, int, bool, Nodes]] = {}  # since, GPUs, spare, nodes
 
     def take(self, instant: Instant) -> None:
@@ -177,6 +182,8 @@ class Recorder:
                 schedule.ends[position] = now
                 if event.job_id in self._lent:
                     self._close_loans(event.job_id, now)
+                if event.job_id in self._trials:
+                    self._end_trial(event.job_id, position)
                 if event.job_id in self._segments:
                     self._close_segment(event.job_id, now)
         if self._foresees:
@@ -204,7 +211,6 @@ class Recorder:
                 estimates[self._positions[event.job.id]] = event.run_time
 
     def _carry_out(self, decisions: Sequence[Decision], now: float) -> None:
-        schedule = self.schedule
         for decision in decisions:
             if type(decision) is StartJob:
                 self._start(decision, now)
@@ -217,25 +223,34 @@ class Recorder:
                 self._close_loans(decision.job_id, now)
             elif type(decision) is MoveLoan:
                 self._move(decision, now)
-            elif type(decision) is JobPromised:
-                promised = Promised(GUARANTEED, decision.planned)
-                schedule.promises[decision.job_id] = promised
-            elif type(decision) is JobRejected:
-                before = schedule.promises.get(decision.job_id)
-                kept = before is not None and before.label != UNGUARANTEED
-                label = LOST if kept else UNGUARANTEED
-                planned = None if before is None else before.planned
-                schedule.promises[decision.job_id] = Promised(label, planned)
             elif type(decision) is ProposalRefused and decision.impossible:
                 label = self.schedule.policy
                 raise AssertionError(f"{label}: {decision.job_id}: {decision.why}")
+            else:
+                self._note(decision)
+
+    def _note(self, decision: Decision) -> None:
+        """Record promises, trials and rows of tables."""
+        schedule = self.schedule
+        if type(decision) is JobTried:
+            self._trials[decision.job_id] = None
+        elif type(decision) is RowRecorded:
+            schedule.tables.setdefault(decision.table, []).append(decision.row)
+        elif type(decision) is JobPromised:
+            schedule.promises[decision.job_id] = Promised(GUARANTEED, decision.planned)
+        elif type(decision) is JobRejected:
+            before = schedule.promises.get(decision.job_id)
+            kept = before is not None and before.label != UNGUARANTEED
+            planned = None if before is None else before.planned
+            label = LOST if kept else UNGUARANTEED
+            schedule.promises[decision.job_id] = Promised(label, planned)
 
     def _start(self, start: StartJob, now: float) -> None:
         schedule, position = self.schedule, self._positions[start.job_id]
         if schedule.nodes is not None:
             schedule.nodes[position] = start.nodes
         if schedule.segments is not None:
-            if schedule.starts[position] is None:
+            if schedule.starts[position] is None and start.job_id not in self._trials:
                 schedule.starts[position] = now
             self._open_segment(start, now)
             return
@@ -257,9 +272,20 @@ class Recorder:
             self.schedule.spare[position] = True
             self._lent[start.job_id] = {donor: (gpus, now) for donor, gpus in start.loans}
 
+    def _end_trial(self, job_id: str, position: int) -> None:
+        """Record that a job ended in its trial."""
+        del self._trials[job_id]
+        self.schedule.starts[position] = self._segments[job_id][0]
+        if self._arrivals[position].job.deadline is not None:
+            self.schedule.promises[job_id] = Promised(IN_PROFILER)
+
     def _stop(self, job_id: str, now: float) -> None:
         self._running -= self._segments[job_id][1]
-        self._close_segment(job_id, now)
+        if job_id in self._trials:  # of a trial nothing is kept
+            del self._trials[job_id], self._segments[job_id]
+            self._lent.pop(job_id, None)
+        else:
+            self._close_segment(job_id, now)
         if job_id in self._lent:
             self._close_loans(job_id, now)
 

@@ -93,6 +93,9 @@ class Policy:
     heeds: ClassVar[frozenset[str]] = frozenset()
     """Optional fields of `Job` that change its decisions, apart from those of its base class."""
 
+    tables: ClassVar[tuple[str, ...]] = ()
+    """Tables of which it adds rows with `Record`."""
+
     Params: ClassVar[type[Struct]] = NoParams
     """Its own options; labels, configuration, snapshots and docs are made of their fields."""
 

@@ -48,6 +48,25 @@ class Start(NamedTuple):
     starts."""
 
 
+class Try(NamedTuple):
+    """Start a pending job as a trial, on any number of GPUs and at speed 1.
+
+    If it is stopped it keeps no work. Not in clusters with cells.
+    """
+
+    job: JobStateView
+    gpus: int
+    reason: str
+    until: float
+
+
+class Record(NamedTuple):
+    """Add a row to a table that replays write."""
+
+    table: str
+    row: tuple[float | str, ...]
+
+
 class Preempt(NamedTuple):
     """Stop a running job, which becomes pending again and keeps its work, less what a stop costs.
 
@@ -157,6 +176,8 @@ class Wake(NamedTuple):
 
 Proposal = (
     Start
+    | Try
+    | Record
     | Preempt
     | Resize
     | Dedicate

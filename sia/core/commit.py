@@ -23,12 +23,14 @@ from sia.contract.proposals import (
     Promise,
     ProposalResult,
     Reconsider,
+    Record,
     Reject,
     ReleaseCells,
     ReserveCells,
     Resize,
     Solve,
     Start,
+    Try,
     Wake,
 )
 from sia.contract.views import JobStateView
@@ -38,8 +40,10 @@ from sia.decisions import (
     DedicateJob,
     JobPromised,
     JobRejected,
+    JobTried,
     PreemptJob,
     ResizeJob,
+    RowRecorded,
     SolveProgram,
     StartJob,
 )
@@ -167,6 +171,8 @@ class Committer:
             ReleaseCells: self._release_cells,
             Solve: self._solve,
             Promise: self._promise,
+            Record: self._record,
+            Try: self._try,
             Reject: self._reject,
             Reconsider: self._reconsider_pool,
             Wake: self._wake,
@@ -286,6 +292,35 @@ class Committer:
         self.policy.left(job)
         return ProposalResult.DONE
 
+    def _try(self, proposal: Try, now: float, decisions: list[Decision]) -> ProposalResult:
+        """Start a trial, or raise `RefusedError` with the state unchanged; see `_start`."""
+        job, gpus = self._known(proposal.job), proposal.gpus
+        if job.stream is not None:
+            raise RefusedError(job.job.id, "not pending")
+        if self._state.places is not None:
+            raise RefusedError(job.job.id, "there are no trials in cells", impossible=True)
+        if not 0 < gpus <= job.pool.idle:
+            raise RefusedError(job.job.id, f"needs {gpus} GPUs, {job.pool.idle} idle")
+        _check_lease(job, proposal.until, now)
+        own = job.pool.dedicated + gpus <= job.pool.quota
+        if not own and gpus > job.pool.room:
+            return ProposalResult.OVER_LIMIT
+        stream = Stream.DEDICATED if own else Stream.SPARE
+        self._leave_queue(job)
+        loans = self.accounts.take(job, gpus, stream, decisions)
+        width = 0 if gpus == job.job.width else gpus
+        decisions.append(JobTried(job.job.id))
+        decisions.append(StartJob(job.job.id, stream, proposal.reason, loans, width))
+        self._begin(job, now)
+        job.speed, job.trial = 1.0, True
+        self.timers.lease(job, proposal.until)
+        self._policy.left(job)
+        return ProposalResult.DONE
+
+    def _record(self, proposal: Record, _now: float, decisions: list[Decision]) -> ProposalResult:
+        decisions.append(RowRecorded(proposal.table, proposal.row))
+        return ProposalResult.DONE
+
     def _await_cells(self, job: JobStateView, stream: Stream) -> None:
         """Reconsider the pool when cells are freed, unless only its own jobs are in the way.
 
@@ -354,7 +389,9 @@ class Committer:
         job = self._stoppable(proposal.job)
         if not self._may_stop(now):
             return ProposalResult.OVER_LIMIT
-        job.done = 0.0 if job.job.preemptible == RESTART else job.work(now)
+        lost = job.trial or job.job.preemptible == RESTART
+        job.done = 0.0 if lost else job.work(now)
+        job.trial = False
         self._take_back(job)
         job.stream = None
         job.width = job.job.width

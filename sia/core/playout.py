@@ -25,6 +25,7 @@ from sia.decisions import (
     PreemptJob,
     ProposalRefused,
     ResizeJob,
+    RowRecorded,
     SolveProgram,
     StartJob,
     WakeAt,
@@ -102,7 +103,9 @@ def no_solver(now: float, asked: SolveProgram) -> ProgramSolved:
 
 
 NO_NEWS = (TimePassed, ProgramSolved)
-NO_CHANGE = (WakeAt, SolveProgram, ProposalRefused, JobPromised, JobRejected)
+NO_CHANGE = (
+    WakeAt, SolveProgram, ProposalRefused, JobPromised, JobRejected, RowRecorded,
+)  # fmt: skip
 """Events and decisions that alone do not make anything else happen."""
 
 

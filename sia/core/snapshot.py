@@ -49,6 +49,7 @@ class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     pace: float = 1.0
     regime: int | None = None
     lease: float | None = None
+    trial: bool = False
 
 
 class PoolSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
@@ -222,6 +223,7 @@ def _job_record(state: JobState) -> JobSnapshot:
         state.pace,
         state.regime,
         state.lease,
+        state.trial,
     )
 
 
@@ -357,7 +359,7 @@ def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
     job.stream, job.width = record.stream, record.width or job.width
     job.attempt, job.start, job.since = record.attempt, record.start, since
     job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
-    job.pace, job.regime = record.pace, record.regime
+    job.pace, job.regime, job.trial = record.pace, record.regime, record.trial
     for lender, gpus in record.loans:
         if lender not in state.pools or gpus < 1 or state.pools[lender] in job.loans:
             raise ValueError(

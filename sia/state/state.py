@@ -42,6 +42,7 @@ class JobState:
         "speed",
         "start",
         "stream",
+        "trial",
         "width",
     )
 
@@ -73,6 +74,7 @@ class JobState:
         self.pace = 1.0  # its reported speed as a part of the speed that its width should give
         self.regime: int | None = None  # of its latest report
         self.lease: float | None = None  # when its lease ends
+        self.trial = False  # whether it runs as a trial, of which a stop keeps nothing
 
     @property
     def arrival(self) -> int:

@@ -25,6 +25,7 @@ from sia.policies.chronus.claims import (
 )
 from sia.policies.chronus.lists import Room
 from sia.policies.chronus.params import ChronusParams
+from sia.policies.chronus.profiler import Profiler, ProfilerMemory, TrialRow
 from sia.policies.chronus.sizes import NODE_GPUS, NodeSizes
 
 
@@ -40,6 +41,9 @@ class BookMemory(Struct):
     selected: int
     cycle: int
     gpus: int
+    trying: list[str] = []
+    rows: list[TrialRow] = []
+    profiler: ProfilerMemory | None = None
 
 
 class Rules(NamedTuple):
@@ -65,6 +69,9 @@ class LeaseBook:
         cycle: The number of the latest best-effort cycle, or -1.
         gpus: The GPUs that guaranteed jobs could use when a pass last looked, or -1.
         sizes: What guaranteed jobs may use in a lease.
+        profiler: The trials.
+        trying: Jobs that have not had all their trials.
+        rows: Trials that have ended with their job since the last pass.
         blocked: Whether it could not ask a solver, as that works for another group.
     """
 
@@ -79,6 +86,9 @@ class LeaseBook:
         self.given = self.opened = self.selected = self.cycle = self.gpus = -1
         self.sizes = NodeSizes(0)
         self.blocked = False
+        self.profiler = Profiler(rules.params, group.quota, NODE_GPUS)
+        self.trying: dict[str, None] = {}
+        self.rows: list[TrialRow] = []
         self._never: dict[str, None] = {}  # jobs that must not be stopped
 
     def memory(self) -> BookMemory:
@@ -86,17 +96,21 @@ class LeaseBook:
         return BookMemory(
             [*self.asking], dict(self.plan), [*self.anew], [*self.over],
             self.given, self.opened, self.selected, self.cycle, self.gpus,
+            [*self.trying], [*self.rows], self.profiler.kept,
         )  # fmt: skip
 
     def resume(self, memory: BookMemory) -> None:
         """Take the memory; the jobs are known already. Raises ValueError if one is not."""
-        for job_id in (*memory.asking, *memory.plan, *memory.anew, *memory.over):
+        for job_id in (*memory.asking, *memory.plan, *memory.anew, *memory.over, *memory.trying):
             if job_id not in self.jobs:
                 raise ValueError(f"job {job_id} has leases, but is not in the cluster")
         self.asking, self.plan = dict.fromkeys(memory.asking), dict(memory.plan)
         self.anew, self.over = dict.fromkeys(memory.anew), dict.fromkeys(memory.over)
         self.given, self.opened, self.selected = memory.given, memory.opened, memory.selected
         self.cycle, self.gpus = memory.cycle, memory.gpus
+        self.trying, self.rows = dict.fromkeys(memory.trying), [*memory.rows]
+        if memory.profiler is not None:
+            self.profiler.kept = memory.profiler
 
     def take(self, job: JobStateView) -> None:
         """Know a job, which may have changed."""
@@ -105,9 +119,20 @@ class LeaseBook:
         if job.job.preemptible == NEVER_STOPPED:
             self._never[job.job.id] = None
 
-    def forget(self, job_id: str) -> None:
+    def is_new(self, job: JobStateView) -> bool:
+        """Return whether a job has never been seen here, nor run."""
+        return job.job.id not in self.jobs and not job.attempt
+
+    def tries(self, job: JobStateView) -> bool:
+        """Return whether a new job is tried first."""
+        can = job.job.preemptible != NEVER_STOPPED
+        return can and self.profiler.capacity > 0 and self.profiler.tries(job.width)
+
+    def forget(self, job_id: str, now: float) -> None:
         """Remove a job that ended or left."""
         del self.jobs[job_id]
+        if self.trying.pop(job_id, "") is None:
+            self.rows += self.profiler.forget(job_id, now)
         self._never.pop(job_id, None)
         self.asking.pop(job_id, None)
         self.unpromise(job_id)
@@ -117,13 +142,14 @@ class LeaseBook:
         for jobs in (self.plan, self.anew, self.over):
             jobs.pop(job_id, None)
 
-    def refresh(self, less: int = 0) -> None:
-        """Count what guaranteed jobs may use: all in service, without `less` GPUs.
+    def refresh(self, less: int | None = None) -> None:
+        """Count what guaranteed jobs may use: all in service but the profiler's, or but `less`.
 
         Jobs that must not be stopped hold their GPUs whatever a plan says.
         """
         held = sum(job.width for job in self.stuck)
-        gpus = max(0, self.group.quota - self.group.out - held - less)
+        away = held + (self.profiler.capacity if less is None else less)
+        gpus = max(0, self.group.quota - self.group.out - away)
         self.sizes = NodeSizes(gpus, NODE_GPUS, self._rules.params.roundup)
 
     @property

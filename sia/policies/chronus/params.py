@@ -8,8 +8,8 @@ from msgspec import Meta, Struct
 
 from sia.limits import MAX_GROUP, MAX_RESUME_COST
 
-LEASE, BE_LEASE = 1200.0, 300.0
-"""Seconds of the two kinds of leases (§3.3.4, §3.3.5)."""
+LEASE, BE_LEASE, PROFILE = 1200.0, 300.0, 300.0
+"""Seconds of the two kinds of leases and of a trial (§3.3.4, §3.3.5)."""
 
 
 class ChronusParams(Struct, frozen=True):
@@ -19,7 +19,7 @@ class ChronusParams(Struct, frozen=True):
     """Length of the leases of guaranteed jobs; a multiple of `be`."""
     be: Annotated[float, Meta(ge=1, le=MAX_RESUME_COST)] = BE_LEASE
     """Length of the leases of best-effort jobs."""
-    profile: Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)] = 0.0
+    profile: Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)] = PROFILE
     """Length of a trial; 0 for none."""
     fill: bool = False
     """Whether guaranteed jobs get what best effort leaves, and idle GPUs are given at once."""

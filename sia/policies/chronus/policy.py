@@ -21,9 +21,11 @@ from sia.contract.proposals import (
     Preempt,
     Promise,
     Proposals,
+    Record,
     Reject,
     Solve,
     Start,
+    Try,
     Wake,
 )
 from sia.contract.views import ClusterStateView, JobStateView
@@ -35,9 +37,10 @@ from sia.policies.chronus.lists import is_impossible, joined, listed
 from sia.policies.chronus.params import ChronusParams
 from sia.policies.chronus.programs import LeaseGoal, LeaseProgram, lease_program
 from sia.policies.chronus.selection import Selection
+from sia.policies.chronus.sizes import NODE_GPUS
 from sia.program import SolveLimit
 
-LIMIT = SolveLimit(seconds=4.0, nodes=2_000, iterations=200_000, gap=0.0)
+LIMIT = SolveLimit(seconds=4.0, nodes=500, iterations=50_000, gap=0.0)
 """Of one program. Two of them, for the reward and the delay, stay below ten seconds live."""
 
 PATIENCE = 1e-5
@@ -67,6 +70,7 @@ class _Memory(Struct):
     books: dict[str, BookMemory]
     asked: LeaseQuestion | None
     answer: tuple[float, ...] | None
+    shares: tuple[int, int, int] | None
 
 
 class Chronus(Policy):
@@ -78,6 +82,7 @@ class Chronus(Policy):
     Params = ChronusParams
     needs = Needs(run_times=True, preemption=True, solver=True)
     shares = True
+    tables = ("profiling", "capacity")
     heeds = frozenset({"deadline", "soft", "preemptible"})
 
     def attach(self, state: ClusterStateView) -> None:
@@ -86,6 +91,7 @@ class Chronus(Policy):
         self._books = {group: LeaseBook(group, rules) for group in state.groups}
         self._asked: LeaseQuestion | None = None
         self._answer: Sequence[float] | None = None
+        self._shares: tuple[int, int, int] | None = None
         super().attach(state)
         for job in state.jobs.values():
             if job.stream is not None:
@@ -95,7 +101,7 @@ class Chronus(Policy):
         """Return the plans, and what is being solved."""
         books = {book.group.first: book.memory() for book in self._books.values()}
         answer = None if self._answer is None else tuple(self._answer)
-        return to_builtins(_Memory(books, self._asked, answer))
+        return to_builtins(_Memory(books, self._asked, answer, self._shares))
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Take the plans again."""
@@ -104,6 +110,7 @@ class Chronus(Policy):
         for group in state.groups_of(kept.books):
             self._books[group].resume(kept.books[group.first])
         self._asked, self._answer = kept.asked, kept.answer
+        self._shares = kept.shares
 
     @property
     def round(self) -> float:
@@ -113,18 +120,21 @@ class Chronus(Policy):
     def submitted(self, job: JobStateView) -> None:
         """Take a job; a new one with a deadline asks whether that is promised."""
         book = self._books[job.pool.group]
-        if job.job.id not in book.jobs and job.job.deadline is not None:
+        if book.is_new(job) and book.tries(job):
+            book.trying[job.job.id] = None
+            book.profiler.submit(job.job.id, job.job.user, job.width, self.state.now)
+        elif job.job.id not in book.jobs and job.job.deadline is not None:
             book.asking[job.job.id] = None
         book.take(job)
 
     def left(self, job: JobStateView) -> None:
         """Forget a job that was cancelled; one that was started stays known."""
         if job.job.id not in self.state.jobs:
-            self._books[job.pool.group].forget(job.job.id)
+            self._books[job.pool.group].forget(job.job.id, self.state.now)
 
     def finished(self, job: JobStateView) -> None:
         """Forget a job that ended."""
-        self._books[job.pool.group].forget(job.job.id)
+        self._books[job.pool.group].forget(job.job.id, self.state.now)
 
     def solved(self, answer: ProgramSolved) -> None:
         """Take the solution, or nothing where there is none."""
@@ -137,13 +147,82 @@ class Chronus(Policy):
         is_cycle = changes.round or abs(now - beat * self.params.be) < LATE
         changed = {*changes.groups}
         for group, book in self._books.items():
-            if is_cycle or group in changed or self._is_waiting(book):
+            if is_cycle or group in changed or self._is_waiting(book, now):
                 book.refresh()
+                yield from self._profile(book, now)
                 yield from self._decide(book, now, beat if is_cycle else book.cycle)
+                yield from self._begin_trials(book, now)
+        yield from self._record(now)
+        due = min(book.profiler.due(now) for book in self._books.values())
         if self._asked is not None and self._asked.at == now:
-            yield Wake(now + PATIENCE)
+            due = min(due, now + PATIENCE)
+        if due < inf:
+            yield Wake(due)
 
-    def _is_waiting(self, book: LeaseBook) -> bool:
+    def _profile(self, book: LeaseBook, now: float) -> Proposals:
+        """End trials, and let jobs in; who has had all trials asks for a promise or waits."""
+        rows, book.rows = book.rows, []
+        for row in rows:
+            yield Record("profiling", tuple(row))
+        profiler = book.profiler
+        if not profiler.capacity:
+            return
+        for start, job_id, gpus, first in profiler.over(now):
+            yield Record("profiling", (job_id, start, now, gpus))
+            job = book.jobs[job_id]
+            if first and job.stream is not None:
+                yield Preempt(job, "its trial is over")
+            if profiler.is_tried(job_id) and job_id in book.trying:
+                del book.trying[job_id]
+                if job.job.deadline is not None:
+                    book.asking[job_id] = None
+        profiler.aim(now)
+        profiler.resize(self._most_capacity(book, now))
+        book.refresh()
+        profiler.let_in(now)
+        yield from self._begin_trials(book, now)
+
+    def _begin_trials(self, book: LeaseBook, now: float) -> Proposals:
+        profiler = book.profiler
+        if not profiler.kept.queue:
+            return
+        for trial in profiler.begin(now, book.group.idle - book.group.out):
+            if trial.first:
+                job = book.jobs[trial.job_id]
+                yield Try(job, trial.gpus, "its trial", now + self.params.profile)
+
+    def _most_capacity(self, book: LeaseBook, now: float) -> int:
+        """Return the capacity up to which the profiler can grow without breaking a promise."""
+        kept = book.profiler.kept
+        if kept.capacity >= kept.target:
+            return int(kept.target)
+        lease = book.next_lease(now)
+        for capacity in range(kept.target, kept.capacity, -NODE_GPUS):
+            book.refresh(capacity)
+            claims = book.claims(now, lease)
+            fits = book.sizes.gpus >= sum(job.width for job in book.holders())
+            if fits and book.holds(claims, book.standing(claims, lease)):
+                return capacity
+        return int(kept.capacity)
+
+    def _record(self, now: float) -> Proposals:
+        """Record how the GPUs are divided, at second 0 and when that changes."""
+        profiling = guaranteed = owned = 0
+        for book in self._books.values():
+            profiling += book.profiler.capacity
+            guaranteed += sum(job.width for job in book.holders())
+            owned += book.group.quota - book.group.out
+        if self._shares is None:
+            self._shares = (profiling, 0, owned - profiling)
+            yield Record("capacity", (0, *self._shares))
+        found = profiling, guaranteed, owned - profiling - guaranteed
+        if found != self._shares:
+            self._shares = found
+            yield Record("capacity", (now, *found))
+
+    def _is_waiting(self, book: LeaseBook, now: float) -> bool:
+        if book.rows or book.profiler.due(now) <= now:
+            return True
         asked = self._asked is not None and self._asked.group == book.group.first
         return bool(asked or book.blocked or book.asking or book.opened > book.given)
 
@@ -351,7 +430,8 @@ class Chronus(Policy):
     def _cycle(self, book: LeaseBook, now: float) -> Proposals:
         """Choose who runs until the next cycle: leaseholders, then the shortest that fit."""
         chosen = self._firm(book, now)
-        free = book.group.quota - book.group.out - sum(job.width for job in chosen.values())
+        free = book.group.quota - book.group.out - book.profiler.capacity
+        free -= sum(job.width for job in chosen.values())
         candidates = [self._spot(book, now)] if free > 0 else []
         if self.params.fill and free > 0:
             candidates.append(self._idle_promised(book, now))
@@ -362,7 +442,7 @@ class Chronus(Policy):
                 chosen[job.job.id] = job
                 free -= job.width
         for job in [*book.jobs.values()]:
-            if job.stream is not None and job.job.id not in chosen:
+            if job.stream is not None and job.job.id not in (chosen.keys() | book.trying.keys()):
                 yield Preempt(job, "its lease is over")
         for job in chosen.values():
             yield from self._run(book, job, now)
@@ -390,7 +470,7 @@ class Chronus(Policy):
         kept = sum(job.width for job in waiting if job.stream is None)
         for jobs in (self._spot(book, now), self._idle_promised(book, now)):
             for job in jobs:
-                free = book.group.idle - book.group.out - kept
+                free = book.group.idle - book.group.out - kept - book.profiler.idle
                 if free <= 0:
                     return
                 if job.stream is None and job.width <= free and self._is_safe(book, job, {}):
@@ -413,7 +493,11 @@ class Chronus(Policy):
         A job that would lose its work goes on; who has waited long enough comes next; then those
         with the least work left.
         """
-        jobs = [job for job_id, job in book.jobs.items() if job_id not in book.plan]
+        jobs = [
+            job
+            for job_id, job in book.jobs.items()
+            if job_id not in book.plan and job_id not in book.trying
+        ]
         return sorted(jobs, key=lambda job: self._spot_rank(job, now))
 
     def _spot_rank(self, job: JobStateView, now: float) -> tuple[int, float, int]:

@@ -14,6 +14,10 @@ from sia.policies.chronus.claims import Claim, LeasePlan
 from sia.policies.chronus.lists import Room, best_of, by_arrival, least, listed, quality
 from sia.policies.chronus.programs import LeaseGoal, LeaseProgram, lease_program, tie_program
 
+MOST_LEASES = 4_000
+"""Leases among which jobs may choose, up to which a solver looks for the least delay. With more it
+takes longer than a cycle may, and the plan that is known is close."""
+
 
 class Selection(Struct):
     """The choice of leases for jobs that can all meet their last steps together.
@@ -37,12 +41,16 @@ class Selection(Struct):
         return None if plan is None else cls(tuple(claims), room, by_arrival(claims, plan))
 
     @property
+    def _leases(self) -> int:
+        return sum(claim.last for claim in self.claims)
+
+    @property
     def goal(self) -> LeaseGoal | None:
         """What is to be solved next, or None if the plan is the best or all was asked."""
         found, bound = quality(self.claims, self.plan), least(self.claims, self.room)
         if self.asked == 0 and found[0] > bound[0] + 1e-9:
             return LeaseGoal.REWARD
-        if self.asked <= 1 and found[1:] > bound[1:]:
+        if self.asked <= 1 and found[1:] > bound[1:] and self._leases <= MOST_LEASES:
             return LeaseGoal.SOONEST
         return None
 

@@ -1,0 +1,208 @@
+"""The profiler: short trials of new jobs on GPUs of its own (Chronus, §3.2).
+
+Trials are queued first in, first out; the head blocks. A job no wider than a node is tried on its
+width, a wider one on one node and on two. It is pure book-keeping: the policy starts and stops.
+"""
+
+from __future__ import annotations
+
+from math import ceil, inf
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from sia.model import LATE
+from sia.policies.chronus.params import ChronusParams
+
+HOUR = 3600.0
+"""Seconds between changes of the capacity, and of the past that decides about it (§3.2.3)."""
+
+
+class TrialRow(NamedTuple):
+    """A trial that is over. Times are in seconds."""
+
+    job_id: str
+    start: float
+    end: float
+    gpus: int
+
+
+class WaitingTrial(NamedTuple):
+    """A trial that waits for GPUs; only the first of a job really runs the job."""
+
+    job_id: str
+    gpus: int
+    first: bool
+
+
+class RunningTrial(NamedTuple):
+    """A trial that runs."""
+
+    start: float
+    job_id: str
+    gpus: int
+    first: bool
+
+
+class ProfilerMemory(Struct):
+    """All that a profiler remembers; see `Profiler`."""
+
+    capacity: int
+    target: int
+    queue: list[WaitingTrial] = []
+    running: list[RunningTrial] = []
+    held: dict[str, list[tuple[str, int]]] = {}
+    entered: dict[str, int] = {}
+    interval: int = -1
+    recent: list[tuple[float, int]] = []
+    hour: int = 0
+
+
+class Profiler:
+    """The trials of one sharing group.
+
+    Attributes:
+        kept: Everything that it remembers: its capacity and what that should become, trials that
+            wait and run, jobs of each user that are not let in yet, GPUs that were let in in this
+            interval by user, the number of the interval, submissions of the last hour, and the
+            number of the latest hour in which the capacity was decided.
+    """
+
+    def __init__(self, params: ChronusParams, gpus: int, node: int) -> None:
+        """Begin with `capacity`, or `floor`; without trials if that would leave no GPUs."""
+        self._params, self._node = params, node
+        capacity = params.floor if params.capacity is None else params.capacity
+        if not params.profile or capacity >= gpus:
+            capacity = 0
+        self.kept = ProfilerMemory(capacity, capacity, [], [], {}, {}, -1, [], 0)
+
+    @property
+    def capacity(self) -> int:
+        """GPUs of the profiler."""
+        return self.kept.capacity
+
+    @property
+    def used(self) -> int:
+        """GPUs of running trials."""
+        return sum(trial.gpus for trial in self.kept.running)
+
+    def sizes(self, width: int) -> tuple[int, ...]:
+        """Return the GPUs of each trial of a job."""
+        return (width,) if width <= self._node else (self._node, 2 * self._node)
+
+    def tries(self, width: int) -> bool:
+        """Return whether jobs of this width are tried: the widest trial fits."""
+        return max(self.sizes(width)) <= max(self.kept.capacity, self.kept.target)
+
+    def submit(self, job_id: str, user: str, width: int, now: float) -> None:
+        """Take a job. O(1)."""
+        gpus = sum(self.sizes(width))
+        self.kept.recent.append((now, gpus))
+        if user:
+            self.kept.held.setdefault(user, []).append((job_id, width))
+        else:
+            self._enter(job_id, width)
+
+    def _enter(self, job_id: str, width: int) -> None:
+        for number, gpus in enumerate(self.sizes(width)):
+            self.kept.queue.append(WaitingTrial(job_id, gpus, number == 0))
+
+    def let_in(self, now: float) -> None:
+        """Let in as many jobs of each user as this interval allows, in order. O(users)."""
+        kept = self.kept
+        interval = int((now + LATE) // self._params.profile)
+        if interval != kept.interval:
+            kept.interval, kept.entered = interval, {}
+        for user in [*kept.held]:
+            jobs = kept.held[user]
+            while jobs:
+                job_id, width = jobs[0]
+                gpus, before = sum(self.sizes(width)), kept.entered.get(user, 0)
+                if before and before + gpus > self._params.user:
+                    break
+                kept.entered[user] = before + gpus
+                self._enter(job_id, width)
+                jobs.pop(0)
+            if not jobs:
+                del kept.held[user]
+
+    def over(self, now: float) -> list[RunningTrial]:
+        """Remove and return the trials whose time is over."""
+        done = [t for t in self.kept.running if t.start + self._params.profile <= now]
+        self.kept.running = [t for t in self.kept.running if t not in done]
+        return done
+
+    @property
+    def beside(self) -> int:
+        """GPUs of running trials that are no run of a job: the second trials."""
+        return sum(trial.gpus for trial in self.kept.running if not trial.first)
+
+    @property
+    def idle(self) -> int:
+        """GPUs that no run of a job uses."""
+        return self.capacity - self.used + self.beside
+
+    def begin(self, now: float, idle: int) -> list[RunningTrial]:
+        """Start the trials that fit, in order; the first that does not fit blocks.
+
+        `idle` are the GPUs of the group that no job runs on.
+        """
+        kept, begun = self.kept, list[RunningTrial]()
+        free = min(kept.capacity - self.used, idle - self.beside)
+        while kept.queue and kept.queue[0].gpus <= free:
+            job_id, gpus, first = kept.queue.pop(0)
+            begun.append(RunningTrial(now, job_id, gpus, first))
+            free -= gpus
+        kept.running += begun
+        return begun
+
+    def is_tried(self, job_id: str) -> bool:
+        """Return whether a job has no trial left."""
+        kept = self.kept
+        return job_id not in {
+            *(trial.job_id for trial in kept.queue),
+            *(trial.job_id for trial in kept.running),
+        }
+
+    def forget(self, job_id: str, now: float) -> list[TrialRow]:
+        """Drop the trials of a job that ended or left; return those that were running."""
+        kept = self.kept
+        rows = [TrialRow(t.job_id, t.start, now, t.gpus) for t in kept.running if t[1] == job_id]
+        kept.running = [t for t in kept.running if t.job_id != job_id]
+        kept.queue = [t for t in kept.queue if t.job_id != job_id]
+        for user, jobs in [*kept.held.items()]:
+            kept.held[user] = [job for job in jobs if job[0] != job_id]
+            if not kept.held[user]:
+                del kept.held[user]
+        return rows
+
+    def aim(self, now: float) -> None:
+        """Decide the capacity for the next hour, once an hour; see `resize`."""
+        kept, params = self.kept, self._params
+        hour = int((now + LATE) // HOUR)
+        if params.capacity is not None or not kept.target or hour == kept.hour:
+            return
+        kept.hour = hour
+        begin = hour * HOUR - HOUR
+        kept.recent = [each for each in kept.recent if each[0] >= begin]
+        gpus = sum(each for at, each in kept.recent if at < hour * HOUR)
+        needed = ceil(gpus / HOUR * params.profile / self._node) * self._node
+        kept.target = max(params.floor, needed)
+
+    def resize(self, most: int) -> None:
+        """Move the capacity towards its aim: up to `most`, and down as trials end."""
+        kept = self.kept
+        if kept.capacity < kept.target:
+            kept.capacity = max(kept.capacity, min(kept.target, most))
+        elif kept.capacity > kept.target:
+            kept.capacity = max(kept.target, self.used)
+
+    def due(self, now: float) -> float:
+        """Return when something ends or begins by the clock, or infinity."""
+        kept, profile = self.kept, self._params.profile
+        if not profile:
+            return inf
+        times = [trial.start + profile for trial in kept.running]
+        if kept.held:
+            times.append((int((now + LATE) // profile) + 1) * profile)
+        return min(times, default=inf)
