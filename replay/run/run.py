@@ -272,6 +272,7 @@ def replay_one(
     if isinstance(core, ForetellingCore):
         told = core.told
         recorder.schedule.predictions = [told.get(a.job.id) for a in trace.arrivals]
+    recorder.schedule.leave_out_trials()
     if progress is not None:
         progress(label, len(arrivals), len(arrivals))
     return recorder.schedule
