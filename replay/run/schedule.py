@@ -146,12 +146,13 @@ class Schedule:
         """Count the GPUs in use at once without trials that are no segments. O(n log n)."""
         if not self.tables:
             return
-        changes = [(each.end, -each.width) for each in self.segments or ()]
-        changes += [(each.start, each.width) for each in self.segments or ()]
-        running = self.peak_gpus = 0
+        changes = [(each.end, -float(each.width)) for each in self.segments or ()]
+        changes += [(each.start, float(each.width)) for each in self.segments or ()]
+        running = most = 0.0
         for _, gpus in sorted(changes):  # at one time ends come first
             running += gpus
-            self.peak_gpus = max(self.peak_gpus, running)
+            most = max(most, running)
+        self.peak_gpus = round(most)
 
 
 class Recorder:

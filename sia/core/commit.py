@@ -314,7 +314,7 @@ class Committer:
         self._begin(job, now)
         job.speed, job.trial = 1.0, True
         self.timers.lease(job, proposal.until)
-        self._policy.left(job)
+        self.policy.left(job)
         return ProposalResult.DONE
 
     def _record(self, proposal: Record, _now: float, decisions: list[Decision]) -> ProposalResult:
