@@ -43,8 +43,9 @@ async def test_a_job_that_saves_its_work_is_stopping(folder):
 
 @story
 async def test_a_job_that_went_on_says_what_its_stops_were(folder):
-    backend = SimulatedConfig(speed=1000.0, stop_time=5.0)
-    async with door(folder, pools=POOLS, policy="srtf", backend=backend) as client:
+    backend = SimulatedConfig(speed=200.0, stop_time=5.0)
+    settings = {"policy": "srtf", "grace": 3600.0}  # 18 s of a machine that may be busy
+    async with door(folder, pools=POOLS, backend=backend, **settings) as client:
         await submit(client, "long", 300.0)
         await job_in(client, "long", "running")
         await submit(client, "short", 10.0)
@@ -52,7 +53,7 @@ async def test_a_job_that_went_on_says_what_its_stops_were(folder):
         job = await job_in(client, "long", "finished")
         assert (job["stops"], job["attempt"]) == (1, 2)
         assert 0 < job["kept"] < 300
-        assert abs(job["ran"] - 300) < 30  # its stop is no part of it
+        assert abs(job["ran"] - 300) < 100  # its stop is no part of it
         metrics = await text_of(client, "/metrics")
         assert 'sia_stops_total{pool="vision"} 1.0' in metrics
         assert 'sia_stop_lost_seconds_total{pool="vision"} 0.0' in metrics
