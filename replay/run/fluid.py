@@ -8,7 +8,7 @@ against (PCS, §2.2), and the policy `fair-share` in replays.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 
 from replay.logs.trace import PoolTable, Trace
@@ -105,6 +105,9 @@ class FluidJob:
         return job
 
 
+PEAK_DIGITS = 6
+"""Digits of the most GPUs in use, whose parts add up with rounding errors."""
+
 Told = Callable[[FluidPool, FluidJob], None]
 """Called with the pool after each submission, before the next one of the same instant."""
 
@@ -189,10 +192,13 @@ def _note(
     since[name] = now, job.gpus
 
 
-def fluid_schedule(label: str, trace: Trace, table: PoolTable, *, predict: bool) -> Schedule:
-    """Return the schedule of fluid fair share, with predictions on demand.
+def fluid_schedule(
+    label: str, trace: Trace, table: PoolTable, estimates: Mapping[str, float] | None
+) -> Schedule:
+    """Return the schedule of fluid fair share, with predictions if there are `estimates`.
 
-    Widths of segments are parts of GPUs.
+    Estimates are run times in seconds by job; a job without one is told nothing. Widths of segments
+    are parts of GPUs.
     """
     jobs = len(trace.arrivals)
     predictions: list[float | None] = [None] * jobs
@@ -200,23 +206,41 @@ def fluid_schedule(label: str, trace: Trace, table: PoolTable, *, predict: bool)
     segments: list[Segment] = []
 
     def foretell(pool: FluidPool, job: FluidJob) -> None:
-        predictions[places[job.arrival.job.id]] = end_of(pool, job.arrival.job.id)
+        if estimates and job.arrival.job.id in estimates:
+            predictions[places[job.arrival.job.id]] = end_of(pool, job.arrival.job.id, estimates)
 
-    ends = fluid_ends(trace, table, foretell if predict else None, segments)
+    ends = fluid_ends(trace, table, None if estimates is None else foretell, segments)
     starts: list[float | None] = [None] * jobs
     for segment in segments:
         place = places[segment.job_id]
         begun = starts[place]
         starts[place] = segment.start if begun is None else min(begun, segment.start)
     schedule = Schedule(label, starts, ends, [False] * jobs, segments=segments)
-    schedule.predictions = predictions if predict else None
-    schedule.peak_gpus = max((pool.quota for pool in table.pools), default=0)
+    schedule.predictions = None if estimates is None else predictions
+    schedule.peak_gpus = _peak(segments)
     return schedule
 
 
-def end_of(pool: FluidPool, job_id: str) -> float | None:
-    """Return when a job of the pool ends if nobody comes later, or None if never."""
+def _peak(segments: Sequence[Segment]) -> float:
+    """Return the most GPUs in use at one time, to `PEAK_DIGITS`."""
+    changes = [(segment.start, segment.width) for segment in segments]
+    changes += [(segment.end, -segment.width) for segment in segments]
+    most = used = 0.0
+    for _, change in sorted(changes):  # ends come first
+        used += change
+        most = max(most, used)
+    return round(most, PEAK_DIGITS)
+
+
+def end_of(pool: FluidPool, job_id: str, estimates: Mapping[str, float]) -> float | None:
+    """Return when a job of the pool ends if nobody comes later, or None if never.
+
+    Each job runs as long as its estimate says, and ends at once if it has run longer.
+    """
     pool = pool.copy()
+    for job in pool.jobs:
+        name, run_time = job.arrival.job.id, job.arrival.duration
+        job.left = max(0.0, job.left + estimates.get(name, run_time) - run_time)
     while (now := pool.next_end()) < inf:
         if any(job.arrival.job.id == job_id for job in pool.advance(now)):
             return now

@@ -28,7 +28,7 @@ from sia.contract.policy import Policy
 from sia.core.playout import Arrival, no_solver, play
 from sia.events import FutureRevealed, JobProgressed, PoolChanged
 from sia.forecasts import Loads, PredictorContext, RunTimes
-from sia.limits import NEVER, RECENT
+from sia.limits import NEVER, RECENT, UNKNOWN_RUN_TIME
 from sia.model import FutureJob, Options
 from sia.policies import load, make
 from sia.policies.shared.elastic import size_of
@@ -223,7 +223,7 @@ def replay_one(
     policy = policy_for(trace, table, label, settings)
     predict = settings.predict or policy.narrows
     if policy.fluid:
-        return _fluid(trace, table, label, predict=predict)
+        return _fluid(trace, table, label, settings)
     spec = settings.cells
     cells = None if spec is None else Cells(spec)
     core = Core(table.pools, policy, settings.options, cells)
@@ -319,9 +319,15 @@ def _rigid(trace: Trace, table: PoolTable) -> Sequence[Arrival]:
     return playable(trace, table).arrivals
 
 
-def _fluid(trace: Trace, table: PoolTable, label: str, *, predict: bool) -> Schedule:
-    began = perf_counter()
-    schedule = fluid_schedule(label, trace, table, predict=predict)
+def _fluid(trace: Trace, table: PoolTable, label: str, settings: Settings) -> Schedule:
+    """Play fluid fair share. Predictors that learn as jobs end tell it nothing."""
+    began, choice = perf_counter(), settings.choice(label)
+    estimates: dict[str, float] = {}
+    if not run_times_class(choice.durations).learns:
+        run_times = run_times_of(choice, trace, settings.context)
+        estimates = {job.id: run_times.run_time(job) for job, _ in trace.arrivals}
+    known = {job_id: seconds for job_id, seconds in estimates.items() if seconds < UNKNOWN_RUN_TIME}
+    schedule = fluid_schedule(label, trace, table, known)
     schedule.seconds = perf_counter() - began
     return schedule
 

@@ -77,7 +77,8 @@ def test_jobs_of_one_instant_are_told_one_after_the_other():
 
 def test_predictions_believe_the_estimates_and_the_jobs_run_their_own_time():
     trace = log([("j", 0, 10)])
-    settings = Settings(["elastic-fifo", "fcfs"], durations="biased:-50", predict=True)
+    labels = ["elastic-fifo", "fcfs", "fair-share"]
+    settings = Settings(labels, durations="biased:-50", predict=True)
     for result in replay_all(trace, ONE_GPU, settings):
         assert (result.schedule.predictions, result.schedule.ends) == ([5.0], [10.0])
 
