@@ -21,7 +21,7 @@ class StartJob(Struct, frozen=True, gc=False, tag=True):
     width: int = 0
     """The number of GPUs if it is not the job's own width, else 0."""
     nodes: Nodes = ()
-    """The GPUs, in a cluster with cells."""
+    """The GPUs, in a cluster with cells or with nodes that differ."""
 
 
 class JobTried(Struct, frozen=True, gc=False, tag=True):
@@ -37,7 +37,7 @@ class RowRecorded(Struct, frozen=True, gc=False, tag=True):
     row: tuple[float | str, ...]
 
 
-class PreemptJob(Struct, frozen=True, gc=False, tag=True):
+class PreemptJob(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """Stop this running job, keep its work, and return it to its queue.
 
     Later decisions of the same step use its GPUs: the driver must wait for the stop first.
@@ -45,6 +45,8 @@ class PreemptJob(Struct, frozen=True, gc=False, tag=True):
 
     job_id: str
     reason: str
+    kill: bool = False
+    """Whether its work is lost, as the job does not say what a stop costs."""
 
 
 class ResizeJob(Struct, frozen=True, gc=False, tag=True):

@@ -83,6 +83,8 @@ class Policy:
     tunable = False
     """Whether its options may change while jobs run: `attach` indexes running jobs too, and the
     policy remembers nothing else."""
+    on_nodes = False
+    """Whether the policy names nodes for each start in a cluster whose nodes differ."""
     in_cells: ClassVar[type[Policy] | None] = None
     """The class that decides in its place, with the same options, in a cluster with cells."""
     narrows = False

@@ -17,6 +17,7 @@ from cells.placement.reservations import ReservedGpus
 from sia.contract.views import JobStateView, PoolStateView
 from sia.model import Stream
 from sia.program import Program, SolveLimit
+from sia.state.nodes import NodeCounts
 
 
 class ProposalResult(Enum):
@@ -46,6 +47,8 @@ class Start(NamedTuple):
     inside: str = ""
     """In a cluster with cells: the id of a job that has ended, in whose reserved cells a spare job
     starts."""
+    nodes: NodeCounts = ()
+    """In a cluster whose nodes differ: the GPUs of each node."""
 
 
 class Try(NamedTuple):
@@ -76,6 +79,8 @@ class Preempt(NamedTuple):
 
     job: JobStateView
     reason: str
+    kill: bool = False
+    """Whether all of its work is lost, unless the job says what a stop costs."""
 
 
 class Resize(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from sia.model import Job, Options, Stream
+from sia.state.nodes import NodeTable
 from sia.state.places import Places
 
 
@@ -79,6 +80,10 @@ class JobStateView(Protocol):
     @property
     def regime(self) -> int | None:
         """The regime of its latest report, from 0; None if it has reported none."""
+
+    @property
+    def slowdown(self) -> float:
+        """The factor on its run time on the nodes on which it runs; 1 while pending."""
 
     @property
     def lease(self) -> float | None:
@@ -262,6 +267,10 @@ class ClusterStateView(Protocol):
     @property
     def places(self) -> Places | None:
         """The cells, if the cluster has cells."""
+
+    @property
+    def nodes(self) -> NodeTable | None:
+        """The nodes, if they differ."""
 
     @property
     def dirty(self) -> Collection[PoolStateView]:

@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import convert
 from msgspec.structs import replace
 
+from cells.placement.reservations import ReservedGpus
 from sia.contract.policy import Policy
 from sia.contract.proposals import (
     Dedicate,
@@ -71,6 +72,7 @@ from sia.limits import MAX_FAILURE, MAX_GROUP, MAX_QUOTA
 from sia.model import NEVER_STOPPED, RESTART, Job, Nodes, Stream
 from sia.state.bounds import check_job, check_priority, check_sharing
 from sia.state.loans import LoanCounts
+from sia.state.nodes import NodeCounts
 from sia.state.places import Places
 from sia.state.state import ClusterState, JobState, PoolState
 from sia.wording import HOUR
@@ -255,7 +257,7 @@ class Committer:
         O(1) plus the placement, O(log pools) for each lender whose loans change, and O(log
         preempted) for a job that was preempted.
         """
-        view, stream, reason, wanted, holds, until, inside = proposal
+        view, stream, reason, wanted, holds, until, inside, on = proposal
         job = self._state.jobs.get(view.job.id)
         if job is None or job is not view or job.stream is not None:
             raise RefusedError(view.job.id, "not pending")
@@ -268,22 +270,17 @@ class Committer:
             _check_lease(job, until, now)
         if not own and width > pool.room:
             return ProposalResult.OVER_LIMIT
-        nodes: Nodes = ()
-        places = self._state.places
-        if inside and not (
-            places and places.is_reserved(inside) and inside not in self._state.jobs
-        ):
-            raise RefusedError(job.job.id, f"no cells are reserved for an ended job {inside}")
-        if places is not None:
-            place = places.take(job.job.id, pool.name, width, stream, holds, inside)
-            if place is None:
-                self._await_cells(job, stream)
-                return ProposalResult.NO_CELLS
-            nodes = place
+        nodes: Nodes | None = ()
+        if self._state.nodes is not None:
+            nodes = self._take_nodes(job, width, on)
+        elif self._state.places is not None or inside:
+            nodes = self._take_cells(job, width, stream, holds, inside)
+        if nodes is None:
+            return ProposalResult.NO_CELLS
         self._leave_queue(job)
         loans = self.accounts.take(job, width, stream, decisions)
         decisions.append(StartJob(job.job.id, stream, reason, loans, wanted, nodes))
-        if job.attempt or wanted:
+        if job.attempt or wanted or job.slowdown != 1.0:
             self._begin(job, now)
         else:
             job.attempt, job.start, job.since = 1, now, now
@@ -320,6 +317,33 @@ class Committer:
     def _record(self, proposal: Record, _now: float, decisions: list[Decision]) -> ProposalResult:
         decisions.append(RowRecorded(proposal.table, proposal.row))
         return ProposalResult.DONE
+
+    def _take_cells(
+        self, job: JobState, width: int, stream: Stream, holds: ReservedGpus | None, inside: str
+    ) -> Nodes | None:
+        """Take cells for a job, or return None if there are none now."""
+        places = self._state.places
+        if inside and not (
+            places and places.is_reserved(inside) and inside not in self._state.jobs
+        ):
+            raise RefusedError(job.job.id, f"no cells are reserved for an ended job {inside}")
+        assert places is not None
+        place = places.take(job.job.id, job.pool.name, width, stream, holds, inside)
+        if place is None:
+            self._await_cells(job, stream)
+        return place
+
+    def _take_nodes(self, job: JobState, width: int, wanted: NodeCounts) -> Nodes:
+        """Take GPUs of nodes for a job, or raise `RefusedError` with nothing changed."""
+        table = self._state.nodes
+        assert table is not None
+        if why := table.why_not(job.job, width, wanted):
+            raise RefusedError(job.job.id, why)
+        slowdown = table.slowdown(job.job, dict(wanted))
+        if slowdown is None:
+            raise RefusedError(job.job.id, f"cannot run on nodes {wanted}", impossible=True)
+        job.slowdown = slowdown
+        return table.take(job.job.id, wanted)
 
     def _await_cells(self, job: JobStateView, stream: Stream) -> None:
         """Reconsider the pool when cells are freed, unless only its own jobs are in the way.
@@ -389,16 +413,17 @@ class Committer:
         job = self._stoppable(proposal.job)
         if not self._may_stop(now):
             return ProposalResult.OVER_LIMIT
-        lost = job.trial or job.job.preemptible == RESTART
+        killed = proposal.kill and job.job.preemptible is None
+        lost = killed or job.trial or job.job.preemptible == RESTART
         job.done = 0.0 if lost else job.work(now)
         job.trial = False
         self._take_back(job)
         job.stream = None
         job.width = job.job.width
-        job.speed = 1.0
+        job.speed = job.slowdown = 1.0
         self._requeue(job)
         self._count_stop(now)
-        decisions.append(PreemptJob(job.job.id, proposal.reason))
+        decisions.append(PreemptJob(job.job.id, proposal.reason, killed))
         self.policy.submitted(job)
         self.accounts.settle(decisions)
         return ProposalResult.DONE
@@ -412,9 +437,10 @@ class Committer:
         width, stream = proposal.width, proposal.stream
         job = self._stoppable(proposal.job)
         pool = job.pool
-        if self._state.places is not None:
+        if self._state.places is not None or self._state.nodes is not None:
+            where = "cells" if self._state.nodes is None else "nodes that differ"
             raise RefusedError(
-                job.job.id, "cannot be resized in a cluster with cells", impossible=True
+                job.job.id, f"cannot be resized in a cluster with {where}", impossible=True
             )
         _check_width(job.job, width)
         if not self._may_stop(now):
@@ -537,8 +563,8 @@ class Committer:
         job.start = job.since = now
         job.overhead = job.pause(self._state.options.resume_cost)
         job.attempt += 1
-        if job.width != job.job.width:
-            job.speed = job.job.speed(job.width) * job.pace
+        if job.width != job.job.width or job.slowdown != 1.0:
+            job.speed = job.job.speed(job.width) * job.pace / job.slowdown
         elif job.speed != job.pace:
             job.speed = job.pace
 
@@ -618,7 +644,7 @@ class Committer:
         with self._changing(job):
             job.done, job.since, job.overhead = event.done, event.time, event.overhead
             job.speed, job.run_time = event.speed, run_time
-            job.pace = event.speed / job.job.speed(job.width)
+            job.pace = event.speed * job.slowdown / job.job.speed(job.width)
             if event.regime is not None:
                 job.regime = event.regime
         self._state.dirty[job.pool] = None
@@ -754,6 +780,8 @@ class Committer:
         if self._state.places is not None:
             self._state.places.free(job.job.id)
             self.cells_freed = True
+        if self._state.nodes is not None:
+            self._state.nodes.give_back(job.job.id)
         self.accounts.give_back(job)
 
     def _leave_queue(self, job: JobState) -> None:

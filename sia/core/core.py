@@ -14,7 +14,7 @@ from sia.core.commit import Committer, RefusedError, described
 from sia.decisions import Decision, ProposalRefused, WakeAt
 from sia.events import RANK, Event
 from sia.limits import MAX_REFUSED
-from sia.model import Options, Pool
+from sia.model import GpuNode, Options, Pool
 from sia.state.state import ClusterState, JobState, PoolState
 
 
@@ -35,17 +35,21 @@ class Core:
         policy: Policy,
         options: Options | None = None,
         cells: Cells | None = None,
+        nodes: Sequence[GpuNode] = (),
     ) -> None:
-        """Build a cluster without jobs, with `cells` if given.
+        """Build a cluster without jobs, with `cells`, or `nodes` that differ, if given.
 
-        Raises ValueError as `ClusterState` does, and for cells with a policy that does not support
-        them.
+        Raises ValueError as `ClusterState` does, and for cells or nodes with a policy that does not
+        support them.
         """
+        if nodes and (cells is not None or not policy.on_nodes):
+            name = type(policy).__name__
+            raise ValueError(f"policy {name} does not support nodes that differ, or not in cells")
         if cells is not None and not policy.places:
             raise ValueError(f"policy {type(policy).__name__} does not support cells")
         if cells is not None:
             policy = policy.for_cells()
-        self.state = ClusterState(pools, options or Options(), cells)
+        self.state = ClusterState(pools, options or Options(), cells, nodes)
         self.policy = policy
         policy.attach(self.state)
         self.state.dirty.update(dict.fromkeys(self.state.pools.values()))

@@ -447,7 +447,7 @@ class _CorePlayout(Playout[Instant]):
             job, point = self._jobs[job_id], self._points[job_id][number]
             whole = self._durations[job_id]
             done = max(point.done * whole, job.done)
-            speed = point.speed * job.job.speed(job.width)
+            speed = point.speed * job.job.speed(job.width) / job.slowdown
             run_time = whole if done else None
             events.append(JobProgressed(now, job_id, done, speed, run_time, point.regime))
             if self._run_times is not None:

@@ -19,8 +19,9 @@ from cells.snapshot import CellsSnapshot
 from sia.contract.policy import Policy
 from sia.core.core import Core
 from sia.limits import MAX_QUOTA, STRIDE, UNLIMITED
-from sia.model import Job, Options, Pool, Stream
+from sia.model import GpuNode, Job, Nodes, Options, Pool, Stream
 from sia.state.bounds import check_job
+from sia.state.nodes import NodeTable
 from sia.state.places import Places
 from sia.state.state import ClusterState, JobState, PoolState
 
@@ -50,6 +51,8 @@ class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     regime: int | None = None
     lease: float | None = None
     trial: bool = False
+    nodes: Nodes = ()
+    """The GPUs that it has, where nodes differ."""
 
 
 class PoolSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,6 +116,8 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
 
     Left out if there are none.
     """
+    nodes: tuple[GpuNode, ...] | UnsetType = UNSET
+    """The nodes of a cluster whose nodes differ; else left out."""
 
 
 class _Version(Struct):
@@ -157,7 +162,7 @@ def dump(core: Core) -> Snapshot:
         arrivals=state.arrivals,
         lending=all(group.lending for group in state.groups),
         pools=tuple(map(_pool_record, state.pools.values())),
-        jobs=tuple(map(_job_record, state.jobs.values())),
+        jobs=tuple(_job_record(job, state.nodes) for job in state.jobs.values()),
         dirty=_names(state.dirty),
         overdrawn=tuple(group.first for group in core.committer.accounts.overdrawn),
         memory=core.policy.memory(),
@@ -168,6 +173,7 @@ def dump(core: Core) -> Snapshot:
         open_request=core.committer.open_request,
         round=_late_round(core),
         stops=tuple(core.committer.stops) or UNSET,
+        nodes=UNSET if state.nodes is None else tuple(state.nodes.nodes.values()),
     )
 
 
@@ -203,7 +209,7 @@ def _limit(gpus: int) -> int | None:
     return None if gpus == UNLIMITED else gpus
 
 
-def _job_record(state: JobState) -> JobSnapshot:
+def _job_record(state: JobState, table: NodeTable | None) -> JobSnapshot:
     job = state.job
     if not state.attempt:
         return JobSnapshot(job, state.run_time, state.arrival)
@@ -224,6 +230,7 @@ def _job_record(state: JobState) -> JobSnapshot:
         state.regime,
         state.lease,
         state.trial,
+        () if table is None else table.of(job.id),
     )
 
 
@@ -254,7 +261,9 @@ def restore(snapshot: Snapshot, policy: Policy) -> Core:
             f"the snapshot is of {snapshot.policy} with options {snapshot.params}, not {params}"
         )
     try:
-        core = Core([record.pool for record in snapshot.pools], policy, snapshot.options)
+        pools = [record.pool for record in snapshot.pools]
+        nodes = () if snapshot.nodes is UNSET else snapshot.nodes
+        core = Core(pools, policy, snapshot.options, nodes=nodes)
         _fill(core, snapshot)
         core.check()
     except (AssertionError, ArithmeticError, LookupError) as error:
@@ -360,6 +369,8 @@ def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
     job.attempt, job.start, job.since = record.attempt, record.start, since
     job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
     job.pace, job.regime, job.trial = record.pace, record.regime, record.trial
+    if record.nodes:
+        _hold(job, record.nodes, state)
     for lender, gpus in record.loans:
         if lender not in state.pools or gpus < 1 or state.pools[lender] in job.loans:
             raise ValueError(
@@ -372,6 +383,16 @@ def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
         job.pool.dedicated += job.width
     elif job.stream is Stream.SPARE:
         job.pool.spare += job.width
+
+
+def _hold(job: JobState, nodes: Nodes, state: ClusterState) -> None:
+    """Restore the GPUs of a running job where nodes differ."""
+    table = state.nodes
+    slowdown = None if table is None else table.slowdown(job.job, (node for node, _ in nodes))
+    if table is None or slowdown is None or job.stream is None:
+        raise ValueError(f"job {job.job.id}: it cannot have GPUs of nodes {nodes}")
+    table.restore(job.job.id, nodes)
+    job.slowdown = slowdown
 
 
 def _lend(state: ClusterState, record: PoolSnapshot) -> None:

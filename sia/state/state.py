@@ -14,8 +14,9 @@ from sortedcontainers import SortedDict
 
 from cells.cells import Cells
 from sia.limits import MAX_GROUP, MAX_QUOTA, STRIDE, UNLIMITED
-from sia.model import Job, Options, Pool, Stream
+from sia.model import GpuNode, Job, Options, Pool, Stream
 from sia.state.bounds import check_sharing
+from sia.state.nodes import NodeTable
 from sia.state.places import Places
 
 
@@ -39,6 +40,7 @@ class JobState:
         "run_time",
         "sequence",
         "since",
+        "slowdown",
         "speed",
         "start",
         "stream",
@@ -75,6 +77,7 @@ class JobState:
         self.regime: int | None = None  # of its latest report
         self.lease: float | None = None  # when its lease ends
         self.trial = False  # whether it runs as a trial, of which a stop keeps nothing
+        self.slowdown = 1.0  # factor on its run time on its present nodes
 
     @property
     def arrival(self) -> int:
@@ -319,11 +322,17 @@ class GroupState:
 class ClusterState:
     """All pools, groups and jobs of a cluster at one moment."""
 
-    def __init__(self, pools: Iterable[Pool], options: Options, cells: Cells | None = None) -> None:
-        """Build a cluster without jobs.
+    def __init__(
+        self,
+        pools: Iterable[Pool],
+        options: Options,
+        cells: Cells | None = None,
+        nodes: Iterable[GpuNode] = (),
+    ) -> None:
+        """Build a cluster without jobs, with nodes that differ if some are given.
 
-        Raises ValueError for duplicate pool names, values beyond their limits, or cells that
-        contradict the pools.
+        Raises ValueError for duplicate pool names, values beyond their limits, or cells or nodes
+        that contradict the pools.
         """
         self.options = options
         self.now = float("-inf")
@@ -357,6 +366,8 @@ class ClusterState:
             raise ValueError(f"a sharing group may own at most {MAX_GROUP} GPUs")
         quotas = [{pool.name: pool.quota for pool in group.pools} for group in self.groups]
         self.places = None if cells is None else Places(cells, quotas)
+        table = NodeTable(nodes)
+        self.nodes = table if table.nodes else None
 
     def pools_of(self, names: Iterable[str]) -> list[PoolState]:
         """Return the pools with these names, in order. Raises ValueError for an unknown name."""
@@ -404,6 +415,8 @@ class ClusterState:
                 assert queue.get(state.sequence) is state, state.job.id
         if self.places is not None:
             self.places.check({i: (j.stream, j.width) for i, j in self.jobs.items() if j.stream})
+        if self.nodes is not None:
+            self.nodes.check({i: j.width for i, j in self.jobs.items() if j.stream})
         for pool in self.pools.values():
             assert pool.dedicated == dedicated[pool], pool.name
             assert pool.spare == spare[pool], pool.name

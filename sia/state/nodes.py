@@ -1,0 +1,137 @@
+"""The nodes of a cluster whose nodes differ: which GPUs a job has, and how fast it runs there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from sia.model import GpuNode, Job, Nodes
+
+SAME = "same:"
+"""Prefix of a preference for nodes of one value: `same:rack`."""
+
+NodeCounts = tuple[tuple[str, int], ...]
+"""(node, GPUs), each node once."""
+
+
+class NodeTable:
+    """Free and used GPUs of each node.
+
+    Attributes:
+        nodes: The nodes by name, in the order given.
+    """
+
+    def __init__(self, nodes: Iterable[GpuNode]) -> None:
+        """Start with all GPUs free. Raises ValueError for a name that is given twice."""
+        given = list(nodes)
+        self.nodes: dict[str, GpuNode] = {node.name: node for node in given}
+        if len(self.nodes) < len(given):
+            raise ValueError("two nodes have the same name")
+        self._free: dict[str, list[int]] = {node.name: [*range(node.gpus)] for node in given}
+        self._of: dict[str, Nodes] = {}
+        self._preferred: dict[str, tuple[frozenset[str], ...]] = {}
+
+    @property
+    def gpus(self) -> int:
+        """The GPUs of all nodes."""
+        return sum(node.gpus for node in self.nodes.values())
+
+    def free(self, node: str) -> int:
+        """Return the number of free GPUs of a node."""
+        return len(self._free[node])
+
+    def of(self, job_id: str) -> Nodes:
+        """Return the GPUs of a running job; empty if it has none."""
+        return self._of.get(job_id, ())
+
+    def held(self, job_id: str) -> dict[str, int]:
+        """Return the number of GPUs that a running job has of each node."""
+        return {node: len(gpus) for node, gpus in self.of(job_id)}
+
+    def preferred(self, prefers: str) -> tuple[frozenset[str], ...]:
+        """Return the sets of nodes within any of which a job runs at full speed. O(1) amortised.
+
+        A job without a preference has one set of all nodes. Where no node has the attribute there
+        is none.
+        """
+        found = self._preferred.get(prefers)
+        if found is None:
+            found = self._preferred[prefers] = tuple(self._sets(prefers))
+        return found
+
+    def _sets(self, prefers: str) -> Iterable[frozenset[str]]:
+        if not prefers:
+            yield frozenset(self.nodes)
+        elif prefers.startswith(SAME):
+            values: dict[str, list[str]] = {}
+            for node in self.nodes.values():
+                value = node.value(prefers.removeprefix(SAME))
+                if value is not None:
+                    values.setdefault(value, []).append(node.name)
+            yield from map(frozenset, values.values())
+        else:
+            names = [node.name for node in self.nodes.values() if prefers in node.attributes]
+            if names:
+                yield frozenset(names)
+
+    def slowdown(self, job: Job, names: Iterable[str]) -> float | None:
+        """Return the factor on a job's run time on these nodes; None if it cannot run there."""
+        if not job.prefers:
+            return 1.0
+        there = frozenset(names)
+        if any(there <= each for each in self.preferred(job.prefers)):
+            return 1.0
+        return job.slowdown
+
+    def room(self, job: Job) -> int:
+        """Return the GPUs of the widest place on which a job can run at all."""
+        if job.slowdown is not None or not job.prefers:
+            return self.gpus
+        sets = self.preferred(job.prefers)
+        return max((sum(self.nodes[name].gpus for name in each) for each in sets), default=0)
+
+    def why_not(self, job: Job, width: int, wanted: NodeCounts) -> str:
+        """Return in one line why a job cannot start on these GPUs, or an empty string."""
+        counts = dict(wanted)
+        if len(counts) < len(wanted) or sum(counts.values()) != width:
+            return f"needs {width} GPUs of named nodes, got {wanted}"
+        for node, gpus in wanted:
+            if node not in self.nodes or not 0 < gpus <= self.nodes[node].gpus:
+                return f"node {node} has no {gpus} GPUs"
+        for node, gpus in wanted:
+            if gpus > len(self._free[node]):
+                return f"node {node} has {len(self._free[node])} free GPUs, not {gpus}"
+        return ""
+
+    def take(self, job_id: str, wanted: NodeCounts) -> Nodes:
+        """Give a job so many GPUs of each node, those with the lowest numbers."""
+        taken = []
+        for node, gpus in wanted:
+            free = self._free[node]
+            taken.append((node, tuple(free[:gpus])))
+            del free[:gpus]
+        self._of[job_id] = found = tuple(taken)
+        return found
+
+    def give_back(self, job_id: str) -> None:
+        """Free the GPUs of a job."""
+        for node, gpus in self._of.pop(job_id, ()):
+            self._free[node] = sorted([*self._free[node], *gpus])
+
+    def restore(self, job_id: str, nodes: Nodes) -> None:
+        """Give a job exactly these GPUs. Raises ValueError if one of them is not free."""
+        for node, gpus in nodes:
+            free = self._free.get(node, [])
+            if not set(gpus) <= set(free) or len(set(gpus)) < len(gpus):
+                raise ValueError(f"job {job_id}: GPUs {gpus} of node {node} are not free")
+            self._free[node] = [gpu for gpu in free if gpu not in gpus]
+        self._of[job_id] = nodes
+
+    def check(self, running: Mapping[str, int]) -> None:
+        """Assert that each running job has as many GPUs as it is wide, and each GPU one job."""
+        assert self._of.keys() == running.keys()
+        for job_id, nodes in self._of.items():
+            assert sum(len(gpus) for _, gpus in nodes) == running[job_id], job_id
+        used = [(node, gpu) for nodes in self._of.values() for node, gpus in nodes for gpu in gpus]
+        free = [(node, gpu) for node, gpus in self._free.items() for gpu in gpus]
+        there = [(node.name, gpu) for node in self.nodes.values() for gpu in range(node.gpus)]
+        assert sorted(used + free) == sorted(there)
