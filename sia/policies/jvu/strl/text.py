@@ -75,6 +75,42 @@ def parse_strl(text: str) -> StrlProblem:
     return _Problem(_forms(text)).read()
 
 
+def format_strl(problem: StrlProblem) -> str:
+    """Return a problem as text that `parse_strl` reads back; each set becomes an attribute.
+
+    Names must have no spaces, parentheses and semicolons. O(leaves + sizes of different sets).
+    """
+    sets: dict[Units, str] = {}
+    goal = _written(problem.goal, sets)
+    words: dict[str, list[str]] = {node: [] for node in problem.nodes}
+    for units, name in sets.items():
+        for node in units:
+            words[node].append(name)
+    lines = [
+        f"(node {' '.join([node, str(units), *words[node]])})"
+        for node, units in problem.nodes.items()
+    ]
+    lines.append(f"(now {problem.now!r}) (slot {problem.slot!r}) (horizon {problem.horizon!r})")
+    for job, held, end in problem.held:
+        names = " ".join(node for node, count in held.items() for _ in range(count))
+        lines.append(f"(held {job} ({names}) {end!r})")
+    return "\n".join([*lines, f"(maximise {goal})"])
+
+
+def _written(expression: Expression, sets: dict[Units, str]) -> str:
+    if isinstance(expression, Choose | Kill):
+        units, k, *numbers, linear = expression
+        among = sets.setdefault(units, f"set:{len(sets)}")
+        name = ("l" if linear else "") + ("nck" if isinstance(expression, Choose) else "killnck")
+        return f"({name} {among} {k} {' '.join(map(repr, numbers))})"
+    if isinstance(expression, Max | Sum | Min):
+        parts = " ".join(_written(part, sets) for part in expression.parts)
+        return f"({type(expression).__name__.lower()} {parts})"
+    first, part = expression
+    name = "job" if isinstance(expression, JobScope) else type(expression).__name__.lower()
+    return f"({name} {first} {_written(part, sets)})"
+
+
 def _forms(text: str) -> list[_Item]:
     """Return the forms of a text, each in its parentheses."""
     if len(text) > MAX_TEXT:

@@ -1,0 +1,281 @@
+"""Plan jobs one after the other, each as well as possible (§4.1.4). Pure, and no solver."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from sia.policies.jvu.outlook import Choice, Outlook
+from sia.policies.jvu.strl.partitions import Partitions
+
+
+class Taken(NamedTuple):
+    """A choice in a plan, with its units by partition."""
+
+    choice: Choice
+    units: dict[int, int]
+
+
+class JvuPlan(NamedTuple):
+    """What a plan chooses: by pending job, and the running jobs to kill."""
+
+    taken: dict[str, Taken]
+    kills: list[str]
+    """Names of jobs, as in `Outlook.running`."""
+
+
+class _Victim(NamedTuple):
+    name: str
+    cost: float
+    units: dict[int, int]
+    """By partition."""
+    first: int
+    """Slots in which a kill frees them."""
+    last: int
+
+
+class Profile:
+    """Free units of each partition in each slot."""
+
+    def __init__(self, outlook: Outlook, partitions: Partitions, slots: int) -> None:
+        """Start with what running jobs leave free. O(partitions · slots + running jobs)."""
+        self.partitions = partitions
+        self._outlook, self._slots = outlook, slots
+        self._free = [[part.units] * slots for part in partitions.parts]
+        self.victims: dict[str, _Victim] = {}
+        where: dict[str, dict[int, int]] = {}
+        for at, part in enumerate(partitions.parts):
+            for held in part.held:
+                where.setdefault(held.job, {})[at] = held.k
+                self._add(at, 0, outlook.slot_after(held.end), -held.k)
+        for name, units in where.items():
+            kill = outlook.kill_leaf(name) if name in outlook.running else None
+            if kill is not None:
+                last = outlook.slot_after(kill.until)
+                first = outlook.soonest_kill
+                self.victims[name] = _Victim(name, kill.cost, units, first, last)
+        self._rare = [0] * len(partitions.parts)
+        for parts in partitions.of.values():
+            for at in parts:
+                self._rare[at] += 1
+
+    def _add(self, at: int, first: int, last: int, units: int) -> None:
+        free = self._free[at]
+        for slot in range(first, min(last, self._slots)):
+            free[slot] += units
+
+    def _span(self, choice: Choice) -> tuple[int, int]:
+        begin = choice.slot
+        end = self._outlook.slot_after(choice.leaf.start + choice.leaf.duration)
+        return begin, min(self._slots, max(end, begin + 1))
+
+    def take(self, taken: Taken, sign: int = 1) -> None:
+        """Use the units of a choice; give them back if `sign` is -1."""
+        first, last = self._span(taken.choice)
+        for at, units in taken.units.items():
+            self._add(at, first, last, -sign * units)
+
+    def kill(self, name: str, sign: int = 1) -> None:
+        """Free the units of a running job; take them back if `sign` is -1."""
+        victim = self.victims[name]
+        for at, units in victim.units.items():
+            self._add(at, victim.first, victim.last, sign * units)
+
+    def fit(self, choice: Choice) -> dict[int, int] | None:
+        """Return units by partition for a choice, or None if there are too few.
+
+        Units that few other sets contain come first.
+        """
+        first, last = self._span(choice)
+        parts = self.partitions.of[choice.leaf.units]
+        left = choice.leaf.k
+        if len(parts) == 1:
+            return {parts[0]: left} if min(self._free[parts[0]][first:last]) >= left else None
+        there = [(self._rare[at], -min(self._free[at][first:last]), at) for at in parts]
+        if -sum(min(0, minus) for _, minus, _ in there) < left:
+            return None
+        found: dict[int, int] = {}
+        for _, minus, at in sorted(there):
+            units = min(left, -minus)
+            if units > 0:
+                found[at] = units
+                left -= units
+            if not left:
+                break
+        return found
+
+    def never_negative(self) -> bool:
+        """Return whether no partition is overused in any slot."""
+        return all(min(free) >= 0 for free in self._free)
+
+
+class Greedy:
+    """Makes plans of one outlook."""
+
+    def __init__(self, outlook: Outlook, partitions: Partitions, slots: int) -> None:
+        """Start with an empty plan."""
+        self._outlook = outlook
+        self.profile = Profile(outlook, partitions, slots)
+        self.taken: dict[str, Taken] = {}
+        self.killed: dict[str, None] = {}
+
+    def plan(self) -> JvuPlan:
+        """Take jobs in their order: those with a deadline first, then the others (§4.1.4)."""
+        for job_id in self._order():
+            best = self._best(self._outlook.choices[job_id], kills=True)
+            if best is not None:
+                self._commit(best[0], best[1])
+        return self._result()
+
+    def improve(self, plan: JvuPlan) -> JvuPlan:
+        """Return a plan that starts no later, and that uses what another plan leaves free.
+
+        No plan of a solver that stopped early wastes GPUs then. O(jobs · choices).
+        """
+        for name in plan.kills:
+            self.profile.kill(name)
+            self.killed[name] = None
+        for taken in plan.taken.values():
+            self.profile.take(taken)
+        self.taken.update(plan.taken)
+        for job_id in sorted(plan.taken, key=lambda each: plan.taken[each].choice.slot):
+            old = plan.taken[job_id]
+            self.profile.take(old, -1)
+            sooner = [
+                choice
+                for choice in self._outlook.choices[job_id]
+                if choice.slot < old.choice.slot and choice.value >= old.choice.value
+            ]
+            best = self._best(sooner, kills=False)
+            self.taken[job_id] = old if best is None else best[0]
+            self.profile.take(self.taken[job_id])
+        for job_id in self._order():
+            if job_id not in self.taken:
+                best = self._best(self._outlook.choices[job_id], kills=False)
+                if best is not None:
+                    self._commit(best[0], ())
+        return self._result()
+
+    def _order(self) -> Iterator[str]:
+        """Yield the jobs that wait beyond the planner's patience, then the others."""
+        choices = self._outlook.choices
+        first = [job.job.id for job in self._outlook.overdue.values() if job.job.id in choices]
+        yield from first
+        yield from (job_id for job_id in choices if job_id not in first)
+
+    def _commit(self, taken: Taken, kills: Iterable[str]) -> None:
+        for name in kills:
+            self.profile.kill(name)
+            self.killed[name] = None
+        self.profile.take(taken)
+        self.taken[taken.choice.job_id] = taken
+
+    def _result(self) -> JvuPlan:
+        """Return the plan with the kills that its soonest starts need."""
+        profile, soonest = self.profile, self._outlook.soonest_kill
+        later = [each for each in self.taken.values() if each.choice.slot > soonest]
+        for taken in later:
+            profile.take(taken, -1)
+        victims = profile.victims
+        needed = []
+        for name in sorted(self.killed, key=lambda each: -victims[each].cost):
+            profile.kill(name, -1)
+            if not profile.never_negative():
+                profile.kill(name)
+                needed.append(name)
+        return JvuPlan(dict(self.taken), sorted(needed))
+
+    def _best(
+        self, choices: Sequence[Choice], *, kills: bool
+    ) -> tuple[Taken, tuple[str, ...]] | None:
+        """Return the choice that is worth most, less its kills, the soonest of equal ones."""
+        best: tuple[Taken, tuple[str, ...]] | None = None
+        worth = 0.0
+        tried: set[tuple[frozenset[str], int]] = set()
+        for choice in choices:
+            if choice.value <= worth:
+                continue
+            units = self.profile.fit(choice)
+            if units is not None:
+                best, worth = (Taken(choice, units), ()), choice.value
+                continue
+            soonest = self._outlook.soonest_kill
+            key = choice.leaf.units, soonest
+            if not kills or choice.slot < soonest or key in tried:
+                continue
+            tried.add(key)
+            found = self._by_kills(choice, choice.value - worth)
+            if found is not None:
+                taken, names, cost = found
+                best, worth = (taken, names), choice.value - cost
+        return best
+
+    def _victims(self, choice: Choice) -> list[tuple[float, float, str]]:
+        """Return the jobs whose kill helps a choice: cost for each unit, cost, name; ascending."""
+        inside = set(self.profile.partitions.of[choice.leaf.units])
+        victims = []
+        for victim in self.profile.victims.values():
+            units = sum(count for at, count in victim.units.items() if at in inside)
+            if units and victim.name not in self.killed and victim.last > choice.slot:
+                victims.append((victim.cost / units, victim.cost, victim.name))
+        return sorted(victims)
+
+    def _by_kills(self, choice: Choice, most: float) -> tuple[Taken, tuple[str, ...], float] | None:
+        """Return how to make room for a choice by kills that cost less than `most`.
+
+        The cheapest by unit are taken until there is room; those that prove unnecessary are left
+        out again.
+        """
+        profile = self.profile
+        names: list[tuple[float, str]] = []
+        found: dict[int, int] | None = None
+        cost = 0.0
+        for _, price, name in self._victims(choice):
+            if cost + price >= most:
+                continue
+            profile.kill(name)
+            names.append((price, name))
+            cost += price
+            found = profile.fit(choice)
+            if found is not None:
+                break
+        if found is not None:
+            for price, name in sorted(names, reverse=True):
+                profile.kill(name, -1)
+                again = profile.fit(choice)
+                if again is None:
+                    profile.kill(name)
+                else:
+                    found, cost = again, cost - price
+                    names.remove((price, name))
+        for _, name in names:
+            profile.kill(name, -1)
+        if found is None:
+            return None
+        return Taken(choice, found), tuple(name for _, name in names), cost
+
+
+def as_choice(plan: JvuPlan, outlook: Outlook) -> dict[int, dict[tuple[int, int], int]]:
+    """Return a plan as chosen leaves of the outlook's problem, for `CompiledStrl.start`."""
+    assert outlook.problem is not None
+    held = {holding.job: number for number, holding in enumerate(outlook.held)}
+    partitions = Partitions(outlook.units, outlook.held, outlook.sets)
+    chosen: dict[int, dict[tuple[int, int], int]] = {}
+    number = 0
+    for name in outlook.running:
+        if outlook.kill_leaf(name) is not None:
+            if name in plan.kills:
+                chosen[number] = {
+                    (at, held[name]): each.k
+                    for at, part in enumerate(partitions.parts)
+                    for each in part.held
+                    if each.job == name
+                }
+            number += 1
+    for job_id, choices in outlook.choices.items():
+        taken = plan.taken.get(job_id)
+        if taken is not None:
+            at = number + choices.index(taken.choice)
+            chosen[at] = {(part, -1): count for part, count in taken.units.items()}
+        number += len(choices)
+    return chosen

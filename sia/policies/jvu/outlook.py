@@ -1,0 +1,300 @@
+"""What a decision of `jvu` starts from, and the choices of each pending job as STRL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil, inf
+from typing import NamedTuple
+
+from sia.contract.policy import is_barred
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.model import NEVER_STOPPED, Stream
+from sia.policies.jvu.params import JvuParams
+from sia.policies.jvu.strl.expressions import (
+    Choose,
+    JobScope,
+    Kill,
+    Max,
+    StrlHolding,
+    StrlProblem,
+    Sum,
+    Units,
+)
+from sia.policies.jvu.worth import JobWorth, overdue_from
+
+MOST_LEAVES = 12_000
+"""Choices of all pending jobs in one plan; with more, fewer starts of each are considered."""
+
+MOST_CHOICES = 480
+"""Choices of one job: below the limit of `strl.text`."""
+
+SOONER = 1e-6
+"""What starting a slot later costs: of equal plans the one that starts soonest is worth most.
+
+Over all slots of all jobs of a plan it adds up to less than a slot costs one best-effort job.
+"""
+
+OWNER = 10_000.0
+"""Added to the value of a job within its pool's quota, where pools lend: no guest outbids it."""
+
+
+class Draining(NamedTuple):
+    """GPUs of a killed job, which are not available yet."""
+
+    until: float
+    units: dict[str, int]
+
+
+class Names:
+    """Short names of nodes, or of groups where nodes are alike, and of jobs, for STRL."""
+
+    def __init__(self, state: ClusterStateView) -> None:
+        """Name what there is."""
+        self._state = state
+        table = state.nodes
+        self.groups = {group: f"g{i}" for i, group in enumerate(state.groups)}
+        self.nodes = {} if table is None else {name: f"n{i}" for i, name in enumerate(table.nodes)}
+        self.real = {short: name for name, short in self.nodes.items()}
+        self._sets: dict[frozenset[str], Units] = {}
+
+    @staticmethod
+    def job(job: JobStateView) -> str:
+        """Return the name of a job: its number in the order of arrival."""
+        return f"j{job.arrival}"
+
+    def units(self, names: frozenset[str]) -> Units:
+        """Return a set of nodes by their short names."""
+        found = self._sets.get(names)
+        if found is None:
+            found = self._sets[names] = frozenset(self.nodes[name] for name in names)
+        return found
+
+    def places(self, job: JobStateView) -> list[tuple[Units, float]]:
+        """Return the sets of units on which a job may run, with the factor on its run time."""
+        table = self._state.nodes
+        if table is None:
+            return [(frozenset([self.groups[job.pool.group]]), 1.0)]
+        everywhere = self.units(frozenset(table.nodes))
+        if not job.job.prefers:
+            return [(everywhere, 1.0)]
+        sets = [(self.units(each), 1.0) for each in table.preferred(job.job.prefers)]
+        slowdown = job.job.slowdown
+        if slowdown is None:
+            return sets
+        return [(everywhere, 1.0)] if slowdown == 1.0 else [*sets, (everywhere, slowdown)]
+
+    def held(self, job: JobStateView) -> dict[str, int]:
+        """Return the units of a running job."""
+        table = self._state.nodes
+        if table is None:
+            return {self.groups[job.pool.group]: job.frees} if job.frees else {}
+        return {self.nodes[node]: gpus for node, gpus in table.held(job.job.id).items()}
+
+
+class Choice(NamedTuple):
+    """One way to run a pending job."""
+
+    job_id: str
+    leaf: Choose
+    slot: int
+    value: float
+
+
+class Running(NamedTuple):
+    """A running job as a plan sees it."""
+
+    job: JobStateView
+    end: float
+    """Its expected end, in seconds, after `now`."""
+    cost: float
+    """Of a kill; infinite if it must not be killed."""
+
+
+class Outlook:
+    """Everything that a decision knows. Times are in seconds; slots are cycles from `now`.
+
+    Attributes:
+        now: When the present cycle began.
+        running: The running jobs, by name.
+        choices: By pending job, its choices, the soonest first; jobs come in the order in which
+            the greedy mode takes them.
+        problem: All of it as STRL; None if no pending job has a choice.
+        overdue: The pending job that waits longest beyond the planner's patience, by group.
+    """
+
+    def __init__(
+        self,
+        state: ClusterStateView,
+        params: JvuParams,
+        names: Names,
+        now: float,
+        running: Sequence[Running],
+        draining: Sequence[Draining],
+        estimates: Mapping[str, float],
+    ) -> None:
+        """Look at the cluster. O(pending jobs · choices + running jobs)."""
+        self.now, self.running = now, {names.job(each.job): each for each in running}
+        self._state, self._params, self._names = state, params, names
+        self._worth, self._estimates = JobWorth(params), estimates
+        self.draining = [each for each in draining if each.until > now]
+        self.held = tuple(self._held())
+        self.units = self._units()
+        self.soonest_kill = ceil(params.delay / params.cycle)
+        pending = [job for job in state.jobs.values() if job.stream is None]
+        pending.sort(key=lambda job: (job.job.deadline is None, job.sequence))
+        self.overdue = self._overdue(pending)
+        self._owners = self._owned(pending)
+        self.choices: dict[str, list[Choice]] = {}
+        slots = self._starts(len(pending))
+        for job in pending:
+            found = self._choices(job, slots)
+            if found:
+                self.choices[job.job.id] = found
+        self.problem = self._problem() if self.choices else None
+
+    def _held(self) -> Iterable[StrlHolding]:
+        for name, each in self.running.items():
+            units = self._names.held(each.job)
+            if units:
+                yield StrlHolding(name, units, each.end)
+        for number, gone in enumerate(self.draining):
+            yield StrlHolding(f"d{number}", gone.units, gone.until)
+
+    def _units(self) -> dict[str, int]:
+        """Return how many units there are of each node or group."""
+        table = self._state.nodes
+        if table is not None:
+            return {self._names.nodes[node.name]: node.gpus for node in table.nodes.values()}
+        used = dict.fromkeys(self._names.groups.values(), 0)
+        there = {name: max(0, g.idle - g.out) for g, name in self._names.groups.items()}
+        for holding in self.held:
+            for name, count in holding.units.items():
+                used[name] += count
+                if holding.job.startswith("j"):
+                    there[name] += count
+        return {name: max(there[name], used[name]) for name in there}
+
+    def _overdue(self, pending: Sequence[JobStateView]) -> dict[GroupStateView, JobStateView]:
+        found: dict[GroupStateView, JobStateView] = {}
+        waits = [(overdue_from(job.job), job.arrival, job) for job in pending]
+        for since, _, job in sorted(waits, key=lambda each: each[:2]):
+            if self.now - since > self._params.patience and not is_barred(job):
+                found.setdefault(job.pool.group, job)
+        return found
+
+    def _owned(self, pending: Sequence[JobStateView]) -> set[str]:
+        """Return the pending jobs that their pools' quotas have room for, where pools lend."""
+        room = {
+            pool: pool.quota
+            for group in self._state.groups
+            if len(group.pools) > 1
+            for pool in group.pools
+        }
+        owned = set()
+        for job in pending:
+            if job.width <= room.get(job.pool, 0):
+                room[job.pool] -= job.width
+                owned.add(job.job.id)
+        return owned
+
+    def _starts(self, pending: int) -> list[int]:
+        """Return the slots in which starts are considered: when GPUs are freed, and some others."""
+        params = self._params
+        slots = max(1, int(params.ahead / params.cycle + 1e-9))
+        most = max(2, min(params.starts, MOST_LEAVES // max(1, pending)))
+        if slots <= most:
+            return [*range(slots)]
+        chosen = dict.fromkeys(at for at in (0, self.soonest_kill) if at < slots)
+        ends = sorted({self.slot_after(each.end) for each in self.running.values()})
+        chosen.update(dict.fromkeys([at for at in ends if at < slots][: most // 2]))
+        left = most - len(chosen)
+        if left > 0:
+            chosen.update(dict.fromkeys(slots * i // left for i in range(left)))
+        return sorted(chosen)
+
+    def slot_after(self, time: float) -> int:
+        """Return the first slot that begins at a time or later."""
+        return max(0, ceil((time - self.now) / self._params.cycle - 1e-9))
+
+    def run_time(self, job: JobStateView) -> float:
+        """Return the expected rest of a pending job's run time at full speed, in seconds."""
+        whole = max(job.run_time, self._estimates.get(job.job.id, 0.0))
+        if whole >= UNKNOWN_RUN_TIME:
+            return whole
+        pause = job.pause(self._state.options.resume_cost)
+        rest = max(0.0, whole - job.done) / job.pace + pause
+        return max(rest, self._params.cycle * 1e-3)  # an estimate of 0 is one of a moment
+
+    def _choices(self, job: JobStateView, starts: Sequence[int]) -> list[Choice]:
+        first = self.overdue.get(job.pool.group)
+        if is_barred(job):
+            return []
+        if first is not None and first is not job:
+            waited = self.now - overdue_from(first.job)
+            if waited > 2.0 * self._params.patience:
+                return []  # the others make room
+        places = self._names.places(job)
+        if len(places) * len(starts) > MOST_CHOICES:
+            step = ceil(len(places) * len(starts) / MOST_CHOICES)
+            starts = starts[::step]
+        run_time, params = self.run_time(job), self._params
+        bonus = OWNER if job.job.id in self._owners else 0.0
+        if first is job:
+            bonus = max(bonus, OWNER)
+        found = []
+        for slot in starts:
+            begin = self.now + slot * params.cycle
+            for units, slowdown in places:
+                long = run_time * slowdown
+                value = self._worth.end(job.job, begin + long, self.now)
+                if value <= 0.0 and not bonus:
+                    continue
+                worth = value + bonus - SOONER * slot
+                if worth > 0.0:
+                    leaf = Choose(units, job.width, begin, long, worth)
+                    found.append(Choice(job.job.id, leaf, slot, worth))
+        return found
+
+    def kill_cost(self, each: Running) -> float:
+        """Return what a kill costs in the plan."""
+        own = each.job.stream is Stream.DEDICATED and len(each.job.pool.group.pools) > 1
+        return each.cost + (OWNER if own else 0.0)
+
+    def kill_leaf(self, name: str) -> Kill | None:
+        """Return the choice to kill a running job now, or None if it must not be killed."""
+        each, params = self.running[name], self._params
+        units = self._names.held(each.job)
+        begin = self.now + self.soonest_kill * params.cycle
+        if each.cost == inf or not units or each.end <= begin:
+            return None
+        return Kill(frozenset(units), sum(units.values()), begin, each.end, self.kill_cost(each))
+
+    @property
+    def sets(self) -> list[Units]:
+        """The sets of the problem's leaves, in order."""
+        found = [kill.units for name in self.running if (kill := self.kill_leaf(name)) is not None]
+        found += [choice.leaf.units for each in self.choices.values() for choice in each]
+        return found
+
+    def _problem(self) -> StrlProblem:
+        parts: list[JobScope] = []
+        for name in self.running:
+            kill = self.kill_leaf(name)
+            if kill is not None:
+                parts.append(JobScope(name, kill))
+        jobs = self._state.jobs
+        for job_id, choices in self.choices.items():
+            options = tuple(choice.leaf for choice in choices)
+            parts.append(JobScope(self._names.job(jobs[job_id]), Max(options)))
+        horizon, slot = self._params.ahead, self._params.cycle
+        return StrlProblem(self.units, self.now, slot, horizon, self.held, Sum(tuple(parts)))
+
+
+def killable(job: JobStateView, params: JvuParams) -> bool:
+    """Return whether a running job may be killed."""
+    return (
+        "p" in params.letters
+        and job.job.preemptible != NEVER_STOPPED
+        and job.attempt <= params.kills
+    )

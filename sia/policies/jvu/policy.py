@@ -1,0 +1,353 @@
+"""JVuSched (JamaisVu, §4): jobs with deadlines and best effort in one plan that may kill."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import floor, inf
+from typing import Any
+
+from msgspec import Struct, convert
+
+from sia.contract.policy import Changes, Needs, Policy, next_multiple, stream_of
+from sia.contract.proposals import Preempt, ProposalResult, Proposals, Solve, Start, Wake
+from sia.contract.views import ClusterStateView, JobStateView
+from sia.events import ProgramSolved
+from sia.policies.jvu.greedy import Greedy, JvuPlan, Taken, as_choice
+from sia.policies.jvu.outlook import Choice, Draining, Names, Outlook, Running, killable
+from sia.policies.jvu.params import JvuParams
+from sia.policies.jvu.strl.compiler import CompiledStrl
+from sia.policies.jvu.strl.expressions import Choose
+from sia.policies.jvu.strl.partitions import Partitions
+from sia.policies.jvu.strl.text import format_strl, parse_strl
+from sia.policies.jvu.worth import JobWorth, overdue_from
+from sia.program import SolveLimit
+from sia.state.nodes import NodeCounts
+from sia.wording import duration
+
+GAP = 1e-9
+"""Relative gap of a solve. Beside 1000 for each deadline, 1e-6 would hide best effort."""
+
+
+class _Memory(Struct, forbid_unknown_fields=True):
+    """What the state does not show."""
+
+    due: float | None
+    grown: dict[str, tuple[int, float]]
+    estimates: dict[str, float]
+    draining: tuple[tuple[float, dict[str, int]], ...]
+    asked: str | None
+    """The problem of the open request, as text."""
+
+
+class Jvu(Policy):
+    """Plans all jobs in cycles, by an optimisation program or one after the other.
+
+    A cycle costs O(choices · (partitions + slots)), and the solver's time. Nothing is planned
+    before something has changed, a planned start is due, or an estimate is up.
+    """
+
+    Params = JvuParams
+    needs = Needs(run_times=True, preemption=True, solver=True)
+    shares = True
+    on_nodes = True
+    heeds = frozenset({"deadline", "value", "prefers", "slowdown", "preemptible"})
+
+    def attach(self, state: ClusterStateView) -> None:
+        """Take the state."""
+        self._names = Names(state)
+        self._worth = JobWorth(self.params)
+        self._due = inf  # when the next decision is made
+        self._grown: dict[str, tuple[int, float]] = {}
+        """By running job whose estimate was up: how often it has grown, and its expected end."""
+        self._estimates: dict[str, float] = {}
+        """By job, the run time that it had outgrown when it was killed."""
+        self._draining: list[Draining] = []
+        self._asked: str | None = None
+        self._outlook: Outlook | None = None  # of the open request, unless it was restored
+        self._greedy: JvuPlan | None = None
+        self._answer: ProgramSolved | None = None
+        super().attach(state)
+
+    def memory(self) -> Any:
+        """Return what the state does not show."""
+        return {
+            "due": None if self._due == inf else self._due,
+            "grown": {job_id: [*each] for job_id, each in self._grown.items()},
+            "estimates": dict(self._estimates),
+            "draining": [[each.until, dict(each.units)] for each in self._draining],
+            "asked": self._asked,
+        }
+
+    def resume(self, state: ClusterStateView, memory: Any) -> None:
+        """Go on as the policy that remembered this."""
+        self.attach(state)
+        found = convert(memory, _Memory)
+        self._due = inf if found.due is None else found.due
+        self._grown, self._estimates = found.grown, found.estimates
+        self._draining = [Draining(*each) for each in found.draining]
+        self._asked = found.asked
+
+    def left(self, job: JobStateView) -> None:
+        """Forget a job that was cancelled; of one that started the estimate stays."""
+        if job.stream is None and job.job.id not in self.state.jobs:
+            self._estimates.pop(job.job.id, None)
+
+    def finished(self, job: JobStateView) -> None:
+        """Forget a job that ended."""
+        self._grown.pop(job.job.id, None)
+        self._estimates.pop(job.job.id, None)
+
+    def solved(self, answer: ProgramSolved) -> None:
+        """Take the answer of the solver."""
+        self._answer = answer
+
+    def propose(self, now: float, changes: Changes) -> Proposals:
+        """Decide at cycles: ask the solver, or carry out its answer."""
+        if changes.pools:
+            self._due = min(self._due, self._cycle(now))
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            if self._asked is not None:
+                yield from self._carry_out(self._planned(answer), now)
+        if self._asked is None and now >= self._due:
+            self._due = inf
+            yield from self._decide(now)
+        if self._asked is None and now < self._due < inf:
+            yield Wake(self._due)
+
+    def due(self) -> float:
+        """Return when the next decision is made."""
+        return inf if self._asked is not None else self._due
+
+    def _cycle(self, now: float) -> float:
+        """Return the first multiple of a cycle at `now` or later."""
+        cycle = self.params.cycle
+        begin: float = floor(now / cycle) * cycle
+        return now if begin == now else next_multiple(now, cycle)
+
+    # Decisions
+
+    def _decide(self, now: float) -> Proposals:
+        """Plan; the greedy mode comes first, and is the answer where there is no other."""
+        self._draining = [each for each in self._draining if each.until > now]
+        outlook = self._look(now)
+        self._outlook = outlook
+        if outlook.problem is None:
+            self._show({})
+            self._plan_next(now)
+            return
+        partitions = Partitions(outlook.units, outlook.held, outlook.sets)
+        self._greedy = Greedy(outlook, partitions, self._slots).plan()
+        if self.params.greedy:
+            yield from self._carry_out(self._greedy, now)
+            return
+        compiled = CompiledStrl(outlook.problem)
+        start = compiled.start(as_choice(self._greedy, outlook))
+        if compiled.program.violation(start):
+            start = ()
+        limit = SolveLimit(self.params.cycle, self.params.nodes, self.params.iterations, GAP)
+        self._asked = format_strl(outlook.problem)
+        result = yield Solve(compiled.program, limit, start)
+        if result is not ProposalResult.DONE:
+            yield from self._carry_out(self._greedy, now)
+
+    @property
+    def _slots(self) -> int:
+        return max(1, int(self.params.ahead / self.params.cycle + 1e-9))
+
+    def _look(self, now: float) -> Outlook:
+        cycle: float = self.params.cycle
+        begin = floor(now / cycle) * cycle
+        running = [
+            self._running(job, now) for job in self.state.jobs.values() if job.stream is not None
+        ]
+        return Outlook(
+            self.state, self.params, self._names, begin, running, self._draining, self._estimates
+        )
+
+    def _running(self, job: JobStateView, now: float) -> Running:
+        """Return a running job with its expected end, which grows if it is up (§4.2)."""
+        params, job_id = self.params, job.job.id
+        whole = max(job.run_time, self._estimates.get(job_id, 0.0))
+        times, grown = self._grown.get(job_id, (0, -inf))
+        end = max(job.end(whole), grown)
+        if end <= now:
+            while end <= now:
+                end += (2.0 ** min(times, 60) if "u" in params.letters else 1.0) * params.cycle
+                times += 1
+            self._grown[job_id] = times, end
+        cost = self._worth.kill(job, end, now) if killable(job, params) else inf
+        return Running(job, end, cost)
+
+    def _planned(self, answer: ProgramSolved) -> JvuPlan:
+        """Return the plan that an answer means, improved where the solver stopped early."""
+        outlook, greedy, asked = self._outlook, self._greedy, self._asked
+        self._asked = None
+        assert asked is not None
+        if outlook is None or greedy is None:  # a restart came between request and answer
+            outlook = self._outlook = self._look(self.state.now)
+            partitions = Partitions(outlook.units, outlook.held, outlook.sets)
+            greedy = self._greedy = Greedy(outlook, partitions, self._slots).plan()
+        if answer.status not in ("optimal", "feasible") or outlook.problem is None:
+            return greedy
+        compiled = CompiledStrl(parse_strl(asked))
+        numbers = {self._names.job(job): job.job.id for job in self.state.jobs.values()}
+        taken: dict[str, Taken] = {}
+        kills: list[str] = []
+        for chosen in compiled.read(answer.values):
+            if not isinstance(chosen.leaf, Choose):
+                if chosen.job in outlook.running:
+                    kills.append(chosen.job)
+                continue
+            job_id = numbers.get(chosen.job, "")
+            slot = outlook.slot_after(chosen.leaf.start)
+            units = {at: count for (at, _), count in chosen.units.items()}
+            if job_id in outlook.choices:
+                choice = Choice(job_id, chosen.leaf, slot, chosen.leaf.value)
+                taken[job_id] = Taken(choice, units)
+        partitions = Partitions(outlook.units, outlook.held, outlook.sets)
+        if compiled.partitions.parts != partitions.parts:
+            return greedy  # what was true when the program was made is not true any more
+        return Greedy(outlook, partitions, self._slots).improve(JvuPlan(taken, kills))
+
+    def _carry_out(self, plan: JvuPlan, now: float) -> Proposals:
+        """Kill and start what the plan wants now; plan the next decision."""
+        outlook = self._outlook
+        assert outlook is not None
+        parts = Partitions(outlook.units, outlook.held, outlook.sets).parts
+        for name in plan.kills:
+            yield from self._kill(outlook, name, plan, now)
+        later: dict[str, Taken] = {}
+        for job_id, taken in sorted(plan.taken.items(), key=lambda each: each[1].choice.slot):
+            job = self.state.jobs.get(job_id)
+            if job is None or job.stream is not None:
+                continue
+            if taken.choice.slot > 0:
+                later[job_id] = taken
+                continue
+            among = {at: parts[at].nodes for at in taken.units}
+            nodes = self._place(job, taken, among)
+            if nodes is None:
+                later[job_id] = taken
+                continue
+            reason = self._reason(job, taken.choice)
+            result = yield Start(job, stream_of(job.pool, job.width), reason, nodes=nodes)
+            if result is not ProposalResult.DONE:
+                later[job_id] = taken
+        self._show(later)
+        self._plan_next(now)
+
+    def _kill(self, outlook: Outlook, name: str, plan: JvuPlan, now: float) -> Proposals:
+        each = outlook.running.get(name)
+        job = None if each is None else self.state.jobs.get(each.job.job.id)
+        if each is None or job is None or job.stream is None or not killable(job, self.params):
+            return
+        units = self._names.held(job)
+        grown = self._grown.get(job.job.id)
+        outgrown = 0.0 if grown is None else job.work(grown[1])
+        gains = [
+            taken.choice.job_id
+            for taken in plan.taken.values()
+            if taken.choice.slot <= outlook.soonest_kill
+        ]
+        why = f"worth more to kill it (cost {each.cost:.4g}) for job {', '.join(sorted(gains)[:3])}"
+        result = yield Preempt(job, why, kill=True)
+        if result is not ProposalResult.DONE:
+            return
+        self._grown.pop(job.job.id, None)
+        if outgrown:
+            self._estimates[job.job.id] = max(outgrown, self._estimates.get(job.job.id, 0.0))
+        if self.params.delay > 0.0:
+            self._draining.append(Draining(now + self.params.delay, units))
+
+    def _place(
+        self, job: JobStateView, taken: Taken, among: dict[int, tuple[str, ...]]
+    ) -> NodeCounts | None:
+        """Return GPUs of nodes for a start now; None if there are too few.
+
+        Of the nodes of a partition the fullest one that has room comes first.
+        """
+        table = self.state.nodes
+        draining: dict[str, int] = {}
+        for gone in self._draining:
+            for name, count in gone.units.items():
+                draining[name] = draining.get(name, 0) + count
+        group = job.pool.group
+        if table is None:
+            free = group.idle - group.out - draining.get(self._names.groups[group], 0)
+            return () if job.width <= free else None
+        found: list[tuple[str, int]] = []
+        for at, units in taken.units.items():
+            left = units
+            free_of = {
+                name: table.free(self._names.real[name]) - draining.get(name, 0)
+                for name in among[at]
+            }
+            enough = [name for name in among[at] if free_of[name] >= left]
+            if enough:
+                order = [min(enough, key=lambda name: free_of[name])]
+            else:
+                order = sorted(among[at], key=lambda name: -free_of[name])
+            for name in order:
+                count = min(left, max(0, free_of[name]))
+                if count:
+                    found.append((self._names.real[name], count))
+                    left -= count
+            if left:
+                return None
+        return tuple(found) if job.width <= group.idle else None
+
+    def _reason(self, job: JobStateView, choice: Choice) -> str:
+        end = choice.leaf.start + choice.leaf.duration
+        if job.job.deadline is None:
+            return f"planned now, to end in {duration(choice.leaf.duration)}"
+        left = job.job.deadline - end
+        if left >= 0.0:
+            return f"planned now, to end {duration(left)} before its deadline"
+        return f"planned now, to end {duration(-left)} after its deadline"
+
+    # The plan that others see, and when to look again
+
+    def _show(self, later: dict[str, Taken]) -> None:
+        for plan in self.plan.values():
+            plan.clear_starts()
+        for job_id, taken in later.items():
+            job, leaf = self.state.jobs[job_id], taken.choice.leaf
+            begin = max(leaf.start, self.state.now)
+            self.plan[job.pool.group].intend(job, begin, begin + leaf.duration, job.width)
+
+    def _plan_next(self, now: float) -> None:
+        """Decide again when a planned start is due, an estimate is up, or a value changes."""
+        if not self.state.waiting:
+            return
+        times = [*self._times(now)]
+        later = [time for time in times if now < time < inf]
+        if later:
+            self._due = min(self._due, self._cycle(min(later)))
+
+    def _times(self, now: float) -> Iterable[float]:
+        for plan in self.plan.values():
+            for start in plan.starts[:1]:
+                yield max(start.start, next_multiple(now, self.params.cycle))
+        yield from (each.until for each in self._draining)
+        outlook = self._outlook
+        if outlook is not None:
+            yield from (
+                each.end
+                for each in outlook.running.values()
+                if each.job.stream is not None and self.state.jobs.get(each.job.job.id) is each.job
+            )
+        for job in self._waiting():
+            since = overdue_from(job.job)
+            yield since
+            yield since + self.params.patience * 1.000001
+            yield since + 2.0 * self.params.patience * 1.000001
+
+    def _waiting(self) -> Iterator[JobStateView]:
+        return (job for job in self.state.jobs.values() if job.stream is None)
+
+    def check(self) -> None:
+        """Assert that what is remembered is of jobs that there are. O(jobs)."""
+        jobs = self.state.jobs
+        assert all(i in jobs and jobs[i].stream is not None for i in self._grown)
+        assert self._estimates.keys() <= jobs.keys()

@@ -1,0 +1,59 @@
+"""What ends and kills are worth (§4.1.2, §4.3)."""
+
+from __future__ import annotations
+
+from sia.contract.views import JobStateView
+from sia.model import RESTART, Job
+from sia.policies.jvu.params import JvuParams
+from sia.wording import HOUR
+
+
+class JobWorth:
+    """Value functions under given options. Times are in seconds."""
+
+    def __init__(self, params: JvuParams) -> None:
+        """Take the options."""
+        self._params = params
+
+    def end(self, job: Job, end: float, now: float) -> float:
+        """Return what an end is worth, as known at `now`."""
+        if job.deadline is None:
+            return self._best_effort(end - job.submit)
+        value = self._by_deadline(job, job.deadline, end)
+        if value <= 0.0 and now >= job.deadline:
+            return self._best_effort(end - job.deadline)
+        return value
+
+    def _by_deadline(self, job: Job, deadline: float, end: float) -> float:
+        full = self._params.slo if job.value is None else job.value
+        if end <= deadline:
+            return full
+        tail = deadline - job.submit
+        if "o" not in self._params.letters or tail <= 0.0:
+            return 0.0
+        return max(0.0, full * (1.0 - (end - deadline) / tail))
+
+    def _best_effort(self, took: float) -> float:
+        params = self._params
+        part = min(1.0, max(0.0, took / params.decay))
+        return params.best - (params.best - params.least) * part
+
+    def kill(self, job: JobStateView, end: float, now: float) -> float:
+        """Return the cost of killing a running job that is expected to end at `end`."""
+        params = self._params
+        cost = params.stop * max(self.end(job.job, end, now), params.best)
+        if "l" in params.letters:
+            cost += params.lost * lost_work(job, now) * job.width / HOUR
+        return cost
+
+
+def lost_work(job: JobStateView, now: float) -> float:
+    """Return the work, in seconds at its own width, that a kill throws away."""
+    work = job.work(now)
+    cost = job.job.preemptible
+    return work if cost is None or cost == RESTART else min(work, job.job.stop_seconds or 0.0)
+
+
+def overdue_from(job: Job) -> float:
+    """Return from when on a job's wait counts against the planner's patience."""
+    return job.submit if job.deadline is None else max(job.submit, job.deadline)
