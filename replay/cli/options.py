@@ -21,9 +21,10 @@ from predictors.catalog import (
 )
 from replay.logs.importers import FORMATS
 from replay.logs.preemptible import PercentAndCost
-from replay.run.run import Settings
+from replay.run.run import BASELINE, Settings
 from sia.console.errors import UserError
 from sia.console.text import Seconds
+from sia.contract.labels import name_of
 from sia.contract.solvers import chosen as chosen_solver
 from sia.limits import (
     LEAST_THRESHOLD,
@@ -230,14 +231,20 @@ LIVE = "sia@peaks+survival"
 """SIA with forecasts that a live system can make, so that a verdict is possible."""
 
 POLICIES = ["fcfs", LIVE, "mmfs", "sia", "sia-vc", "gssf", "ssf"]
+POLICIES_ON_NODES = ["fcfs", "jvu"]
 POLICIES_IN_CELLS = ["fcfs", LIVE, "mmfs", "hived", "sia", "gssf", "ssf"]
 
 
-def chosen(policies: list[str] | None, cells: Path | None) -> list[str]:
+def chosen(policies: list[str] | None, cells: Path | None, nodes: Path | None = None) -> list[str]:
     """Return the policies asked for, or the default ones.
 
-    Raises UserError for a policy that does not support cells if there are some.
+    Raises UserError for a policy that does not support cells, or nodes that differ, if there are
+    some.
     """
+    if nodes is not None:
+        if cells is not None:
+            raise UserError("--nodes does not work with --cells, which has its own nodes")
+        return _able_on_nodes(POLICIES_ON_NODES if policies is None else policies)
     if policies is None:
         return POLICIES if cells is None else POLICIES_IN_CELLS
     for label in policies:
@@ -245,6 +252,16 @@ def chosen(policies: list[str] | None, cells: Path | None) -> list[str]:
             able = ", ".join(name for name in names() if load(name).places)
             raise UserError(
                 f"--cells: {label} does not support cells, only {able}; leave it out of --policy"
+            )
+    return policies
+
+
+def _able_on_nodes(policies: list[str]) -> list[str]:
+    for label in policies:
+        if not load(label).on_nodes and name_of(label) != BASELINE:
+            able = ", ".join(name for name in names() if load(name).on_nodes)
+            raise UserError(
+                f"--nodes: {label} takes all GPUs as alike; use {able}, or leave --nodes out"
             )
     return policies
 

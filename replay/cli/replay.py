@@ -23,6 +23,7 @@ from replay.cluster.shortages import shortages
 from replay.deadlines.leases import refuse_costs, refuse_profilers
 from replay.experiment.folder import holds_experiment
 from replay.logs.limits import LEAST_HISTORY, MAX_PARTS
+from replay.logs.nodes import checked_nodes, on_nodes
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, recalls, refuse_idle
 from replay.logs.progress_file import with_progress
 from replay.logs.read import read_pools, read_trace
@@ -112,6 +113,13 @@ if TYPE_CHECKING:
     "Without it, column progress of the log, if any.",
 )
 @click.option(
+    "--nodes",
+    "nodes_file",
+    type=Path,
+    metavar="FILE",
+    help="Nodes that differ: node,gpus,attributes, a row for each node (docs/reference/jvu.md).",
+)
+@click.option(
     "--seed",
     type=int,
     default=0,
@@ -149,8 +157,8 @@ def replay(
     preemptible: PreemptibleShare | None, recall: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
     las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, reports: Path | None,
-    seed: int, solver: str | None, solver_latency: float, predict: bool, parts: int,
-    history: Path | None, skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
+    nodes_file: Path | None, seed: int, solver: str | None, solver_latency: float, predict: bool,
+    parts: int, history: Path | None, skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Replay a job log under one or more policies.
 
@@ -161,7 +169,7 @@ def replay(
     if holds_experiment(out):
         raise UserError(f"{out}: holds results of sia experiment; choose another --out")
     table = read_pools(pools)
-    policies = chosen(policies, cells_file)
+    policies = chosen(policies, cells_file, nodes_file)
     refuse_idle(policies, preemptible, recall)
     check_solver(policies, solver, solver_latency)
     spec, places = None, None
@@ -169,8 +177,10 @@ def replay(
         spec = cells_for(cells_file, table)
         places = checked_places(cells_file, spec, pools, table)
     whole = read_trace(log, skip_invalid=skip_invalid)
+    nodes = () if nodes_file is None else checked_nodes(nodes_file, table)
     narrow = not closed_loop and any(load(label).narrows for label in policies)
-    trace = mark(playable(whole, table, places, narrow=narrow), preemptible, seed)
+    fitting = playable(whole, table, places, narrow=narrow)
+    trace = mark(on_nodes(fitting, nodes), preemptible, seed)
     _refuse_empty(log, pools, trace)
     refuse_costs(policies, trace, resume_cost)
     refuse_profilers(policies, trace, table)
@@ -199,7 +209,7 @@ def replay(
         policies, forecast, durations, options, warmup, seed, recent, closed_loop,
         load_quantile, run_time_quantile, max_slowed_pct, model, spec,
         preemptible, params, solver, solver_latency, predict,
-        None if history is None else sizes_of(history), parts,
+        None if history is None else sizes_of(history), parts, nodes,
     )  # fmt: skip
     if closed_loop:
         _refuse_foresight(settings)
@@ -213,7 +223,8 @@ def replay(
     planned = ["summary.json", *(f"{folder_of(label)}/" for label in policies)]
     planned += [CELLS] if spec else []
     planned += [] if no_report else ["report.html"]
-    inputs = [path for path in (log, pools, cells_file, reports, history) if path is not None]
+    given = (log, pools, cells_file, reports, history, nodes_file)
+    inputs = [path for path in given if path is not None]
     with whole_folder(out, inputs, stale, planned) as folder:
         summary = _run(
             trace, table, settings, folder, report=not no_report, parts=parts, gpus=whole_gpus

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from replay.logs.read import (
@@ -14,9 +16,11 @@ from replay.logs.read import (
     shown,
     whole,
 )
+from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
 from sia.limits import MAX_GROUP
 from sia.model import GpuNode
+from sia.state.nodes import NodeTable
 
 COLUMNS = ("node", "gpus")
 
@@ -47,6 +51,40 @@ def read_nodes(path: Path) -> list[GpuNode]:
             f"{path}: column gpus: the nodes have more than {MAX_GROUP} GPUs; check the numbers"
         )
     return [*nodes.values()]
+
+
+def checked_nodes(path: Path, table: PoolTable) -> tuple[GpuNode, ...]:
+    """Read the nodes of these pools. Raises UserError if they do not belong together."""
+    nodes = read_nodes(path)
+    groups = {pool.group if pool.share else f"alone {pool.name}" for pool in table.pools}
+    if len(groups) > 1:
+        raise UserError(
+            f"--nodes {path}: the pools are of {len(groups)} sharing groups, and column node does "
+            "not say whose a node is; replay each group by itself"
+        )
+    there = sum(node.gpus for node in nodes)
+    owned = sum(pool.quota for pool in table.pools)
+    if there < owned:
+        raise UserError(
+            f"--nodes {path}: the nodes have {there} GPUs, the pools own {owned}; add nodes, or "
+            "lower quotas"
+        )
+    return tuple(nodes)
+
+
+def on_nodes(trace: Trace, nodes: Sequence[GpuNode]) -> Trace:
+    """Return the jobs that can run on these nodes; the others are counted by reason."""
+    if not nodes:
+        return trace
+    table, dropped, kept = NodeTable(nodes), Counter(trace.dropped), []
+    for arrival in trace.arrivals:
+        room = table.room(arrival.job)
+        if arrival.job.width <= room:
+            kept.append(arrival)
+        else:
+            dropped["wider than the nodes that it can run on" if room else
+                    "no node has what it prefers, and it runs nowhere else"] += 1  # fmt: skip
+    return replace(trace, arrivals=kept, dropped=dropped)
 
 
 def _node(cells: Sequence[str], at: Mapping[str, int]) -> GpuNode:

@@ -240,9 +240,9 @@ def _or_empty(time: float | None) -> float | str:
 
 
 def write_segments(path: Path, segments: Sequence[Segment]) -> None:
-    """Write when and how wide jobs ran."""
-    rows = [(*segment[:4], nodes_text(segment.nodes)) for segment in segments]
-    write_rows(path, ("job_id", "start", "end", "width", "nodes"), rows)
+    """Write when and how wide jobs ran, and the GPU-seconds that were lost at the end."""
+    rows = [(*segment[:4], nodes_text(segment.nodes), segment.lost) for segment in segments]
+    write_rows(path, ("job_id", "start", "end", "width", "nodes", "lost"), rows)
 
 
 def write_trace(path: Path, trace: Trace) -> None:

@@ -29,7 +29,7 @@ from sia.core.playout import Arrival, no_solver, play
 from sia.events import FutureRevealed, JobProgressed, PoolChanged
 from sia.forecasts import Loads, PredictorContext, RunTimes
 from sia.limits import NEVER, RECENT, UNKNOWN_RUN_TIME
-from sia.model import FutureJob, Options
+from sia.model import FutureJob, GpuNode, Options
 from sia.policies import load, make
 from sia.policies.shared.elastic import size_of
 from sia.state.places import Places
@@ -85,6 +85,8 @@ class Settings(NamedTuple):
     the log itself."""
     parts: int = 1
     """Parts of a GPU that quotas and widths are given in."""
+    nodes: tuple[GpuNode, ...] = ()
+    """Nodes that differ; the baseline takes all GPUs as alike."""
 
     def policy(self, label: str) -> Policy:
         """Return a new policy with the options of its label, over `params` of its name.
@@ -226,7 +228,8 @@ def replay_one(
         return _fluid(trace, table, label, settings)
     spec = settings.cells
     cells = None if spec is None else Cells(spec)
-    core = Core(table.pools, policy, settings.options, cells)
+    nodes = settings.nodes if policy.on_nodes else ()
+    core = Core(table.pools, policy, settings.options, cells, nodes)
     arrivals = trace.arrivals if policy.narrows else _rigid(trace, table)
     solve = _solver_of(policy, settings)
     if predict:
@@ -235,7 +238,8 @@ def replay_one(
             lambda: type(policy)(policy.params),
             lambda: _solver_of(policy, settings) or no_solver,
         )
-    recorder = Recorder(label, trace, segments=policy.needs.preemption, cells=cells is not None)
+    placed = cells is not None or bool(nodes)
+    recorder = Recorder(label, trace, segments=policy.needs.preemption, cells=placed)
     recorder.schedule.tables.update({table: [] for table in policy.tables})
     facts: list[PoolChanged | FutureRevealed] = [*table.changes]
     if policy.needs.future and arrivals:

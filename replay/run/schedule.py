@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from math import inf
 from typing import NamedTuple
 
 from replay.deadlines.rewards import GUARANTEED, IN_PROFILER, LOST, UNGUARANTEED, Promised
@@ -26,7 +27,7 @@ from sia.decisions import (
     StartJob,
 )
 from sia.events import Event, ForecastUpdated, JobFinished, JobSubmitted
-from sia.model import Nodes, Stream
+from sia.model import RESTART, Nodes, Stream
 
 CACHED_PLACEMENTS = 65536
 """Placements whose text is cached: most jobs are narrow, so a few thousand placements recur."""
@@ -56,6 +57,10 @@ class Segment(NamedTuple):
     spare: bool
     nodes: Nodes = ()
     """As in `Schedule`."""
+    lost: float = 0.0
+    """GPU-seconds of work that the stop at its end threw away."""
+    killed: bool = False
+    """Whether that stop cost the job all of its work."""
 
 
 class RunSpan(NamedTuple):
@@ -133,7 +138,7 @@ class Schedule:
         """Yield the period and width of every run, by segment if there are segments."""
         if self.segments is not None:
             positions = {arrival.job.id: i for i, arrival in enumerate(trace.arrivals)}
-            for job_id, start, end, width, spare, nodes in self.segments:
+            for job_id, start, end, width, spare, nodes, *_ in self.segments:
                 yield RunSpan(positions[job_id], start, end, width, spare, nodes)
             return
         places = self.nodes or [()] * len(trace.arrivals)
@@ -227,7 +232,7 @@ class Recorder:
             if type(decision) is StartJob:
                 self._start(decision, now)
             elif type(decision) is PreemptJob:
-                self._stop(decision.job_id, now)
+                self._stop(decision.job_id, now, kill=decision.kill)
             elif type(decision) is ResizeJob:
                 self._stop(decision.job_id, now)
                 self._open_segment(decision, now)
@@ -291,21 +296,29 @@ class Recorder:
         if self._arrivals[position].job.deadline is not None:
             self.schedule.promises[job_id] = Promised(IN_PROFILER)
 
-    def _stop(self, job_id: str, now: float) -> None:
+    def _stop(self, job_id: str, now: float, *, kill: bool = False) -> None:
         self._running -= self._segments[job_id][1]
         if job_id in self._trials:  # of a trial nothing is kept
             del self._trials[job_id], self._segments[job_id]
             self._lent.pop(job_id, None)
         else:
-            self._close_segment(job_id, now)
+            job = self._arrivals[self._positions[job_id]].job
+            killed = kill or job.preemptible == RESTART
+            cost = inf if killed else job.stop_seconds or 0.0
+            self._close_segment(job_id, now, cost, killed=killed)
         if job_id in self._lent:
             self._close_loans(job_id, now)
 
-    def _close_segment(self, job_id: str, now: float) -> None:
+    def _close_segment(
+        self, job_id: str, now: float, cost: float = 0.0, *, killed: bool = False
+    ) -> None:
+        """Close a segment, at the end of which so many seconds of work are lost."""
         since, width, spare, nodes = self._segments.pop(job_id)
         assert self.schedule.segments is not None, "the policy does not preempt"
         if now > since:
-            self.schedule.segments.append(Segment(job_id, since, now, width, spare, nodes))
+            lost = min(cost, now - since) * width
+            segment = Segment(job_id, since, now, width, spare, nodes, lost, killed)
+            self.schedule.segments.append(segment)
 
     def _move(self, move: MoveLoan, now: float) -> None:
         donors = self._lent[move.job_id]

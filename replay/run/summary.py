@@ -16,7 +16,6 @@ from replay.run.run import Settings
 from replay.run.schedule import Result, Schedule, Segment
 from replay.run.solving import ReplaySolver
 from sia import __version__
-from sia.model import RESTART
 
 
 def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
@@ -44,6 +43,7 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "preemptible": settings.preemptible,
             "recall": settings.policy("sia-recall").params.recall,
             "cells": settings.cells is not None,
+            **({"nodes": len(settings.nodes)} if settings.nodes else {}),
             "las_thresholds_gpu_s": list(las.thresholds),
             "las_promote": las.promote,
             "closed_loop": settings.closed_loop,
@@ -167,8 +167,8 @@ def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, A
     lost = []
     for segment in schedule.segments:
         job, ran = jobs[segment.job_id], segment.end - segment.start
-        before, paid, cost = latest.get(job.id), 0.0, job.preemptible
-        if before is not None and cost == RESTART:
+        before, paid = latest.get(job.id), 0.0
+        if before is not None and before.killed:
             lost.append(_gpu_hours(before))
             done[job.id] = 0.0
         elif before is not None:
@@ -179,7 +179,7 @@ def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, A
         done[job.id] = done.get(job.id, 0.0) + (ran - paid) * job.speed(segment.width)
         latest[job.id] = segment
     for (job, _), end in zip(trace.arrivals, schedule.ends, strict=True):
-        if end is None and job.id in latest and job.preemptible == RESTART:
+        if end is None and job.id in latest and latest[job.id].killed:
             lost.append(_gpu_hours(latest[job.id]))  # it was stopped and never ran again
     return {"interruptions": len(lost), "gpu_hours_thrown_away": fsum(lost)}
 
