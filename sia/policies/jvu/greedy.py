@@ -104,6 +104,13 @@ class Profile:
                 break
         return found
 
+    def has(self, taken: Taken) -> bool:
+        """Return whether exactly these units are free for a choice."""
+        first, last = self._span(taken.choice)
+        return bool(taken.units) and all(
+            min(self._free[at][first:last]) >= units for at, units in taken.units.items()
+        )
+
     def never_negative(self) -> bool:
         """Return whether no partition is overused in any slot."""
         return all(min(free) >= 0 for free in self._free)
@@ -132,14 +139,10 @@ class Greedy:
 
         No plan of a solver that stopped early wastes GPUs then. O(jobs · choices).
         """
-        for name in plan.kills:
-            self.profile.kill(name)
-            self.killed[name] = None
-        for taken in plan.taken.values():
-            self.profile.take(taken)
-        self.taken.update(plan.taken)
-        for job_id in sorted(plan.taken, key=lambda each: plan.taken[each].choice.slot):
-            old = plan.taken[job_id]
+        self._adopt(plan)
+        order = sorted(self.taken, key=lambda each: self.taken[each].choice.slot)
+        for job_id in order:
+            old = self.taken[job_id]
             self.profile.take(old, -1)
             sooner = [
                 choice
@@ -155,6 +158,23 @@ class Greedy:
                 if best is not None:
                     self._commit(best[0], ())
         return self._result()
+
+    def _adopt(self, plan: JvuPlan) -> None:
+        """Take over what is still possible of a plan."""
+        for name in plan.kills:
+            if name in self.profile.victims:
+                self.profile.kill(name)
+                self.killed[name] = None
+        order = sorted(plan.taken, key=lambda each: plan.taken[each].choice.slot)
+        for job_id in order:
+            taken = plan.taken[job_id]
+            if not self.profile.has(taken):  # something has changed since the plan was made
+                units = self.profile.fit(taken.choice)
+                if units is None:
+                    continue
+                taken = Taken(taken.choice, units)
+            self.profile.take(taken)
+            self.taken[job_id] = taken
 
     def _order(self) -> Iterator[str]:
         """Yield the jobs that wait beyond the planner's patience, then the others."""

@@ -35,6 +35,9 @@ SOONER = 1e-6
 Over all slots of all jobs of a plan it adds up to less than a slot costs one best-effort job.
 """
 
+OVERDUE = 0.01
+"""What the start of an overdue job is worth at least, so that it is planned at all."""
+
 OWNER = 10_000.0
 """Added to the value of a job within its pool's quota, where pools lend: no guest outbids it."""
 
@@ -230,31 +233,46 @@ class Outlook:
         first = self.overdue.get(job.pool.group)
         if is_barred(job):
             return []
-        if first is not None and first is not job:
-            waited = self.now - overdue_from(first.job)
-            if waited > 2.0 * self._params.patience:
-                return []  # the others make room
+        latest = inf if first is None or first is job else self._room_for(first)
         places = self._names.places(job)
         if len(places) * len(starts) > MOST_CHOICES:
             step = ceil(len(places) * len(starts) / MOST_CHOICES)
             starts = starts[::step]
         run_time, params = self.run_time(job), self._params
         bonus = OWNER if job.job.id in self._owners else 0.0
-        if first is job:
-            bonus = max(bonus, OWNER)
         found = []
         for slot in starts:
             begin = self.now + slot * params.cycle
             for units, slowdown in places:
                 long = run_time * slowdown
                 value = self._worth.end(job.job, begin + long, self.now)
-                if value <= 0.0 and not bonus:
+                if first is job:
+                    value = max(value, OVERDUE)
+                if begin + long > latest:
                     continue
                 worth = value + bonus - SOONER * slot
                 if worth > 0.0:
                     leaf = Choose(units, job.width, begin, long, worth)
                     found.append(Choice(job.job.id, leaf, slot, worth))
         return found
+
+    def _room_for(self, job: JobStateView) -> float:
+        """Return when an overdue job should find room, by the estimates: others end before.
+
+        After twice the planner's patience the others do not start at all.
+        """
+        if self.now - overdue_from(job.job) > 2.0 * self._params.patience:
+            return -inf
+        group = job.pool.group
+        free = group.idle - group.out
+        for each in sorted(self.running.values(), key=lambda each: each.end):
+            if free >= job.width:
+                break
+            if each.job.pool.group is group:
+                free += each.job.frees
+                if free >= job.width:
+                    return each.end
+        return self.now
 
     def kill_cost(self, each: Running) -> float:
         """Return what a kill costs in the plan."""

@@ -50,7 +50,8 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
     kills: Annotated[int, Meta(ge=0, le=1000)] = 5
     """A job that was killed so often is not killed again."""
     patience: Positive = 14400.0
-    """A job that waits longer, after its deadline if it has one, comes first (no job starves)."""
+    """A job that waits longer, after its deadline if it has one, comes before others: only those
+    start that end before it could. After twice as long, nobody else starts: no job starves."""
     starts: Annotated[int, Meta(ge=1, le=500)] = 24
     """The most starts of one job on one set of nodes that a plan considers."""
     nodes: Annotated[int, Meta(ge=1, le=10**9)] = 100

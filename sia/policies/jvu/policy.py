@@ -63,8 +63,8 @@ class Jvu(Policy):
         """By job, the run time that it had outgrown when it was killed."""
         self._draining: list[Draining] = []
         self._asked: str | None = None
-        self._outlook: Outlook | None = None  # of the open request, unless it was restored
-        self._greedy: JvuPlan | None = None
+        self._outlook: Outlook | None = None  # of the latest decision
+        self._compiled: CompiledStrl | None = None  # of the open request, unless it was restored
         self._answer: ProgramSolved | None = None
         super().attach(state)
 
@@ -137,19 +137,20 @@ class Jvu(Policy):
             self._plan_next(now)
             return
         partitions = Partitions(outlook.units, outlook.held, outlook.sets)
-        self._greedy = Greedy(outlook, partitions, self._slots).plan()
+        greedy = Greedy(outlook, partitions, self._slots).plan()
         if self.params.greedy:
-            yield from self._carry_out(self._greedy, now)
+            yield from self._carry_out(greedy, now)
             return
-        compiled = CompiledStrl(outlook.problem)
-        start = compiled.start(as_choice(self._greedy, outlook))
+        self._compiled = compiled = CompiledStrl(outlook.problem)
+        start = compiled.start(as_choice(greedy, outlook))
         if compiled.program.violation(start):
             start = ()
         limit = SolveLimit(self.params.cycle, self.params.nodes, self.params.iterations, GAP)
         self._asked = format_strl(outlook.problem)
         result = yield Solve(compiled.program, limit, start)
         if result is not ProposalResult.DONE:
-            yield from self._carry_out(self._greedy, now)
+            self._asked = None
+            yield from self._carry_out(greedy, now)
 
     @property
     def _slots(self) -> int:
@@ -180,17 +181,21 @@ class Jvu(Policy):
         return Running(job, end, cost)
 
     def _planned(self, answer: ProgramSolved) -> JvuPlan:
-        """Return the plan that an answer means, improved where the solver stopped early."""
-        outlook, greedy, asked = self._outlook, self._greedy, self._asked
-        self._asked = None
+        """Return the plan that an answer means, by what is true now.
+
+        Where the solver stopped early it is improved; without an answer it is the greedy one.
+        """
+        asked, self._asked = self._asked, None
+        compiled, self._compiled = self._compiled, None
         assert asked is not None
-        if outlook is None or greedy is None:  # a restart came between request and answer
-            outlook = self._outlook = self._look(self.state.now)
-            partitions = Partitions(outlook.units, outlook.held, outlook.sets)
-            greedy = self._greedy = Greedy(outlook, partitions, self._slots).plan()
+        outlook = self._outlook = self._look(self.state.now)
+        partitions = Partitions(outlook.units, outlook.held, outlook.sets)
+        planner = Greedy(outlook, partitions, self._slots)
         if answer.status not in ("optimal", "feasible") or outlook.problem is None:
-            return greedy
-        compiled = CompiledStrl(parse_strl(asked))
+            return planner.plan()
+        if compiled is None:  # a restart came between request and answer
+            compiled = CompiledStrl(parse_strl(asked))
+        alike = [a.nodes for a in compiled.partitions.parts] == [a.nodes for a in partitions.parts]
         numbers = {self._names.job(job): job.job.id for job in self.state.jobs.values()}
         taken: dict[str, Taken] = {}
         kills: list[str] = []
@@ -201,14 +206,11 @@ class Jvu(Policy):
                 continue
             job_id = numbers.get(chosen.job, "")
             slot = outlook.slot_after(chosen.leaf.start)
-            units = {at: count for (at, _), count in chosen.units.items()}
+            units = {at: count for (at, _), count in chosen.units.items()} if alike else {}
             if job_id in outlook.choices:
                 choice = Choice(job_id, chosen.leaf, slot, chosen.leaf.value)
                 taken[job_id] = Taken(choice, units)
-        partitions = Partitions(outlook.units, outlook.held, outlook.sets)
-        if compiled.partitions.parts != partitions.parts:
-            return greedy  # what was true when the program was made is not true any more
-        return Greedy(outlook, partitions, self._slots).improve(JvuPlan(taken, kills))
+        return planner.improve(JvuPlan(taken, kills))
 
     def _carry_out(self, plan: JvuPlan, now: float) -> Proposals:
         """Kill and start what the plan wants now; plan the next decision."""

@@ -1,0 +1,255 @@
+"""Policy jvu: what ends are worth, when it kills, wrong estimates, and that nobody starves."""
+
+from random import Random
+
+import pytest
+
+from predictors.perfect import PerfectRunTimes
+from replay.run.solving import ReplaySolver
+from sia import Core, Job, Pool
+from sia.contract.labels import params_of
+from sia.contract.solvers import SolverError
+from sia.core.playout import Arrival, no_solver, play
+from sia.core.snapshot import decode, dump, encode, restore
+from sia.decisions import PreemptJob, SolveProgram, StartJob
+from sia.model import GpuNode, Options
+from sia.policies import make
+from sia.policies.jvu.params import JvuParams
+from sia.policies.jvu.policy import Jvu
+from sia.policies.jvu.worth import JobWorth
+
+RACKS = [
+    GpuNode("m1", 1, ("gpu", "rack:r1")),
+    GpuNode("m2", 1, ("gpu", "rack:r1")),
+    GpuNode("m3", 1, ("rack:r2",)),
+    GpuNode("m4", 1, ("rack:r2",)),
+]
+"""The cluster of Fig. 6."""
+
+
+def arrival(job_id, submit, width, duration, deadline=None, **wishes):
+    deadline = None if deadline is None else float(deadline)
+    made = Job(job_id, "a", float(submit), width, deadline=deadline, **wishes)
+    return Arrival(made, float(duration))
+
+
+def played(label, arrivals, gpus=4, nodes=(), estimates=None, solve=None, restarts=None):
+    """Play jobs; return (start, end or stop, killed) of every run by job."""
+    options = Options(tick=5.0)
+    core = Core([Pool("a", gpus)], make(label), options, nodes=nodes)
+    durations = {a.job.id: a.duration for a in arrivals}
+    known = PerfectRunTimes({**durations, **(estimates or {})})
+    runs = {job_id: [] for job_id in durations}
+    solve = solve or ReplaySolver(None, 0.0)
+    for instant in play(core, arrivals, run_times=known, solve=solve):
+        core.check()
+        for event in instant.events:
+            if type(event).__name__ == "JobFinished":
+                runs[event.job_id][-1] += (instant.now, False)
+        for decision in instant.decisions:
+            if isinstance(decision, StartJob):
+                runs[decision.job_id].append((instant.now,))
+            elif isinstance(decision, PreemptJob):
+                runs[decision.job_id][-1] += (instant.now, True)
+        if restarts is not None and restarts.random() < 0.3:
+            data = encode(dump(core))
+            again = restore(decode(data), make(label))
+            assert encode(dump(again)) == data
+            assert again.policy.memory() == core.policy.memory()
+    return runs
+
+
+PAPER = [
+    arrival("one", 0, 2, 20),
+    arrival("two", 10, 2, 20, 35, prefers="same:rack", slowdown=1.5),
+    arrival("three", 10, 2, 20, 35, prefers="gpu", slowdown=1.5),
+]
+
+
+@pytest.mark.parametrize("label", ["jvu", "jvu:p", "jvu:puo:greedy"])
+def test_the_papers_example_kills_the_best_effort_job_and_runs_it_again(label):
+    assert played(label, PAPER, nodes=RACKS) == {
+        "one": [(0, 10, True), (30, 50, False)],
+        "two": [(10, 30, False)],
+        "three": [(10, 30, False)],
+    }
+
+
+def test_without_kills_one_deadline_is_missed():
+    runs = played("jvu:base", PAPER, nodes=RACKS)
+    assert runs["one"] == [(0, 20, False)]
+    assert runs["two"] == [(10, 30, False)]
+    assert runs["three"] == [(35, 55, False)]  # worth nothing between 15 and its deadline
+
+
+def test_gpus_of_a_killed_job_are_free_a_delay_later():
+    runs = played("jvu:p:delay=5", PAPER, nodes=RACKS)
+    assert runs["one"][0] == (0, 10, True)
+    assert runs["three"] == [(15, 35, False)]
+
+
+def test_decisions_fall_on_cycles():
+    runs = played("jvu:puo:cycle=4", [arrival("one", 1, 4, 6), arrival("two", 2, 4, 6)])
+    assert runs == {"one": [(4, 10, False)], "two": [(12, 18, False)]}
+
+
+def test_of_equal_plans_the_one_that_starts_soonest():
+    runs = played("jvu", [arrival("one", 0, 2, 20, 500), arrival("two", 0, 2, 20, 500)])
+    assert runs == {"one": [(0, 20, False)], "two": [(0, 20, False)]}
+
+
+def test_best_effort_is_not_lost_beside_deadlines():
+    jobs = [arrival(f"slo{i}", 0, 1, 50, 60) for i in range(60)]
+    runs = played("jvu", [*jobs, arrival("small", 0, 1, 5)], gpus=61)
+    assert runs["small"] == [(0, 5, False)]
+
+
+@pytest.mark.parametrize(("label", "killed"), [("jvu:pu", True), ("jvu:p", False)])
+def test_an_underestimated_job_is_found_out_sooner_by_exponential_growth(label, killed):
+    """At 95 the first is expected to end at 175, or else at 100, its deadline."""
+    jobs = [arrival("first", 0, 4, 400, 100), arrival("second", 10, 4, 40, 137)]
+    runs = played(label, jobs, estimates={"first": 20})
+    assert runs["first"][0][2] is killed
+
+
+def test_an_overestimated_job_is_tried_although_it_seems_too_late():
+    jobs = [arrival("slo", 0, 4, 50, 60)]
+    late = {"slo": 100}
+    assert played("jvu:pu", jobs, estimates=late)["slo"] == [(60, 110, False)]
+    assert played("jvu:puo", jobs, estimates=late)["slo"] == [(0, 50, False)]
+
+
+def test_a_stop_costs_what_the_job_says():
+    urgent = arrival("slo", 50, 4, 20, 80)
+    for cost, ends in ((None, 170), ("restart", 170), (10.0, 130)):
+        runs = played("jvu:p", [arrival("best", 0, 4, 100, preemptible=cost), urgent])
+        assert runs["best"] == [(0, 50, True), (70, ends, False)]
+    runs = played("jvu:p", [arrival("best", 0, 4, 100, preemptible="never"), urgent])
+    assert runs["best"] == [(0, 100, False)]
+
+
+def test_with_l_work_that_a_kill_throws_away_counts_too():
+    jobs = [
+        arrival("long", 0, 4, 90000, value=None),
+        arrival("slo", 40000, 4, 20, 40100, value=20),
+    ]
+    assert len(played("jvu:puo", jobs)["long"]) == 2
+    assert len(played("jvu:puol", jobs)["long"]) == 1
+
+
+def test_a_wide_job_does_not_starve_behind_narrow_ones():
+    narrow = [arrival(f"n{i}", 10 * i, 1, 40) for i in range(100)]
+    runs = played("jvu:puo:greedy:patience=200", [arrival("wide", 1, 4, 10), *narrow])
+    assert runs["wide"][0][0] < 500
+
+
+def test_nobody_starves_on_estimates_that_are_far_too_short():
+    narrow = [arrival(f"n{i}", 10 * i, 1, 40, 10 * i + 45) for i in range(80)]
+    short = {f"n{i}": 0.1 for i in range(80)}
+    runs = played(
+        "jvu:base:greedy:patience=100", [arrival("wide", 1, 4, 10), *narrow], estimates=short
+    )
+    assert runs["wide"][0][0] < 400
+
+
+def test_nothing_is_solved_while_nothing_changes():
+    asked = []
+
+    def counting(now, request, solve=ReplaySolver(None, 0.0)):  # noqa: B008  one for all
+        asked.append(now)
+        return solve(now, request)
+
+    played("jvu", [arrival("one", 0, 4, 1000), arrival("two", 3, 4, 10)], solve=counting)
+    assert len(asked) < 8
+
+
+@pytest.mark.parametrize("label", ["jvu:puo", "jvu:base", "jvu:puol:delay=7", "jvu:puo:greedy"])
+def test_jobs_start_without_a_solver_and_random_stories_keep_all_invariants(label):
+    for seed in range(4):
+        rng = Random(seed)
+        jobs = []
+        for i in range(12):
+            submit, duration = rng.randint(0, 200), rng.randint(1, 90)
+            deadline = rng.choice([None, submit + int(duration * rng.uniform(1, 2.5))])
+            prefers = rng.choice(["", "", "gpu", "same:rack", "rack:r2"])
+            slowdown = rng.choice([None, 1.0, 1.5]) if prefers else None
+            jobs.append(arrival(
+                f"j{i}", submit, rng.randint(1, 2 if prefers else 4), duration, deadline,
+                prefers=prefers, slowdown=slowdown,
+                preemptible=rng.choice([None, None, 5.0, "restart", "never"]),
+            ))  # fmt: skip
+        jobs.sort(key=lambda each: each.job.submit)
+        wrong = {each.job.id: each.duration * rng.choice([0.3, 1, 2]) for each in jobs}
+        solve = no_solver if seed == 0 else ReplaySolver(None, rng.choice([0.0, 2.0, 6.0]))
+        runs = played(
+            f"{label}:nodes=3:iterations=300",
+            jobs,
+            nodes=RACKS,
+            estimates=wrong,
+            solve=solve,
+            restarts=rng,
+        )
+        for each in jobs:
+            assert not runs[each.job.id][-1][2]
+            killed = [run for run in runs[each.job.id] if run[2]]
+            assert not killed or (each.job.preemptible != "never" and "p" in label[4:8])
+
+
+def test_a_restart_in_the_middle_of_a_solve_decides_as_if_nothing_had_been():
+    arrivals = [arrival("one", 0, 4, 30), arrival("two", 2, 4, 20, 40), arrival("three", 3, 2, 9)]
+
+    def story(restart):
+        core = Core([Pool("a", 4)], Jvu(), Options(tick=5.0))
+        known = PerfectRunTimes({a.job.id: a.duration for a in arrivals})
+        starts = []
+        for instant in play(core, arrivals, run_times=known, solve=ReplaySolver(None, 1.0)):
+            if restart and any(isinstance(d, SolveProgram) for d in instant.decisions):
+                other = restore(decode(encode(dump(core))), Jvu())
+                core.policy.resume(core.state, other.policy.memory())
+            starts += [(instant.now, d) for d in instant.decisions if isinstance(d, StartJob)]
+        return starts
+
+    assert story(restart=True) == story(restart=False)
+    assert len(story(restart=True)) > 3
+
+
+def test_values_of_ends():
+    worth = JobWorth(JvuParams("puo"))
+    slo, best = Job("s", "a", 0, 1, deadline=100), Job("b", "a", 0, 1)
+    assert [worth.end(slo, end, 0) for end in (50, 100, 150, 200, 300)] == [1000, 1000, 500, 0, 0]
+    assert worth.end(slo, 300, 100) == pytest.approx(1 - 0.99 * 200 / 3600)
+    assert worth.end(slo, 150, 120) == 500  # the tail is still there
+    assert JobWorth(JvuParams("pu")).end(slo, 101, 0) == 0
+    assert JobWorth(JvuParams("pu")).end(slo, 101, 100) == pytest.approx(1, abs=1e-3)
+    assert [worth.end(best, end, 0) for end in (0, 3600, 10**6)] == pytest.approx([1, 0.01, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("label", "said"),
+    [
+        ("jvu:pux", "write letters of puol, each once, or base (got 'pux')"),
+        ("jvu:pp", "write letters of puol, each once"),
+        ("jvu:cycle=0", "Expected `float` > 0"),
+        ("jvu:cycle=nan", "cycle"),
+        ("jvu:greedy:global", "write greedy or global, not both"),
+        ("jvu:ahead=1:cycle=5", "ahead must be at least one cycle"),
+        ("jvu:dely=5", "jvu has no option 'dely'"),
+    ],
+)
+def test_wrong_options_are_one_line(label, said):
+    with pytest.raises(ValueError, match=r"^jvu") as refused:
+        make(label)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_letters_flags_and_numbers_stand_in_the_label():
+    params = params_of("jvu:puol:cycle=5:ahead=600:delay=0:greedy", JvuParams)
+    assert (params.letters, params.cycle, params.greedy) == ("puol", 5.0, True)
+    assert params_of("jvu:base:global", JvuParams).letters == ""
+    assert make("jvu").params.letters == "puo"
+
+
+def test_a_solver_that_is_not_installed_is_named():
+    with pytest.raises(SolverError, match="solver nobody: not installed; use one of"):
+        ReplaySolver("nobody", 0.0)
