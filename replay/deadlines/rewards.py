@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from replay.logs.trace import Trace
 from sia.model import FULL_REWARD, LEAST_REWARD, Job
+from sia.wording import HOUR
 
 DEADLINES = "deadlines.csv"
 HEADER = ("job_id", "label", "planned", "end", "reward")
@@ -79,7 +80,21 @@ def deadline_measures(
         "wdmr_strict": _mean(strict),
         "wdmr_soft": _mean(soft),
         "best_effort_avg_jct_s": _mean(best_effort),
+        **({"best_effort_goodput_gpu_h": _goodput(trace, ends, warmup)} if count else {}),
     }
+
+
+def _goodput(trace: Trace, ends: Sequence[float | None], warmup: float) -> float:
+    """Return the work, in GPU-hours, of best-effort jobs that ended by the last submission.
+
+    Afterwards the cluster only drains, and every policy would do the same work (JamaisVu, Table 2).
+    """
+    last = trace.arrivals[-1].job.submit
+    return fsum(
+        job.width * duration / HOUR
+        for (job, duration), end in zip(trace.arrivals, ends, strict=True)
+        if job.deadline is None and job.submit >= warmup and end is not None and end <= last
+    )
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -116,6 +116,23 @@ def in_rounds(folder: Path) -> Files:
     return _replay(folder, (jobs, pools), IN_ROUNDS)
 
 
+def deadlines_and_nodes(folder: Path) -> Files:
+    """Fig. 6 of JamaisVu: two deadlines on nodes that differ, with and without kills."""
+    log = folder / "log.csv", folder / "pools.csv"
+    log[0].write_text(
+        "job_id,pool,submit,width,duration,deadline,prefers,slowdown\n"
+        "one,a,0,2,20,,,\ntwo,a,10,2,20,35,same:rack,1.5\nthree,a,10,2,20,35,gpu,1.5\n"
+        "four,a,12,3,9,80,,\nfive,a,13,1,30,,rack:r2,\n"
+    )
+    log[1].write_text("pool,quota\na,4\n")
+    nodes = folder / "nodes.csv"
+    nodes.write_text(
+        "node,gpus,attributes\nm1,1,gpu rack:r1\nm2,1,gpu rack:r1\nm3,1,rack:r2\nm4,1,rack:r2\n"
+    )
+    policies = ("fcfs", "jvu", "jvu:base", "jvu:puol:greedy:delay=5", "prio", "prio:kill")
+    return _replay(folder, log, policies, "--nodes", nodes)
+
+
 def closed_loop(folder: Path) -> Files:
     """A log with users whose jobs resemble each other; run times are learned per user."""
     loop = ("--closed-loop", "--forecast", "sliding-max", "--durations", "jvupredict")
@@ -251,7 +268,7 @@ CASES: dict[str, Callable[[Path], Files]] = {
     case.__name__: case
     for case in (
         philly_known, philly_foreseen, philly_cells, preset, in_rounds, closed_loop, experiment,
-        oracle, forecast, demo_day, elastic,
+        oracle, forecast, demo_day, elastic, deadlines_and_nodes,
     )
 }  # fmt: skip
 

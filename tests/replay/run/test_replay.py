@@ -40,7 +40,7 @@ PREEMPTING = [
 ]
 ELASTIC = ["elastic-fifo", "elastic-srtf", "elastic-srsf", "afs", "themis-lease", "wfq"]
 """Policies that also tell jobs when they will end; `fair-share` does too, but is a fluid."""
-ALL = POLICIES + RIVALS + PREEMPTING + ELASTIC + ROUNDS + ["fair-share"]
+ALL = POLICIES + RIVALS + PREEMPTING + ELASTIC + ROUNDS + ["fair-share", "jvu", "prio"]
 SEEDS = budget(ci=4, soak=20)
 DAY = 86400.0
 
