@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from sia.policies.jvu.outlook import Choice, Outlook
+from sia.policies.jvu.outlook import JvuOutlook, StartChoice
 from sia.policies.jvu.strl.partitions import Partitions
 
 
 class Taken(NamedTuple):
     """A choice in a plan, with its units by partition."""
 
-    choice: Choice
+    choice: StartChoice
     units: dict[int, int]
 
 
@@ -21,7 +21,7 @@ class JvuPlan(NamedTuple):
 
     taken: dict[str, Taken]
     kills: list[str]
-    """Names of jobs, as in `Outlook.running`."""
+    """Names of jobs, as in `JvuOutlook.running`."""
 
 
 class _Victim(NamedTuple):
@@ -37,7 +37,7 @@ class _Victim(NamedTuple):
 class Profile:
     """Free units of each partition in each slot."""
 
-    def __init__(self, outlook: Outlook, partitions: Partitions, slots: int) -> None:
+    def __init__(self, outlook: JvuOutlook, partitions: Partitions, slots: int) -> None:
         """Start with what running jobs leave free. O(partitions · slots + running jobs)."""
         self.partitions = partitions
         self._outlook, self._slots = outlook, slots
@@ -64,7 +64,7 @@ class Profile:
         for slot in range(first, min(last, self._slots)):
             free[slot] += units
 
-    def _span(self, choice: Choice) -> tuple[int, int]:
+    def _span(self, choice: StartChoice) -> tuple[int, int]:
         begin = choice.slot
         end = self._outlook.slot_after(choice.leaf.start + choice.leaf.duration)
         return begin, min(self._slots, max(end, begin + 1))
@@ -81,7 +81,7 @@ class Profile:
         for at, units in victim.units.items():
             self._add(at, victim.first, victim.last, sign * units)
 
-    def fit(self, choice: Choice) -> dict[int, int] | None:
+    def fit(self, choice: StartChoice) -> dict[int, int] | None:
         """Return units by partition for a choice, or None if there are too few.
 
         Units that few other sets contain come first.
@@ -119,7 +119,7 @@ class Profile:
 class Greedy:
     """Makes plans of one outlook."""
 
-    def __init__(self, outlook: Outlook, partitions: Partitions, slots: int) -> None:
+    def __init__(self, outlook: JvuOutlook, partitions: Partitions, slots: int) -> None:
         """Start with an empty plan."""
         self._outlook = outlook
         self.profile = Profile(outlook, partitions, slots)
@@ -206,7 +206,7 @@ class Greedy:
         return JvuPlan(dict(self.taken), sorted(needed))
 
     def _best(
-        self, choices: Sequence[Choice], *, kills: bool
+        self, choices: Sequence[StartChoice], *, kills: bool
     ) -> tuple[Taken, tuple[str, ...]] | None:
         """Return the choice that is worth most, less its kills, the soonest of equal ones."""
         best: tuple[Taken, tuple[str, ...]] | None = None
@@ -230,7 +230,7 @@ class Greedy:
                 best, worth = (taken, names), choice.value - cost
         return best
 
-    def _victims(self, choice: Choice) -> list[tuple[float, float, str]]:
+    def _victims(self, choice: StartChoice) -> list[tuple[float, float, str]]:
         """Return the jobs whose kill helps a choice: cost for each unit, cost, name; ascending."""
         inside = set(self.profile.partitions.of[choice.leaf.units])
         victims = []
@@ -240,7 +240,9 @@ class Greedy:
                 victims.append((victim.cost / units, victim.cost, victim.name))
         return sorted(victims)
 
-    def _by_kills(self, choice: Choice, most: float) -> tuple[Taken, tuple[str, ...], float] | None:
+    def _by_kills(
+        self, choice: StartChoice, most: float
+    ) -> tuple[Taken, tuple[str, ...], float] | None:
         """Return how to make room for a choice by kills that cost less than `most`.
 
         The cheapest by unit are taken until there is room; those that prove unnecessary are left
@@ -275,7 +277,7 @@ class Greedy:
         return Taken(choice, found), tuple(name for _, name in names), cost
 
 
-def as_choice(plan: JvuPlan, outlook: Outlook) -> dict[int, dict[tuple[int, int], int]]:
+def as_choice(plan: JvuPlan, outlook: JvuOutlook) -> dict[int, dict[tuple[int, int], int]]:
     """Return a plan as chosen leaves of the outlook's problem, for `CompiledStrl.start`."""
     assert outlook.problem is not None
     held = {holding.job: number for number, holding in enumerate(outlook.held)}

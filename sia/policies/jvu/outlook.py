@@ -95,7 +95,7 @@ class Names:
         return {self.nodes[node]: gpus for node, gpus in table.held(job.job.id).items()}
 
 
-class Choice(NamedTuple):
+class StartChoice(NamedTuple):
     """One way to run a pending job."""
 
     job_id: str
@@ -104,7 +104,7 @@ class Choice(NamedTuple):
     value: float
 
 
-class Running(NamedTuple):
+class RunningView(NamedTuple):
     """A running job as a plan sees it."""
 
     job: JobStateView
@@ -114,7 +114,7 @@ class Running(NamedTuple):
     """Of a kill; infinite if it must not be killed."""
 
 
-class Outlook:
+class JvuOutlook:
     """Everything that a decision knows. Times are in seconds; slots are cycles from `now`.
 
     Attributes:
@@ -132,7 +132,7 @@ class Outlook:
         params: JvuParams,
         names: Names,
         now: float,
-        running: Sequence[Running],
+        running: Sequence[RunningView],
         draining: Sequence[Draining],
         estimates: Mapping[str, float],
     ) -> None:
@@ -148,7 +148,7 @@ class Outlook:
         pending.sort(key=lambda job: (job.job.deadline is None, job.sequence))
         self.overdue = self._overdue(pending)
         self._owners = self._owned(pending)
-        self.choices: dict[str, list[Choice]] = {}
+        self.choices: dict[str, list[StartChoice]] = {}
         slots = self._starts(len(pending))
         for job in pending:
             found = self._choices(job, slots)
@@ -229,7 +229,7 @@ class Outlook:
         rest = max(0.0, whole - job.done) / job.pace + pause
         return max(rest, self._params.cycle * 1e-3)  # an estimate of 0 is one of a moment
 
-    def _choices(self, job: JobStateView, starts: Sequence[int]) -> list[Choice]:
+    def _choices(self, job: JobStateView, starts: Sequence[int]) -> list[StartChoice]:
         first = self.overdue.get(job.pool.group)
         if is_barred(job):
             return []
@@ -253,7 +253,7 @@ class Outlook:
                 worth = value + bonus - SOONER * slot
                 if worth > 0.0:
                     leaf = Choose(units, job.width, begin, long, worth)
-                    found.append(Choice(job.job.id, leaf, slot, worth))
+                    found.append(StartChoice(job.job.id, leaf, slot, worth))
         return found
 
     def _room_for(self, job: JobStateView) -> float:
@@ -274,7 +274,7 @@ class Outlook:
                     return each.end
         return self.now
 
-    def kill_cost(self, each: Running) -> float:
+    def kill_cost(self, each: RunningView) -> float:
         """Return what a kill costs in the plan."""
         own = each.job.stream is Stream.DEDICATED and len(each.job.pool.group.pools) > 1
         return each.cost + (OWNER if own else 0.0)

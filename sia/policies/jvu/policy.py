@@ -13,7 +13,7 @@ from sia.contract.proposals import Preempt, ProposalResult, Proposals, Solve, St
 from sia.contract.views import ClusterStateView, JobStateView
 from sia.events import ProgramSolved
 from sia.policies.jvu.greedy import Greedy, JvuPlan, Taken, as_choice
-from sia.policies.jvu.outlook import Choice, Draining, Names, Outlook, Running, killable
+from sia.policies.jvu.outlook import Draining, JvuOutlook, Names, RunningView, StartChoice, killable
 from sia.policies.jvu.params import JvuParams
 from sia.policies.jvu.strl.compiler import CompiledStrl
 from sia.policies.jvu.strl.expressions import Choose
@@ -63,7 +63,7 @@ class Jvu(Policy):
         """By job, the run time that it had outgrown when it was killed."""
         self._draining: list[Draining] = []
         self._asked: str | None = None
-        self._outlook: Outlook | None = None  # of the latest decision
+        self._outlook: JvuOutlook | None = None  # of the latest decision
         self._compiled: CompiledStrl | None = None  # of the open request, unless it was restored
         self._answer: ProgramSolved | None = None
         super().attach(state)
@@ -156,17 +156,17 @@ class Jvu(Policy):
     def _slots(self) -> int:
         return max(1, int(self.params.ahead / self.params.cycle + 1e-9))
 
-    def _look(self, now: float) -> Outlook:
+    def _look(self, now: float) -> JvuOutlook:
         cycle: float = self.params.cycle
         begin = floor(now / cycle) * cycle
         running = [
             self._running(job, now) for job in self.state.jobs.values() if job.stream is not None
         ]
-        return Outlook(
+        return JvuOutlook(
             self.state, self.params, self._names, begin, running, self._draining, self._estimates
         )
 
-    def _running(self, job: JobStateView, now: float) -> Running:
+    def _running(self, job: JobStateView, now: float) -> RunningView:
         """Return a running job with its expected end, which grows if it is up (§4.2)."""
         params, job_id = self.params, job.job.id
         whole = max(job.run_time, self._estimates.get(job_id, 0.0))
@@ -178,7 +178,7 @@ class Jvu(Policy):
                 times += 1
             self._grown[job_id] = times, end
         cost = self._worth.kill(job, end, now) if killable(job, params) else inf
-        return Running(job, end, cost)
+        return RunningView(job, end, cost)
 
     def _planned(self, answer: ProgramSolved) -> JvuPlan:
         """Return the plan that an answer means, by what is true now.
@@ -208,7 +208,7 @@ class Jvu(Policy):
             slot = outlook.slot_after(chosen.leaf.start)
             units = {at: count for (at, _), count in chosen.units.items()} if alike else {}
             if job_id in outlook.choices:
-                choice = Choice(job_id, chosen.leaf, slot, chosen.leaf.value)
+                choice = StartChoice(job_id, chosen.leaf, slot, chosen.leaf.value)
                 taken[job_id] = Taken(choice, units)
         return planner.improve(JvuPlan(taken, kills))
 
@@ -239,7 +239,7 @@ class Jvu(Policy):
         self._show(later)
         self._plan_next(now)
 
-    def _kill(self, outlook: Outlook, name: str, plan: JvuPlan, now: float) -> Proposals:
+    def _kill(self, outlook: JvuOutlook, name: str, plan: JvuPlan, now: float) -> Proposals:
         each = outlook.running.get(name)
         job = None if each is None else self.state.jobs.get(each.job.job.id)
         if each is None or job is None or job.stream is None or not killable(job, self.params):
@@ -299,7 +299,7 @@ class Jvu(Policy):
                 return None
         return tuple(found) if job.width <= group.idle else None
 
-    def _reason(self, job: JobStateView, choice: Choice) -> str:
+    def _reason(self, job: JobStateView, choice: StartChoice) -> str:
         end = choice.leaf.start + choice.leaf.duration
         if job.job.deadline is None:
             return f"planned now, to end in {duration(choice.leaf.duration)}"
