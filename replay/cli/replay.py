@@ -177,10 +177,9 @@ def replay(
         spec = cells_for(cells_file, table)
         places = checked_places(cells_file, spec, pools, table)
     whole = read_trace(log, skip_invalid=skip_invalid)
-    nodes = () if nodes_file is None else checked_nodes(nodes_file, table)
+    nodes = checked_nodes(nodes_file, table)
     narrow = not closed_loop and any(load(label).narrows for label in policies)
-    fitting = playable(whole, table, places, narrow=narrow)
-    trace = mark(on_nodes(fitting, nodes), preemptible, seed)
+    trace = mark(on_nodes(playable(whole, table, places, narrow=narrow), nodes), preemptible, seed)
     _refuse_empty(log, pools, trace)
     refuse_costs(policies, trace, resume_cost)
     refuse_profilers(policies, trace, table)
@@ -223,8 +222,7 @@ def replay(
     planned = ["summary.json", *(f"{folder_of(label)}/" for label in policies)]
     planned += [CELLS] if spec else []
     planned += [] if no_report else ["report.html"]
-    given = (log, pools, cells_file, reports, history, nodes_file)
-    inputs = [path for path in given if path is not None]
+    inputs = _given(log, pools, cells_file, reports, history, nodes_file)
     with whole_folder(out, inputs, stale, planned) as folder:
         summary = _run(
             trace, table, settings, folder, report=not no_report, parts=parts, gpus=whole_gpus
@@ -234,6 +232,11 @@ def replay(
         return
     _show(trace, settings, summary)
     click.echo(f"results: {out / 'summary.json' if no_report else out / 'report.html'}")
+
+
+def _given(*paths: Path | None) -> list[Path]:
+    """Return the files that are given."""
+    return [path for path in paths if path is not None]
 
 
 def _refuse_empty(log: Path, pools: Path, trace: Trace) -> None:

@@ -53,8 +53,13 @@ def read_nodes(path: Path) -> list[GpuNode]:
     return [*nodes.values()]
 
 
-def checked_nodes(path: Path, table: PoolTable) -> tuple[GpuNode, ...]:
-    """Read the nodes of these pools. Raises UserError if they do not belong together."""
+def checked_nodes(path: Path | None, table: PoolTable) -> tuple[GpuNode, ...]:
+    """Read the nodes of these pools, if there is a file.
+
+    Raises UserError if they do not belong together.
+    """
+    if path is None:
+        return ()
     nodes = read_nodes(path)
     groups = {pool.group if pool.share else f"alone {pool.name}" for pool in table.pools}
     if len(groups) > 1:

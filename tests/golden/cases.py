@@ -41,6 +41,8 @@ ELASTIC = (
 )  # fmt: skip
 """Policies that tell each job when it will end."""
 IN_ROUNDS = ("gavel", "gandiva-fair", "ossp", "mst", "ftf", "allox", "filter", "shockwave")
+ON_NODES = ("jvu", "prio")
+"""Policies that choose among nodes that differ."""
 IN_CELLS = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "hived")
 
 TYPES = """\
