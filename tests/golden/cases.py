@@ -43,6 +43,7 @@ ELASTIC = (
 IN_ROUNDS = ("gavel", "gandiva-fair", "ossp", "mst", "ftf", "allox", "filter", "shockwave")
 ON_NODES = ("jvu", "prio")
 """Policies that choose among nodes that differ."""
+WITH_DEADLINES = ("chronus", "edf", "yarn-cs")
 IN_CELLS = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "hived")
 
 TYPES = """\
@@ -133,6 +134,20 @@ def deadlines_and_nodes(folder: Path) -> Files:
     )
     policies = ("fcfs", "jvu", "jvu:base", "jvu:puol:greedy:delay=5", "prio", "prio:kill")
     return _replay(folder, log, policies, "--nodes", nodes)
+
+
+def leases(folder: Path) -> Files:
+    """Jobs with hard and soft deadlines on one node; deadlines are promised and kept by leases."""
+    log = folder / "log.csv", folder / "pools.csv"
+    log[0].write_text(
+        "job_id,pool,submit,width,duration,deadline,soft,preemptible\n"
+        "one,a,0,4,3000,6000,,0\ntwo,a,0,8,2000,9000,paper,10\nthree,a,10,4,100,3000,1:90+2.2:20,\n"
+        "four,a,20,4,500,,,0\nfive,a,30,4,3000,4000,,0\nsix,a,30,2,30,,,0\nseven,a,1300,2,9000,,,5\n"
+        "eight,a,1400,1,250,2000,paper,restart\n"
+    )
+    log[1].write_text("pool,quota\na,24\n")
+    policies = ("chronus", "chronus:profile=0:fill", "edf", "yarn-cs:slo=50")
+    return _replay(folder, log, policies, "--resume-cost", "15s")
 
 
 def closed_loop(folder: Path) -> Files:
@@ -270,7 +285,7 @@ CASES: dict[str, Callable[[Path], Files]] = {
     case.__name__: case
     for case in (
         philly_known, philly_foreseen, philly_cells, preset, in_rounds, closed_loop, experiment,
-        oracle, forecast, demo_day, elastic, deadlines_and_nodes,
+        oracle, forecast, demo_day, elastic, deadlines_and_nodes, leases,
     )
 }  # fmt: skip
 

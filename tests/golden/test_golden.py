@@ -4,7 +4,16 @@ from importlib.metadata import entry_points
 
 import pytest
 
-from golden.cases import CASES, ELASTIC, IN_CELLS, IN_POOLS, IN_ROUNDS, ON_NODES, sums_of
+from golden.cases import (
+    CASES,
+    ELASTIC,
+    IN_CELLS,
+    IN_POOLS,
+    IN_ROUNDS,
+    ON_NODES,
+    WITH_DEADLINES,
+    sums_of,
+)
 from golden.stored import differences, stored_sums
 
 REWRITE = "if the change is intended: python -m tests.golden --write"
@@ -18,7 +27,7 @@ def test_outputs_are_as_stored(case, traces, tmp_path):
 
 def test_every_policy_is_in_a_case():
     policies = {point.name for point in entry_points(group="sia.policies")}
-    assert policies == {*IN_POOLS, *IN_CELLS, *ELASTIC, *IN_ROUNDS, *ON_NODES}
+    assert policies == {*IN_POOLS, *IN_CELLS, *ELASTIC, *IN_ROUNDS, *ON_NODES, *WITH_DEADLINES}
 
 
 def test_every_stored_sum_is_of_a_case():
