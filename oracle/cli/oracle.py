@@ -47,7 +47,7 @@ SOLVE, BOUND = "sia oracle solve", "sia oracle bound"
 RESULTS = Results(
     (SOLVE, BOUND),
     "oracle.json",
-    ("trace.csv", "pools.csv", "jobs.csv", "loans.csv", "oracle.json", "real/"),
+    ("trace.csv", "pools.csv", "jobs.csv", "loans.csv", "deadlines.csv", "oracle.json", "real/"),
 )
 """The results of both commands; each replaces those of the other."""
 

@@ -31,7 +31,7 @@ from tests.support.shell import digests, sia
 
 COMMANDS = "solve", "bound", "sweep"
 QUICK = "--time-limit", "2m"
-SOLVED = ["jobs.csv", "loans.csv", "oracle.json", "pools.csv", "real", "trace.csv"]
+SOLVED = ["deadlines.csv", "jobs.csv", "loans.csv", "oracle.json", "pools.csv", "real", "trace.csv"]
 SWEPT = ["sweep.csv", "sweep.json", "sweep.png", "sweep.svg"]
 
 

@@ -24,6 +24,8 @@ from sia.policies import load, names
 from sia.policies.chronus.edf import EarliestDeadline
 from sia.policies.chronus.policy import Chronus
 from sia.policies.chronus.yarn import CapacityScheduler
+from sia.policies.jvu.policy import Jvu
+from sia.policies.jvu.prio import Prio
 from sia.policies.preemptive.emmfs import ElasticMaxMin
 from sia.policies.preemptive.las import Las
 from sia.policies.preemptive.srtf import Srtf
@@ -52,6 +54,8 @@ ALL = [
     SiaRecall,
     SiaReclaim,
     Chronus,
+    Jvu,
+    Prio,
     EarliestDeadline,
     CapacityScheduler,
     *IN_ROUNDS,

@@ -59,6 +59,7 @@ def test_measures_count_what_was_missed_by_kind_of_deadline():
         "wdmr_strict": 0.5,
         "wdmr_soft": pytest.approx(50 / 99),
         "best_effort_avg_jct_s": 300.0,
+        "best_effort_goodput_gpu_h": 0.0,
     }
     nothing = deadline_measures(trace, ends, warmup=500.0)
     assert (nothing["slo_jobs"], nothing["wdmr"]) == (0, None)

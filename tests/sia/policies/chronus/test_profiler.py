@@ -34,7 +34,7 @@ def test_a_job_that_ends_in_its_trial_is_done_and_others_begin_anew(tried):
     found = tried("short,p,0,4,200,900,\nlong,p,0,4,1000,9000,\n")
     assert found["profiling"] == [("short", "0.0", "200.0", "4"), ("long", "0.0", "300.0", "4")]
     assert found["segments"] == [
-        ("short", "0.0", "200.0", "4", ""), ("long", "1200.0", "2200.0", "4", ""),
+        ("short", "0.0", "200.0", "4", "", "0.0"), ("long", "1200.0", "2200.0", "4", "", "0.0"),
     ]  # fmt: skip
     assert [row[:3] for row in found["deadlines"]] == [
         ("short", "in the profiler", ""), ("long", "guaranteed", "2200.0"),
