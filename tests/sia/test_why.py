@@ -39,6 +39,9 @@ from sia.explain.obstacles import (
 )
 from sia.limits import UNLIMITED
 from sia.model import Estimate, Load
+from sia.policies.elastic.afs import Afs
+from sia.policies.elastic.srsf import ElasticSrsf
+from sia.policies.elastic.srtf import ElasticSrtf
 from sia.policies.queues.fcfs import Fcfs
 from sia.policies.queues.ssf import Ssf
 from sia.policies.sia.policy import Sia
@@ -48,7 +51,7 @@ from tests.support.cores import POLICIES, PREEMPTING, photograph
 
 ALL = [*POLICIES, *PREEMPTING, SiaRecall]
 LEAST_EXACT = {Afs: 0.75, ElasticSrsf: 0.75, ElasticSrtf: 0.75}
-"""Parts of the explanations that must be exact: these policies deal all GPUs anew at each change."""
+"""Part of the explanations that must be exact; these policies deal all GPUs anew each time."""
 
 
 def others_of(asked):
