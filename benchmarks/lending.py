@@ -36,6 +36,8 @@ CASES: Sequence[tuple[str, float, StopCost, str]] = (
     ("all restart, random forecasts", 100, "restart", "sia-reclaim@random+random"),
     ("all lose 5 minutes, forecasts from history", 100, 300.0, "sia-reclaim@peaks+survival"),
     ("30 % lose 5 minutes, forecasts from history", 30, 300.0, "sia-reclaim@peaks+survival"),
+    ("all restart, Kueue StrictFIFO", 100, "restart", "kueue-strict"),
+    ("all restart, Kueue BestEffortFIFO", 100, "restart", "kueue-best-effort"),
 )  # fmt: skip
 
 

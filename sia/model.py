@@ -239,6 +239,8 @@ class Options(Struct, frozen=True):
     """Seconds without progress after a job resumes or changes its width."""
     stops_per_hour: int = 0
     """The most stops and changes of width within an hour, of all jobs; 0 for any number."""
+    grace: float = 0.0
+    """Seconds that a stopped job may still have its GPUs; 0 where stops free them at once."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
     """Pairs of pool and window (seconds) for which the pool reserves all of its unused quota;
     it can still borrow."""

@@ -156,7 +156,7 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
         )
     options = Options(
         windows=config.windows, tick=config.tick, slack=config.slack,
-        resume_cost=config.resume_cost, stops_per_hour=config.stops_per_hour,
+        resume_cost=config.resume_cost, stops_per_hour=config.stops_per_hour, grace=config.grace,
     )  # fmt: skip
     pools = tuple(pool.pool for pool in config.pools)
     modes: dict[str, PoolMode] = {}

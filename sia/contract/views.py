@@ -54,6 +54,10 @@ class JobStateView(Protocol):
         """When its current or latest segment began, in seconds."""
 
     @property
+    def since(self) -> float:
+        """When its work was last known, in seconds; `start` if nothing was heard of it since."""
+
+    @property
     def loans(self) -> Mapping[Any, int]:
         """GPUs by lender, if it runs on spare GPUs."""
 

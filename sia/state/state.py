@@ -27,6 +27,7 @@ class JobState:
     """
 
     __slots__ = (
+        "arrival",
         "attempt",
         "done",
         "gpus",
@@ -62,6 +63,7 @@ class JobState:
         self.width = job.width  # GPUs that it runs on; its own width while pending
         self.gpus = job.width  # its own width, rounded up to cells if there are cells
         self.run_time = run_time
+        self.arrival = arrival  # number in the order of arrival, from 1
         self.sequence = arrival  # order in the queue, lowest first
         if job.priority:
             self.sequence -= job.priority * STRIDE
@@ -79,16 +81,10 @@ class JobState:
         self.trial = False  # whether it runs as a trial, of which a stop keeps nothing
         self.slowdown = 1.0  # factor on its run time on its present nodes
 
-    @property
-    def arrival(self) -> int:
-        """The job's number in the order of arrival, from 1."""
-        return self.sequence + self.job.priority * STRIDE
-
     def rank(self, priority: int) -> None:
         """Change the priority of a job that is in no queue."""
-        arrival = self.arrival
         self.job = replace(self.job, priority=priority)
-        self.sequence = arrival - priority * STRIDE
+        self.sequence = self.arrival - priority * STRIDE
 
     def work(self, now: float) -> float:
         """Return the work done until `now`, in seconds at its own width."""

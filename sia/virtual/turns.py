@@ -1,7 +1,8 @@
 """Whose turn it is in a pool: its schedule without sharing, known up to now.
 
 A `TurnClock` runs a pool alone, first come, first served by priority, while its jobs really start
-earlier, elsewhere, or are stopped and go on. A job's *turn* is its start in that schedule.
+earlier, elsewhere, or are stopped and go on. A job's *turn* is its start in that schedule. Where a
+stop takes time, an end may become known late; turns that it brings are then in the past.
 
 The clock needs no run time in advance, as long as each job that is stopped before its turn goes on
 at its turn at the latest. Then a job that has not really ended has not ended in this schedule
@@ -21,17 +22,17 @@ class TurnClockSnapshot(Struct):
     """The state of a clock, with jobs by number. Lists are in ascending order."""
 
     quota: int
-    waits: list[tuple[int, int, int, float | None]]
-    """(sequence, job, width, seconds that it ran if it has really ended)."""
+    waits: list[tuple[int, int, int, float | None, float]]
+    """(sequence, job, width, seconds that it ran if it has really ended, time of submission)."""
     taken: list[tuple[int, float, int, float | None]]
     """(job, turn, width, end in the pool alone if it has really ended)."""
 
 
 class _Waiting:
-    __slots__ = ("ran", "sequence", "width")
+    __slots__ = ("ran", "sequence", "submit", "width")
 
-    def __init__(self, sequence: int, width: int, ran: float | None = None) -> None:
-        self.sequence, self.width, self.ran = sequence, width, ran
+    def __init__(self, sequence: int, width: int, submit: float, ran: float | None = None) -> None:
+        self.sequence, self.width, self.submit, self.ran = sequence, width, submit, ran
 
 
 class TurnClock:
@@ -43,14 +44,16 @@ class TurnClock:
     Attributes:
         quota: GPUs of the pool.
         used: GPUs that its jobs would use if it were alone.
+        changed: Whether it has heard anything since it was advanced.
     """
 
-    __slots__ = ("_ends", "_order", "_taken", "_waits", "quota", "used")
+    __slots__ = ("_ends", "_order", "_taken", "_waits", "changed", "quota", "used")
 
     def __init__(self, quota: int) -> None:
         """Start without jobs."""
         self.quota = quota
         self.used = 0
+        self.changed = True
         self._waits: dict[int, _Waiting] = {}  # jobs whose turn has not come
         self._order: list[tuple[int, int]] = []  # heap of (sequence, job), with stale entries
         self._taken: dict[int, tuple[float, int]] = {}  # (turn, width) until the end alone
@@ -69,9 +72,10 @@ class TurnClock:
         taken = self._taken.get(job)
         return None if taken is None else taken[0]
 
-    def submitted(self, job: int, sequence: int, width: int) -> None:
+    def submitted(self, job: int, sequence: int, width: int, submit: float) -> None:
         """Queue a job at its place, or move a waiting one to another place. O(log n)."""
-        self._waits[job] = _Waiting(sequence, width)
+        self.changed = True
+        self._waits[job] = _Waiting(sequence, width, submit)
         heappush(self._order, (sequence, job))
 
     def running(self, job: int, turn: float, width: int) -> None:
@@ -81,6 +85,7 @@ class TurnClock:
 
     def withdrawn(self, job: int) -> None:
         """Remove a job that left without an end. O(1)."""
+        self.changed = True
         if self._waits.pop(job, None) is None:
             taken = self._taken.pop(job, None)
             if taken is not None:
@@ -88,13 +93,15 @@ class TurnClock:
 
     def ended(self, now: float, job: int, ran: float) -> None:
         """Record that a job has really ended, and how many seconds it ran. O(log n)."""
+        self.changed = True
         waiting = self._waits.get(job)
         if waiting is not None:
             waiting.ran = ran
         elif job in self._taken:
             turn = self._taken[job][0]
             # A job that ran from its turn on ends exactly now; `turn + ran` may be rounded.
-            alone = now if now - turn == ran else max(now, turn + ran)
+            # One that began late, while guests were being stopped, has ended alone before.
+            alone = now if now - turn == ran else turn + ran
             heappush(self._ends, (alone, job))
 
     @property
@@ -107,10 +114,12 @@ class TurnClock:
 
         O(log n) for each turn and end.
         """
+        self.changed = False
         came: list[int] = []
         ends, order, waits = self._ends, self._order, self._waits
         while True:
-            while ends and ends[0][0] <= now:
+            at = min(now, ends[0][0]) if ends else now
+            while ends and ends[0][0] <= at:
                 _, width = self._taken.pop(heappop(ends)[1])
                 self.used -= width
             while order:
@@ -128,18 +137,20 @@ class TurnClock:
                 heappop(order)
                 del waits[job]
                 self.used += first.width
-                self._taken[job] = now, first.width
+                turn = at if at == now else max(at, first.submit)
+                self._taken[job] = turn, first.width
                 if first.ran is None:
                     came.append(job)
                 else:
-                    heappush(ends, (now + first.ran, job))
-            if not ends or ends[0][0] > now:
+                    heappush(ends, (turn + first.ran, job))
+            if at == now and (not ends or ends[0][0] > now):
                 return came
 
     def memory(self) -> TurnClockSnapshot:
         """Return the whole state. O(n log n)."""
         waits = sorted(
-            (each.sequence, job, each.width, each.ran) for job, each in self._waits.items()
+            (each.sequence, job, each.width, each.ran, each.submit)
+            for job, each in self._waits.items()
         )
         ends = {job: end for end, job in self._ends}
         taken = sorted(
@@ -151,8 +162,8 @@ class TurnClock:
     def resumed(cls, memory: TurnClockSnapshot) -> Self:
         """Restore a clock. O(n)."""
         clock = cls(memory.quota)
-        for sequence, job, width, ran in memory.waits:
-            clock._waits[job] = _Waiting(sequence, width, ran)
+        for sequence, job, width, ran, submit in memory.waits:
+            clock._waits[job] = _Waiting(sequence, width, submit, ran)
             clock._order.append((sequence, job))
         for job, turn, width, end in memory.taken:
             clock._taken[job] = turn, width

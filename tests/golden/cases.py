@@ -34,7 +34,7 @@ Files = dict[str, bytes]
 
 IN_POOLS = (
     "fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "sia-vc", "sjf", "easy",
-    "themis", "srtf", "srsf", "las", "emmfs",
+    "themis", "srtf", "srsf", "las", "emmfs", "kueue-strict", "kueue-best-effort",
 )  # fmt: skip
 ELASTIC = (
     "elastic-fifo", "elastic-srtf", "elastic-srsf", "afs", "themis-lease", "fair-share", "wfq",

@@ -21,11 +21,16 @@ from msgspec import Struct, convert, to_builtins
 from sia.contract.policy import Changes, Needs, next_multiple
 from sia.contract.proposals import Dedicate, Preempt, Proposals, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
+from sia.limits import SLOWED
 from sia.model import NEVER_STOPPED, RESTART, Stream
 from sia.policies.sia.guests import Candidates, Guests, bin_of_least
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
 from sia.virtual.turns import TurnClock, TurnClockSnapshot
+from sia.wording import as_typed
+
+MOST_NAMED = 5
+"""Guests that must not be stopped which a reason names."""
 
 
 class _Lending:
@@ -40,6 +45,14 @@ class _Lending:
         self.guests = Guests()
         self.settled = Guests()
         self.claims: dict[int, JobStateView] = {}  # in order of their turns
+        self.fresh: dict[int, float] = {}
+        """Running jobs that have reported no work since their start, with what they had done."""
+        self.behind: dict[int, JobStateView] = {}
+        """Own jobs that began late and will end later than alone."""
+        self.leaving = -inf
+        """Until when stopped guests may still have their GPUs."""
+        self.missed: dict[int, tuple[float, str]] = {}
+        """Of claims that could not be served at their turns, the turn and who had the GPUs."""
 
 
 class _Memory(Struct):
@@ -51,6 +64,10 @@ class _Memory(Struct):
     """By group, running guests in order of their starts, with their expected ends."""
     settled: dict[str, list[tuple[int, float]]]
     claims: dict[str, list[int]]
+    fresh: dict[str, list[tuple[int, float]]]
+    behind: dict[str, list[int]]
+    leaving: dict[str, float | None]
+    missed: dict[str, list[tuple[int, float, str]]]
     stops: list[tuple[int, int]]
 
 
@@ -74,6 +91,7 @@ class SiaReclaim(Sia):
         self._lendings = {group: _Lending(group) for group in state.groups}
         self._jobs: dict[int, JobStateView] = {}  # by number of arrival
         self._stops: dict[int, int] = {}  # how often each job was stopped as a guest, if it was
+        self._foreseen: dict[PoolStateView, float | None] = {}  # its end pushed last
         self._due: list[tuple[float, str]] = []  # heap of (next end, pool), with outdated entries
 
     def _take_over(self) -> None:
@@ -85,7 +103,7 @@ class SiaReclaim(Sia):
                 if job.stream is Stream.DEDICATED:
                     clock.running(job.arrival, job.start, job.width)
                 else:
-                    clock.submitted(job.arrival, job.sequence, job.width)
+                    clock.submitted(job.arrival, job.sequence, job.width, job.job.submit)
                     self._welcome(job)
 
     def memory(self) -> Any:
@@ -97,6 +115,10 @@ class SiaReclaim(Sia):
             {name: own.guests.memory() for name, own in lendings.items()},
             {name: own.settled.memory() for name, own in lendings.items()},
             {name: [*own.claims] for name, own in lendings.items()},
+            {name: [*own.fresh.items()] for name, own in lendings.items()},
+            {name: [*own.behind] for name, own in lendings.items()},
+            {n: None if own.leaving == -inf else own.leaving for n, own in lendings.items()},
+            {name: [(n, *why) for n, why in own.missed.items()] for name, own in lendings.items()},
             sorted(self._stops.items()),
         )
         return to_builtins(memory)
@@ -116,6 +138,11 @@ class SiaReclaim(Sia):
                 own.guests.resume(kept.guests.get(group.first, []), jobs)
                 own.settled.resume(kept.settled.get(group.first, []), jobs)
                 own.claims = {number: jobs[number] for number in kept.claims.get(group.first, [])}
+                own.fresh = dict(kept.fresh.get(group.first, []))
+                own.behind = {number: jobs[number] for number in kept.behind.get(group.first, [])}
+                leaving = kept.leaving.get(group.first)
+                own.leaving = -inf if leaving is None else leaving
+                own.missed = {n: (turn, why) for n, turn, why in kept.missed.get(group.first, [])}
             except KeyError as error:
                 raise ValueError(f"no job with number {error} is in the cluster") from None
         self._take_over()
@@ -126,7 +153,7 @@ class SiaReclaim(Sia):
     def bin(self, job: JobStateView) -> int:
         """Return the window of a job that must not be stopped for some time; others need none."""
         if not _may_stop(job):
-            return super().bin(job)
+            return len(self._windows) if self.params.hard else super().bin(job)
         often = self._stops.get(job.arrival, 0) >= self.params.stops
         return len(self._windows) if often else bin_of_least(job, self._windows)
 
@@ -134,10 +161,11 @@ class SiaReclaim(Sia):
         """Queue a job, which may have been stopped. O(log n)."""
         number, clock = job.arrival, self._clocks[job.pool]
         own = self._lendings[job.pool.group]
+        own.fresh.pop(number, None)
         if own.guests.drop(job) or own.settled.drop(job):
             self._stops[number] = self._stops.get(number, 0) + 1
         if number not in clock or clock.waits(number):
-            clock.submitted(number, job.sequence, job.width)
+            clock.submitted(number, job.sequence, job.width, job.job.submit)
             self._jobs[number] = job
             if not self.foresees(job):
                 own.candidates.add(job, _left(job))
@@ -151,8 +179,15 @@ class SiaReclaim(Sia):
         own = self._lendings[job.pool.group]
         own.candidates.drop(job)
         own.claims.pop(job.arrival, None)
-        if job.stream is Stream.SPARE:
-            self._welcome(job)
+        own.missed.pop(job.arrival, None)
+        if job.stream is not None:
+            own.fresh[job.arrival] = job.done
+            if job.stream is Stream.SPARE:
+                self._welcome(job)
+            elif self.state.now < own.leaving:
+                own.behind[job.arrival] = job  # it may have to wait for its GPUs
+            else:
+                self._note_late(own, job)
         elif job.stream is None and job.job.id not in self.state.jobs:
             self._clocks[job.pool].withdrawn(job.arrival)
             self._forget(job)
@@ -170,7 +205,10 @@ class SiaReclaim(Sia):
         """Remove a running job. Its pool's clock counts the time that the whole job took."""
         now, own = self.state.now, self._lendings[job.pool.group]
         kept = job.attempt > 1 and job.job.preemptible != RESTART
-        ran = job.work(now) if kept else now - job.start
+        waited = job.since > job.start and job.speed == 1.0  # for its GPUs, after it was started
+        ran = job.work(now) if kept or waited else now - job.start
+        own.fresh.pop(job.arrival, None)
+        own.behind.pop(job.arrival, None)
         self._clocks[job.pool].ended(now, job.arrival, ran)
         if not own.guests.drop(job):
             own.settled.drop(job)
@@ -187,6 +225,17 @@ class SiaReclaim(Sia):
         own = self._lendings[job.pool.group]
         for guests in (own.guests, own.settled):
             guests.expect(job, job.end(job.run_time))
+        if job.done <= own.fresh.get(job.arrival, -inf):  # it begins only now
+            own.behind.pop(job.arrival, None)
+            self._note_late(own, job)
+        else:
+            own.fresh.pop(job.arrival, None)
+
+    def _note_late(self, own: _Lending, job: JobStateView) -> None:
+        """Note whether a job that begins has had its turn before, and has lost by it."""
+        turn = self._clocks[job.pool].turn(job.arrival)
+        if turn is not None and job.since - turn > job.done + SLOWED:
+            own.behind[job.arrival] = job
 
     def due(self) -> float:
         """Return when a job next ends in the schedule of its pool alone."""
@@ -196,7 +245,8 @@ class SiaReclaim(Sia):
         """Turns first, then SIA's windows, then guests on all that is idle."""
         pools = dict.fromkeys(changes.pools)
         while self._due and self._due[0][0] <= now:
-            pools[self.state.pools[heappop(self._due)[1]]] = None
+            pool = self.state.pools[heappop(self._due)[1]]
+            pools[pool] = self._foreseen[pool] = None
         for pool in pools:
             self._advance(pool, now)
             self._reserve(pool)
@@ -213,7 +263,10 @@ class SiaReclaim(Sia):
 
     def _advance(self, pool: PoolStateView, now: float) -> None:
         """Find the turns of a pool that have come. Guests among them are not stopped any more."""
-        clock, own = self._clocks[pool], self._lendings[pool.group]
+        clock = self._clocks[pool]
+        if not clock.changed and clock.quota == pool.quota and clock.next_end > now:
+            return
+        own = self._lendings[pool.group]
         clock.quota = pool.quota
         for number in clock.advance(now):
             job = own.claims[number] = self._jobs[number]
@@ -224,7 +277,8 @@ class SiaReclaim(Sia):
 
     def _foresee(self, pool: PoolStateView) -> None:
         end = self._clocks[pool].next_end
-        if end < inf:
+        if end < inf and self._foreseen.get(pool) != end:
+            self._foreseen[pool] = end
             heappush(self._due, (end, pool.name))
 
     def _start_heads(self, group: GroupStateView) -> Proposals:
@@ -232,13 +286,18 @@ class SiaReclaim(Sia):
         own = self._lendings[group]
         if own.claims:
             yield from self._give_turns(group, own)
+        if own.behind and (missing := self._held(own) - group.idle + group.out) > 0:
+            heads = [pool.head for pool in group.pools if pool.head is not None]
+            behind = {job.pool for job in own.behind.values()}
+            yield from self._stop(own, missing, [head for head in heads if head.pool in behind])
         seen: set[PoolStateView] = set()
         lineup = self._groups[group].lineup
         while (pool := lineup.first(besides=seen)) is not None:
             head = pool.head
             assert head is not None, "a pool without a head is not lined up"
             seen.add(pool)
-            if head.width <= pool.room and head.job.min_run_time is None:
+            room = pool.room - self._held(own, besides=pool)
+            if head.width <= room and head.job.min_run_time is None:
                 yield Start(
                     head, Stream.SPARE, "those ahead of it need no more of its pool's quota"
                 )
@@ -262,8 +321,30 @@ class SiaReclaim(Sia):
             yield from self._stop(own, missing, starts)
         for job in starts:
             if job.width <= group.idle:
-                yield Start(job, Stream.DEDICATED, "its turn has come")
+                yield Start(job, Stream.DEDICATED, _of_turn(self.state.now, own, job))
                 self._reserve(job.pool)
+        if own.claims:
+            self._note_missed(group, own)
+
+    def _note_missed(self, group: GroupStateView, own: _Lending) -> None:
+        """Note whose turn was missed, and which guests that must not be stopped have GPUs. O(n)."""
+        new = [job for number, job in own.claims.items() if number not in own.missed]
+        if new:
+            spare = (job for job in self.state.jobs.values() if job.stream is Stream.SPARE)
+            mine = (job for job in spare if job.pool.group is group and not _may_stop(job))
+            fixed = [job.job.id for job in mine]
+            for job in new:
+                own.missed[job.arrival] = self.state.now, ", ".join(fixed[:MOST_NAMED])
+
+    def _held(self, own: _Lending, besides: PoolStateView | None = None) -> int:
+        """Return the GPUs that pools with a late own job take back ahead of turns. O(late jobs).
+
+        Such a job hides an end: alone it would have ended, and somebody's turn would have come.
+        """
+        if not own.behind:
+            return 0
+        pools = dict.fromkeys(job.pool for job in own.behind.values() if job.pool is not besides)
+        return sum(max(0, min(p.quota - p.dedicated, p.pending_width)) for p in pools)
 
     def _that_fit(
         self, group: GroupStateView, own: _Lending, jobs: list[JobStateView]
@@ -293,15 +374,18 @@ class SiaReclaim(Sia):
                     more = guests.to_stop(missing, self.state.now, settling=settling)
                     missing -= sum(job.width for job in more)
                     stops += more
+        if stops:
+            own.leaving = max(own.leaving, self.state.now + self.state.options.grace)
         for job in stops:
             yield Preempt(job, f"the turn of {names} has come")
             self._reserve(job.pool)
 
     def _lend(self, group: GroupStateView) -> Proposals:
         """Start guests on what is idle, the one that is expected to end first at first."""
-        candidates = self._lendings[group].candidates
+        own = self._lendings[group]
+        candidates = own.candidates
         candidates.relimit()
-        while (job := candidates.first(group.idle)) is not None:
+        while (job := candidates.first(group.idle - self._held(own))) is not None:
             yield Start(job, Stream.SPARE, "may be stopped when somebody's turn comes")
             self._reserve(job.pool)
 
@@ -318,7 +402,7 @@ class SiaReclaim(Sia):
     def _usable(self, group: GroupStateView, window: int) -> int:
         """Return what is idle and would still be once stopped guests have made up for turns."""
         own = self._lendings[group]
-        idle, kept = group.idle - group.out, self.plan[group].reserved[window]
+        idle, kept = group.idle - group.out - self._held(own), self.plan[group].reserved[window]
         able = sum(guests.gpus - guests.lasting for guests in (own.guests, own.settled))
         return min(idle, idle + able - kept)
 
@@ -353,6 +437,15 @@ class SiaReclaim(Sia):
 def _may_stop(job: JobStateView) -> bool:
     """Return whether a job says that it may be stopped."""
     return job.job.preemptible not in (None, NEVER_STOPPED)
+
+
+def _of_turn(now: float, own: _Lending, job: JobStateView) -> str:
+    """Return why a job starts, and who was in its way if that is later than its turn."""
+    turn, fixed = own.missed.get(job.arrival, (now, ""))
+    if now <= turn:
+        return "its turn has come"
+    late = f"its turn came {as_typed(round(now - turn))} ago"
+    return f"{late}; must not be stopped: {fixed}" if fixed else late
 
 
 def _left(job: JobStateView) -> float:

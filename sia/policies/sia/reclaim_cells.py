@@ -33,6 +33,9 @@ class ReclaimParams(Struct, frozen=True):
 
     stops: Annotated[int, Meta(ge=0, le=MAX_STOPS)] = 2
     """A job that was stopped so often waits for its turn."""
+    hard: bool = False
+    """Jobs that must not be stopped use only GPUs that no pool may claim: no forecast is relied on,
+    so no turn is late for them."""
 
 
 class _Memory(Struct):
@@ -105,7 +108,7 @@ class ReclaimInCells(SiaRecall):
     def bin(self, job: JobStateView) -> int:
         """Return the window of a job that must not be stopped for some time; others need none."""
         if not _may_stop(job):
-            return super().bin(job)
+            return len(self._windows) if self.params.hard else super().bin(job)
         often = self._stops.get(job.job.id, 0) >= self.params.stops
         return len(self._windows) if often else bin_of_least(job, self._windows)
 

@@ -35,6 +35,8 @@ PREEMPTING = [
     "emmfs",
     "sia-recall",
     "sia-reclaim",
+    "kueue-strict",
+    "kueue-best-effort",
     "chronus:profile=0",
     "edf",
 ]

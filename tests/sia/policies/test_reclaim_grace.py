@@ -1,0 +1,188 @@
+"""`sia-reclaim` where a stop takes time, and where some jobs must not be stopped.
+
+A stopped guest keeps its GPUs for a grace time, as in the daemon. What starts on them begins when
+they are free, in the order of the decisions.
+"""
+
+from heapq import heappop, heappush
+from math import inf
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from sia import Core, Job, Pool
+from sia.decisions import PreemptJob, ProposalRefused, StartJob, WakeAt
+from sia.events import JobFinished, JobProgressed, JobSubmitted, TimePassed
+from sia.limits import SLOWED, UNKNOWN_RUN_TIME
+from sia.model import NEVER_STOPPED, RESTART
+from sia.policies import make
+from sia.policies.sia.reclaim import SiaReclaim
+from tests.support.budget import budget
+from tests.support.builders import SMALL
+from tests.support.naive.naive_turns import Alone, turns
+
+EXAMPLES = budget(ci=60, soak=3000)
+GRACE = 7.0
+
+HORIZON = 5000.0
+"""Seconds within which all jobs would end one after another."""
+
+
+class Graceful:
+    """A cloud of one group in which stops take a grace time. Jobs are (Job, run time) in order."""
+
+    def __init__(self, policy, owned, jobs, grace=GRACE, estimate=1.0):
+        self.core = Core(owned, policy, replace(SMALL, grace=grace))
+        self.owned, self.jobs, self.grace, self.estimate = owned, jobs, grace, estimate
+        self.times = {job.id: seconds for job, seconds in jobs}
+        self.seats, self.begun, self.leaving, self.heap, self.ends = [], {}, {}, [], {}
+        self.wake, self.at, self.reasons = inf, 0, {}
+
+    def lateness(self):
+        """Each job's end minus that in its pool alone, by id."""
+        while self.at < len(self.jobs) or self.core.state.jobs:
+            self.live()
+        late = {}
+        for pool in self.owned:
+            mine = [
+                Alone(number, job.submit, job.width, 0, seconds)
+                for number, (job, seconds) in enumerate(self.jobs)
+                if job.pool == pool.name
+            ]
+            _, alone = turns([(-1.0, pool.quota)], mine)
+            late |= {
+                self.jobs[n][0].id: self.ends[self.jobs[n][0].id] - e for n, e in alone.items()
+            }
+        return late
+
+    def live(self):
+        nexts = [job.submit for job, _ in self.jobs[self.at : self.at + 1]]
+        left = [at for _, at in self.leaving.values()]
+        now = min([self.wake, *nexts, *left, *(end[0] for end in self.heap[:1])])
+        assert now < HORIZON, "somebody waits for ever"
+        events = []
+        while self.heap and self.heap[0][0] <= now:
+            _, job_id, attempt = heappop(self.heap)
+            if job_id in self.begun and self.core.state.jobs[job_id].attempt == attempt:
+                del self.begun[job_id]
+                self.ends[job_id] = now
+                events.append(JobFinished(now, job_id))
+        self.leaving = {j: (width, at) for j, (width, at) in self.leaving.items() if at > now}
+        while self.at < len(self.jobs) and self.jobs[self.at][0].submit <= now:
+            events.append(JobSubmitted(now, self.jobs[self.at][0], self.estimate))
+            self.at += 1
+        if self.wake <= now:
+            self.wake = inf
+            events.append(TimePassed(now))
+        while True:
+            self.follow(now, self.core.step(now, events))
+            self.core.check()
+            events = [*self.begin(now)]
+            if not events:
+                return
+
+    def follow(self, now, decisions):
+        for each in decisions:
+            assert not isinstance(each, ProposalRefused), each
+            if isinstance(each, WakeAt):
+                self.wake = each.time
+            elif isinstance(each, StartJob):
+                self.seats.append(each.job_id)
+                self.reasons[each.job_id] = each.reason
+            elif isinstance(each, PreemptJob):
+                if each.job_id not in self.begun:
+                    self.seats.remove(each.job_id)
+                elif self.grace:
+                    self.leaving[each.job_id] = self.begun.pop(each.job_id), now + self.grace
+                else:
+                    del self.begun[each.job_id]
+
+    def begin(self, now):
+        """Begin what has its GPUs, in order; nobody passes those ahead."""
+        free = sum(pool.quota for pool in self.owned) - sum(self.begun.values())
+        free -= sum(width for width, _ in self.leaving.values())
+        for job_id in [*self.seats]:
+            state = self.core.state.jobs[job_id]
+            if state.width > free:
+                return
+            if job_id in self.leaving:
+                continue
+            free -= state.width
+            self.seats.remove(job_id)
+            self.begun[job_id] = state.width
+            heappush(self.heap, (now + self.times[job_id], job_id, state.attempt))
+            if state.since < now:
+                yield JobProgressed(now, job_id, 0.0, 1.0, overhead=0.0)
+
+
+@st.composite
+def clouds(draw, costs=(RESTART,)):
+    owned = [Pool(name, draw(st.integers(1, 6))) for name in "abc"[: draw(st.integers(2, 3))]]
+    jobs = []
+    for number in range(draw(st.integers(2, 24))):
+        pool = draw(st.sampled_from(owned))
+        job = Job(
+            f"j{number}", pool.name, draw(st.integers(0, 30)) * 1.0,
+            draw(st.integers(1, pool.quota)), preemptible=draw(st.sampled_from(costs)),
+        )  # fmt: skip
+        jobs.append((job, draw(st.sampled_from([0.0, 1.0, 2.0, 5.0, 10.0, 30.0, 80.0]))))
+    return owned, sorted(jobs, key=lambda each: each[0].submit)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(clouds(), st.sampled_from([0.0, GRACE]))
+def test_lateness_does_not_add_up_where_a_stop_takes_time(cloud, grace):
+    late = Graceful(make("sia-reclaim"), *cloud, grace).lateness()
+    assert max(late.values()) <= 2 * grace + SLOWED
+
+
+class Naive(SiaReclaim):
+    """Takes nothing back ahead of turns."""
+
+    def _held(self, own, besides=None):
+        return 0
+
+
+def test_without_taking_back_ahead_of_turns_a_late_start_makes_the_next_one_later():
+    """Each own job of `a` hides the end that brings the next turn; a guest sits in its way."""
+    owned = [Pool("a", 2), Pool("b", 2)]
+    rows = [("own", "b", 0.0, 2, 500.0)]
+    rows += [(f"g{i}", "b", 0.0, 1, 400.0) for i in range(2)]
+    rows += [("a0", "a", 1.0, 1, 20.0), ("a1", "a", 2.0, 2, 20.0), ("a2", "a", 3.0, 1, 20.0)]
+    rows += [("a3", "a", 4.0, 2, 20.0), ("a4", "a", 5.0, 1, 20.0), ("a5", "a", 6.0, 2, 20.0)]
+    jobs = [(Job(n, p, at, width, preemptible=RESTART), took) for n, p, at, width, took in rows]
+    late = {
+        policy: max(Graceful(policy(), owned, jobs).lateness().values())
+        for policy in (SiaReclaim, Naive)
+    }
+    assert late[SiaReclaim] == GRACE
+    assert late[Naive] > 2 * GRACE
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    clouds((RESTART, 2.0, NEVER_STOPPED, None)), st.sampled_from([0.0, 1.0, 30.0, UNKNOWN_RUN_TIME])
+)
+def test_in_hard_mode_nobody_is_late_for_jobs_that_must_not_be_stopped(cloud, estimate):
+    late = Graceful(make("sia-reclaim:hard"), *cloud, 0.0, estimate).lateness()
+    assert max(late.values()) <= SLOWED
+
+
+@pytest.mark.parametrize("label", ["sia-reclaim", "sia-reclaim:hard"])
+def test_a_turn_that_a_job_which_must_not_be_stopped_delays_is_named(label):
+    """Its forecast says one second; it runs for a hundred."""
+    owned = [Pool("a", 1), Pool("b", 1)]
+    jobs = [
+        (Job("own", "a", 0.0, 1), 300.0), (Job("never", "a", 0.0, 1), 100.0),
+        (Job("owner", "b", 10.0, 1), 5.0),
+    ]  # fmt: skip
+    cloud = Graceful(make(label), owned, jobs, 0.0)
+    late = cloud.lateness()
+    if label.endswith("hard"):
+        assert late["owner"] == 0.0
+        assert cloud.reasons["owner"] == "its turn has come"
+    else:
+        assert late["owner"] == 90.0
+        assert cloud.reasons["owner"] == "its turn came 90s ago; must not be stopped: never"
