@@ -233,6 +233,9 @@ class Recorder:
                 self._start(decision, now)
             elif type(decision) is PreemptJob:
                 self._stop(decision.job_id, now, kill=decision.kill)
+                position = self._positions[decision.job_id]
+                if self.schedule.starts[position] == now:  # it has not run yet
+                    self.schedule.starts[position] = None
             elif type(decision) is ResizeJob:
                 self._stop(decision.job_id, now)
                 self._open_segment(decision, now)
