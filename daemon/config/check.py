@@ -96,7 +96,7 @@ def _policy(config: Config) -> Iterator[str]:
         yield f"daemon.policy: unknown policy {config.policy!r}; use one of {', '.join(able)}"
         return
     try:
-        make(config.policy)
+        made = make(config.policy)
     except ValueError as error:
         yield f"daemon.policy: {error}"
         return
@@ -111,6 +111,8 @@ def _policy(config: Config) -> Iterator[str]:
             f"daemon.policy: {config.policy} stops jobs that go on later, and this backend cannot; "
             f"use one of {', '.join(able)}"
         )
+    elif made.only_in_replays:
+        yield f"daemon.policy: {config.policy}: {made.only_in_replays}"
     if config.cells is not None and not policy.places:
         placing = ", ".join(name for name in able if load(name).places)
         yield f"daemon.policy: {config.policy} does not support cells; use one of {placing}"

@@ -34,6 +34,7 @@ from daemon.model.timers import Timer
 from sia.decisions import (
     Decision,
     DedicateJob,
+    JobPromised,
     JobRejected,
     MoveLoan,
     PreemptJob,
@@ -88,8 +89,19 @@ class Runs:
                 self._book.refused.pop("", None)
             elif kind is ProposalRefused:
                 self._refuse(decision)  # type: ignore[arg-type]
-            elif kind is JobRejected:
-                self._context.notify("rejected", **self._about(decision))  # type: ignore[arg-type]
+            elif kind is JobRejected or kind is JobPromised:
+                self._answer(decision)  # type: ignore[arg-type]
+
+    def _answer(self, decision: JobRejected | JobPromised) -> None:
+        """Tell a job what it is promised: its deadline, or nothing."""
+        if isinstance(decision, JobRejected):
+            self._context.notify("rejected", **self._about(decision))
+            return
+        spec = self._book.jobs[job_of(decision.job_id)].spec
+        self._context.notify(
+            "promised", job=spec.id, pool=spec.pool, deadline=spec.deadline,
+            planned=decision.planned,
+        )  # fmt: skip
 
     def _refuse(self, decision: ProposalRefused) -> None:
         """Tell why a proposal was refused, unless that was the last thing told about its job."""

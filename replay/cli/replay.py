@@ -20,7 +20,7 @@ from replay.cli.options import (
 from replay.cluster.cells_file import cells_for, checked_places
 from replay.cluster.cells_write import CELLS, write_cells
 from replay.cluster.shortages import shortages
-from replay.deadlines.leases import refuse_costs, refuse_profilers
+from replay.deadlines.leases import check_leases
 from replay.experiment.folder import holds_experiment
 from replay.logs.limits import LEAST_HISTORY, MAX_PARTS
 from replay.logs.nodes import checked_nodes, on_nodes
@@ -181,8 +181,7 @@ def replay(
     narrow = not closed_loop and any(load(label).narrows for label in policies)
     trace = mark(on_nodes(playable(whole, table, places, narrow=narrow), nodes), preemptible, seed)
     _refuse_empty(log, pools, trace)
-    refuse_costs(policies, trace, resume_cost)
-    refuse_profilers(policies, trace, table)
+    check_leases(policies, trace, table, resume_cost, durations)
     if reports is not None:
         trace = with_progress(trace, reports)
     whole_gpus = Log(trace, table)

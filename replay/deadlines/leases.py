@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
+from sia.model import NEVER_STOPPED, Job
 from sia.policies import make
 from sia.policies.chronus.claims import lease_cost
 from sia.policies.chronus.params import ChronusParams
 from sia.policies.chronus.sizes import NODE_GPUS
-from sia.wording import as_typed
+from sia.wording import as_typed, counted, some
+
+STATED = "stated"
+"""The name of the users' own estimates among `--durations`."""
 
 
 def lease_policies(labels: Iterable[str]) -> dict[str, ChronusParams]:
     """Return the options of each policy that gives leases."""
     params = {label: make(label).params for label in labels}
     return {label: found for label, found in params.items() if isinstance(found, ChronusParams)}
+
+
+def check_leases(
+    labels: Iterable[str], trace: Trace, table: PoolTable, resume_cost: float, durations: str
+) -> None:
+    """Raise UserError where leases cannot work, and add notes of jobs that get none. O(jobs)."""
+    leased = lease_policies(labels)
+    refuse_costs(leased, trace, resume_cost)
+    refuse_profilers(leased, trace, table)
+    _note_no_estimates(leased, trace, durations)
 
 
 def refuse_costs(labels: Iterable[str], trace: Trace, resume_cost: float) -> None:
@@ -32,33 +47,71 @@ def refuse_costs(labels: Iterable[str], trace: Trace, resume_cost: float) -> Non
                 )
 
 
+class _Group(NamedTuple):
+    """A sharing group: its GPUs at the start, and its jobs."""
+
+    gpus: int
+    jobs: list[Job]
+
+    def trial(self) -> int:
+        """Return the GPUs of the widest trial; jobs that must not be stopped have none."""
+        tried = (job.width for job in self.jobs if job.preemptible != NEVER_STOPPED)
+        widest = max(tried, default=0)
+        return widest if widest <= NODE_GPUS else 2 * NODE_GPUS
+
+
 def refuse_profilers(labels: Iterable[str], trace: Trace, table: PoolTable) -> None:
-    """Raise UserError for a profiler that leaves no GPUs or is too small for a trial. O(jobs)."""
-    groups: dict[str, int] = {}
+    """Raise UserError for a profiler that leaves no GPUs or is too small for a trial. O(jobs).
+
+    Of the jobs that are wider than what a profiler leaves, a note tells that they never run.
+    """
+    groups = _groups(trace, table)
+    for label, params in lease_policies(labels).items():
+        gpus, wide = params.first_capacity, list[str]()
+        option = "floor" if params.capacity is None else "capacity"
+        for group in groups if gpus else ():
+            trial = group.trial()
+            if gpus >= group.gpus:
+                raise UserError(
+                    f"--policy {label}: a profiler of {gpus} GPUs leaves nothing of the "
+                    f"{group.gpus} of a sharing group; write a smaller {option}=N, or profile=0 "
+                    "for no trials"
+                )
+            if gpus < trial:
+                raise UserError(
+                    f"--policy {label}: the widest trial takes {trial} GPUs and the "
+                    f"profiler has {gpus}; write {option}={trial} or more, or profile=0"
+                )
+            wide += [job.id for job in group.jobs if job.width > group.gpus - gpus]
+        if wide:
+            trace.notes.append(
+                f"{label}: a profiler of {gpus} GPUs leaves too few for {some(wide)}, which can "
+                f"end only in a trial; write a smaller {option}=N, or profile=0"
+            )
+
+
+def _groups(trace: Trace, table: PoolTable) -> list[_Group]:
+    """Return the sharing groups that have jobs."""
+    found: dict[str, _Group] = {}
     of_pool: dict[str, str] = {}
     for pool in table.pools:
         name = of_pool[pool.name] = pool.group if pool.share else f"{pool.name} alone"
-        groups[name] = groups.get(name, 0) + pool.quota
-    widest = dict.fromkeys(groups, 0)
+        before = found.get(name, _Group(0, []))
+        found[name] = before._replace(gpus=before.gpus + pool.quota)
     for job, _ in trace.arrivals:
-        trial = job.width if job.width <= NODE_GPUS else 2 * NODE_GPUS
-        name = of_pool[job.pool]
-        widest[name] = max(widest[name], trial)
-    for label, params in lease_policies(labels).items():
-        if not params.profile:
-            continue
-        option = "floor" if params.capacity is None else "capacity"
-        gpus = params.floor if params.capacity is None else params.capacity
-        for name, owned in groups.items():
-            if not widest[name]:
-                continue
-            if gpus >= owned:
-                raise UserError(
-                    f"--policy {label}: a profiler of {gpus} GPUs leaves nothing of the {owned} of "
-                    f"a sharing group; write a smaller {option}=N, or profile=0 for no trials"
-                )
-            if gpus < widest[name]:
-                raise UserError(
-                    f"--policy {label}: the widest trial takes {widest[name]} GPUs and the "
-                    f"profiler has {gpus}; write {option}={widest[name]} or more, or profile=0"
-                )
+        found[of_pool[job.pool]].jobs.append(job)
+    return [group for group in found.values() if group.jobs]
+
+
+def _note_no_estimates(labels: Iterable[str], trace: Trace, durations: str) -> None:
+    """Add a note if estimates are the users' own and jobs with a deadline have none. O(jobs)."""
+    without = [
+        job.id for job, _ in trace.arrivals if job.deadline is not None and job.estimate is None
+    ]
+    if without and durations == STATED:
+        for label in lease_policies(labels):
+            trace.notes.append(
+                f"{label}: {counted(len(without), 'job')} with a deadline, {some(without)}, "
+                f"{'has' if len(without) == 1 else 'have'} no estimate and "
+                f"{'is' if len(without) == 1 else 'are'} promised nothing; fill column estimate"
+            )

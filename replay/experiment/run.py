@@ -18,6 +18,7 @@ import msgspec
 from predictors.catalog import learns
 from replay.cluster.cells_file import places_of, whole_spec
 from replay.cluster.cells_write import CELLS, write_cells
+from replay.deadlines.leases import refuse_profilers
 from replay.experiment.design import Piece
 from replay.experiment.folder import run_folder, whole_run
 from replay.experiment.verdict import sharing_of
@@ -142,6 +143,7 @@ def run_piece(whole: WholeLog, piece: Piece, work: RunContext) -> None:
     if piece.withdraw:
         withdrawn = _most_idle(runnable, table, settings)[: piece.withdraw]
         table = _without_sharing(table, withdrawn)
+    refuse_profilers(settings.policies, runnable, table)
     results = replay_all(runnable, table, settings, past=past)
     facts = _describe(piece, table, withdrawn, results, settings)
     with whole_run(work.folder, piece.run) as folder:

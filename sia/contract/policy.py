@@ -109,6 +109,11 @@ class Policy:
         """Create a policy with these options, by default those of `Params()`."""
         self.params: Any = self.Params() if params is None else params
 
+    @property
+    def only_in_replays(self) -> str:
+        """What a daemon cannot carry out with these options and how to mend that, or nothing."""
+        return ""
+
     def expecting(self, sizes: Sequence[float], parts: int = 1) -> Policy:
         """Return the policy with options that suit jobs of these sizes.
 

@@ -34,6 +34,13 @@ class ChronusParams(Struct, frozen=True):
     floor: Annotated[int, Meta(ge=1, le=MAX_GROUP)] = 16
     """The least GPUs of the profiler without `capacity`."""
 
+    @property
+    def first_capacity(self) -> int:
+        """GPUs of the profiler at the start."""
+        if not self.profile:
+            return 0
+        return self.floor if self.capacity is None else self.capacity
+
     def __post_init__(self) -> None:
         """Raise ValueError if leases do not begin together."""
         times = self.lease / self.be

@@ -113,6 +113,11 @@ class Chronus(Policy):
         self._shares = kept.shares
 
     @property
+    def only_in_replays(self) -> str:
+        """Trials, if jobs have them."""
+        return "trials run only in replays; add profile=0" if self.params.profile else ""
+
+    @property
     def round(self) -> float:
         """The length of the leases of best-effort jobs."""
         return float(self.params.be)

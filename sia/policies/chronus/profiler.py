@@ -71,9 +71,7 @@ class Profiler:
     def __init__(self, params: ChronusParams, gpus: int, node: int) -> None:
         """Begin with `capacity`, or `floor`; without trials if that would leave no GPUs."""
         self._params, self._node = params, node
-        capacity = params.floor if params.capacity is None else params.capacity
-        if not params.profile or capacity >= gpus:
-            capacity = 0
+        capacity = params.first_capacity if params.first_capacity < gpus else 0
         self.kept = ProfilerMemory(capacity, capacity, [], [], {}, {}, -1, [], 0)
 
     @property

@@ -299,7 +299,7 @@ def test_a_daemon_solves_for_the_shadow_core_beside_the_loop(tmp_path, restart):
 @pytest.mark.parametrize("seed", [0, 3, 5])
 def test_a_planner_of_leases_is_played_forward_with_its_solver(seed):
     """Chronus: what is open is solved first, then what the playout asks for, always alike."""
-    rng, told = Random(seed), Told(policy="chronus:be=300", a=8)
+    rng, told = Random(seed), Told(policy="chronus:profile=0", a=8)
     jobs = [
         submit(f"j{i}", gpus=rng.choice((1, 2, 3, 4, 6)),
                run_time=rng.choice((600.0, 900.0, 1500.0, 3000.0)),

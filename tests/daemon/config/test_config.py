@@ -208,6 +208,10 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
         ("[daemon]\nsolver = 'highz'", "daemon.solver: solver highz: not installed; use one of "),
         ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc knows the future"),
         (
+            "[daemon]\npolicy = 'chronus'",
+            "daemon.policy: chronus: trials run only in replays; add profile=0",
+        ),
+        (
             "[daemon]\npolicy = 'las'\n[backend]\nkind = 'mqtt'",
             "daemon.policy: las stops jobs that go on later, and this backend cannot; use one of ",
         ),

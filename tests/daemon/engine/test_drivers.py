@@ -24,7 +24,7 @@ from tests.support.builders import SMALL, random_workload
 ROUNDS = budget(ci=8, soak=200)
 
 WITHOUT_TRIALS = {"chronus": "chronus:profile=0"}
-"""Trials need more GPUs than these clusters have, and no job would ever run."""
+"""Trials run only in replays, so that a daemon refuses the usual options."""
 
 LIVE = [WITHOUT_TRIALS.get(name, name) for name in names() if not load(name).needs.future]
 

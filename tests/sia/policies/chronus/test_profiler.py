@@ -109,3 +109,14 @@ def test_a_profiler_that_cannot_work_is_refused_in_one_line(tmp_path, label, pro
                "--policy", label, "--no-report", "--out", tmp_path / "out")  # fmt: skip
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert problem in done.stderr
+
+
+def test_what_can_never_run_or_be_promised_is_told(tmp_path):
+    """48 GPUs less 16 are too few for the wide job; nobody has an estimate."""
+    (tmp_path / "log.csv").write_text(f"{HEAD}wide,p,0,40,1000,,\ndue,p,0,8,1000,9000,\n")
+    (tmp_path / "pools.csv").write_text("pool,quota\np,48\n")
+    done = sia("replay", "--trace", tmp_path / "log.csv", "--pools", tmp_path / "pools.csv",
+               "--policy", "chronus", "--durations", "stated", "--no-report",
+               "--out", tmp_path / "out")  # fmt: skip
+    assert "a profiler of 16 GPUs leaves too few for wide, which can end only" in done.stdout
+    assert "1 job with a deadline, due, has no estimate and is promised nothing" in done.stdout
