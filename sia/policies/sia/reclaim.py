@@ -297,7 +297,7 @@ class SiaReclaim(Sia):
             assert head is not None, "a pool without a head is not lined up"
             seen.add(pool)
             room = pool.room - self._held(own, besides=pool)
-            if head.width <= room and head.job.min_run_time is None:
+            if head.width <= room and self._may_start_early(head):
                 yield Start(
                     head, Stream.SPARE, "those ahead of it need no more of its pool's quota"
                 )
@@ -393,6 +393,13 @@ class SiaReclaim(Sia):
         """Return whether a pending job is no candidate: it must not be stopped (again)."""
         stops, least = self._stops.get(job.arrival, 0), job.job.min_run_time
         return not _may_stop(job) or stops >= self.params.stops or least is not None
+
+    def _may_start_early(self, head: JobStateView) -> bool:
+        """Return whether a head needs neither its turn nor a window.
+
+        One that cannot be stopped would be in the way of jobs of its pool with higher priority.
+        """
+        return head.job.min_run_time is None and (_may_stop(head) or not self.params.hard)
 
     def _may_begin(self, head: JobStateView) -> bool:
         """Return whether a head would fit in its quota if all who are ahead of it ran there."""

@@ -34,8 +34,8 @@ class ReclaimParams(Struct, frozen=True):
     stops: Annotated[int, Meta(ge=0, le=MAX_STOPS)] = 2
     """A job that was stopped so often waits for its turn."""
     hard: bool = False
-    """Jobs that must not be stopped use only GPUs that no pool may claim: no forecast is relied on,
-    so no turn is late for them."""
+    """Jobs that must not be stopped start at their turns only: no turn is late for them, whatever
+    is forecast."""
 
 
 class _Memory(Struct):
