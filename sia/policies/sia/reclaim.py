@@ -328,7 +328,8 @@ class SiaReclaim(Sia):
 
     def _note_missed(self, group: GroupStateView, own: _Lending) -> None:
         """Note whose turn was missed, and which guests that must not be stopped have GPUs. O(n)."""
-        new = [job for number, job in own.claims.items() if number not in own.missed]
+        late = (job for job in own.claims.values() if job.stream is None)
+        new = [job for job in late if job.arrival not in own.missed]
         if new:
             spare = (job for job in self.state.jobs.values() if job.stream is Stream.SPARE)
             mine = (job for job in spare if job.pool.group is group and not _may_stop(job))
@@ -437,6 +438,7 @@ class SiaReclaim(Sia):
             assert not own.claims.keys() & early.keys(), group.name
             waiting = [job for job in early.values() if job.stream is None]
             own.candidates.check({job.arrival for job in waiting if not self.foresees(job)})
+            assert own.missed.keys() <= {job.arrival for job in mine if job.stream is None}
             own.guests.check()
             own.settled.check()
 
