@@ -2,9 +2,10 @@
 
     python benchmarks/lending.py philly.csv.gz philly_pools.csv [pieces]
 
-Draws the pieces of `sia experiment --queues 8 --runs 20` and replays each under several policies,
-forecasts, and costs of a stop. The unit of what is captured is the gain of `sia` with perfect
-forecasts in three windows.
+Draws the pieces of `sia experiment --queues 8 --runs 20` and replays each, or the first few, under
+several policies, forecasts, and costs of a stop. The unit of what is captured is the gain of `sia`
+with perfect forecasts in three windows. The results of all 20 pieces are in `lending.json`, those
+of the first 3 in `lending_3.json`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from sia.limits import SLOWED
 from sia.model import StopCost
 from sia.wording import DAY, WEEK
 
+PIECES = 20
+
 CASES: Sequence[tuple[str, float, StopCost, str]] = (
     ("all restart, forecasts from history", 100, "restart", "sia-reclaim@peaks+survival"),
     ("all restart, random forecasts", 100, "restart", "sia-reclaim@random+random"),
@@ -51,11 +54,11 @@ class Cut(NamedTuple):
 
 def main() -> None:
     trace, table = read_trace(Path(sys.argv[1])), read_pools(Path(sys.argv[2]))
-    runs = int(sys.argv[3]) if len(sys.argv) > 3 else 20
+    runs = int(sys.argv[3]) if len(sys.argv) > 3 else PIECES
     runnable = playable(trace, table)
     pairs = zip(runnable.arrivals, starts_of(runnable, table), strict=True)
     starts = {arrival.job.id: start for arrival, start in pairs if start is not None}
-    design = PieceDesign([8], 20, 2 * WEEK, (0.6, 1.1))
+    design = PieceDesign([8], PIECES, 2 * WEEK, (0.6, 1.1))
     planned = plan_pieces(trace, table, design)[:runs]
     cuts = [Cut(piece.cut(trace), piece.table, piece.past(trace, starts)) for piece in planned]
     found: dict[str, list[dict[str, Any]]] = {name: [] for name, *_ in CASES}
@@ -64,7 +67,8 @@ def main() -> None:
             for name, measures in measured.items():
                 found[name].append(measures)
                 print(number, name, measures, flush=True)
-            keep("lending", {case: _row(rows) for case, rows in found.items() if rows})
+            name = "lending" if runs == PIECES else f"lending_{runs}"
+            keep(name, {case: _row(rows) for case, rows in found.items() if rows})
 
 
 def measure(cut: Cut) -> dict[str, dict[str, Any]]:
