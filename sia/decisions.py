@@ -38,7 +38,7 @@ class RowRecorded(Struct, frozen=True, gc=False, tag=True):
 
 
 class PreemptJob(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Stop this running job, keep its work, and return it to its queue.
+    """Stop this running job and return it to its queue, with its work unless that is lost.
 
     Later decisions of the same step use its GPUs: the driver must wait for the stop first.
     """

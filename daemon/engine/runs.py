@@ -184,7 +184,7 @@ class Runs:
             self._keep_work(record, record.done)
         elif record.phase is not JobPhase.STOPPING:
             record.recalled = spare
-            self._tell_to_stop(record)
+            self._tell_to_stop(record, kill=preempt.kill)
         record.seats = ()
 
     def _keep_work(self, record: JobRecord, done: float) -> None:
@@ -194,9 +194,9 @@ class Runs:
         if state.done != done or state.stream is not None:
             context.correct(JobPreempted(context.now, record.core, done))
 
-    def _tell_to_stop(self, record: JobRecord) -> None:
+    def _tell_to_stop(self, record: JobRecord, *, kill: bool = False) -> None:
         context, job_id = self._context, record.spec.id
-        record.phase, record.told = JobPhase.STOPPING, context.now
+        record.phase, record.told, record.killed = JobPhase.STOPPING, context.now, kill
         self._book.leaving[job_id] = None
         for kind in (WARN, LIMIT):
             context.timers.drop(kind, job_id)
@@ -511,13 +511,14 @@ class Runs:
     def _stopped(self, record: JobRecord, *, lost: bool) -> None:
         """Let a job that has stopped go on as a further attempt, or wait in its old place.
 
-        With `lost`, it keeps only the work of earlier attempts.
+        With `lost`, it keeps only the work of earlier attempts; if it was killed, or a stop costs
+        it everything, none.
         """
         context, job_id = self._context, record.spec.id
         now = context.now
         ran = 0.0 if record.started is None else now - record.started
         work = record.kept if lost else record.work(now)
-        if self._book.setup.stop_cost(record.spec) == RESTART:
+        if record.killed or self._book.setup.stop_cost(record.spec) == RESTART:
             work = record.ran = 0.0
         elif not lost:
             record.ran += ran

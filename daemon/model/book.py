@@ -194,6 +194,8 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Whether its grace time is over, so that the backend ends it."""
     recalled: bool = False
     """Whether it was told to stop in order to give spare GPUs back."""
+    killed: bool = False
+    """Whether the latest stop that it was told costs all of its work (`PreemptJob.kill`)."""
     preempted: str = ""
     """The core's reason for the latest stop."""
 

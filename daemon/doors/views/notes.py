@@ -49,7 +49,9 @@ def _notes(spec: JobSpec, policy: str, heeds: frozenset[str], now: float) -> Ite
         yield f"policy {policy} does not heed {name}"
     if spec.value is not None and spec.deadline is None and "value" in heeds:
         yield "value has no effect without deadline"
-    if spec.slowdown is not None and not spec.prefers and "slowdown" in heeds:
+    if spec.prefers and "prefers" in heeds:
+        yield "prefers has no effect: the daemon knows no attributes of nodes"
+    elif spec.slowdown is not None and not spec.prefers and "slowdown" in heeds:
         yield "slowdown has no effect without prefers"
 
 

@@ -17,6 +17,7 @@ from predictors.perfect import PerfectRunTimes
 from sia import Core
 from sia.core.playout import Arrival, play
 from sia.decisions import PreemptJob, ResizeJob, StartJob
+from sia.events import JobFinished
 from sia.policies import load, make, names
 from tests.support.budget import budget
 from tests.support.builders import SMALL, random_workload
@@ -42,20 +43,33 @@ def elastic(rng, arrival):
     return Arrival(changed, max(1.0, float(arrival.duration)))  # the engine takes 0 for unknown
 
 
-def told(now, decisions):
-    """Starts, stops and new widths, by the job's own id."""
+def urgent(rng, arrival):
+    """The job sooner, often with a deadline, and most without a word on what a stop costs."""
+    job, duration = arrival.job.submitted_at(arrival.job.submit // 2), arrival.duration + 1.0
+    changed = replace(
+        job,
+        deadline=rng.choice([None, job.submit + duration * rng.uniform(1.0, 3.0)]),
+        preemptible=rng.choice([None, None, None, 3.0, "never"]),
+    )
+    return Arrival(changed, duration)
+
+
+def told(now, events, decisions):
+    """Ends, starts, stops and new widths, by the job's own id."""
+    for job_id in sorted(job_of(each.job_id) for each in events if isinstance(each, JobFinished)):
+        yield now, "end", job_id
     for each in decisions:
         if isinstance(each, StartJob | ResizeJob):
             yield now, type(each).__name__, job_of(each.job_id), each.width, each.stream
         elif isinstance(each, PreemptJob):
-            yield now, "PreemptJob", job_of(each.job_id)
+            yield now, "kill" if each.kill else "stop", job_of(each.job_id)
 
 
 def replayed(policy, owned, arrivals, options):
     core = Core(owned, make(policy), options)
     run_times = PerfectRunTimes({a.job.id: a.duration for a in arrivals})
-    for now, _, decisions in play(core, arrivals, run_times=run_times):
-        yield from told(now, decisions)
+    for now, events, decisions in play(core, arrivals, run_times=run_times):
+        yield from told(now, events, decisions)
 
 
 class Machine:
@@ -73,7 +87,7 @@ class Machine:
             while inputs:  # what the backend reports at once makes further steps of the instant
                 step = self.engine.step(now, inputs)
                 self.engine.check()
-                self.seen += told(now, step.decisions)
+                self.seen += told(now, step.events, step.decisions)
                 inputs = [*self.carried_out(now, step.effects), *self.solved(now)]
         return self.seen
 
@@ -102,7 +116,7 @@ class Machine:
             job, duration = self.arrivals.pop(0)
             spec = JobSpec(
                 job.id, job.pool, job.width, min_width=job.min_width, max_width=job.max_width,
-                preemptible=job.preemptible, priority=job.priority,
+                preemptible=job.preemptible, priority=job.priority, deadline=job.deadline,
             )  # fmt: skip
             yield Submit(spec, duration)
 
@@ -129,3 +143,18 @@ def test_replay_and_engine_decide_alike(policy, cost):
         options = replace(SMALL, resume_cost=cost)
         live = Machine(policy, owned, arrivals, options).live()
         assert live == [*replayed(policy, owned, arrivals, options)], f"seed {seed}"
+
+
+@pytest.mark.parametrize("cost", [0.0, 3.0])
+@pytest.mark.parametrize("policy", ["jvu:puo:cycle=1", "prio:kill"])
+def test_replay_and_engine_decide_alike_where_work_is_lost(policy, cost):
+    kills = 0
+    for seed in range(ROUNDS):
+        rng = Random(seed)
+        owned, arrivals = random_workload(rng)
+        arrivals = [urgent(rng, arrival) for arrival in arrivals]
+        options = replace(SMALL, resume_cost=cost)
+        live = Machine(policy, owned, arrivals, options).live()
+        assert live == [*replayed(policy, owned, arrivals, options)], f"seed {seed}"
+        kills += sum(each[1] == "kill" for each in live)
+    assert kills > 0

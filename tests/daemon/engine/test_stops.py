@@ -256,6 +256,33 @@ def test_a_job_that_restarts_keeps_nothing():
     assert story.engine.core.state.jobs["long"].done == 0.0
 
 
+@pytest.mark.parametrize("gone", [Stopped("long", 1), Ended("long", 1, 1), Lost("long", 1, "gone")])
+def test_a_job_that_is_killed_keeps_nothing(gone):
+    story = Story(cluster("prio:kill", a=2))
+    story.at(0.0, submit("long", gpus=2, run_time=1000.0))
+    story.at(0.0, Started("long", 1))
+    step = story.at(100.0, submit("urgent", gpus=2, run_time=10.0, deadline=200.0))
+    assert told(step) == [("long", 1, False)]
+    assert story.engine.core.state.jobs["long"].done == 0.0
+    step = story.at(120.0, gone)
+    (notice,) = (each for each in step.notices if each.kind == "stopped")
+    assert (notice.data["done"], notice.data["lost"]) == (0.0, 120.0)
+    assert (story.record("long").done, story.record("long").ran) == (0.0, 0.0)
+    assert story.engine.core.state.jobs["long"].done == 0.0
+    story.at(121.0, Started("urgent", 1))
+    (start,) = (e for e in story.at(140.0, Ended("urgent", 1, 0)).effects if e.job == "long")
+    assert (start.attempt, start.done) == (2, 0.0)
+
+
+def test_a_job_that_says_what_a_stop_costs_loses_no_more_when_it_is_killed():
+    story = Story(cluster("prio:kill", a=2))
+    story.at(0.0, submit("long", gpus=2, run_time=1000.0, preemptible=30.0))
+    story.at(0.0, Started("long", 1))
+    story.at(100.0, submit("urgent", gpus=2, run_time=10.0, deadline=200.0))
+    story.at(120.0, Stopped("long", 1))
+    assert story.record("long").done == story.engine.core.state.jobs["long"].done == 120.0
+
+
 def test_a_time_limit_counts_the_attempts_whose_work_is_kept():
     story = stopping(time_limit=300.0, warn=0.0)
     story.at(120.0, Stopped("long", 1))

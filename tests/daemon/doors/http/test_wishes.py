@@ -149,6 +149,17 @@ async def test_the_answer_names_the_wishes_that_the_policy_ignores(folder):
         ]  # fmt: skip
 
 
+@story
+async def test_the_answer_says_that_nodes_have_no_attributes_that_a_job_could_prefer(folder):
+    async with door(folder, speed=1.0) as client:
+        with patch.object(Sia, "heeds", frozenset({"prefers", "slowdown"}), create=True):
+            job = {"id": "a", **SHORT, "slowdown": 1.5}
+            said = await asked(client, "POST", "/v1/jobs", {**job, "prefers": "v100"}, status=201)
+            plain = await asked(client, "POST", "/v1/jobs", {**job, "id": "b"}, status=201)
+        assert said["notes"] == ["prefers has no effect: the daemon knows no attributes of nodes"]
+        assert plain["notes"] == ["slowdown has no effect without prefers"]
+
+
 @pytest.mark.parametrize(("kind", "checkpoint", "note"), [
     (SlurmConfig, "save --now",
      "checkpoint has no effect: the backend runs no command before a stop"),
