@@ -201,6 +201,10 @@ class Policy:
         """Orders the pending jobs of one pool: the least is ahead of the others."""
         return job.sequence
 
+    def widths(self, job: JobStateView) -> tuple[int, int]:
+        """Return the fewest and the most GPUs on which it runs a job."""
+        return job.gpus, job.gpus
+
     def guests_before(self, job: JobStateView) -> Sequence[JobStateView]:
         """Return running jobs without which a pending job of their pool gets no dedicated start.
 

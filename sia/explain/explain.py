@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from sia.contract.policy import Policy
 from sia.core.core import Core
 from sia.decisions import StartJob
 from sia.events import (
@@ -34,6 +35,7 @@ from sia.explain.glance import (
     jobs_ahead,
     known_run_time,
     missing_quota,
+    needed_gpus,
     order_obstacle,
     other_pools,
     reservation_of,
@@ -157,7 +159,7 @@ def _sets(
 def _may_start(core: Core, job: JobState, chosen: Sequence[ObstacleRemoval]) -> bool:
     """Whether a trial is worth a pass: where no job is stopped, enough GPUs have to be idle."""
     idle = job.pool.group.idle + sum(each.frees for each in chosen)
-    return core.policy.needs.preemption or job.width <= idle
+    return core.policy.needs.preemption or needed_gpus(core.policy, job) <= idle
 
 
 def _events(chosen: Iterable[ObstacleRemoval]) -> list[Event]:
@@ -185,11 +187,14 @@ def _own_pool(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
             [JobFinished(now, each.job.id) for each in guests],
             sum(each.width for each in guests),
         )
-    short = missing_quota(job)
-    if short > 0 and job.gpus <= pool.quota:
+    short = missing_quota(core.policy, job)
+    if short > 0 and needed_gpus(core.policy, job) <= pool.quota:
         own = [each for each in core.state.jobs.values()
                if each.pool is pool and each.stream is Stream.DEDICATED]  # fmt: skip
-        ends = _first_to_end(own, short, lambda each: each.width)
+        growth = _growth(core.policy, own)
+        ends = _first_to_end(
+            own, short + sum(growth.values()), lambda each: each.width + growth[each]
+        )
         left = max(0, pool.quota - pool.dedicated)
         shown = tuple(_ending(each, now) for each in ends)
         events = [JobFinished(now, each.job.id) for each in ends]
@@ -197,10 +202,16 @@ def _own_pool(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
         yield ObstacleRemoval(obstacle, events, sum(each.width for each in ends))
 
 
+def _growth(policy: Policy, running: Iterable[JobState]) -> dict[JobState, int]:
+    """GPUs that each running job could take besides its own: it may, as soon as others end."""
+    resizing = policy.needs.resizing
+    return {each: policy.widths(each)[1] - each.width if resizing else 0 for each in running}
+
+
 def _idle_gpus(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
     """Too few idle GPUs in its sharing group: running jobs, guests among them."""
     group, now = job.pool.group, core.state.now
-    short = job.gpus - group.idle
+    short = needed_gpus(core.policy, job) - group.idle
     if short <= 0:
         return
     running = [each for each in core.state.jobs.values()

@@ -66,9 +66,14 @@ def guest_obstacle(guests: Sequence[JobStateView]) -> GuestObstacle:
     return GuestObstacle(len(guests), sum(each.width for each in guests), guests[0].job.id)
 
 
-def missing_quota(job: JobState) -> int:
+def missing_quota(policy: Policy, job: JobState) -> int:
     """GPUs that its pool's quota has too few left for it; 0 or less if it has enough."""
-    return job.pool.dedicated + job.gpus - job.pool.quota
+    return job.pool.dedicated + needed_gpus(policy, job) - job.pool.quota
+
+
+def needed_gpus(policy: Policy, job: JobState) -> int:
+    """The fewest GPUs on which it can start."""
+    return policy.widths(job)[0]
 
 
 def window_of(job: JobState, options: Options, reserved: Reserved) -> int | None:
@@ -110,19 +115,19 @@ def other_pools(held: Mapping[PoolState, int], window: float) -> OtherPools:
 
 
 def _within_quota(policy: Policy, job: JobState) -> StartPath:
-    pool = job.pool
-    if job.gpus > pool.quota:
-        return StartPath("turn", open=False, obstacles=(Width(job.gpus, pool.quota),))
+    pool, needs = job.pool, needed_gpus(policy, job)
+    if needs > pool.quota:
+        return StartPath("turn", open=False, obstacles=(Width(needs, pool.quota),))
     found: list[Obstacle] = []
     if ahead := jobs_ahead(policy, job):
         found.append(order_obstacle(ahead))
     if guests := policy.guests_before(job):
         found.append(guest_obstacle(guests))
-    if (short := missing_quota(job)) > 0:
+    if (short := missing_quota(policy, job)) > 0:
         left = max(0, pool.quota - pool.dedicated)
         found.append(QuotaObstacle(pool.name, short, left, pool.quota, ()))
     if not found:
-        found += _missing_idle(job)
+        found += _missing_idle(job, needs)
     return StartPath("turn", open=True, obstacles=tuple(found))
 
 
@@ -132,34 +137,35 @@ def _on_spare_gpus(policy: Policy, job: JobState) -> StartPath:
     foresees = policy.foresees(job)
     own = pool.quota if not foresees else 0
     most = max(pool.quota, pool.group.quota - pool.quota + own)
-    if job.gpus > most:
-        return StartPath("spare", open=False, obstacles=(Width(job.gpus, most),))
+    needs = needed_gpus(policy, job)
+    if needs > most:
+        return StartPath("spare", open=False, obstacles=(Width(needs, most),))
     found: list[Obstacle] = []
     if foresees and job.run_time > options.windows[-1]:
         found.append(Length(known_run_time(job), options.windows[-1]))
     elif not policy.needs.loads and (ahead := jobs_ahead(policy, job)):
         found.append(order_obstacle(ahead))
-    lacks = _missing_idle(job) or _limits(job)
+    lacks = _missing_idle(job, needs) or _limits(policy, job)
     if not lacks and not found and foresees:
         lacks = _reserved(job, policy)
     return StartPath("spare", open=True, obstacles=(*found, *lacks))
 
 
-def _missing_idle(job: JobState) -> list[Obstacle]:
+def _missing_idle(job: JobState, needs: int) -> list[Obstacle]:
     idle = job.pool.group.idle
-    return [RoomObstacle(job.gpus - idle, max(0, idle), ())] if job.gpus > idle else []
+    return [RoomObstacle(needs - idle, max(0, idle), ())] if needs > idle else []
 
 
-def _limits(job: JobState) -> list[Obstacle]:
+def _limits(policy: Policy, job: JobState) -> list[Obstacle]:
     """The limit that keeps idle GPUs from a job that has no quota left, if one does."""
-    pool, group = job.pool, job.pool.group
-    if not group.limited or job.gpus <= pool.room or missing_quota(job) <= 0:
+    pool, group, needs = job.pool, job.pool.group, needed_gpus(policy, job)
+    if not group.limited or needs <= pool.room or missing_quota(policy, job) <= 0:
         return []
-    if job.gpus > group.idle - group.out:
+    if needs > group.idle - group.out:
         return [Out(group.out)]
     if not group.lending:
         return [LimitObstacle("lending")]
-    if job.gpus > max(0, pool.unused) + max(0, pool.borrow_limit - pool.borrows):
+    if needs > max(0, pool.unused) + max(0, pool.borrow_limit - pool.borrows):
         return [LimitObstacle("borrow", pool.name, pool.borrow_limit)]
     return [LimitObstacle("lend")]
 

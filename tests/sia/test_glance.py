@@ -65,6 +65,7 @@ def test_trials_do_not_contradict_what_is_seen_at_first_sight(policy):
 
 def assert_fact(core, job, each):  # noqa: C901  one for each kind of obstacle
     pool, group = job.pool, job.pool.group
+    needs, _ = core.policy.widths(job)
     match each:
         case OrderObstacle():
             assert 0 < each.jobs < len(pool.waiting())
@@ -72,10 +73,10 @@ def assert_fact(core, job, each):  # noqa: C901  one for each kind of obstacle
             assert core.state.jobs[each.first].stream is Stream.SPARE
             assert core.state.jobs[each.first].sequence < job.sequence
         case QuotaObstacle():
-            assert pool.dedicated + job.width == pool.quota + each.short
+            assert pool.dedicated + needs == pool.quota + each.short
             assert not each.ends
         case RoomObstacle():
-            assert job.width == group.idle + each.short
+            assert needs == group.idle + each.short
         case LimitObstacle():
             assert group.limited
         case Out():
@@ -83,7 +84,7 @@ def assert_fact(core, job, each):  # noqa: C901  one for each kind of obstacle
         case Length():
             assert job.run_time > each.longest
         case Width():
-            assert job.width > each.most
+            assert needs > each.most
         case Reservation():
             window = core.state.options.windows.index(each.window)
             assert each.gpus == core.policy.plan[group].held[core.state.pools[each.pool]][window]

@@ -123,7 +123,7 @@ def shortly(core: Core, place: QueuePosition) -> str:
         return f"pool {record.spec.pool} is on hold"
     if position is not None and position > 1:
         return f"{counted(position - 1, 'job')} ahead of it"
-    pool, short = job.pool, missing_quota(job)
+    pool, short = job.pool, missing_quota(core.policy, job)
     left = f"{pool.name} has {max(0, pool.quota - pool.dedicated):,} of {pool.quota:,} free"
     starts = "first in its queue: waiting for idle GPUs"
     return f"waiting for {counted(short, 'more GPU')}: {left}" if short > 0 else starts

@@ -6,6 +6,7 @@ The algorithm is from Hwang et al., *Elastic Resource Sharing for Distributed De
 from __future__ import annotations
 
 from math import inf
+from typing import Any
 
 from sia.contract.views import JobStateView, PoolStateView
 from sia.policies.shared.elastic import Elastic, least_width, most_width, remaining
@@ -18,6 +19,10 @@ class Afs(Elastic):
     """A pass costs O(jobs · GPUs) for each changed pool. Ties go to the earlier job."""
 
     reason = "more GPUs shorten it most"
+
+    def rank(self, job: JobStateView) -> Any:
+        """By priority, then by what remains on the least width: so the first GPUs are dealt."""
+        return -job.job.priority, _alone(job, self.state.now), job.sequence
 
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
         """Give each GPU, or the first ones of a job, to the job of top priority."""
@@ -35,13 +40,15 @@ class Afs(Elastic):
 class _Claim:
     """A job with the GPUs that it has been dealt so far."""
 
-    __slots__ = ("_most", "_work", "gpus", "job", "length", "longer", "shorter", "speed", "step")
+    __slots__ = (
+        "_most", "_work", "alone", "gpus", "job", "length", "longer", "shorter", "speed", "step"
+    )  # fmt: skip
 
     def __init__(self, job: JobStateView, now: float) -> None:
         self.job = job
         self._work, self._most = remaining(job, now), most_width(job.job)
         self.gpus, self.speed, self.step = 0, 0.0, least_width(job.job)
-        self.length = inf
+        self.length, self.alone = inf, _alone(job, now)
         self._look_ahead()
 
     def grow(self) -> None:
@@ -59,9 +66,10 @@ class _Claim:
         self.shorter = gain / self.speed if self.speed else inf
         self.longer = gain / faster
 
-    def least_length(self) -> float:
-        """Return the seconds that remain on the least width."""
-        return self._work / self.job.job.speed(least_width(self.job.job))
+
+def _alone(job: JobStateView, now: float) -> float:
+    """Return the seconds that remain on the least width."""
+    return remaining(job, now) / job.job.speed(least_width(job.job))
 
 
 def _prior(a: _Claim, b: _Claim) -> _Claim:
@@ -69,7 +77,7 @@ def _prior(a: _Claim, b: _Claim) -> _Claim:
     if a.job.job.priority != b.job.job.priority:
         return a
     if not a.gpus and not b.gpus:
-        return b if b.least_length() < a.least_length() else a
+        return b if b.alone < a.alone else a
     if a.length > b.length:
         a, b = b, a
     return b if b.longer > a.shorter + EQUAL else a

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sia.contract.views import JobStateView, PoolStateView
 from sia.policies.shared.elastic import Elastic, deal_in_order, remaining
 
@@ -16,10 +18,11 @@ class ElasticSrtf(Elastic):
 
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
         """Deal in order of what remains. O(jobs · log jobs)."""
-        jobs = sorted(
-            self.line(pool), key=lambda job: (-job.job.priority, self.left_to_do(job, now))
-        )
-        return deal_in_order(jobs, gpus, passing=True)
+        return deal_in_order(sorted(self.line(pool), key=self.rank), gpus, passing=True)
+
+    def rank(self, job: JobStateView) -> Any:
+        """By priority, then by what remains."""
+        return -job.job.priority, self.left_to_do(job, self.state.now), job.sequence
 
     def left_to_do(self, job: JobStateView, now: float) -> float:
         """Return the seconds that remain at the job's own width."""

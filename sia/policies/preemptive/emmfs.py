@@ -22,7 +22,8 @@ from sortedcontainers import SortedDict
 from sia.contract.policy import Changes, Needs, Policy, stream_of
 from sia.contract.proposals import Preempt, Proposals, Resize, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
-from sia.model import NEVER_STOPPED, RESTART, Stream
+from sia.model import NEVER_STOPPED, Stream
+from sia.policies.shared.elastic import least_width, most_width
 
 
 class _Memory(Struct):
@@ -48,6 +49,10 @@ class ElasticMaxMin(Policy):
             if job.stream is not None:
                 self._lines[job.pool].join(job)
         super().attach(state)
+
+    def widths(self, job: JobStateView) -> tuple[int, int]:
+        """Return the least and the most GPUs of an elastic job."""
+        return least_width(job.job), most_width(job.job)
 
     def memory(self) -> Any:
         """Return how many jobs of each pool were admitted last, and which are due for a change."""
@@ -203,7 +208,7 @@ class _Line:
     def join(self, job: JobStateView) -> None:
         if job.sequence in self._admitted or job.sequence in self._others:
             return
-        self.demand += _most(job)
+        self.demand += most_width(job.job)
         if job.stream is not None and _never_stops(job):
             self._pinned[job.sequence] = job
             return
@@ -220,7 +225,7 @@ class _Line:
         self._pinned[job.sequence] = job
 
     def leave(self, job: JobStateView) -> None:
-        self.demand -= _most(job)
+        self.demand -= most_width(job.job)
         if self._pinned.pop(job.sequence, None) is not None:
             return
         if job.sequence in self._admitted:
@@ -251,7 +256,7 @@ class _Line:
             self._dismiss(self._admitted.peekitem(-1)[1])
         while self._others:
             job = self._others.peekitem(0)[1]
-            if self._least + _least(job) > share:
+            if self._least + least_width(job.job) > share:
                 break
             self._admit(job)
         # Keep jobs that are not yet in their new state: a pass may have been cut short.
@@ -261,7 +266,7 @@ class _Line:
             if (job.stream is None) is (sequence in self._admitted)
         }
         changes = [
-            (job, 0 if sequence in self._others else _least(job))
+            (job, 0 if sequence in self._others else least_width(job.job))
             for sequence, job in self._news.items()
             if sequence not in self._flexible
         ]
@@ -276,7 +281,7 @@ class _Line:
         extra = gpus - sum(n * _clamp(level, kind) for kind, n in self._kinds.items())
         changes = []
         for job in self._flexible.values():
-            least, most = _least(job), _most(job)
+            least, most = least_width(job.job), most_width(job.job)
             width = _clamp(level, (least, most))
             if extra and least <= level < most:
                 width += 1
@@ -299,7 +304,7 @@ class _Line:
     def _admit(self, job: JobStateView) -> None:
         del self._others[job.sequence]
         self._admitted[job.sequence] = self._news[job.sequence] = job
-        least, most = _least(job), _most(job)
+        least, most = least_width(job.job), most_width(job.job)
         self._least += least
         self._kinds[least, most] += 1
         if least < most:
@@ -308,7 +313,7 @@ class _Line:
     def _dismiss(self, job: JobStateView) -> None:
         del self._admitted[job.sequence]
         self._others[job.sequence] = self._news[job.sequence] = job
-        least, most = _least(job), _most(job)
+        least, most = least_width(job.job), most_width(job.job)
         self._least -= least
         self._kinds[least, most] -= 1
         if not self._kinds[least, most]:
@@ -319,29 +324,18 @@ class _Line:
         assert sorted([*self._admitted, *self._others, *self._pinned]) == sorted(
             job.sequence for job in jobs
         )
-        assert self.demand == sum(map(_most, jobs))
+        assert self.demand == sum(most_width(job.job) for job in jobs)
         admitted = self._admitted.values()
-        assert self._least == sum(map(_least, admitted))
-        flexible = [job for job in admitted if _least(job) < _most(job)]
+        assert self._least == sum(least_width(job.job) for job in admitted)
+        flexible = [job for job in admitted if least_width(job.job) < most_width(job.job)]
         assert list(self._flexible.values()) == flexible
-        assert self._kinds == Counter((_least(job), _most(job)) for job in admitted)
+        assert self._kinds == Counter(
+            (least_width(job.job), most_width(job.job)) for job in admitted
+        )
 
 
 def _never_stops(job: JobStateView) -> bool:
     return job.job.preemptible == NEVER_STOPPED
-
-
-def _keeps_width(job: JobStateView) -> bool:
-    """Whether another width would cost the job all of its work, or is not allowed."""
-    return job.job.preemptible in (NEVER_STOPPED, RESTART)
-
-
-def _least(job: JobStateView) -> int:
-    return job.job.width if _keeps_width(job) else job.job.min_width or 1
-
-
-def _most(job: JobStateView) -> int:
-    return job.job.width if _keeps_width(job) else job.job.max_width or job.job.width
 
 
 def _clamp(level: int, kind: tuple[int, int]) -> int:

@@ -106,6 +106,10 @@ class Elastic(Policy):
         jobs = self._lines[pool.name].values()
         return [job for job in jobs if not is_pinned(job)]
 
+    def widths(self, job: JobStateView) -> tuple[int, int]:
+        """Return the least and the most GPUs of an elastic job."""
+        return least_width(job.job), most_width(job.job)
+
     def join(self, job: JobStateView) -> None:
         """Add a job to its pool's line. O(log n)."""
         self._lines[job.pool.name][job.sequence] = job
