@@ -7,6 +7,7 @@ are the fields of the policy's `Params`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, get_args, get_origin
 
@@ -44,7 +45,23 @@ def params_of(label: str, kind: type[Struct], defaults: Mapping[str, Any] | None
     try:
         return msgspec.convert({**(defaults or {}), **given}, kind)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{label}: {error}") from None
+        raise ValueError(f"{label}: {_worded(str(error), given)}") from None
+
+
+BOUND = re.compile(r"Expected `(?:float|int)` (>=|>|<=|<) (\S+) - at `\$\.(\w+)`")
+"""What msgspec says of a number out of bounds."""
+
+WORDS = {">=": "at least", ">": "above", "<=": "at most", "<": "below"}
+
+
+def _worded(text: str, given: Mapping[str, Any]) -> str:
+    """Return what msgspec says of an option in words, with the value that was given."""
+    found = BOUND.fullmatch(text)
+    if found is None:
+        return text
+    sign, bound, key = found.groups()
+    got = f" (got {given[key]:g})" if key in given else ""
+    return f"{key} must be {WORDS[sign]} {float(bound):g}{got}; change it"
 
 
 def _pair(label: str, name: str, part: str, known: Mapping[str, FieldInfo]) -> tuple[str, Any]:

@@ -104,7 +104,7 @@ def test_a_wrong_option_is_refused_in_one_line(installed):
     for label, why in {
         "turns:temr=5": "turns has no option 'temr'; it has term. Did you mean 'term'?",
         "turns:term=soon": "term must be a number (got 'soon')",
-        "turns:term=0": "Expected `float` > 0.0 - at `$.term`",
+        "turns:term=0": "term must be above 0 (got 0)",
         "turns:5:term=6": "option term is given twice; leave one out",
     }.items():
         words = ["-m", "sia", "replay", "--trace", "t", "--pools", "p", "--policy", label]

@@ -229,7 +229,7 @@ def test_values_of_ends():
     [
         ("jvu:pux", "write letters of puol, each once, or base (got 'pux')"),
         ("jvu:pp", "write letters of puol, each once"),
-        ("jvu:cycle=0", "Expected `float` > 0"),
+        ("jvu:cycle=0", "cycle must be above 0 (got 0)"),
         ("jvu:cycle=nan", "cycle"),
         ("jvu:greedy:global", "write greedy or global, not both"),
         ("jvu:ahead=1:cycle=5", "ahead must be at least one cycle"),
