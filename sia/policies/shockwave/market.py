@@ -18,7 +18,7 @@ single round can hold whatever these rows allow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from heapq import heapify, heappop, heappush
 from math import ceil, fsum, log
 from typing import NamedTuple
@@ -258,21 +258,27 @@ def counts_of(markets: Sequence[Market], values: Sequence[float]) -> list[list[i
 def greedy(market: Market) -> list[int]:
     """Return the rounds that each job gets if GPU-rounds go where they gain most, one by one.
 
-    It is where a solver may start, and what is done without one. O(jobs · rounds · log jobs).
+    It is where a solver may start, and what is done without one. O(jobs · rounds²).
     """
     most = [market.most(job) for job in market.jobs]
+    gains = [
+        [market.welfare(job, s) for s in range(high + 1)]
+        for job, high in zip(market.jobs, most, strict=True)
+    ]
     counts = [most[j] if job.pinned else 0 for j, job in enumerate(market.jobs)]
     room = {
         v: high - sum(job.width // v * s for job, s in zip(market.jobs, counts, strict=True))
         for v, high in market.rows()
     }
 
+    spared = market.penalty * market.round
+
     def gain(j: int) -> float:
         """Return the best gain per GPU-round of more rounds; negative for the heap."""
-        job, now = market.jobs[j], market.welfare(market.jobs[j], counts[j])
-        later = range(counts[j] + 1, most[j] + 1)
-        gains = [(market.welfare(job, s) - now) / (s - counts[j]) for s in later]
-        return -(max(gains) + market.penalty * market.round * job.width / market.gpus) / job.width
+        now, *later = gains[j][counts[j] :]
+        most_gained = max((gained - now) / more for more, gained in enumerate(later, 1))
+        width = market.jobs[j].width
+        return -(most_gained + spared * width / market.gpus) / width
 
     heap = [(gain(j), j) for j, s in enumerate(counts) if s < most[j]]
     heapify(heap)
@@ -295,7 +301,9 @@ def planned(market: Market, counts: Sequence[int]) -> MarketPlan:
     No GPU is idle that a job could use: jobs get more rounds where there is room.
     """
     asked = [
-        AskedRounds(job.width, count, market.most(job), job.ftf, job.running, job.pinned)
+        AskedRounds(
+            job.width, count, market.most(job), (job.ftf, job.budget), job.running, job.pinned
+        )
         for job, count in zip(market.jobs, counts, strict=True)
     ]
     plan = filled(asked, placed(asked, market.gpus, market.rounds), market.gpus)
@@ -304,10 +312,30 @@ def planned(market: Market, counts: Sequence[int]) -> MarketPlan:
 
 def best_plan(market: Market, counts: Sequence[int] | None) -> MarketPlan:
     """Return the plan of a solution, or the greedy one without a solution, or if it is better."""
-    plans = [planned(market, greedy(market))]
+    plans = [planned(market, _settled(market, greedy(market)))]
     if counts is not None:
-        plans.insert(0, planned(market, counts))
+        plans.insert(0, planned(market, _settled(market, counts)))
     return max(plans, key=lambda plan: plan.objective)
+
+
+def _settled(market: Market, counts: Sequence[int]) -> list[int]:
+    """Return equally good counts in which, of jobs that are alike, those that run get the most.
+
+    Which of them gets more is all the same for the objective, but it takes fewer starts; then the
+    more urgent come first. O(jobs · log jobs).
+    """
+    alike: dict[tuple[Hashable, ...], list[int]] = {}
+    for j, job in enumerate(market.jobs):
+        weight = job.budget * job.ftf**market.k
+        key = job.width, job.done, job.epochs, weight, tuple(map(tuple, job.regimes)), job.pinned
+        alike.setdefault(key, []).append(j)
+    found = [*counts]
+    for group in alike.values():
+        order = sorted(group, key=lambda j: (not market.jobs[j].running, -market.jobs[j].ftf, j))
+        most = sorted((counts[j] for j in group), reverse=True)
+        for j, count in zip(order, most, strict=True):
+            found[j] = count
+    return found
 
 
 def start_of(markets: Sequence[Market]) -> tuple[float, ...]:

@@ -6,13 +6,13 @@ placement has the fewest starts, and of those the most urgent job soonest.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from math import prod
 from typing import NamedTuple
 
-STATES = 20_000
-"""Most states of the exact search: it takes some tenths of a second."""
+STATES = 5_000
+"""Most states of the exact search: it takes 50 ms at most, as a daemon waits for it."""
 
 WIDE = 6
 """Most jobs in the exact search, which looks at all sets of them in each round."""
@@ -25,13 +25,23 @@ class AskedRounds(NamedTuple):
     rounds: int
     most: int
     """The rounds that it could use."""
-    urgency: float
+    urgency: tuple[float, float]
+    """Its estimated finish-time fairness, then its budget."""
     running: bool = False
     pinned: bool = False
     """Whether it runs and must not be stopped: its rounds are the first ones."""
 
 
 Plan = list[list[int]]
+
+_State = tuple[tuple[int, ...], tuple[int, ...]]
+"""What is left of each job, and who of those with rounds left ran in the round before."""
+
+_Cost = tuple[int, tuple[int, ...]]
+"""Starts, and by urgency, the most urgent first, the sum of the rounds that were used."""
+
+_Choice = tuple[tuple[int, ...], _State, tuple[int, ...]]
+"""Who runs in a round, the state after it, and how many run by urgency."""
 
 
 def placed(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
@@ -41,15 +51,20 @@ def placed(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
         found = _fewest_starts(jobs, gpus, rounds)
         if found is not None:
             return found
-    return _by_urgency(jobs, gpus, rounds)
+    return _round_by_round(jobs, gpus, rounds)
 
 
-def _by_urgency(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
+def _by_urgency(jobs: Sequence[AskedRounds]) -> list[int]:
+    """Return the jobs, the most urgent first; of equals, those that run."""
+    return sorted(range(len(jobs)), key=lambda j: (jobs[j].urgency, jobs[j].running), reverse=True)
+
+
+def _round_by_round(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
     """Place round by round. O(rounds · jobs · widths)."""
     plan = [[0] * rounds for _ in jobs]
     left = [job.rounds for job in jobs]
     widths = sorted({1, *(job.width for job in jobs)}, reverse=True)
-    order = sorted(range(len(jobs)), key=lambda j: (-jobs[j].urgency, not jobs[j].running, j))
+    order = _by_urgency(jobs)
     for t in range(rounds):
         later = rounds - t - 1
         chosen = _round(jobs, left, order, widths, gpus, later)
@@ -100,7 +115,7 @@ def _round(  # noqa: C901  one rule after the other
 
 def filled(jobs: Sequence[AskedRounds], plan: Plan, gpus: int) -> Plan:
     """Give idle GPUs to jobs that could use them, the most urgent first. O(rounds · jobs)."""
-    order = sorted(range(len(jobs)), key=lambda j: (-jobs[j].urgency, not jobs[j].running, j))
+    order = _by_urgency(jobs)
     counts = [sum(row) for row in plan]
     for t in range(len(plan[0]) if plan else 0):
         idle = gpus - sum(job.width for job, row in zip(jobs, plan, strict=True) if row[t])
@@ -117,45 +132,67 @@ def filled(jobs: Sequence[AskedRounds], plan: Plan, gpus: int) -> Plan:
 def _fewest_starts(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan | None:
     """Return the placement with the fewest starts, then with the most urgent soonest, or None.
 
-    Dynamic programming over rounds, by what is left of each job and who ran in the round before.
+    No GPU is idle in a round that a job with rounds left could use. After the most urgent the next
+    one counts, and so on; those of the same urgency count together. Dynamic programming over
+    rounds, by what is left of each job and which of those with rounds left ran in the round before.
     """
     everyone = range(len(jobs))
     sets = [
-        chosen
+        (chosen, gpus - sum(jobs[j].width for j in chosen))
         for size in range(len(jobs) + 1)
         for chosen in combinations(everyone, size)
         if sum(jobs[j].width for j in chosen) <= gpus
     ]
-    running = tuple(j for j in everyone if jobs[j].running)
-    start = tuple(job.rounds for job in jobs), running
-    best: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[float, float]] = {start: (0, 0.0)}
-    came: list[dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]]] = []
+    alike = [
+        [j for j in everyone if jobs[j].urgency == urgency]
+        for urgency in sorted({job.urgency for job in jobs}, reverse=True)
+    ]
+    start = tuple(job.rounds for job in jobs), tuple(j for j in everyone if jobs[j].running)
+    best: dict[_State, _Cost] = {start: (0, (0,) * len(alike))}
+    came: list[dict[_State, tuple[_State, tuple[int, ...]]]] = []
     for t in range(rounds):
-        following: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[float, float]] = {}
-        before: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[int, ...]] = {}
-        for (left, last), (starts, lateness) in best.items():
-            due = {j for j in everyone if left[j] == rounds - t}
-            due |= {j for j in everyone if jobs[j].pinned and left[j]}
-            for chosen in sets:
-                if not due <= set(chosen) or any(not left[j] for j in chosen):
-                    continue
-                now = starts + sum(j not in last for j in chosen)
-                late = lateness + sum(jobs[j].urgency * t for j in chosen)
-                state = tuple(left[j] - (j in chosen) for j in everyone), chosen
-                if state not in following or (now, late) < following[state]:
-                    following[state] = now, late
-                    before[state] = last
+        following: dict[_State, _Cost] = {}
+        ran: dict[_State, tuple[_State, tuple[int, ...]]] = {}
+        lefts = {left for left, _ in best}
+        may = {left: [*_choices(jobs, sets, alike, left, rounds - t - 1)] for left in lefts}
+        for state, (starts, late) in best.items():
+            for chosen, reached, used in may[state[0]]:
+                cost = (
+                    starts + sum(j not in state[1] for j in chosen),
+                    tuple(before + t * now for before, now in zip(late, used, strict=True)),
+                )
+                if reached not in following or cost < following[reached]:
+                    following[reached] = cost
+                    ran[reached] = state, chosen
         best = following
-        came.append({state: before[state] for state in following})
-    ends = [state for state in best if not any(state[0])]
-    if not ends:
+        came.append(ran)
+    state = (0,) * len(jobs), ()
+    if state not in best:
         return None
-    left, chosen = min(ends, key=lambda state: (best[state], state))
     plan = [[0] * rounds for _ in jobs]
     for t in reversed(range(rounds)):
-        last = came[t][left, chosen]
+        state, chosen = came[t][state]
         for j in chosen:
             plan[j][t] = 1
-        left = tuple(left[j] + (j in chosen) for j in everyone)
-        chosen = last
     return plan
+
+
+def _choices(
+    jobs: Sequence[AskedRounds],
+    sets: Sequence[tuple[tuple[int, ...], int]],
+    alike: Sequence[Sequence[int]],
+    left: tuple[int, ...],
+    later: int,
+) -> Iterator[_Choice]:
+    """Yield which of these sets, with the GPUs that they leave idle, may run in a round.
+
+    `left` has the rounds left of each job; `later` rounds follow.
+    """
+    waits = {j for j, count in enumerate(left) if count}
+    due = {j for j in waits if jobs[j].pinned or left[j] > later}
+    for chosen, idle in sets:
+        others = waits - set(chosen)
+        if due <= set(chosen) <= waits and all(jobs[j].width > idle for j in others):
+            rest = tuple(count - (j in chosen) for j, count in enumerate(left))
+            used = tuple(sum(j in chosen for j in group) for group in alike)
+            yield chosen, (rest, tuple(j for j in chosen if rest[j])), used
