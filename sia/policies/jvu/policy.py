@@ -252,7 +252,8 @@ class Jvu(Policy):
             for taken in plan.taken.values()
             if taken.choice.slot <= outlook.soonest_kill
         ]
-        why = f"worth more to kill it (cost {each.cost:.4g}) for job {', '.join(sorted(gains)[:3])}"
+        others = f"job {', '.join(sorted(gains)[:3])}" if gains else "other jobs"
+        why = f"starting {others} is worth more than the kill costs ({each.cost:.4g})"
         result = yield Preempt(job, why, kill=True)
         if result is not ProposalResult.DONE:
             return
