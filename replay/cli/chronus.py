@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from replay.cli.options import BoundedFloatType
+from replay.cli.options import BoundedFloatType, solve_options
 from replay.logs.nodes import read_nodes
 from replay.logs.read import read_trace
 from replay.logs.speeds import read_speeds
@@ -35,9 +35,6 @@ from sia.policies.chronus.selection import Selection
 from sia.policies.chronus.sizes import NODE_GPUS, NodeSizes
 from sia.policies.chronus.speeds import Speeds
 from sia.wording import as_typed, counted
-
-MOST_SECONDS = 3600.0
-"""Longest time for one program."""
 
 MOST_IN_ORDER = 40
 """Jobs up to which ties are broken by arrival exactly, with a program for each job."""
@@ -93,15 +90,7 @@ class _Solver(NamedTuple):
     help="What going on costs a job that does not say.",
 )
 @click.option("--no-round-up", is_flag=True, help="Count jobs by their own GPUs.")
-@click.option("--solver", metavar="NAME", help="Solver.  [default: the best that is installed]")
-@click.option(
-    "--seconds",
-    "limit",
-    type=Seconds(),
-    default="60s",
-    show_default=True,
-    help="Give up on a program after this time.",
-)
+@solve_options
 @json_option()
 def solve_leases(
     log: Path, gpus: int, lease: float, now: float, resume_cost: float, no_round_up: bool,
@@ -113,8 +102,6 @@ def solve_leases(
     """
     if not lease:
         raise UserError("--lease: must be above 0; write a time like 20m")
-    if not 0 < limit <= MOST_SECONDS:
-        raise UserError(f"--seconds: must be above 0 and at most {MOST_SECONDS:g}s")
     chosen(solver)
     sizes = NodeSizes(gpus, NODE_GPUS, round_up=not no_round_up)
     trace = read_trace(log)

@@ -385,6 +385,26 @@ _POLICY_OPTIONS = (
 )
 
 
+MOST_SOLVE_SECONDS = 3600.0
+"""Longest time for one program: a plan that takes an hour is for no scheduler."""
+
+
+def solve_options(command: _Command) -> _Command:
+    """Add --solver and --seconds for commands that solve programs of a file."""
+    solver = click.option(
+        "--solver", metavar="NAME", help="Solver.  [default: the best that is installed]"
+    )
+    seconds = click.option(
+        "--seconds",
+        "limit",
+        type=Seconds(some=True, most=MOST_SOLVE_SECONDS),
+        default="60s",
+        show_default=True,
+        help="Give up on a program after this time.",
+    )
+    return solver(seconds(command))
+
+
 def published_log(command: _Command) -> _Command:
     """Give a command the arguments LOG and SECOND, and the option --format."""
     form = click.option(

@@ -186,8 +186,8 @@ def replay(
         trace = with_progress(trace, reports)
     whole_gpus = Log(trace, table)
     if parts > 1:
-        if spec is not None or closed_loop:
-            other = "--closed-loop" if closed_loop else "--cells"
+        if spec is not None or closed_loop or nodes:
+            other = "--closed-loop" if closed_loop else "--nodes" if nodes else "--cells"
             raise UserError(f"--parts does not work with {other}; leave one out")
         trace, table = in_parts(trace, table, parts)
     options = Options(

@@ -6,20 +6,17 @@ from pathlib import Path
 
 import click
 
+from replay.cli.options import solve_options
 from replay.logs.read import reading
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
-from sia.console.text import Seconds
 from sia.contract.solvers import chosen, solve
 from sia.policies.jvu.strl.answer import PlacedLeaf, answer_of, describe
 from sia.policies.jvu.strl.compiler import CompiledStrl
 from sia.policies.jvu.strl.expressions import Choose
 from sia.policies.jvu.strl.text import MAX_TEXT, StrlError, parse_strl
 from sia.wording import counted
-
-MOST_SECONDS = 3600.0
-"""Longest time for one program: a plan that takes an hour is for no scheduler's cycle."""
 
 
 @click.group(cls=Group)
@@ -29,23 +26,13 @@ def strl() -> None:
 
 @strl.command("solve")
 @click.argument("file", type=Path)
-@click.option("--solver", metavar="NAME", help="Solver.  [default: the best that is installed]")
-@click.option(
-    "--seconds",
-    "limit",
-    type=Seconds(),
-    default="60s",
-    show_default=True,
-    help="Give up, with the best that was found, after this time.",
-)
+@solve_options
 @json_option()
 def solve_file(file: Path, solver: str | None, limit: float, as_json: bool) -> None:
     """Choose what is worth most of what the text in FILE asks for."""
-    if not 0 < limit <= MOST_SECONDS:
-        raise UserError(f"--seconds: must be above 0 and at most {MOST_SECONDS:g}s")
     chosen(solver)
     with reading(file), file.open("rb") as opened:
-        raw = opened.read(4 * MAX_TEXT + 4).decode()
+        raw = opened.read(4 * MAX_TEXT + 4).decode("utf-8-sig")
     try:
         problem = parse_strl(raw)
     except StrlError as error:

@@ -44,7 +44,6 @@ def test_without_json_it_is_a_line_for_each_leaf(run):
     [
         ("(nodes m1", (), "line 1, column 1: this parenthesis is not closed; write"),
         (b"(nodes m\xff)", (), "the text is not UTF-8; save"),
-        (PAPER, ("--seconds", "2h"), "--seconds: must be above 0 and at most 3600s"),
     ],
 )
 def test_misuse_is_one_line_with_the_mend(run, text, options, said):
