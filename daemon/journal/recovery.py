@@ -53,8 +53,8 @@ def _recover(journal: Journal, setup: Setup) -> Engine:
             )
         return engine
     raise UserError(
-        f"{journal.where}: no snapshot can be read: {wrong or 'there is none'}; restore the "
-        "database from a backup"
+        f"{journal.where}: no snapshot can be read: {wrong or 'there is none'}; use the release "
+        "that wrote it, or restore the database from a backup"
     ) from wrong
 
 

@@ -213,7 +213,7 @@ class LeaseBook:
         for job_id, leases in self.plan.items():
             job = self.jobs[job_id]
             left = self.left(job, now, lease)
-            if left < -ROUNDING:
+            if is_up(job, now):
                 self.anew[job_id] = self.over[job_id] = None
             elif left > ROUNDING:
                 self.over.pop(job_id, None)
@@ -301,6 +301,18 @@ class LeaseBook:
         for leases in self.plan.values():
             assert leases
             assert list(leases) == sorted(set(leases))
+
+
+def is_up(job: JobStateView, now: float) -> bool:
+    """Return whether a job has worked for its whole estimate and has not ended.
+
+    What is left of a running job may be less than the rounding of times: it then ends by itself, at
+    the instant that its estimate says.
+    """
+    left = job.run_time - job.work(now)
+    if abs(left) <= ROUNDING and job.stream is not None:
+        return job.end(job.run_time) <= now
+    return left <= ROUNDING
 
 
 def slack(job: JobStateView, now: float) -> float:

@@ -31,7 +31,7 @@ from sia.contract.proposals import (
 from sia.contract.views import ClusterStateView, JobStateView
 from sia.events import ProgramSolved
 from sia.model import LATE, NEVER_STOPPED, RESTART
-from sia.policies.chronus.book import BookMemory, LeaseBook, Rules, slack
+from sia.policies.chronus.book import BookMemory, LeaseBook, Rules, is_up, slack
 from sia.policies.chronus.claims import ROUNDING, Claim, LeasePlan
 from sia.policies.chronus.lists import is_impossible, joined, listed
 from sia.policies.chronus.params import ChronusParams
@@ -197,7 +197,7 @@ class Chronus(Policy):
                 yield Try(job, trial.gpus, "its trial", now + self.params.profile)
 
     def _most_capacity(self, book: LeaseBook, now: float) -> int:
-        """Return the capacity up to which the profiler can grow without breaking a promise."""
+        """Return up to what the profiler can grow, which breaks no promise and leaves some GPUs."""
         kept = book.profiler.kept
         if kept.capacity >= kept.target:
             return int(kept.target)
@@ -205,7 +205,7 @@ class Chronus(Policy):
         for capacity in range(kept.target, kept.capacity, -NODE_GPUS):
             book.refresh(capacity)
             claims = book.claims(now, lease)
-            fits = book.sizes.gpus >= sum(job.width for job in book.holders())
+            fits = book.sizes.gpus >= max(1, sum(job.width for job in book.holders()))
             if fits and book.holds(claims, book.standing(claims, lease)):
                 return capacity
         return int(kept.capacity)
@@ -405,7 +405,7 @@ class Chronus(Policy):
 
     def _select(self, book: LeaseBook, now: float, lease: int) -> Proposals:
         """Choose who gets this lease and the following ones (§3.3.4)."""
-        for job_id in sorted(book.anew, key=lambda job_id: book.jobs[job_id].arrival):
+        for job_id in sorted(book.anew, key=lambda i: (i in book.over, book.jobs[i].arrival)):
             if self._asked is None or self._asked.job != job_id:
                 yield from self._join(book, book.jobs[job_id], now, lease)
             if self._waits(book, now):
@@ -461,7 +461,8 @@ class Chronus(Policy):
         firm = {job.job.id: job for job in (*book.holders(), *book.stuck)}
         for job_id in book.plan:
             job = book.jobs[job_id]
-            if job.stream is not None and abs(job.run_time - job.work(now)) <= ROUNDING:
+            left = job.run_time - job.work(now)
+            if job.stream is not None and left <= ROUNDING and not is_up(job, now):
                 firm[job_id] = job
         return firm
 
@@ -515,8 +516,7 @@ class Chronus(Policy):
 
     def _left(self, job: JobStateView, now: float) -> float:
         """Return the work left; a job whose estimate is up has one lease to go."""
-        left = job.run_time - job.work(now)
-        return left if left > -ROUNDING else float(self.params.be)
+        return float(self.params.be) if is_up(job, now) else job.run_time - job.work(now)
 
     def _idle_promised(self, book: LeaseBook, now: float) -> list[JobStateView]:
         """Return the guaranteed jobs without a lease now, those with the least slack first."""

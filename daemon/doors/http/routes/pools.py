@@ -1,9 +1,10 @@
-"""`/v1/pools`, `/v1/nodes`, `/v1/maintenance`, `/v1/lending`: what admins and operators change."""
+"""What admins and operators change: pools, nodes, maintenance, lending, options of the policy."""
 
 from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -12,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
 from daemon.doors.http.authorization import demand, who_asks
-from daemon.doors.http.operations import Operation, Parameter, answer, body_of
+from daemon.doors.http.operations import Handler, Operation, Parameter, answer, body_of
 from daemon.doors.views.resources import (
     node_views,
     pool_view,
@@ -65,8 +66,12 @@ IF_MATCH = Parameter(
 )
 
 
+_Handled = tuple[Handler, str]
+"""What handles an operation, and its summary."""
+
+
 class PoolRoutes:
-    """Handlers of pools, nodes, maintenance and lending."""
+    """Handlers of pools, nodes, maintenance, lending and the policy."""
 
     def __init__(self, service: Service) -> None:
         """Serve the pools and nodes of a service."""
@@ -116,23 +121,16 @@ class PoolRoutes:
                 "DELETE", window, Rule.OPERATE, self.unmaintain, "Cancel or end a maintenance.",
                 {204: None}, None, (NAME,), (404, 409),
             ),
-            Operation(
-                "GET", "/v1/lending", Rule.VIEW, self.lending, "Show whether lending is on.",
-                {200: LendingState},
+            *_setting(
+                "/v1/lending", LendingState, (self.lending, "Show whether lending is on."),
+                (self.set_lending,
+                 "Turn lending on or off, or to shadow mode, in which loans are only simulated."),
+                LendingSwitch, (413, 422),
             ),
-            Operation(
-                "PUT", "/v1/lending", Rule.OPERATE, self.set_lending,
-                "Turn lending on or off, or to shadow mode, in which loans are only simulated.",
-                {200: LendingState}, LendingSwitch, refusals=(413, 422),
-            ),
-            Operation(
-                "GET", "/v1/policy", Rule.VIEW, self.policy, "Show the policy and its options.",
-                {200: PolicyView},
-            ),
-            Operation(
-                "PUT", "/v1/policy", Rule.OPERATE, self.set_policy,
-                "Change the options of the policy, or undo the last change.",
-                {200: PolicyView}, PolicyChange, refusals=(409, 413, 422),
+            *_setting(
+                "/v1/policy", PolicyView, (self.policy, "Show the policy and its options."),
+                (self.set_policy, "Change the options of the policy, or undo the last change."),
+                PolicyChange, (409, 413, 422),
             ),
         ]  # fmt: skip
 
@@ -267,6 +265,14 @@ class PoolRoutes:
         if isinstance(found, Refused):
             raise refusal(found)
         return found
+
+
+def _setting(
+    path: str, view: type, show: _Handled, change: _Handled, body: type, refusals: tuple[int, ...]
+) -> Iterator[Operation]:
+    """Yield the operations that show and change a setting of the cluster."""
+    yield Operation("GET", path, Rule.VIEW, *show, {200: view})
+    yield Operation("PUT", path, Rule.OPERATE, *change, {200: view}, body, refusals=refusals)
 
 
 def _limit(value: int | UnsetType | None) -> int | None:

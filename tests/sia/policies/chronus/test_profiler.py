@@ -120,3 +120,8 @@ def test_what_can_never_run_or_be_promised_is_told(tmp_path):
                "--out", tmp_path / "out")  # fmt: skip
     assert "a profiler of 16 GPUs leaves too few for wide, which can end only" in done.stdout
     assert "1 job with a deadline, due, has no estimate and is promised nothing" in done.stdout
+
+
+def test_it_never_grows_to_all_gpus_however_many_trials_are_asked_for(tried):
+    found = tried("".join(f"j{i},p,{20 * i},8,{200 + 800 * (i % 2)},,\n" for i in range(150)))
+    assert [row[1:] for row in found["capacity"][:2]] == [("16", "0", "32"), ("40", "0", "8")]

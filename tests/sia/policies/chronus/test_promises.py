@@ -61,3 +61,15 @@ def test_no_guaranteed_job_misses_its_last_step_with_true_estimates(seed):
         assert end is not None or job.width > sum(pool.quota for pool in pools) - 32, job
         if labels.get(job.id) == GUARANTEED:
             assert job.step_met(end) is not None, (job, end, schedule.promises[job.id])
+
+
+def test_an_estimate_that_is_up_as_a_cycle_begins_keeps_no_gpus_from_other_promises():
+    """The first job runs longer than it says; its one lease more would break the second promise."""
+    pools = [Pool("p", 8)]
+    long = Job("long", "p", 0.0, 8, deadline=1300.0, estimate=1200.0)
+    due = Job("due", "p", 0.0, 8, deadline=2400.0, estimate=1100.0)
+    trace = Trace([Arrival(long, 1500.0), Arrival(due, 1100.0)])
+    schedule = replayed("chronus:profile=0", trace, pools, durations="stated")
+    assert schedule.promises["long"].label == LOST
+    assert schedule.promises["due"] == (GUARANTEED, 2300.0)
+    assert schedule.ends == [2700.0, 2300.0]
