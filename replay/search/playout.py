@@ -18,7 +18,7 @@ from sia.model import RESTART, Job
 from sia.policies.shared.elastic import least_width, most_width, size_of
 from sia.policies.wfq.caps import cap
 from sia.policies.wfq.queues import queue_of
-from sia.policies.wfq.shares import dealt
+from sia.policies.wfq.shares import dealt, owed_at, part_of
 
 
 class SampleColumns(NamedTuple):
@@ -109,6 +109,13 @@ class _Rule:
             self.caps.append(known[id(kind)])
         self.levels = len(levels)
         self.queues = [queue_of(point.limits, size) for size in jobs.sizes]
+        parts = [part_of(point.weights, i, jobs.gpus) for i in range(len(point.weights))]
+        self.turns = [
+            submit if least > 1 else owed_at(submit, size, parts[queue])
+            for submit, size, least, queue in zip(
+                jobs.submits, jobs.sizes, jobs.leasts, self.queues, strict=True
+            )
+        ]
         self._shares: dict[tuple[tuple[int, ...], int, int], list[int]] = {}
 
     def shares(self, use: tuple[int, ...], first: int, least: int) -> list[int]:
@@ -143,7 +150,7 @@ class _Present:
         self.overhead = [0.0] * count
         self.due = [inf] * count
         self.ends = [inf] * count
-        self.heap: list[tuple[float, int]] = []
+        self.heap: list[tuple[float, int]] = []  # ends by job; ~job for the turn of one that waits
 
     def copy(self) -> _Present:
         """Return a present of its own, which shares what never changes. O(jobs)."""
@@ -163,34 +170,36 @@ class _Present:
         sums = self.sums[queue]
         for level, gpus in enumerate(self.rule.caps[job]):
             sums[level] += gpus
+        turn = self.rule.turns[job]
+        if turn > now:
+            heappush(self.heap, (turn, ~job))
         self._deal(now, [queue])
 
     def run(self, until: float) -> None:
-        """Let jobs end up to a time."""
-        heap, due = self.heap, self.due
+        """Let jobs end, and take their turns, up to a time."""
+        heap = self.heap
         while heap and heap[0][0] <= until:
-            now, job = heappop(heap)
-            if due[job] == now and self.ends[job] == inf:
-                self._end(now, job)
+            self._step()
 
     def end_of(self, job: int) -> float:
         """Play on until a job has ended, and return when."""
-        heap, due, ends = self.heap, self.due, self.ends
+        ends = self.ends
         while ends[job] == inf:
-            now, next_ = heappop(heap)
-            if due[next_] == now and ends[next_] == inf:
-                self._end(now, next_)
+            self._step()
         return ends[job]
 
-    def _end(self, now: float, first: int) -> None:
-        """End a job, and all others that end at the same instant."""
+    def _step(self) -> None:
+        """Make everything happen that is next in the heap, and deal if that changes anything."""
         heap, due, ends = self.heap, self.due, self.ends
-        touched = [self._leave(now, first)]
+        now, touched, turns = heap[0][0], [], False
         while heap and heap[0][0] <= now:
             _, job = heappop(heap)
-            if due[job] == now and ends[job] == inf:
+            if job < 0:
+                turns = turns or (ends[~job] == inf and not self.width[~job])
+            elif due[job] == now and ends[job] == inf:
                 touched.append(self._leave(now, job))
-        self._deal(now, touched)
+        if touched or turns:
+            self._deal(now, touched)
 
     def _leave(self, now: float, job: int) -> int:
         self.ends[job] = now
@@ -206,7 +215,7 @@ class _Present:
         """Divide the GPUs between queues, and deal those of each queue that has changed."""
         gpus = self.jobs.gpus
         use = [min(gpus, sums[-1]) for sums in self.sums]
-        first, least = self._oldest()
+        first, least = self._oldest(now)
         if self.rule.gangs:
             self._deal_gangs(now, use, first, least)
             return
@@ -216,10 +225,12 @@ class _Present:
             if share != before[queue] or queue in touched:
                 self._set(now, queue, self._fill(queue, share))
 
-    def _oldest(self) -> tuple[int, int]:
-        """Return the queue of the oldest job, and its least width."""
+    def _oldest(self, now: float) -> tuple[int, int]:
+        """Return the queue of the oldest job and its least width, or zeros before its turn."""
         first = min((line[0] for line in self.line if line), default=None)
-        return (0, 0) if first is None else (self.rule.queues[first], self.jobs.leasts[first])
+        if first is None or self.rule.turns[first] > now:
+            return 0, 0
+        return self.rule.queues[first], self.jobs.leasts[first]
 
     def _deal_gangs(self, now: float, use: list[int], first: int, least: int) -> None:
         """Deal all queues; what a queue cannot use, as a gang does not fit, is for the others."""

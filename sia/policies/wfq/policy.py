@@ -5,22 +5,24 @@ GPUs. In a queue jobs get GPUs in order of arrival, each up to a cap that its ef
 is left of the share raises the caps step by step before other queues get it. Nobody passes a job
 of its own queue that waits.
 
-The oldest job of a pool always has at least its least width, whatever its queue's share. So every
-job runs at some time, also a gang that is wider than its queue's share, and only older jobs are
-served before it beyond their shares.
+A job whose queue's share is too small for it runs once it is the oldest of its pool: a gang that is
+wider than the share at once, and a job of one GPU, whose queue's share was rounded to none, when
+the part of a GPU that the weight stands for would have done all of its work. So every job runs at
+some time, and only older jobs are served before it beyond their shares.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from math import isfinite
+from math import inf, isfinite
 
 from msgspec import Struct
 from msgspec.structs import replace
 from sortedcontainers import SortedDict
 
-from sia.contract.policy import Policy
+from sia.contract.policy import Changes, Policy
+from sia.contract.proposals import Proposals, Wake
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.model import NEVER_STOPPED
 from sia.policies.shared.elastic import (
@@ -33,7 +35,7 @@ from sia.policies.shared.elastic import (
 )
 from sia.policies.wfq.caps import cap
 from sia.policies.wfq.queues import limits_of, queue_of, weights_of
-from sia.policies.wfq.shares import dealt
+from sia.policies.wfq.shares import dealt, owed_at, part_of
 
 MAX_VARIATION = 1e6
 """A queue of n jobs varies by at most n − 1, so that this leaves one queue for any log."""
@@ -123,6 +125,9 @@ class Wfq(Elastic):
         """Sort all jobs into queues."""
         self._queues = {name: [_Queue() for _ in self.weights] for name in state.pools}
         super().attach(state)
+        self._owed: dict[str, float] = {}  # by pool: when a job of one GPU has its turn
+        for pool in state.pools.values():
+            self._note_owed(pool)
 
     def join(self, job: JobStateView) -> None:
         """Add a job to its queue. O(log n)."""
@@ -146,11 +151,48 @@ class Wfq(Elastic):
         number = queue_of(self.limits, size_of(job.job, job.run_time))
         return self._queues[job.pool.name][number]
 
+    def propose(self, now: float, changes: Changes) -> Proposals:
+        """Divide the changed pools anew, and those in which the oldest job now has its turn."""
+        late = [self.state.pools[name] for name, owed in self._owed.items() if owed <= now]
+        for pool in dict.fromkeys((*changes.pools, *late)):
+            yield from self.divide(pool, now)
+            self._note_owed(pool)
+        due = self.due()
+        if due < inf:
+            yield Wake(due)
+
+    def due(self) -> float:
+        """Return when the next job has its turn that its queue's share was too small for."""
+        return min(self._owed.values(), default=inf)
+
+    def _note_owed(self, pool: PoolStateView) -> None:
+        """Note when the oldest job of a pool has its turn, if that is to come."""
+        self._owed.pop(pool.name, None)
+        if (oldest := self._oldest(self._queues[pool.name], pool.quota)) is None:
+            return
+        job, queue = oldest
+        turn = self._turn(job, queue)
+        if job.stream is None and turn > self.state.now:
+            self._owed[pool.name] = turn
+
+    def _turn(self, job: JobStateView, queue: int) -> float:
+        """Return from when on a job has its least width if it is the oldest of its pool."""
+        if least_width(job.job) > 1:
+            return job.job.submit
+        return owed_at(
+            job.job.submit,
+            size_of(job.job, job.run_time),
+            part_of(self.weights, queue, job.pool.quota),
+        )
+
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
         """Deal the queues' shares, and what a queue cannot use to the others."""
         queues = self._queues[pool.name]
         use = [min(gpus, queue.widest) for queue in queues]
-        first, least = self._oldest(queues, gpus)
+        first, least = 0, 0
+        oldest = self._oldest(queues, gpus)
+        if oldest is not None and self._turn(*oldest) <= now:
+            first, least = oldest[1], least_width(oldest[0].job)
         shares, widths = use, list[dict[JobStateView, int]]()
         while True:
             shares = dealt(self.weights, use, gpus, first, least)
@@ -170,14 +212,17 @@ class Wfq(Elastic):
                 left -= extra
         return {job: width for each in widths for job, width in each.items()}
 
-    def _oldest(self, queues: Sequence[_Queue], gpus: int) -> tuple[int, int]:
-        """Return the queue of the pool's oldest job that fits at all, and its least width."""
+    def _oldest(self, queues: Sequence[_Queue], gpus: int) -> tuple[JobStateView, int] | None:
+        """Return the pool's oldest job that fits at all, and its queue. O(queues)."""
         heads = [
-            (head.sequence, i, least_width(head.job))
+            (head.sequence, i, head)
             for i, queue in enumerate(queues)
             if (head := queue.head()) is not None and least_width(head.job) <= gpus
         ]
-        return min(heads)[1:] if heads else (0, 0)
+        if not heads:
+            return None
+        _, queue, job = min(heads)
+        return job, queue
 
     def _fill(self, queue: _Queue, share: int) -> dict[JobStateView, int]:
         """Deal the share of a queue, raising the caps until it is used up."""

@@ -56,3 +56,17 @@ def dealt(
         shares = rounded(max_min(weights, others, gpus - least))
         shares[first] = least
     return shares
+
+
+def part_of(weights: Sequence[float], queue: int, gpus: int) -> float:
+    """Return the GPUs of a queue if all queues have jobs, before they are rounded."""
+    return gpus * weights[queue] / sum(weights)
+
+
+def owed_at(submit: float, size: float, part: float) -> float:
+    """Return when a job of one GPU, the oldest of its pool, has its turn (seconds).
+
+    Its queue has `part` GPUs by weight. A whole GPU is there in any case; less may be rounded to
+    none, and then the job waits for as long as the part would take for its `size` (GPU-seconds).
+    """
+    return submit if part >= 1.0 else submit + size / part

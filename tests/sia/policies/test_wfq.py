@@ -96,7 +96,7 @@ def test_whole_shares_are_near_the_fluid_ones_and_use_up_the_gpus(queues, gpus):
         assert share <= most
 
 
-def test_the_oldest_job_has_its_least_width_whatever_its_share():
+def test_a_share_can_be_raised_to_the_least_width_of_the_oldest_job():
     assert dealt((99, 1), (50, 50), 8, first=1, least=1) == [7, 1]
     assert dealt((99, 1), (50, 50), 8, first=1, least=8) == [0, 8]
     assert dealt((1, 1), (50, 50), 8, first=1, least=3) == [4, 4]
@@ -204,6 +204,7 @@ def labels(rng):
                     "wfq:sizes=60:weights=1+3:zeta=0",
                     "wfq:sizes=60:weights=1+1:zeta=1:delta=0.5",
                     "wfq:weights=1:zeta=0.7",
+                    "wfq:sizes=40+120:weights=90+5+1:zeta=0.5",
                 ]
             )
         ).params
@@ -218,7 +219,9 @@ def test_widths_are_those_of_the_naive_model():
         for core, _ in played(policy, arrivals, options=Options(resume_cost=2.0)):
             jobs = sorted(core.state.jobs.values(), key=lambda job: job.sequence)
             plain = [(job.job, size_of(job.job, job.run_time)) for job in jobs]
-            expected = naive_wfq(plain, 8, own.sizes, own.weights, own.zeta, own.delta)
+            expected = naive_wfq(
+                plain, 8, own.sizes, own.weights, own.zeta, own.delta, core.state.now
+            )
             found = {j.job.id: j.width for j in jobs if j.stream is not None}
             assert found == expected, f"seed {seed} at {core.state.now}"
 
@@ -229,10 +232,22 @@ def test_every_job_runs_however_many_come_later():
     elastic_one = Arrival(Job("wide", "a", 2.0, 8), 10.0)
     stream = [Arrival(Job(f"s{i}", "a", float(i), 4), 4.0) for i in range(300)]
     arrivals = sorted([gang, elastic_one, *stream], key=lambda a: a.job.submit)
-    policy = make("wfq:sizes=20:weights=99+1:zeta=0.5")
+    policy = make("wfq:sizes=20:weights=19+1:zeta=0.5")
     ends = ends_of(policy, arrivals)
     assert ends["gang"] < 20
-    assert ends["wide"] < 200
+    assert ends["wide"] == 282.0  # its turn is after 80 / 0.4 s; then it has one GPU
+    assert max(ends.values()) > 600
+
+
+def test_of_two_halves_of_a_gpu_smaller_jobs_have_the_gpu_until_the_other_half_is_owed():
+    """The long job waits for 20 s, which half a GPU takes for it, and then runs to its end."""
+    long = Arrival(Job("long", "a", 0.0, 1), 10.0)
+    small = [Arrival(Job(f"s{i}", "a", 1.0 + i, 1), 3.0) for i in range(40)]
+    ends = ends_of(make("wfq:sizes=5:weights=1+1"), [long, *small], gpus=1)
+    assert ends["s0"] == 4.0
+    assert ends["long"] == 29.0  # 1 s before the first small job came, and 9 s from 20 on
+    assert ends["s5"] == 19.0
+    assert ends["s6"] == 31.0  # 1 s before 20
 
 
 @pytest.mark.parametrize("weights", ["3+1", "1+1", "1+7"])

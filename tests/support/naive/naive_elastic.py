@@ -54,13 +54,18 @@ def _shares(weights, use, gpus):
     return whole
 
 
-def naive_wfq(jobs, gpus, sizes, weights, zeta, delta):
+def naive_wfq(jobs, gpus, sizes, weights, zeta, delta, now):
     """Return the GPUs of each job that runs, by id; `jobs` are (job, size) in order of arrival."""
+    parts = [gpus * weight / sum(weights) for weight in weights]
     weights = [Fraction(weight) for weight in weights]
     bounds = [0.0, *sizes, float("inf")]
     queues = [[job for job, size in jobs if low < size <= high] for low, high in pairwise(bounds)]
     use = [min(gpus, sum(map(_most, queue))) for queue in queues]
     oldest = next((job for job, _ in jobs if _first(job, queues) and _least(job) <= gpus), None)
+    for job, size in jobs:
+        part = sum(parts[i] for i, queue in enumerate(queues) if job in queue)
+        if job is oldest and part < 1 and _least(job) == 1 and now < job.submit + size / part:
+            oldest = None
     while True:
         shares = _shares(weights, use, gpus)
         for i, queue in enumerate(queues):
