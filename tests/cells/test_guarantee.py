@@ -248,7 +248,7 @@ def test_requests_within_what_is_held_start_at_once(seed):
             assert all(outcome is not None for outcome in held_requests(history))
 
 
-def test_without_holding_back_spare_jobs_do_get_in_the_way():
+def test_without_reservations_spare_jobs_delay_dedicated_ones():
     """The test above can fail."""
     blocked = 0
     for seed in range(4):

@@ -65,7 +65,7 @@ def test_not_even_a_part_of_a_buddy_is_lent():
     assert cells.lend("spare", wants("a", 1)) is None
 
 
-def test_a_buddy_is_a_matter_of_one_node():
+def test_buddies_are_within_one_node():
     cells = cluster(racks=1, nodes=2, quotas={"a": {"node": 1}})
     cells.allocate("dedicated", wants("a", 8))
     assert gpus(cells.lend("spare", wants("a", 8))) == {"n1": tuple(range(8))}
@@ -334,7 +334,7 @@ def test_chains_have_their_own_types_and_slices_may_be_the_lowest():
         cells.allocate("which", wants("a", 2))
 
 
-def test_a_copy_goes_its_own_way():
+def test_a_copy_does_not_affect_the_original():
     cells = cluster(quotas={"a": {"node": 2}})
     cells.allocate("one", wants("a", 1))
     other = cells.copy()
@@ -358,7 +358,7 @@ def test_a_copy_goes_its_own_way():
         (wants("a"), "requests widths []; each must be at least 1"),
     ],
 )
-def test_wrong_requests_say_what_is_wrong_and_change_nothing(request_, message):
+def test_an_invalid_request_is_reported_and_changes_nothing(request_, message):
     cells = cluster(quotas={"a": {"node": 2}})
     with pytest.raises(CellsError) as caught:
         cells.allocate("j", request_)
@@ -366,7 +366,7 @@ def test_wrong_requests_say_what_is_wrong_and_change_nothing(request_, message):
     cells.check()
 
 
-def test_wrong_names_say_what_is_wrong():
+def test_an_invalid_name_is_reported_with_the_reason():
     cells = cluster(quotas={"a": {"node": 2}})
     with pytest.raises(CellsError, match="no node 'x'"):
         cells.take_out("x")

@@ -27,7 +27,7 @@ def moved(folder, path):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: f"{path.parent.name}-{path.stem}")
-def test_an_example_is_in_order(path, tmp_path):
+def test_each_example_configuration_is_valid(path, tmp_path):
     where = moved(tmp_path, path)
     config = read_config(where)
     assert config.pools
@@ -36,7 +36,7 @@ def test_an_example_is_in_order(path, tmp_path):
     assert (code, f"{where}: valid") == (0, said[: len(f"{where}: valid")])
 
 
-def test_each_is_for_what_it_says(tmp_path):
+def test_each_example_is_for_the_backend_that_it_names(tmp_path):
     kinds = {path: type(read_config(moved(tmp_path, path)).backend) for path in EXAMPLES}
     assert {path.parent.name + "-" + path.stem: kind for path, kind in kinds.items()} == {
         "config-workstation": LocalConfig,

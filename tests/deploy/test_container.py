@@ -18,7 +18,7 @@ def healthy(config):
 
 
 @pytest.mark.server
-def test_the_containerfile_has_no_faults_that_can_be_seen():
+def test_the_containerfile_has_no_visible_faults():
     needs("hadolint")
     assert run("hadolint", CONTAINERFILE) == (0, "")
 
@@ -47,7 +47,7 @@ def test_the_health_check_tells_whether_the_daemon_lives(encrypted, tmp_path):
     assert "refused" in said
 
 
-def test_a_configuration_that_cannot_be_read_is_no_health(tmp_path):
+def test_the_health_check_fails_without_a_readable_configuration(tmp_path):
     code, said = healthy(tmp_path / "none.toml")
     assert code == 1
     assert "none.toml" in said

@@ -42,14 +42,14 @@ def one(objects, kind, name="sia"):
 
 @pytest.mark.server
 @pytest.mark.parametrize("version", VERSIONS)
-def test_kubernetes_knows_each_key(version):
+def test_kubernetes_accepts_each_key_of_the_manifests(version):
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     for each in (*made("base"), *made("postgres"), *plain()):
         kubernetes_validate.validate(each, version, strict=True)
 
 
 @pytest.mark.server
-def test_a_key_that_kubernetes_does_not_know_would_be_seen():
+def test_an_unknown_key_in_a_manifest_is_detected():
     kubernetes_validate = pytest.importorskip("kubernetes_validate")
     wrong = json.loads(json.dumps(one(made("base"), "StatefulSet")))
     wrong["spec"]["template"]["spec"]["containers"][0]["readynessProbe"] = {}
@@ -59,7 +59,7 @@ def test_a_key_that_kubernetes_does_not_know_would_be_seen():
 
 @pytest.mark.server
 @pytest.mark.parametrize("overlay", ["base", "postgres"])
-def test_the_pod_may_do_as_little_as_can_be(overlay):
+def test_the_pod_has_the_least_privileges(overlay):
     spec = one(made(overlay), "StatefulSet")["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert spec["securityContext"]["runAsNonRoot"]
@@ -94,7 +94,7 @@ def test_a_journal_on_a_volume_has_one_daemon_and_a_postgresql_two():
     assert 5432 in ports
 
 
-def test_no_image_is_pulled_until_one_is_named():
+def test_no_image_is_pulled_before_one_is_configured():
     """The name `sia` alone would be somebody's on the registry that all clusters know."""
     (image,) = yaml.safe_load((FOLDER / "base" / "kustomization.yaml").read_text())["images"]
     assert image["newName"].split("/")[0].endswith(".invalid")

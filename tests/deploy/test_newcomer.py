@@ -69,7 +69,7 @@ def test_jobs_run_on_while_it_is_restarted_and_installed_again(debian):
     debian.sh(f"{TOKEN} sia cancel {job}")
 
 
-def test_a_configuration_that_is_none_changes_nothing(debian):
+def test_an_invalid_configuration_changes_nothing(debian):
     debian.sh("cp -p /etc/sia/sia.toml /root/; echo 'wrong = 1' >>/etc/sia/sia.toml")
     before = debian.sh("readlink /opt/sia/current; systemctl show -p MainPID sia")
     debian.sh(f"echo '# other' >>{SOURCE}/daemon/__init__.py")
@@ -88,7 +88,7 @@ def test_the_service_runs_after_a_boot(debian):
     assert re.search(r"\bphase +\w+", phase(debian, done))
 
 
-def test_a_backup_that_is_restored_is_that_moment_again(debian):
+def test_a_restored_backup_has_the_state_of_its_moment(debian):
     kept = submit(debian, "--hold", "--", "true")
     said = debian.sh(blocks("operate/upgrade.md", "Backup"))
     assert "whole" in said or "records" in said, said

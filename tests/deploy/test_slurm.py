@@ -70,7 +70,7 @@ def test_the_example_asks_where_the_unit_listens():
     assert f'rest = "{line.split()[-1]}"' in (DEPLOY / "config" / "slurm.toml").read_text()
 
 
-def test_its_socket_is_for_the_daemons_user_alone():
+def test_only_the_user_of_the_daemon_may_use_its_socket():
     said = unit(UNIT)["Service"]
     assert said["User"] == unit(DEPLOY / "systemd" / "sia.service")["Service"]["User"]
     assert said["RuntimeDirectoryMode"] == ["0700"]

@@ -46,7 +46,7 @@ def test_the_units_are_well_formed(tmp_path):
 
 
 @pytest.mark.server
-def test_the_service_is_shut_as_far_as_can_be(tmp_path):
+def test_the_service_is_sandboxed_as_far_as_possible(tmp_path):
     needs("systemd-analyze")
     for path in DEPLOY.rglob("*.service"):
         assert exposure(path) <= MOST_EXPOSED, path
@@ -93,7 +93,7 @@ def test_a_stand_by_is_ready_too(tmp_path, postgres):
     assert heard[1] == "READY=1\nSTATUS=stand-by\n"
 
 
-def test_a_manager_without_a_path_hears_too(tmp_path, monkeypatch):
+def test_a_service_manager_with_an_abstract_socket_is_notified(tmp_path, monkeypatch):
     name = f"@sia-test-{os.getpid()}-{tmp_path.name}"
     monkeypatch.setenv("NOTIFY_SOCKET", name)
     with manager(name) as heard:
@@ -108,7 +108,7 @@ def test_without_a_service_manager_the_start_is_not_delayed(path, monkeypatch):
 
 
 @pytest.mark.server
-def test_the_install_script_has_no_faults_that_can_be_seen():
+def test_shellcheck_finds_nothing_in_the_install_script():
     needs("shellcheck")
     for path in DEPLOY.rglob("*.sh"):
         assert run("shellcheck", path) == (0, "")
@@ -148,7 +148,7 @@ def test_an_installation_has_the_units_of_its_backend_whoever_wrote_the_configur
         assert installed(local) != installed(other) == {"sia.service"}, other
 
 
-def test_an_installation_brings_mended_units(installed, tmp_path):
+def test_an_installation_replaces_older_units(installed, tmp_path):
     local = (DEPLOY / "config" / "workstation.toml").read_text()
     names = installed(local)
     for name in names:
@@ -168,7 +168,7 @@ def test_an_installation_brings_mended_units(installed, tmp_path):
         (["install", "../../docs"], "no example"),
     ],
 )
-def test_the_install_script_says_what_it_wants(words, said):
+def test_the_install_script_explains_its_arguments(words, said):
     code, heard = run(DEPLOY / "install.sh", *words)
     assert code == 2
     assert said in heard

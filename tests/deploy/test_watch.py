@@ -42,7 +42,7 @@ def expressions():
     return [target["expr"] for panel in panels for target in panel.get("targets", ())]
 
 
-def test_the_dashboard_that_is_stored_is_the_one_that_is_made(maker, found):
+def test_the_stored_dashboard_is_the_generated_one(maker, found):
     made = json.dumps(maker.dashboard(found), indent=1) + "\n"
     assert made == DASHBOARD.read_text(), "python deploy/grafana/dashboard.py >…/sia.json"
 
@@ -52,7 +52,7 @@ def test_each_metric_of_the_daemon_is_drawn_and_no_other(maker, found):
     assert drawn == {metric.name for metric in found}
 
 
-def test_a_metric_that_nobody_chose_is_drawn_all_the_same(maker, found):
+def test_a_metric_without_a_chosen_panel_is_drawn_too(maker, found):
     names = ("sia_a_seconds", "histogram"), ("sia_b", "gauge"), ("sia_c", "counter")
     new = [type(found[0])(name, "New.", kind) for name, kind in names]
     lines = {panel.title: panel.lines[0][0] for panel in maker.rest([*found, *new])}
@@ -62,7 +62,7 @@ def test_a_metric_that_nobody_chose_is_drawn_all_the_same(maker, found):
     assert titles.index("Other metrics") < titles.index("sia_a_seconds")
 
 
-def test_panels_lie_beside_each_other(maker, found):
+def test_panels_do_not_overlap(maker, found):
     taken = set()
     for panel in maker.dashboard(found)["panels"]:
         at = panel["gridPos"]
@@ -73,7 +73,7 @@ def test_panels_lie_beside_each_other(maker, found):
                 taken.add((x, y))
 
 
-def test_alerts_ask_for_metrics_that_there_are(maker, found):
+def test_alerts_use_existing_metrics(maker, found):
     there = {metric.name for metric in found}
     for name, rule in alerts().items():
         asked = maker.named(rule["expr"])
@@ -90,7 +90,7 @@ def test_each_alert_has_its_section_in_the_runbook_and_no_other_has():
 
 
 @pytest.mark.server
-def test_prometheus_takes_all_of_it(tmp_path):
+def test_prometheus_accepts_the_rules(tmp_path):
     needs("promtool")
     for path in DEPLOY.glob("prometheus/*.yml"):
         shutil.copy(path, tmp_path)
@@ -103,7 +103,7 @@ def test_prometheus_takes_all_of_it(tmp_path):
         assert code == 0, said
 
 
-def test_each_alert_is_seen_to_fire():
+def test_each_alert_fires_in_a_test_of_promtool():
     """A test of rules that does not name one would pass without it."""
     text = "".join(path.read_text() for path in TESTS)
     for name, rule in alerts().items():
@@ -112,7 +112,7 @@ def test_each_alert_is_seen_to_fire():
 
 
 @pytest.mark.server
-def test_prometheus_takes_each_expression_of_the_dashboard(tmp_path):
+def test_prometheus_accepts_each_expression_of_the_dashboard(tmp_path):
     needs("promtool")
     rules = [
         {"record": f"panel:{number}", "expr": expression.replace("$pool", ".*")}

@@ -74,7 +74,7 @@ def test_coarser_jobs_have_room_for_each_start_and_are_as_long_on_average(seed):
     assert mean == pytest.approx(by, rel=0.02)
 
 
-def test_short_jobs_would_be_others_in_coarser_slots():
+def test_coarser_slots_are_refused_if_they_distort_short_jobs():
     """Each of a slot or two would be five times as long, and the queues with them."""
     assert coarser(many(1, longest=2)) is None
     assert coarser(many(1, longest=40)) is not None
@@ -114,7 +114,7 @@ TWO = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
 @pytest.mark.parametrize(
     "what", [NoScheduleError("none"), SolverError("it died"), MemoryError(), IndexError("odd")]
 )
-def test_coarser_slots_that_come_to_nothing_cost_no_answer(what, monkeypatch):
+def test_coarser_slots_without_a_result_do_not_prevent_an_answer(what, monkeypatch):
     real, kinds = Solving._search, []
 
     def dies(solving):

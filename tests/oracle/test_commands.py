@@ -222,7 +222,7 @@ def test_results_of_its_own_are_replaced_whole(tmp_path):
         ("oracle.json", "[]", "oracle.json: not a result of sia oracle"),
     ],
 )
-def test_folders_of_others_are_left_alone(command, name, text, words, tmp_path):
+def test_foreign_folders_are_not_touched(command, name, text, words, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text(text)
@@ -233,7 +233,7 @@ def test_folders_of_others_are_left_alone(command, name, text, words, tmp_path):
     assert digests(out) == before
 
 
-def test_the_oracles_commands_leave_each_other_alone(tmp_path):
+def test_the_commands_of_the_oracle_do_not_overwrite_each_other(tmp_path):
     given, out = files_of(tmp_path), tmp_path / "out"
     ok("sweep", *given, "--beta", "0", *QUICK, "--out", out)
     ok("sweep", *given, "--beta", "1", *QUICK, "--out", out)
@@ -319,7 +319,7 @@ def interrupted(*arguments):
     return process.returncode, out, last
 
 
-def test_interrupted_each_says_what_it_keeps(tmp_path, checker):
+def test_each_interrupted_command_says_what_it_keeps(tmp_path, checker):
     log, table = crowded(1, 1.0)
     given = files_of(tmp_path, log, table)
     out = tmp_path / "solve"

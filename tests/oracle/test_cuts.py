@@ -154,7 +154,7 @@ def test_the_search_ends_early_on_request():
     assert Cuts(starts_of(problem), lambda: True).broken(begun_of(problem, parts)) == []
 
 
-def test_a_row_of_capacity_is_a_slots_own():
+def test_each_slot_has_its_own_capacity_row():
     problem = problem_of((0, 4, 3, 2), (2, 2, 1, 1), (9, 9, 1, 1), gpus=2)
     cut = Cuts(starts_of(problem), never).capacity(4)
     assert (cut.slot, cut.most) == (4, 2.0)

@@ -126,7 +126,7 @@ def with_rows(program, rows):
     )
 
 
-def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
+def test_prices_raise_the_bound_to_that_of_the_lp_and_never_beyond():
     tight = 0
     seeds = budget(ci=25, soak=50)
     for seed in range(seeds):
@@ -144,7 +144,7 @@ def test_prices_are_climbed_to_the_lps_bound_and_never_beyond():
     assert tight > 0.6 * seeds
 
 
-def test_the_lp_of_a_few_starts_comes_to_that_of_all():
+def test_the_lp_with_few_columns_reaches_the_value_of_the_whole_lp():
     for seed in range(budget(ci=100, soak=400)):
         problem = as_problem(*tiny(seed)[:2], 0.0)
         found = solve(ProgramModel(problem, FORMS["step"]).program, relaxed=True)
@@ -216,7 +216,7 @@ def test_trees_that_know_a_schedule_look_only_for_better_ones():
             assert least - 2e-4 <= tree.bound <= least + CLOSE, (seed, before)
 
 
-def test_a_tree_whose_root_is_given_up_has_proven_nothing():
+def test_a_tree_whose_root_is_interrupted_proves_nothing():
     for stop, until in ((True, inf), (False, 0.0)):
         tree = tree_of(as_problem(*tiny(2)[:2], 0.0), lambda stop=stop: stop)
         assert [*tree.root(until)] == []

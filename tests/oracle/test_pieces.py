@@ -95,7 +95,7 @@ def test_rows_of_several_slots_sum_up_theirs_and_strictly_each_slot_is_kept():
 
 
 @pytest.mark.usefixtures("pieces")
-def test_the_bound_alone_is_that_of_all_slots():
+def test_the_bound_equals_that_of_all_slots():
     seen = 0
     for number, problem in in_pieces(6, budget(ci=30, soak=80)):
         seen += 1

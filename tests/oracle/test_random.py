@@ -49,7 +49,7 @@ def awkward(rng):
 
 
 @pytest.mark.parametrize("part", range(3))
-def test_whatever_the_problem_and_the_time_the_answer_is_true(part, monkeypatch):
+def test_for_random_problems_and_times_the_answer_is_correct(part, monkeypatch):
     """The bound is one, `optimal` is only said of what is, and schedules are schedules."""
     optimal = hurried = none = 0
     for seed in range(part, PROBLEMS, 3):
@@ -156,7 +156,7 @@ def naively(log, pools, goal):
     return objective, waiting
 
 
-def test_from_the_log_to_the_outcome_it_is_true_of_all_groups(monkeypatch):
+def test_the_outcome_is_correct_for_all_groups_of_a_log(monkeypatch):
     """Whatever is asked for: a bound on the objective, one on waiting, and nobody is slowed."""
     monkeypatch.setattr("oracle.run.run.LEFT_OVER", 0.0)
     monkeypatch.setattr("oracle.bounds.ascent.STEPS", 20)

@@ -165,7 +165,7 @@ def test_a_bound_of_several_groups_shares_the_time_and_says_whether_that_was_its
 
 
 @pytest.mark.parametrize("goal", [Goal(weighted=True), Goal(beta=1.0), Goal(slowdown_pct=50.0)])
-def test_the_time_is_kept_whatever_is_to_be_least(goal):
+def test_the_time_limit_is_kept_for_every_objective(goal):
     """With all the time in the world each of these takes minutes."""
     log, table = crowded(2, 1.0)
     began = perf_counter()
@@ -192,7 +192,7 @@ def test_the_schedule_whose_starts_are_the_cutoffs_is_one_to_begin_with(monkeypa
     assert (found.status, found.schedule.starts) == ("failed", [600.0, 0.0, 300.0])
 
 
-def test_slots_round_submissions_and_durations_up():
+def test_submissions_and_durations_are_rounded_up_to_slots():
     found = slotted(
         log_of(("x", "a", 0, 1, 300), ("y", "a", 1, 1, 301), ("z", "a", 600, 1, 1)), SLOT
     )
@@ -290,7 +290,7 @@ def test_a_solver_that_dies_before_there_is_a_schedule_says_why(monkeypatch):
         solving(hard()[0])
 
 
-def test_a_start_that_is_no_schedule_is_not_taken():
+def test_an_invalid_initial_schedule_is_ignored():
     two = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
     for start in ([0, 2], [0, 10], [-1, 3]):  # at once, late, early
         answer = solving(two, start=start)
@@ -306,7 +306,7 @@ def test_the_schedule_of_a_solver_is_checked():
     assert best.known == (4.0, [0, 4])
 
 
-def test_a_cost_and_its_schedule_belong_together_whoever_offers_them():
+def test_a_cost_always_belongs_to_its_schedule():
     best, rng = Incumbent(Problem([Task(0, 0, 0, 10**5, 10**5, 1, 1)], [1])), Random(1)
     drawn = [[rng.randrange(10**5) for _ in range(3000)] for _ in range(4)]
     threads = [Thread(target=lambda own=own: [best.offer([s]) for s in own]) for own in drawn]
@@ -378,7 +378,7 @@ def test_a_program_that_cannot_fit_is_refused_before_it_is_built(monkeypatch):
         refuse_too_large(found, "step")
 
 
-def test_no_time_at_all_still_gives_what_is_known():
+def test_a_time_limit_of_zero_returns_the_best_known_schedule():
     problem = Problem([Task(0, 0, 0, 9, 9, 3, 1), Task(1, 0, 0, 9, 9, 3, 1)], [1])
     answer = solving(problem, seconds=-1.0, start=[0, 5])
     assert answer == ("time", [0, 5], 5.0, 0.0, 0, 0)
@@ -394,7 +394,7 @@ def test_cbc_agrees_with_highs():
         assert ours.cost == pytest.approx(theirs.cost, abs=CLOSE), seed
 
 
-def test_cbc_that_is_stopped_early_hands_back_no_part_of_a_schedule():
+def test_cbc_returns_no_partial_schedule_when_it_is_stopped_early():
     if "cbc" not in solvers.solvers():
         pytest.skip("PuLP 4 brings no CBC")
     problem, _ = hard()
@@ -433,7 +433,7 @@ def test_fairness_weights_and_a_slowdown_change_what_is_least(tmp_path, checker)
     assert checker(out / "trace.csv", out / "pools.csv", out, "oracle")[0] == []
 
 
-def test_the_bound_alone(tmp_path):
+def test_the_bound_can_be_computed_alone(tmp_path):
     out = tmp_path / "out"
     ran = sia("oracle", "bound", *files_of(tmp_path), "--out", out)
     assert ran.returncode == 0, ran.stderr
@@ -441,7 +441,7 @@ def test_the_bound_alone(tmp_path):
     assert (told["status"], told["bound_wait_s"], told["total_wait_s"]) == ("bound only", 0.0, None)
 
 
-def test_cutoffs_of_another_schedule(tmp_path):
+def test_cutoffs_can_come_from_another_schedule(tmp_path):
     cutoffs = written(tmp_path, "job_id,start\nbehind,3900\n", "cutoffs.csv")
     given = "--cutoffs", cutoffs, "--time-limit", "2m", "--out", tmp_path / "out"
     ran = sia("oracle", "solve", *files_of(tmp_path), *given)

@@ -55,7 +55,7 @@ def least(instance, beta):
     return naive_oracle.least(jobs, problem.quotas, beta)
 
 
-def test_dearer_unfairness_is_less_of_it_for_no_less_waiting():
+def test_a_higher_price_of_slowdowns_gives_fewer_of_them_and_no_less_waiting():
     traded = 0
     seeds = budget(ci=6, soak=12)
     for seed in range(seeds):

@@ -55,7 +55,7 @@ SOON_DONE = budget(ci=((1, 9), (2, 9)), soak=((2, 18), (7, 18), (19, 18)))
 """Workloads of the same kind whose trees need branches and end in seconds."""
 
 
-def test_a_dive_comes_to_a_schedule_and_proves_nothing():
+def test_a_dive_finds_a_schedule_and_proves_nothing():
     steps = came = 0
     for seed, hours in TORN_AT_THE_ROOT:
         problem = busy(seed, hours)
@@ -122,7 +122,7 @@ def test_a_stuck_dive_continues_another_way(monkeypatch):
     assert others == len(thirds) >= steps - 1
 
 
-def test_the_search_leaves_the_machine_to_a_dive(monkeypatch):
+def test_the_search_pauses_during_a_dive(monkeypatch):
     """After the dive the search begins again; the tree waits for that and ends the solve."""
     diving, searched, looked, begun, dives = Event(), Event(), Semaphore(0), [], []
 

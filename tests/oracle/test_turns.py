@@ -10,7 +10,7 @@ def rounds_until_search(turns):
     return rounds
 
 
-def test_the_local_search_begins_and_then_they_take_turns():
+def test_the_local_search_begins_and_then_alternates_with_programs():
     turns = SchedulingRounds()
     assert rounds_until_search(turns) == 0
     for _ in range(3):
@@ -18,7 +18,7 @@ def test_the_local_search_begins_and_then_they_take_turns():
         assert rounds_until_search(turns) == 1
 
 
-def test_searches_are_rarer_the_more_often_they_were_in_vain_until_one_is_not():
+def test_searches_become_rarer_while_they_find_nothing():
     turns, rounds = SchedulingRounds(), []
     for in_vain in (True, True, True, False, True):
         turns.searched(in_vain=in_vain)

@@ -43,7 +43,7 @@ def test_a_quantile_covers_what_it_states_even_when_the_world_changes(target):
     assert covered_shares(target, rate=0.1) == pytest.approx((target, target), abs=0.01)
 
 
-def test_an_uncalibrated_quantile_would_not():
+def test_an_uncalibrated_quantile_does_not_cover_what_it_states():
     assert covered_shares(0.5, rate=0.0)[1] < 0.01
 
 
@@ -54,7 +54,7 @@ def test_targets_and_keys_learn_apart():
     assert calibration.shift(0.5, "a") == calibration.shift(0.9, "b") == 0.0
 
 
-def test_a_thousand_misses_do_not_move_it_out_of_the_world():
+def test_a_thousand_misses_keep_the_quantile_within_bounds():
     calibration = Conformal(rate=1.0)
     for _ in range(1000):
         calibration.update(0.9, covered=False)

@@ -482,12 +482,12 @@ def test_a_slowed_job_is_forgiven_after_a_thousand_jobs_in_time():
 
 
 @pytest.mark.parametrize("percent", [-0.1, 100.1, float("nan")])
-def test_a_budget_that_is_no_percentage_is_an_error(percent):
+def test_an_invalid_budget_is_an_error(percent):
     with pytest.raises(ValueError, match="between 0 and 100"):
         GuardedLoads(Says(), pools(a=4), WINDOWS, 0.0, percent)
 
 
-def test_jobs_that_were_there_before_the_guard_do_not_trouble_it():
+def test_jobs_from_before_the_guard_are_ignored():
     guard, watched, well = open_guard()
     before = Job("before", "a", -5.0, 4)
     start(guard, 1.0, before)

@@ -148,7 +148,7 @@ def test_the_densest_run_time_is_where_most_others_are():
         assert count(log(found)) == pytest.approx(most)
 
 
-def test_of_two_kinds_in_turns_the_densest_is_one_where_an_average_is_neither():
+def test_of_two_alternating_kinds_the_densest_run_time_is_one_of_them():
     runs = [10.0, 1000.0, 11.0, 9.0, 1010.0, 10.0]
     assert densest(runs) == pytest.approx(10.0, rel=0.1)
     assert densest([*runs, *[1000.0] * 9]) == pytest.approx(1000.0, rel=0.1)
@@ -201,7 +201,7 @@ def test_a_name_that_is_its_own_logical_name_is_tracked_once():
     ]  # fmt: skip
 
 
-def test_a_job_of_no_length_is_no_trouble():
+def test_a_job_with_a_run_time_of_zero_is_accepted():
     predictor = JVuPredict()
     for i in range(3):
         predictor.run_time(job(f"j{i}"))

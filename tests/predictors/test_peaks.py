@@ -209,7 +209,7 @@ def test_a_pools_turn_comes_once_in_an_hour():
     assert sorted(chain(*turns)) == sorted(names)
 
 
-def test_a_silence_as_long_as_time_itself_is_passed_at_once_and_forgets():
+def test_a_very_long_silence_is_processed_at_once_and_forgets():
     forecast = PeakLoads("a", (300.0, 43200.0), start=0.0)
     assert len(forecast.changes(0.0)) == 2
     forecast.submitted(1.0, Job("there all the time", "a", 1.0, 7))
@@ -234,7 +234,7 @@ def test_windows_older_than_two_weeks_are_forgotten():
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0, -1.0, float("nan")])
-def test_a_quantile_that_is_none_is_an_error(quantile):
+def test_an_invalid_quantile_is_an_error(quantile):
     with pytest.raises(ValueError, match="between 0 and 1"):
         PeakLoads("a", (300.0,), 0.0, quantile)
 

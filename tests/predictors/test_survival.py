@@ -213,7 +213,7 @@ def ran(forecast, seconds, times=1, start=LONG_AGO, **which):
         forecast.finished(start + seconds, job, seconds)
 
 
-def test_without_any_evidence_nobody_lends():
+def test_without_any_evidence_no_pool_lends():
     assert SurvivalRunTimes(WINDOWS, 0.01).run_time(Job("j", "a", 0.0, 1)) == UNKNOWN_RUN_TIME
 
 
@@ -369,6 +369,6 @@ def test_on_a_real_log_estimates_change_and_only_those_of_jobs_that_wait(traces)
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0, float("nan")])
-def test_a_quantile_that_is_none_is_an_error(quantile):
+def test_an_invalid_quantile_is_an_error(quantile):
     with pytest.raises(ValueError, match="between 0 and 1"):
         SurvivalRunTimes(WINDOWS, quantile)

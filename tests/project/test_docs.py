@@ -18,12 +18,12 @@ def drawn(monkeypatch):
     del sys.modules["drawn"]
 
 
-def test_the_papers_example_goes_as_it_is_told(drawn):
+def test_the_example_of_the_paper_runs_as_described(drawn):
     table = drawn.lines(drawn.table(drawn.played()))
     assert table in (DOCS / "understand/algorithm.md").read_text()
 
 
-def test_in_the_papers_example_only_who_does_not_look_ahead_slows_anybody(drawn):
+def test_in_the_example_of_the_paper_only_max_min_slows_a_job(drawn):
     ends = {name: schedule.ends for name, schedule in drawn.played().items()}
     alone = ends["fcfs"]
     slowed = {

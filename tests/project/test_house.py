@@ -37,13 +37,13 @@ def modules():
     return itertools.chain.from_iterable((ROOT / room).rglob("*.py") for room in ROOMS)
 
 
-def test_no_folder_shows_more_than_a_reader_takes_in():
+def test_no_folder_has_more_than_15_entries():
     crowded = {str(path.relative_to(ROOT)): len(shown(path)) for path in folders()}
     assert not {name: count for name, count in crowded.items() if count > MOST_ENTRIES}
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_each_package_says_what_it_is(room):
+def test_each_package_docstring_begins_with_a_sentence(room):
     packages = {path.parent for path in (ROOT / room).rglob("*.py")}
     for package in sorted(packages):
         said = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""

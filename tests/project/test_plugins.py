@@ -101,7 +101,7 @@ def test_a_policy_and_predictors_of_another_package_replay_a_log(others, log, tm
         ("shy@half:0.8+told", "too high for half, because half is less than that; use at most "),
     ],
 )  # fmt: skip
-def test_its_names_are_in_what_is_said_of_others(others, log, tmp_path, label, words):
+def test_names_of_a_plugin_appear_in_error_messages(others, log, tmp_path, label, words):
     done = sia_with(others, "replay", *log, "--policy", label, "--out", tmp_path / "out")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert words in done.stderr

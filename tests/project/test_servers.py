@@ -3,7 +3,7 @@
 import socket
 
 
-def test_a_postgresql_gives_each_test_a_database_and_comes_back_with_what_it_had(postgres):
+def test_a_postgresql_gives_each_test_a_database_and_keeps_data_over_a_restart(postgres):
     url = postgres.database("first")
     assert url.endswith(f":{postgres.port}/first")
     postgres.run("CREATE TABLE kept AS SELECT 7 AS number", "first")

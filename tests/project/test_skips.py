@@ -48,6 +48,6 @@ def test_a_skipped_server_fails_in_ci_alone(tmp_path, env, code):
         assert "2 skipped" in text
 
 
-def test_a_file_that_skips_itself_fails_there_as_well(tmp_path):
+def test_a_file_that_skips_itself_fails_in_ci_too(tmp_path):
     source = "import pytest\npytest.importorskip('no_such_module_at_all')\n"
     assert outcome(tmp_path, source, "-m", "server", CI="1")[0] not in {0, 5}

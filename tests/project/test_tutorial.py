@@ -99,7 +99,7 @@ def test_the_tutorial_works_as_written(tmp_path):
     assert not lab.exists()
 
 
-def test_a_lab_that_is_not_there_is_stopped_at_once(tmp_path):
+def test_stopping_a_missing_lab_returns_at_once(tmp_path):
     scancel = tmp_path / "scancel"
     scancel.write_text(f"#!/bin/sh\ntouch {tmp_path / 'asked'}\n")
     scancel.chmod(0o755)

@@ -98,7 +98,7 @@ def apart(quotas):
     st.lists(st.tuples(st.integers(0, 60), st.integers(4, 8)), max_size=3),
 )
 @settings(max_examples=150, deadline=None, derandomize=True)
-def test_whatever_really_happens_the_clock_finds_what_would_have(jobs, quotas):
+def test_the_virtual_clock_gives_the_schedule_of_the_pool_alone(jobs, quotas):
     quotas = apart(quotas)
     clock, found = clocked(jobs, quotas)
     true = alone(jobs, quotas)
@@ -146,7 +146,7 @@ def test_the_next_event_is_known_while_no_job_is_pending():
     assert verdicts(clock) == [("long", 0.0, 10.0)]
 
 
-def test_a_job_that_alone_would_never_have_run_is_said_to_be_so():
+def test_a_job_that_would_never_have_run_alone_is_reported_as_such():
     clock = VirtualClock.of(4)
     clock.submitted(0.0, Job("full", "a", 0.0, 4))
     clock.started(0.0, "full")
@@ -167,7 +167,7 @@ def test_a_job_that_alone_would_never_have_run_is_said_to_be_so():
     clock.check()
 
 
-def test_of_what_was_there_before_nothing_is_said_but_it_is_in_the_way():
+def test_jobs_from_before_the_clock_get_no_verdict_but_hold_gpus():
     clock = VirtualClock.of(4)
     clock.adopt("before", 3, -5.0)
     clock.submitted(0.0, Job("waited", "a", 0.0, 1), judged=False)

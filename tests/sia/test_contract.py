@@ -78,7 +78,7 @@ def failing(policy, after):
 
 
 @pytest.mark.parametrize("name", names())
-def test_every_policy_that_fails_goes_on_as_after_a_restart(name):
+def test_every_policy_continues_after_an_exception_as_after_a_restart(name):
     failed = 0
     for seed in range(ROUNDS):
         rng = Random(seed)
@@ -151,7 +151,7 @@ def propose(core, now, *cues):
     return decisions
 
 
-def test_a_policy_hears_what_came_of_each_proposal_and_the_pass_goes_on():
+def test_a_policy_receives_the_result_of_each_proposal_and_the_pass_continues():
     core = asking(job("wide").gpus(9).runs(9), job("j").runs(9), a=2, b=2)
     wide, narrow = core.state.jobs.values()
     decisions = propose(
@@ -171,7 +171,7 @@ def test_an_outdated_proposal_is_not_impossible():
     assert (refused.why, refused.impossible) == ("needs 2 GPUs, 0 idle", False)
 
 
-def test_a_policy_that_repeats_what_is_refused_does_not_hold_up_the_core():
+def test_a_policy_that_repeats_a_refused_proposal_does_not_block_the_core():
     class Stubborn(Policy):
         def propose(self, now, changes):
             while True:
@@ -249,7 +249,7 @@ def test_the_next_multiple_is_later_however_lengths_are_rounded(length):
         now = following
 
 
-def test_a_replay_ends_though_a_policy_proposes_what_is_always_refused():
+def test_a_replay_ends_although_every_proposal_is_refused():
     class Hopeless(Policy):
         def propose(self, now, changes):
             for pool in changes.pools:
@@ -331,7 +331,7 @@ def test_an_open_question_is_still_open_after_a_restart():
     (Solve(replace(PROGRAM, lows=()), LIMIT), "not a program"),
     (Solve(PROGRAM, replace(LIMIT, nodes=0)), "not a program"),
 ])  # fmt: skip
-def test_nonsense_costs_itself_alone(cue, why):
+def test_an_invalid_proposal_is_refused_without_effect_on_others(cue, why):
     core = asking(job("j").runs(9), a=1)
     start = Start(core.state.jobs["j"], Stream.DEDICATED, "x")
     refused, started, *_ = propose(core, 2.0, cue, start)
@@ -347,7 +347,7 @@ def test_a_job_without_a_promise_stays_in_its_queue():
     assert core.state.jobs["j"].stream is None
 
 
-def test_a_pool_may_be_looked_at_once_more():
+def test_a_policy_may_ask_to_look_at_a_pool_again():
     core = asking(a=1, b=1)
     propose(core, 1.0, Reconsider(core.state.pools["b"]))
     assert [pool.name for pool in core.state.dirty] == ["b"]
@@ -356,7 +356,7 @@ def test_a_pool_may_be_looked_at_once_more():
 @pytest.mark.parametrize("cue", [
     lambda job: Preempt(job, "x"), lambda job: Resize(job, 1, Stream.DEDICATED, "x"),
 ])  # fmt: skip
-def test_a_job_that_must_never_be_stopped_is_not(cue):
+def test_a_proposal_to_stop_a_job_that_must_never_be_stopped_is_refused(cue):
     core = on_cue(a=4)
     never = Job("never", "a", 0.0, 2, min_width=1, preemptible="never")
     core.step(0.0, [JobSubmitted(0.0, never, 9.0)])
@@ -380,7 +380,7 @@ def test_a_stop_costs_what_the_job_says_and_at_most_what_it_has_done(cost, left,
     assert stopped.overhead == pause
 
 
-def test_progress_replaces_what_the_clock_says():
+def test_reported_progress_replaces_the_progress_by_the_clock():
     core = on_cue(a=1)
     core.step(0.0, [JobSubmitted(0.0, Job("j", "a", 0.0, 1), 100.0)])
     start_dedicated(core, "j")

@@ -72,7 +72,7 @@ def test_a_dedicated_job_does_not_exceed_its_pools_quota_though_others_are_idle(
     ]
 
 
-def test_a_refusal_costs_that_proposal_alone_and_its_pool_is_looked_at_again():
+def test_a_refusal_affects_one_proposal_and_its_pool_is_looked_at_again():
     core = on_cue(job("fits").runs(9), job("wide").gpus(9).runs(9), job("late").runs(9), a=4)
     decisions = start_dedicated(core, "fits", "wide", "late")
     kinds = [type(decision) for decision in decisions]
@@ -128,7 +128,7 @@ def test_an_impossible_event_is_an_error_and_changes_nothing(impossible):
     ],
     ids=repr,
 )
-def test_an_estimate_that_cannot_be_is_an_error_and_changes_nothing(impossible):
+def test_an_impossible_estimate_is_an_error_and_changes_nothing(impossible):
     core = Core(pools(a=1), Sia(), SMALL)
     arrivals = [job("runs").runs(9), job("waits").runs(9), job("also waits").runs(9)]
     core.step(0.0, [JobSubmitted(0.0, told, seconds) for told, seconds in arrivals])
@@ -186,7 +186,7 @@ def test_a_future_job_of_an_unknown_pool_is_an_error_and_changes_nothing():
         ([Pool(f"p{i}", MAX_QUOTA) for i in range(65)], "a sharing group may own at most"),
     ],
 )
-def test_a_cluster_that_cannot_be_is_an_error(owned, complaint):
+def test_an_impossible_cluster_is_an_error(owned, complaint):
     with pytest.raises(ValueError, match=complaint):
         Core(owned, Fcfs())
 
@@ -293,7 +293,7 @@ def leaves_its_queue(state):
         leaves_its_queue,
     ],
 )
-def test_check_sees_what_cannot_be(corrupt):
+def test_check_detects_an_impossible_state(corrupt):
     core = lively()
     core.check()
     corrupt(core.state)

@@ -51,7 +51,7 @@ def shuffled(rng, events):
 
 
 @pytest.mark.parametrize("policy", POLICIES + PREEMPTING)
-def test_the_order_in_which_kinds_of_events_are_told_changes_nothing(policy):
+def test_the_order_of_events_of_one_instant_changes_nothing(policy):
     mixed = 0
     for seed in range(100):
         rng = Random(seed)
@@ -65,7 +65,7 @@ def test_the_order_in_which_kinds_of_events_are_told_changes_nothing(policy):
     assert mixed > 100
 
 
-def test_an_arrival_takes_what_an_end_of_the_same_instant_frees():
+def test_an_arrival_uses_gpus_that_are_freed_at_the_same_instant():
     core = Core(pools(a=1), Fcfs(), SMALL)
     core.step(0.0, [JobSubmitted(0.0, job("one").runs(5).job, 5.0)])
     decisions = core.step(
@@ -131,7 +131,7 @@ def test_jobs_end_and_are_withdrawn_at_any_time(policy):
 # Wakes
 
 
-def test_a_wish_to_be_woken_is_said_once():
+def test_a_wake_up_is_requested_once():
     core = Core(pools(a=1), Sia(), SMALL)
     both = [JobSubmitted(0.0, job(name).runs(50).job, 50.0) for name in ("one", "two")]
     assert core.step(0.0, both)[-1] == WakeAt(5.0)
@@ -145,7 +145,7 @@ def test_a_playout_ends_though_a_job_waits_that_can_never_start():
     assert starts(played) == {"narrow": 0}
 
 
-def test_a_wish_that_has_come_may_be_wished_again():
+def test_a_wake_up_that_has_passed_may_be_requested_again():
     core = on_cue(job("j").runs(9), a=4)
     core.policy.cues.append(Wake(5.0))
     assert core.step(1.0, []) == [WakeAt(5.0)]
@@ -155,7 +155,7 @@ def test_a_wish_that_has_come_may_be_wished_again():
     assert core.step(9.0, [TimePassed(9.0)]) == [WakeAt(13.0)]
 
 
-def test_a_playout_waits_for_what_is_still_to_come(monkeypatch):
+def test_a_playout_waits_for_later_events(monkeypatch):
     monkeypatch.setattr(playout, "MAX_IDLE_WAKES", 100)
     grown = 1_000 * SMALL.tick
     owned = [Pool("a", 0)]
@@ -208,7 +208,7 @@ def test_earlier_estimates_of_a_job_do_not_matter():
         assert again == starts(play_out(Sia, owned, arrivals)), f"seed {seed}"
 
 
-def test_a_queue_does_not_grow_with_every_change_of_mind():
+def test_a_queue_does_not_grow_with_each_change_of_an_estimate():
     core = Core(pools(a=4), Sia(), SMALL)
     arrivals = [job("runs").gpus(4).runs(1e6), *(job(f"j{i}").gpus(4).runs(9) for i in range(5))]
     core.step(0.0, [JobSubmitted(0.0, told, 9.0) for told, _ in arrivals])
@@ -252,7 +252,7 @@ def test_a_journal_of_events_and_decisions_is_their_json(kind, facts):
 
 
 @pytest.mark.parametrize("policy", POLICIES + PREEMPTING)
-def test_a_copy_goes_on_as_the_core_it_was_taken_from(policy):
+def test_a_copy_decides_as_the_original_core(policy):
     for seed in range(20):
         workload = random_workload(Random(seed))
         log = []  # what happened at each instant, and what was decided

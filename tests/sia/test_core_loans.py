@@ -24,7 +24,7 @@ from tests.support.cores import (
 # Loans
 
 
-def test_a_spare_job_takes_its_own_pools_gpus_first_then_those_of_who_has_most():
+def test_a_spare_job_takes_gpus_of_its_own_pool_first_then_of_the_pool_with_most_idle():
     core = on_cue(job("j").gpus(13).pool("b").runs(9), a=3, b=4, c=5, d=3)
     loans = (("b", 4), ("c", 5), ("a", 3), ("d", 1))  # a before d by name
     assert start_spare(core, "j") == [StartJob("j", Stream.SPARE, "on cue", loans)]
@@ -61,7 +61,7 @@ def test_a_job_that_ends_gives_back_what_it_borrowed():
     assert photograph(core)[3:] == idle
 
 
-def test_a_loan_moves_in_a_story_that_is_played_out():
+def test_a_loan_moves_during_a_playout():
     story = [
         job("short").gpus(2).pool("c").at(0).runs(3),
         job("full").gpus(2).pool("b").at(0).runs(50),
@@ -87,7 +87,7 @@ def test_a_loan_does_not_move_to_a_job_that_ends_at_the_same_instant():
 # Quotas that change
 
 
-def test_a_pool_that_shrinks_below_what_it_lends_has_others_lend_it():
+def test_when_a_pool_shrinks_below_its_loans_others_take_them_over():
     core = on_cue(job("j").gpus(3).pool("a").runs(9), a=0, b=4, c=3)
     start_spare(core, "j")
     decisions = core.step(1.0, [PoolChanged(1.0, "b", 1)])
@@ -95,7 +95,7 @@ def test_a_pool_that_shrinks_below_what_it_lends_has_others_lend_it():
     assert decisions == [MoveLoan("j", "b", "c", 2)]
 
 
-def test_a_pool_that_shrinks_below_what_it_lends_when_nobody_is_idle_waits_for_an_end():
+def test_when_a_pool_shrinks_below_its_loans_and_no_gpu_is_idle_it_waits_for_an_end():
     core = on_cue(
         job("spare").gpus(3).pool("a").runs(9), job("busy").gpus(3).pool("c").runs(5), a=0, b=4, c=3
     )
@@ -114,7 +114,7 @@ def test_a_pool_that_shrinks_below_its_running_jobs_starts_none_until_enough_hav
     assert starts(played) == {"one": 0, "two": 0, "next": 20}
 
 
-def test_a_pool_that_grows_starts_what_waits():
+def test_a_pool_that_grows_starts_its_pending_jobs():
     story = [job("one").gpus(2).runs(10), job("two").gpus(2).runs(20)]
     played = play_out(Fcfs, pools(a=2), story, quotas=[PoolChanged(3.0, "a", 4)], checked=True)
     assert starts(played) == {"one": 0, "two": 3}

@@ -22,7 +22,7 @@ def say(core, now, *cues):
     return decisions
 
 
-def test_a_job_that_is_stopped_waits_where_it_was_and_goes_on_with_its_work():
+def test_a_stopped_job_keeps_its_place_in_the_queue_and_its_work():
     core = on_cue(job("one").gpus(2).runs(50), job("two").gpus(2).runs(50), a=2)
     one, two = core.state.jobs["one"], core.state.jobs["two"]
     say(core, 0.0, Start(two, Stream.DEDICATED, "first"))
@@ -67,7 +67,7 @@ def test_a_job_that_changes_its_width_works_as_its_demand_says():
     assert (j.done, j.speed, j.end(60.0)) == (30.0, 1.5, 70.0)
 
 
-def test_a_wider_job_borrows_what_its_pool_has_not():
+def test_a_widened_job_borrows_the_gpus_that_its_pool_lacks():
     elastic = Job("j", "a", 0.0, 2, max_width=4)
     core = Core(pools(a=2, b=2), OnCue(), SMALL)
     core.step(0.0, [JobSubmitted(0.0, elastic, 60.0)])
@@ -126,7 +126,7 @@ def test_a_segment_that_does_not_fit_is_refused_and_changes_nothing(cue, why):
         Job("j", "a", 0.0, 2, demand=((0, 5.0),)),
     ],
 )
-def test_widths_and_demands_that_cannot_be_are_an_error(job):
+def test_impossible_widths_and_demands_are_an_error(job):
     core = Core(pools(a=4), OnCue(), SMALL)
     with pytest.raises(ValueError, match="job j"):
         core.step(0.0, [JobSubmitted(0.0, job, 1.0)])
@@ -159,7 +159,7 @@ class Fickle(Policy):
             yield Start(waiting, Stream.DEDICATED, "yes")
 
 
-def test_a_job_that_is_moved_about_in_one_pass_ends_once():
+def test_a_job_that_is_moved_several_times_in_one_pass_ends_once():
     core = Core(pools(a=2), Fickle(), SMALL)
     ended = [
         (event.job_id, now)

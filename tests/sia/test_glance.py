@@ -51,7 +51,7 @@ def test_a_quick_look_states_only_facts(policy):
 
 
 @pytest.mark.parametrize("policy", ALL)
-def test_trials_do_not_contradict_what_is_seen_at_first_sight(policy):
+def test_trials_do_not_contradict_the_quick_look(policy):
     for core, job in waiting_jobs(policy, 15):
         seen = {way.name: way for way in glance(core.policy, job).ways}
         tried = explain(core, job)
@@ -98,7 +98,7 @@ def assert_fact(core, job, each):  # noqa: C901  one for each kind of obstacle
             raise AssertionError(each)
 
 
-def test_reservations_of_other_pools_are_seen_at_first_sight():
+def test_the_quick_look_sees_reservations_of_other_pools():
     held = 0
     for core, job in waiting_jobs(Sia, 150):
         ways = glance(core.policy, job).ways

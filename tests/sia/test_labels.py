@@ -26,7 +26,7 @@ def options(label, **defaults):
     return params_of(label, Options, defaults)
 
 
-def test_a_label_without_options_has_the_usual_ones():
+def test_a_label_without_options_has_the_defaults():
     assert options("jvu") == Options()
 
 

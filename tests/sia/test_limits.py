@@ -85,7 +85,7 @@ def test_a_job_that_fits_only_beyond_a_limit_waits_and_nothing_is_decided():
     assert [decision.job_id for decision in start_spare(core, "j", "k")] == ["k"]
 
 
-def test_a_pool_borrows_no_more_than_its_limit_its_own_gpus_do_not_count():
+def test_a_pool_borrows_no_more_than_its_limit_apart_from_its_own_gpus():
     core = on_cue(*(job(name).gpus(3).pool("b").runs(9) for name in "jk"), a=9, b=2)
     limits(core, "b", borrow_limit=1)
     assert len(start_spare(core, "j")) == 1
@@ -120,7 +120,7 @@ def on_loan(**changed):
     return core
 
 
-def test_a_loan_moves_to_who_is_below_its_limit():
+def test_a_loan_moves_to_a_lender_below_its_limit():
     core = on_loan(c=3)
     assert start_dedicated(core, "owner")[0] == MoveLoan("guest", "a", "c", 1)
 
@@ -135,7 +135,7 @@ def test_a_lender_at_its_limit_takes_a_loan_over_for_an_owner():
     assert not core.committer.accounts.over
 
 
-def test_a_guest_goes_home_before_a_limit_yields():
+def test_a_guest_moves_to_its_own_pool_before_a_limit_is_exceeded():
     core = on_cue(
         job("guest").gpus(2).pool("b").runs(9),
         job("own").gpus(2).pool("b").runs(9),
@@ -167,7 +167,7 @@ def test_a_limit_that_is_lowered_lets_loans_end_by_themselves():
     assert len(start_spare(core, "l")) == 1
 
 
-def test_a_change_that_says_nothing_of_limits_leaves_them():
+def test_a_change_that_does_not_mention_limits_keeps_them():
     told = b'{"type":"PoolChanged","time":1.0,"pool":"a","quota":7}'
     core = Core([Pool("a", 4, lend_limit=1, borrow_limit=2, weight=3.0)], OnCue(), SMALL)
     core.step(1.0, [json.decode(told, type=PoolChanged)])
@@ -188,7 +188,7 @@ def test_a_change_that_says_nothing_of_limits_leaves_them():
         ({"weight": float("nan")}, "weight must be"),
     ],
 )
-def test_limits_that_cannot_be_are_an_error_and_change_nothing(changed, message):
+def test_impossible_limits_are_an_error_and_change_nothing(changed, message):
     core = on_cue(job("j").runs(9), a=4)
     with pytest.raises(ValueError, match=message):
         limits(core, "a", **changed)
@@ -258,7 +258,7 @@ def test_all_pending_jobs_are_considered_when_lending_is_on_again():
 
 
 @pytest.mark.parametrize("policy", SHARING)
-def test_spare_jobs_leave_as_many_idle_as_are_out_and_owners_have_their_turns(policy):
+def test_spare_jobs_leave_as_many_gpus_idle_as_are_down_and_owners_get_their_turns(policy):
     wide, narrow = job("wide").gpus(7).at(1).runs(9), job("narrow").gpus(5).at(2).runs(9)
     own = job("own").pool("b").gpus(4).at(3).runs(9)
     core = Core(pools(a=1, b=8), policy(), SMALL)
@@ -284,7 +284,7 @@ def test_jobs_that_wait_for_gpus_start_when_these_return():
     assert started(core.step(2.0, [GpusOut(2.0, "b", 1)])) == [("j", Stream.SPARE)]
 
 
-def test_gpus_that_cannot_be_out():
+def test_an_impossible_number_of_gpus_that_are_down_is_an_error():
     core = Core(pools(a=1, b=4), Sia(), SMALL)
     for wrong in (GpusOut(0.0, "nobody", 1), GpusOut(0.0, "a", -1), GpusOut(0.0, "a", 10**12)):
         with pytest.raises(ValueError, match="pool"):
@@ -483,7 +483,7 @@ def test_limits_hold_whatever_happens_and_every_job_runs(policy, seed):
     assert len(played.starts) == played.jobs
 
 
-def test_histories_are_of_all_sorts():
+def test_the_drawn_histories_contain_every_kind_of_event():
     """Or else the test above would show little."""
     played = [history(MaxMin, seed) for seed in range(60)]
     assert sum(each.borrowed > 0 for each in played) > 20
@@ -492,7 +492,7 @@ def test_histories_are_of_all_sorts():
 
 
 @pytest.mark.parametrize("policy", [Sia, SiaRecall])
-def test_no_limit_has_to_yield_to_one_who_foresees_all(policy):
+def test_with_perfect_forecasts_no_limit_is_exceeded(policy):
     count = budget(ci=50, soak=200)
     played = [history(policy, seed, troubled=False) for seed in range(count)]
     assert sum(each.ledger.yields for each in played) == 0
@@ -507,7 +507,7 @@ def without_loans(owned):
 
 
 @pytest.mark.parametrize("forecast", ["perfect", "none"])
-def test_sia_where_nobody_may_lend_is_first_come_first_served(forecast):
+def test_sia_decides_as_fcfs_if_no_pool_may_lend(forecast):
     for seed in range(budget(ci=60, soak=300)):
         owned, arrivals = random_workload(Random(seed))
         baseline = starts(play_out(Fcfs, owned, arrivals))

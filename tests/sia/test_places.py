@@ -61,7 +61,7 @@ IN_PIECES = [
 """From 10 to 50 half of each of a pool's two nodes is free."""
 
 
-def test_a_start_says_which_gpus():
+def test_a_start_names_its_gpus():
     played = in_cells(Fcfs, pools(a=16), [job("one").runs(9), job("many").gpus(12).runs(9)])
     assert played["one"].nodes == (("node0", (0,)),)
     assert played["many"].start == 9, "two whole nodes are not there as long as the first runs"
@@ -82,7 +82,7 @@ def test_gpus_that_do_not_lie_together_are_not_enough():
     assert starts(play_out(Fcfs, owned, story)) == together | {"wide": 20, "behind": 25}
 
 
-def test_max_min_starts_a_head_on_spare_cells_where_its_own_are_in_pieces():
+def test_max_min_starts_the_first_job_on_spare_cells_if_its_own_are_fragmented():
     owned = pools(a=16, b=8)
     story = [
         *IN_PIECES,
@@ -104,7 +104,7 @@ def test_a_policy_with_one_queue_is_blocked_by_a_job_without_a_place():
     assert (played["wide"].start, played["late"].start) == (50, 52)
 
 
-def test_hived_fills_pieces_with_narrow_jobs_of_anybody():
+def test_hived_fills_fragments_with_narrow_jobs_of_any_pool():
     owned = pools(a=8, b=8)
     story = [
         job("a").gpus(5).runs(50),
@@ -118,7 +118,7 @@ def test_hived_fills_pieces_with_narrow_jobs_of_anybody():
     assert played["wide"].start == 50
 
 
-def test_sia_lends_no_cell_that_an_owner_will_need_whole():
+def test_sia_lends_no_cell_that_its_owner_will_need_whole():
     owned = pools(a=8, b=16)
     story = [
         job("own").gpus(8).runs(60),
@@ -135,7 +135,7 @@ def test_sia_lends_no_cell_that_an_owner_will_need_whole():
     assert shorter["queued"].nodes[0][0] == shorter["queued2"].nodes[0][0], "side by side"
 
 
-def test_a_head_in_pieces_does_not_hold_up_other_pools_under_sia():
+def test_a_first_job_without_a_whole_cell_does_not_block_other_pools_under_sia():
     owned = pools(a=16, b=8)
     story = [
         *IN_PIECES,
@@ -155,7 +155,7 @@ def test_pools_of_another_group_keep_all_their_cells():
     assert played["own"].start == 5
 
 
-def test_pinned_cells_are_for_what_finds_no_others_of_its_pool():
+def test_pinned_cells_are_used_once_the_pool_has_no_other_cells():
     pinned = Pinned("mine", "a", "quad", ("n2",), (4, 5, 6, 7))
     cells = cluster(quotas={"a": {"node": 1}, "b": {"node": 1}}, pinned=[pinned])
     story = [
@@ -173,7 +173,7 @@ def test_pinned_cells_are_for_what_finds_no_others_of_its_pool():
 
 @pytest.mark.parametrize("policy", [Fcfs, Ssf, GlobalSsf, MaxMin, HiveD, Sia, SiaRecall])
 @pytest.mark.parametrize("share", [True, False])
-def test_cells_that_another_pool_leaves_are_looked_at(policy, share):
+def test_cells_that_another_pool_frees_are_considered(policy, share):
     owned = [Pool("a", 8, share=share), Pool("b", 8, share=share)]
     quotas = {"a": {"node": 1}, "b": {"node": 1}}
     cells = cluster(racks=2, nodes=1, quotas=quotas, bad=["n1"])
@@ -185,7 +185,7 @@ def running(core):
     return {j.job.id for j in core.state.jobs.values() if j.stream is not None}
 
 
-def test_nodes_that_are_out_get_no_jobs_until_they_are_back():
+def test_nodes_that_are_down_get_no_jobs_until_they_return():
     owned = pools(a=16)
     core = Core(owned, Fcfs(), SMALL, nodes_of(owned))
 
@@ -230,12 +230,12 @@ def test_a_quota_changes_with_its_cells():
         (pools(a=8, b=8, c=8), "quota.c: its cells have 0 GPUs, but the pool's quota is 8"),
     ],
 )
-def test_cells_that_contradict_the_pools(owned, message):
+def test_cells_that_contradict_the_pools_are_refused(owned, message):
     with pytest.raises(ValueError, match=message):
         Core(owned, Fcfs(), SMALL, nodes_of(pools(a=8, b=8)))
 
 
-def test_a_policy_that_knows_no_cells():
+def test_a_policy_without_support_for_cells_is_refused():
     with pytest.raises(ValueError, match="Easy does not support cells"):
         Core(pools(a=8), Easy(), SMALL, nodes_of(pools(a=8)))
 
@@ -263,7 +263,7 @@ LONG = 150
 """Seconds: longer than every window of `SMALL`."""
 
 
-def test_without_jobs_that_may_be_stopped_recalling_is_sia():
+def test_without_preemptible_jobs_recall_decides_as_sia():
     for seed in range(budget(ci=25, soak=100)):
         workload = random_workload(Random(seed))
         alone = starts(play_out(Sia, *workload))
@@ -272,7 +272,7 @@ def test_without_jobs_that_may_be_stopped_recalling_is_sia():
         assert all(kind == "start" for _, kind, _ in found)
 
 
-def test_a_long_job_that_may_be_stopped_runs_on_what_is_idle_until_the_owner_comes():
+def test_a_long_preemptible_job_runs_on_idle_gpus_until_the_owner_needs_them():
     owned = pools(a=1, b=1)
     story = [
         job("own").runs(LONG),
@@ -299,7 +299,7 @@ def test_the_cost_of_a_stop_counts_for_long_windows_only():
     assert (1, "start", "guest") in recalled(owned, story, recall=0.6)  # 3 of 5 seconds
 
 
-def test_the_cheapest_are_stopped_and_no_more_than_needed():
+def test_the_cheapest_jobs_are_stopped_and_no_more_than_needed():
     owned = pools(a=1, b=4)
     story = [
         job("own").runs(LONG),
@@ -327,7 +327,7 @@ def test_a_wide_job_is_not_stopped_for_one_gpu():
     assert at(recalled(owned, story), 40) == [("stop", "one"), ("start", "owner")]
 
 
-def test_a_second_head_has_further_jobs_stopped():
+def test_two_owners_are_served_by_one_stop_of_a_wide_guest():
     owned = pools(a=8, b=2, c=4)
     story = [
         job("own").gpus(8).runs(LONG),
@@ -375,7 +375,7 @@ def test_gpus_left_over_by_a_stop_are_used_at_once():
     assert at(recalled(owned, story), 41) == [("stop", "guest"), ("start", "b"), ("start", "c")]
 
 
-def test_a_pool_that_must_not_lend_is_not_made_up_for():
+def test_gpus_of_a_pool_that_must_not_lend_are_not_replaced_by_stops():
     options = msgspec.structs.replace(
         SMALL, no_lending=frozenset(("n", window) for window in SMALL.windows)
     )
@@ -391,7 +391,7 @@ def test_a_pool_that_must_not_lend_is_not_made_up_for():
         assert (2, "start", "hard") not in found
 
 
-def test_in_cells_those_in_the_way_are_stopped():
+def test_in_cells_the_jobs_in_the_way_are_stopped():
     owned = pools(a=8, b=16)
     story = [
         job("own").gpus(8).runs(LONG),
@@ -407,7 +407,7 @@ def test_in_cells_those_in_the_way_are_stopped():
     ]
 
 
-def test_in_cells_those_are_stopped_that_may_be():
+def test_in_cells_only_preemptible_jobs_are_stopped():
     owned = pools(a=8, b=16)
     story = [
         job("own").gpus(8).runs(LONG),
@@ -431,7 +431,7 @@ def test_guests_in_cells_that_nobody_owns_are_stopped_for_their_gpus():
     assert at(recalled(owned, story, cells=cells), 40) == [("stop", "guest"), ("start", "owner")]
 
 
-def test_recalling_in_cells_holds_back_whole_cells():
+def test_recall_in_cells_reserves_whole_cells():
     """Halves of nodes that could be had back beside others that could not are no node."""
     owned = pools(a=8, b=16, n=8)
     story = [
@@ -474,7 +474,7 @@ def test_a_job_that_was_stopped_keeps_its_cells_until_it_would_have_ended():
     assert at(found, 160) == [("start", "behind")], "as without sharing; the guest ended at 141.5"
 
 
-def test_all_heads_of_a_pool_are_helped_at_once():
+def test_recall_frees_gpus_for_several_first_jobs_of_a_pool_in_one_pass():
     owned = pools(a=8, b=16)
     story = [
         job("own").gpus(8).runs(LONG),
@@ -534,7 +534,7 @@ def test_cells_of_a_job_that_ended_sooner_become_free_when_it_would_have_ended()
     assert running(core) == {"owner", "behind"}
 
 
-def test_cells_kept_for_months_do_not_end_a_playout(monkeypatch):
+def test_cells_reserved_for_months_do_not_end_a_playout(monkeypatch):
     monkeypatch.setattr(playout, "MAX_IDLE_WAKES", 100)
     owned = pools(a=8, b=8)
     long = 200 * SMALL.tick
@@ -547,7 +547,7 @@ def test_cells_kept_for_months_do_not_end_a_playout(monkeypatch):
     assert (2 * long, "start", "behind") in found
 
 
-def test_work_is_kept_but_for_what_stopping_costs():
+def test_a_stopped_job_keeps_its_work_less_the_cost_of_the_stop():
     owned = pools(a=1, b=1)
     story = [
         job("own").runs(LONG),
@@ -598,7 +598,7 @@ def random_story(rng):
 
 
 @pytest.mark.parametrize("policy", [Fcfs, Ssf, GlobalSsf, MaxMin, HiveD, Sia])
-def test_every_job_of_a_random_story_gets_a_place_of_its_own(policy):
+def test_every_job_of_a_random_history_gets_gpus_of_its_own(policy):
     for seed in range(budget(ci=15, soak=60)):
         owned, story = random_story(Random(seed))
         played = in_cells(policy, owned, story)
@@ -609,7 +609,7 @@ def test_every_job_of_a_random_story_gets_a_place_of_its_own(policy):
             assert len(nodes) == max(1, arrival.job.width // 8), "it lies on as few nodes as can be"
 
 
-def test_recalling_in_cells_ends_every_random_story():
+def test_recall_in_cells_finishes_every_random_history():
     stops = 0
     for seed in range(budget(ci=15, soak=60)):
         owned, story = random_story(Random(seed))
@@ -639,7 +639,7 @@ def alone(pool, story, withdrawals=()):
     return found
 
 
-def test_fcfs_in_shared_cells_is_every_pool_alone():
+def test_fcfs_in_shared_cells_decides_as_if_each_pool_were_alone():
     for seed in range(budget(ci=25, soak=100)):
         owned, story = random_story(Random(seed))
         together = starts(in_cells(Fcfs, owned, story))
@@ -648,7 +648,7 @@ def test_fcfs_in_shared_cells_is_every_pool_alone():
 
 
 @pytest.mark.parametrize("windows", [SMALL.windows, (5.0, 20.0, 60.0, 400.0, 2000.0)])
-def test_perfect_sia_slows_nobody_and_starts_dedicated_jobs_in_their_turns(windows):
+def test_sia_with_perfect_forecasts_slows_no_job_and_starts_dedicated_jobs_in_turn(windows):
     options = msgspec.structs.replace(SMALL, windows=windows)
     away, rounds = 0, budget(ci=40, soak=300)
     for seed in range(rounds):
@@ -698,7 +698,7 @@ def lateness(owned, story, recall):
     return {i: ends[i] - start - durations[i] for i, start in before.items()}, stops
 
 
-def test_recalling_with_a_known_future_makes_nobody_later_than_alone():
+def test_recall_with_perfect_forecasts_makes_no_job_later_than_alone():
     stops, rounds = 0, budget(ci=60, soak=1000)
     for seed in range(rounds):
         rng = Random(seed)

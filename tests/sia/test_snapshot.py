@@ -112,7 +112,7 @@ def test_no_policy_is_left_out():
     assert {policy for policy in installed if policy.places} <= {*IN_CELLS}
 
 
-def test_histories_are_of_all_sorts():
+def test_the_drawn_histories_contain_every_kind_of_event():
     """Or else the two tests above would show little."""
     said = b"".join(
         step.answer
@@ -196,7 +196,7 @@ def started(decisions):
 
 
 @pytest.mark.parametrize("forgetful", [False, True])
-def test_cells_that_came_free_before_a_fact_that_cannot_be_are_looked_at(forgetful):
+def test_cells_freed_before_an_impossible_event_are_considered(forgetful):
     quotas = {"a": {"node": 1}, "b": {"node": 1}}
     cells = cluster(racks=2, nodes=1, quotas=quotas, bad=["n1"])
     core = Core([Pool("a", 8), Pool("b", 8)], Fcfs(), SMALL, cells)
@@ -208,7 +208,7 @@ def test_cells_that_came_free_before_a_fact_that_cannot_be_are_looked_at(forgetf
     assert started(changed(core, **forget).step(3.0, [])) == ([] if forgetful else ["second"])
 
 
-def test_groups_in_which_somebody_found_no_room_are_looked_at_again():
+def test_groups_with_a_job_that_found_no_room_are_considered_again():
     core = Core(pools(a=1, b=1), Srtf(), SMALL)
     core.policy._reranked[core.state.groups[0]] = None
     assert again(core).policy.memory() == ["a"]
@@ -279,7 +279,7 @@ GOLDEN = (
 """Of `lively`."""
 
 
-def test_the_format_is_as_it_was():
+def test_the_snapshot_format_is_unchanged():
     """Where this fails, `VERSION` needs another number: old snapshots would be misread."""
     assert encode(dump(lively())).decode() == GOLDEN
     assert VERSION == 3
@@ -382,7 +382,7 @@ ODD = (*NUMBERS, None, True, "", "a", "x", "own", [], {}, [[]])
 
 
 @pytest.mark.parametrize("policy", [Las, Srtf, ElasticMaxMin, Themis, SiaVc, Easy, SiaRecall])
-def test_whatever_a_snapshot_says_it_is_refused_or_holds(policy):
+def test_a_corrupted_snapshot_is_refused_or_keeps_all_invariants(policy):
     """No other error, and `check` finds nothing."""
     refused = 0
     for seed in range(10):
@@ -392,7 +392,7 @@ def test_whatever_a_snapshot_says_it_is_refused_or_holds(policy):
     assert refused > 50
 
 
-def test_whatever_cells_a_snapshot_has_it_is_refused_or_holds():
+def test_a_snapshot_with_corrupted_cells_is_refused_or_keeps_all_invariants():
     rng = Random(0)
     assert sum(is_refused(broken(dump(lively()), rng), Sia) for _ in range(500)) > 100
 
@@ -412,13 +412,13 @@ def is_refused(data, policy):
     return False
 
 
-def test_a_policy_that_knows_no_cells():
+def test_a_policy_without_support_for_cells_is_refused():
     kept = replace(dump(lively()), policy="Easy", memory=None)
     with pytest.raises(ValueError, match="Easy does not support cells"):
         restore(kept, Easy())
 
 
-def test_groups_may_have_one_name():
+def test_two_groups_may_have_the_same_name():
     owned = [Pool("p", 1, share=False), Pool("q", 1, "p alone"), Pool("r", 1, "p alone")]
     made = again(Core(owned, Fcfs(), SMALL))
     names = [[pool.name for pool in group.pools] for group in made.state.groups]

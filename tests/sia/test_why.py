@@ -280,7 +280,7 @@ def test_a_limit_on_loans_keeps_a_job_waiting(limit, obstacle):
     assert why(core, "waits") == (obstacle,)
 
 
-def test_limits_of_many_pools_are_one():
+def test_limits_of_several_pools_are_reported_as_one_obstacle():
     owned = [Pool("a", 1), *(Pool(f"b{i:02}", 2, lend_limit=1) for i in range(12))]
     core = told(Core(owned, Sia(), SMALL), job("waits").gpus(20).runs(20))
     assert why(core, "waits") == (LimitObstacle("lend"),)
@@ -305,7 +305,7 @@ def test_a_job_wider_than_all_that_could_be_lent_never_starts():
     assert core.state.jobs["wide"].stream is Stream.DEDICATED
 
 
-def test_a_pool_that_is_served_first_is_a_rival():
+def test_a_pool_that_is_served_first_is_named_as_an_obstacle():
     guests = [job(f"guest{i}").gpus(4).pool("z").runs(4 + i) for i in range(2)]
     core = told(Core(pools(a=4, b=4, z=1), Sia(), SMALL), *guests)
     assert all(core.state.jobs[guest.job.id].stream is Stream.SPARE for guest in guests)
@@ -339,7 +339,7 @@ def test_an_elastic_job_wider_than_its_pool_can_start():
     assert [way.obstacles for way in proved(core, "wide").ways] == [(Width(5, 4),)]
 
 
-def test_what_remains_says_who_is_ahead_under_elastic_srtf():
+def test_under_elastic_srtf_the_remaining_work_decides_which_jobs_are_ahead():
     core = told(
         Core(pools(a=2), ElasticSrtf(), SMALL),
         job("runs").gpus(2).runs(5),
@@ -372,7 +372,7 @@ def test_no_more_passes_are_made_than_allowed(monkeypatch):
 
 
 @pytest.mark.parametrize("policy", ALL)
-def test_without_what_is_named_random_jobs_start_at_once(policy):
+def test_random_jobs_start_at_once_without_the_named_obstacle(policy):
     said = []
     for seed in range(60):
         rng, core = random_state(policy, seed)

@@ -44,20 +44,20 @@ async def gone(pid):
 
 
 @story
-async def test_a_child_answers_and_is_gone(folder):
+async def test_a_child_answers_and_exits(folder):
     pid = int(await child_worker(lambda: b"%d" % os.getpid(), seconds=5))
     assert pid != os.getpid()
     await gone(pid)
 
 
 @story
-async def test_long_answers_come_whole(folder):
+async def test_long_answers_arrive_complete(folder):
     assert await child_worker(lambda: b"x" * 3_000_000, seconds=5) == b"x" * 3_000_000
     assert await child_worker(bytes, seconds=5) == b""
 
 
 @story
-async def test_an_error_in_the_child_is_said(folder):
+async def test_an_error_in_the_child_is_reported(folder):
     with pytest.raises(ChildFailedError, match="modulo by zero"):
         await child_worker(lambda: 1 // 0, seconds=5)
     with pytest.raises(ChildFailedError, match="SystemExit"):
@@ -66,7 +66,7 @@ async def test_an_error_in_the_child_is_said(folder):
 
 
 @story
-async def test_a_child_tries_in_copies_of_itself_and_keeps_nothing_of_it(folder):
+async def test_a_child_makes_trials_in_copies_of_itself_and_stays_unchanged(folder):
     tried = []
 
     def try_twice():
@@ -116,7 +116,7 @@ async def test_a_cancelled_request_ends_its_child(folder):
     assert await child_worker(lambda: b"room again", seconds=5) == b"room again"
 
 
-def test_a_child_whose_daemon_is_gone_ends_by_itself():
+def test_a_child_ends_when_its_daemon_has_ended():
     reader, writer = os.pipe()
     pid = module._fork(forever, writer, 0.01 - module.ASIDE_LATE, 0)
     os.close(writer)
@@ -152,7 +152,7 @@ async def test_the_time_that_the_loop_stood_still_is_reported(folder):
 
 
 @story
-async def test_descriptors_stay_the_daemons(folder):
+async def test_a_child_inherits_no_descriptors_of_the_daemon(folder):
     """A client whose connection the daemon closes hears so while a child lives."""
     client, server = socket.socketpair()
     slow = asyncio.create_task(child_worker(forever, seconds=60))
@@ -185,7 +185,7 @@ async def test_a_child_has_no_handlers_of_the_daemons(folder):
 
 
 @story
-async def test_two_at_once_and_the_others_in_turn(folder):
+async def test_two_questions_run_at_once_and_further_ones_wait(folder):
     first = asyncio.create_task(child_worker(forever, seconds=60))
     second = asyncio.create_task(child_worker(forever, seconds=60))
     await asyncio.sleep(0)

@@ -32,7 +32,7 @@ def test_estimators_are_not_compared_if_one_has_no_estimate():
     assert blend.of([5.0, 11.0]) == 8.0
 
 
-def test_too_short_is_worse_than_too_long_for_who_is_to_be_right_nine_times_in_ten():
+def test_for_a_p90_an_estimate_that_is_too_short_costs_more_than_one_too_long():
     blend = EstimateEnsemble(0.9)
     for _ in range(50):
         blend.learn([6.0, 8.0], 7.0)
@@ -51,7 +51,7 @@ def test_the_ensemble_lies_between_its_members(lives, one, other):
 
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=80), st.floats(0, 1e6))
 @settings(deadline=None)
-def test_waits_are_those_of_who_waited_as_long(every, here):
+def test_remaining_waits_follow_from_jobs_that_waited_at_least_as_long(every, here):
     waits = WaitHistory()
     for wait in (*every, 0.0):
         waits.started("a", wait)
@@ -64,7 +64,7 @@ def test_waits_are_those_of_who_waited_as_long(every, here):
     assert waits.beyond("b", here) == UNKNOWN
 
 
-def test_only_the_newest_are_gone_by():
+def test_only_the_newest_waits_count():
     waits = WaitHistory()
     for i in range(RECENT + 5):
         waits.started("a", 1e6 if i < 5 else 7.0)
@@ -78,7 +78,7 @@ def wait_of(calibration, worlds, waits):
     return start.p50
 
 
-def test_starts_go_by_who_was_right_and_a_restart_knows():
+def test_starts_follow_the_more_accurate_estimator_also_after_a_restart():
     """The worlds are wild; who waited before says it right."""
     calibration, again, rng = Calibration(), Calibration(), Random(4)
     known = 1000.0, 1100.0

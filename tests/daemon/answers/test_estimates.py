@@ -125,7 +125,7 @@ def queued(windows=43_200.0):
     return told
 
 
-def test_a_new_job_is_foretold_as_it_is_estimated_once_it_is_there():
+def test_the_prediction_for_a_new_job_equals_its_estimate_after_submission():
     """Not by the windows that its run time and those before it are rounded up to."""
     told = queued()
     (new,) = asked_of(told, job("new")).jobs
@@ -149,7 +149,7 @@ def test_a_changed_job_is_estimated_in_both_futures():
     assert gone.now.start_p90 >= gone.now.start
 
 
-def test_a_job_that_would_start_at_once_is_said_to_end_as_those_like_it():
+def test_the_end_of_a_job_that_would_start_at_once_follows_from_similar_jobs():
     told = Told(a=2)
     told.ran(60, 1000.0)
     (new,) = asked_of(told, job("new")).jobs
@@ -166,14 +166,14 @@ def test_the_newest_playout_answers_when_too_many_are_queued():
     assert said.times["new"].times.start == known.outlook.times("j3").start
 
 
-def test_others_move_by_how_long_jobs_like_those_before_them_last():
+def test_estimated_starts_vary_with_the_run_times_of_similar_jobs():
     told = queued()
     said = asked_of(told, job("new", priority=3))
     assert {move.job for move in said.later} == {"j1", "j2", "j3"}
     assert all(move.by == pytest.approx(1000, rel=0.5) for move in said.later)
 
 
-def test_worlds_in_which_a_waiting_job_has_started_are_no_longer_believed():
+def test_worlds_in_which_a_pending_job_should_have_started_are_dropped():
     runs = JobOutcomes([float(200 + i) for i in range(19)], [float(100 + i) for i in range(19)])
     assert runs.times(0.0, 0.0).start.p50 == 109
     assert runs.times(0.0, 110.0).start == spread(range(111, 119))
@@ -192,7 +192,7 @@ def test_times_more_than_a_week_away_have_no_estimate():
     assert (start.p90, end.p50, end.p90) == (None, None, None)
 
 
-def test_of_a_site_that_is_new_the_p90_of_a_start_is_far_until_it_proves_too_far():
+def test_at_a_new_site_the_p90_of_a_start_is_wide_until_outcomes_narrow_it():
     calibration, now = Calibration(), 0.0
 
     def raw(now):
@@ -214,7 +214,7 @@ def test_of_a_site_that_is_new_the_p90_of_a_start_is_far_until_it_proves_too_far
     assert last.p50 - now < 400 / 1.5, "p50 is corrected, too, and soon"
 
 
-def test_limits_are_kept_and_who_cannot_start_is_beyond_the_horizon():
+def test_estimates_respect_time_limits_and_a_job_that_cannot_start_is_beyond_the_horizon():
     told = Told(a=2)
     told.ran(40, 5000.0)
     told.step(told.now + 1, submit("x", time_limit=600.0), submit("y", time_limit=700.0))
@@ -254,7 +254,7 @@ def test_a_job_submitted_after_the_playout_starts_with_the_last_of_its_queue():
     assert new_job(Outlook(told.now), told.heard.lasting, record, told.now) is None
 
 
-def test_jobs_to_come_are_those_of_another_day_at_the_same_hours():
+def test_simulated_arrivals_repeat_another_day_at_the_same_hours():
     lately = RecentArrivals()
     for day in range(10):
         for i in range(5):
@@ -268,7 +268,7 @@ def test_jobs_to_come_are_those_of_another_day_at_the_same_hours():
         assert came == [*lately.next(world, now, now + DAY, now)]
 
 
-def test_without_a_past_nobody_comes():
+def test_without_history_no_arrivals_are_simulated():
     lately = RecentArrivals()
     assert [*lately.next(0, 0.0, DAY, 0.0)] == []
     lately.submitted(Job("x", "a", 0.0, 1), 50.0)
@@ -355,7 +355,7 @@ def test_stated_times_are_ordered_and_never_in_the_past(outcomes):
         assert all(hits <= count for hits, count in zip(tally.covered, tally.judged, strict=True))
 
 
-def test_hearing_the_past_at_once_is_hearing_it_as_it_came():
+def test_reading_the_history_at_once_gives_the_same_estimates_as_living_it():
     told = Told(a=2)
     told.ran(30, 300.0)
     told.step(told.now + 500, *(submit(f"j{i}") for i in range(5)))
@@ -371,7 +371,7 @@ def test_hearing_the_past_at_once_is_hearing_it_as_it_came():
     assert one.encode() == other.encode()
 
 
-def test_a_job_that_is_submitted_again_after_a_loss_is_known_once_more():
+def test_a_job_that_is_submitted_again_after_a_loss_has_an_estimate_again():
     told = Told(a=1)
     told.ran(20, 300.0)
     told.step(told.now + 1, Submit(job("x", requeue=True), 50.0))
@@ -381,7 +381,7 @@ def test_a_job_that_is_submitted_again_after_a_loss_is_known_once_more():
     assert plain_job(told.engine.book.job("x")).id not in told.heard.lasting._running
 
 
-def test_a_job_of_which_nothing_can_be_said_costs_nothing(monkeypatch):
+def test_a_job_without_any_estimate_costs_no_simulation(monkeypatch):
     """Where a playout has not seen 50,000 waiting jobs, a submission would cost twice as much."""
     told = Told(a=1)
     told.ran(60, 1000.0)

@@ -113,7 +113,7 @@ async def test_a_progress_report_changes_the_jobs_end_at_once_and_others_soon(
 
 
 @story
-async def test_whatif_says_of_a_new_job_what_eta_then_says(folder):
+async def test_whatif_and_eta_agree_on_a_new_job(folder):
     """Whatever its owner and the forecasts say: of the same worlds, moved alike."""
     async with estimating(folder) as client:
         taught(client)
@@ -133,7 +133,7 @@ async def test_whatif_says_of_a_new_job_what_eta_then_says(folder):
 
 
 @story
-async def test_a_fast_clock_is_looked_ahead_of_more_often(folder):
+async def test_with_a_fast_clock_estimates_are_made_more_often(folder):
     for speed, every in ((1.0, 30.0), (3.0, 10.0), (3600.0, 2.0)):
         async with door(folder / str(speed), pools=POOLS, speed=speed) as client:
             assert client.eta.pace.wait == pytest.approx(every, rel=0.01)
@@ -174,7 +174,7 @@ async def test_estimates_can_be_turned_off_in_the_configuration(folder):
 
 
 @story
-async def test_estimates_are_held_to_what_happened(folder):
+async def test_estimates_are_compared_with_outcomes(folder):
     async with estimating(folder) as client:
         taught(client)
         assert (await asked(client, "GET", "/v1/estimates"))["rows"] == []
@@ -264,7 +264,7 @@ async def test_only_the_first_jobs_of_a_large_batch_are_estimated(folder):
 
 
 @story
-async def test_a_playout_that_comes_to_nothing_comes_later_and_with_fewer_worlds(folder):
+async def test_a_failed_playout_is_repeated_later_with_fewer_worlds(folder):
     async with estimating(folder) as client:
         taught(client)
         eta = client.eta
@@ -287,7 +287,7 @@ async def test_a_playout_that_comes_to_nothing_comes_later_and_with_fewer_worlds
 
 
 @story
-async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
+async def test_estimates_and_their_outcomes_survive_a_restart(folder):
     async with estimating(folder) as client:
         eta, table = client.eta, EstimateTable(client.service)
         await client.service.journal(_make_table)
@@ -306,7 +306,7 @@ async def test_a_restart_knows_what_was_given_and_what_came_of_it(folder):
 
 
 @story
-async def test_without_a_table_they_last_as_long_as_the_daemon(folder):
+async def test_without_a_table_outcomes_are_kept_in_memory_only(folder):
     async with estimating(folder) as client:
         with suppress(sqlite3.OperationalError):
             await client.service.journal(lambda journal: journal.store.run(DROP))
@@ -331,7 +331,7 @@ def _make_table(journal):
 
 
 @story
-async def test_a_flood_of_jobs_is_not_a_flood_of_estimates(folder):
+async def test_many_submissions_do_not_cause_as_many_estimates(folder):
     async with estimating(folder) as client:
         taught(client)
         client.eta._given = {str(i): None for i in range(499)}

@@ -75,7 +75,7 @@ def test_pending_jobs_start_when_earlier_jobs_end():
     assert engine.dump() == before
 
 
-def test_a_wake_up_that_the_core_asked_for_earlier_happens():
+def test_a_wake_up_that_was_requested_before_the_simulation_happens():
     engine = engine_with((1.0, submit("a1", gpus=4, run_time=100.0), submit("a2")), a=4)
     first = next(forward(engine, 2.0))
     assert first.now == engine.core.wake == 5.0
@@ -88,7 +88,7 @@ def test_a_job_that_exceeds_its_estimate_runs_twice_as_long_as_so_far():
     assert starts(engine, 15.0) == {"a2": 30.0}
 
 
-def test_a_job_that_reports_progress_ends_when_that_says():
+def test_the_end_of_a_job_with_progress_reports_follows_from_them():
     engine = engine_with((0.0, submit("a1", gpus=4, run_time=10.0), submit("a2")), a=4)
     engine.step(8.0, [Reported("a1", 1, 0.25)])
     assert starts(engine, 9.0) == {"a2": 32.0}

@@ -27,7 +27,7 @@ def test_each_failure_doubles_the_wait_and_halves_the_worlds():
     assert pace.failures == 7
 
 
-def test_worlds_come_back_where_there_is_twice_the_room():
+def test_the_number_of_worlds_grows_again_once_there_is_twice_the_time():
     pace = SimulationBudget(30.0)
     pace.failed(WITHIN)
     pace.done(400.0)

@@ -170,7 +170,7 @@ def test_without_a_solver_what_if_says_so(told):
     assert {note.partition(";")[0] for note in outcome.notes} == {"no solver is installed"}
 
 
-def test_a_playout_that_has_no_time_left_goes_on_without_a_plan_and_says_so(told):
+def test_a_playout_without_time_to_solve_continues_without_a_plan_and_says_so(told):
     makers = PlayoutSolvers(told.engine.core.policy, None, 0.0)
     engine = Engine.restore(told.engine.dump())
     ahead = EnginePlayout(engine, told.now, estimated(told.now), solve=makers.share())
@@ -297,7 +297,7 @@ def test_a_daemon_solves_for_the_shadow_core_beside_the_loop(tmp_path, restart):
 
 
 @pytest.mark.parametrize("seed", [0, 3, 5])
-def test_a_planner_of_leases_is_played_forward_with_its_solver(seed):
+def test_a_policy_with_leases_is_simulated_with_its_solver(seed):
     """Chronus: what is open is solved first, then what the playout asks for, always alike."""
     rng, told = Random(seed), Told(policy="chronus:profile=0", a=8)
     jobs = [

@@ -271,7 +271,7 @@ def agree(said, really, otherwise):
     assert sum(p.later for p in said.pools) == len(said.later)
 
 
-def test_most_of_these_questions_have_an_answer():
+def test_most_drawn_questions_have_an_answer():
     """Of the hundred: jobs are moved by each kind of change, and some are refused."""
     moving, refused = Counter(), 0
     for seed in range(100):
@@ -320,7 +320,7 @@ def queue():
     return world_of((0.0, *(submit(name, gpus=4, run_time=t) for name, t in jobs)), a=4, b=1)
 
 
-def test_a_job_less_has_those_behind_it_start_sooner():
+def test_without_one_job_the_jobs_behind_it_start_sooner():
     said = answer(queue(), WhatIf(jobs=[JobWhatIf("a2", cancel=True)]))
     (move,) = said.earlier
     assert (move.job, move.now, move.then, move.by) == ("a3", 30.0, 10.0, 20.0)
@@ -330,7 +330,7 @@ def test_a_job_less_has_those_behind_it_start_sooner():
     assert (pool.earlier, pool.earlier_seconds, pool.earlier_gpu_hours) == (1, 20, 80 / 3600)
 
 
-def test_a_job_more_says_when_it_starts_and_whom_it_delays():
+def test_an_additional_job_is_reported_with_its_start_and_the_jobs_it_delays():
     said = answer(queue(), WhatIf(), job("new", gpus=4, run_time=7.0, priority=3))
     (asked,) = said.jobs
     assert (asked.now, asked.then.start, asked.then.end) == (None, 10.0, 17.0)
@@ -345,7 +345,7 @@ def test_a_job_without_an_estimate_has_no_end():
     assert said.later[0].by == said.until - 10.0, "at least that"
 
 
-def test_a_job_that_runs_ends_when_it_did():
+def test_a_running_job_keeps_its_end():
     said = answer(queue(), WhatIf(jobs=[JobWhatIf("a1", cancel=True)]))
     (asked,) = said.jobs
     assert (asked.now.start, asked.now.end, asked.then) == (0.0, 10.0, None)
@@ -368,7 +368,7 @@ def test_a_job_that_starts_after_the_playouts_end_is_later_by_at_least_the_rest(
     assert (said.jobs[0].now.start, said.jobs[0].then.start) == (10.0, None)
 
 
-def test_pools_that_are_not_seen_are_left_out():
+def test_invisible_pools_are_left_out():
     world = queue()
     said = answer(world, WhatIf(jobs=[JobWhatIf("a2", cancel=True)]), sees=lambda pool: pool == "b")
     assert (said.jobs, said.earlier, said.pools) == ([], [], [])
@@ -400,7 +400,7 @@ def test_a_job_without_a_change_is_refused(same):
     assert (refused.status, refused.detail) == (422, "no change given for job a2")
 
 
-def test_other_groups_are_not_played():
+def test_other_groups_are_not_simulated():
     """They share nothing: their jobs stay where they are."""
     pools = grouped(("a", 2, "x"), ("b", 2, "x"), ("c", 2, "y"))
     world = World(Engine.new(pools))
@@ -448,7 +448,7 @@ DOOR = {"speed": 1.0, "pools": (PoolConfig("vision", 8), PoolConfig("speech", 4)
 
 
 @story
-async def test_over_http_nothing_changes_and_it_then_happens(folder):
+async def test_over_http_a_whatif_changes_nothing_and_predicts_what_then_happens(folder):
     async with door(folder, **DOOR) as client:
         for name, seconds in (("one", 40_000.0), ("two", 30_000.0)):
             body = {
@@ -469,7 +469,7 @@ async def test_over_http_nothing_changes_and_it_then_happens(folder):
 
 
 @story
-async def test_wrong_questions_are_refused_at_the_door(folder):
+async def test_invalid_questions_are_refused_over_http(folder):
     async with door(folder, **DOOR, nodes=(NodeConfig("n1", 12),)) as client:
 
         async def refused(body, status):
@@ -493,7 +493,7 @@ async def test_wrong_questions_are_refused_at_the_door(folder):
 
 
 @story
-async def test_jobs_of_other_pools_are_as_if_not_there(folder):
+async def test_jobs_of_invisible_pools_appear_not_to_exist(folder):
     async with door(folder, **DOOR) as client:
         body = {"name": "t", "role": "submitter", "pools": ["vision"]}
         token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
@@ -577,7 +577,7 @@ async def test_with_forecasts_a_new_job_is_considered_as_if_it_were_submitted(fo
         assert real["run_time"] < 5e4
 
 
-def test_a_table_says_what_is_missing_in_it_and_that_its_sum_may_be_more(capsys):
+def test_a_truncated_table_says_what_is_missing_and_that_sums_may_be_larger(capsys):
     job = {"job": "j", "pool": "a", "gpus": 1, "now": 50.0, "then": 110.0, "by": 60.0}
     pool = {"pool": "a", "earlier": 0, "later": 120, "later_seconds": 7200.0, "later_gpu_hours": 2}
     said = {"time": 0.0, "until": 100.0, "cut": False, "jobs": [], "earlier": [], "notes": [],

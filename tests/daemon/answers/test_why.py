@@ -69,7 +69,7 @@ async def test_the_facts_are_shown_if_no_child_answers_in_time(folder):
 
 
 @story
-async def test_a_job_that_is_held_and_one_whose_pool_is(folder):
+async def test_why_names_a_hold_of_the_job_and_a_hold_of_its_pool(folder):
     async with door(folder, speed=1.0) as client:
         await asked(client, "POST", "/v1/jobs", {"id": "a", "hold": True, **LONG}, status=201)
         said = await why(client, "a")
@@ -84,7 +84,7 @@ async def test_a_job_that_is_held_and_one_whose_pool_is(folder):
 
 
 @story
-async def test_a_job_whose_node_is_out(folder):
+async def test_why_names_the_node_that_is_down(folder):
     async with door(folder, nodes=(NodeConfig("n1", 12),), speed=1.0) as client:
         await asked(client, "POST", "/v1/nodes/n1/drain")
         await asked(client, "POST", "/v1/jobs", {"id": "a", **LONG}, status=201)
@@ -109,7 +109,7 @@ async def test_running_ended_and_unknown_jobs_are_explained(folder):
         await why(client, "nobody", status=404)
 
 
-def test_a_guest_of_other_pools_is_told_whose_gpus_it_has():
+def test_a_guest_is_told_which_pools_lend_it_gpus():
     engine = Engine.new(setup(a=2, b=8))
     engine.step(1.0, [submit("guest", "a", 2, 5.0), submit("more", "a", 2, 5.0)])
     engine.step(2.0, [Started("guest", 1), Started("more", 1)])
@@ -162,7 +162,7 @@ def spare_way(engine, who=ALL):
     return said.ways[-1].obstacles, said.words[-1]
 
 
-def test_a_pool_that_is_kept_from_lending_is_named_with_the_reason_and_what_ends_it():
+def test_a_pool_that_may_not_lend_is_named_with_the_reason_and_its_end():
     engine = kept_from_lending(lend_budget_hours=0.0)
     (kept,), words = spare_way(engine)
     assert kept == PoolNotLending("b", {"hours": "lent 0.0 of 0 GPU-hours this month (UTC)"}, None)
@@ -173,7 +173,7 @@ def test_a_pool_that_is_kept_from_lending_is_named_with_the_reason_and_what_ends
     assert engine.book.jobs["waits"].phase is JobPhase.STARTING
 
 
-def test_a_pool_that_is_kept_and_has_a_limit_is_named_for_both():
+def test_a_pool_with_a_lending_ban_and_a_limit_is_named_for_both():
     engine = kept_from_lending(lend_budget_hours=0.0)
     engine.step(3.0, [ForecastHealth({"b": "7 of 20 windows missed"}), SetPool("b", lend_limit=1)])
     (kept,), words = spare_way(engine)
@@ -184,7 +184,7 @@ def test_a_pool_that_is_kept_and_has_a_limit_is_named_for_both():
     assert spare_way(engine)[0] == [LimitObstacle("lend", "b", 1)]
 
 
-def test_why_a_pool_is_kept_is_told_to_those_who_may_see_it():
+def test_the_reason_of_a_lending_ban_is_shown_only_to_those_who_may_see_the_pool():
     engine = kept_from_lending(lend_budget_hours=0.0)
     (kept,), words = spare_way(engine, Principal("ann", Role.VIEWER, frozenset("a")))
     assert kept == PoolNotLending("b", {"hours": ""}, None)

@@ -81,7 +81,7 @@ def test_jobs_last_their_duration_else_their_run_time_else_a_default():
     assert played(story)[5:] == [Ended("c", 1, code=0)]
 
 
-def test_the_first_end_is_waited_for_also_when_it_is_told_of_last():
+def test_ends_are_reported_in_order_whatever_the_order_of_starts():
     async def story(backend, clock, said):
         for name, seconds in (("long", 50.0), ("short", 10.0), ("middle", 20.0)):
             await backend.start(order(name, duration=seconds))
@@ -92,7 +92,7 @@ def test_the_first_end_is_waited_for_also_when_it_is_told_of_last():
     assert [ended.job for ended in played(story)[4:]] == ["middle", "long"]
 
 
-def test_started_twice_it_runs_once():
+def test_a_job_started_twice_runs_once():
     async def story(backend, clock, said):
         await backend.start(order("a", duration=1.0))
         await backend.start(order("a", duration=1.0))
@@ -101,7 +101,7 @@ def test_started_twice_it_runs_once():
     assert played(story) == [Started("a", 1), Ended("a", 1, code=0)]
 
 
-def test_told_to_end_it_ends_at_once_and_not_again():
+def test_a_job_told_to_end_ends_at_once_and_only_once():
     async def story(backend, clock, said):
         await backend.start(order("a", duration=10.0))
         await backend.stop("a", 1, "warn")
@@ -162,7 +162,7 @@ def test_a_later_daemon_s_backend_ends_what_ran_at_its_start_plus_its_duration()
     assert played(story)[1:] == [Ended("runs", 1, code=0)]
 
 
-def test_a_job_that_has_reported_goes_on_from_its_report():
+def test_a_job_continues_from_its_reported_progress():
     async def story(backend, clock, said):
         reported = replace(order("half", duration=300.0), done=150.0)
         await backend.reconcile([Expected(reported, started=840.0, since=990.0)])
@@ -186,7 +186,7 @@ def test_a_job_that_outlived_a_restart_states_what_is_unknown():
     assert played(story)[2:] == [Ended("stray", 1, signal=TERM), Ended("known", 1, code=0)]
 
 
-def test_closed_it_says_nothing_more_and_opened_again_it_goes_on():
+def test_a_closed_backend_reports_nothing_and_continues_when_reopened():
     async def story(backend, clock, said):
         await backend.start(order("a", duration=10.0))
         await backend.close()
@@ -199,7 +199,7 @@ def test_closed_it_says_nothing_more_and_opened_again_it_goes_on():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_ends_come_in_the_order_in_which_a_sorted_list_has_them(seed):
+def test_ends_come_in_sorted_order(seed):
     """Random starts, stops and turns of the clock, against a list that is sorted at each turn."""
     dice = random.Random(seed)
 

@@ -52,7 +52,7 @@ def known(client):
 
 
 @story
-async def test_an_account_is_said_in_words_and_as_json(folder):
+async def test_an_account_is_printed_in_words_and_as_json(folder):
     async with lent(folder) as (_, said):
         text = await said(account, HOSTILE)
         assert "compared          2 jobs\n" in text
@@ -98,7 +98,7 @@ async def test_a_ledger_has_a_line_for_each_loan(folder):
 
 
 @story
-async def test_a_statement_is_a_page_that_needs_nothing_else_and_trusts_no_name(folder):
+async def test_a_statement_is_a_self_contained_page_with_escaped_names(folder):
     async with lent(folder) as (_, said):
         out = folder / "page.html"
         text = await said(statement, HOSTILE, "--html", out)
@@ -119,7 +119,7 @@ async def test_a_statement_is_a_page_that_needs_nothing_else_and_trusts_no_name(
 
 
 @story
-async def test_a_month_without_anything_is_empty_and_one_that_is_none_is_misuse(folder):
+async def test_a_month_without_jobs_is_empty_and_an_invalid_month_is_misuse(folder):
     async with lent(folder) as (_, said):
         out = folder / "page.html"
         text = await said(statement, "empty", "--month", "2020-01", "--html", out)
@@ -138,7 +138,7 @@ async def test_a_month_without_anything_is_empty_and_one_that_is_none_is_misuse(
 
 
 @story
-async def test_a_pool_that_somebody_does_not_see_is_as_none(folder):
+async def test_an_invisible_pool_appears_not_to_exist(folder):
     async with lent(folder) as (client, said):
         asks = {"name": "v", "role": "viewer", "pools": ["vision"]}
         token = (await asked(client, "POST", "/v1/tokens", asks, status=201))["token"]

@@ -140,7 +140,7 @@ def test_serve_prints_its_address_and_not_the_token(served):
     assert token not in served.first
 
 
-def test_a_job_is_submitted_waited_for_and_described(served):
+def test_a_job_can_be_submitted_waited_for_and_described(served):
     done = served("submit", "--pool", "vision", "--id", "a", "--duration", "9s", "--tag", "k=v",
                   "--wait", "--", "train", "--fast", "a b")  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "a finished\n")
@@ -169,7 +169,7 @@ def test_a_job_shows_its_start_and_its_virtual_start():
     assert [name for name, _ in description(said)] == ["id", "submitted", "virtual start"]
 
 
-def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
+def test_jobs_can_be_listed_held_released_prioritized_and_cancelled(served):
     for job_id in ("h1", "h2"):
         served("submit", "--pool", "speech", "--id", job_id, "--hold", "--user", "me")
     assert [job["id"] for job in served.said("jobs", "--phase", "held")["jobs"]] == ["h2", "h1"]
@@ -191,7 +191,7 @@ def test_jobs_are_listed_held_released_put_first_and_cancelled(served):
     assert "1 job shown, there are more" in table
 
 
-def test_wishes_are_described_and_ignored_ones_are_reported(served):
+def test_requests_of_a_job_are_described_and_ignored_ones_are_reported(served):
     asked = (
         "--min-width", "1", "--deadline", "1970-01-01T00:01Z", "--preemptible", "never",
         "--value", "20", "--budget", "4", "--run-time", "2h", "--user", "me",
@@ -269,13 +269,13 @@ def test_whatif_without_a_change_or_a_job_is_misuse(served):
     assert (done.returncode, "no job 'nobody'" in done.stderr) == (1, True)
 
 
-def test_jobs_of_a_pool_that_there_is_not(served):
+def test_jobs_of_an_unknown_pool_are_refused(served):
     done = served("jobs", "--pool", "zzz")
     assert done.returncode == 1
     assert done.stderr == "sia: there is no pool 'zzz'; see: sia pools\n"
 
 
-def test_a_pool_that_is_not_there_names_the_nearest(served):
+def test_an_unknown_pool_suggests_the_nearest_name(served):
     near = "sia: there is no pool 'visoin'; did you mean 'vision'? see: sia pools\n"
     for words in (("submit", "--pool", "visoin"), ("jobs", "--pool", "visoin"),
                   ("pool", "show", "visoin"), ("pool", "set", "visoin", "--quota", "1"),
@@ -310,7 +310,7 @@ def test_options_that_a_file_would_override_are_refused(served, tmp_path):
 
 
 @pytest.mark.parametrize("text", ['{"id": ', '{"gpus": NaN}', '{"gpus": 1e999}', "", "[" * 9999])
-def test_a_file_that_is_no_json_is_named(served, tmp_path, text):
+def test_a_file_that_is_not_json_is_named(served, tmp_path, text):
     file = tmp_path / "bad.json"
     file.write_text(text)
     done = served("submit", "--file", file)
@@ -353,7 +353,7 @@ def test_status_names_pools_that_lend_nothing(served):
     assert "lends nothing" not in served("pools").stdout
 
 
-def test_nodes_and_maintenance(served):
+def test_nodes_are_shown_drained_and_put_into_maintenance(served):
     assert served("drain", "n1", "--why", "fan").stdout.startswith("n1: out, operator: fan; ")
     assert "operator: fan" in served("nodes").stdout
     assert served("resume", "n1").stdout.startswith("n1: in; ")
@@ -367,7 +367,7 @@ def test_nodes_and_maintenance(served):
     )  # fmt: skip
 
 
-def test_lending_and_loans(served):
+def test_lending_is_switched_and_loans_are_listed(served):
     assert served("lending", "off").stdout == "lending is off\n"
     assert served("lending").stdout == "lending is off\n"
     assert served("lending", "shadow").stdout.startswith("lending is shadow\n")
@@ -396,7 +396,7 @@ def test_only_options_of_the_policy_in_force_can_be_set(served, tmp_path):
         assert says in refused.stderr
 
 
-def test_lending_says_what_recall_was_worth():
+def test_sia_lending_shows_gains_and_costs_of_recall():
     recalls = {"stops": 3, "gpu_hours": 12.04, "lost_gpu_hours": 0.5, "left_s": 7200.0}
     assert worth_of(recalls) == (
         "3 spare jobs stopped for others, after 12.0 GPU-hours on spare GPUs; 0.5 GPU-hours of "
@@ -420,12 +420,12 @@ def test_shadow_lending_says_for_how_many_starts_the_gpu_hours_are_unknown():
     assert len(shadow_lines(shadow | {"pending": 0})) == 1
 
 
-def test_times_within_events_are_said_as_times():
+def test_times_within_events_are_printed_as_times():
     told = {"seq": 1, "time": 0.0, "kind": "would_lend", "job": "j", "data": {"at": 86400.5}}
     assert re.search(r"  at 1970-01-0[12] \d\d:\d\d:\d\d \S+$", inspect.line(told))
 
 
-def test_status_counts_who_has_its_turn_and_no_gpus(served):
+def test_status_counts_jobs_that_have_their_turn_but_no_gpus(served):
     assert "starting" not in served("status").stdout
     served("drain", "n1", "--why", "fan")
     served("submit", "--pool", "vision", "--id", "turned", "--duration", "1s")
@@ -440,7 +440,7 @@ def test_events_show_booleans_as_yes_and_no():
     assert inspect.line(event).endswith("on no, mode shadow")
 
 
-def test_limits_that_are_taken_away_are_none_in_events():
+def test_removed_limits_are_shown_as_none_in_events():
     engine = Engine.new(setup(a=4))
     engine.step(1.0, [SetPool("a", lend_limit=2, slowed_budget_pct=1.0)])
     (told,) = engine.step(2.0, [SetPool("a", lend_limit=UNLIMITED, slowed_budget_pct=-1.0)]).notices
@@ -463,7 +463,7 @@ def test_events_are_printed_and_followed(served):
     assert follower.returncode == 130
 
 
-def test_misuse_is_2_and_nobody_there_is_3(served, tmp_path, monkeypatch):
+def test_misuse_exits_with_2_and_a_missing_daemon_with_3(served, tmp_path, monkeypatch):
     for arguments in (("submit",), ("submit", "--pool"), ("submit", "--pool", "a", "--tag", "x")):
         assert served(*arguments).returncode == 2, arguments
     port = free_port()
@@ -514,7 +514,7 @@ def one_line(done):
     return said[0]
 
 
-def test_a_port_that_is_taken(served, tmp_path):
+def test_an_occupied_port_is_reported_in_one_line(served, tmp_path):
     other = tmp_path / "sia.toml"
     other.write_text(served.config.read_text())
     assert "address already in use; stop the other process" in one_line(
@@ -523,7 +523,7 @@ def test_a_port_that_is_taken(served, tmp_path):
     assert not (tmp_path / "state").exists()
 
 
-def test_two_daemons_on_one_database(served, tmp_path):
+def test_a_second_daemon_on_the_same_database_is_refused(served, tmp_path):
     other = tmp_path / "sia.toml"
     text = served.config.read_text().replace(
         'state = "state"', f'state = "{served.config.parent}/state"'
@@ -535,7 +535,7 @@ def test_two_daemons_on_one_database(served, tmp_path):
 
 
 @pytest.mark.parametrize("version", [None, 99])
-def test_a_database_that_is_none_or_newer(tmp_path, version):
+def test_an_invalid_or_newer_database_is_refused(tmp_path, version):
     path = tmp_path / "state" / "sia.db"
     path.parent.mkdir()
     if version is None:
@@ -558,7 +558,7 @@ def test_without_a_configuration_the_first_line_says_that_jobs_are_simulated():
         assert word in said
 
 
-def test_the_configuration_is_checked_whole(tmp_path):
+def test_the_check_reports_all_errors_of_the_configuration(tmp_path):
     config = tmp_path / "sia.toml"
     config.write_text("[daemon]\nbogus = 1\ntick = 'x'\n[[pool]]\nname = 'a'\nquota = -1\n")
     for check in ((), ("--check",)):
@@ -574,7 +574,7 @@ def test_the_configuration_is_checked_whole(tmp_path):
     assert not (tmp_path / "state").exists()
 
 
-def test_the_daemon_stops_in_order_and_continues_after_a_restart(tmp_path):
+def test_the_daemon_stops_cleanly_and_continues_after_a_restart(tmp_path):
     daemon = Served(tmp_path)
     daemon("submit", "--pool", "vision", "--id", "long", "--duration", "40d")
     followed = subprocess.Popen(
@@ -672,7 +672,7 @@ def test_a_waiting_client_continues_with_the_next_daemon(tmp_path):
     assert daemon.end() == 0
 
 
-def test_patience_ends(monkeypatch):
+def test_a_client_stops_waiting_after_the_given_time(monkeypatch):
     monkeypatch.setattr(client, "PATIENCE", 0.2)
     monkeypatch.setattr(client, "RETRY", 0.1)
     asking = client.Client(client.Endpoint((f"http://127.0.0.1:{free_port()}",), "token"))
@@ -721,7 +721,7 @@ def test_shells_complete_commands(shell):
     assert "_SIA_COMPLETE" in run("completion", shell).stdout
 
 
-def test_completion_knows_the_commands():
+def test_completion_offers_the_commands():
     done = subprocess.run(
         [sys.executable, "-m", "sia"],
         env={**os.environ, "_SIA_COMPLETE": "bash_complete", "COMP_WORDS": "sia dra",

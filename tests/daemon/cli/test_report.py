@@ -43,7 +43,7 @@ def sia(monkeypatch, tmp_path):
     return run
 
 
-def test_a_job_needs_to_say_only_how_much_is_done(sia):
+def test_sia_report_needs_only_the_share_that_is_done(sia):
     assert sia("--done", 0.4) == (0, "j/1: 40.0% done")
     body = {"done": 0.4, "attempt": 2, "speed": None, "regime": None}
     assert Daemon.asked == ("POST", "/v1/jobs/j%2F1/progress", body)
@@ -51,7 +51,7 @@ def test_a_job_needs_to_say_only_how_much_is_done(sia):
     assert Daemon.where.token == JOB["SIA_REPORT_TOKEN"]
 
 
-def test_options_replace_what_the_environment_says(sia, tmp_path):
+def test_options_override_the_environment(sia, tmp_path):
     token = tmp_path / "token"
     token.write_text("a-token-of-a-submitter")
     token.chmod(0o600)
@@ -64,7 +64,7 @@ def test_options_replace_what_the_environment_says(sia, tmp_path):
     )  # fmt: skip
 
 
-def test_outside_of_a_job_it_asks_the_daemon_that_other_commands_ask(sia):
+def test_outside_of_a_job_sia_report_uses_the_daemon_of_other_commands(sia):
     env = {"SIA_URL": "http://127.0.0.1:4", "SIA_TOKEN": "a-token-of-an-operator"}
     assert sia("--done", 0.4, "--job", "j", "--attempt", 1, env=env)[0] == 0
     assert Daemon.where.urls == ("http://127.0.0.1:4",)
@@ -87,7 +87,7 @@ def test_outside_of_a_job_it_asks_the_daemon_that_other_commands_ask(sia):
         (["--done", 0.4], {**JOB, "SIA_REPORT_TOKEN": "x"}, "SIA_REPORT_TOKEN: contains no token"),
     ],
 )
-def test_misuse_is_said_in_one_line(sia, words, env, said):
+def test_misuse_is_reported_in_one_line(sia, words, env, said):
     code, line = sia(*words, env=env)
     assert code == 2
     assert said in line

@@ -154,7 +154,7 @@ def test_without_a_terminal_one_plain_frame_is_printed(served):
         assert re.search(r"guest +2 +vision +speech", done.stdout)
 
 
-def test_json_has_what_a_frame_is_made_from(served):
+def test_json_contains_the_data_of_a_frame(served):
     said = served.said("top")
     assert said["waiting"] == 2
     assert [each["job"]["id"] for each in said["queue"]] == ["next", "last"]
@@ -176,7 +176,7 @@ def test_a_daemon_that_is_away_is_named_in_one_line(tmp_path):
     assert "connection refused; start sia serve, or set SIA_URL" in done.stderr
 
 
-def test_it_goes_on_when_the_daemon_is_back(tmp_path):
+def test_sia_top_continues_when_the_daemon_is_back(tmp_path):
     served = Served(tmp_path)
     top = OnTerminal(served)
     top.until("q quit")

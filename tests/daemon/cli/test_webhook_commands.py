@@ -121,7 +121,7 @@ def test_a_daemon_says_that_a_receiver_is_away_and_catches_up_when_it_is_back(tm
     assert said == ["component unhealthy", "component healthy again"]
 
 
-def test_killed_at_any_moment_nothing_is_left_out(tmp_path):
+def test_webhooks_omit_nothing_when_the_daemon_is_killed_at_any_moment(tmp_path):
     with receiving() as ops:
         daemon = serve(tmp_path, ops.url)
         names = []

@@ -80,7 +80,7 @@ def test_without_a_file_there_are_pools_and_simulated_jobs():
     assert embedded.listen.loopback
 
 
-def test_a_file_with_a_pool_alone_is_otherwise_the_embedded_configuration(tmp_path):
+def test_a_file_with_only_a_pool_keeps_the_other_defaults(tmp_path):
     pools = (PoolConfig("solo", 144),)
     assert config(tmp_path, "") == msgspec.structs.replace(Config.embedded(), pools=pools)
 
@@ -108,7 +108,7 @@ def test_a_url_without_a_host_and_a_database_is_refused(tmp_path, url):
     assert "use postgresql://USER@HOST:PORT/NAME" in said
 
 
-def test_every_key_arrives(tmp_path):
+def test_every_key_is_read(tmp_path):
     read = config(tmp_path, WHOLE)
     assert read.listen == Address("::1", 9000)
     assert read.listen.url == "http://[::1]:9000"
@@ -124,13 +124,13 @@ def test_every_key_arrives(tmp_path):
     assert speech.pool.group == "a100"
 
 
-def test_files_are_found_from_where_the_configuration_is(tmp_path, monkeypatch):
+def test_relative_paths_start_at_the_folder_of_the_configuration(tmp_path, monkeypatch):
     written(tmp_path, WHOLE, "sia.toml")
     monkeypatch.chdir(tmp_path)
     assert read_config(Path("sia.toml")).database == tmp_path / "state" / "sia.db"
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path):
+def test_all_errors_are_reported_at_once(tmp_path):
     said = problems(
         tmp_path,
         """
@@ -254,12 +254,12 @@ def test_an_invalid_value_is_reported_with_a_fix(tmp_path, text, problem):
     assert problem in problems(tmp_path, text)[0]
 
 
-def test_two_pools_of_one_name(tmp_path):
+def test_two_pools_of_one_name_are_refused(tmp_path):
     pool = "[[pool]]\nname = 'a'\nquota = 1\n"
     assert the_problem(tmp_path, 2 * pool).startswith("pool: the name 'a' is used 2 times")
 
 
-def test_two_nodes_of_one_name_with_room_for_all(tmp_path):
+def test_two_nodes_of_one_name_are_refused(tmp_path):
     node = "[[node]]\nname = 'n'\ngpus = 100\n"
     assert the_problem(tmp_path, 2 * node).startswith("node: the name 'n' is used 2 times")
 
@@ -270,7 +270,7 @@ def test_this_machine_is_one_node(tmp_path):
     assert the_problem(tmp_path, text).startswith("node: backend local has this machine alone")
 
 
-def test_gpus_that_this_machine_has_not_are_missed_at_once(tmp_path, monkeypatch):
+def test_gpus_that_this_machine_lacks_are_reported_at_once(tmp_path, monkeypatch):
     text = "[backend]\nkind = 'local'\n[[pool]]\nname = 'a'\nquota = 3\n"
     monkeypatch.setattr("daemon.backends.local.config.count_gpus", lambda: 2)
     assert the_problem(tmp_path, text) == (
@@ -311,7 +311,7 @@ def test_a_forecast_that_learns_needs_what_it_learns_with(tmp_path, monkeypatch)
     assert "xgboost, which is not installed" in the_problem(tmp_path, text)
 
 
-def test_forecasts_of_none(tmp_path):
+def test_forecasts_may_be_none(tmp_path):
     assert config(tmp_path, "[daemon]\nforecast = 'none'").forecast == "none"
     assert config(tmp_path, "[daemon]\npolicy = 'fcfs'").policy == "fcfs"
 
@@ -337,7 +337,7 @@ def test_a_database_is_a_file_or_a_postgresql(tmp_path):
         "postgresql://me:top@s3cret@host/db",
     ],
 )
-def test_a_url_that_is_none_is_said_without_its_password(tmp_path, url):
+def test_an_invalid_url_is_shown_without_its_password(tmp_path, url):
     said = the_problem(tmp_path, f"[daemon]\ndatabase = '{url}'")
     assert "use postgresql://USER@HOST:PORT/NAME" in said
     assert "s3cret" not in said
@@ -366,7 +366,7 @@ def test_postgresql_needs_an_extra(tmp_path, monkeypatch):
         ('preemptible = "restart"\npolicy = "srtf"', "srtf", "restart"),
     ],
 )
-def test_a_site_whose_jobs_may_be_stopped_has_another_usual_policy(tmp_path, line, policy, cost):
+def test_a_site_with_preemptible_jobs_has_another_default_policy(tmp_path, line, policy, cost):
     found = config(tmp_path, f"[daemon]\n{line}\n")
     assert (found.policy, found.preemptible) == (policy, cost)
 
@@ -379,7 +379,7 @@ def test_a_site_whose_jobs_may_be_stopped_has_another_usual_policy(tmp_path, lin
         ('"2d"', "daemon.preemptible: 2d is too long; use at most 1d, or restart"),
     ],
 )
-def test_what_a_stop_costs_is_a_time_or_a_word(tmp_path, value, said):
+def test_the_cost_of_a_stop_is_a_time_or_a_word(tmp_path, value, said):
     with pytest.raises(ConfigError) as caught:
         config(tmp_path, f"[daemon]\npreemptible = {value}\n")
     (problem,) = caught.value.problems

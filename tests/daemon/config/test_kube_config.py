@@ -67,7 +67,7 @@ def test_an_impossible_configuration_is_refused(tmp_path, line):
     assert WRONG[line] in str(wrong.value)
 
 
-def test_pools_that_can_be_no_namespace_need_one(tmp_path):
+def test_pools_whose_names_are_not_namespaces_need_one(tmp_path):
     with pytest.raises(ConfigError, match="write one for it"):
         read(tmp_path, "", ("Team A", "b"))
     with pytest.raises(ConfigError, match="cannot be the value of a label"):
@@ -76,7 +76,7 @@ def test_pools_that_can_be_no_namespace_need_one(tmp_path):
         read(tmp_path, '[[node]]\nname = "n"\ngpus = 99')
 
 
-def test_names_of_jobs_are_names_and_no_two_are_alike():
+def test_names_of_jobs_are_valid_and_unique():
     ids = ["", "a", "A", "a-", "ü", "<script>", "\u202e", "x" * 4096, "x" * 4095, "a.0", "-"]
     names = {name_of("d", each, n) for each in ids for n in (1, 2)}
     assert len(names) == 2 * len(ids)
@@ -91,7 +91,7 @@ def placed(*counts):
     return type("Order", (), {"nodes": nodes, "spec": spec, "gpus": spec.gpus})
 
 
-def test_pods_are_as_large_as_they_can_be_alike():
+def test_pods_of_a_job_are_equal_and_as_large_as_possible():
     assert split(placed(8)) == (1, 8)
     assert split(placed(4, 4)) == (2, 4)
     assert split(placed(6, 4)) == (5, 2)
@@ -111,7 +111,7 @@ def rights():
 
 
 @story
-async def test_the_rights_in_the_docs_are_those_that_are_used(tmp_path):
+async def test_the_docs_list_exactly_the_rights_that_are_used(tmp_path):
     plain, _ = rights()
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         k8s.runs_for = None
@@ -131,7 +131,7 @@ async def test_the_rights_in_the_docs_are_those_that_are_used(tmp_path):
 
 
 @story
-async def test_the_rights_for_kueue_are_those_that_are_used(tmp_path):
+async def test_the_docs_list_exactly_the_rights_that_kueue_support_uses(tmp_path):
     plain, kueue = rights()
     async with cluster() as k8s:
         before(k8s)

@@ -37,7 +37,7 @@ def daemon(tmp_path):
         served.end()
 
 
-def test_they_are_nowhere_to_be_seen(daemon, tmp_path):
+def test_secrets_appear_in_no_output(daemon, tmp_path):
     machine = (tmp_path / "state" / "token").read_text().strip()
     ask = Asking(daemon.first.split()[2].removeprefix("http://").rstrip(";"), machine)
     made = [

@@ -43,7 +43,7 @@ def config(pair, **more):
     return TlsConfig(str(pair.certificate), str(pair.key), **more)
 
 
-def test_a_certificate_that_is_well_is_taken_and_says_when_it_ends(pairs):
+def test_a_valid_certificate_is_accepted_and_its_end_is_shown(pairs):
     for name in ("good", "own"):
         certificate = Certificate(config(pairs[name]))
         assert certificate.look().why == ""
@@ -96,7 +96,7 @@ def test_without_encryption_only_this_machine_is_served():
     )
 
 
-def test_all_of_it_is_said_by_the_check(pairs, tmp_path):
+def test_the_check_reports_every_tls_error(pairs, tmp_path):
     file = tmp_path / "sia.toml"
     file.write_text(
         '[daemon]\nlisten = "0.0.0.0:1"\n[tls]\ncertificat = "x"\n[limits]\nrate = -1\n'
@@ -136,7 +136,7 @@ def test_a_changed_certificate_is_reloaded_and_the_old_one_stays_if_it_is_invali
     assert "has expired" in held.look().why
 
 
-def test_the_daemon_says_that_it_ends_soon(pairs):
+def test_the_daemon_warns_of_a_certificate_that_expires_soon(pairs):
     async def tell():
         parts = HealthRegistry(lambda: 0.0)
         certificate = Certificate(config(pairs["soon"]))
@@ -213,7 +213,7 @@ def test_a_client_trusts_whom_it_is_told_to(pairs, serve, monkeypatch):
     assert run("pools", "--config", daemon.config).returncode == 0  # by the daemon's own file
 
 
-def test_a_daemon_may_want_certificates_of_clients(pairs, serve, monkeypatch):
+def test_a_daemon_may_require_client_certificates(pairs, serve, monkeypatch):
     authority, client = pairs["authority"].certificate, pairs["client"]
     serve(pairs["good"], f'client_ca = "{authority}"')
     monkeypatch.setenv("SIA_CA_FILE", str(authority))
@@ -227,7 +227,7 @@ def test_a_daemon_may_want_certificates_of_clients(pairs, serve, monkeypatch):
     assert "does not belong to the key in SIA_KEY_FILE" in run("pools").stderr
 
 
-def test_sighup_shows_another_one_and_open_connections_stay(pairs, serve, tmp_path):
+def test_sighup_reloads_the_certificate_and_keeps_open_connections(pairs, serve, tmp_path):
     folder = tmp_path / "shown"
     folder.mkdir()
     pair = Pair(folder, "pair", by=pairs["authority"])

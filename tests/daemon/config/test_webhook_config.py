@@ -52,7 +52,7 @@ def test_a_valid_webhook_is_read(tmp_path):
     assert local.origin == "http://127.0.0.1:8080"
 
 
-def test_all_that_is_wrong_is_said_at_once(tmp_path):
+def test_all_errors_are_reported_at_once(tmp_path):
     found = said(
         tmp_path,
         table(events=["endd"], pools=["visoin"], timeout="2h", give_up="x", ca_file="none.pem")
@@ -82,7 +82,7 @@ def test_all_that_is_wrong_is_said_at_once(tmp_path):
     ["ftp://a.example/", "ops.example", "https://", "https://u:hunter2@a.example/", "https://a b/",
      "https://a.example/#hunter2", "https://a.example:99999/", "http://10.0.0.1/hunter2"],
 )  # fmt: skip
-def test_a_url_that_cannot_be_is_refused_without_being_repeated(tmp_path, url):
+def test_an_impossible_url_is_refused_without_being_repeated(tmp_path, url):
     secret_in(tmp_path)
     (problem,) = said(tmp_path, table(url=url))
     assert problem.startswith("webhook ops: url: ")
@@ -109,7 +109,7 @@ def test_a_file_without_a_secret_is_refused(tmp_path, text):
     assert "secret" in problem.partition("secret_file: ")[2]
 
 
-def test_while_a_secret_is_changed_both_sign(tmp_path):
+def test_during_a_change_of_secrets_both_sign(tmp_path):
     path = secret_in(tmp_path, f"{SECRET}\nanother-secret-of-ours")
     secrets = Secrets(read_secrets(path))
     header = secrets.header(b"{}", 5)
@@ -117,7 +117,7 @@ def test_while_a_secret_is_changed_both_sign(tmp_path):
     assert SECRET not in repr(secrets)
 
 
-def test_certificates_that_are_none_are_refused(tmp_path):
+def test_invalid_certificates_are_refused(tmp_path):
     no_pem = tmp_path / "ca.pem"
     no_pem.write_text("nothing")
     made = hook(tmp_path, "https://ops.example/", ca_file=no_pem)
@@ -128,7 +128,7 @@ def test_certificates_that_are_none_are_refused(tmp_path):
     assert found.endswith("; give a file in PEM")
 
 
-def test_every_kind_that_is_told_can_be_asked_for():
+def test_every_kind_of_notice_can_be_subscribed_to():
     source = ROOT / "daemon"
     told = {
         kind
@@ -182,7 +182,7 @@ def test_deliveries_are_cut_by_number_and_by_size(tmp_path):
     assert [d.until for d in cut(tmp_path, huge)] == [1, 2, 3]
 
 
-def test_a_delivery_is_made_once_more_of_the_same_events(tmp_path):
+def test_a_repeated_delivery_has_the_same_events(tmp_path):
     notices = [Notice(seq, 0.0, "ended") for seq in range(4, 20)]  # older ones are forgotten
     first = cut(tmp_path, notices, last=6)[0]
     assert (first.id, first.first, first.until) == ("ops-4-6", 4, 6)

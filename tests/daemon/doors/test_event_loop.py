@@ -91,7 +91,7 @@ async def statuses(client, method, path, bodies, headers=AS_JSON):
     return found
 
 
-def test_a_batch_that_is_wrong_blocks_nobody(tmp_path, monkeypatch):
+def test_an_invalid_batch_does_not_block_the_event_loop(tmp_path, monkeypatch):
     async def story():
         async with door(tmp_path) as client:
             await asked(client, "POST", "/v1/jobs", job(0), status=201)  # all is loaded
@@ -108,7 +108,7 @@ def test_a_batch_that_is_wrong_blocks_nobody(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-def test_a_batch_of_ten_thousand_good_jobs_blocks_nobody(tmp_path, monkeypatch):
+def test_a_batch_of_ten_thousand_valid_jobs_does_not_block_the_event_loop(tmp_path, monkeypatch):
     async def story():
         async with door(tmp_path) as client:
             await asked(client, "POST", "/v1/jobs", job(0), status=201)
@@ -137,7 +137,7 @@ def test_a_batch_of_ten_thousand_good_jobs_blocks_nobody(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=" ".join)
-def test_a_value_that_is_wrong_blocks_nobody(tmp_path, monkeypatch, route):
+def test_an_invalid_value_does_not_block_the_event_loop(tmp_path, monkeypatch, route):
     async def story():
         async with door(tmp_path) as client:
             await asked(client, "POST", "/v1/jobs", job("held", id="held"), status=201)
@@ -154,7 +154,7 @@ def test_a_value_that_is_wrong_blocks_nobody(tmp_path, monkeypatch, route):
     asyncio.run(story())
 
 
-def test_a_form_that_is_wrong_blocks_nobody(tmp_path, monkeypatch):
+def test_an_invalid_form_does_not_block_the_event_loop(tmp_path, monkeypatch):
     async def story():
         async with door(tmp_path) as client, browser(client) as visitor:
             seal = seal_in(await seen(visitor, "/ui/")).encode()
@@ -194,7 +194,7 @@ class Told:
 
 
 @pytest.mark.parametrize("end", ["submit", "cmd"])
-def test_messages_that_are_wrong_block_nobody(tmp_path, monkeypatch, end):
+def test_invalid_messages_do_not_block_the_event_loop(tmp_path, monkeypatch, end):
     """As many as a broker may send at once, each as large as it may be."""
 
     async def story():

@@ -40,7 +40,7 @@ def configured(engine, settings, now=2.0):
     return step
 
 
-def test_a_quota_that_is_reconfigured_holds_at_once():
+def test_a_reconfigured_quota_applies_at_once():
     engine = busy(a=2, b=2)
     step = configured(engine, setup([4], a=4, b=0))
     assert step.answers == [Accepted()]
@@ -59,7 +59,7 @@ def test_a_change_by_command_stays_if_the_configuration_is_unchanged():
     assert [e.nodes for e in step.effects] == [(("n0", (2, 3, 4)),)]
 
 
-def test_a_pool_goes_once_it_is_empty():
+def test_a_removed_pool_disappears_once_it_is_empty():
     engine = busy(a=2, b=2)
     before = engine.dump()
     answer = configured(engine, setup([4], b=2)).answers[0]
@@ -95,7 +95,7 @@ def test_a_change_that_jobs_prevent_is_refused(settings, says):
         replace(setup([4], a=2, b=2), options=replace(SMALL, windows=(9.0, 99.0))),
     ],
 )
-def test_another_policy_goes_on_with_the_same_jobs(settings):
+def test_another_policy_continues_with_the_same_jobs(settings):
     engine = busy(a=2, b=2)
     configured(engine, settings)
     assert type(engine.core.policy).__name__.lower() == settings.policy
@@ -105,7 +105,7 @@ def test_another_policy_goes_on_with_the_same_jobs(settings):
     assert again.dump() == engine.dump()
 
 
-def test_a_pool_that_was_taken_out_and_is_back_is_alone_in_what_it_owns_now():
+def test_a_pool_that_was_removed_and_added_again_begins_a_new_virtual_schedule():
     settings = setup(a=2, b=4)
     engine = Engine.new(settings)
     engine.step(1.0, [Tick()])
@@ -138,7 +138,7 @@ def test_timers_that_expired_while_the_daemon_was_down_run_first():
 
 
 @pytest.mark.parametrize("begin", [0.5, 50.0])
-def test_maintenance_of_a_node_that_goes_is_dropped(begin):
+def test_maintenance_of_a_removed_node_is_dropped(begin):
     engine = Engine.new(setup([4, 4], a=4))
     engine.step(1.0, [Maintain("stays", "n0", begin, 60.0), Maintain("goes", "n1", begin, 60.0)])
     step = configured(engine, setup([4], a=4))
@@ -173,7 +173,7 @@ def test_a_pool_changes_its_group_while_no_job_is_there(policy):
         (setup(a=2, b=MAX_GROUP), f"a sharing group would own more than {MAX_GROUP} GPUs"),
     ],
 )
-def test_quotas_that_commands_have_raised_count(settings, says):
+def test_quotas_raised_by_command_count(settings, says):
     engine = Engine.new(setup([8], a=2, b=2))
     engine.step(1.0, [SetPool("a", quota=4)])
     assert configured(engine, settings).answers[0].detail == says
@@ -199,7 +199,7 @@ def test_a_new_configuration_is_in_the_journal(tmp_path):
     asyncio.run(story())
 
 
-def test_limits_that_are_reconfigured_hold_at_once():
+def test_reconfigured_limits_apply_at_once():
     engine = busy(a=2, b=2)
     settings = setup([4], a=2, b=2)
     a, b = settings.pools

@@ -34,7 +34,7 @@ def fits(free, out, members, gpus, nodes):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_they_are_found_where_a_look_at_every_node_finds_them(seed):
+def test_placement_agrees_with_a_search_of_all_nodes(seed):
     rng = Random(seed)
     nodes = [Node(f"n{i}", tuple(range(rng.randint(1, 8)))) for i in range(rng.randint(2, 6))]
     names = [node.name for node in nodes]
@@ -114,7 +114,7 @@ def test_a_job_that_fits_in_no_area_is_refused():
     assert "2 nodes" in answer.detail
 
 
-def test_a_job_whose_node_is_down_goes_where_there_is_place():
+def test_a_job_whose_node_is_down_gets_another_node():
     engine = Engine.new(cluster())
     engine.step(1.0, [NodeDown("n1", "drained: a disk")])
     step = engine.step(2.0, [submit("x", "a", 4)])
@@ -125,7 +125,7 @@ def test_a_job_whose_node_is_down_goes_where_there_is_place():
     engine.check()
 
 
-def test_a_node_is_out_as_long_as_anybody_has_a_reason():
+def test_a_node_is_down_while_any_reason_remains():
     engine = Engine.new(cluster())
     assert engine.step(1.0, [NodeDown("n1", "down")]).answers[0].new
     assert not engine.step(2.0, [NodeDown("n1", "down")]).answers[0].new
@@ -137,7 +137,7 @@ def test_a_node_is_out_as_long_as_anybody_has_a_reason():
     assert engine.step(7.0, [NodeDown("n9", "down")]).answers[0].status == 404
 
 
-def test_a_job_that_its_cluster_queued_again_waits_again():
+def test_a_job_that_its_cluster_requeued_is_pending_again():
     engine = Engine.new(cluster())
     engine.step(1.0, [submit("x", "a", 8)])
     engine.step(2.0, [Started("x", 1)])
@@ -151,7 +151,7 @@ def test_a_job_that_its_cluster_queued_again_waits_again():
 
 
 @pytest.mark.parametrize("hold", [False, True])
-def test_a_job_that_was_to_end_is_not_queued_again(hold):
+def test_a_job_that_was_being_ended_is_not_requeued(hold):
     engine = Engine.new(cluster())
     engine.step(1.0, [submit("x", "a", 8), Started("x", 1)])
     engine.step(2.0, [Cancel("x")])
@@ -162,7 +162,7 @@ def test_a_job_that_was_to_end_is_not_queued_again(hold):
     engine.check()
 
 
-def test_a_limit_that_is_changed_counts_from_the_start():
+def test_a_changed_time_limit_counts_from_the_start_of_the_job():
     engine = Engine.new(cluster())
     engine.step(0.0, [submit("x", "a", 1, time_limit=100.0, warn=0.0)])
     engine.step(10.0, [Started("x", 1)])
@@ -171,7 +171,7 @@ def test_a_limit_that_is_changed_counts_from_the_start():
     assert engine.step(210.0, []).effects[0].kind == "end"
 
 
-def test_a_limit_says_how_long_who_waits_is_thought_to_run():
+def test_a_time_limit_bounds_the_estimate_of_a_pending_job():
     engine = Engine.new(lenders())
     engine.step(0.0, [submit("own", "a", 8), submit("x", "a", 8, run_time=0.0)])
     assert engine.book.job("x").phase.value == "pending", "nobody lends to it"
@@ -183,7 +183,7 @@ def test_a_limit_says_how_long_who_waits_is_thought_to_run():
     engine.check()
 
 
-def test_a_limit_that_is_raised_raises_what_is_thought():
+def test_a_raised_time_limit_raises_the_estimate():
     engine = Engine.new(lenders(share=False))
     waits = submit("x", "a", 8, run_time=0.0, time_limit=100.0)
     engine.step(0.0, [submit("own", "a", 8), waits, submit("y", "a", 8, run_time=50.0)])

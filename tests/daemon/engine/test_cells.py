@@ -36,7 +36,7 @@ def test_free_gpus_are_counted_once_in_the_largest_cell(one, other):
 
 
 @story
-async def test_the_api_tells_what_is_left_of_each_chain(folder):
+async def test_the_api_shows_the_free_cells_of_each_chain(folder):
     quotas = {"vision": {"node": 3}, "speech": {"node": 1}}
     async with door(folder, pools=POOLS, cells=spec(quotas=quotas), speed=1.0) as client:
         (chain,) = (await asked(client, "GET", "/v1/cells"))["chains"]
@@ -63,6 +63,6 @@ async def test_the_api_tells_what_is_left_of_each_chain(folder):
 
 
 @story
-async def test_without_cells_there_are_none(folder):
+async def test_without_cells_the_api_shows_none(folder):
     async with door(folder) as client:
         assert (await asked(client, "GET", "/v1/cells"))["chains"] == []

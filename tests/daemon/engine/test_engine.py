@@ -206,7 +206,7 @@ MOST_ROUNDS = 5
 modules that are loaded, so that a rare kind may be missing from one round."""
 
 
-def test_the_engine_does_as_the_naive_one():
+def test_the_engine_decides_as_the_naive_engine():
     kinds = (
         "Submitnew", "Submitsame", "Submit409", "Submit422", "Cancelnew", "Cancelsame", "Cancel409",
         "Holdnew", "Hold409", "Releasenew", "SetPoolnew", "SetPool409", "Startednew", "Endednew",
@@ -318,7 +318,7 @@ def test_a_requeued_job_has_no_placement():
     assert engine.book.ended["again"].decided is None
 
 
-def test_an_array_is_named_as_one():
+def test_an_array_is_addressed_as_one_job():
     engine = Engine.new(setup(a=1))
     step = steps(engine, 1.0, *(submit(f"x.{i}", array=(i, 3)) for i in range(3)))
     assert starts(step) == ["x.0"]
@@ -329,7 +329,7 @@ def test_an_array_is_named_as_one():
     assert [(e.kind, e.job) for e in step.effects] == [("end", "x.0")]
 
 
-def test_an_array_is_taken_whole_or_not_at_all():
+def test_an_array_is_accepted_completely_or_not_at_all():
     engine = Engine.new(setup(a=4))
     steps(engine, 1.0, submit("x.1"))
     before = engine.dump()
@@ -346,7 +346,7 @@ def test_an_array_is_taken_whole_or_not_at_all():
     assert again.answers == [Accepted(new=False)] * 2
 
 
-def test_a_job_of_another_is_none_of_an_array():
+def test_a_job_of_another_submission_is_not_part_of_an_array():
     engine = Engine.new(setup(a=4))
     steps(engine, 1.0, *(submit(f"x.{i}", array=(i, 2)) for i in range(2)))
     record = engine.book.jobs["x.1"]
@@ -373,7 +373,7 @@ def test_a_job_of_another_is_none_of_an_array():
         (job("odd", priority=10**6), 422),
     ],
 )
-def test_jobs_that_cannot_be_are_refused(spec, status):
+def test_impossible_jobs_are_refused(spec, status):
     engine = Engine.new(setup(a=2))
     steps(engine, 1.0, *(submit(f"x.{i}", array=(i, 3)) for i in range(3)))
     before = engine.dump()
@@ -397,7 +397,7 @@ def test_a_higher_priority_goes_first():
     assert engine.step(6.0, [SetPriority("second", 9)]).answers[0].status == 409
 
 
-def test_lending_stops_at_once_and_goes_on():
+def test_lending_stops_and_resumes_at_once():
     engine = Engine.new(setup(a=1, b=4))
     steps(engine, 1.0, submit("own"), Lending(on=False))
     assert starts(steps(engine, 2.0, submit("guest", run_time=3.0))) == []

@@ -58,7 +58,7 @@ def test_a_node_that_is_drained_gets_no_jobs_until_it_is_resumed(make):
     assert not out(again)
 
 
-def test_numbered_gpus_of_a_node_that_is_out_are_waited_for():
+def test_a_job_waits_for_numbered_gpus_of_a_node_that_is_down():
     engine = Engine.new(setup([4], a=4))
     step = do(engine, 1.0, Drain("n0"), submit("one", gpus=4), submit("two"))
     assert not starts(step)
@@ -67,7 +67,7 @@ def test_numbered_gpus_of_a_node_that_is_out_are_waited_for():
     assert starts(step) == {"one": {"n0"}}
 
 
-def test_a_job_that_waits_for_a_node_that_is_out_blocks_no_other():
+def test_a_job_that_waits_for_a_node_that_is_down_blocks_no_other():
     engine = Engine.new(setup([8, 8], a=8, b=8))
     do(engine, 1.0, Drain("n0"), submit("small", "b", 1))
     do(engine, 1.0, submit("wide", "a", 8))
@@ -82,7 +82,7 @@ def test_a_job_that_waits_for_a_node_that_is_out_blocks_no_other():
     assert starts(do(engine, 4002.0, Resume("n0"))) == {"b2": {"n0"}}
 
 
-def test_for_who_needs_more_than_there_is_nothing_is_kept():
+def test_nothing_is_reserved_for_a_job_that_needs_more_nodes_than_exist():
     engine = Engine.new(setup([8, 8], a=12, b=4))
     do(engine, 1.0, Drain("n0"), submit("wide", "a", 9))
     step = do(engine, 9000.0, submit("small", "b", 1))
@@ -90,7 +90,7 @@ def test_for_who_needs_more_than_there_is_nothing_is_kept():
 
 
 @pytest.mark.parametrize("make", [in_cells, lambda: Engine.new(setup([8, 8], a=16))])
-def test_a_node_is_out_for_its_maintenance(make):
+def test_a_node_is_down_during_its_maintenance(make):
     engine = make()
     do(engine, 1.0, Maintain("fans", "n0", 10.0, 20.0, "fans"), Maintain("disk", "n0", 15.0, 30.0))
     assert engine.due <= 10.0
@@ -111,7 +111,7 @@ def test_a_node_is_out_for_its_maintenance(make):
     assert not engine.book.windows
 
 
-def test_maintenance_that_cannot_be_is_refused():
+def test_impossible_maintenance_is_refused():
     engine = in_cells()
     do(engine, 100.0, Maintain("m", "n0", 50.0, 200.0))  # it has begun already
     assert out(engine) == {"n0"}
@@ -130,14 +130,14 @@ def test_maintenance_that_cannot_be_is_refused():
     assert engine.step(100.0, [Maintain("m", "n0", 50.0, 200.0)]).answers == [Accepted(new=False)]
 
 
-def test_a_node_that_is_configured_bad_is_out_until_it_is_resumed():
+def test_a_node_configured_as_bad_is_down_until_it_is_resumed():
     engine = in_cells(bad=("n1",))
     assert out(engine) == {"n1"}
     do(engine, 1.0, Resume("n1"))
     assert out(engine) == set()
 
 
-def test_quotas_in_cells_change_whole_or_not_at_all():
+def test_quotas_in_cells_change_completely_or_not_at_all():
     engine = in_cells()
     do(engine, 1.0, submit("one", gpus=8))
     before = engine.dump()
@@ -162,7 +162,7 @@ def test_quotas_in_cells_change_whole_or_not_at_all():
     assert engine.book.pools["a"].cells == {"rack": {"node": 2}}
 
 
-def test_an_override_in_cells_waits_where_others_have_them_meanwhile():
+def test_an_override_in_cells_waits_until_other_pools_return_the_cells():
     engine = in_cells()
     do(engine, 1.0, SetPool("a", cells={"rack": {"node": 1}}, until=9.0))
     do(engine, 2.0, SetPool("b", cells={"rack": {"node": 3}}))
@@ -175,7 +175,7 @@ def test_an_override_in_cells_waits_where_others_have_them_meanwhile():
     assert engine.book.pools["a"].quota == 16
 
 
-def test_an_override_waits_where_others_have_its_gpus_meanwhile():
+def test_an_override_waits_until_other_pools_return_its_gpus():
     engine = Engine.new(setup([8, 8], a=8, b=8))
     do(engine, 0.0, SetPool("a", quota=0, until=100.0), SetPool("b", quota=16))
     step = do(engine, 1e6, Tick())
@@ -197,7 +197,7 @@ def test_an_override_in_cells_that_cannot_end_is_refused_once_at_a_time():
     assert [n.kind for n in step.notices] == ["refused"]
 
 
-def test_a_pool_of_other_cells_is_another_database():
+def test_a_pool_with_other_cells_needs_another_database():
     engine = in_cells()
     other = Setup((Pool("a", 16), Pool("b", 8)), options=SMALL)
     answer = engine.step(1.0, [Configured(other)]).answers[0]

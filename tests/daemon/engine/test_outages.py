@@ -51,7 +51,7 @@ def short(job_id, pool, gpus):
     return submit(job_id, pool, gpus, run_time=4.0)
 
 
-def test_an_owner_who_was_foreseen_comes_to_gpus_that_no_guest_was_lent():
+def test_gpus_reserved_for_a_forecast_job_are_free_when_it_arrives():
     engine = Engine.new(THREE)
     foreseen = Foreseen(tuple(Load("speech", window, 8) for window in range(3)))
     do(engine, 1.0, foreseen, short("own", "vision", 8), Drain("n2"))
@@ -86,7 +86,7 @@ def test_jobs_of_a_drained_node_get_gpus_elsewhere():
     assert starts(step) == ["next"]
 
 
-def test_quotas_that_fit_on_what_is_left_have_nothing_out():
+def test_quotas_that_fit_on_the_remaining_nodes_lose_nothing():
     engine = Engine.new(THREE)
     step = do(engine, 1.0, Drain("n0"))
     assert step.events == [GpusOut(1.0, "robots", 8)]
@@ -96,7 +96,7 @@ def test_quotas_that_fit_on_what_is_left_have_nothing_out():
     assert not do(engine, 5.0, NodeUp("n0")).events
 
 
-def test_more_nodes_than_quotas_make_up_for_those_that_are_out():
+def test_surplus_nodes_replace_nodes_that_are_down():
     engine = Engine.new(setup([8, 8, 8], a=8, b=8))
     assert not do(engine, 1.0, Drain("n0")).events
     assert do(engine, 2.0, Drain("n1")).events == [GpusOut(2.0, "a", 8)]
@@ -107,7 +107,7 @@ def in_areas(**areas):
     return Setup(pools, options=SMALL, nodes=NODES, areas=areas)
 
 
-def test_nodes_of_one_area_do_not_make_up_for_those_of_another():
+def test_nodes_of_one_area_do_not_replace_those_of_another():
     engine = Engine.new(in_areas(a=("n0",), b=("n1", "n2"), c=("n3",)))
     assert do(engine, 1.0, Drain("n0")).events == [GpusOut(1.0, "a", 8)], "n2 is nobody's but b's"
     assert not do(engine, 2.0, Drain("n1")).events, "n2 makes up for it"
@@ -115,13 +115,13 @@ def test_nodes_of_one_area_do_not_make_up_for_those_of_another():
     assert step.events == [GpusOut(3.0, "a", 16), GpusOut(3.0, "c", 8)]
 
 
-def test_areas_with_nodes_in_common_make_up_for_each_other():
+def test_areas_with_common_nodes_replace_each_other():
     engine = Engine.new(in_areas(a=("n0", "n1"), b=("n1", "n2"), c=("n3",)))
     assert not do(engine, 1.0, Drain("n0")).events
     assert do(engine, 2.0, Drain("n2")).events == [GpusOut(2.0, "a", 8)]
 
 
-def test_the_worst_of_areas_counts():
+def test_the_area_with_the_largest_loss_counts():
     """As a whole there are enough; where a's and c's jobs may be there are not."""
     engine = Engine.new(in_areas(a=("n0", "n3"), b=("n1", "n2", "n3"), c=("n0", "n3")))
     assert do(engine, 1.0, Drain("n0")).events == [GpusOut(1.0, "a", 8), GpusOut(1.0, "c", 8)]
@@ -151,7 +151,7 @@ def test_a_maintenance_due_before_a_new_configuration_takes_its_node_out_first()
     assert starts(do(engine, 61.0, short("owner", "speech", 8))) == ["owner"]
 
 
-def test_a_restored_engine_knows_which_nodes_are_out():
+def test_a_restored_engine_knows_which_nodes_are_down():
     engine = Engine.new(THREE)
     do(engine, 1.0, short("own", "vision", 8), short("guest", "vision", 8), Drain("n2"))
     again = Engine.restore(engine.dump())
@@ -174,7 +174,7 @@ def test_planned_outages_say_when_nodes_leave_and_return():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_planned_outages_are_those_that_then_happen(seed):
+def test_planned_outages_equal_those_that_then_happen(seed):
     """Nodes that go for a while, some for good, and quotas that are others for a while."""
     rng = Random(seed)
     engine = Engine.new(setup([8, 8, 4, 4], a=8, b=8, c=8))
@@ -198,7 +198,7 @@ def test_planned_outages_are_those_that_then_happen(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_goes_out_guests_leave_owners_what_is_theirs(seed):
+def test_whatever_nodes_fail_guests_leave_owners_their_gpus(seed):
     """As many stay idle as are out, by the engine's count and by one made anew at each step."""
     rng, lent = Random(seed), 0
     engine = Engine.new(setup([8, 8, 4, 4], a=8, b=8, c=4, d=rng.choice([0, 4])))

@@ -36,7 +36,7 @@ def set_to(engine, policy, now):
     return step
 
 
-def test_other_queues_hold_at_once():
+def test_changed_queues_apply_at_once():
     engine = fifo()
     assert widths(engine) == {"long": 4, "short": 0}
     step = set_to(engine, APART, 3.0)
@@ -89,7 +89,7 @@ def test_the_options_last_until_the_configuration_has_another_policy():
         ("fcfs", "fcfs:x=1", "cannot change while it runs"),
     ],
 )
-def test_what_cannot_be_set_is_refused_with_the_fix(policy, label, said):
+def test_an_option_that_cannot_be_set_is_refused_with_the_fix(policy, label, said):
     engine = fifo(policy)
     [answer] = set_to(engine, label, 3.0).answers
     assert isinstance(answer, Refused)

@@ -50,7 +50,7 @@ class Story:
         return self.engine.core.state.jobs[self.record.core]
 
 
-def test_a_reported_share_tells_how_long_the_whole_takes():
+def test_the_run_time_follows_from_a_reported_share():
     story = Story().runs(0.0)
     assert story.reports(100.0, 0.4) == Accepted()
     assert story.told == (100.0, 1.0, pytest.approx(250.0), None)
@@ -80,7 +80,7 @@ def test_the_clock_counts_from_when_the_job_was_seen_running():
     assert story.core.end(story.core.run_time) == pytest.approx(260.0)
 
 
-def test_a_job_whose_start_was_not_seen_yet_is_believed_its_speed():
+def test_the_speed_of_a_job_whose_start_was_not_yet_seen_is_accepted():
     story = Story()
     assert story.reports(5.0, 0.5, speed=2.0) == Accepted()
     assert story.told == (0.0, 2.0, 50.0, None)
@@ -99,7 +99,7 @@ def test_no_estimate_exceeds_the_time_limit():
     assert story.record.whole == pytest.approx(1000.0)
 
 
-def test_a_further_attempt_may_begin_before_the_last_report_or_after_it():
+def test_the_next_attempt_may_begin_before_or_after_the_last_report():
     story = Story(requeue=True).runs(0.0)
     story.reports(100.0, 0.5)
     story.step(110.0, Lost("j", 1, "its node died"))
@@ -232,7 +232,7 @@ def test_whatever_jobs_report_a_restored_engine_decides_the_same(policy, seed):
     assert taken > 20
 
 
-def test_shadow_lending_hears_of_jobs_that_run_in_both_cores():
+def test_shadow_lending_receives_progress_of_jobs_that_run_in_both_cores():
     story = Story()
     story.step(1.0, Lending(on=False, shadow=True))
     story.runs(1.0)

@@ -122,7 +122,7 @@ class Restored(Life):
 
 @settings(max_examples=40, deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from([1, 32]), st.booleans())
-def test_hours_are_what_the_ledger_says_in_random_lives(rng, every, restores):
+def test_in_random_histories_lent_hours_equal_the_ledger(rng, every, restores):
     """Quotas change, jobs are cancelled, months end, daemons restart, budgets are set anew."""
     hours = {name: Budget(lend_budget_hours=rng.choice([0.02, 0.1, 50.0])) for name in "abc"}
     cluster = replace(setup(a=2, b=4, c=6), policy=rng.choice(["gssf", "mmfs", "sia"]))
@@ -206,7 +206,7 @@ def test_a_pool_lends_until_one_more_slowed_job_would_be_too_many():
     assert 1010.0 < stopped[0] <= 1100.0 < resumed[0] == 1350.0 + BOOK_WITHIN
 
 
-def test_a_first_slowed_job_is_on_credit_but_no_second_and_none_where_none_may_be():
+def test_the_first_slowed_job_is_allowed_but_no_second_and_none_with_a_budget_of_zero():
     """At 0.1 % a pool lends from the beginning; after one, not until there are 2,000 jobs."""
     life = late_story(slowed_budget_pct=0.1)
     assert starts(life)["guest"] == 1000.0
@@ -217,7 +217,7 @@ def test_a_first_slowed_job_is_on_credit_but_no_second_and_none_where_none_may_b
     assert list(none.engine.book.pools["b"].kept) == ["slowed"]
 
 
-def test_without_a_budget_in_its_group_nobody_rests():
+def test_without_a_budget_in_its_group_no_pool_stops_lending():
     life = late_story(until=1150.0, slowed_budget_pct=25.0)
     assert list(life.engine.book.pools["a"].kept) == ["late"]
     life.step(1151.0, [SetPool("b", slowed_budget_pct=NO_BUDGET)])
@@ -225,7 +225,7 @@ def test_without_a_budget_in_its_group_nobody_rests():
     life.engine.check()
 
 
-def test_drift_keeps_pools_from_lending_until_it_is_over():
+def test_drift_stops_pools_from_lending_until_it_ends():
     life = life_of(replace(setup(a=2, b=4), policy="gssf"), {"full": 1e4, "one": 5.0, "two": 5.0})
     story = [
         (1000.0, [ForecastHealth({"b": "7 of 20 forecasts missed"})]),
@@ -240,7 +240,7 @@ def test_drift_keeps_pools_from_lending_until_it_is_over():
     assert kept(life, "lending_resumed") == [(3000.0, "b", "drift")]
 
 
-def test_limits_that_are_set_meanwhile_hold_afterwards():
+def test_limits_set_during_a_lending_ban_apply_afterwards():
     life = life_of(replace(setup(a=2, b=4), policy="gssf"), {})
     life.step(1000.0, [ForecastHealth({"b": "why"})])
     life.step(1001.0, [SetPool("b", lend_limit=3)])
@@ -273,7 +273,7 @@ def test_the_configuration_sets_other_budgets():
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_restart_in_between_changes_nothing(seed):
+def test_a_restart_in_the_middle_changes_nothing(seed):
     rng = Random(seed)
     cluster = replace(
         setup(a=2, b=4), policy="gssf",
@@ -316,7 +316,7 @@ def why_of(life, pool, now):
     return life.engine.not_lending_reasons(pool, now)
 
 
-def test_why_a_pool_lends_nothing_is_said_in_words_of_the_moment_and_until_when():
+def test_the_reason_and_the_end_of_a_lending_ban_are_stated_in_words():
     life = late_story(until=1099.0, slowed_budget_pct=25.0)
     waits = "1 pending job of b would already run without sharing; lending resumes 1 h after"
     assert why_of(life, "a", 1099.0)["late"] == f"{waits} the last of them has started"
@@ -335,7 +335,7 @@ def test_why_a_pool_lends_nothing_is_said_in_words_of_the_moment_and_until_when(
     )
 
 
-def test_as_many_jobs_later_as_is_said_it_lends_again():
+def test_a_pool_lends_again_after_the_stated_number_of_jobs():
     life = late_story(until=1150.0, slowed_budget_pct=25.0)
     for i, more in enumerate((2, 1)):
         assert f"after {more} more job" in why_of(life, "b", 1200.0 + 10 * i)["slowed"]
@@ -345,7 +345,7 @@ def test_as_many_jobs_later_as_is_said_it_lends_again():
     assert "slowed" not in life.engine.book.pools["b"].kept
 
 
-def test_hours_are_said_up_to_the_moment_in_which_it_is_asked():
+def test_lent_hours_are_reported_up_to_the_moment_of_the_question():
     cluster = replace(budgeted(lend_budget_hours=1.0), policy="gssf")
     life = life_of(cluster, {"full": 1e7, "long": 1e7})
     story = [(JUNE - 1.0, [submit("full", "a", 2, 1e7)]), (JUNE, [submit("long", "a", 2, 1.0)])]
@@ -357,7 +357,7 @@ def test_hours_are_said_up_to_the_moment_in_which_it_is_asked():
         )
 
 
-def test_a_pool_that_lends_again_says_why():
+def test_a_pool_that_lends_again_reports_the_reason():
     life = late_story(slowed_budget_pct=25.0)
     said = {
         (n.pool, n.data["reason"]): n.data["why"]

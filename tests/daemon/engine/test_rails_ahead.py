@@ -55,7 +55,7 @@ def test_the_expected_remainder_of_loans_counts_as_lent():
     assert started(life)["third"] == JULY
 
 
-def test_a_loan_that_ends_early_gives_back_what_it_was_thought_to_take():
+def test_a_loan_that_ends_early_returns_its_remaining_expected_hours():
     """Both are over after 100 s of 1,000: in that very step the third is lent its GPUs."""
     guests = [submit(f"g{i}", "a", 2, 1000.0) for i in range(2)]
     story = [(JUNE, guests), (JUNE + 60.0, [submit("third", "a", 2, 1000.0)])]
@@ -82,7 +82,7 @@ def test_the_expected_remainder_counts_in_its_month():
     assert life.engine.book.pools["b"].spent.upto(JULY + 1000.0) == 2000.0
 
 
-def test_another_budget_counts_at_once_and_the_month_goes_on():
+def test_a_changed_budget_applies_at_once_within_the_same_month():
     story = [
         (JUNE, [submit("g", "a", 2, 1000.0)]),
         (JUNE + 10.0, [SetPool("b", lend_budget_hours=0.5)]),
@@ -97,7 +97,7 @@ def test_another_budget_counts_at_once_and_the_month_goes_on():
     ]
 
 
-def test_a_budget_that_is_gone_causes_no_step():
+def test_a_used_up_budget_causes_no_further_steps():
     cluster = lending()
     life = live(cluster, [(JUNE, [submit("g", "a", 2, 1e7)])], {"g": 1e7}, JUNE + 10.0)
     life.step(JUNE + 20.0, [SetPool("b", lend_budget_hours=float(NO_BUDGET))])
@@ -107,7 +107,7 @@ def test_a_budget_that_is_gone_causes_no_step():
     assert life.engine.book.pools["b"].spent.upto(JULY + 101.0) == 202.0
 
 
-def test_a_job_that_becomes_late_between_two_looks_is_seen_at_that_moment():
+def test_a_job_that_becomes_late_between_two_checks_is_detected_at_that_moment():
     """A step half a millisecond after it came, in which it is not late yet; then nothing."""
     cluster = replace(setup(a=2, b=2), policy="gssf")
     cluster = replace(cluster, budgets={"b": Budget(slowed_budget_pct=50.0)})
@@ -122,7 +122,7 @@ def test_a_job_that_becomes_late_between_two_looks_is_seen_at_that_moment():
     assert JUNE + 10.001 < late[0].time < JUNE + 10.004
 
 
-def test_a_budget_that_was_taken_away_before_any_look_is_counted_nowhere():
+def test_a_budget_removed_before_any_check_is_not_counted():
     """As first command; a daemon that begins anew after it decides as the one that went on."""
     gone, again = (SetPool("b", lend_budget_hours=hours) for hours in (float(NO_BUDGET), 1.0))
     steps = [
@@ -144,7 +144,7 @@ def test_a_budget_that_was_taken_away_before_any_look_is_counted_nowhere():
 
 
 @pytest.mark.parametrize("hours", [1e5, NO_BUDGET])
-def test_no_more_looks_are_planned_than_there_are_pools(hours):
+def test_no_more_checks_are_planned_than_there_are_pools(hours):
     """However many loans begin and end; a look at another time is in place of the one before."""
     life = live(lending(hours=1e5), [], {}, JUNE)
     life.step(JUNE + 0.5, [SetPool("b", lend_budget_hours=float(hours))])
@@ -228,7 +228,7 @@ def some_cluster(rng, policy):
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["sia", "gssf", "mmfs"]), st.booleans())
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_looking_at_few_pools_is_looking_at_all(rng, policy, restores):
+def test_checking_some_pools_gives_the_same_as_checking_all(rng, policy, restores):
     tale, lasts = some_story(rng, exact)
     watched = Watched(some_cluster(rng, policy), restores=restores)
     life = Life(watched, lambda spec: lasts[spec.id])
@@ -259,7 +259,7 @@ class Doubled:
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["sia", "gssf", "mmfs"]))
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
-def test_an_engine_that_was_restored_has_the_bytes_of_one_that_went_on(rng, policy):
+def test_a_restored_engine_has_the_same_bytes_as_one_that_continued(rng, policy):
     """Whatever the times are, and though budgets come, go, and are configured anew."""
     cluster, other = (some_cluster(rng, policy) for _ in range(2))
     tale, lasts = some_story(rng, rough)

@@ -50,7 +50,7 @@ def refusals(step):
     return [(n.job, n.data["why"]) for n in step.notices if n.kind == "refused"]
 
 
-def test_a_refusal_is_told_once_and_again_when_its_reason_changes(monkeypatch):
+def test_a_refusal_is_reported_once_and_again_when_its_reason_changes(monkeypatch):
     engine = engine_under(monkeypatch, Hopeless, a=4)
     engine.step(0.0, [submit("first", gpus=3)])
     assert refusals(engine.step(1.0, [submit("next", gpus=4)])) == [
@@ -68,7 +68,7 @@ def test_a_refusal_is_told_once_and_again_when_its_reason_changes(monkeypatch):
     ]
 
 
-def test_a_policy_that_fails_to_take_an_answer_goes_on_without_it(monkeypatch):
+def test_a_policy_that_raises_on_an_answer_continues_without_it(monkeypatch):
     engine = engine_under(monkeypatch, Fails, a=4)
     engine.step(0.0, [submit("first", gpus=3)])
     assert engine.book.solving.request == 1
@@ -80,7 +80,7 @@ def test_a_policy_that_fails_to_take_an_answer_goes_on_without_it(monkeypatch):
     engine.check()
 
 
-def test_nothing_is_left_of_a_refusal_when_the_job_starts_at_last(monkeypatch):
+def test_a_refusal_is_forgotten_when_the_job_starts(monkeypatch):
     engine = engine_under(monkeypatch, Hopeless, a=4)
     engine.step(0.0, [submit("first", gpus=3)])
     engine.step(1.0, [submit("next", gpus=4)])
@@ -104,7 +104,7 @@ class Breaks(Policy):
                     yield Start(job, Stream.DEDICATED, "fits")
 
 
-def test_a_pass_in_which_the_policy_fails_is_made_again(monkeypatch):
+def test_a_pass_in_which_the_policy_raises_is_repeated(monkeypatch):
     monkeypatch.setattr(Breaks, "armed", True)
     engine = engine_under(monkeypatch, Breaks, a=4)
     step = engine.step(0.0, [submit("first", gpus=1), submit("bomb", gpus=3)])

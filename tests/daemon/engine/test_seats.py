@@ -33,7 +33,7 @@ class NaiveSeats:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_they_are_those_that_a_look_at_every_node_finds(seed):
+def test_placement_agrees_with_a_search_of_all_nodes(seed):
     rng = Random(seed)
     sizes = [rng.randint(0, 8) for _ in range(rng.randint(1, 6))]
     naive = NaiveSeats(sizes)
@@ -79,5 +79,5 @@ def seconds(nodes):
     return min(found)
 
 
-def test_a_crowd_of_nodes_costs_no_more():
+def test_placement_costs_the_same_with_many_nodes():
     assert seconds(10_000) < 8 * seconds(300)

@@ -98,7 +98,7 @@ def test_a_start_waits_until_the_stopped_job_is_gone(nodes):
     assert (start.job, start.attempt, start.done) == ("long", 2, 120.0)
 
 
-def test_the_events_of_a_stop():
+def test_a_stop_is_reported_by_its_events():
     story = Story(cluster(a=2))
     story.at(0.0, submit("long", gpus=2, run_time=1000.0))
     story.at(0.0, Started("long", 1))
@@ -136,7 +136,7 @@ def test_a_job_that_exits_with_0_while_it_stops_has_finished():
     assert not story.engine.core.state.jobs.keys() - {"short"}
 
 
-def test_a_job_that_had_failed_before_it_was_told_has_failed():
+def test_a_job_that_failed_before_the_stop_arrived_has_failed():
     story = stopping()
     story.at(120.0, Ended("long", 1, 3, by_itself=True))
     assert story.phase("long") is JobPhase.FAILED
@@ -156,7 +156,7 @@ def test_a_job_that_is_lost_while_it_stops_keeps_what_earlier_attempts_did(gone)
     assert story.record("long").done == 120.0
 
 
-def test_a_cancelled_job_does_not_go_on():
+def test_a_cancelled_job_does_not_resume():
     story = stopping()
     step = story.at(110.0, Cancel("long"))
     assert [e for e in step.effects if isinstance(e, StopEffect)] == [StopEffect("long", 1, "end")]
@@ -201,7 +201,7 @@ def test_the_cost_of_resuming_counts_even_if_it_exceeds_the_work():
     assert core.work(700.0) == story.record("long").work(700.0) == 60.0 + 33.0
 
 
-def test_a_policy_that_stops_jobs_learns_what_those_that_run_have_done():
+def test_a_preemptive_policy_learns_the_progress_of_running_jobs():
     story = Story(cluster("fcfs", a=2))
     story.at(0.0, submit("j", gpus=2, run_time=1000.0))
     story.at(50.0, Started("j", 1))
@@ -220,7 +220,7 @@ def narrowing():
     return story
 
 
-def test_a_job_that_got_narrower_counts_in_the_core_from_then_on():
+def test_the_core_counts_a_narrower_width_once_the_job_has_it():
     story = narrowing()
     step = story.at(160.0, Resized("x", 1, 2, (("n0", (0, 1)),)))
     assert started(step) == [("y", 1), ("z", 1)]
@@ -228,7 +228,7 @@ def test_a_job_that_got_narrower_counts_in_the_core_from_then_on():
     assert core.work(200.0) == story.record("x").work(200.0)
 
 
-def test_a_job_that_is_to_be_wider_again_before_it_got_narrower_is_stopped():
+def test_a_job_that_should_widen_before_it_has_narrowed_is_stopped():
     story = narrowing()
     step = story.at(101.0, Cancel("z"))
     assert story.record("x").gpus == 4
@@ -239,7 +239,7 @@ def test_a_job_that_is_to_be_wider_again_before_it_got_narrower_is_stopped():
     assert (start.attempt, start.width) == (2, 4)
 
 
-def test_a_start_that_was_not_ordered_is_taken_back():
+def test_a_start_that_was_not_yet_sent_is_withdrawn():
     story = stopping()
     step = story.at(105.0, submit("shorter", gpus=2, run_time=1.0))
     assert told(step) == []
@@ -249,7 +249,7 @@ def test_a_start_that_was_not_ordered_is_taken_back():
     assert started(story.at(130.0, Ended("shorter", 1, 0))) == [("short", 1)]
 
 
-def test_a_job_that_restarts_keeps_nothing():
+def test_a_job_that_restarts_keeps_no_work():
     story = stopping(preemptible="restart")
     story.at(120.0, Stopped("long", 1))
     assert (story.record("long").done, story.record("long").ran) == (0.0, 0.0)
@@ -257,7 +257,7 @@ def test_a_job_that_restarts_keeps_nothing():
 
 
 @pytest.mark.parametrize("gone", [Stopped("long", 1), Ended("long", 1, 1), Lost("long", 1, "gone")])
-def test_a_job_that_is_killed_keeps_nothing(gone):
+def test_a_killed_job_keeps_no_work(gone):
     story = Story(cluster("prio:kill", a=2))
     story.at(0.0, submit("long", gpus=2, run_time=1000.0))
     story.at(0.0, Started("long", 1))
@@ -274,7 +274,7 @@ def test_a_job_that_is_killed_keeps_nothing(gone):
     assert (start.attempt, start.done) == (2, 0.0)
 
 
-def test_a_job_that_says_what_a_stop_costs_loses_no_more_when_it_is_killed():
+def test_a_killed_job_loses_no_more_than_the_stop_cost_that_it_states():
     story = Story(cluster("prio:kill", a=2))
     story.at(0.0, submit("long", gpus=2, run_time=1000.0, preemptible=30.0))
     story.at(0.0, Started("long", 1))
@@ -340,7 +340,7 @@ def test_a_report_about_an_earlier_attempt_changes_nothing():
     assert story.record("long").stops == 1
 
 
-def test_a_wide_job_is_not_passed_for_ever_where_the_backend_places():
+def test_a_wide_job_is_not_overtaken_forever_if_the_backend_chooses_nodes():
     story = Story(cluster(a=6))
     for i in range(4):
         story.at(0.0, submit(f"long{i}", run_time=1000.0))
@@ -368,7 +368,7 @@ def test_a_job_that_was_stopped_often_enough_runs_to_its_end():
     story.at(141.0, Cancel("long"))
 
 
-def test_jobs_are_stopped_so_often_within_an_hour():
+def test_a_job_is_stopped_a_limited_number_of_times_per_hour():
     options = replace(cluster(a=2).options, stops_per_hour=1)
     story = stopping(replace(cluster(a=2), options=options), run_time=1e5)
     story.at(120.0, Stopped("long", 1))
@@ -546,7 +546,7 @@ def words(story, job_id):
     return explain(engine.book, engine.core, story.record(job_id), who).words
 
 
-def test_why_tells_of_stops():
+def test_why_mentions_stops():
     story = stopping()
     why = "jobs of a higher rank need its GPUs"
     assert words(story, "long") == [f"it was told to stop, and goes on later: {why}"]
@@ -568,7 +568,7 @@ def lending(**settings):
     return replace(cluster("sia-reclaim", a=1, b=1), preemptible="restart", **settings)
 
 
-def test_jobs_that_do_not_say_cost_what_the_site_says():
+def test_jobs_that_state_no_stop_cost_have_that_of_the_site():
     story = Story(lending())
     story.at(0.0, submit("own", "a"), submit("guest", "a"), submit("stays", "a"))
     assert [each.phase for each in story.engine.book.jobs.values()][:2] == [JobPhase.STARTING] * 2
@@ -580,7 +580,7 @@ def test_jobs_that_do_not_say_cost_what_the_site_says():
     assert story.phase("owner") is JobPhase.STARTING
 
 
-def test_a_job_that_says_never_is_not_stopped_whatever_the_site_says():
+def test_a_job_with_preemptible_never_is_not_stopped_whatever_the_site_allows():
     story = Story(lending())
     own = submit("guest", "a", run_time=1.0)
     story.at(0.0, submit("own", "a"), replace(own, spec=replace(own.spec, preemptible="never")))
@@ -590,7 +590,7 @@ def test_a_job_that_says_never_is_not_stopped_whatever_the_site_says():
     assert story.phase("owner") is JobPhase.PENDING
 
 
-def test_jobs_that_are_there_follow_a_site_that_changes_what_it_says():
+def test_existing_jobs_follow_a_changed_setting_of_the_site():
     story = Story(replace(lending(), preemptible=None))
     story.at(0.0, submit("own", "a", run_time=1e9), submit("other", "a", run_time=1e9))
     story.at(0.0, Started("own", 1))

@@ -58,7 +58,7 @@ def some_story(seed, jobs=60):
 
 
 @pytest.mark.parametrize("policy", ["fcfs", "sia", "ssf"])
-def test_a_replay_of_the_export_is_what_really_happened(tmp_path, policy):
+def test_a_replay_of_the_export_equals_what_happened(tmp_path, policy):
     """To the bit: same starts, same ends, same loans; some jobs run twice, quotas change."""
     story, lasts = some_story(1)
     middle = story[len(story) // 2][0] + 0.1
@@ -91,7 +91,7 @@ def test_a_replay_of_the_export_is_what_really_happened(tmp_path, policy):
 @pytest.mark.parametrize(
     "policy", ["srtf", "las:thresholds=60+600", "emmfs", "sia-recall:recall=1"]
 )
-def test_a_replay_of_the_export_stops_and_resizes_what_was_stopped_and_resized(tmp_path, policy):
+def test_a_replay_of_the_export_repeats_stops_and_resizes(tmp_path, policy):
     """Same starts, same ends, same widths of every run; some jobs lose work by a stop.
 
     None loses all of it under LAS, which stops jobs again and again: such a job would never end.
@@ -132,7 +132,7 @@ def test_a_replay_of_the_export_stops_and_resizes_what_was_stopped_and_resized(t
     assert len(made.done) == len(lasts)
 
 
-def test_the_log_is_what_sia_replay_reads(tmp_path):
+def test_sia_replay_reads_the_exported_log(tmp_path):
     story, lasts = some_story(2, jobs=20)
     state = tmp_path / "state"
     state.mkdir()
@@ -215,7 +215,7 @@ def test_jobs_of_a_pool_on_hold_join_their_queue_when_it_opens(tmp_path):
     assert {d.job: d.submit + made.begin - BEGIN for d in made.done}["one"] == 40.0
 
 
-def test_a_running_daemon_is_read_beside_it_and_is_not_disturbed(tmp_path):
+def test_an_export_beside_a_running_daemon_does_not_disturb_it(tmp_path):
     async def story():
         backend = FakeBackend()
         async with serving(tmp_path / "db", setup(a=4), backend, StillClock(BEGIN)) as service:
@@ -236,7 +236,7 @@ def test_a_running_daemon_is_read_beside_it_and_is_not_disturbed(tmp_path):
     asyncio.run(story())
 
 
-def test_a_copy_is_of_one_moment_while_the_file_is_written(tmp_path, monkeypatch):
+def test_a_copy_has_the_state_of_one_moment_while_the_file_is_written(tmp_path, monkeypatch):
     """A log begun anew between the copy of the file and its own is noticed."""
     path = tmp_path / "db"
     db = sqlite3.connect(path, isolation_level=None)
@@ -273,7 +273,7 @@ def test_a_copy_is_of_one_moment_while_the_file_is_written(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("what", ["none", "empty", "no jobs"])
-def test_a_journal_without_jobs_is_said(tmp_path, what):
+def test_a_journal_without_jobs_is_reported(tmp_path, what):
     path = tmp_path / "db"
     if what == "empty":
         Journal(path).close()
@@ -325,7 +325,7 @@ def test_replay_says_what_another_policy_would_have_done(tmp_path):
 
 
 @pytest.mark.server
-def test_a_database_on_a_server_is_read_beside_the_daemon_that_leads(tmp_path, postgres):
+def test_an_export_reads_a_postgresql_database_beside_the_leader(tmp_path, postgres):
     """One moment: what is written while it is read is not in it, and nothing is kept waiting."""
     pytest.importorskip("psycopg")
     store = OnServer(postgres, "exported")
@@ -359,7 +359,7 @@ def test_a_backup_beside_a_daemon_is_its_journal_at_that_moment(tmp_path):
         assert list(again.records(0)) == kept
 
 
-def test_a_backup_overwrites_nothing_and_says_what_is_wrong(tmp_path):
+def test_a_backup_overwrites_nothing_and_reports_errors(tmp_path):
     source, to = tmp_path / "sia.db", tmp_path / "backup.db"
     with pytest.raises(UserError, match="no such database; use"):
         backup(source, to)

@@ -45,7 +45,7 @@ def log(*rows, origin=None):
     return Trace(arrivals, origin=origin)
 
 
-def test_forecasts_from_an_imported_log_are_those_of_the_daemon_that_lived_it(tmp_path):
+def test_forecasts_from_an_imported_log_equal_those_of_the_daemon_that_ran_it(tmp_path):
     world = World(seed=3)
     world.live(hours=40)
     lived = trace_of(world.over)
@@ -91,7 +91,7 @@ def test_a_log_without_dates_ends_now(tmp_path):
     assert [r.ended for r in jobs_of(tmp_path / "db", 0, MONDAY)] == [MONDAY - 540, MONDAY]
 
 
-def test_jobs_that_do_not_belong_into_the_history_are_counted(tmp_path):
+def test_jobs_that_do_not_belong_to_the_history_are_counted(tmp_path):
     trace = log(
         ("old", "a", 0.0, 60.0), ("in", "a", 99 * DAY, 60.0), ("mapped", "theirs", 99 * DAY, 5.0),
         ("lost", "gone", 99 * DAY, 5.0), ("future", "a", 99 * DAY, 2 * DAY),
@@ -108,7 +108,7 @@ def test_jobs_that_do_not_belong_into_the_history_are_counted(tmp_path):
         import_log(tmp_path / "db", log(("x", "gone", 0.0, 5.0)), QUOTAS, {}, None, now)
 
 
-def test_a_second_log_is_merged_in_order_and_what_was_there_is_not_doubled(tmp_path):
+def test_a_second_log_is_merged_in_order_without_duplicates(tmp_path):
     first = log(("a", "a", 0.0, 60.0), ("b", "a", 200.0, 60.0))
     second = log(("a", "a", 0.0, 60.0), ("c", "b", 100.0, 60.0))
     now = MONDAY
@@ -169,7 +169,7 @@ def ran(*asked):
     return CliRunner().invoke(command, ["import", *map(str, asked)])
 
 
-def test_the_command_says_what_was_imported_and_what_was_left_out(tmp_path):
+def test_the_command_reports_what_was_imported_and_what_was_left_out(tmp_path):
     config = written(tmp_path, CONFIG, "sia.toml")
     sacct = written(tmp_path, SACCT, "sacct.txt")
     done = ran(sacct, "--format", "slurm", "--config", config)
@@ -182,7 +182,7 @@ def test_the_command_says_what_was_imported_and_what_was_left_out(tmp_path):
     assert report["left_out"] == {"already imported": 1}
 
 
-def test_the_command_refuses_what_it_cannot_use(tmp_path, monkeypatch):
+def test_the_command_refuses_unusable_input(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sacct = written(tmp_path, SACCT, "sacct.txt")
     assert "name the daemon's configuration with --config" in ran(sacct).output

@@ -28,7 +28,7 @@ def watched(**more):
     return Drift(0.0, (HOUR,), {"a": (0,), "b": (2,)}, **more)
 
 
-def test_a_pool_drifts_by_its_own_misses_and_is_well_again_once_they_are_few():
+def test_a_pool_drifts_by_its_own_misses_and_recovers_once_they_are_few():
     drift = watched()
     for hour in range(LEAST_WINDOWS):
         now = hour * HOUR + 10.0
@@ -69,7 +69,7 @@ def test_forecast_errors_are_reported_by_pool():
     assert drift.record("gone") == []
 
 
-def test_few_misses_tell_nothing_and_old_ones_are_forgotten():
+def test_few_misses_do_not_count_and_old_ones_are_forgotten():
     drift = watched()
     for day in range(5):
         for n in range(2):
@@ -134,7 +134,7 @@ def test_drift_that_is_only_reported_stops_no_lending():
 
 
 @pytest.mark.parametrize("drift", ["say", "off"])
-def test_a_pool_that_was_kept_lends_again_once_that_is_not_asked_for_any_more(drift):
+def test_a_pool_lends_again_once_drift_no_longer_stops_lending_by_configuration(drift):
     foresight, engine = foresight_of(setup(a=2, b=4), drift)
     engine.step(1500.0, [ForecastHealth({"b": "7 of 20"})])
     if drift == "say":
@@ -155,7 +155,7 @@ def test_without_load_forecasts_no_pool_is_kept_from_lending():
 
 
 @story
-async def test_with_no_forecasts_at_all_a_pool_that_was_kept_lends_again_at_the_next_start(folder):
+async def test_without_any_forecasts_a_pool_lends_again_at_the_next_start(folder):
     cluster = setup(a=2, b=4)
     async with serving(folder / "db", cluster, FakeBackend()) as service:
         service.observe(
@@ -168,7 +168,7 @@ async def test_with_no_forecasts_at_all_a_pool_that_was_kept_lends_again_at_the_
 
 
 @story
-async def test_budgets_over_http(folder):
+async def test_budgets_are_shown_and_changed_over_http(folder):
     async with door(folder, pools=POOLS) as client:
         body = {"lend_budget_hours": 10.0, "slowed_budget_pct": 100.0}
         said = await asked(client, "PATCH", "/v1/pools/vision", body)

@@ -127,7 +127,7 @@ class World:
         return story
 
 
-def test_a_job_comes_with_what_others_like_it_did():
+def test_a_submitted_job_has_an_estimate_from_similar_jobs():
     world = World()
     world.begin()
     world.live(hours=48)
@@ -139,7 +139,7 @@ def test_a_job_comes_with_what_others_like_it_did():
     assert book.jobs["newer"].run_time == 12 * HOUR
 
 
-def test_a_tag_stands_for_a_name():
+def test_a_tag_replaces_the_name():
     world = World()
     world.begin()
     tags = {"experiment": "sweep"}
@@ -155,7 +155,7 @@ def test_a_tag_stands_for_a_name():
     assert world.engine.book.job("named").run_time == 12 * HOUR
 
 
-def test_before_anything_is_known_jobs_are_thought_to_run_for_ever():
+def test_without_history_run_times_are_unknown():
     world = World()
     world.begin()
 
@@ -186,7 +186,7 @@ def test_a_predictor_of_run_times_hears_what_jobs_report():
     assert listener.said[1:] == ((MONDAY + 100.0, "j", 100.0, 1.0, 30.0),)
 
 
-def test_an_owners_word_that_a_job_is_short_is_taken_until_the_owners_jobs_are_known():
+def test_a_stated_short_run_time_counts_until_jobs_of_the_owner_are_known():
     world = World()
     world.begin()
     book = world.engine.book
@@ -224,7 +224,7 @@ def test_no_job_is_thought_to_run_beyond_its_limit():
     assert world.engine.book.jobs["first"].run_time == 120.0
 
 
-def test_the_core_is_told_the_loads_that_the_predictor_says():
+def test_the_core_receives_the_loads_of_the_predictor():
     world = World()
     world.begin()
     world.live(hours=48)
@@ -282,7 +282,7 @@ def test_loads_of_an_earlier_forecaster_are_withdrawn():
     assert not any(load.gpus for load in said_to(world.engine.core.state))
 
 
-def test_jobs_that_were_refused_or_are_held_leave_nothing_behind():
+def test_refused_and_held_jobs_leave_nothing_in_the_predictors():
     world = World()
     world.begin()
 
@@ -355,7 +355,7 @@ def test_the_past_is_read_page_by_page(monkeypatch):
     assert 7 < len(found) < len(world.over)
 
 
-def test_steps_while_the_past_is_told_are_heard_too():
+def test_steps_made_while_the_history_is_read_are_observed_too():
     world = World()
     world.live(hours=30)  # nobody listens
     foresight = ForecastService(world.predictors)
@@ -397,7 +397,7 @@ class Blind(Observer):
         self.errors.append(why)
 
 
-def test_a_past_that_cannot_be_read_is_read_again_later(tmp_path, monkeypatch):
+def test_an_unreadable_history_is_read_again_later(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.forecasts.forecaster.HEAR_AGAIN", 0.05)
     watch = Blind()
 
@@ -420,7 +420,7 @@ def test_a_past_that_cannot_be_read_is_read_again_later(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("method", ["before", "after"])
-def test_a_predictor_that_fails_is_left_alone_and_tried_again(tmp_path, monkeypatch, method):
+def test_a_predictor_that_raises_is_paused_and_tried_again(tmp_path, monkeypatch, method):
     monkeypatch.setattr("daemon.forecasts.forecaster.HEAR_AGAIN", 0.05)
     watch = Blind()
 
@@ -465,7 +465,7 @@ def test_a_model_whose_forecaster_fails_at_once_is_not_said_to_be_in_use(tmp_pat
     served(tmp_path, story, watch=watch)
 
 
-def test_a_model_taken_while_a_step_is_written_hears_of_it_once(tmp_path, monkeypatch):
+def test_a_model_adopted_while_a_step_is_written_observes_it_once(tmp_path, monkeypatch):
     heard = []
     real = Forecaster._submitted
 
@@ -549,7 +549,7 @@ def test_too_short_a_history_is_no_error(tmp_path):
     assert "too short" in short.why
 
 
-def test_a_better_model_foresees_from_then_on(first):
+def test_a_better_model_makes_the_forecasts_from_then_on(first):
     models, (model, _) = first
     ended = busy_weeks(9)
     world = World(LEARNING, "learned+survival")

@@ -44,7 +44,7 @@ TEXTS = st.lists(st.text(max_size=5), min_size=1, max_size=8)
 
 
 @given(TEXTS, st.data())
-def test_whatever_is_tampered_with_is_found(texts, data):
+def test_any_tampering_is_detected(texts, data):
     rows = chain(texts)
     assert found(rows) == (AuditHead(len(rows), rows[-1].digest), "", ())
     place = data.draw(st.integers(0, len(rows) - 1))
@@ -81,7 +81,7 @@ def test_a_stored_head_exposes_a_rewritten_audit_log(texts):
     assert found([*rows, *longer], rows[-1].digest).wrong == ""
 
 
-def test_an_audit_record_has_one_text():
+def test_an_audit_record_has_exactly_one_serialization():
     record = AuditRecord(0, 0.0, "ann", "drain", before={"b": 1, "a": {"z": 1, "y": 2}})
     text = canonical(record, 7, 1.5)
     assert text == (
@@ -102,7 +102,7 @@ def changes(rows):
 
 
 @story
-async def test_each_change_stands_there_with_its_before_and_after(folder):
+async def test_each_change_is_recorded_with_its_values_before_and_after(folder):
     async with door(folder, nodes=NODES, speed=1.0) as client:
         job = {"id": "a", "pool": "vision", "gpus": 2, "duration": 1e6, "hold": True}
         await asked(client, "POST", "/v1/jobs", job, status=201)
@@ -183,7 +183,7 @@ async def test_a_flood_of_denied_attempts_is_counted_instead_of_recorded(folder)
 
 
 @story
-async def test_a_batch_is_one_record_and_what_is_refused_is_not_in_it(folder):
+async def test_a_batch_is_one_record_without_its_refused_jobs(folder):
     async with door(folder, speed=1.0) as client:
         jobs = [{"id": f"b{i}", "pool": "vision", "gpus": 1, "duration": 1e6} for i in range(3)]
         jobs += [{"id": "x", "pool": "nobody", "gpus": 1}]
@@ -199,7 +199,7 @@ async def test_a_batch_is_one_record_and_what_is_refused_is_not_in_it(folder):
 
 
 @story
-async def test_great_batches_make_small_records_and_pages(folder):
+async def test_large_batches_make_small_records_and_pages(folder):
     async with door(folder, speed=1.0) as client:
         job = {"pool": "vision", "gpus": 1, "duration": 1e6}
         jobs = [{"id": f"{i}-{'x' * 50}", **job} for i in range(1050)]
@@ -234,7 +234,7 @@ async def test_pools_that_submit_over_mqtt_together_have_a_record_each(folder):
 
 
 @story
-async def test_a_batch_that_is_denied_in_part_is_an_attempt_that_was_denied(folder):
+async def test_a_partly_denied_batch_is_recorded_as_a_denied_attempt(folder):
     async with clients(folder) as (client, made):
         jobs = [{"id": f"j{i}", "pool": "other", "gpus": 1} for i in range(2)]
         jobs += [{"id": "arr", "pool": "other", "gpus": 1, "array": 3}]
@@ -289,7 +289,7 @@ async def test_the_audit_log_contains_no_secrets(folder):
             assert secret not in text
 
 
-def test_audit_on_the_command_line(tmp_path):
+def test_the_command_line_shows_and_verifies_the_audit_log(tmp_path):
     served = Served(tmp_path)
     assert served("lending", "off").returncode == 0
     assert served("lending", "on").returncode == 0
@@ -327,7 +327,7 @@ def test_audit_on_the_command_line(tmp_path):
 
 
 @pytest.mark.parametrize("after", ["-1", "x", "9" * 30])
-def test_pages_that_cannot_be_are_refused(tmp_path, after):
+def test_impossible_pages_are_refused(tmp_path, after):
     @story
     async def tell(folder):
         async with door(folder) as client:
@@ -336,7 +336,7 @@ def test_pages_that_cannot_be_are_refused(tmp_path, after):
     tell(tmp_path)
 
 
-def test_on_postgresql_it_is_the_same(postgres, tmp_path):
+def test_the_audit_log_works_the_same_on_postgresql(postgres, tmp_path):
     url = postgres.database("audit")
     served = Served(tmp_path, CONFIG.replace("[daemon]", f'[daemon]\ndatabase = "{url}"'))
     assert served("lending", "off").returncode == 0
@@ -366,7 +366,7 @@ def failing(service, *, durable):
 
 
 @pytest.mark.parametrize("durable", [True, False])
-def test_commits_that_fail_leave_no_gap_and_nothing_twice(tmp_path, monkeypatch, durable):
+def test_failed_commits_leave_neither_gaps_nor_duplicates(tmp_path, monkeypatch, durable):
     monkeypatch.setattr("daemon.service.service.PROBE_EVERY", 0.02)
 
     async def tell():

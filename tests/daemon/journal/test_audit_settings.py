@@ -20,14 +20,14 @@ from sia.model import Options, Pool
         ({"share": False}, {"pool vision share": False}),
     ],
 )
-def test_each_setting_of_a_pool_that_a_start_changes_stands_there(news, said):
+def test_each_pool_setting_that_a_start_changes_is_in_the_audit_log(news, said):
     old = Setup((Pool("vision", 8), Pool("speech", 4)))
     new = Setup((replace(old.pools[0], **news), old.pools[1]))
     assert record_of_configuration(old, Configured(new)).after == said
     assert record_of_configuration(new, Configured(old)).before == said
 
 
-def test_nodes_policy_and_options_that_a_start_changes_stand_there():
+def test_changed_nodes_policy_and_options_are_in_the_audit_log():
     old = Setup((Pool("a", 8),), nodes=(Node("n1", (0, 1)), Node("n2", (0,))))
     new = replace(
         old, policy="fifo", nodes=(Node("n1", (0,)), old.nodes[1]),

@@ -7,7 +7,7 @@ from daemon.model.outputs import Accepted
 from tests.support.daemons.daemons import FakeBackend, serving, setup, submit, until
 
 
-def test_an_array_with_a_job_that_only_the_journal_knows_is_not_taken(tmp_path, monkeypatch):
+def test_an_array_with_a_job_that_only_the_journal_has_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.service.ended_jobs.KEEP_ENDED", 1)
     monkeypatch.setattr("daemon.model.book.KEEP_ENDED", 1)
 

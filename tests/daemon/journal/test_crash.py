@@ -64,14 +64,14 @@ def killed_again_and_again(memory, cluster):
 
 
 @pytest.mark.long
-def test_killed_at_any_moment(memory):
+def test_a_daemon_killed_at_any_moment_loses_and_repeats_no_job(memory):
     taken, started, _ = killed_again_and_again(memory, CLUSTER)
     assert taken > 5 * LIVES
     assert started > 3 * LIVES
 
 
 @pytest.mark.long
-def test_killed_while_jobs_stop(memory):
+def test_a_daemon_killed_while_jobs_stop_loses_and_repeats_no_job(memory):
     """Whatever was told to stop, by which step and by how much: no work is done twice or lost."""
     taken, started, stops = killed_again_and_again(memory, STOPPING)
     assert taken > 5 * LIVES
@@ -79,7 +79,7 @@ def test_killed_while_jobs_stop(memory):
 
 
 @pytest.mark.long
-def test_killed_while_the_policy_fails_again_and_again(memory, monkeypatch):
+def test_a_daemon_killed_while_its_policy_fails_loses_and_repeats_no_job(memory, monkeypatch):
     """Every restart repeats the failures of the steps before it, and decides the same."""
     real = installed.load_plugin
     monkeypatch.setattr(
@@ -144,7 +144,7 @@ def die_at_sync(folder, life, number, cluster="plain", *paths):
     return run.returncode in (-9, 137)
 
 
-def test_killed_at_each_of_its_first_syncs(tmp_path):
+def test_a_daemon_killed_at_each_of_its_first_fsync_calls_loses_no_job(tmp_path):
     """Of a new journal, and then of one that goes on: the journal's thread has syncs of its own."""
     for number in SYNCS:
         assert die_at_sync(tmp_path, f"s{number}", number), number
@@ -153,7 +153,7 @@ def test_killed_at_each_of_its_first_syncs(tmp_path):
     assert Diary(tmp_path / "acks").lines()
 
 
-def test_killed_at_its_syncs_while_a_solver_plans(tmp_path, monkeypatch):
+def test_a_daemon_killed_at_fsync_calls_while_a_solver_runs_loses_no_job(tmp_path, monkeypatch):
     """No answer counts twice, and the plan goes on with the request that was open."""
     folder = tmp_path / "plugin"
     folder.mkdir()

@@ -103,7 +103,7 @@ def sia(*words):
     return CliRunner().invoke(cli, [*map(str, words)], standalone_mode=False)
 
 
-def test_killed_it_goes_on_with_all_jobs(killed):
+def test_a_killed_daemon_continues_with_all_jobs(killed):
     assert served(killed / "sia.db") == {f"job-{i}" for i in range(JOBS)}
 
 
@@ -127,7 +127,7 @@ def test_a_flipped_bit_in_the_log_is_refused_with_what_is_lost(killed):
         (lambda home: (home / "sia.db").unlink(), "the file is gone: 31 acknowledged steps lost"),
     ],
 )
-def test_files_that_are_gone_or_empty_are_refused(killed, damage, says):
+def test_missing_or_empty_files_are_refused(killed, damage, says):
     damage(killed)
     if "wal" not in says and not (killed / "sia.db").exists():
         (killed / "sia.db-wal").unlink()
@@ -170,7 +170,7 @@ def test_a_crash_between_the_commit_and_the_mark_is_no_loss(tmp_path, monkeypatc
     assert read_mark(tmp_path / "sia.db").seq == 2
 
 
-def test_a_mark_that_cannot_be_written_is_trouble_that_passes(tmp_path, monkeypatch):
+def test_a_mark_that_cannot_be_written_is_reported_until_it_can(tmp_path, monkeypatch):
     journal = Journal(tmp_path / "sia.db")
     engine = recover(journal, CLUSTER)
 
@@ -188,7 +188,7 @@ def test_a_mark_that_cannot_be_written_is_trouble_that_passes(tmp_path, monkeypa
     journal.close()
 
 
-def test_a_torn_mark_is_the_one_before(killed):
+def test_a_torn_mark_falls_back_to_the_one_before(killed):
     mark = read_mark(killed / "sia.db")
     content = mark_path(killed / "sia.db").read_bytes()
     newest = 0 if f" {mark.seq} ".encode() in content[:SLOT] else SLOT
@@ -238,7 +238,7 @@ def test_damage_at_any_byte_loses_no_job_that_was_acknowledged(killed, tmp_path,
     assert went_on or name == "sia.db-wal"
 
 
-def test_verify_finds_a_whole_journal_whole(killed):
+def test_verify_accepts_an_undamaged_journal(killed):
     done = sia("journal", "verify", "--state", killed)
     assert done.return_value == 0
     assert "ok, ends at step 31, none acknowledged is missing" in done.output
@@ -247,7 +247,7 @@ def test_verify_finds_a_whole_journal_whole(killed):
     assert (report["checked"], report["audit_records"]) == (31, 31)
 
 
-def test_verify_of_nothing_is_misuse(tmp_path):
+def test_verify_without_a_journal_is_misuse(tmp_path):
     with pytest.raises(UserError, match="no such database"):
         raise sia("journal", "verify", "--state", tmp_path).exception
 
@@ -278,14 +278,14 @@ def test_verify_finds_damage(killed, sql, says):
     assert any(says in problem for problem in report["wrong"])
 
 
-def test_verify_finds_a_log_that_is_gone(killed):
+def test_verify_finds_a_missing_log(killed):
     (killed / "sia.db-wal").unlink()
     done = sia("journal", "verify", "--state", killed)
     assert done.return_value == 1
     assert "acknowledged steps lost" in done.output
 
 
-def test_the_audit_of_a_journal_with_lost_records_is_not_as_it_was_written(killed):
+def test_verify_reports_an_audit_log_with_lost_records(killed):
     (killed / "sia.db-wal").unlink()
     done = sia("audit", "verify", "--database", killed / "sia.db")
     assert done.return_value == 1

@@ -70,7 +70,7 @@ def test_the_journal_reads_what_it_wrote(kept):
     again.close()
 
 
-def test_no_job_ends_twice_in_silence(kept):
+def test_a_job_that_ends_twice_is_an_error(kept):
     """That is a defect, which no other disk would mend; nothing of that step stays."""
     journal = kept.journal()
     engine = recover(journal, CLUSTER)
@@ -103,7 +103,7 @@ def test_a_second_daemon_is_refused(tmp_path):
     journal.close()
 
 
-def test_a_second_daemon_is_refused_while_the_first_opens_it_again(tmp_path):
+def test_a_second_daemon_is_refused_while_the_first_reopens_the_journal(tmp_path):
     journal = Journal(tmp_path / "db")
     step(journal, recover(journal, CLUSTER), 1.0, submit("one"))
     journal._store.db.close()  # as in the middle of it
@@ -251,7 +251,7 @@ create_tables(store)
 """
 
 
-def test_killed_while_it_creates_the_tables_the_database_stays_empty(kept):
+def test_a_kill_during_the_creation_of_tables_leaves_an_empty_database(kept):
     words = (*kept.words(), "5")
     dead = subprocess.run([sys.executable, "-c", DIES, *words], check=False, cwd=ROOT)
     assert dead.returncode == -signal.SIGKILL
@@ -272,7 +272,7 @@ def memory():
         yield Path(name)
 
 
-def test_cut_anywhere_near_its_end_it_opens_to_a_prefix(memory):
+def test_a_journal_truncated_near_its_end_opens_with_a_prefix(memory):
     """At every byte of the last 16 KiB of what was written ahead, or every 13th."""
     journal, dumps = filled(Journal(memory / "db"), 4, jobs=1)
     wal = Path(f"{journal.where}-wal").read_bytes()
@@ -325,7 +325,7 @@ def test_recovery_refuses_a_step_with_other_decisions_than_recorded(kept, change
 
 
 @pytest.mark.parametrize("column", ["now", "boot", "uptime", "inputs", "decisions", "digest"])
-def test_a_step_that_is_not_what_was_written_is_refused(kept, column):
+def test_a_modified_step_is_refused(kept, column):
     journal, _ = filled(kept.journal(), 4)
     journal.close()
     value = "7" if column in ("now", "uptime") else "'[]'"
@@ -337,7 +337,7 @@ def test_a_step_that_is_not_what_was_written_is_refused(kept, column):
 
 
 @pytest.mark.parametrize("gone", [1, 3])
-def test_a_step_that_is_missing_is_refused(kept, gone):
+def test_a_missing_step_is_refused(kept, gone):
     journal, _ = filled(kept.journal(), 4)
     journal.close()
     kept.change(f"DELETE FROM records WHERE seq = {gone}")
@@ -401,7 +401,7 @@ def test_a_snapshot_counts_only_when_it_is_whole(kept, monkeypatch):
     journal.close()
 
 
-def test_old_records_go_once_two_snapshots_cover_them(kept, monkeypatch):
+def test_old_records_are_deleted_once_two_snapshots_cover_them(kept, monkeypatch):
     monkeypatch.setattr("daemon.journal.journal.PRUNE_EVERY", 1)
     monkeypatch.setattr("daemon.journal.journal.PRUNED_AT_ONCE", 2)
     journal = kept.journal(keep_records=5.0, keep_history=8.0)

@@ -175,7 +175,7 @@ def test_a_takeover_in_a_copy_leaves_the_journal_of_the_first_alone(base, monkey
     stopped.close()
 
 
-def test_a_service_keeps_what_it_has_while_the_database_is_not_to_be_heard_of(base, between):
+def test_a_service_keeps_its_state_while_the_database_is_unreachable(base, between):
     """A job ends meanwhile; nobody is told of it before it is durable, and then it is."""
 
     async def story():
@@ -218,7 +218,7 @@ def test_a_former_leader_refuses_commands_and_stops(base):
     assert rows(base) == 1
 
 
-def test_no_text_of_a_job_is_too_strange(base):
+def test_any_text_of_a_job_can_be_stored(base):
     odd = {"NUL": "a\x00b", "Z": "\U0001f9ea é \\u0000 ' \" ? %s {0}"}
     with closing(base.journal()) as journal:
         step(journal, recover(journal, CLUSTER), 1.0, submit("one", env=odd))
@@ -242,7 +242,7 @@ def test_a_step_that_cannot_be_written_down_leaves_nothing_behind(base):
         step(journal, engine, 2.0, submit("two"))
 
 
-def test_numbers_come_back_as_they_were(base):
+def test_numbers_are_read_back_unchanged(base):
     times = [0.1 + 0.2, 1e-300, 1e300, 2.0**53 + 2, 1000.0000000000001]
     with closing(base.journal()) as journal:
         engine = recover(journal, CLUSTER)
@@ -251,7 +251,7 @@ def test_numbers_come_back_as_they_were(base):
         assert [record.now for record in journal.records(0)] == sorted(times)
 
 
-def test_tables_of_others_are_left_alone(base):
+def test_tables_of_other_applications_are_not_touched(base):
     base.ask("CREATE SCHEMA sia")
     base.ask("CREATE TABLE records (name TEXT)")
     with pytest.raises(UserError, match=r"tables of another program.*name another database"):

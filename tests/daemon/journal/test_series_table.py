@@ -38,7 +38,7 @@ def one(time, value=1.0, step=30, key=POOL):
     return {(step, table.period(step, time), key): sums}
 
 
-def test_what_is_added_twice_to_a_period_is_added_up(kept):
+def test_rows_added_twice_to_a_period_are_summed(kept):
     with closing(kept.journal()) as journal:
         table.add(journal, one(NOON), 3)
         table.add(journal, one(NOON + 29.0, 5.0) | one(NOON + 30.0, 7.0), 4)
@@ -48,7 +48,7 @@ def test_what_is_added_twice_to_a_period_is_added_up(kept):
         assert [(at, sums.gauge("idle")) for at, sums in found] == [(36_000, 3.0), (36_030, 7.0)]
 
 
-def test_a_user_s_rows_are_read_over_all_pools(kept):
+def test_the_rows_of_a_user_are_read_over_all_pools(kept):
     with closing(kept.journal()) as journal:
         for pool in ("a", "b"):
             table.add(journal, one(NOON, 2.0, 300, Key(pool, "\u202eann")), 0)

@@ -197,7 +197,7 @@ def test_an_engine_that_was_dumped_goes_on_with_the_same_accounts():
         assert sorted(lives[0].verdicts, key=str) == sorted(lives[1].verdicts, key=str)
 
 
-def test_an_account_that_begins_later_says_since_when_and_nothing_of_jobs_before():
+def test_an_account_that_begins_later_states_its_begin_and_omits_earlier_jobs():
     engine = Engine.new(setup(a=2, b=2))
     engine.step(1.0, [submit("mine", gpus=2), submit("more", gpus=2, run_time=3.0), submit("last")])
     old = json.decode(engine.dump())
@@ -234,7 +234,7 @@ def test_the_daemon_books_every_so_many_steps_and_what_it_books_is_the_same():
     assert seldom < often
 
 
-def test_a_daemon_that_rests_has_no_ticks_of_accounts():
+def test_an_idle_daemon_makes_no_steps_for_accounts():
     engine = Engine.new(replace(setup(a=1, b=1), book_every=32))
     engine.step(1.0, [submit("one"), submit("two", run_time=1.0)])
     engine.step(2.0, [Ended("one", 1, 0), Ended("two", 1, 0)])
@@ -256,7 +256,7 @@ def test_a_job_withdrawn_while_alone_it_would_have_run_counts_as_slowed():
     assert step.booked.verdicts == [Verdict("late", "a", 1, 2.0, None, 5.0, 2.0)]
 
 
-def test_a_priority_puts_a_job_in_front_alone_as_well():
+def test_a_priority_counts_in_the_virtual_schedule_too():
     engine = Engine.new(setup(a=1))
     engine.step(1.0, [submit("runs")])
     engine.step(2.0, [submit("first"), submit("second")])
@@ -294,7 +294,7 @@ def test_rows_are_read_by_pool_job_and_time(tmp_path):
     journal.close()
 
 
-def test_old_rows_go_with_history(tmp_path, monkeypatch):
+def test_old_rows_are_deleted_with_the_history(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.journal.journal.PRUNE_EVERY", 1)
     journal = Journal(tmp_path / "db", keep_history=25.0)
     for i in range(6):
@@ -314,7 +314,7 @@ def test_months_are_those_of_utc():
             month_of(text)
 
 
-def test_a_statement_names_no_job_of_pools_that_are_hidden_and_escapes_all():
+def test_a_statement_names_no_job_of_invisible_pools_and_escapes_all_names():
     engine = Engine.new(setup(a=2, b=2))
     engine.step(1.0, [submit("mine", gpus=2), submit("<more>", gpus=2, run_time=3.0)])
     engine.settle_accounts()
@@ -429,7 +429,7 @@ def scavenged(jobs, *, restores_at=()):
     return engine, verdicts + engine.book.verdicts
 
 
-def test_a_pool_that_always_borrows_has_no_ever_growing_clock(monkeypatch):
+def test_the_virtual_clock_of_a_pool_that_always_borrows_stays_bounded(monkeypatch):
     monkeypatch.setattr("daemon.lending.accounts.KEEP_OVER", 300)
     monkeypatch.setattr("sia.virtual.virtual_clock.BOUND_EVERY", 100)
     engine, verdicts = scavenged(3000)
@@ -449,7 +449,7 @@ def test_a_pool_that_always_borrows_has_no_ever_growing_clock(monkeypatch):
     assert others == verdicts
 
 
-def test_a_job_that_waits_for_long_has_no_pile_of_what_comes_after_it(monkeypatch):
+def test_later_events_do_not_pile_up_behind_a_job_that_waits_long(monkeypatch):
     monkeypatch.setattr("daemon.lending.accounts.KEEP_COMING", 300)
     monkeypatch.setattr("sia.virtual.virtual_clock.BOUND_EVERY", 100)
     engine = Engine.new(setup(a=10, b=2))
@@ -473,7 +473,7 @@ def test_a_job_that_waits_for_long_has_no_pile_of_what_comes_after_it(monkeypatc
     engine.check()
 
 
-def test_a_budget_counts_who_waits_even_if_its_pool_alone_waits_for_it_no_more():
+def test_the_budget_counts_a_pending_job_even_after_its_virtual_end():
     clock = VirtualClock.of(1)
     clock.submitted(1.0, Job("late", "a", 1.0, 1))
     for i in range(2000):
@@ -527,7 +527,7 @@ def test_a_late_verdict_is_booked_later():
 
 
 @story
-async def test_a_month_that_is_none_is_refused_in_words(folder):
+async def test_an_invalid_month_is_refused_with_a_reason(folder):
     async with door(folder) as client:
         path = "/v1/pools/vision/statement?month=2026-13"
         problem = await asked(client, "GET", path, status=422)

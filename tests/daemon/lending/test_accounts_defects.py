@@ -63,7 +63,7 @@ def test_a_defect_restarts_the_account_of_one_pool_alone(defect, told, every):
 
 
 @pytest.mark.parametrize("error", [KeyError, TypeError, ZeroDivisionError])
-def test_whatever_goes_wrong_with_each_of_its_jobs_jobs_run_as_ever(defect, error):
+def test_a_defect_with_any_job_of_an_account_does_not_affect_scheduling(defect, error):
     plain, broken = life_of(1, a=1, b=4), life_of(1, a=1, b=4)
     story = [(1000.0 + 3 * i, [submit(f"bad{i}", "a", 1)]) for i in range(20)]
     plain.run(story, until=1e4)
@@ -74,7 +74,7 @@ def test_whatever_goes_wrong_with_each_of_its_jobs_jobs_run_as_ever(defect, erro
     assert broken.engine.book.accounts["a"].renewed > 1
 
 
-def test_jobs_that_were_there_are_in_the_way_alone_as_in_a_new_account(defect):
+def test_a_restarted_account_counts_existing_jobs_as_a_new_account_does(defect):
     defect("started")
     life = life_of(1, a=2)
     engine = life.engine
@@ -146,7 +146,7 @@ def test_accounts_do_not_depend_on_when_they_are_read(defect, told, seed):
 
 
 @pytest.mark.parametrize("every", [1, 32])
-def test_the_service_serves_on_and_so_does_its_next_life(tmp_path, defect, every):
+def test_the_service_continues_after_a_defect_and_after_a_restart(tmp_path, defect, every):
     defect("started")
     cluster = replace(setup(a=64), book_every=every)
 
@@ -172,7 +172,7 @@ def test_the_service_serves_on_and_so_does_its_next_life(tmp_path, defect, every
     journal.close()
 
 
-def test_a_fact_of_no_pool_restarts_all_accounts(monkeypatch):
+def test_an_event_without_a_pool_restarts_all_accounts(monkeypatch):
     engine = Engine.new(setup(a=2, b=2))
     engine.step(1000.0, [submit("one", "a"), submit("two", "b")])
     monkeypatch.setattr("daemon.model.book.Book.job", lambda *_: None)

@@ -107,7 +107,7 @@ def test_shadow_loans_equal_real_loans_if_estimates_are_exact(seed, policy):
     assert (kept.gained, kept.lost) == (pytest.approx(gained), pytest.approx(lost))
 
 
-def test_gpus_that_are_out_would_not_be_lent():
+def test_gpus_that_are_down_would_not_be_lent():
     engine = Engine.new(setup([4, 4], a=4, b=4))
     life = Life(engine, lambda spec: 50.0).run([
         (999.0, [SHADOW]), (1000.0, [submit("own", "a", 4)]), (1001.0, [Drain("n1")]),
@@ -137,7 +137,7 @@ def lent(life):
 
 @given(SEEDS, st.integers(1, 30))
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_a_restart_in_between_changes_nothing(seed, place):
+def test_a_restart_in_the_middle_changes_nothing(seed, place):
     tale, lasts = some_story(seed, wild=True, jobs=20)
     whole = live(SHADOW, tale, lasts)
     life = Life(Engine.new(setup(a=3, b=4)), lambda spec: lasts[spec.id])
@@ -174,7 +174,7 @@ def test_a_restart_between_two_steps_of_one_time_changes_nothing():
 
 @given(SEEDS)
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
-def test_restarts_after_each_step_change_nothing_however_many_there_are_of_one_time(seed):
+def test_restarts_after_each_step_change_nothing_even_with_many_steps_of_one_time(seed):
     tale, lasts = some_story(seed, wild=True, jobs=20)
     whole, cut = (Life(Engine.new(setup(a=3, b=4)), lambda spec: lasts[spec.id]) for _ in range(2))
     for now, inputs in [(999.0, [SHADOW]), *((now - now % 8, inputs) for now, inputs in tale)]:
@@ -218,7 +218,7 @@ def test_a_report_of_a_job_that_still_loads_its_work_is_the_same_in_both_cores(o
     assert ends == [50.0 + overhead + 180.0] * 2
 
 
-def test_starts_whose_hours_are_not_known_are_counted_and_stay_so_once_it_is_ended():
+def test_starts_with_unknown_hours_are_counted_and_stay_counted():
     engine = Engine.new(setup(a=3, b=4))
     life = Life(engine, lambda spec: {"long": 1e5}.get(spec.id, 15.0))
     life.run([(1000.0, [SHADOW]), (1000.0, [submit("long", "a", 3, 1e5)])], until=1000.0)
@@ -231,7 +231,7 @@ def test_starts_whose_hours_are_not_known_are_counted_and_stay_so_once_it_is_end
     assert (kept.pending, kept.left, kept.twins) == (2, 2, {})
 
 
-def test_a_job_that_never_runs_borrows_nobody_knows_how_long():
+def test_the_shadow_hours_of_a_job_that_never_runs_are_unknown():
     tale = [
         (1000.0, [submit("long", "a", 3, 1e5), submit("short", "a", 2, 10.0)]),
         (1005.0, [Cancel("short")]),
@@ -241,7 +241,7 @@ def test_a_job_that_never_runs_borrows_nobody_knows_how_long():
     assert (kept.unknown, kept.lent, kept.twins) == (1, {}, {})
 
 
-def test_the_switch_has_three_places_and_remembers_what_came_of_it():
+def test_lending_is_on_off_or_shadow_and_keeps_the_results_of_shadow_lending():
     engine = Engine.new(setup(a=3, b=4))
     life = Life(engine, lambda spec: 10.0)
     assert engine.book.mode is LendingMode.ON
@@ -261,7 +261,7 @@ def test_the_switch_has_three_places_and_remembers_what_came_of_it():
     assert [n.data["mode"] for n in life.notices if n.kind == "lending"] == ["shadow", "off", "on"]
 
 
-def test_the_configuration_says_how_the_switch_stands_at_first_and_when_it_changes():
+def test_the_configuration_sets_the_lending_mode_at_first_and_when_it_changes():
     shadow = replace(setup(a=3, b=4), lending=LendingMode.SHADOW)
     engine = Engine.new(shadow)
     assert (engine.book.mode, engine.core.state.groups[0].lending) == (LendingMode.SHADOW, False)
@@ -277,7 +277,7 @@ def test_the_configuration_says_how_the_switch_stands_at_first_and_when_it_chang
 
 
 @story
-async def test_shadow_over_http_and_who_sees_of_it_what(folder):
+async def test_shadow_results_over_http_depend_on_the_role(folder):
     pools = (PoolConfig("vision", 4), PoolConfig("speech", 4), PoolConfig("other", 2))
     async with door(folder, pools=pools) as client:
         for body in ({}, {"on": True, "mode": "off"}, {"mode": "half"}):

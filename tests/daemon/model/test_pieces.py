@@ -30,7 +30,7 @@ class Outer(Struct):
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 7])
-def test_pieces_are_the_bytes_of_the_whole(size):
+def test_pieces_of_a_snapshot_join_to_the_bytes_of_the_whole(size):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(chunked_json, "AT_ONCE", 3)
         names = tuple(f'"{i}"' for i in range(size))

@@ -51,7 +51,7 @@ def begun(*arguments):
     )
 
 
-def test_the_demo_says_who_gained_plays_an_hour_a_second_and_ends(scratch):
+def test_the_demo_plays_an_hour_per_second_reports_who_gained_and_ends(scratch):
     out, err = (demo := begun("--for", "4s")).communicate(timeout=120)
     assert (demo.returncode, err) == (0, "")
     lines = out.splitlines()
@@ -106,7 +106,7 @@ def test_the_configuration_of_the_demo_could_be_written(tmp_path):
 
 @pytest.mark.parametrize("zone", [0, 9, -8])
 @pytest.mark.parametrize("weekday", range(7))
-def test_the_demo_takes_place_from_a_wednesday_morning_on_that_is_not_over(weekday, zone):
+def test_the_demo_begins_on_a_recent_wednesday_morning(weekday, zone):
     zone = timezone(timedelta(hours=zone))
     now = datetime(2026, 11, 23 + weekday, 12, 30, tzinfo=zone)
     begin = datetime.fromtimestamp(monday_before(now) + BEGIN, zone)
@@ -141,7 +141,7 @@ def test_jobs_still_come_and_go_on_day_ten(days):
     assert sum(jobs[5:7]) / 2 < sum(jobs[:5]) / 5, "but less"
 
 
-def test_each_day_somebody_lends_and_the_short_of_gpus_wait_less(days):
+def test_each_day_some_pool_lends_and_pools_short_of_gpus_wait_less(days):
     assert all(sum(row.seconds for row in day.lent) > 10 * HOUR for day in days)
     total = Diary()
     for day in days:
@@ -151,7 +151,7 @@ def test_each_day_somebody_lends_and_the_short_of_gpus_wait_less(days):
     assert sum(tally.slowed for tally in total.total.values()) == 0
 
 
-def test_a_pool_wakes_on_thursday_that_has_slept_for_days(days):
+def test_a_pool_that_was_idle_for_days_becomes_busy_on_thursday(days):
     woken = [sum(verdict.pool == "language" for verdict in day.verdicts) for day in days]
     assert woken[:3] == [0, 0, 0]
     assert min(woken[3:5]) > 0
@@ -159,7 +159,7 @@ def test_a_pool_wakes_on_thursday_that_has_slept_for_days(days):
     assert woken[10] > 0
 
 
-def test_the_journal_keeps_no_more_than_it_is_to(tmp_path):
+def test_the_journal_keeps_no_more_than_configured(tmp_path):
     config = replace(config_in(tmp_path), history=DAY)
     crowd = Crowd(1)
     begin_journal(config, [], MONDAY, MONDAY)
@@ -174,7 +174,7 @@ def test_the_journal_keeps_no_more_than_it_is_to(tmp_path):
     assert sizes[-1] > sizes[0], "numbers grow, rows do not"
 
 
-def test_a_crowd_goes_on_for_ever_in_bounded_memory():
+def test_the_simulated_users_continue_forever_in_bounded_memory():
     crowd = Crowd(1)
     seen = 0
     for week in range(1, 13):
@@ -208,7 +208,7 @@ def test_the_end_of_a_job_that_nobody_waits_for_changes_nothing():
     assert crowd.next == before
 
 
-def test_a_day_is_told_in_a_few_lines():
+def test_a_day_is_reported_in_a_few_lines():
     diary = Diary()
     assert diary.end_day("Monday") == [
         "Monday: 0 jobs ended; mean wait –, without sharing –.",

@@ -65,7 +65,7 @@ def test_a_holder_renews_and_releases_the_lease(base):
     other.close()
 
 
-def test_a_holder_that_is_cut_off_believes_it_over_before_the_database_does(base):
+def test_a_holder_that_is_cut_off_gives_up_the_lease_before_the_database_does(base):
     with (
         proxy(base.server.port) as between,
         psycopg.connect(base.url.reveal(), autocommit=True) as db,
@@ -110,7 +110,7 @@ def test_a_holder_that_hangs_loses_the_lease(base, monkeypatch):
         assert (lease.trouble, lease.epoch) == ("", 1)
 
 
-def test_a_holder_that_never_comes_to_serve_loses_it(base, monkeypatch):
+def test_a_holder_that_never_begins_to_serve_loses_the_lease(base, monkeypatch):
     monkeypatch.setattr("daemon.process.lease.BEGIN", 1.0)
     with held(base.url) as lease:
         assert lease.holds()
@@ -160,6 +160,6 @@ def test_after_a_database_outage_a_standby_waits_for_a_whole_lease(base, monkeyp
     taken[0].close()
 
 
-def test_the_limits_fit_each_other():
+def test_the_limits_of_the_lease_are_consistent():
     """A renewal may go unanswered, and the next is in time."""
     assert RENEW_EVERY + ANSWER_WITHIN < LEASE - 1

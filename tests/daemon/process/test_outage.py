@@ -41,7 +41,7 @@ def goes(postgres, members, how):
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_a_database_that_is_away_changes_no_leader_and_loses_nothing(members, postgres, how):
+def test_a_database_outage_changes_no_leader_and_loses_nothing(members, postgres, how):
     """Shut down in order, crashed, or not to be heard of."""
     leader, other = led_by(members)
     before, client = epoch(postgres), Client([leader])
@@ -80,7 +80,7 @@ def test_a_leader_that_stops_releases_the_lease_at_once(members, postgres):
     assert postgres.run("SELECT holder FROM sia.lease", "outage").stdout.strip() == ""
 
 
-def test_a_leader_stops_in_order_though_its_database_is_away(members, postgres):
+def test_a_leader_stops_cleanly_during_a_database_outage(members, postgres):
     leader, other = led_by(members)
     assert leader.ask("/v1/jobs", {"id": "one", "pool": "a", "gpus": 1}, within=LONG)[0] == 201
     for each in members:

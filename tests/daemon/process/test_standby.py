@@ -57,7 +57,7 @@ def url(postgres):
     return DatabaseUrl(postgres.database("standby"))
 
 
-def test_a_daemon_that_takes_over_says_that_it_lives(tmp_path, url, monkeypatch):
+def test_a_daemon_that_takes_over_reports_that_it_is_alive(tmp_path, url, monkeypatch):
     """However long that takes: whoever looks at it must not end it meanwhile."""
     began, goes_on, build = threading.Event(), threading.Event(), daemon.process.serve.build
 
@@ -80,7 +80,7 @@ def test_a_daemon_that_takes_over_says_that_it_lives(tmp_path, url, monkeypatch)
     asyncio.run(story())
 
 
-def test_a_stand_by_says_who_leads_and_on_which_machine(tmp_path, url):
+def test_a_stand_by_names_the_leader_and_its_machine(tmp_path, url):
     """The address of a leader that listens on all of them is of no use elsewhere."""
 
     async def story():
@@ -188,7 +188,7 @@ def test_a_stopping_daemon_does_not_take_the_lease(tmp_path, url, monkeypatch):
     assert epoch == 2
 
 
-def test_a_stand_by_goes_on_with_what_came_on_the_bus_for_the_leader(tmp_path, url, broker):
+def test_a_stand_by_continues_with_messages_that_were_sent_to_the_leader(tmp_path, url, broker):
     """Both are one client of the broker, which keeps what comes while neither is there."""
     bus = MqttConfig(port=broker.port, keepalive=5)
 

@@ -6,7 +6,7 @@ from tests.support.daemons.doors import asked, door, story
 
 
 @story
-async def test_a_part_that_is_not_well_keeps_nobody_from_submitting_and_is_named(folder):
+async def test_an_unhealthy_component_is_named_and_submissions_continue(folder):
     async with door(folder) as client:
         ready = await asked(client, "GET", "/readyz")
         assert set(ready) == {"status", "time"}
@@ -30,7 +30,7 @@ async def test_a_part_that_is_not_well_keeps_nobody_from_submitting_and_is_named
 
 
 @story
-async def test_all_parts_are_listed_with_how_the_daemon_is(folder):
+async def test_the_status_lists_all_components_and_their_health(folder):
     async with door(folder) as client:
         client.service.parts.say("tls")
         client.service.parts.say("backend", "no answer", "start it")
@@ -44,7 +44,7 @@ async def test_all_parts_are_listed_with_how_the_daemon_is(folder):
 
 
 @story
-async def test_why_a_part_is_not_well_is_for_operators(folder):
+async def test_only_operators_see_why_a_component_is_unhealthy(folder):
     async with clients(folder) as (client, made):
         client.service.parts.say("tls", "/etc/ssl/private/cert.pem: expires in 3 days", "renew it")
         for name, who in made.items():
@@ -58,7 +58,7 @@ async def test_why_a_part_is_not_well_is_for_operators(folder):
 
 
 @story
-async def test_why_no_commands_are_taken_is_not_told_to_everybody(folder):
+async def test_only_operators_see_why_commands_are_refused(folder):
     async with door(folder) as client:
         service = client.service
         why = "connection to db.internal refused for user sia"

@@ -45,7 +45,7 @@ def break_and_mend(fault, leader, other, turns):
     return took
 
 
-def test_the_leader_is_killed_stopped_and_cut_off_and_nothing_is_lost_or_done_twice(
+def test_no_job_is_lost_or_repeated_when_the_leader_is_killed_stopped_or_cut_off(
     members, postgres, capsys
 ):
     led_by(members)

@@ -122,7 +122,7 @@ class Hung(Served):
         self.first = self.process.stdout.readline()
 
 
-def test_sighup_ends_no_daemon(tmp_path):
+def test_sighup_does_not_end_the_daemon(tmp_path):
     daemon = Hung(tmp_path)
     assert daemon.first.startswith("serving on")
     daemon.process.send_signal(signal.SIGHUP)

@@ -52,7 +52,7 @@ def test_a_pipe_that_nobody_reads_does_not_block_and_dropped_lines_are_counted()
 
 
 @pytest.mark.parametrize("most", [1, 10])
-def test_a_reader_that_is_gone_is_no_error(most):
+def test_a_closed_pipe_is_not_an_error(most):
     logged = Logged(most)
     os.close(logged.reader)
     for _ in range(3):
@@ -62,7 +62,7 @@ def test_a_reader_that_is_gone_is_no_error(most):
     os.close(logged.writer)
 
 
-def test_a_traceback_tells_no_values(capfd):
+def test_a_traceback_contains_no_values(capfd):
     begin("info")
     try:
         password = "hunter" + "2"

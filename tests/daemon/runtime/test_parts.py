@@ -24,7 +24,7 @@ class Switch:
         return self.open
 
 
-def test_a_part_that_is_not_well_says_so_until_it_is_again():
+def test_an_unhealthy_component_is_reported_until_it_recovers():
     time = [5.0]
     parts = HealthRegistry(lambda: time[0])
     parts.say("mqtt")
@@ -52,7 +52,7 @@ class Breaks(Policy):
                     raise KeyError(f"no plan for {pool.name}")
 
 
-def test_a_policy_that_fails_is_told_and_the_daemon_goes_on(tmp_path, monkeypatch):
+def test_a_policy_that_raises_is_reported_and_the_daemon_continues(tmp_path, monkeypatch):
     monkeypatch.setattr(installed, "load_plugin", lambda group, name: Breaks)
 
     def unwell(service):
@@ -78,7 +78,7 @@ def test_a_policy_that_fails_is_told_and_the_daemon_goes_on(tmp_path, monkeypatc
     asyncio.run(story())
 
 
-def test_a_daemon_without_the_lease_does_nothing_outside(tmp_path):
+def test_a_daemon_without_the_lease_has_no_outside_effects(tmp_path):
     async def story():
         backend, fence = FakeBackend(), Switch()
         async with serving(tmp_path / "db", setup(a=1), backend, fence=fence) as service:

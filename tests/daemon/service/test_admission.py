@@ -40,7 +40,7 @@ class World:
         return [None if why is None else why.title for why in found]
 
 
-def test_an_array_for_which_there_is_never_room_is_not_told_to_come_again():
+def test_an_array_that_never_fits_is_refused_without_a_time_to_retry():
     world = World(max_waiting=50, token_max_waiting=40)
     said = world.admission.refusal("a", 60)
     assert (said.status, said.retry_after, said.mend) == (422, 0.0, "submit it as several arrays")
@@ -53,7 +53,7 @@ def test_without_limits_everything_passes():
     assert all(world.admission.refusal("a", 1000, "ann") is None for _ in range(100))
 
 
-def test_so_many_a_second_after_a_burst_of_each_pool_by_itself():
+def test_each_pool_has_its_own_rate_and_burst():
     world = World(rate=2.0, burst=3)
     said = [world.admission.refusal("a", 1) for _ in range(4)]
     assert said[:3] == [None] * 3
@@ -98,7 +98,7 @@ def test_an_array_wider_than_the_burst_passes_once_all_is_there():
     assert world.asks(("y", "a", 1)) == [None]
 
 
-def test_no_more_wait_than_may():
+def test_no_more_jobs_are_pending_than_allowed():
     world = World(max_waiting=3)
     for i in range(2):
         world.waits(f"w{i}")
@@ -165,7 +165,7 @@ def test_a_bucket_never_lets_more_through_than_rate_and_burst(tries, rate, burst
 
 
 @story
-async def test_over_http_one_is_refused_with_when_to_come_again(folder):
+async def test_over_http_a_refusal_states_when_to_retry(folder):
     limits = LimitsConfig(rate=0.001, burst=2)
     async with door(folder, limits=limits, speed=1.0) as client:
         jobs = jobs_of(5)
@@ -185,7 +185,7 @@ async def test_over_http_one_is_refused_with_when_to_come_again(folder):
 
 
 @story
-async def test_over_http_no_more_wait_than_may_whoever_asks_at_once(folder):
+async def test_over_http_concurrent_requests_keep_the_limit_of_pending_jobs(folder):
     pools = (PoolConfig("vision", 2, max_waiting=10),)
     async with door(folder, pools=pools, speed=1.0) as client:
 

@@ -242,7 +242,7 @@ def test_two_hundred_processes_of_three_pools(tmp_path, checker):
     assert any(schedule.spare)
 
 
-def test_sharing_gains_what_a_replay_of_the_same_log_gains(tmp_path):
+def test_the_daemon_gains_as_much_as_a_replay_of_the_same_log(tmp_path):
     """The history is a log like any other: replayed first come, first served, it waits longer."""
     setup = Setup(POOLS, policy="mmfs", options=Options(windows=(300.0, 3600.0)))
     start = 1_700_000_100.0

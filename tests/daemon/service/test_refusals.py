@@ -27,7 +27,7 @@ def answers(engine, now, *inputs):
     return step.answers
 
 
-def test_a_job_that_is_over_is_not_said_to_wait():
+def test_a_job_that_has_ended_is_not_reported_as_pending():
     engine = Engine.new(setup(a=1))
     answers(engine, 0.0, submit("j"))
     answers(engine, 1.0, Started("j", 1))
@@ -61,7 +61,7 @@ def test_a_bad_node_is_still_bad_after_drain_and_resume():
     assert node.reasons == {}
 
 
-def test_a_width_that_no_cells_have_is_said_to_be_that():
+def test_a_width_that_no_cell_has_is_named_as_the_reason():
     engine = in_cells(node=1, quad=1)
     refusal = answers(engine, 0.0, submit("wide", gpus=9))[0]
     assert isinstance(refusal, Refused)
@@ -78,7 +78,7 @@ def test_no_job_is_warned_before_half_of_its_time_limit():
     assert [effect.kind for effect in step.effects] == ["warn"]
 
 
-def test_people_hear_where_a_job_runs():
+def test_the_place_of_a_job_is_printed_for_people():
     engine = Engine.new(setup([2], a=2))
     answers(engine, 0.0, submit("j", gpus=2))
     notices = engine.step(1.0, [Started("j", 1)]).notices

@@ -60,7 +60,7 @@ def test_a_job_is_submitted_started_and_ends(tmp_path):
     asyncio.run(story())
 
 
-def test_a_restart_goes_on_byte_for_byte(tmp_path):
+def test_a_restarted_service_continues_with_the_same_bytes(tmp_path):
     async def story():
         backend = FakeBackend()
         async with serving(tmp_path / "db", setup(a=2, b=2), backend) as service:
@@ -114,7 +114,7 @@ def test_running_jobs_continue_and_unsent_effects_are_sent(tmp_path):
     asyncio.run(story())
 
 
-def test_commands_together_are_one_step_and_each_is_answered(tmp_path):
+def test_commands_that_arrive_together_form_one_step_and_each_is_answered(tmp_path):
     async def story():
         async with serving(tmp_path / "db", setup(a=4), FakeBackend()) as service:
             asked = [service.submit([submit(f"{i}"), Cancel(f"no{i}")]) for i in range(50)]
@@ -148,7 +148,7 @@ def busy(service):
         seeing.cancel()
 
 
-def test_clients_are_served_whatever_is_seen(tmp_path):
+def test_clients_are_served_during_many_reports_of_the_backend(tmp_path):
     """More commands than a step takes, and more seen at once than it takes."""
 
     async def story():
@@ -217,7 +217,7 @@ class ShortBackend(FakeBackend):
         await super().start(order)
 
 
-def test_a_machine_that_is_short_of_files_fails_no_job(tmp_path, monkeypatch):
+def test_a_shortage_of_file_descriptors_fails_no_job(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.service.effects.EFFECT_AGAIN", 0.05)
 
     async def story():
@@ -253,7 +253,7 @@ def test_too_many_commands_are_refused(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-def test_notices_go_from_the_past_into_the_present(tmp_path, monkeypatch):
+def test_subscribers_read_past_notices_and_then_new_ones(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.service.event_feed.NOTICES_PAGE", 3)
     monkeypatch.setattr("daemon.service.event_feed.NOTICES_LIVE", 8)
 
@@ -326,7 +326,7 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-def test_with_1_mb_free_again_it_takes_jobs_again(tmp_path, monkeypatch):
+def test_jobs_are_accepted_again_once_1_mb_is_free(tmp_path, monkeypatch):
     """Within a second or two, as it looks each second, and without a restart."""
     monkeypatch.setattr("daemon.service.service.PROBE_EVERY", 0.02)
 
@@ -354,7 +354,7 @@ def again(path):
         journal.close()
 
 
-def test_a_commit_that_fails_but_is_durable_has_happened(tmp_path, monkeypatch):
+def test_a_failed_commit_that_turns_out_durable_counts(tmp_path, monkeypatch):
     """SQLite may say that it failed though a reopened file has it."""
     monkeypatch.setattr("daemon.service.service.PROBE_EVERY", 0.02)
 
@@ -376,7 +376,7 @@ def test_a_commit_that_fails_but_is_durable_has_happened(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-def test_a_step_in_doubt_counts_once_the_journal_says_so(tmp_path, monkeypatch):
+def test_a_step_in_doubt_counts_once_the_journal_confirms_it(tmp_path, monkeypatch):
     """The commit fails, is durable all the same, and the file cannot be opened for a while."""
     monkeypatch.setattr("daemon.service.service.PROBE_EVERY", 0.02)
     heard = []
@@ -483,7 +483,7 @@ def test_a_defect_in_an_observer_does_not_end_the_service(tmp_path):
     assert "LookupError('a count')" in watch.errors
 
 
-def test_a_defect_is_left_out_and_the_others_go_on(tmp_path, monkeypatch):
+def test_an_input_that_causes_a_defect_is_left_out_and_others_continue(tmp_path, monkeypatch):
     watch = Broken()
 
     async def story():
@@ -508,7 +508,7 @@ def test_a_defect_is_left_out_and_the_others_go_on(tmp_path, monkeypatch):
     asyncio.run(story())
 
 
-def test_a_job_of_long_ago_is_still_the_same_job(tmp_path, monkeypatch):
+def test_a_job_that_is_only_in_the_journal_is_recognized(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.model.book.KEEP_ENDED", 2)
     monkeypatch.setattr("daemon.service.ended_jobs.KEEP_ENDED", 2)
 
@@ -589,7 +589,7 @@ def test_an_observation_that_no_journal_can_hold_is_left_out(tmp_path):
     asyncio.run(story())
 
 
-def test_the_reasons_of_backends_can_be_written_down(tmp_path):
+def test_reasons_of_backends_can_be_stored(tmp_path):
     order = SupervisorOrder(b"x", b"1", 1.0, b"/home/jos\xe9", [b"run"], {}, [])
     attempt = SimpleNamespace(job="x", number=1, order=order)
     assert ended(attempt, {"failed": "cwd", "errno": "2"}).why.startswith("cwd: /home/jos\\xe9: ")
@@ -690,7 +690,7 @@ def test_garbage_is_collected_before_memory_is_frozen(tmp_path):
 
 
 @pytest.mark.usefixtures("uncollected")
-def test_garbage_is_looked_for_while_nobody_waits(tmp_path, monkeypatch):
+def test_garbage_is_collected_while_no_client_waits(tmp_path, monkeypatch):
     """And not by Python itself, in the middle of an answer."""
     monkeypatch.setattr("daemon.runtime.gc.YOUNG", 1)
 
@@ -704,7 +704,7 @@ def test_garbage_is_looked_for_while_nobody_waits(tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("uncollected")
-def test_garbage_that_has_become_old_is_looked_for_once_in_a_while(monkeypatch):
+def test_old_garbage_is_collected_occasionally(monkeypatch):
     """Who was alive when it was looked at first, as a stream is, goes with a later look."""
     monkeypatch.setattr("daemon.runtime.gc.YOUNG", 1)
     monkeypatch.setattr("daemon.runtime.gc.FULL", 5)
@@ -722,7 +722,7 @@ def test_garbage_that_has_become_old_is_looked_for_once_in_a_while(monkeypatch):
         assert (knot() is not None) is there
 
 
-def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypatch):
+def test_a_job_that_is_being_forgotten_does_not_run_again(tmp_path, monkeypatch):
     """Its client tries again in the very step in which later jobs push it out of the book."""
     monkeypatch.setattr("daemon.model.book.KEEP_ENDED", 2)
     monkeypatch.setattr("daemon.service.ended_jobs.KEEP_ENDED", 2)
@@ -750,7 +750,7 @@ def test_a_job_that_is_forgotten_just_now_does_not_run_again(tmp_path, monkeypat
     asyncio.run(story())
 
 
-def test_limits_hold_whatever_the_wall_clock_does(tmp_path):
+def test_time_limits_do_not_depend_on_the_wall_clock(tmp_path):
     """An hour forwards and back: the job is warned and ended by what has gone by."""
     wall, steady = [1_700_000_000.0], [50.0]
 
@@ -777,7 +777,7 @@ def test_limits_hold_whatever_the_wall_clock_does(tmp_path):
     asyncio.run(story())
 
 
-def test_the_clock_goes_on_in_the_same_run_of_the_machine():
+def test_the_clock_continues_while_the_machine_is_not_restarted():
     wall, steady = [1000.0], [10.0]
     clock = Clock(wall=lambda: wall[0], steady=lambda: steady[0])
     steady[0], wall[0] = 20.0, 5000.0

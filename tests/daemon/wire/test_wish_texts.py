@@ -32,7 +32,7 @@ NOW = 1_800_000_000.0
         ("prefers", " v100 ", "v100"),
     ],
 )
-def test_a_text_is_read_as_people_mean_it(name, text, means):
+def test_texts_are_read_as_people_mean_them(name, text, means):
     assert parse_wish(name, text, NOW) == means
 
 

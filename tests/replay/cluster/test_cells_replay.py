@@ -381,7 +381,7 @@ def test_an_experiment_refuses_cells_that_it_cannot_draw_from(
     assert message in ran.stderr
 
 
-def test_philly_in_cells(traces, tmp_path, checker):
+def test_a_philly_log_can_be_replayed_in_cells(traces, tmp_path, checker):
     """Days of a real log, jobs of 12 and 7 GPUs among it, under all policies."""
     log, pools = traces / "philly.csv.gz", traces / "philly_pools.csv"
     types = written(tmp_path, TYPES, "types.toml")

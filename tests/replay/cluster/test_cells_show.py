@@ -89,7 +89,7 @@ def table(output, title):
 # The picture
 
 
-def test_an_idle_cluster(file):
+def test_an_idle_cluster_is_drawn(file):
     out = shown(file)
     assert out.startswith(
         "\n2 rack of 2 node of 2 quad of 2 pair of 2 gpu\n"
@@ -137,7 +137,7 @@ def test_the_location_of_jobs_at_a_second(file, jobs):
     ]
 
 
-def test_words_stand_left_and_the_widest_jobs_first(file, tmp_path):
+def test_labels_are_on_the_left_and_the_widest_jobs_first(file, tmp_path):
     rows = [
         f"j{i},vision,0,{w},0,99,spare,n0:{i * 2}-{i * 2 + w - 1}" for i, w in enumerate((1, 2))
     ]
@@ -184,7 +184,7 @@ def test_colours_on_a_terminal_alone(file, jobs):
     assert click.unstyle(coloured) == plain
 
 
-def test_many_alike_are_one_line(tmp_path):
+def test_many_equal_nodes_share_one_line(tmp_path):
     nodes = ", ".join(f'"n{i}"' for i in range(250))
     racks = "\n".join(
         f'[[cells]]\ntype = "rack"\nnodes = [{nodes}]'.replace('"n', f'"r{rack}-n')
@@ -214,7 +214,7 @@ def test_many_alike_are_one_line(tmp_path):
     ]
 
 
-def test_few_alike_are_drawn_one_by_one():
+def test_few_equal_nodes_are_drawn_one_by_one():
     shape = Shape(["gpu", "node"], (1, 2), 1)
 
     def lines(count, *, bad=-1):

@@ -279,7 +279,7 @@ def test_runs_in_which_no_job_was_measured_are_left_out(tmp_path: Path):
     assert "ran later" not in nothing
 
 
-def test_only_the_baseline(tmp_path: Path):
+def test_an_experiment_with_only_the_baseline_is_reported(tmp_path: Path):
     html, names = written(tmp_path / "out", [run(0, fcfs=gave())])
     assert "Only the baseline was run" in html
     assert names == {"fig02"}
@@ -650,7 +650,7 @@ def test_few_runs_are_dots():
      (119, "119 min"), (150, "2.5 h"), (47 * 60, "47 h"), (60 * 24 * 40, "40 d"),
      (60 * 24 * 365 * 1234.4, "1,234 y")],
 )  # fmt: skip
-def test_slowdowns_in_words(minutes: float, words: str):
+def test_slowdowns_are_written_in_words(minutes: float, words: str):
     assert brief(minutes) == words
 
 

@@ -438,7 +438,7 @@ EVALUATE, TRAIN = "evaluate --trace log.csv", "train --trace log.csv"
         (f"{EVALUATE} --out evaluated/report.html", "give --out a folder of its own"),
     ],
 )
-def test_refused_in_one_line(log, model, evaluated, words, says):
+def test_misuse_is_refused_in_one_line(log, model, evaluated, words, says):
     folder = log.parent
     (folder / "notes").mkdir(exist_ok=True)
     (folder / "notes" / "diary.txt").write_text("dear diary")

@@ -158,7 +158,7 @@ def test_events_at_one_time_are_ordered_by_the_parts_of_the_log(tmp_path):
     assert trace.dropped == Counter({"without an end": 1})
 
 
-def test_parts_that_are_missing_are_said(tmp_path):
+def test_missing_parts_are_reported(tmp_path):
     written(tmp_path, SURE, "part-00003-of-00500.csv")
     trace, _ = google.read(tmp_path, None)
     assert "1 of 500 parts found: the events of the others are missing" in trace.notes

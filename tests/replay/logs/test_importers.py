@@ -438,7 +438,7 @@ def test_philly_jobs_that_cannot_be_replayed_are_counted_by_reason(tmp_path):
     assert len(trace.arrivals) + trace.dropped.total() == len(json.loads(PHILLY_LOG))
 
 
-def test_philly_retries_are_said(tmp_path):
+def test_philly_retries_are_reported(tmp_path):
     notes = philly_of(tmp_path, PHILLY_LOG).notes
     assert "2017-10-08 00:00:00" in notes[0]
     assert notes[1].startswith("1 job retried")

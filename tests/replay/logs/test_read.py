@@ -107,7 +107,7 @@ def test_a_byte_order_mark_crlf_and_blank_lines_change_nothing(tmp_path):
     assert read_trace(path) == plain
 
 
-def test_spaces_around_column_names_are_nobodys_intention(tmp_path):
+def test_spaces_around_column_names_are_ignored(tmp_path):
     path = written(tmp_path, HEAD.replace(",", " , ") + GOOD)
     assert ids(read_trace(path)) == ["a"]
 
@@ -343,7 +343,7 @@ def test_rows_are_counted_with_the_lines_of_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("column", ["submit", "duration"])
-def test_times_that_no_clock_reaches_are_refused(tmp_path, column):
+def test_times_beyond_the_limit_are_refused(tmp_path, column):
     """Where an end would be infinite, the job would hold its GPUs and never be done."""
     cells = {"submit": "1", "duration": "1"} | {column: "1.7e308"}
     row = f"b,p,{cells['submit']},1,{cells['duration']}"
@@ -507,7 +507,7 @@ def test_the_row_of_an_open_quote_is_where_it_opens_even_after_long_cells(tmp_pa
 
 @settings(deadline=None)
 @given(st.binary(max_size=200))
-def test_no_bytes_at_all_make_it_fail_otherwise(folder, junk):
+def test_any_bytes_are_read_or_refused_in_one_line(folder, junk):
     for head in (b"", HEAD.encode(), b"\x1f\x8b\x08\x00", b"PAR1"):
         refusal(read_trace, written(folder, head + junk), skip_invalid=True)
 

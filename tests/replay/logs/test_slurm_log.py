@@ -53,7 +53,7 @@ def test_rows_that_are_no_gpu_jobs_which_ran_are_counted(tmp_path):
     }  # fmt: skip
 
 
-def test_of_a_job_that_was_requeued_the_last_run_counts(tmp_path):
+def test_the_last_run_of_a_requeued_job_counts(tmp_path):
     first = TRAIN.replace("COMPLETED", "NODE_FAIL").replace("T11:40:00", "T09:50:00")
     trace = read(tmp_path, first, TRAIN)
     assert by_id(trace)["101"].duration == 7200.0

@@ -161,7 +161,7 @@ def test_a_log_of_a_day_has_no_control():
     assert soon([0, 1.9 * DAY], [0])[1] is None
 
 
-def test_in_short():
+def test_a_summary_line_is_printed():
     facts = of(TWO_POOLS, Pool("a", 4), Pool("b", 4))
     assert in_short(facts) == {
         "hourly_p5": 0, "hourly_p50": 50, "hourly_p95": 62.5, "burst_over_100_pct": 50,
@@ -269,7 +269,7 @@ def test_a_folder_without_minutes_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(not SOAK, reason="a whole log: make soak")
-def test_helios_earth(traces):
+def test_the_shape_of_helios_earth_is_as_published(traces):
     folder = traces / "helios_earth_minutes"
     facts = shape_of_minutes(folder)
     used = owned = 0.0
@@ -286,7 +286,7 @@ def test_helios_earth(traces):
     assert short["soon_pct"] > short["soon_control_pct"] + 30
 
 
-def test_helios_venus(traces):
+def test_the_shape_of_helios_venus_is_as_published(traces):
     found = read_trace(traces / "helios_venus.csv.gz")
     (pool,) = of(found, Pool("venus", 1064))["pools"].values()
     assert pool["jobs"] == 125_303

@@ -173,7 +173,7 @@ def test_slowed_jobs_are_named(tmp_path: Path):
     assert "sia : no job was slowed, of 5 measured." in text
 
 
-def test_no_slowed_job_no_picture_of_them(tmp_path: Path):
+def test_without_slowed_jobs_their_picture_is_left_out(tmp_path: Path):
     story = lender()
     del story.schedules["mmfs"]
     html = story.report(tmp_path)
@@ -222,7 +222,7 @@ def test_a_report_without_measured_jobs_says_so(tmp_path: Path):
     assert "No job was measured." in text
 
 
-def test_jobs_that_never_start(tmp_path: Path):
+def test_jobs_that_never_start_are_reported(tmp_path: Path):
     story = Story(Pool("a", 4)).job(0, 4, 60, fcfs=0, gssf=None).job(5, 4, 60, fcfs=60, gssf=0)
     text = Tags(story.lend("gssf", "a", 1).report(tmp_path)).text
     assert "1 job never ended, but would have in the baseline" in text
@@ -231,7 +231,7 @@ def test_jobs_that_never_start(tmp_path: Path):
     assert "No job was measured" in nothing.report(tmp_path)
 
 
-def test_no_job_at_all(tmp_path: Path):
+def test_a_report_without_jobs_is_written(tmp_path: Path):
     story = Story(Pool("a", 4))
     story.schedules["fcfs"] = Schedule("", [], [], [])
     assert "No job was measured" in story.report(tmp_path)
@@ -335,11 +335,11 @@ def test_pools_overdrawn_after_a_change_are_never_less_than_idle():
     ("value", "words"),
     [(None, NONE), (0.0034, "0.0034x"), (0.5, "0.50x"), (28.46, "28.5x"), (1234.5, "1,234x")],
 )
-def test_speed_ups_in_words(value: float | None, words: str):
+def test_speed_ups_are_written_in_words(value: float | None, words: str):
     assert speed(value) == words.replace("x", TIMES)
 
 
-def test_times_and_hours_in_words():
+def test_times_and_hours_are_written_in_words():
     spans = (30.0, 59.4, 59.6, 300.0, 599.7, 3599.6, 5400.0, 43200.0, 35990.0, 172790.0, 2e5)
     assert ", ".join(map(duration, spans)) == (
         "30 s, 59 s, 1 m, 5 m, 10 m, 1 h, 1 h 30 m, 12 h, 10 h, 2 d, 2 d 8 h"

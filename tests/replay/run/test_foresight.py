@@ -29,12 +29,12 @@ from tests.support.shell import sia
 DEFAULT = Choice("", "perfect", "perfect")
 
 
-def test_a_bare_name_foresees_by_the_defaults():
+def test_a_bare_name_uses_the_default_predictors():
     chosen = parse("sia", Choice("", "peaks", "survival", 0.9, 0.8, 0.5))
     assert chosen == ("sia", "peaks", "survival", 0.9, 0.8, 0.5)
 
 
-def test_a_label_says_all_of_its_senses_itself():
+def test_a_label_names_all_of_its_predictors():
     default = Choice("", "peaks", "survival", 0.9, 0.8, 0.5)
     assert parse("sia@none+history", default) == ("sia", "none", "history", None, None, None)
     asked = parse("sia@peaks:0.95+survival:0.9+guard", default)
@@ -338,7 +338,7 @@ def test_pieces_begin_where_they_are_told_to():
 
 
 @pytest.mark.parametrize("label", [*LABELS, "sia@none+perfect", "sia@perfect+random"])
-def test_every_sense_can_be_had(label):
+def test_every_pair_of_predictors_can_be_made(label):
     trace, table = a_log()
     choice, settings = parse(label, DEFAULT), Settings([label])
     assert run_times_of(choice, trace, settings.context).run_time(trace.arrivals[0].job) >= 0
@@ -369,7 +369,7 @@ def experiment(files, out, *arguments):
     return sia("experiment", *ours, *known, *arguments)
 
 
-def test_a_model_is_not_measured_on_what_it_was_taught(files, tmp_path):
+def test_a_model_is_not_measured_on_its_training_span(files, tmp_path):
     pieces = ("--weeks", 0.3, "--runs", 1, "--warmup", 0)
     for arguments in (pieces, (*pieces, "--from", "1d")):
         done = experiment(files, tmp_path / "early", *arguments)
@@ -385,7 +385,7 @@ def test_a_model_is_not_measured_on_what_it_was_taught(files, tmp_path):
     assert experiment(files, tmp_path / "sizes", "--size", 1, *mend).returncode == 0
 
 
-def test_a_replay_says_where_a_model_was_taught(files, tmp_path):
+def test_a_replay_reports_the_training_span_of_a_model(files, tmp_path):
     folder, ours = files
     model = ("--forecast", folder / "model", "--windows", "5m,1h")
     known = ("--policy", "sia", *model, "--no-report", "--out", tmp_path)

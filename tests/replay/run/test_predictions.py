@@ -46,7 +46,7 @@ def measures(trace, table, labels, **settings):
         ("wfq:weights=1:zeta=0", 15.75, 0, 500),
     ],
 )
-def test_figure_1(label, jct, error, unfair):
+def test_the_example_of_figure_1_gives_the_numbers_of_the_paper(label, jct, error, unfair):
     found = measures(log(FIG_1), ONE_GPU, [label])[label]
     assert found["mean_jct_s"] == jct
     assert round(found["avg_pred_err_pct"]) == error

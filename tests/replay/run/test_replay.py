@@ -270,7 +270,7 @@ def test_sia_slows_nobody_on_philly_and_max_min_does(pieces):
 
 
 @pytest.mark.xdist_group("pieces")
-def test_sia_speeds_jobs_up_as_much_as_max_min_on_most_pieces(pieces):
+def test_sia_speeds_up_jobs_as_much_as_max_min_on_most_pieces(pieces):
     at_least = [
         piece
         for piece, found in pieces.items()

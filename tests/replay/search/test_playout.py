@@ -110,6 +110,6 @@ def test_measures_are_worked_out_by_hand():
     assert found["avg:pred_err:4"] == pytest.approx(30.0)
 
 
-def test_a_copy_is_apart():
+def test_a_copy_does_not_share_state():
     jobs = columns(crowd(3, 30), 8)
     assert simulate(jobs, FIFO) == simulate(deepcopy(jobs), FIFO)

@@ -114,7 +114,7 @@ def test_presets_name_points_of_the_front(found):
     assert front["presets"]["fast"] == first["exact"]
 
 
-def test_a_point_in_plain_words(found):
+def test_a_point_is_described_in_plain_words(found):
     front = front_of(found)
     fast = next(p for p in front["points"] if p["words"].startswith("shortest on average"))
     others = [point["words"] for point in front["points"] if point is not fast]
@@ -161,7 +161,7 @@ def test_more_simulations_go_on_with_the_same_search(log, found, tmp_path):
         assert (out / name).read_bytes() == (found / name).read_bytes()
 
 
-def test_any_number_of_objectives(log, tmp_path):
+def test_any_number_of_objectives_can_be_searched(log, tmp_path):
     three = ("avg:jct", "p99:pred_err", "max:unfairness")
     picked = [option for each in three for option in ("--objective", each)]
     said = done(log, tmp_path / "three", "--simulations", 24, *picked).stdout
@@ -220,7 +220,7 @@ v,service,60,1
 """
 
 
-def test_a_workload_of_distributions(tmp_path):
+def test_a_workload_can_be_given_by_distributions(tmp_path):
     (tmp_path / "w.csv").write_text(WORKLOADS)
     search = ("wfq", "search", "--arrivals", 60, "--simulations", 12, "--gpus", 8)
     found = sia(*search, "--workload", f"{tmp_path / 'w.csv'}:w", "--out", tmp_path / "out")
@@ -230,7 +230,7 @@ def test_a_workload_of_distributions(tmp_path):
     assert front["load"] == pytest.approx(0.8)
 
 
-def test_a_load_of_its_own(log, tmp_path):
+def test_the_search_can_use_another_load(log, tmp_path):
     done(log, tmp_path / "out", "--simulations", 20, "--load", 0.5)
     assert front_of(tmp_path / "out")["load"] == pytest.approx(0.5)
 

@@ -40,7 +40,7 @@ def found(*sites: Path) -> str | None:
     return clash([str(site) for site in sites], sites[-1])
 
 
-def test_an_environment_of_its_own_is_in_order(tmp_path):
+def test_an_environment_without_other_packages_is_accepted(tmp_path):
     site = ours(tmp_path / "site")
     installed(site, "numpy", {"numpy/__init__.py": ""}, "numpy")
     assert found(tmp_path / "missing", site) is None
@@ -57,7 +57,7 @@ def test_another_package_with_one_of_our_names_in_the_same_folder_is_found(
     assert found(tmp_path) == said
 
 
-def test_a_file_of_the_same_name_and_nothing_else(tmp_path):
+def test_a_single_file_of_the_same_name_is_found(tmp_path):
     ours(tmp_path)
     installed(tmp_path, "cells", {"cells/__init__.py": "another = True\n"})
     assert found(tmp_path) == f"cells also installs a package named 'cells'; {FIX}"
@@ -80,7 +80,7 @@ def test_files_that_no_distribution_has_installed_are_no_clash(tmp_path):
     assert found(tmp_path / "work", site) is None
 
 
-def test_our_files_went_with_a_distribution_that_was_removed(tmp_path):
+def test_files_that_were_removed_with_another_distribution_are_reported(tmp_path):
     theirs(tmp_path)
     ours(tmp_path)
     shutil.rmtree(tmp_path / "python_daemon-1.0.dist-info")

@@ -32,7 +32,7 @@ def test_a_number_needs_a_unit(text):
         parse_seconds(text)
 
 
-def test_a_sum_may_be_too_long_as_well():
+def test_a_sum_of_times_may_be_too_long():
     most = f"{MAX_TIME - 1:.0f}s"
     assert parse_seconds(most) == MAX_TIME - 1
     with pytest.raises(ValueError, match="is too long"):

@@ -82,30 +82,30 @@ def test_without_kills_one_deadline_is_missed():
     assert runs["three"] == [(35, 55, False)]  # worth nothing between 15 and its deadline
 
 
-def test_gpus_of_a_killed_job_are_free_a_delay_later():
+def test_gpus_of_a_killed_job_become_free_after_the_delay():
     runs = played("jvu:p:delay=5", PAPER, nodes=RACKS)
     assert runs["one"][0] == (0, 10, True)
     assert runs["three"] == [(15, 35, False)]
 
 
-def test_decisions_fall_on_cycles():
+def test_decisions_are_made_at_multiples_of_the_cycle():
     runs = played("jvu:puo:cycle=4", [arrival("one", 1, 4, 6), arrival("two", 2, 4, 6)])
     assert runs == {"one": [(4, 10, False)], "two": [(12, 18, False)]}
 
 
-def test_of_equal_plans_the_one_that_starts_soonest():
+def test_of_equal_plans_the_one_that_starts_soonest_is_chosen():
     runs = played("jvu", [arrival("one", 0, 2, 20, 500), arrival("two", 0, 2, 20, 500)])
     assert runs == {"one": [(0, 20, False)], "two": [(0, 20, False)]}
 
 
-def test_best_effort_is_not_lost_beside_deadlines():
+def test_best_effort_jobs_run_beside_jobs_with_deadlines():
     jobs = [arrival(f"slo{i}", 0, 1, 50, 60) for i in range(60)]
     runs = played("jvu", [*jobs, arrival("small", 0, 1, 5)], gpus=61)
     assert runs["small"] == [(0, 5, False)]
 
 
 @pytest.mark.parametrize(("label", "killed"), [("jvu:pu", True), ("jvu:p", False)])
-def test_an_underestimated_job_is_found_out_sooner_by_exponential_growth(label, killed):
+def test_exponential_growth_detects_an_underestimated_job_sooner(label, killed):
     """At 95 the first is expected to end at 175, or else at 100, its deadline."""
     jobs = [arrival("first", 0, 4, 400, 100), arrival("second", 10, 4, 40, 137)]
     runs = played(label, jobs, estimates={"first": 20})
@@ -119,7 +119,7 @@ def test_an_overestimated_job_is_tried_although_it_seems_too_late():
     assert played("jvu:puo", jobs, estimates=late)["slo"] == [(0, 50, False)]
 
 
-def test_a_stop_costs_what_the_job_says():
+def test_a_stop_costs_what_the_job_states():
     urgent = arrival("slo", 50, 4, 20, 80)
     for cost, ends in ((None, 170), ("restart", 170), (10.0, 130)):
         runs = played("jvu:p", [arrival("best", 0, 4, 100, preemptible=cost), urgent])
@@ -128,7 +128,7 @@ def test_a_stop_costs_what_the_job_says():
     assert runs["best"] == [(0, 100, False)]
 
 
-def test_with_l_work_that_a_kill_throws_away_counts_too():
+def test_with_l_the_work_lost_by_a_kill_counts_too():
     jobs = [
         arrival("long", 0, 4, 90000, value=None),
         arrival("slo", 40000, 4, 20, 40100, value=20),
@@ -143,7 +143,7 @@ def test_a_wide_job_does_not_starve_behind_narrow_ones():
     assert runs["wide"][0][0] < 500
 
 
-def test_nobody_starves_on_estimates_that_are_far_too_short():
+def test_no_job_starves_when_estimates_are_far_too_short():
     narrow = [arrival(f"n{i}", 10 * i, 1, 40, 10 * i + 45) for i in range(80)]
     short = {f"n{i}": 0.1 for i in range(80)}
     runs = played(
@@ -195,7 +195,7 @@ def test_jobs_start_without_a_solver_and_random_stories_keep_all_invariants(labe
             assert not killed or (each.job.preemptible != "never" and "p" in label[4:8])
 
 
-def test_a_restart_in_the_middle_of_a_solve_decides_as_if_nothing_had_been():
+def test_a_restart_during_a_solve_changes_no_decision():
     arrivals = [arrival("one", 0, 4, 30), arrival("two", 2, 4, 20, 40), arrival("three", 3, 2, 9)]
 
     def story(restart):
@@ -213,7 +213,7 @@ def test_a_restart_in_the_middle_of_a_solve_decides_as_if_nothing_had_been():
     assert len(story(restart=True)) > 3
 
 
-def test_values_of_ends():
+def test_the_value_of_an_end_follows_from_deadline_and_class():
     worth = JobWorth(JvuParams("puo"))
     slo, best = Job("s", "a", 0, 1, deadline=100), Job("b", "a", 0, 1)
     assert [worth.end(slo, end, 0) for end in (50, 100, 150, 200, 300)] == [1000, 1000, 500, 0, 0]
@@ -236,14 +236,14 @@ def test_values_of_ends():
         ("jvu:dely=5", "jvu has no option 'dely'"),
     ],
 )
-def test_wrong_options_are_one_line(label, said):
+def test_a_wrong_option_is_refused_in_one_line(label, said):
     with pytest.raises(ValueError, match=r"^jvu") as refused:
         make(label)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_letters_flags_and_numbers_stand_in_the_label():
+def test_the_label_takes_letters_flags_and_numbers():
     params = params_of("jvu:puol:cycle=5:ahead=600:delay=0:greedy", JvuParams)
     assert (params.letters, params.cycle, params.greedy) == ("puol", 5.0, True)
     assert params_of("jvu:base:global", JvuParams).letters == ""

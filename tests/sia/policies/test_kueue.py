@@ -53,7 +53,7 @@ def test_the_owner_stops_the_newest_borrowers_at_once(label):
 
 
 @pytest.mark.parametrize("label", BOTH)
-def test_who_must_not_be_stopped_is_waited_for(label):
+def test_the_owner_waits_for_a_job_that_must_not_be_stopped(label):
     seen = story(
         label,
         stoppable(job("own").pool("a").runs(100), NEVER_STOPPED),
@@ -65,7 +65,7 @@ def test_who_must_not_be_stopped_is_waited_for(label):
 
 
 @pytest.mark.parametrize(("label", "starts"), [(BOTH[0], 100.0), (BOTH[1], 1.0)])
-def test_jobs_pass_a_wide_one_only_with_best_effort(label, starts):
+def test_jobs_overtake_a_wide_job_only_with_best_effort(label, starts):
     seen = story(
         label,
         job("own").pool("a").gpus(2).runs(100),

@@ -53,7 +53,7 @@ def test_max_min_slows_jobs_of_the_same_workloads():
 
 
 @pytest.mark.parametrize("policy", [Sia, SiaVc])
-def test_not_even_a_job_that_runs_for_no_time_is_slowed(policy):
+def test_a_job_with_a_run_time_of_zero_is_not_slowed(policy):
     story = [
         job("runs").gpus(1).runs(10),
         job("instantaneous").gpus(2).runs(0),

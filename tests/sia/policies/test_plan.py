@@ -76,7 +76,7 @@ class Hoarder(ReservationProfile):
 
 
 @pytest.mark.parametrize("wrong", [Hasty, Deaf, Hoarder])
-def test_a_wrong_plan_does_not(wrong):
+def test_the_comparison_with_an_array_of_seconds_detects_a_wrong_plan(wrong):
     steps = [("reserve", 2, (0, 10)), ("ask", 0, (9, 20)), ("clear", 0, (0, 1))]
     with pytest.raises(AssertionError):
         agrees_with_seconds(wrong(), steps)
@@ -120,7 +120,7 @@ def a_change_that_is_not_in_order(plan):
 @pytest.mark.parametrize(
     "corrupt", [negative_in_between, never_released, a_change_that_is_not_in_order]
 )
-def test_check_finds_a_plan_that_cannot_be(corrupt):
+def test_check_detects_an_impossible_plan(corrupt):
     plan = ReservationProfile()
     plan.reserve(1, 0.0, 3.0)
     plan.check()
@@ -154,14 +154,14 @@ def test_a_plan_has_estimated_ends_overruns_and_planned_starts():
     plan.check()
 
 
-def test_a_plan_counts_what_will_be_out():
+def test_a_plan_counts_nodes_that_will_be_down():
     core, plan = planning()
     plan.clear_starts()
     maintenance = PlannedOutage(40.0, 60.0, 1)
     assert steps(core, plan, maintenance)[2:] == [(40.0, 3), (50.0, 1), (60.0, 0)]
 
 
-def test_a_planned_start_may_be_dropped():
+def test_a_planned_start_can_be_removed():
     core, plan = planning()
     plan.forget("next", 20.0)
     plan.forget("next", 20.0)

@@ -63,7 +63,7 @@ def test_a_policy_starts_every_job_when_its_naive_model_does(policy, model):
 
 
 @pytest.mark.parametrize("forecast", ["perfect", "none"])
-def test_sia_starts_every_job_when_figures_7_and_8_do(forecast):
+def test_sia_starts_every_job_when_the_algorithm_of_figures_7_and_8_does(forecast):
     model = partial(naive_policies.sia, choices=choices(SMALL, forecast))
     for seed in range(ROUNDS):
         workload = random_workload(Random(seed))
@@ -71,7 +71,7 @@ def test_sia_starts_every_job_when_figures_7_and_8_do(forecast):
         assert starts(played) == model(*workload.plain()), f"seed {seed}"
 
 
-def test_sia_follows_its_operators_choices_as_figures_7_and_8_would():
+def test_sia_with_operator_settings_starts_every_job_when_the_algorithm_of_figures_7_and_8_does():
     for seed in range(ROUNDS):
         rng = Random(seed)
         workload = random_workload(rng)
@@ -81,7 +81,7 @@ def test_sia_follows_its_operators_choices_as_figures_7_and_8_would():
         assert starts(played) == expected, f"seed {seed}"
 
 
-def test_sia_keeps_every_invariant_whatever_it_is_told_to_expect():
+def test_sia_keeps_every_invariant_whatever_the_forecasts():
     for seed in range(50):
         workload = random_workload(Random(seed))
         played = play_out(Sia, *workload, forecast="sliding-max", checked=True)
@@ -176,7 +176,7 @@ def test_the_least_service_blocks_its_queue_in_ssf():
     assert starts(play_out(Ssf, pools(a=4), story)) == {"runs": 0, "wide": 10, "long": 12}
 
 
-def test_gssf_takes_all_pools_of_a_group_for_one():
+def test_gssf_treats_all_pools_of_a_group_as_one():
     story = [
         job("both").gpus(3).runs(10),
         job("long").gpus(2).at(1).runs(50),
@@ -195,19 +195,19 @@ def borrower_and_owner(seconds):
     ]
 
 
-def test_sia_lends_to_a_job_that_is_gone_before_the_owners_next_one_comes():
+def test_sia_lends_to_a_job_that_ends_before_the_owners_next_job_arrives():
     played = play_out(Sia, pools(a=4, b=4), borrower_and_owner(seconds=5))
     assert starts(played) == {"full": 0, "borrower": 1, "owner": 10}
     assert played["borrower"].stream == "spare"
     assert played["borrower"].loans == [(1, {"b": 4})]
 
 
-def test_sia_does_not_lend_to_a_job_that_would_delay_the_owners_next_one():
+def test_sia_does_not_lend_to_a_job_that_would_delay_the_owners_next_job():
     played = play_out(Sia, pools(a=4, b=4), borrower_and_owner(seconds=15))
     assert starts(played) == {"full": 0, "owner": 10, "borrower": 40}
 
 
-def test_sia_that_foresees_nothing_lends_to_it_and_the_owner_waits():
+def test_without_forecasts_sia_lends_to_that_job_and_the_owner_waits():
     played = play_out(Sia, pools(a=4, b=4), borrower_and_owner(seconds=15), forecast="none")
     assert starts(played) == {"full": 0, "borrower": 1, "owner": 16}
 
@@ -218,7 +218,7 @@ def test_a_job_longer_than_every_window_never_starts_spare():
     assert played["borrower"].stream == "dedicated"
 
 
-def test_a_head_that_a_spare_start_uncovered_starts_at_the_next_tick():
+def test_a_job_that_becomes_first_after_a_spare_start_starts_at_the_next_tick():
     story = [
         job("runs").gpus(1).pool("a").at(0).runs(60),
         job("wide").gpus(2).pool("a").at(1).runs(5),
@@ -263,7 +263,7 @@ def lender_of_two():
     ]
 
 
-def test_slack_holds_more_back():
+def test_slack_reserves_more_gpus():
     lax = play_out(Sia, pools(a=2, b=4), lender_of_two())
     wary = play_out(Sia, pools(a=2, b=4), lender_of_two(), options=replace(SMALL, slack=1.5))
     assert (lax["borrower"].start, wary["borrower"].start) == (1, 4)

@@ -62,7 +62,7 @@ def queue(core, pool="a"):
     return [waiting.job.id for waiting in core.state.pools[pool].waiting()]
 
 
-def test_a_queue_is_by_priority_and_then_by_arrival():
+def test_a_queue_is_ordered_by_priority_and_then_by_arrival():
     core = on_cue(
         job("first").runs(9),
         urgent(job("later").runs(9), -1),
@@ -76,7 +76,7 @@ def test_a_queue_is_by_priority_and_then_by_arrival():
     core.check()
 
 
-def test_a_job_whose_priority_changes_joins_those_of_it_in_its_old_place():
+def test_a_job_with_a_changed_priority_keeps_its_order_of_arrival():
     core = on_cue(*(job(name).runs(9) for name in "pqrst"), a=1)
     core.step(1.0, [PriorityChanged(1.0, name, 3) for name in "sq"])
     core.check()
@@ -100,7 +100,7 @@ def test_a_job_whose_priority_changes_joins_those_of_it_in_its_old_place():
         ("waits", -MAX_PRIORITY - 1, "priority must be"),
     ],
 )
-def test_a_priority_that_cannot_be_is_an_error_and_changes_nothing(job_id, priority, message):
+def test_an_impossible_priority_is_an_error_and_changes_nothing(job_id, priority, message):
     core = on_cue(job("runs").runs(9), job("waits").runs(9), a=4)
     start_dedicated(core, "runs")
     before = photograph(core)
@@ -112,7 +112,7 @@ def test_a_priority_that_cannot_be_is_an_error_and_changes_nothing(job_id, prior
     core.check()
 
 
-def test_every_place_fits_in_64_bits_and_is_of_one_priority():
+def test_every_queue_position_fits_in_64_bits_and_belongs_to_one_priority():
     core = on_cue(
         urgent(job("top").runs(1), MAX_PRIORITY), urgent(job("low").runs(1), -MAX_PRIORITY), a=1
     )
@@ -210,7 +210,7 @@ def test_priorities_that_change_move_jobs_in_their_queues():
 
 
 @pytest.mark.parametrize("policy", ORDERED)
-def test_a_priority_changed_on_arrival_is_as_good_as_one_from_the_start(policy):
+def test_a_priority_changed_on_arrival_works_as_one_given_at_submission(policy):
     for seed in range(40):
         rng = Random(seed)
         workload = random_workload(rng)
@@ -234,7 +234,7 @@ def playing(policy, owned, arrivals, facts):
 
 
 @pytest.mark.parametrize("policy", [MaxMin, Sia])
-def test_pools_take_turns_whoever_waits_there(policy):
+def test_pools_take_turns_whatever_the_priorities_of_their_jobs(policy):
     story = [
         *(job(f"{pool}1").pool(pool).runs(100) for pool in "ab"),
         job("a2").pool("a").at(1).runs(10),
@@ -301,7 +301,7 @@ def test_in_cells_turns_are_by_priority_when_it_changes():
         assert starts(played) == {"runs": 0, "r": 10, "q": 210, "p": 410}, policy.__name__
 
 
-def test_easy_backfills_who_is_urgent_first():
+def test_easy_backfills_urgent_jobs_first():
     story = [
         job("runs").gpus(3).runs(10),
         urgent(job("head").gpus(4).at(1).runs(5), 9),

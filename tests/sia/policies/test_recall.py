@@ -100,7 +100,7 @@ def modelled(workload, options=SMALL, recall=RECALL):
     return literally(*workload.plain(), costs, chosen, Fraction(str(recall)))
 
 
-def test_recalling_runs_every_job_when_its_naive_model_does():
+def test_recall_runs_every_job_when_its_naive_model_does():
     stopped = 0
     for seed in range(ROUNDS):
         workload = recall_workload(Random(seed))
@@ -110,7 +110,7 @@ def test_recalling_runs_every_job_when_its_naive_model_does():
     assert stopped > ROUNDS / 15, "jobs are stopped in many of the stories"
 
 
-def test_knowing_the_future_recall_slows_nobody_and_speeds_up_many():
+def test_with_perfect_forecasts_recall_slows_no_job_and_speeds_up_many():
     stopped = sped_up = 0
     for seed in range(SAFE):
         workload = recall_workload(Random(seed))
@@ -131,7 +131,7 @@ def options_of(rng: Random, workload: Workload) -> tuple[Options, float]:
     return random_choices(rng, workload.pools), rng.choice([0.0, 0.02, 0.1, 0.5])
 
 
-def test_recalling_follows_its_operators_choices_as_its_naive_model_does():
+def test_recall_with_operator_settings_decides_as_its_naive_model():
     stopped = 0
     for seed in range(ROUNDS):
         rng = Random(seed)
@@ -227,7 +227,7 @@ def test_the_naive_model_catches_a_planted_fault(faulty):
     assert is_caught(faulty)
 
 
-def test_the_naive_model_catches_who_makes_up_for_what_must_not_be_lent():
+def test_the_naive_model_catches_stops_for_gpus_that_must_not_be_lent():
     assert is_caught(MakesUpForLocked, options_of, first=70)
 
 
@@ -239,13 +239,13 @@ def test_the_naive_model_catches_who_makes_up_for_what_must_not_be_lent():
         pytest.param(lambda cost, width, age: (cost, width, -age), 0, id="oldest"),
     ],
 )
-def test_the_naive_model_catches_who_stops_the_wrong_ones_first(wrong, first, monkeypatch):
+def test_the_naive_model_catches_a_wrong_order_of_stops(wrong, first, monkeypatch):
     right = recall._price_of
     monkeypatch.setattr(recall, "_price_of", lambda job, now: wrong(*right(job, now)))
     assert is_caught(SiaRecall, first=first)
 
 
-def test_the_naive_model_catches_who_takes_all_restarts_for_equally_dear(monkeypatch):
+def test_the_naive_model_catches_equal_costs_of_all_restarts(monkeypatch):
     right = recall._lost
     monkeypatch.setattr(
         recall, "_lost", lambda job, now: 1.0 if job.job.preemptible == RESTART else right(job, now)

@@ -216,7 +216,7 @@ def clouds(draw, costs=(RESTART, RESTART, 0.0, 2.0, 7.0)):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clouds(), st.sampled_from(["sia-reclaim", "sia-reclaim:0", "sia-reclaim:5"]))
-def test_nobody_ends_later_than_alone_whatever_happens(cloud, label):
+def test_no_job_ends_later_than_alone_whatever_happens(cloud, label):
     lived = Cloud(label, *cloud).live()
     late = {n: end for n, end in lived.ends.items() if end > lived.alone_ends.get(n, inf) + SLOWED}
     late |= {n: inf for n in lived.alone_starts if n not in lived.ends}
@@ -235,7 +235,7 @@ class Greedy(SiaReclaim):
         yield from ()
 
 
-def test_the_property_finds_a_policy_that_does_not_take_back():
+def test_the_property_detects_a_policy_that_does_not_reclaim():
     jobs = [
         (0.0, "submit", Job("guest", "a", 0.0, 2, preemptible=RESTART)),
         (1.0, "submit", Job("owner", "b", 1.0, 2, preemptible=RESTART)),
@@ -253,7 +253,9 @@ def test_the_property_finds_a_policy_that_does_not_take_back():
 
 @settings(max_examples=EXAMPLES // 3, deadline=None)
 @given(clouds(), st.integers(0, 3))
-def test_no_guest_is_stopped_more_often_than_the_option_says_while_priorities_stand(cloud, most):
+def test_no_guest_is_stopped_more_often_than_the_option_allows_if_priorities_do_not_change(
+    cloud, most
+):
     lived = Cloud(f"sia-reclaim:{most}", *cloud).live()
     assert max(lived.stops.values(), default=0) <= most + 1, "once more, settled in its own quota"
 
@@ -279,7 +281,7 @@ def stoppable(arrival, cost=RESTART):
     return arrival._replace(job=replace(arrival.job, preemptible=cost))
 
 
-def test_a_guest_is_stopped_at_somebodys_turn_and_starts_at_its_own():
+def test_a_guest_is_stopped_at_the_turn_of_an_owner_and_starts_again_at_its_own_turn():
     assert story(
         job("own").pool("a").runs(50),
         stoppable(job("guest").pool("a").runs(100)),
@@ -292,7 +294,7 @@ def test_a_guest_is_stopped_at_somebodys_turn_and_starts_at_its_own():
     ]  # fmt: skip
 
 
-def test_a_guest_that_has_ended_keeps_its_place_in_its_pool_alone():
+def test_a_guest_that_has_ended_keeps_its_place_in_the_virtual_schedule_of_its_pool():
     """So the jobs behind it have their turns when they would have had them."""
     assert story(
         job("own").pool("a").runs(50),
@@ -306,7 +308,7 @@ def test_a_guest_that_has_ended_keeps_its_place_in_its_pool_alone():
     ]  # fmt: skip
 
 
-def test_a_head_that_would_fit_with_those_ahead_of_it_need_not_wait_for_its_turn():
+def test_a_first_job_that_fits_beside_those_ahead_of_it_starts_before_its_turn():
     """The guest ran elsewhere and has ended: nobody who is ahead needs its pool's quota."""
     seen = story(
         job("own").pool("a").runs(50),
@@ -327,7 +329,7 @@ def test_one_wide_guest_is_stopped_rather_than_several_narrow_ones():
 
 
 @pytest.mark.parametrize(("most", "starts"), [(0, 1), (1, 2), (2, 3), (3, 4)])
-def test_a_job_that_was_stopped_so_often_waits_for_its_turn(most, starts):
+def test_a_job_that_was_stopped_as_often_as_allowed_waits_for_its_turn(most, starts):
     owners = [job(f"o{i}").pool("b").at(10 + 20 * i).runs(10) for i in range(5)]
     guest = stoppable(job("guest").pool("a").runs(100))
     seen = story(job("own").pool("a").runs(400), guest, *owners, label=f"sia-reclaim:{most}",
@@ -337,7 +339,7 @@ def test_a_job_that_was_stopped_so_often_waits_for_its_turn(most, starts):
 
 
 @pytest.mark.parametrize("cost", [None, NEVER_STOPPED])
-def test_who_must_not_be_stopped_is_lent_to_in_sias_windows_only(cost):
+def test_a_job_that_must_not_be_stopped_borrows_only_within_the_windows_of_sia(cost):
     def first_start(*estimates):
         core = Core(pools(a=1, b=1), make("sia-reclaim"), SMALL)
         jobs = [Job("own", "a", 0.0, 1), Job("never", "a", 0.0, 1, preemptible=cost)]
@@ -356,13 +358,13 @@ def lasting(arrival, seconds):
 @pytest.mark.parametrize(
     ("seconds", "early"), [(None, True), (SMALL.windows[0], True), (1e6, False)]
 )
-def test_a_job_with_a_minimum_run_time_is_a_guest_only_in_a_window_that_holds_it(seconds, early):
+def test_a_job_with_a_minimum_run_time_borrows_only_in_a_window_that_is_long_enough(seconds, early):
     own = job("own").pool("a").runs(90)
     seen = story(own, lasting(job("guest").pool("a").runs(1e5), seconds), a=1, b=1)
     assert ((0.0, "spare", "guest") in seen) is early
 
 
-def test_a_minimum_run_time_counts_on_what_waits_and_on_guests_that_may_become_own():
+def test_a_minimum_run_time_counts_pending_jobs_and_guests_that_may_become_dedicated():
     """Pool b has a job whose turn comes when its first one ends: that may be at any moment."""
     seen = story(
         job("own").pool("a").runs(90),
@@ -392,7 +394,7 @@ def test_a_guest_within_its_minimum_run_time_is_stopped_last():
     assert stopped(20.0) == ["new"], "else the newest is"
 
 
-def test_what_a_stoppable_job_waits_for_is_idle_gpus_and_not_a_forecast():
+def test_a_preemptible_job_waits_for_idle_gpus_and_not_for_a_forecast():
     core = Core(pools(a=1, b=1), make("sia-reclaim"), SMALL)
     jobs = [Job("one", "a", 0.0, 1), Job("two", "b", 0.0, 1)]
     jobs += [Job("any", "a", 0.0, 1, preemptible=RESTART), Job("never", "a", 0.0, 1)]

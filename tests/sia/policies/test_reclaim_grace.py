@@ -135,7 +135,7 @@ def clouds(draw, costs=(RESTART,), priorities=(0,)):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clouds(), st.sampled_from([0.0, GRACE]))
-def test_lateness_does_not_add_up_where_a_stop_takes_time(cloud, grace):
+def test_lateness_does_not_accumulate_when_stops_take_time(cloud, grace):
     late = Graceful(make("sia-reclaim"), *cloud, grace).lateness()
     assert max(late.values()) <= 2 * grace + SLOWED
 
@@ -174,7 +174,7 @@ def test_in_hard_mode_nobody_is_late_for_jobs_that_must_not_be_stopped(cloud, es
 
 
 @pytest.mark.parametrize("label", ["sia-reclaim", "sia-reclaim:hard"])
-def test_a_head_that_must_not_be_stopped_may_be_in_the_way_of_a_higher_priority(label):
+def test_a_job_that_must_not_be_stopped_may_delay_one_of_higher_priority(label):
     """It fits in its pool's quota: what is ahead of it alone, until 35, has ended as a guest."""
     owned = [Pool("a", 2), Pool("b", 3)]
     jobs = [
@@ -189,7 +189,7 @@ def test_a_head_that_must_not_be_stopped_may_be_in_the_way_of_a_higher_priority(
 
 
 @pytest.mark.parametrize("label", ["sia-reclaim", "sia-reclaim:hard"])
-def test_a_turn_that_a_job_which_must_not_be_stopped_delays_is_named(label):
+def test_a_turn_delayed_by_a_job_that_must_not_be_stopped_is_named(label):
     """Its forecast says one second; it runs for a hundred."""
     owned = [Pool("a", 1), Pool("b", 1)]
     jobs = [

@@ -98,7 +98,7 @@ def test_preemptive_policies_match_their_naive_models(policy, model, cost):
         approximately(played, expected, f"seed {seed}")
 
 
-def test_elastic_max_min_runs_every_job_as_if_gpus_were_dealt_one_by_one():
+def test_elastic_max_min_gives_the_widths_that_dealing_gpus_one_by_one_gives():
     for seed in range(ROUNDS):
         workload = random_workload(Random(seed))
         played = play_segments(ElasticMaxMin, *workload, checked=seed % CHECKED == 0)
@@ -147,7 +147,7 @@ def test_easy_never_delays_the_head_of_a_queue(seed):
     assert {j: begun[j] for j in promised if begun[j] > promised[j]} == {}
 
 
-def test_the_promise_to_the_head_is_broken_by_who_backfills_without_it():
+def test_the_test_detects_backfilling_that_delays_the_first_job():
     class Greedy(Easy):
         def _promise(self, pool, head, free, now):
             return float("inf"), free
@@ -220,7 +220,7 @@ class NeverPromotes(Las):
         (NeverPromotes, partial(naive_rivals.las, thresholds=THRESHOLDS, promote=PROMOTE)),
     ],
 )
-def test_a_naive_model_catches_a_planted_fault_in_who_preempts(faulty, model):
+def test_a_naive_model_catches_a_planted_fault_in_preemption(faulty, model):
     caught = 0
     for seed in range(200):
         workload = halving_workload(Random(seed))
@@ -275,7 +275,7 @@ def test_a_naive_model_catches_a_planted_fault(faulty, model):
     assert any(starts(play_out(faulty, *w)) != model(*w.plain()) for w in workloads)
 
 
-def test_elastic_jobs_share_a_pool_evenly_and_give_way_to_who_comes():
+def test_elastic_jobs_share_a_pool_evenly_and_shrink_for_new_jobs():
     story = [
         job("first").gpus(4).runs(100),
         job("second").gpus(4).at(50).runs(100),
@@ -285,7 +285,7 @@ def test_elastic_jobs_share_a_pool_evenly_and_give_way_to_who_comes():
     assert played["second"] == [(50, 150, 2), (150, 200, 4)]
 
 
-def test_pools_share_by_quota_whoever_has_more_jobs():
+def test_pools_share_by_quota_however_many_jobs_they_have():
     story = [job(f"a{i}").gpus(6).runs(60) for i in range(3)]
     story.append(job("b").gpus(6).pool("b").at(30).runs(60))
     played = play_segments(ElasticMaxMin, pools(a=6, b=3), story)
@@ -309,7 +309,7 @@ def test_a_resume_costs_time_in_which_no_work_is_done():
 
 
 @pytest.mark.parametrize("policy", [Srtf, Srsf, Las, ElasticMaxMin, Easy, HiveD, Themis, Sjf])
-def test_a_pool_that_changes_its_size_breaks_nothing(policy):
+def test_policies_keep_their_invariants_when_a_pool_changes_its_size(policy):
     for seed in range(300):
         rng = Random(seed)
         workload = random_workload(rng)
@@ -354,7 +354,7 @@ class CutShort(ElasticMaxMin):
         yield from super().propose(now, changes)
 
 
-def test_after_a_refusal_elastic_max_min_starts_what_it_was_about_to():
+def test_after_a_refusal_elastic_max_min_starts_the_next_job():
     story = [job("runs").runs(30)] + [job(f"j{i}").at(10).runs(5) for i in range(3)]
     core = Core(pools(a=4), CutShort(), SMALL)
     begun = {}
@@ -363,7 +363,7 @@ def test_after_a_refusal_elastic_max_min_starts_what_it_was_about_to():
     assert begun == {"runs": 0, "j0": 10, "j1": 10, "j2": 10}  # the pass goes on
 
 
-def test_easy_with_wrong_estimates_promises_now_to_the_head_whose_time_has_come():
+def test_easy_reserves_from_now_on_for_a_first_job_whose_estimated_start_has_passed():
     """`late` should have ended at 10; until it does, only who fits beside the head goes ahead."""
     story = [
         job("late").gpus(3).runs(50),
@@ -383,7 +383,7 @@ def streams(policy, story, **quotas):
     return {i: started.stream for i, started in play_out(policy, pools(**quotas), story).items()}
 
 
-def test_hived_calls_dedicated_what_its_pool_has_quota_for():
+def test_hived_starts_a_job_as_dedicated_if_its_pool_has_quota_for_it():
     story = [
         job("full").gpus(4).pool("b").runs(50),
         job("guest").gpus(2).pool("b").at(1).runs(50),

@@ -120,7 +120,7 @@ def test_every_operator_is_worth_what_brute_force_finds(block):
         assert fits(problem._replace(held=()), used), seed
 
 
-def test_a_fault_of_the_compiler_would_be_seen():
+def test_the_comparison_detects_a_fault_of_the_compiler():
     wrong = 0
     for seed in range(60):
         problem = Stories(seed).problem()
@@ -133,7 +133,7 @@ def goal(text):
     return parse_strl(f"(nodes m1 m2) (slot 10) (horizon 20) (maximise {text})").goal
 
 
-def test_text_becomes_values():
+def test_texts_are_parsed_into_expressions():
     both = frozenset(("m1", "m2"))
     assert goal("(scale 2 (barrier 3 (min (lnck all 2 0 10 5))))") == Scale(
         2, Barrier(3, Min((Choose(both, 2, 0, 10, 5, linear=True),)))
@@ -160,7 +160,7 @@ def test_text_becomes_values():
         ("(killnck all 1 0 10 -5)", 0),  # nobody holds anything
     ],
 )
-def test_rules_of_the_language(text, value):
+def test_the_rules_of_the_language_are_enforced(text, value):
     problem = parse_strl(f"(nodes m1 m2) (slot 10) (horizon 20) (maximise {text})")
     assert solved(problem).objective == value == best_value(problem)
 
@@ -207,7 +207,7 @@ CLUSTER = "(nodes m1) (slot 10) (horizon 20) "
         ),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_with_place_and_mend(text, said):
+def test_an_error_names_the_place_and_the_fix(text, said):
     with pytest.raises(StrlError) as refused:
         parse_strl(text)
     assert said in str(refused.value)

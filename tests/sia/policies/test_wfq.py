@@ -30,7 +30,7 @@ def variation(sizes):
     return sum((size - mean) ** 2 for size in sizes) / len(sizes) / mean**2
 
 
-def test_a_queue_opens_where_the_next_size_varies_too_much():
+def test_a_new_queue_begins_where_the_next_size_would_vary_too_much():
     assert limits_of([1.0, 3.0], 0.25) == ()
     assert limits_of([1.0, 3.0], 0.24) == (1.0,)
     assert limits_of([1.0, 1.1, 1.2, 10.0, 11.0, 100.0], 0.1) == (1.2, 11.0)
@@ -102,7 +102,7 @@ def test_a_share_can_be_raised_to_the_least_width_of_the_oldest_job():
     assert dealt((1, 1), (50, 50), 8, first=1, least=3) == [4, 4]
 
 
-def test_caps_are_the_widest_efficient_width_and_tables_dip():
+def test_the_cap_is_the_widest_efficient_width_even_if_the_speed_table_dips():
     job = Job("j", "a", 0.0, 8, min_width=1, max_width=8, demand=POINTS)
     assert [cap(job, level) for level in (1.0, 0.8, 0.65, 0.5, 0.1, 0.0, -1.0)] == [
         1, 4, 5, 8, 8, 8, 8,

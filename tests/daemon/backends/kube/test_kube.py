@@ -161,7 +161,7 @@ LEFT_ALONE = {
 
 
 @story
-async def test_others_are_left_alone(tmp_path):
+async def test_jobs_without_the_label_are_left_alone(tmp_path):
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         for body in LEFT_ALONE.values():
             k8s.make("jobs", body, "vision")
@@ -174,7 +174,7 @@ async def test_others_are_left_alone(tmp_path):
 
 
 @story
-async def test_in_one_namespace_the_label_says_the_pool(tmp_path):
+async def test_in_one_namespace_the_label_names_the_pool(tmp_path):
     async with (
         cluster(namespaces=("gpu", "sia")) as k8s,
         serving(tmp_path, k8s, namespace="gpu") as service,
@@ -231,7 +231,7 @@ def test_the_end_of_a_job_is_read_from_its_pod(tmp_path, way):
 
 
 @story
-async def test_a_deadline_of_kubernetes_own_is_said_so(tmp_path):
+async def test_a_deadline_set_in_kubernetes_is_reported_as_such(tmp_path):
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         k8s.slow.add("slow")
         made = k8s.make("jobs", job("slow", labels=POOL, activeDeadlineSeconds=5), "vision")
@@ -310,7 +310,7 @@ async def test_a_job_deleted_in_kubernetes_is_cancelled(tmp_path):
 
 
 @story
-async def test_another_job_of_the_same_name_is_another_job(tmp_path):
+async def test_a_new_job_of_the_same_name_is_a_different_job(tmp_path):
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         k8s.runs_for = None
         first = k8s.make("jobs", job("train", labels=POOL), "vision")
@@ -418,7 +418,7 @@ OUT = {
 
 
 @story
-async def test_nodes_are_out_and_back_as_kubernetes_says(tmp_path):
+async def test_nodes_go_down_and_return_as_kubernetes_reports(tmp_path):
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         nodes = service.book.nodes
         for why, (out, back) in OUT.items():
@@ -449,7 +449,7 @@ async def test_a_job_whose_node_is_lost_runs_elsewhere_where_its_owner_wants_tha
 
 
 @story
-async def test_a_node_that_is_out_at_the_start_is_given_to_nobody(tmp_path):
+async def test_a_node_that_is_down_at_the_start_gets_no_job(tmp_path):
     async with cluster() as k8s:
         k8s.change("nodes", {"name": "n1"}, {"spec": {"unschedulable": True}})
         async with serving(tmp_path, k8s) as service:
@@ -491,7 +491,7 @@ HOSTILE = "<script>alert(1)</script>\u202eevil\x07" + "x" * 4096
 
 
 @story
-async def test_names_that_are_meant_to_harm_are_only_names(tmp_path):
+async def test_hostile_names_are_treated_as_text(tmp_path):
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         labels = {**POOL, "app.kubernetes.io/name": HOSTILE, HOSTILE: HOSTILE}
         notes = {
@@ -519,7 +519,7 @@ async def test_names_that_are_meant_to_harm_are_only_names(tmp_path):
 
 
 @story
-async def test_a_daemon_that_comes_back_finds_what_runs_and_what_ended(tmp_path):
+async def test_a_restarted_daemon_finds_running_and_ended_jobs(tmp_path):
     async with cluster() as k8s:
         k8s.runs_for = None
         async with serving(tmp_path, k8s) as service:

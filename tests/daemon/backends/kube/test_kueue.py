@@ -164,7 +164,7 @@ TROUBLE = {
 
 
 @pytest.mark.parametrize("why", [*TROUBLE, "not found"])
-def test_a_queue_that_cannot_be_steered_is_said_and_others_are(tmp_path, why):
+def test_a_queue_that_cannot_be_controlled_is_reported_and_others_are_controlled(tmp_path, why):
     @story
     async def tell(folder):
         async with cluster() as k8s:

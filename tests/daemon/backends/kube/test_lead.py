@@ -46,7 +46,7 @@ async def test_a_daemon_that_lost_the_lease_sends_no_postponed_action(tmp_path):
 
 
 @story
-async def test_the_lease_is_kept_while_all_else_rests(tmp_path):
+async def test_the_lease_is_renewed_while_nothing_else_happens(tmp_path):
     async with cluster() as k8s:
         before, lease.RENEW = lease.RENEW, 0.05
         try:

@@ -136,7 +136,7 @@ def _busy():
 
 
 @pytest.mark.parametrize("kind", ["viewer", "other"])
-def test_a_log_is_for_who_works_with_the_pool_s_jobs(tmp_path, kind):
+def test_only_those_who_work_with_jobs_of_the_pool_read_a_log(tmp_path, kind):
     @story
     async def tell(folder):
         async with cluster() as k8s, client_of(folder, k8s) as client:
@@ -161,7 +161,7 @@ def looks(k8s):
     ]  # fmt: skip
 
 
-def test_a_kubelet_that_hangs_holds_up_no_page(tmp_path, monkeypatch):
+def test_a_kubelet_that_hangs_delays_no_page(tmp_path, monkeypatch):
     monkeypatch.setattr(pod_logs, "WAIT", 0.05)
     monkeypatch.setattr(pod_logs, "REST", 1e6)
 

@@ -134,7 +134,7 @@ async def test_a_job_pending_in_the_backup_that_runs_elsewhere_is_left_running(t
 
 
 @pytest.mark.parametrize("lie", ["attempt", "seal", "uid", "nodes"])
-def test_a_seal_that_is_not_of_this_job_and_these_nodes_is_none(tmp_path, lie):
+def test_a_seal_of_another_job_or_other_nodes_is_invalid(tmp_path, lie):
     @story
     async def tell(folder):
         async with two_nodes() as k8s, serving(folder, k8s, pools=ONE) as service:
@@ -162,7 +162,9 @@ def test_a_seal_that_is_not_of_this_job_and_these_nodes_is_none(tmp_path, lie):
     tell(tmp_path)
 
 
-def test_a_limit_that_passes_while_nobody_looks_is_no_limit_that_was_reached(tmp_path, monkeypatch):
+def test_a_time_limit_that_passes_while_the_daemon_is_down_is_not_reported_as_reached(
+    tmp_path, monkeypatch
+):
     @story
     async def tell(folder):
         async with two_nodes() as k8s:

@@ -52,7 +52,7 @@ def pods_on(k8s):
 
 
 @story
-async def test_an_adopted_job_is_suspended_and_the_same_job_goes_on(tmp_path):
+async def test_an_adopted_job_is_suspended_and_resumes_as_the_same_job(tmp_path):
     async with cluster() as k8s:
         said = []
         theirs(k8s)
@@ -83,7 +83,7 @@ async def test_an_adopted_job_is_suspended_and_the_same_job_goes_on(tmp_path):
 
 
 @story
-async def test_a_job_of_the_daemon_goes_on_as_another_job_on_other_nodes(tmp_path):
+async def test_a_job_of_the_daemon_resumes_as_another_kubernetes_job_on_other_nodes(tmp_path):
     async with cluster() as k8s:
         said = []
         k8s.runs_for = None
@@ -276,7 +276,7 @@ IMPOSSIBLE = {
 
 @story
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-async def test_a_width_that_a_job_cannot_take_on_in_place_is_said_and_reached_by_a_stop(
+async def test_a_width_that_a_job_cannot_take_in_place_is_reported_and_reached_by_a_stop(
     tmp_path, what
 ):
     nodes, gpus, pods, width, new = IMPOSSIBLE[what]
@@ -300,7 +300,7 @@ async def test_a_width_that_a_job_cannot_take_on_in_place_is_said_and_reached_by
 
 
 @story
-async def test_an_api_server_that_refuses_the_width_is_no_trouble(tmp_path):
+async def test_a_width_refused_by_the_api_server_is_reached_by_a_stop(tmp_path):
     def trouble(verb, request):
         spec = (request.data or {}).get("spec", {}) if verb == "patch" else {}
         if "parallelism" in spec:

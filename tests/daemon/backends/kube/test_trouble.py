@@ -152,7 +152,7 @@ RIGHTS = {
 
 
 @pytest.mark.parametrize(("right", "part"), RIGHTS.items(), ids=str)
-def test_a_right_that_is_wanting_is_said_with_the_mend(tmp_path, right, part):
+def test_a_missing_right_is_reported_with_the_fix(tmp_path, right, part):
     @story
     async def tell(folder):
         async with cluster() as k8s:
@@ -182,7 +182,7 @@ def test_a_right_that_is_wanting_is_said_with_the_mend(tmp_path, right, part):
 
 
 @story
-async def test_an_api_server_that_is_away_is_waited_for_and_caught_up_with(tmp_path):
+async def test_the_daemon_waits_for_an_absent_api_server_and_catches_up(tmp_path):
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         k8s.runs_for = None
         for name in ("ends", "stays"):
@@ -213,7 +213,7 @@ async def test_an_api_server_that_is_away_is_waited_for_and_caught_up_with(tmp_p
 
 
 @story
-async def test_a_daemon_starts_while_kubernetes_is_away_by_what_it_found_before(tmp_path):
+async def test_a_daemon_can_start_without_kubernetes_from_its_earlier_findings(tmp_path):
     async with cluster() as k8s:
         async with serving(tmp_path, k8s):
             pass
@@ -259,7 +259,7 @@ async def test_a_job_that_kubernetes_refuses_fails_and_says_why(tmp_path):
 
 
 @story
-async def test_a_job_that_cannot_be_read_is_there_all_the_same(tmp_path):
+async def test_an_unreadable_job_still_counts_as_present(tmp_path):
     async with cluster() as k8s, serving(tmp_path, k8s) as service:
         k8s.runs_for = None
         made = k8s.make("jobs", job("odd", labels=POOL), "vision")
@@ -302,7 +302,7 @@ async def told_of(k8s, folder, name="one", epoch=1, **more):
 
 
 @story
-async def test_a_lease_is_taken_over_from_nobody_who_may_be_alive_whatever_its_name(tmp_path):
+async def test_a_lease_is_not_taken_over_from_a_holder_that_may_be_alive(tmp_path):
     async with cluster() as k8s:
         kube, before = await told_of(k8s, tmp_path, "one", 3)
         _, copy = await told_of(k8s, tmp_path, "one", 4)  # a backup of its journal, begun anew
@@ -350,7 +350,7 @@ def obj(name, version):
     return {"metadata": meta, "spec": {"parallelism": version % 7 + 1}}
 
 
-def test_a_watch_of_which_nothing_is_heard_is_no_fault(tmp_path, monkeypatch):
+def test_a_silent_watch_is_not_an_error(tmp_path, monkeypatch):
     """A collection that does not change, of a server that sends no bookmarks."""
     monkeypatch.setattr("daemon.backends.kube.watch.SILENT", 0.1)
     monkeypatch.setattr("daemon.backends.kube.watch.AGAIN", (0.01, 0.01))
@@ -385,7 +385,7 @@ HAPPENS = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(HAPPENS)
-def test_a_mirror_shows_what_is_there_however_it_was_told(happens):
+def test_a_mirror_shows_the_present_state_whatever_the_order_of_events(happens):
     """Each event may come twice, be late in a list, or be lost with a watch that breaks off."""
     mirror, truth, log = WatchCache(None, "/x", KubeJob, lambda _: None), {}, []
     for version, (name, what, how) in enumerate(happens, 1):
@@ -451,7 +451,7 @@ NONSENSE = [b"<html>\n", b'{"type": "ADDED"}\n', FAILED, b"\xff\n"]
 
 
 @pytest.mark.parametrize("said", NONSENSE, ids=range(len(NONSENSE)))
-def test_a_watch_that_says_nonsense_is_restarted(tmp_path, said):
+def test_a_watch_that_sends_nonsense_is_restarted(tmp_path, said):
     @story
     async def tell(folder):
         async with cluster() as k8s, serving(folder, k8s) as service:
@@ -473,7 +473,7 @@ def test_a_watch_that_says_nonsense_is_restarted(tmp_path, said):
 
 
 @pytest.mark.parametrize("body", [b"<html>back soon</html>", b"{}", b'{"items": 3}', b"", b"\xff"])
-def test_an_answer_that_is_none_never_says_that_jobs_are_gone(tmp_path, body):
+def test_an_invalid_answer_never_means_that_jobs_are_gone(tmp_path, body):
     @story
     async def tell(folder):
         async with cluster() as k8s, serving(folder, k8s) as service:
@@ -493,7 +493,7 @@ def test_an_answer_that_is_none_never_says_that_jobs_are_gone(tmp_path, body):
 
 
 @story
-async def test_a_kubeconfig_that_is_none_is_said(tmp_path):
+async def test_an_invalid_kubeconfig_is_reported(tmp_path):
     path = tmp_path / "kubeconfig"
     for text in ("", "not: [yaml", "{}", "a: 1", "\x00"):
         path.write_text(text)
@@ -505,13 +505,13 @@ async def test_a_kubeconfig_that_is_none_is_said(tmp_path):
         await Kube(KubeSection()).get("/version", dict)
 
 
-def test_the_house_of_these_tests_is_what_backends_are_given():
+def test_the_context_in_these_tests_matches_that_of_the_daemon():
     assert house(None, notes=MemoryNotes()).counts() == {}
     assert ONE[0].quota == 8
 
 
 @story
-async def test_an_answer_that_comes_in_many_pieces_is_read_whole(tmp_path):
+async def test_an_answer_in_many_pieces_is_read_completely(tmp_path):
     async with cluster() as k8s:
         notes = {"about": "x" * 1_500_000}
         k8s.make("jobs", job("large", labels=POOL, notes=notes), "vision")

@@ -241,7 +241,7 @@ def test_a_job_killed_from_outside_names_the_signal(tmp_path):
     play(tmp_path / "state", story)
 
 
-def test_told_to_end_it_may_clean_up(tmp_path):
+def test_a_job_told_to_end_may_clean_up(tmp_path):
     async def story(machine):
         script = "trap 'echo bye; exit 5' TERM; echo ready; while :; do sleep 0.05; done"
         await machine.backend.start(shell("a", script))
@@ -268,7 +268,7 @@ STUBBORN = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); 
 WRITE_PID = "import os; open({!r}, 'w').write(str(os.getpid()) + chr(10))"
 
 
-def test_the_whole_tree_is_ended_the_stubborn_and_the_runaway_too(tmp_path):
+def test_the_whole_process_tree_is_ended_including_stubborn_and_detached_processes(tmp_path):
     stubborn, runaway = tmp_path / "stubborn", tmp_path / "runaway"
     clean = "import os; os.setsid(); os.environ.clear(); "
     script = f"""
@@ -331,7 +331,7 @@ def test_a_warning_reaches_those_that_handle_it_and_harms_no_other(tmp_path):
     play(tmp_path / "state", story)
 
 
-def test_told_to_end_before_it_has_begun_it_ends_all_the_same(tmp_path):
+def test_a_job_told_to_end_before_it_has_begun_ends(tmp_path):
     async def story(machine):
         await machine.backend.start(order("a", "sleep", "60"))
         await machine.backend.stop("a", 1, "end")
@@ -347,7 +347,7 @@ def test_told_to_end_before_it_has_begun_it_ends_all_the_same(tmp_path):
     play(tmp_path / "state", story)
 
 
-def test_started_many_times_at_once_it_runs_once(tmp_path):
+def test_a_job_started_many_times_at_once_runs_once(tmp_path):
     count = tmp_path / "count"
     asked = shell("a", f"echo >> {count}; sleep 0.2")
 
@@ -373,7 +373,7 @@ def test_started_many_times_at_once_it_runs_once(tmp_path):
     play(tmp_path / "state", story)
 
 
-def test_fifty_at_once(tmp_path):
+def test_fifty_jobs_start_at_once(tmp_path):
     async def story(machine):
         jobs = [shell(f"j{i}", f"echo {i}; exit {i}") for i in range(50)]
         await asyncio.gather(*(machine.backend.start(job) for job in jobs))
@@ -476,7 +476,7 @@ MOMENTS = budget(ci=(0.0, 0.05, 0.2), soak=(0.0, 0.02, 0.05, 0.1, 0.2, 0.4))
 
 
 @pytest.mark.parametrize("seconds", MOMENTS)
-def test_killed_at_any_moment_of_its_starts_each_job_runs_once(tmp_path, seconds):
+def test_each_job_runs_once_if_the_daemon_is_killed_during_starts(tmp_path, seconds):
     """What the killed daemon had begun is not begun again, and what it had not is."""
     text = HASTY.format(tests=str(ROOT), folder=str(tmp_path / "state"))
     with subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) as daemon:
@@ -497,7 +497,7 @@ def test_killed_at_any_moment_of_its_starts_each_job_runs_once(tmp_path, seconds
     assert [(tmp_path / f"ran{i}").read_text() for i in range(12)] == ["\n"] * 12
 
 
-def test_after_the_machine_was_restarted_what_ran_is_lost(tmp_path):
+def test_after_a_restart_of_the_machine_running_jobs_are_lost(tmp_path):
     state, pid = tmp_path / "state", tmp_path / "pid"
     jobs = {"runs": f"echo $$ > {pid}; sleep 60", "over": "exit 2", "stray": "sleep 60"}
     killed_daemon(state, jobs)
@@ -579,7 +579,7 @@ def test_a_signal_reaches_only_the_process_that_it_was_meant_for(bystander):
     asyncio.run(until(lambda: not runs(bystander.pid)))
 
 
-def test_pids_that_are_others_by_now_are_let_be(tmp_path, bystander):
+def test_reused_pids_are_left_alone(tmp_path, bystander):
     """A supervisor died with its job, and a process that came later has the pids of both."""
     state = tmp_path / "state"
     killed_daemon(state, {"a": "sleep 60"})
@@ -621,13 +621,13 @@ def test_two_daemons_cannot_share_a_folder_and_a_later_one_can_have_it(tmp_path)
     play(tmp_path / "state", lambda machine: machine.run(order("a", "true")))
 
 
-def test_a_folder_that_cannot_be_is_said_to_the_user(tmp_path):
+def test_an_impossible_folder_is_reported_to_the_user(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"not usable \(Not a directory\)"):
         asyncio.run(LocalBackend(tmp_path / "file" / "state", gpus=1).open(house(print)))
 
 
-def test_the_folder_is_for_its_user_alone(tmp_path):
+def test_the_folder_is_private_to_its_user(tmp_path):
     (tmp_path / "state").mkdir(mode=0o755)
     play(tmp_path / "state", lambda machine: machine.run(order("a", "true")))
     assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
@@ -661,7 +661,7 @@ def test_a_disk_that_refuses_is_a_start_that_failed(tmp_path, blocked, why):
     play(tmp_path / "state", story)
 
 
-def test_an_end_that_the_disk_refuses_is_told_once_it_takes_it(tmp_path):
+def test_an_end_that_cannot_be_written_is_reported_once_the_disk_has_room(tmp_path):
     refusing = tmp_path / "state" / "jobs" / "a" / "1" / "exit.new"
 
     async def story(machine):
@@ -690,7 +690,7 @@ def test_a_job_whose_folder_is_deleted_still_ends(tmp_path):
     play(tmp_path / "state", story)
 
 
-def test_an_orphan_that_has_only_just_begun_is_followed(tmp_path):
+def test_a_job_whose_supervisor_has_just_begun_is_followed(tmp_path):
     """A daemon is killed as it starts a job; the next one starts the job again."""
     asked = shell("a", f"echo >> {tmp_path / 'count'}; exit 3")
 
@@ -724,7 +724,7 @@ AWKWARD = [
 
 
 @given(st.lists(st.text(max_size=260) | st.sampled_from(AWKWARD), max_size=20))
-def test_each_id_has_its_own_name_of_a_folder(ids):
+def test_each_id_has_its_own_folder_name(ids):
     names = {job: folder_name(job) for job in ids}
     assert len(set(names.values())) == len(names)
     for name in names.values():

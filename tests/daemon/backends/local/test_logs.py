@@ -81,7 +81,7 @@ async def test_more_may_come_while_it_runs(folder):
 
 
 @story
-async def test_no_log_is_said_to_be_none(folder):
+async def test_a_missing_log_is_reported(folder):
     async with local(folder) as client:
         await run(client, "held", "true", hold=True)
         await run(client, "many", "true", array=2)

@@ -60,7 +60,7 @@ def test_a_job_without_a_checkpoint_is_told_by_sigterm(tmp_path):
 
 @pytest.mark.parametrize("name", ["TERM", "USR1"])
 @pytest.mark.parametrize("main", ["", "B:"])
-def test_with_b_a_signal_is_for_the_main_process_alone(tmp_path, main, name):
+def test_with_b_a_signal_goes_only_to_the_main_process(tmp_path, main, name):
     """The other processes get it if the main process passes it on, or when the job is ended."""
     heard = "" if main else "&& [ -e heard ]"
     worker = f"trap 'echo worker; touch heard' {name}; echo ready; while :; do sleep 0.02; done"

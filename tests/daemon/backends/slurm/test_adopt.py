@@ -24,7 +24,7 @@ def warnings_of(monkeypatch):
 
 
 @pytest.mark.parametrize("way", ["token", "commands"])
-def test_a_held_job_is_started_where_it_is_decided(slurm, tmp_path, way):
+def test_a_held_job_is_started_where_it_was_placed(slurm, tmp_path, way):
     async def story():
         async with serving(tmp_path, slurm, way) as service:
             out = slurm.root / "out" / f"adopted-{way}"
@@ -44,7 +44,7 @@ def test_a_held_job_is_started_where_it_is_decided(slurm, tmp_path, way):
 
 
 @pytest.mark.parametrize("way", ["token", "commands"])
-def test_tasks_of_an_array_go_one_by_one(slurm, tmp_path, way):
+def test_tasks_of_an_array_are_scheduled_one_by_one(slurm, tmp_path, way):
     async def story():
         async with serving(tmp_path, slurm, way) as service:
             out = slurm.root / "out" / f"array-{way}"
@@ -124,7 +124,7 @@ def test_changes_by_users_to_pending_jobs_are_followed(slurm, tmp_path):
     asyncio.run(story())
 
 
-def test_a_user_cannot_pass_the_daemon(slurm, tmp_path):
+def test_a_user_cannot_bypass_the_daemon(slurm, tmp_path):
     async def story():
         async with serving(tmp_path, slurm) as service:
             await submit(service, "full", "speech", 8)

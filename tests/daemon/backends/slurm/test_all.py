@@ -148,7 +148,7 @@ def until_over(daemon, jobs, share, seconds):
     return found, loans
 
 
-def test_each_runs_once_where_it_was_decided(slurm, broker, tmp_path):
+def test_each_job_runs_once_where_it_was_placed(slurm, broker, tmp_path):
     (slurm.root / "out" / "all").touch()
     (slurm.root / "out" / "all").chmod(0o666)
     rng = Random(7)

@@ -51,7 +51,7 @@ def starts(said):
     return sorted(each.job for each in said if isinstance(each, Started))
 
 
-def test_a_number_that_slurm_gives_again_is_not_the_first_ones():
+def test_a_reused_slurm_number_is_not_taken_for_the_earlier_job():
     """slurmctld dies between two submissions, and comes back with what it had saved before."""
 
     async def story():
@@ -73,7 +73,7 @@ def test_a_number_that_slurm_gives_again_is_not_the_first_ones():
     asyncio.run(story())
 
 
-def test_anothers_job_that_has_the_number_by_then_is_let_be():
+def test_a_foreign_job_with_a_reused_number_is_left_alone():
     async def story():
         slurm, said, notes = FakeSlurm(), [], MemoryNotes()
         dies_at(slurm, 2)
@@ -232,7 +232,7 @@ def test_a_hold_right_after_the_release_of_an_adopted_job_is_respected():
     asyncio.run(story())
 
 
-def test_a_release_of_which_slurm_shows_nothing_is_said_again():
+def test_a_release_without_visible_effect_is_repeated():
     async def story():
         slurm, said = FakeSlurm(), []
         before = slurm.has(9, user="alice", partition="a", reason="JobHeldAdmin")
@@ -250,7 +250,7 @@ def test_a_release_of_which_slurm_shows_nothing_is_said_again():
     asyncio.run(story())
 
 
-def test_however_many_there_are_a_few_are_asked_for_in_each_look(monkeypatch):
+def test_each_poll_queries_only_a_few_of_many_jobs(monkeypatch):
     """All that run, and all that came since, have their turn; lists of all are far between."""
 
     async def story():
@@ -287,7 +287,7 @@ def test_however_many_there_are_a_few_are_asked_for_in_each_look(monkeypatch):
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 300), st.integers(0, 300))
-def test_each_has_its_turn(runs, waiting):
+def test_each_job_is_queried_in_turn(runs, waiting):
     some, others = [f"{i}" for i in range(runs)], [f"{i}" for i in range(runs, runs + waiting)]
     in_turn, seen = LeastRecentlyPolled(), set()
     for look in range(1, 25):

@@ -75,7 +75,7 @@ def test_an_exclusive_job_without_gpus_is_not_held(holding):
     holding.run("scancel", job)
 
 
-def test_others_run_as_ever(holding):
+def test_jobs_without_gpus_of_a_pool_are_not_held(holding):
     job = holding.sbatch("-p", "speech")
     holding.wait(lambda: state(holding, job) == "RUNNING", "a job without GPUs")
     holding.run("scancel", job)

@@ -80,7 +80,7 @@ def test_a_job_cannot_take_the_place_of_anothers_attempt(slurm, tmp_path, monkey
     asyncio.run(story())
 
 
-def test_a_job_with_the_number_of_an_adopted_one_is_let_be(slurm, tmp_path, monkeypatch):
+def test_a_job_with_the_number_of_an_adopted_one_is_left_alone(slurm, tmp_path, monkeypatch):
     """Slurm has lost its state, and counts its jobs from 1 again."""
 
     async def story():

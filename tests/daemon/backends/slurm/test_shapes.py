@@ -64,7 +64,7 @@ def test_a_job_is_the_same_in_each_shape(shape):
 
 
 @pytest.mark.parametrize("state", [state for state in BASES if state != "PENDING"])
-def test_a_job_that_is_over_or_runs_there_waits_here_no_more(state):
+def test_jobs_that_run_or_ended_in_slurm_are_no_longer_pending(state):
     record = JobRecord(JobSpec("slurm-7", "a", 1, origin="7@0"), 0.0, None)
     adopter = SlurmAdopter(SlurmSection(), None, None)
     assert asyncio.run(adopter._waits(record, SlurmJob(7, state))) == [
@@ -72,7 +72,7 @@ def test_a_job_that_is_over_or_runs_there_waits_here_no_more(state):
     ]
 
 
-def test_states_of_jobs_that_older_versions_say_alone_are_read():
+def test_states_without_flags_of_older_versions_are_read():
     for alone, is_now in (("RESV_DEL_HOLD", "PENDING"), ("CONFIGURING", "RUNNING")):
         assert job_of({**OLD, "job_state": alone}).state == is_now
 
@@ -92,7 +92,7 @@ def test_tasks_that_wait_together_are_told_apart():
     assert job_of({**OLD, "array_job_id": 5, "array_task_id": 3}).refs == ["5_3"]
 
 
-def test_a_list_of_tasks_that_is_cut_is_said_to_be():
+def test_a_truncated_list_of_tasks_is_recognized():
     cut = {**OLD, "job_state": "PENDING", "array_job_id": 7, "array_task_string": "1,3,25-4...%2"}
     job = job_of(cut)
     assert job.refs == ["7_1", "7_3"]
@@ -115,7 +115,7 @@ def test_gpus_are_counted(text, gpus):
     assert gpus_of(text) == gpus
 
 
-def test_names_are_spread():
+def test_compressed_host_lists_are_expanded():
     assert names_of("n[1-3,07],login") == ["n1", "n2", "n3", "n07", "login"]
     assert names_of("r[1-2]n[08-10]") == [f"r{r}n{n}" for r in (1, 2) for n in ("08", "09", "10")]
     assert numbers_of("0-8:4,9%3") == [0, 4, 8, 9]
@@ -160,7 +160,7 @@ class Order:
      ("PREEMPTED", Lost), ("BOOT_FAIL", StartFailed), ("RUNNING", type(None)),
      ("PENDING", type(None))],
 )  # fmt: skip
-def test_each_end_is_said(state, said):
+def test_each_kind_of_end_has_its_reason(state, said):
     found = end_of(SlurmAttempt(Order, searched=True), SlurmJob(1, state))
     assert found == said if not isinstance(said, type) else isinstance(found, said)
     assert getattr(found, "cancelled", False) is (state == "CANCELLED")
@@ -176,7 +176,7 @@ def test_comments_name_the_attempt():
         assert key_of("ab", other) is None
 
 
-def test_no_two_jobs_write_to_one_file():
+def test_every_job_writes_to_its_own_file():
     acts = SlurmActions(SlurmSection(folder="/out"), None, None, "ab", {})
     long = "ö" * 199
     ids = ["a", "a.1", "a/1", f"{long}a", f"{long}b"]
@@ -187,12 +187,12 @@ def test_no_two_jobs_write_to_one_file():
     assert max(map(len, files)) < 255
 
 
-def test_words_are_not_a_shells():
+def test_words_of_a_command_are_not_interpreted_by_a_shell():
     text = script_of(("echo", "$HOME; rm -rf /", "it's"), {"A": "`x`\n"})
     assert text == "#!/bin/sh\nexport A='`x`\n'\nexec echo '$HOME; rm -rf /' 'it'\"'\"'s'\n"
 
 
-def test_a_wrong_configuration_is_said_whole():
+def test_all_errors_of_the_configuration_are_reported():
     wrong = SlurmSection(rest="tcp://x", commands=True, partitions={"nobody": "p", "a": "b"})
     assert len(list(slurm_problems(wrong, ["a", "b"]))) == 3
     assert len(list(slurm_problems(SlurmSection(rest="http://[::1]:1"), ["a"]))) == 1
@@ -208,12 +208,12 @@ def test_a_wrong_configuration_is_said_whole():
      ("https://10.0.0.1:6820", False, 0), ("http://localhost:6820", False, 0),
      ("http://127.0.0.1@evil:1", False, 1)],
 )  # fmt: skip
-def test_a_token_goes_over_no_network_in_clear(rest, plain, wrong):
+def test_a_token_is_not_sent_unencrypted_over_a_network(rest, plain, wrong):
     config = SlurmSection(rest=rest, jwt_file="jwt", user="sia", plain_http=plain)
     assert len(list(slurm_problems(config, ["a"]))) == wrong
 
 
-def test_a_token_is_not_sent_on(tmp_path):
+def test_a_token_is_not_sent_after_a_redirect(tmp_path):
     (tmp_path / "jwt").write_text("a.b.c")
     heard = []
 

@@ -73,7 +73,7 @@ def test_the_end_of_a_job_is_reported(slurm, tmp_path, way):
 
 
 @pytest.mark.parametrize("way", DOORS)
-def test_a_limit_that_passes_while_nobody_looks_is_no_limit_that_was_reached(
+def test_a_time_limit_that_passes_while_the_daemon_is_down_is_not_reported_as_reached(
     slurm, tmp_path, monkeypatch, way
 ):
     async def story():

@@ -53,7 +53,7 @@ async def looks(slurm, times=3):
     await until(lambda: slurm.lists > seen + times, LONG)
 
 
-def test_an_adopted_job_saves_its_work_is_requeued_and_goes_on_as_the_same_job(monkeypatch):
+def test_an_adopted_job_saves_its_work_is_requeued_and_resumes_as_the_same_job(monkeypatch):
     monkeypatch.setattr(actions, "SETTLES", 0.3)
 
     async def story():
@@ -176,7 +176,7 @@ def test_an_adopted_job_that_dies_while_it_saves_is_requeued(state):
     asyncio.run(story())
 
 
-def test_slurm_itself_requeues_a_job_that_is_stopping():
+def test_a_stopping_job_that_slurm_requeues_itself_has_stopped():
     """A node fails: Slurm requeues the job, and would run it wherever it likes."""
 
     async def story():
@@ -231,7 +231,7 @@ def test_a_cancellation_ends_a_job_that_is_stopping():
     asyncio.run(story())
 
 
-def test_a_job_that_slurm_will_not_requeue_goes_on_and_is_named():
+def test_a_job_that_slurm_refuses_to_requeue_runs_on_and_is_reported():
     async def story():
         slurm, said, parts = FakeSlurm(), [], HealthRegistry(lambda: 1000.0)
 

@@ -53,7 +53,7 @@ def test_slurmctld_is_killed_and_comes_back(slurm, tmp_path, way):
 
 
 @pytest.mark.parametrize("whose", ["the daemon's", "Slurm's"])
-def test_a_clock_that_is_set_hides_no_job(slurm, monkeypatch, whose):
+def test_a_change_of_the_clock_hides_no_job(slurm, monkeypatch, whose):
     async def story():
         client = rest.Rest(slurm.url, slurm.jwt, "root")
         await client.jobs()
@@ -73,7 +73,7 @@ def test_a_clock_that_is_set_hides_no_job(slurm, monkeypatch, whose):
     asyncio.run(story())
 
 
-def test_the_next_daemon_goes_on_with_what_runs(slurm, tmp_path):
+def test_the_next_daemon_continues_with_running_jobs(slurm, tmp_path):
     async def story():
         ran, gate = slurm.root / "out" / "again", slurm.gate()
         async with serving(tmp_path, slurm) as service:
@@ -182,7 +182,7 @@ def test_a_reservation_for_maintenance_takes_its_node_out(slurm, tmp_path):
     asyncio.run(story())
 
 
-def test_a_partition_that_is_gone_is_said(slurm, tmp_path):
+def test_a_missing_partition_is_reported(slurm, tmp_path):
     async def story():
         async with serving(tmp_path, slurm) as service:
             await until(lambda: part(service) is not None and part(service).ok)
@@ -236,7 +236,7 @@ async def released(slurm, service, name, monkeypatch):
     return ref, before
 
 
-def test_a_release_that_slurm_forgets_is_said_again(slurm, tmp_path, monkeypatch):
+def test_a_release_that_slurm_forgets_is_repeated(slurm, tmp_path, monkeypatch):
     """slurmctld is killed, and comes back with what it had saved before."""
 
     async def story():
@@ -319,7 +319,7 @@ def test_a_submission_that_slurmctld_forgets_runs_once(slurm, tmp_path, monkeypa
     asyncio.run(story())
 
 
-def test_a_slurmrestd_of_an_unknown_version_is_said_and_asked_again(slurm, tmp_path):
+def test_a_slurmrestd_of_an_unknown_version_is_reported_and_retried(slurm, tmp_path):
     def speaks(version):
         for name in ("rest", "rest.jwt"):
             slurm.stop(name)

@@ -244,7 +244,7 @@ async def is_let_in(client, operation, pool, job_id):
 
 
 @story
-async def test_every_route_lets_in_whom_the_table_names_and_nobody_else(folder):
+async def test_every_route_admits_exactly_the_roles_in_the_table(folder):
     with pytest.MonkeyPatch.context() as patch:  # nobody has no token at hundreds of doors
         patch.setattr("daemon.doors.http.authentication.WRONG_AT_ONCE", 1e6)
         await _each_is_let_in(folder)
@@ -282,7 +282,7 @@ def test_an_operation_without_a_rule_cannot_be_written():
 
 
 @story
-async def test_a_route_beside_the_table_is_for_nobody(folder):
+async def test_a_route_missing_in_the_table_admits_nobody(folder):
     async with door(folder, begin=add_stray) as client:
         said = await asked(client, "GET", "/v1/stray", status=403)
         assert said["detail"] == "the operation has no rule"
@@ -312,7 +312,7 @@ async def test_every_change_names_its_pool_or_job(folder):
 
 
 @pytest.mark.parametrize("role", ISSUED)
-def test_roles_grow_and_scoped_ones_without_pools_may_nothing(role):
+def test_each_role_includes_the_lower_ones_and_scoped_roles_without_pools_may_do_nothing(role):
     order = [rule for rule in Rule if rule is not Rule.REPORT]  # below others, and no reader has it
     mine, all_ = Principal("a", role, frozenset(("own",))), Principal("a", role)
     for rule in order[1:]:
@@ -384,7 +384,7 @@ async def test_a_hidden_job_looks_like_one_that_does_not_exist(folder):
 
 
 @story
-async def test_secrets_of_a_job_are_for_those_who_may_submit(folder):
+async def test_only_those_who_may_submit_see_secrets_of_a_job(folder):
     async with clients(folder) as (client, made):
         job = {"id": "a", "pool": "own", "gpus": 1, "duration": 1e6, "env": {"KEY": "hush"}}
         await asked(client, "POST", "/v1/jobs", job, status=201)
@@ -397,7 +397,7 @@ async def test_secrets_of_a_job_are_for_those_who_may_submit(folder):
 
 
 @story
-async def test_a_batch_takes_what_its_sender_may_submit(folder):
+async def test_a_batch_accepts_only_jobs_that_its_sender_may_submit(folder):
     async with clients(folder) as (_, made):
         jobs = [
             {"id": "a", "pool": "own", "gpus": 1},
@@ -419,7 +419,7 @@ async def test_a_batch_takes_what_its_sender_may_submit(folder):
 
 
 @story
-async def test_an_admin_does_not_take_what_others_own(folder):
+async def test_an_admin_cannot_take_over_jobs_of_others(folder):
     async with clients(folder) as (client, made):
         admin = made["admin of own"]
         until = client.service.clock.now() + 60.0
@@ -452,7 +452,7 @@ async def test_a_stream_ends_with_its_token(folder):
 
 
 @story
-async def test_a_page_of_own_jobs_looks_at_no_others(folder):
+async def test_a_page_of_own_jobs_reads_no_others(folder):
     async with clients(folder) as (client, made):
         for i, pool in enumerate(("own", "other", "other", "own", "other", "other", "other")):
             job = {"id": f"{pool}{i}", "pool": pool, "gpus": 1, "hold": True, "user": pool}
@@ -490,7 +490,7 @@ async def test_pools_have_keys_of_their_own(folder):
 
 
 @story
-async def test_a_job_that_is_hidden_is_looked_for_as_long_as_one_that_is_not_there(folder):
+async def test_looking_for_a_hidden_job_takes_the_same_steps_as_for_a_missing_one(folder):
     async with clients(folder) as (client, made):
         for name in ("own", "other"):
             job = {"id": f"of-{name}", "pool": name, "gpus": 1, "duration": 1e6}
@@ -510,7 +510,7 @@ async def test_a_job_that_is_hidden_is_looked_for_as_long_as_one_that_is_not_the
 
 
 @story
-async def test_no_token_takes_all_event_streams_and_operators_find_room(folder):
+async def test_no_token_uses_up_all_event_streams_and_some_are_kept_for_operators(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("daemon.doors.http.event_stream.MAX_READERS", 5)
         patch.setattr("daemon.doors.http.event_stream.READERS_KEPT", 2)

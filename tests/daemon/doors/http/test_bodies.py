@@ -90,7 +90,7 @@ def test_a_message_of_another_content_type_is_refused():
         ("application/json; charset=utf-16", 415),
     ],
 )
-def test_a_body_says_that_it_is_json_in_utf_8(tmp_path, kind, status):
+def test_a_body_must_be_declared_as_json_in_utf_8(tmp_path, kind, status):
     async def tell():
         async with door(tmp_path) as client:
             found, problem = await said(client, GOOD, Content_Type=kind)
@@ -106,7 +106,7 @@ def test_a_body_says_that_it_is_json_in_utf_8(tmp_path, kind, status):
 
 
 @story
-async def test_a_form_says_that_it_is_one(folder):
+async def test_a_form_must_be_declared_as_one(folder):
     async with door(folder) as client, browser(client, None) as visitor:
         body = f"token={TOKEN}".encode()
         for kind, status in (("text/plain", 415), ("application/x-www-form-urlencoded", 303)):
@@ -126,7 +126,7 @@ async def test_an_empty_idempotency_key_is_refused(folder):
 
 
 @story
-async def test_a_value_is_bounded_and_a_batch_may_be_long(folder):
+async def test_single_values_are_bounded_and_batches_may_be_long(folder):
     async with door(folder) as client:
         long = {"pool": "vision", "gpus": 1, "hold": True, "command": ["x" * 4000] * 60}
         assert (await said(client, json.dumps(long).encode()))[0] == 201
@@ -215,7 +215,7 @@ async def test_each_refused_job_of_a_batch_has_its_reason(folder):
 
 
 @story
-async def test_an_array_that_is_taken_in_part_is_completed_by_sending_it_again(folder):
+async def test_a_partly_accepted_array_is_completed_by_sending_it_again(folder):
     async with door(folder) as client:
         array = {"id": "s", "pool": "vision", "gpus": 1, "hold": True, "array": MAX_ASKED + 1}
         take = client.service._inbox.take

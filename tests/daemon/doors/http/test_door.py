@@ -106,7 +106,7 @@ NO_HTTP = (
 )
 
 
-def test_compressed_bodies_are_not_unpacked():
+def test_compressed_bodies_are_refused():
     """A handler gets the bytes that were sent; those that nobody reads cost no more than that."""
     packed = gzip.compress(b"a" * 1000)
     head = f"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {len(packed)}\r\n"

@@ -17,7 +17,7 @@ async def submitted(client, job_id, status=201, **fields):
 
 
 @story
-async def test_a_user_may_give_a_job_a_value_up_to_what_is_granted(folder):
+async def test_a_user_may_give_jobs_values_up_to_the_granted_sum(folder):
     grants = (Grant("*", max_value=10.0), Grant("ann", max_value=50.0))
     async with door(folder, grants=grants, speed=1.0) as client:
         await submitted(client, "plain", **JOB, user="bob")
@@ -30,7 +30,7 @@ async def test_a_user_may_give_a_job_a_value_up_to_what_is_granted(folder):
 
 
 @story
-async def test_jobs_that_must_not_be_stopped_are_counted_until_they_end(folder):
+async def test_non_preemptible_jobs_count_against_the_grant_until_they_end(folder):
     grants = (Grant("*", "vision", never_jobs=2), Grant(pool="vision", never_gpus=6))
     async with door(folder, grants=grants, speed=1.0) as client:
         await submitted(client, "a", **STAYS, user="ann")
@@ -54,7 +54,7 @@ async def test_jobs_that_must_not_be_stopped_are_counted_until_they_end(folder):
 
 
 @story
-async def test_budgets_beyond_the_usual_one_are_summed_up_to_what_is_granted(folder):
+async def test_budgets_above_the_default_are_summed_up_to_the_grant(folder):
     grants = (Grant("*", "vision", extra_budget=4.5), Grant(extra_budget=6.0))
     async with door(folder, grants=grants, speed=1.0) as client:
         for name, budget in (("a", 4), ("b", 2.5), ("c", 1), ("d", 0.5), ("e", None)):
@@ -151,7 +151,7 @@ async def test_the_use_of_each_grant_is_shown(folder):
         ((Grant("a", never_jobs=1), Grant("a", max_value=1)), "grant: 2 grants have user 'a'"),
     ],
 )
-def test_a_grant_without_effect_is_told_at_the_start(tmp_path, grants, problem):
+def test_a_grant_without_effect_is_reported_at_the_start(tmp_path, grants, problem):
     told = problems_of(config_in(tmp_path, grants=grants))
     assert any(line.startswith(problem) for line in told), told
 

@@ -31,7 +31,7 @@ SHORT = {"pool": "vision", "gpus": 2, "duration": 30}
 
 
 @story
-async def test_a_job_is_submitted_runs_and_ends(folder):
+async def test_a_submitted_job_runs_and_ends(folder):
     async with door(folder, nodes=NODES) as client:
         body = {"id": "a", **SHORT, "duration": 300}
         answer = await asked(client, "POST", "/v1/jobs", body, status=201)
@@ -46,7 +46,7 @@ async def test_a_job_is_submitted_runs_and_ends(folder):
 
 
 @story
-async def test_submitting_again_is_submitting_once(folder):
+async def test_a_repeated_submission_counts_once(folder):
     async with door(folder) as client:
         job = {"id": "a", **SHORT}
         first = await asked(client, "POST", "/v1/jobs", job, status=201)
@@ -57,7 +57,7 @@ async def test_submitting_again_is_submitting_once(folder):
 
 
 @story
-async def test_a_key_makes_the_id_of_a_job_that_has_none(folder):
+async def test_an_idempotency_key_becomes_the_id_of_a_job_without_one(folder):
     async with door(folder) as client:
         key = {"Idempotency-Key": "once"}
         first = await asked(client, "POST", "/v1/jobs", SHORT, status=201, headers=key)
@@ -68,7 +68,7 @@ async def test_a_key_makes_the_id_of_a_job_that_has_none(folder):
 
 
 @story
-async def test_each_job_of_a_batch_is_taken_or_refused_by_itself(folder):
+async def test_each_job_of_a_batch_is_accepted_or_refused_by_itself(folder):
     async with door(folder) as client:
         await asked(client, "POST", "/v1/jobs", {"id": "old", **SHORT}, status=201)
         jobs = [
@@ -125,7 +125,7 @@ def test_the_error_says_which_characters_a_text_may_contain(tmp_path, wrong, men
 
 
 @story
-async def test_an_array_is_one_job_many_times(folder):
+async def test_an_array_submits_one_job_many_times(folder):
     async with door(folder) as client:
         job = {"id": "a", "pool": "vision", "gpus": 1, "duration": 20, "array": 20}
         await asked(client, "POST", "/v1/jobs", job, status=201)
@@ -137,7 +137,7 @@ async def test_an_array_is_one_job_many_times(folder):
 
 
 @story
-async def test_a_waiting_job_says_why_and_where_it_stands(folder):
+async def test_a_pending_job_has_a_reason_and_a_queue_position(folder):
     async with door(folder, speed=1.0) as client:
         big = {"pool": "vision", "gpus": 8, "duration": 3600, "run_time": 3600}
         await asked(client, "POST", "/v1/jobs", {"id": "first", **big}, status=201)
@@ -169,7 +169,7 @@ async def test_a_waiting_job_says_why_and_where_it_stands(folder):
 
 
 @story
-async def test_a_job_of_which_nothing_is_known_borrows_from_nobody(folder):
+async def test_a_job_without_any_estimate_does_not_borrow(folder):
     async with door(folder, speed=1.0) as client:
         for job_id in "ab":
             job = {"id": job_id, "pool": "vision", "gpus": 8, "duration": 99}
@@ -179,7 +179,7 @@ async def test_a_job_of_which_nothing_is_known_borrows_from_nobody(folder):
 
 
 @story
-async def test_cancelling_once_and_again(folder):
+async def test_a_job_can_be_cancelled_repeatedly(folder):
     async with door(folder, speed=1.0) as client:
         await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
         await job_in(client, "a", "running")
@@ -190,7 +190,7 @@ async def test_cancelling_once_and_again(folder):
 
 
 @story
-async def test_jobs_are_listed_page_by_page_the_latest_first(folder):
+async def test_jobs_are_listed_page_by_page_with_the_latest_first(folder):
     async with door(folder, speed=1.0) as client:
         jobs = [
             {"id": f"j{i}", "pool": "speech" if i % 2 else "vision", "gpus": 1, "duration": 900,
@@ -244,7 +244,7 @@ async def test_jobs_that_have_ended_are_kept_as_history(folder):
         ("cursor=gone", "the job of the cursor is no longer in memory"),
     ],
 )
-def test_wrong_queries_are_named(tmp_path, query, problem):
+def test_invalid_queries_are_refused_with_the_name_of_the_parameter(tmp_path, query, problem):
     async def tell():
         async with door(tmp_path) as client:
             said = await asked(client, "GET", f"/v1/jobs?{query}", status=422)
@@ -300,7 +300,7 @@ async def test_an_invalid_job_is_refused(folder):
 
 
 @story
-async def test_only_who_has_the_token_comes_in(folder):
+async def test_requests_without_the_token_are_refused(folder):
     async with door(folder) as client:
         stranger = TestClient(client.server)
         for headers in ({}, {"Authorization": "Bearer x"}, {"Authorization": f"Basic {TOKEN}"}):
@@ -316,7 +316,7 @@ async def test_only_who_has_the_token_comes_in(folder):
 
 
 @story
-async def test_guessers_wait(folder):
+async def test_repeated_wrong_tokens_are_slowed_down(folder):
     async with door(folder) as client:
         stranger = TestClient(client.server)
         statuses = set()
@@ -329,7 +329,7 @@ async def test_guessers_wait(folder):
         await stranger.session.close()
 
 
-def test_a_bucket_fills_again():
+def test_a_rate_limit_bucket_refills():
     now = [0.0]
     bucket = TokenBucket(2.0, 3.0, lambda: now[0])
     assert [bucket.take() for _ in range(4)] == [0, 0, 0, 0.5]
@@ -339,7 +339,7 @@ def test_a_bucket_fills_again():
     assert [bucket.take() for _ in range(4)] == [0, 0, 0, 0.5]
 
 
-def test_a_token_is_made_once_for_its_owner_alone(tmp_path):
+def test_the_token_file_is_created_once_and_private(tmp_path):
     path = tmp_path / "state" / "token"
     token = make_token(path)
     assert len(token) > 40
@@ -412,7 +412,7 @@ async def test_nodes_are_drained_and_resumed(folder):
 
 
 @story
-async def test_a_job_that_has_its_turn_waits_for_nodes_that_are_out(folder):
+async def test_a_job_that_has_its_turn_waits_for_nodes_that_are_down(folder):
     async with door(folder, nodes=NODES, speed=1.0) as client:
         await asked(client, "POST", "/v1/nodes/n1/drain", {"why": "fan"})
         later = client.service.clock.now() + 3600
@@ -441,7 +441,7 @@ async def test_a_job_that_has_its_turn_waits_for_nodes_that_are_out(folder):
 
 
 @story
-async def test_in_cells_a_job_hears_of_nodes_that_are_out_and_of_rounding(folder):
+async def test_in_cells_a_job_is_told_of_nodes_that_are_down_and_of_rounding(folder):
     quotas = {"vision": {"node": 1}, "speech": {"quad": 1}}
     async with door(folder, cells=spec(quotas=quotas), speed=1.0) as client:
         two = {"cells": {"rack": {"node": 1, "quad": 1}}}
@@ -478,7 +478,7 @@ async def test_resuming_a_node_that_the_cells_file_marks_bad_says_so(folder):
 
 
 @story
-async def test_maintenance_is_planned_and_called_off(folder):
+async def test_maintenance_can_be_planned_and_cancelled(folder):
     async with door(folder, nodes=NODES, speed=1.0) as client:
         now = client.service.clock.now()
         asked_for = {"id": "m1", "node": "n1", "start": now + 60, "end": now + 120, "why": "fan"}
@@ -525,7 +525,7 @@ async def test_lending_is_switched(folder):
 
 
 @story
-async def test_events_come_in_pages_and_as_a_stream(folder):
+async def test_events_are_available_by_pages_and_as_a_stream(folder):
     async with door(folder, speed=1.0) as client:
         await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT}, status=201)
         await job_in(client, "a", "running")
@@ -560,7 +560,7 @@ async def _stream(client, query, count, headers=None):
 
 
 @story
-async def test_a_batch_of_arrays_is_not_more_than_a_batch_may_be(folder):
+async def test_a_batch_of_arrays_obeys_the_limit_of_a_batch(folder):
     async with door(folder) as client:
         jobs = [{"id": f"a{i}", "pool": "vision", "gpus": 1, "array": 5_001} for i in range(2)]
         said = await asked(client, "POST", "/v1/jobs", {"jobs": jobs}, status=413)
@@ -569,7 +569,7 @@ async def test_a_batch_of_arrays_is_not_more_than_a_batch_may_be(folder):
 
 
 @story
-async def test_readers_hear_that_the_daemon_lives_and_are_not_too_many(folder):
+async def test_stream_readers_receive_heartbeats_and_are_limited_in_number(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(event_stream, "HEARTBEAT", 0.01)
         patch.setattr(event_stream, "MAX_READERS", 1)
@@ -583,7 +583,7 @@ async def test_readers_hear_that_the_daemon_lives_and_are_not_too_many(folder):
 
 
 @story
-async def test_paths_and_methods_that_there_are_not(folder):
+async def test_unknown_paths_and_methods_are_refused(folder):
     async with door(folder) as client:
         await asked(client, "GET", "/v2", status=404)
         await asked(client, "GET", "/v1/jobs/nobody", status=404)
@@ -705,7 +705,7 @@ def test_a_request_that_cannot_be_accepted_now_is_never_a_success(tmp_path, stat
 
 
 @story
-async def test_a_reader_that_does_not_read_is_let_go(folder):
+async def test_a_stream_reader_that_does_not_read_is_disconnected(folder):
     class Stuck:
         async def write(self, data):
             await asyncio.sleep(60)
@@ -730,7 +730,7 @@ async def test_a_stream_ends_with_the_daemon(folder):
 
 
 @story
-async def test_the_log_tells_what_happens_and_no_secrets(folder):
+async def test_the_log_contains_what_happens_and_no_secrets(folder):
     logger = logging.getLogger("sia")
     before = logger.level
     logger.setLevel(logging.DEBUG)

@@ -48,7 +48,7 @@ def test_in_cells_a_job_takes_what_its_cell_has():
     assert list(errors.hear(events)) == [ForecastErrors(10.0, 0, 1, 4)]
 
 
-def test_any_history_gives_what_looking_through_all_of_it_gives():
+def test_running_sums_equal_a_scan_of_the_whole_history():
     for seed in range(30):
         rng = Random(seed)
         windows, pools = (7.0, 20.0), "ab"
@@ -99,7 +99,7 @@ def naive(events, index, length, loads, now):
 
 
 @story
-async def test_errors_of_loads_are_told_to_prometheus(folder):
+async def test_errors_of_load_forecasts_are_exported_to_prometheus(folder):
     pools = (PoolConfig("vision", 8), PoolConfig("speech", 4))
     async with door(folder, pools=pools, speed=1000.0, windows=(5.0, 1e6)) as client:
         service = client.service

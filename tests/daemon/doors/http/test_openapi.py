@@ -45,7 +45,7 @@ def is_page(path):
 
 
 @story
-async def test_all_references_lead_somewhere(folder):
+async def test_all_references_resolve(folder):
     async with door(folder) as client:
         async with client.get("/v1/openapi.json") as response:
             text = await response.text()
@@ -65,7 +65,7 @@ def served(tmp_path_factory):
 
 
 @pytest.mark.parametrize("role", ["operator", "submitter"])
-def test_whatever_is_sent_the_answer_is_as_documented(served, role):
+def test_the_answer_to_any_request_matches_the_documentation(served, role):
     for state in ("--hold", "--requeue"):
         served("submit", "--pool", "vision", "--duration", "9d", "--id", f"{role}{state}", state)
     url = served.first.split()[2].rstrip(";")

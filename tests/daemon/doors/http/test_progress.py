@@ -36,7 +36,7 @@ async def reports(client, job_id, headers, *, status=200, **body):
 
 
 @story
-async def test_a_job_reports_its_progress_and_all_who_look_see_it(folder):
+async def test_a_progress_report_is_shown_everywhere(folder):
     async with slow(folder) as client:
         await runs(client, "j")
         said = await reports(client, "j", of("j"), done=0.0, speed=4.0, regime=3)
@@ -56,7 +56,7 @@ async def test_a_job_reports_its_progress_and_all_who_look_see_it(folder):
 
 
 @story
-async def test_the_token_of_a_job_reports_for_this_attempt_alone(folder):
+async def test_the_token_of_a_job_is_valid_only_for_its_attempt(folder):
     async with slow(folder) as client:
         await runs(client, "j")
         await runs(client, "k")
@@ -77,7 +77,7 @@ async def test_the_token_of_a_job_reports_for_this_attempt_alone(folder):
 
 
 @story
-async def test_the_token_of_a_job_opens_no_other_door(folder):
+async def test_the_token_of_a_job_is_valid_for_nothing_else(folder):
     async with slow(folder) as client:
         await runs(client, "j")
         document = await asked(client, "GET", "/v1/openapi.json")
@@ -124,7 +124,7 @@ async def test_bad_reports_are_refused_in_one_line_and_jobs_go_on(folder):
 
 
 @story
-async def test_a_flood_of_reports_is_refused_before_the_journal(folder):
+async def test_too_many_reports_are_refused_before_they_reach_the_journal(folder):
     async with slow(folder) as client:
         await runs(client, "j")
         steps = client.service.status().steps
@@ -136,7 +136,7 @@ async def test_a_flood_of_reports_is_refused_before_the_journal(folder):
 
 
 @story
-async def test_a_daemon_that_recovers_knows_what_was_reported(folder):
+async def test_reported_progress_survives_a_restart(folder):
     async with slow(folder) as client:
         await runs(client, "j")
         said = await reports(client, "j", of("j"), done=0.5, speed=1.7, regime=3)
@@ -161,7 +161,7 @@ async def test_a_submitter_of_the_pool_may_report_for_a_job(folder):
 
 
 @pytest.mark.parametrize("job", ["j", "a_b_c", "x y/z", "ключ", "100%", "🙂" * 200])
-def test_a_token_says_whose_it_is(job):
+def test_a_token_names_its_job_and_attempt(job):
     token = TOKENS.of(job, 12)
     assert token.isascii()
     assert token.isprintable()
@@ -171,7 +171,7 @@ def test_a_token_says_whose_it_is(job):
 
 @pytest.mark.parametrize("text", ["", "sia-job_", "sia-job_1_x_j", "sia-job_x_y_z", "sia-job_²_x_j",
                                   "sia-job_1_" + "x" * MOST])  # fmt: skip
-def test_other_text_is_no_token(text):
+def test_other_text_is_not_accepted_as_a_token(text):
     assert TOKENS.read(text) is None
 
 
@@ -191,7 +191,7 @@ def config(folder, **settings):
         ({"url": "https://a:1,https://b:1"}, "https://a:1,https://b:1"),
     ],
 )
-def test_jobs_are_told_an_address_that_they_can_reach(tmp_path, settings, url):
+def test_jobs_receive_an_address_that_they_can_reach(tmp_path, settings, url):
     said = config(tmp_path, **settings)
     assert said.url_for_jobs(99) == url
     variables = ReportVariables(url, TOKEN).of("j", 1)
@@ -201,6 +201,6 @@ def test_jobs_are_told_an_address_that_they_can_reach(tmp_path, settings, url):
 
 
 @pytest.mark.parametrize("url", ["sia.example", "ftp://a", "http://", "http://a:99999"])
-def test_an_address_that_is_none_is_refused(tmp_path, url):
+def test_an_invalid_address_is_refused(tmp_path, url):
     (problem,) = (p for p in problems_of(config(tmp_path, url=url)) if "daemon.url" in p)
     assert "write one like" in problem

@@ -48,7 +48,7 @@ async def test_pending_jobs_are_listed_in_the_order_of_their_queue(folder):
 
 
 @story
-async def test_pieces_make_the_whole(folder):
+async def test_pages_of_the_queue_join_to_the_whole(folder):
     async with door(folder, speed=1.0) as client:
         await crowd(client)
         for what in ("waiting", "running", "held"):
@@ -64,7 +64,7 @@ async def test_pieces_make_the_whole(folder):
 
 
 @story
-async def test_a_pool_on_hold_and_a_job_without_its_gpus_wait_as_well(folder):
+async def test_jobs_of_a_pool_on_hold_and_jobs_without_their_gpus_are_listed_too(folder):
     async with door(folder, speed=1.0) as client:
         await crowd(client)
         await asked(client, "PATCH", "/v1/pools/vision", {"state": "hold"})
@@ -76,7 +76,7 @@ async def test_a_pool_on_hold_and_a_job_without_its_gpus_wait_as_well(folder):
 
 
 @story
-async def test_other_pools_jobs_are_neither_listed_nor_counted(folder):
+async def test_jobs_of_invisible_pools_are_neither_listed_nor_counted(folder):
     async with door(folder, speed=1.0) as client:
         await crowd(client)
         kind = {"name": "t", "role": "viewer", "pools": ["speech"]}

@@ -71,7 +71,7 @@ async def test_samples_are_the_means_of_a_period(folder):
 
 
 @story
-async def test_longer_periods_are_made_of_shorter_ones_and_old_ones_go(folder):
+async def test_longer_periods_are_made_of_shorter_ones_and_old_ones_are_deleted(folder):
     begin = 9_000_000_000.0
     async with door(folder, speed=1.0) as client:
         client.service.clock = clock = SetClock(client.service.clock, begin)
@@ -102,7 +102,7 @@ async def test_longer_periods_are_made_of_shorter_ones_and_old_ones_go(folder):
 
 
 @story
-async def test_a_range_between_two_times_is_of_whole_periods_that_hold_both(folder):
+async def test_a_range_covers_the_whole_periods_that_contain_its_ends(folder):
     begin = 9_000_000_000.0
     async with door(folder, speed=1.0) as client:
         client.service.clock = clock = SetClock(client.service.clock, begin)
@@ -140,7 +140,7 @@ async def one_count(found, begin, every, values):
 
 
 @story
-async def test_what_jobs_waited_and_gained_is_what_their_accounts_say(folder):
+async def test_waits_and_gains_equal_those_of_the_accounts(folder):
     pools = (PoolConfig("vision", 8), PoolConfig("speech", 4))
     async with door(folder, pools=pools, speed=2000.0) as client:
         await client.usage.look()
@@ -193,7 +193,7 @@ async def test_a_range_that_does_not_exist_is_refused_in_one_line(folder):
 
 
 @story
-async def test_waits_and_loans_of_a_pool_are_for_those_who_see_its_jobs(folder):
+async def test_only_those_who_see_the_jobs_of_a_pool_see_its_waits_and_loans(folder):
     async with door(folder, speed=1.0) as client:
         body = {"name": "t", "role": "viewer", "pools": ["vision"]}
         token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
@@ -220,7 +220,7 @@ async def test_waits_and_loans_of_a_pool_are_for_those_who_see_its_jobs(folder):
 
 
 @story
-async def test_series_go_on_after_a_restart_and_survive_a_journal_that_fails(folder):
+async def test_series_continue_after_a_restart_and_after_failed_writes(folder):
     async with door(folder, speed=1.0) as client:
         await client.usage.look()
         with patch.object(client.service, "journal", side_effect=JournalError("no room")):
@@ -237,7 +237,7 @@ async def test_series_go_on_after_a_restart_and_survive_a_journal_that_fails(fol
         assert (after["times"], after["charts"]) == (before["times"], before["charts"])
 
 
-def test_forecasts_are_compared_with_what_came():
+def test_forecasts_are_compared_with_actual_arrivals():
     gathered = Gathered()
     gathered.compare(EndedWindow(3600.0, 7230.0, ["a", "b"], [4, 6], [8, 0]))
     gathered.compare(EndedWindow(3600.0, 7230.0, ["a", "b"], [2, 6], [0, 1]))
@@ -288,7 +288,7 @@ def test_sums_are_those_of_a_naive_count(history):
 
 
 @given(st.dictionaries(st.text("abcdef", max_size=3), st.floats(0.1, 9.0)), st.integers(1, 5))
-def test_the_largest_are_named_and_the_others_are_in_one_sum(values, count):
+def test_the_largest_pools_are_named_and_the_others_are_summed(values, count):
     found = largest(values, count)
     assert sum(found.values()) == pytest.approx(sum(values.values()))
     named = {name: value for name, value in found.items() if name}

@@ -42,7 +42,7 @@ async def test_a_job_that_saves_its_work_is_stopping(folder):
 
 
 @story
-async def test_a_job_that_went_on_says_what_its_stops_were(folder):
+async def test_a_job_that_resumed_lists_its_stops(folder):
     backend = SimulatedConfig(speed=200.0, stop_time=5.0)
     settings = {"policy": "srtf", "grace": 3600.0}  # 18 s of a machine that may be busy
     async with door(folder, pools=POOLS, backend=backend, **settings) as client:

@@ -73,7 +73,7 @@ def test_the_number_of_tokens_is_limited_and_expired_ones_make_room():
     assert len(engine.book.tokens) == 1
 
 
-def test_snapshots_have_them_and_old_ones_have_none():
+def test_tokens_are_part_of_snapshots_and_old_snapshots_have_none():
     engine = Engine.new(setup(a=4))
     old = json.loads(engine.dump())
     del old["book"]["tokens"]
@@ -88,7 +88,7 @@ def test_snapshots_have_them_and_old_ones_have_none():
     assert again.dump() == engine.dump()
 
 
-def test_a_token_says_for_which_cluster_it_is_and_nothing_else():
+def test_a_token_contains_its_cluster_and_nothing_else():
     tokens = {new_token("west.example-1") for _ in range(100)}
     assert len(tokens) == 100
     for token in tokens:
@@ -118,7 +118,7 @@ async def said_to(client, token):
 
 
 @story
-async def test_a_refused_request_says_why(folder):
+async def test_a_refused_request_states_the_reason(folder):
     async with door(folder, cluster="west", speed=1.0) as client:
         made = await asked(
             client,
@@ -140,7 +140,7 @@ async def test_a_refused_request_says_why(folder):
 
 
 @story
-async def test_a_token_outlives_the_daemon_and_is_nowhere_to_be_read(folder):
+async def test_a_token_survives_a_restart_and_is_stored_only_as_a_hash(folder):
     async with door(folder) as client:
         made = await asked(
             client, "POST", "/v1/tokens", {"name": "x", "role": "viewer"}, status=201
@@ -178,7 +178,7 @@ async def test_a_request_for_a_token_is_checked(folder):
         await asked(client, "DELETE", "/v1/tokens/nobody", status=404)
 
 
-def test_journals_of_before_are_read(tmp_path):
+def test_journals_without_tokens_are_read(tmp_path):
     """Inputs as a daemon wrote them that knew no tokens."""
     engine = Engine.new(setup(a=4))
     text = '[{"type":"Cancel","job":"x","actor":"token"},{"type":"Lending","on":false}]'

@@ -33,7 +33,7 @@ WISHES = {
 
 
 @story
-async def test_wishes_reach_the_core_and_are_shown(folder):
+async def test_requests_of_a_job_reach_the_core_and_are_shown(folder):
     async with door(folder, speed=1.0) as client:
         await asked(client, "POST", "/v1/jobs", {"id": "a", **SHORT, **WISHES}, status=201)
         shown = await asked(client, "GET", "/v1/jobs/a")
@@ -170,7 +170,7 @@ async def test_the_answer_says_that_nodes_have_no_attributes_that_a_job_could_pr
     (LocalConfig, "B:USR1", None), (LocalConfig, "save --now", None),
 ])  # fmt: skip
 @story
-async def test_how_the_backend_cannot_tell_a_job_to_save_its_work_is_in_the_answer(
+async def test_the_answer_says_if_the_backend_cannot_tell_a_job_to_save_its_work(
     folder, kind, checkpoint, note
 ):
     async with door(folder, speed=1.0) as client:
@@ -185,7 +185,7 @@ async def test_how_the_backend_cannot_tell_a_job_to_save_its_work_is_in_the_answ
 
 
 @story
-async def test_a_job_that_must_not_be_stopped_is_not_and_there_is_nothing_to_say(folder):
+async def test_a_job_that_must_not_be_stopped_runs_on_without_a_note(folder):
     async with door(folder, speed=1.0) as client:
         job = {"id": "a", **SHORT, "preemptible": "never", "estimate": 60}
         assert "notes" not in await asked(client, "POST", "/v1/jobs", job, status=201)

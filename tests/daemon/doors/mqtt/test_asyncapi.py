@@ -55,7 +55,7 @@ def test_the_daemon_listens_to_no_topic_without_a_rule():
     assert all(isinstance(channel.rule, Rule) for channel in CHANNELS)
 
 
-def test_the_example_of_an_acl_lets_each_do_what_the_rules_say():
+def test_the_example_acl_permits_exactly_what_the_rules_say():
     """A pool's people write what the daemon receives of them, and read what it sends them."""
     said, user = {}, None
     for line in (EXAMPLES / "acl").read_text().splitlines():
@@ -81,7 +81,7 @@ def test_the_example_of_an_acl_lets_each_do_what_the_rules_say():
         assert granted == wanted
 
 
-def test_all_references_lead_somewhere():
+def test_all_references_resolve():
     made = document(MqttConfig(host="bus", tls=True))
     assert made["servers"]["broker"] == {
         "host": "bus:8883", "protocol": "secure-mqtt", "protocolVersion": "5",
@@ -111,7 +111,7 @@ REAL = {
 }
 
 
-def test_messages_are_as_the_document_says_and_others_are_not():
+def test_messages_match_the_document_and_invalid_ones_do_not():
     made = document()
     for name, message in REAL.items():
         schema = {

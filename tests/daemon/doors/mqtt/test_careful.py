@@ -69,7 +69,7 @@ def spoiled():
 
 
 @story()
-async def test_a_message_that_nobody_can_read_stops_nobody_and_comes_once(folder, broker):
+async def test_an_unreadable_message_blocks_no_other_and_arrives_once(folder, broker):
     async with (
         manager_on(folder, broker.port),
         daemon_on(folder, broker.port, backend=BACKEND) as service,
@@ -87,7 +87,7 @@ async def test_a_message_that_nobody_can_read_stops_nobody_and_comes_once(folder
 
 
 @story(*SMALL)
-async def test_an_answer_larger_than_the_broker_takes_is_cut(folder, broker):
+async def test_an_answer_larger_than_the_broker_accepts_is_truncated(folder, broker):
     name = "vision-research-team-munich-1"
     pool = f"{ROOT}/pool/{name}"
     async with (
@@ -106,7 +106,7 @@ async def test_an_answer_larger_than_the_broker_takes_is_cut(folder, broker):
         assert part(service, "mqtt").ok
 
 
-def test_an_answer_is_cut_as_far_as_it_must_be():
+def test_an_answer_is_truncated_no_more_than_necessary():
     lines = [BatchLine(f"j{i}", 422, "why " * 50, "mend") for i in range(100)]
     reply = Reply(200, lines)
     whole, short, least = (json.loads(fitting(reply, room)) for room in (10**6, 10_000, 500))
@@ -117,7 +117,7 @@ def test_an_answer_is_cut_as_far_as_it_must_be():
 
 
 @story(*SMALL)
-async def test_a_job_whose_order_no_broker_takes_fails_with_words_and_others_start(folder, broker):
+async def test_a_job_whose_order_is_too_large_fails_with_a_reason_and_others_start(folder, broker):
     async with (
         manager_on(folder, broker.port) as manager,
         daemon_on(folder, broker.port, backend=BACKEND) as service,
@@ -159,7 +159,7 @@ async def test_the_broker_keeps_a_message_until_it_is_durable(folder, broker):
 
 
 @story()
-async def test_a_defect_by_one_message_is_answered_and_loses_no_other(folder, broker):
+async def test_a_defect_caused_by_one_message_is_answered_and_loses_no_other(folder, broker):
     answers = CommandHandler.answers
 
     async def fails(clerk, letters):
@@ -179,7 +179,7 @@ async def test_a_defect_by_one_message_is_answered_and_loses_no_other(folder, br
         assert await quiet(heard)
 
 
-def test_a_step_that_one_letter_breaks_is_done_for_the_others():
+def test_a_step_that_one_message_breaks_is_made_without_it():
     asked = []
 
     async def submit(commands):
@@ -203,7 +203,7 @@ def test_a_step_that_one_letter_breaks_is_done_for_the_others():
 
 
 @story()
-async def test_a_deposed_daemon_sends_nothing_that_waited_for_room(folder, broker):
+async def test_a_former_leader_sends_no_queued_messages(folder, broker):
     acts = True
     wire = Wire(MqttConfig(port=broker.port), "w", None, print, lambda: acts)
     async with peer(broker.port, "sia/#") as one, wire:
@@ -278,7 +278,7 @@ async def test_a_broker_that_comes_and_goes_leaves_no_tracebacks(folder, broker)
 
 
 @story()
-async def test_a_socket_that_is_gone_before_it_is_watched_is_let_be(folder, broker):
+async def test_a_socket_that_closes_before_it_is_watched_is_ignored(folder, broker):
     wire = Wire(MqttConfig(port=broker.port), "w", None, print)
     with socket.socket() as gone:
         wire._on_socket_open(wire._client, None, gone)

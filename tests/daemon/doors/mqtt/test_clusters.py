@@ -119,5 +119,5 @@ async def agrees(service, manager, tally, number):
     assert not manager.running
 
 
-def test_two_clusters_on_one_broker_agree_to_the_last_job(tmp_path, broker):
+def test_two_clusters_on_one_broker_agree_on_every_job(tmp_path, broker):
     asyncio.run(asyncio.wait_for(tell(tmp_path, broker), 1.2 * SECONDS + 120))

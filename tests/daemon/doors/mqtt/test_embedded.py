@@ -24,7 +24,7 @@ def story(tell):
 
 
 @story
-async def test_jobs_come_and_events_go_over_the_daemons_own_broker(folder):
+async def test_jobs_and_events_go_over_the_daemons_own_broker(folder):
     port = free_port()
     async with daemon_on(folder, port, mqtt={"broker": "embedded"}) as service:
         old = {"protocol": aiomqtt.ProtocolVersion.V311, "clean_start": 3}
@@ -40,7 +40,7 @@ async def test_jobs_come_and_events_go_over_the_daemons_own_broker(folder):
 
 
 @story
-async def test_a_port_that_is_taken_is_said_to_the_user(folder):
+async def test_an_occupied_port_is_reported_to_the_user(folder):
     port = free_port()
     taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", port)
     async with taken:

@@ -40,7 +40,7 @@ def phase(service, job_id):
 
 
 @story
-async def test_jobs_run_at_the_manager_and_their_ends_come_back(folder, broker):
+async def test_jobs_run_at_the_manager_and_their_ends_are_reported(folder, broker):
     async with (
         manager_on(folder, broker.port) as manager,
         cluster(folder, broker.port) as service,
@@ -52,7 +52,7 @@ async def test_jobs_run_at_the_manager_and_their_ends_come_back(folder, broker):
 
 
 @story
-async def test_a_job_that_is_cancelled_ends_there(folder, broker):
+async def test_a_cancelled_job_ends_at_the_manager(folder, broker):
     async with (
         manager_on(folder, broker.port) as manager,
         cluster(folder, broker.port) as service,
@@ -65,7 +65,7 @@ async def test_a_job_that_is_cancelled_ends_there(folder, broker):
 
 
 @story
-async def test_a_manager_that_is_gone_is_said_and_loses_nothing(folder, broker):
+async def test_a_missing_manager_is_reported_and_loses_no_job(folder, broker):
     async with cluster(folder, broker.port) as service:
         await until(lambda: not part(service, "backend").ok)
         assert "no heartbeat" in part(service, "backend").why
@@ -82,7 +82,7 @@ async def test_a_manager_that_is_gone_is_said_and_loses_nothing(folder, broker):
 
 
 @story
-async def test_a_daemon_that_was_away_hears_what_ended_meanwhile(folder, broker):
+async def test_a_daemon_that_returns_learns_which_jobs_ended_meanwhile(folder, broker):
     async with manager_on(folder, broker.port) as manager:
         async with cluster(folder, broker.port) as service:
             await service.submit([job("a", 500.0), job("b", 1e6)])
@@ -95,7 +95,7 @@ async def test_a_daemon_that_was_away_hears_what_ended_meanwhile(folder, broker)
 
 
 @story
-async def test_a_broker_that_comes_back_empty_is_told_all_again(folder, broker):
+async def test_a_broker_that_lost_its_state_receives_all_orders_again(folder, broker):
     async with (
         manager_on(folder, broker.port) as manager,
         cluster(folder, broker.port) as service,
@@ -113,7 +113,7 @@ async def test_a_broker_that_comes_back_empty_is_told_all_again(folder, broker):
 
 
 @story
-async def test_orders_of_a_deposed_daemon_and_reports_of_an_old_manager_are_void(folder, broker):
+async def test_orders_of_a_former_leader_and_reports_of_an_old_manager_are_ignored(folder, broker):
     async with (
         manager_on(folder, broker.port) as manager,
         cluster(folder, broker.port) as service,
@@ -157,7 +157,7 @@ async def test_a_daemon_with_another_database_is_told_which_daemon_the_manager_f
 
 
 @story
-async def test_a_daemon_that_may_not_act_orders_nothing(folder, broker):
+async def test_a_daemon_without_the_lease_sends_no_orders(folder, broker):
     async with (
         manager_on(folder, broker.port) as manager,
         cluster(folder, broker.port) as service,
@@ -175,7 +175,7 @@ async def test_a_daemon_that_may_not_act_orders_nothing(folder, broker):
 
 
 @story
-async def test_more_ends_than_a_broker_takes_at_a_time_all_come_while_others_start(folder, broker):
+async def test_more_ends_than_the_broker_accepts_at_once_all_arrive(folder, broker):
     pools = (PoolConfig("vision", 200),)
     async with (
         manager_on(folder, broker.port) as manager,
@@ -195,7 +195,7 @@ async def test_more_ends_than_a_broker_takes_at_a_time_all_come_while_others_sta
 
 
 @story
-async def test_a_defect_of_the_backend_is_said_and_ends_it_not(folder, broker):
+async def test_a_defect_of_the_backend_is_reported_and_does_not_end_it(folder, broker):
     async with (
         manager_on(folder, broker.port),
         cluster(folder, broker.port) as service,
@@ -213,7 +213,7 @@ async def test_a_defect_of_the_backend_is_said_and_ends_it_not(folder, broker):
         await until(lambda: part(service, "backend").ok)
 
 
-def test_a_host_that_is_none_is_tried_again_with_words(tmp_path):
+def test_an_unknown_host_is_retried_and_reported(tmp_path):
     async def tell():
         config = on_bus(tmp_path, 1883, mqtt={"host": "bus..example"}, backend=GONE)
         async with serving(config) as (daemon, _):
@@ -262,7 +262,7 @@ def own_manager(folder, port):
 
 
 @story
-async def test_jobs_outlive_a_manager_that_is_killed_and_are_told_of_by_the_next(folder, broker):
+async def test_jobs_outlive_a_killed_manager_and_are_reported_by_the_next(folder, broker):
     go, manager = folder / "go", own_manager(folder, broker.port)
     try:
         async with cluster(folder, broker.port) as service:

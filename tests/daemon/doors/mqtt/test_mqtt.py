@@ -55,7 +55,7 @@ async def answered(one, topic, body, **more):
 
 
 @story
-async def test_wishes_arrive_over_mqtt_and_the_reply_says_what_is_ignored(folder, broker):
+async def test_requests_of_a_job_arrive_over_mqtt_and_the_reply_names_ignored_ones(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
         late = {"id": "late", **LONG, "deadline": 60, "preemptible": "restart"}
         (line,) = (await answered(one, f"{POOL}/submit", late))["jobs"]
@@ -71,7 +71,7 @@ async def test_wishes_arrive_over_mqtt_and_the_reply_says_what_is_ignored(folder
 
 
 @story
-async def test_a_job_is_submitted_answered_runs_and_all_of_it_is_told(folder, broker):
+async def test_a_job_submitted_over_mqtt_is_answered_runs_and_is_reported(folder, broker):
     async with daemon_on(folder, broker.port), peer(broker.port, "sia/#") as one:
         await one.say(f"{POOL}/submit", JOB, reply=ME, correlation=b"7")
         await until(lambda: ("ended", "a") in kinds(one))
@@ -89,7 +89,7 @@ async def test_a_job_is_submitted_answered_runs_and_all_of_it_is_told(folder, br
 
 
 @story
-async def test_a_job_that_comes_twice_is_one_job_and_each_of_a_list_is_answered(folder, broker):
+async def test_a_repeated_job_counts_once_and_each_job_of_a_list_is_answered(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
         jobs = [{"id": "x", **LONG}, {"id": "big", "gpus": 99}, {"id": "arr", "array": 3, **LONG}]
         for body, status in ((jobs, 201), ({"jobs": jobs}, 200)):
@@ -107,7 +107,7 @@ async def test_a_job_that_comes_twice_is_one_job_and_each_of_a_list_is_answered(
 
 
 @story
-async def test_correlation_data_makes_the_id_of_a_job_that_has_none(folder, broker):
+async def test_correlation_data_becomes_the_id_of_a_job_without_one(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
         said = await answered(one, f"{POOL}/submit", [LONG, LONG], correlation=KEY)
         again = await answered(one, f"{POOL}/submit", [LONG, LONG], correlation=KEY)
@@ -143,9 +143,7 @@ async def test_commands_change_jobs_of_their_own_pool_and_no_others(folder, brok
 
 
 @story
-async def test_a_cancel_right_behind_its_submission_counts_and_one_before_it_is_refused(
-    folder, broker
-):
+async def test_a_cancel_after_its_submission_counts_and_one_before_it_is_refused(folder, broker):
     async with daemon_on(folder, broker.port) as service, peer(broker.port, "sia/#") as one:
         cancel = {"do": "cancel", "job": "a"}
         said = await answered(one, f"{POOL}/cmd", cancel)
@@ -258,7 +256,9 @@ def corrupt(dice, real):
 
 
 @story
-async def test_a_job_reports_its_progress_and_what_comes_too_soon_is_not_repeated(folder, broker):
+async def test_a_job_reports_progress_and_reports_that_come_too_soon_are_not_repeated(
+    folder, broker
+):
     async with (
         daemon_on(folder, broker.port) as service,
         peer(broker.port, f"{POOL}/reply/#") as one,
@@ -310,7 +310,7 @@ async def test_messages_sent_while_the_daemon_was_down_are_processed_and_no_even
 
 
 @story
-async def test_a_broker_that_was_away_is_told_what_happened_meanwhile(folder, broker):
+async def test_a_broker_that_returns_receives_what_happened_meanwhile(folder, broker):
     away = budget(ci=1.0, soak=60.0)
     async with daemon_on(folder, broker.port) as service:
         async with peer(broker.port, f"{ROOT}/state", f"{POOL}/state") as one:
@@ -336,7 +336,7 @@ async def test_a_broker_that_was_away_is_told_what_happened_meanwhile(folder, br
 
 
 @story
-async def test_the_last_will_says_that_the_daemon_is_gone_and_a_stop_says_so_too(folder, broker):
+async def test_the_last_will_and_a_clean_stop_both_report_that_the_daemon_is_gone(folder, broker):
     def state(one):
         return [payload for topic, payload, _ in one.heard if topic == f"{ROOT}/state"]
 
@@ -354,7 +354,7 @@ async def test_the_last_will_says_that_the_daemon_is_gone_and_a_stop_says_so_too
 
 
 @story
-async def test_pools_with_names_that_no_topic_holds_have_topics_all_the_same(folder, broker):
+async def test_pools_whose_names_are_invalid_in_topics_have_encoded_topics(folder, broker):
     pools = (PoolConfig("r&d #1+%", 4), PoolConfig("vision", 4))
     topic = f"{ROOT}/pool/r&d %231%2B%25"
     async with (
@@ -370,7 +370,7 @@ async def test_pools_with_names_that_no_topic_holds_have_topics_all_the_same(fol
 
 
 @story
-async def test_a_pool_that_has_too_many_jobs_is_told_so(folder, broker):
+async def test_a_pool_with_too_many_jobs_is_refused_with_the_reason(folder, broker):
     pools = (PoolConfig("vision", 8, max_waiting=3),)
     async with (
         daemon_on(folder, broker.port, pools=pools) as service,

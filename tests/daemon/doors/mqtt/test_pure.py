@@ -39,7 +39,7 @@ def opened(mail, door):
         return None, problem
 
 
-def test_whatever_comes_is_a_letter_or_refused_with_words():
+def test_any_message_is_parsed_or_refused_with_a_reason():
     dice = random.Random(5)
     letters = 0
     for _ in range(20_000):
@@ -58,13 +58,13 @@ def test_whatever_comes_is_a_letter_or_refused_with_words():
 
 
 @given(st.binary(max_size=200), st.sampled_from(["submit", "cmd", "progress"]))
-def test_no_bytes_break_the_door(payload, door):
+def test_no_bytes_raise_an_exception(payload, door):
     letter, problem = opened(Message(TOPICS.pool("p", door), payload), door)
     assert letter is not None or problem.details.mend
 
 
 @given(st.text(min_size=1, max_size=20).filter(lambda name: "/" not in name))
-def test_a_pools_name_comes_back_from_its_topic(name):
+def test_the_name_of_a_pool_is_recovered_from_its_topic(name):
     topic = TOPICS.pool(name, "submit")
     assert TOPICS.read(topic) == (name, "submit")
     assert not set("+#\0") & set(topic)
@@ -81,7 +81,7 @@ def test_other_topics_are_not_for_the_daemon(topic):
     assert TOPICS.read(topic) is None
 
 
-def test_answers_go_below_the_pools_own_topic_alone():
+def test_answers_are_sent_only_below_the_topic_of_the_pool():
     assert TOPICS.is_reply("sia/v1/main/pool/p/reply/me/1", "p")
     for topic in ("sia/v1/main/pool/p/reply/", "sia/v1/main/pool/p/reply/+", "sia/v1/main/state",
                   "sia/v1/main/pool/q/reply/me", "sia/v1/main/pool/p/submit",
@@ -89,7 +89,7 @@ def test_answers_go_below_the_pools_own_topic_alone():
         assert not TOPICS.is_reply(topic, "p")
 
 
-def test_correlation_data_that_count_from_one_make_no_ids():
+def test_correlation_data_that_are_counters_make_no_ids():
     """After a restart they would name other jobs, which would count as known."""
     mail = Message(TOPICS.pool("p", "submit"), b'{"gpus":1}', correlation=b"1")
     assert "set an id" in opened(mail, "submit")[1].details.mend
@@ -102,12 +102,12 @@ def test_a_message_that_the_broker_does_not_keep_is_refused():
     assert "QoS 1" in opened(mail, "cmd")[1].details.mend
 
 
-def test_a_command_says_who_asked():
+def test_a_command_records_who_sent_it():
     mail = Message(TOPICS.pool("p", "cmd"), b'{"do":"cancel","job":"a"}')
     assert read(mail, TOPICS, "p", "cmd").command == Cancel("a", "mqtt:p")
 
 
-def test_a_report_of_progress_says_whose_it_is():
+def test_a_progress_report_records_who_sent_it():
     line = b'{"job":"a","attempt":2,"done":0.4,"speed":1.7,"regime":3}'
     mail = Message(TOPICS.pool("p", "progress"), line)
     letter, _ = opened(mail, "progress")
@@ -143,7 +143,7 @@ def test_attempts_unknown_to_the_manager_are_started_again_and_forgotten_ones_ar
     assert len(made) == 0
 
 
-def test_an_answer_to_a_daemon_before_does_not_lose_a_job():
+def test_an_answer_to_an_earlier_daemon_does_not_lose_a_job():
     before = DesiredAttempts(2)
     before.want(A, 0.0, seen=True)
     late = schemas.Unknown(number=asked(before), **OF_A)
@@ -153,7 +153,7 @@ def test_an_answer_to_a_daemon_before_does_not_lose_a_job():
     assert len(now) == 1
 
 
-def test_an_attempt_that_is_to_end_and_never_began_has_ended():
+def test_an_attempt_that_should_end_and_never_began_has_ended():
     made = roster()
     made.stop(KEY, "end", 0.0)
     made.stop(KEY, "warn", 0.0)
@@ -166,7 +166,7 @@ def test_an_attempt_that_is_to_end_and_never_began_has_ended():
     )
 
 
-def test_reports_of_what_is_not_wanted_change_nothing_but_strays_are_told():
+def test_reports_of_unknown_attempts_change_nothing_but_cause_an_order_to_end():
     made = DesiredAttempts(1)
     for kind in (schemas.StartedReport, schemas.EndedReport, schemas.LostReport, schemas.Failed):
         assert made.hear(kind(**OF_A)) == ([], None)
@@ -174,7 +174,7 @@ def test_reports_of_what_is_not_wanted_change_nothing_but_strays_are_told():
     assert made.hear(schemas.Synced(manager=1, number=1)) == ([], None)
 
 
-def test_each_end_is_told_once():
+def test_each_end_is_reported_once():
     for report, seen in (
         (schemas.EndedReport(code=3, why="w", **OF_A), Ended(*KEY, 3, None, "w")),
         (schemas.LostReport(why="w", **OF_A), Lost(*KEY, "w")),
@@ -185,7 +185,7 @@ def test_each_end_is_told_once():
         assert made.hear(report) == ([], None)
 
 
-def test_many_jobs_are_asked_after_in_parts():
+def test_queries_about_many_jobs_are_split():
     made = DesiredAttempts(1)
     for i in range(1200):
         made.want(StartEffect(f"j{i}", 1, JobSpec(f"j{i}", "p", 1), ()), 0.0)
@@ -229,7 +229,7 @@ def test_an_invalid_host_name_is_refused(host):
     assert "mqtt.host" in "".join(mqtt_problems(MqttConfig(host=host)))
 
 
-def test_all_that_is_wrong_with_the_bus_is_said_at_once(tmp_path):
+def test_all_errors_of_the_bus_section_are_reported_at_once(tmp_path):
     far = MqttConfig(host="bus.example", key=str(tmp_path / "no"), password_file=str(tmp_path))
     said = "\n".join(mqtt_problems(far))
     for words in ("set tls = true", "set user and pas", "mqtt.cert: ",
@@ -277,7 +277,7 @@ class Wire:
         return through
 
 
-def test_a_loan_that_moves_is_told_to_who_lent_it_and_to_who_lends_it():
+def test_a_moved_loan_is_reported_to_the_old_and_the_new_lender():
     loan = {"gpus": 2, "to": "speech"}
     moved = {**loan, "previous": "vision"}
     notices = [

@@ -151,7 +151,7 @@ async def failing(folder, port, **mqtt):
 
 
 @story
-async def test_a_broker_that_refuses_is_said_with_the_mend(folder):
+async def test_a_broker_that_refuses_is_reported_with_the_fix(folder):
     with secured(folder) as broker:
         (folder / "wrong").write_text("guess")
         wrong = as_sia(folder, password_file=str(folder / "wrong"))
@@ -197,7 +197,7 @@ async def submitter(folder, broker, user, pool, *, patience=30):
 
 
 @story
-async def test_the_example_that_submits_ends_with_a_line_whatever_is_in_the_way(folder):
+async def test_the_example_submitter_ends_with_one_line_on_any_error(folder):
     with secured(folder) as broker:
         (folder / "as.password").write_text("a\n")
         code, said, wrong = await submitter(folder, broker, "a", "a", patience=1)

@@ -81,7 +81,7 @@ async def test_a_sender_that_waits_for_room_learns_that_the_connection_ended(bro
 
 
 @story
-async def test_a_connection_over_which_nothing_is_confirmed_any_more_is_ended(broker):
+async def test_a_connection_without_confirmations_is_closed(broker):
     """The broker may answer all else."""
     loop = asyncio.get_running_loop()
     async with linked(broker.port) as (link, _):

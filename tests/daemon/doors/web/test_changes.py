@@ -65,7 +65,7 @@ async def test_only_operators_can_change_nodes(folder):
 
 
 @story
-async def test_an_admin_sets_a_priority_and_a_submitter_is_not_offered_to(folder):
+async def test_an_admin_can_set_a_priority_and_a_submitter_cannot(folder):
     async with door(folder, speed=1.0) as client:
         for job in ("runs", "first", "second"):
             await send(client, job)

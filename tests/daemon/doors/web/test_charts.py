@@ -30,7 +30,7 @@ def test_the_library_of_charts_is_the_published_one(name):
 
 
 @story
-async def test_tables_have_what_charts_show_and_links_keep_the_range(folder):
+async def test_tables_contain_what_charts_show_and_links_keep_the_range(folder):
     pools = (PoolConfig("vision", 8), PoolConfig("speech", 4))
     async with door(folder, pools=pools, speed=1.0) as client, browser(client) as visitor:
         assert "The charts begin with the first sample" in await seen(visitor, "/ui/")

@@ -140,7 +140,7 @@ def pages_of(client, pool, jobs):
 WAYS = {"wide": {}, "dark": {"dark": True}, "phone": {"width": 375}}
 
 
-def test_every_page_is_shown_without_a_fault(shown):
+def test_every_page_is_shown_without_an_error(shown):
     async def tell(client, browser, shots):
         estimating = asyncio.create_task(client.eta.run())
         await until(lambda: client.eta.outlook is not None)
@@ -166,7 +166,7 @@ async def judge(page, shot):
     assert await page.js("document.documentElement.scrollWidth <= innerWidth"), shot
 
 
-def test_numbers_are_the_api_s_and_follow_what_happens(shown):
+def test_numbers_equal_those_of_the_api_and_follow_changes(shown):
     async def tell(client, browser, _):
         page = await signed_in(client, browser)
         assert await agree(client, page)
@@ -226,7 +226,7 @@ def test_an_operator_switches_lending_off_and_the_audit_says_so(shown):
     shown(tell)
 
 
-def test_a_page_that_is_open_says_when_the_session_or_the_daemon_is_gone(shown):
+def test_an_open_page_reports_that_the_session_or_the_daemon_is_gone(shown):
     async def tell(client, browser, _):
         body = {"name": "v", "role": "viewer"}
         token = (await asked(client, "POST", "/v1/tokens", body, status=201))["token"]
@@ -266,7 +266,7 @@ def test_the_plan_fits_one_screen_and_rows_are_cards_on_a_phone(shown):
     shown(tell)
 
 
-def test_keys_alone_lead_through_a_page(shown):
+def test_a_page_can_be_used_with_the_keyboard_alone(shown):
     async def tell(client, browser, _):
         page = await signed_in(client, browser)
         await page.key("Tab", 9)
@@ -280,7 +280,7 @@ def test_keys_alone_lead_through_a_page(shown):
     shown(tell)
 
 
-def test_times_are_the_reader_s_and_without_scripts_utc(shown):
+def test_times_are_local_to_the_reader_and_utc_without_scripts(shown):
     async def tell(client, browser, _):
         page = await signed_in(client, browser, zone="Asia/Tokyo")
         there = await page.js("document.querySelector('#as-of time').dateTime")
@@ -304,7 +304,7 @@ def test_times_are_the_reader_s_and_without_scripts_utc(shown):
     shown(tell)
 
 
-def test_the_reader_s_place_is_kept_when_numbers_change(shown):
+def test_the_scroll_position_is_kept_when_numbers_change(shown):
     async def tell(client, browser, _):
         page = await signed_in(client, browser)
         await page.js("document.querySelector('#pool-table tbody a').focus()")
@@ -321,7 +321,7 @@ def test_the_reader_s_place_is_kept_when_numbers_change(shown):
 EVIL = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>\u202e\u2066{{7*7}}"
 
 
-def test_hostile_names_are_shown_and_do_nothing(devtools, tmp_path):
+def test_hostile_names_are_shown_as_text(devtools, tmp_path):
     @story
     async def tell(folder):
         pools = (PoolConfig(EVIL, 4), PoolConfig("b" * 200, 4))
@@ -412,7 +412,7 @@ def test_a_node_is_drained_and_a_job_put_first_by_hand(devtools, tmp_path):
     tell(tmp_path)
 
 
-def test_a_row_that_was_opened_is_no_other_one_s_when_rows_come_and_go(devtools, tmp_path):
+def test_an_opened_row_stays_open_when_rows_come_and_go(devtools, tmp_path):
     @story
     async def tell(folder):
         nodes = tuple(NodeConfig(f"n{i}", 8) for i in range(3))
@@ -450,9 +450,7 @@ def test_a_row_that_was_opened_is_no_other_one_s_when_rows_come_and_go(devtools,
 OPEN = "[...document.querySelectorAll('tr:has(details[open])')].map(row => row.id)"
 
 
-def test_whose_sessions_are_to_end_is_who_was_chosen_whatever_tokens_come_and_go(
-    devtools, tmp_path
-):
+def test_the_chosen_token_stays_chosen_when_tokens_come_and_go(devtools, tmp_path):
     @story
     async def tell(folder):
         async with door(folder, speed=1.0) as client, chromium(devtools) as browser:
@@ -486,7 +484,7 @@ return old.innerHTML === made(after).innerHTML
 }"""
 
 
-def test_whatever_a_list_becomes_it_is_that_and_what_has_a_name_is_the_same(devtools, tmp_path):
+def test_updated_lists_are_correct_and_named_rows_keep_their_elements(devtools, tmp_path):
     rows = random.Random(12)
 
     def some():
@@ -512,7 +510,7 @@ TIMES = "document.querySelector('#table-gpus tbody').textContent"
 LEGEND = "document.querySelector('[data-metric=gpus] .u-legend').innerText"
 
 
-def test_charts_say_what_is_under_the_pointer_and_zoom_together(shown):
+def test_charts_show_the_values_under_the_pointer_and_zoom_together(shown):
     async def tell(client, browser, _):
         page = await signed_in(client, browser)
         await page.until("document.querySelectorAll('#charts .u-over').length > 4")

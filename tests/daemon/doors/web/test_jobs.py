@@ -27,7 +27,7 @@ def rows_in(html):
 
 
 @story
-async def test_the_queue_says_what_the_api_says(folder):
+async def test_the_queue_page_shows_what_the_api_says(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         await send(client, "runs", user="ann")
         for i in range(3):
@@ -79,7 +79,7 @@ async def test_a_long_queue_is_shown_by_pages(folder):
 
 
 @story
-async def test_a_job_waits_in_the_words_of_the_api(folder):
+async def test_the_reason_of_a_pending_job_is_that_of_the_api(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         await send(client, "runs", time_limit=600)
         await job_in(client, "runs", "running")
@@ -102,7 +102,7 @@ async def test_a_job_waits_in_the_words_of_the_api(folder):
 
 
 @story
-async def test_estimates_are_those_of_the_api_now_and_before(folder):
+async def test_estimates_equal_those_of_the_api_now_and_earlier(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         taught(client)
         client.eta.ready = True
@@ -183,7 +183,7 @@ async def test_an_array_is_cancelled_as_a_whole(folder):
 
 
 @story
-async def test_names_and_words_of_strangers_are_shown_harmless(folder):
+async def test_names_and_texts_from_outside_are_escaped(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         great = (HOSTILE * 200)[:4096]
         names = (HOSTILE, "<b>" * 66, "\u202e\u2067" * 90)
@@ -205,7 +205,7 @@ async def test_names_and_words_of_strangers_are_shown_harmless(folder):
                 assert names[int(path[-1])] in text
 
 
-def test_a_long_name_is_cut():
+def test_a_long_name_is_truncated():
     assert len(name("x" * 4096)) < 250
     assert "<" not in name("<" * 4096).replace("<bdi>", "").replace("</bdi>", "")
 

@@ -58,7 +58,7 @@ def nameless(tag, has, ids, labels):
 
 
 @story
-async def test_every_page_is_whole_and_trusts_nothing(folder):
+async def test_every_page_is_well_formed_and_escapes_everything(folder):
     async with door(folder, nodes=NODES, speed=1.0) as client, browser(client) as visitor:
         taught(client)
         client.eta.ready = True
@@ -102,7 +102,7 @@ async def test_an_empty_page_says_what_would_be_there(folder):
 
 
 @story
-async def test_few_pools_are_a_menu_and_many_are_suggested(folder):
+async def test_few_pools_are_offered_in_a_menu_and_many_as_suggestions(folder):
     pools = tuple(PoolConfig(f"p{i:03}", 1) for i in range(600))
     async with door(folder, pools=pools[:3], speed=1.0) as client, browser(client) as visitor:
         for path in ("/ui/queue", "/ui/jobs", "/ui/plan", "/ui/loans"):

@@ -22,7 +22,7 @@ def booked_at_once(monkeypatch):
 
 
 @story
-async def test_nodes_are_as_the_api_says(folder):
+async def test_nodes_are_shown_as_in_the_api(folder):
     async with door(folder, nodes=NODES, speed=1.0) as client, browser(client) as visitor:
         await send(client, "a", gpus=2)
         await job_in(client, "a", "running")
@@ -48,7 +48,7 @@ async def test_nodes_are_as_the_api_says(folder):
 
 
 @story
-async def test_cells_are_as_the_api_says(folder):
+async def test_cells_are_shown_as_in_the_api(folder):
     quotas = {"vision": {"node": 3}, "speech": {"node": 1}}
     async with (
         door(folder, pools=POOLS, cells=spec(quotas=quotas), speed=1.0) as client,
@@ -78,7 +78,7 @@ async def lent(client):
 
 
 @story
-async def test_loans_are_as_the_api_says(folder):
+async def test_loans_are_shown_as_in_the_api(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         await lent(client)
         loans = await asked(client, "GET", "/v1/loans")
@@ -127,7 +127,7 @@ async def test_a_statement_has_the_sums_of_the_api(folder):
         await seen(visitor, "/ui/pools/speech/statement?month=2020-13", 422)
 
 
-def test_months_go_on_over_the_year():
+def test_months_continue_over_the_end_of_the_year():
     assert [month_beside("2026-12", 1), month_beside("2026-01", -1)] == ["2027-01", "2025-12"]
     assert [month_beside("2026-05", 1), month_beside("2026-05", -1)] == ["2026-06", "2026-04"]
 

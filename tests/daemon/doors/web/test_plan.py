@@ -45,7 +45,7 @@ def test_a_fifth_of_the_line_is_past(time, x):
     assert TimeAxis(1000.0, 400.0).x(time) == x
 
 
-def test_the_reservation_is_drawn_as_a_step_a_window():
+def test_the_reservation_is_drawn_as_one_step_per_window():
     bars = reserved(TimeAxis(0.0, 100.0), (10.0, 50.0, 400.0), (1, 2, 4), 4)
     assert [(bar.x, bar.width, bar.height, bar.y) for bar in bars] == [
         (200.0, 80.0, 0.25, 0.75), (280.0, 320.0, 0.5, 0.5), (600.0, 400.0, 1.0, 0.0),
@@ -72,7 +72,7 @@ async def page_and_queue(client, visitor):
 
 
 @story
-async def test_the_plan_says_what_the_api_says(folder):
+async def test_the_plan_shows_what_the_api_says(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         taught(client)
         client.eta.ready = True
@@ -109,7 +109,7 @@ async def test_the_plan_says_what_the_api_says(folder):
 
 
 @story
-async def test_jobs_of_pools_that_one_may_not_see_are_not_in_the_plan(folder):
+async def test_jobs_of_invisible_pools_are_not_in_the_plan(folder):
     async with door(folder, speed=1.0) as client:
         for i in range(2):
             await send(client, f"hidden{i}")

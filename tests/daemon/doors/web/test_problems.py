@@ -35,7 +35,7 @@ PROBLEMS = (
 
 
 @pytest.mark.parametrize(("method", "path", "status", "words"), PROBLEMS)
-def test_a_page_says_what_is_wrong(tmp_path, method, path, status, words):
+def test_an_error_page_says_what_is_wrong(tmp_path, method, path, status, words):
     @story
     async def tell(folder):
         async with door(folder) as client, browser(client) as visitor:
@@ -50,7 +50,7 @@ def test_a_page_says_what_is_wrong(tmp_path, method, path, status, words):
 
 
 @story
-async def test_who_may_not_see_a_page_is_told_whose_token_it_is(folder):
+async def test_a_forbidden_page_names_the_token_of_the_session(folder):
     async with door(folder) as client:
         token = await token_of(client, role="viewer")
         async with browser(client, token) as visitor:
@@ -72,7 +72,7 @@ async def test_a_large_form_and_one_from_elsewhere_are_refused_in_words(folder):
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_page_that_may_come_later_loads_itself_again(tmp_path, status, monkeypatch):
+def test_a_page_that_may_become_available_reloads_itself(tmp_path, status, monkeypatch):
     async def away():
         raise UnavailableError(status, "the disk is full", 7.0)
 
@@ -91,7 +91,7 @@ def test_a_page_that_may_come_later_loads_itself_again(tmp_path, status, monkeyp
 
 
 @story
-async def test_a_daemon_that_is_not_ready_says_so_to_people_too(folder):
+async def test_a_daemon_that_is_not_ready_shows_a_page_that_says_so(folder):
     why = ProblemError(503, "starting", "this <daemon> is becoming the leader", "wait")
     app = waiting(lambda: why, lambda: (False, 0))
     async with TestClient(TestServer(app)) as client:

@@ -25,7 +25,7 @@ async def crowd(client):
 
 
 @story
-async def test_the_answer_is_that_of_the_api_and_nothing_is_changed(folder):
+async def test_the_answer_equals_that_of_the_api_and_nothing_is_changed(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         await crowd(client)
         form = seal_in(await seen(visitor, "/ui/whatif"))
@@ -49,7 +49,7 @@ async def test_the_answer_is_that_of_the_api_and_nothing_is_changed(folder):
 
 
 @story
-async def test_a_new_job_a_quota_a_node_and_lending_are_asked_about(folder):
+async def test_the_form_asks_about_a_new_job_a_quota_a_node_and_lending(folder):
     async with door(folder, nodes=NODES, speed=1.0) as client, browser(client) as visitor:
         await crowd(client)
         form = seal_in(await seen(visitor, "/ui/whatif"))
@@ -78,7 +78,7 @@ async def test_a_new_job_a_quota_a_node_and_lending_are_asked_about(folder):
         ({"lending": "off", "horizon": "9999d"}, 422, "horizon"),
     ],
 )
-def test_a_wrong_question_is_told_so_beside_what_was_written(tmp_path, fields, status, words):
+def test_an_error_is_shown_beside_the_values_that_were_entered(tmp_path, fields, status, words):
     @story
     async def tell(folder):
         async with door(folder, speed=1.0) as client, browser(client) as visitor:
@@ -94,7 +94,7 @@ def test_a_wrong_question_is_told_so_beside_what_was_written(tmp_path, fields, s
     tell(tmp_path)
 
 
-def test_only_what_is_written_is_asked():
+def test_empty_fields_are_not_part_of_the_question():
     given = {"new_pool": "a", "lend_limit": "none", "pool": "b", "job_cancel": "", "horizon": "2h"}
     assert question(given) == {
         "submit": [{"pool": "a", "gpus": 1}], "pools": [{"lend_limit": None, "pool": "b"}],
@@ -131,7 +131,7 @@ async def test_the_form_begins_with_a_job(folder):
         assert "b" not in {tag for tag, _ in tags}
 
 
-def test_a_trace_says_what_is_not_known_in_words():
+def test_a_trace_states_unknown_values_in_words():
     held = Reservation("speech", 60.0, 4, 0, MAX_GROUP, until=0.0)
     why = JobWhy("j", "vision", JobPhase.PENDING, 0.0, [], obstacles=[held])
     ((_, _, ((_, facts),)),) = trace(why, 0.0)
@@ -140,7 +140,7 @@ def test_a_trace_says_what_is_not_known_in_words():
 
 
 @story
-async def test_the_audit_says_times_as_times(folder):
+async def test_the_audit_page_shows_times_as_times(folder):
     async with door(folder) as client, browser(client) as visitor:
         body = {"name": "ann", "role": "viewer", "lasts": 3600.0}
         made = await asked(client, "POST", "/v1/tokens", body, status=201)
@@ -150,7 +150,7 @@ async def test_the_audit_says_times_as_times(folder):
 
 
 @story
-async def test_the_audit_is_shown_to_operators_from_the_newest_on(folder):
+async def test_the_audit_page_shows_the_newest_records_first_to_operators(folder):
     async with door(folder, nodes=NODES, speed=1.0) as client, browser(client) as visitor:
         for i in range(103):
             what = "resume" if i % 2 else "drain"

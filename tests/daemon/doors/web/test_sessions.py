@@ -56,7 +56,7 @@ async def test_signing_out_everywhere_invalidates_all_cookies(folder):
 
 
 @story
-async def test_an_operator_ends_the_sessions_of_a_token_and_the_token_counts_on(folder):
+async def test_an_operator_ends_the_sessions_of_a_token_which_stays_valid(folder):
     async with door(folder) as client, browser(client) as operator:
         ann = await token_of(client, "ann")
         async with browser(client, ann) as visitor:
@@ -72,7 +72,7 @@ async def test_an_operator_ends_the_sessions_of_a_token_and_the_token_counts_on(
 
 
 @story
-async def test_the_machine_s_own_token_has_its_sessions_ended_too_and_for_good(folder):
+async def test_sessions_of_the_local_token_can_be_ended_permanently(folder):
     async with door(folder) as client, browser(client) as visitor:
         cookies = visitor.session.cookie_jar.filter_cookies(visitor.make_url("/ui/"))
         kept = {name: morsel.value for name, morsel in cookies.items()}
@@ -130,7 +130,7 @@ async def test_a_viewer_cannot_fill_the_audit_log_by_signing_out(folder):
 
 
 @pytest.mark.parametrize("name", ["ann", "operator"])
-def test_snapshots_have_how_often_and_old_ones_never(name):
+def test_snapshots_contain_the_number_of_sign_outs_and_old_ones_none(name):
     old = json.loads(Engine.new(setup(a=4)).dump())
     del old["book"]["signed_out"]
     engine = Engine.restore(json.dumps(old).encode())

@@ -29,7 +29,7 @@ def test_rows_without_a_value_come_last_and_equal_ones_stay_in_order(rows):
 
 
 @story
-async def test_a_heading_sorts_and_sorts_again_the_other_way(folder):
+async def test_a_heading_sorts_and_reverses_the_order_when_chosen_again(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         for job_id, gpus in (("b", 2), ("a", 4), ("c", 1)):
             await send(client, job_id, gpus=gpus)
@@ -79,7 +79,7 @@ def test_every_column_of_the_queue_sorts(tmp_path, what):
 
 
 @story
-async def test_only_the_first_of_very_many_are_sorted_and_the_page_says_so(folder):
+async def test_of_very_many_rows_only_the_first_are_sorted_and_the_page_says_so(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         jobs = [
             {"id": f"j{i}", "pool": "vision", "gpus": 1 + i % 8, "duration": 1e6}

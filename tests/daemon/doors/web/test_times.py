@@ -29,17 +29,17 @@ def test_a_time_says_how_far_away_it_is(away):
 
 
 @given(st.floats(0, 2e10), st.floats(0, 2e10))
-def test_a_time_is_always_said(time, now):
+def test_a_time_always_has_a_text(time, now):
     assert relative(time, now)
     assert str(moment(time, now)).startswith("<time datetime=")
 
 
-def test_no_time_is_a_dash():
+def test_a_missing_time_is_shown_as_a_dash():
     assert moment(None, NOW) == exactly(None) == "–"
 
 
 @story
-async def test_a_page_says_both(folder):
+async def test_a_page_shows_a_time_as_text_and_as_a_distance(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
         job = {"id": "a", "pool": "vision", "gpus": 1, "duration": 1e6}
         await asked(client, "POST", "/v1/jobs", job, status=201)

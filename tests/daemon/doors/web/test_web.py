@@ -50,7 +50,7 @@ async def test_without_a_session_the_page_shows_the_sign_in_form(folder):
     ["https://evil.example/", "//evil.example/ui/", "/\\evil.example", "/v1/jobs", "/ui", "",
      "/ui/\\..", "javascript:alert(1)", "/ui/\r\nSet-Cookie: a=b", "/ui/ü", "http:/ui/"],
 )  # fmt: skip
-def test_signing_in_leads_to_our_pages_alone(tmp_path, elsewhere):
+def test_signing_in_redirects_only_to_our_pages(tmp_path, elsewhere):
     @story
     async def tell(folder):
         async with door(folder) as client, browser(client, None) as visitor:
@@ -61,7 +61,7 @@ def test_signing_in_leads_to_our_pages_alone(tmp_path, elsewhere):
 
 
 @story
-async def test_a_session_is_its_token_s_and_ends_with_it(folder):
+async def test_a_session_belongs_to_its_token_and_ends_with_it(folder):
     async with door(folder) as client:
         token = await token_of(client, role="viewer")
         async with browser(client, token) as visitor:
@@ -102,7 +102,7 @@ async def test_the_event_stream_of_a_page_ends_with_its_session(folder):
 
 
 @story
-async def test_a_cookie_counts_for_pages_alone_and_is_kept_from_scripts(folder):
+async def test_a_cookie_is_accepted_only_for_pages_and_hidden_from_scripts(folder):
     async with door(folder) as client, browser(client, None) as visitor:
         fields = {"token": TOKEN, "to": "/ui/"}
         async with visitor.post("/ui/sign-in", data=fields, allow_redirects=False) as response:
@@ -128,7 +128,7 @@ def cookies(sessions):
     return session, response.value
 
 
-def test_a_seal_is_the_daemon_s_and_lasts_its_time():
+def test_a_seal_is_valid_only_for_its_daemon_and_its_lifetime():
     sessions = Sessions("secret", "main")
     session, cookie = cookies(sessions)
     assert sessions.read(cookie) == session
@@ -165,7 +165,7 @@ async def test_a_forged_session_is_refused(folder):
 
 
 @story
-async def test_a_change_is_done_for_a_form_of_this_session_alone(folder):
+async def test_a_change_is_accepted_only_from_a_form_of_the_same_session(folder):
     async with door(folder) as client, browser(client) as visitor:
         form = seal_in(await seen(visitor, "/ui/settings"))
         path = "/ui/settings/lending"
@@ -205,7 +205,7 @@ async def test_lending_is_switched_and_audited_under_the_token_s_name(folder):
 
 
 @story
-async def test_a_viewer_is_shown_no_switch_and_a_try_is_audited(folder):
+async def test_a_viewer_sees_no_switch_and_an_attempt_is_audited(folder):
     async with door(folder) as client:
         token = await token_of(client, role="viewer")
         async with browser(client, token) as visitor:
@@ -221,7 +221,7 @@ async def test_a_viewer_is_shown_no_switch_and_a_try_is_audited(folder):
 
 
 @story
-async def test_every_page_trusts_nothing_from_elsewhere(folder):
+async def test_every_page_forbids_content_from_other_origins(folder):
     async with door(folder) as client, browser(client) as visitor:
         for path in ("/ui/", "/ui/settings", "/ui/sign-in", "/ui/none", "/ui/assets/sia.js"):
             async with visitor.get(path) as response:
@@ -263,7 +263,7 @@ async def test_the_overview_says_what_the_api_says(folder):
 
 
 @story
-async def test_a_pool_of_others_shows_its_numbers_and_not_its_account(folder):
+async def test_an_invisible_pool_shows_its_numbers_but_not_its_account(folder):
     async with door(folder, speed=1.0) as client:
         for pool in ("vision", "speech"):
             job = {"id": f"of-{pool}", "pool": pool, "gpus": 1, "duration": 1e6}
@@ -286,7 +286,7 @@ async def test_names_cannot_be_paths_of_the_api(folder):
         await seen(visitor, "/ui/assets/..%2fpages.py", 404)
 
 
-def test_behind_tls_the_cookie_travels_by_tls_alone(tmp_path):
+def test_with_tls_the_cookie_is_sent_only_over_tls(tmp_path):
     @story
     async def tell(folder):
         tls = TlsConfig(terminated_by_proxy=True)
@@ -320,7 +320,7 @@ HOSTILE = (
 
 
 @story
-async def test_whatever_a_pool_is_called_it_is_shown_as_that(folder):
+async def test_any_name_of_a_pool_is_shown_as_it_is(folder):
     pools = tuple(PoolConfig(name, 2) for name in HOSTILE)
     async with door(folder, pools=pools) as client, browser(client) as visitor:
         page = await seen(visitor, "/ui/")
@@ -336,7 +336,7 @@ async def test_whatever_a_pool_is_called_it_is_shown_as_that(folder):
 
 
 @story
-async def test_many_pools_are_shown_in_pieces_by_what_one_asks_for(folder):
+async def test_many_pools_are_shown_by_pages_and_filtered_by_name(folder):
     pools = tuple(PoolConfig(f"p{i:03}", i % 7 + 1) for i in range(250))
     async with door(folder, pools=pools) as client, browser(client) as visitor:
 
@@ -357,7 +357,7 @@ async def test_many_pools_are_shown_in_pieces_by_what_one_asks_for(folder):
             assert "Invalid query" in await seen(visitor, f"/ui/{wrong}", 422)
 
 
-def test_forecasts_are_held_to_what_came_window_by_window():
+def test_forecasts_are_compared_with_outcomes_window_by_window():
     foreseen = PoolForecast("a", [1, 2], [1, 1], [20, 4], [2, 0])
     rows = windows_of([60.0, 300.0], foreseen)
     assert [(row.window, row.missed, row.judged) for row in rows] == [(60.0, 2, 20), (300.0, 0, 4)]
@@ -373,7 +373,7 @@ JUNK = (
 
 
 @story
-async def test_no_page_fails_whatever_it_is_asked_for(folder):
+async def test_no_page_fails_for_any_query(folder):
     rng = Random(7)
     async with door(folder) as client, browser(client) as visitor:
         form = seal_in(await seen(visitor, "/ui/"))
@@ -399,7 +399,7 @@ AS_FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @story
-async def test_a_form_that_is_none_is_refused(folder):
+async def test_an_invalid_form_is_refused(folder):
     async with door(folder) as client, browser(client) as visitor:
         for body in (b"\xff\xfe", b"&".join(b"a%d=1" % i for i in range(99)), b"[1]", b""):
             async with visitor.post("/ui/settings/lending", data=body, headers=AS_FORM) as response:
@@ -407,7 +407,7 @@ async def test_a_form_that_is_none_is_refused(folder):
 
 
 @story
-async def test_a_form_as_large_as_a_batch_of_jobs_is_not_taken_apart(folder):
+async def test_a_form_as_large_as_a_batch_of_jobs_is_not_parsed(folder):
     """It would take seconds, and who has not signed in may send one."""
     async with door(folder) as client, browser(client) as visitor:
         body = b"token=" + b"%41" * (MAX_FORM // 3)
@@ -453,7 +453,7 @@ async def test_a_compressed_body_is_refused(folder):
 
 
 @story
-async def test_too_many_sign_ins_are_refused_unread(folder):
+async def test_too_many_sign_ins_are_refused_without_reading_them(folder):
     """The announced body never comes: the answer is there all the same."""
     said = "POST /ui/sign-in HTTP/1.1\r\nHost: sia\r\nContent-Length: 9\r\n\r\n"
     with (

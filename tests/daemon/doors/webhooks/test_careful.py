@@ -42,7 +42,7 @@ def events_for(folder, notices, **more):
     return opened(DeadLetter(1, "ops", 1, 0.0, "", body)).events if body else []
 
 
-def test_a_pool_that_lends_is_told_to_whom_and_not_for_which_job(tmp_path):
+def test_a_lender_learns_the_borrowing_pool_but_not_the_job(tmp_path):
     notices = [
         Notice(1, 0.0, "loan_opened", "secret", "vision", data={"to": "speech", "gpus": 2}),
         Notice(2, 0.0, "loan_closed", "own", "vision", data={"to": "speech", "gpus": 2}),
@@ -112,7 +112,7 @@ def test_the_sum_of_events_gives_the_current_loans(tmp_path_factory, donors, poo
 
 
 @story
-async def test_letters_that_are_dropped_twice_are_counted_once(folder):
+async def test_dead_letters_dropped_twice_are_counted_once(folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hook_module, "MOST_DEAD", 3)
         async with (
@@ -180,7 +180,7 @@ async def test_a_certificate_for_another_name_is_not_trusted(folder):
 
 
 @story
-async def test_events_too_old_to_be_kept_are_missed_once_in_the_log(folder):
+async def test_expired_events_are_logged_once(folder):
     said = []
     async with receiver() as gone:
         port = gone.port
@@ -203,7 +203,7 @@ async def test_events_too_old_to_be_kept_are_missed_once_in_the_log(folder):
 
 
 @story
-async def test_a_hook_is_well_again_once_a_letter_or_a_trial_was_taken(folder):
+async def test_a_webhook_is_healthy_again_once_a_delivery_was_accepted(folder):
     async with (
         receiver(400) as ops,
         telling(folder, hook(folder, ops, batch=1, refusals=1)) as daemon,

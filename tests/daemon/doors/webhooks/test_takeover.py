@@ -39,7 +39,7 @@ def is_well(leader):
     return status == 200 and "parts" not in said
 
 
-def test_a_leader_that_dies_and_a_database_that_is_away_leave_nothing_out(tmp_path, postgres):
+def test_webhooks_omit_nothing_after_a_killed_leader_and_a_database_outage(tmp_path, postgres):
     url = postgres.database("hooks")
     with receiving() as ops:
         members = [member(tmp_path, name, url, ops.url) for name in "AB"]

@@ -46,7 +46,7 @@ def state(daemon, name="ops"):
 
 
 @story
-async def test_all_that_happens_is_told_in_order_and_signed(tmp_path):
+async def test_all_events_are_delivered_in_order_and_signed(tmp_path):
     async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
         await happens(daemon.service, 250)
         await told_all(daemon, ops)
@@ -63,7 +63,7 @@ async def test_all_that_happens_is_told_in_order_and_signed(tmp_path):
 
 
 @story
-async def test_only_the_kinds_and_pools_that_it_names(tmp_path):
+async def test_a_webhook_receives_only_the_kinds_and_pools_that_it_names(tmp_path):
     async with (
         receiver() as ops,
         telling(tmp_path, hook(tmp_path, ops, events=["submitted"], pools=["speech"])) as daemon,
@@ -92,7 +92,7 @@ async def test_a_failed_delivery_is_repeated_unchanged_before_the_next(tmp_path,
 
 
 @story
-async def test_a_receiver_that_is_away_for_long_is_told_all_when_it_is_back(tmp_path):
+async def test_a_receiver_that_returns_after_a_long_outage_receives_all_events(tmp_path):
     async with receiver() as ops:
         port = ops.port
     async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
@@ -155,7 +155,7 @@ async def test_a_delivery_that_fails_for_too_long_is_given_up(tmp_path, impatien
 
 
 @story
-async def test_a_receiver_that_wants_no_more_is_left_alone_until_somebody_says_so(tmp_path):
+async def test_a_receiver_that_answers_gone_is_paused_until_somebody_resumes_it(tmp_path):
     async with receiver(410) as ops:
         async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
             await happens(daemon.service, 1)
@@ -173,7 +173,7 @@ async def test_a_receiver_that_wants_no_more_is_left_alone_until_somebody_says_s
 
 
 @story
-async def test_another_address_is_tried_where_the_old_one_wanted_no_more(tmp_path):
+async def test_a_changed_address_is_tried_after_the_old_one_was_gone(tmp_path):
     async with receiver(410) as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
         await happens(daemon.service, 1)
         await until(lambda: state(daemon) == "gone")
@@ -183,7 +183,7 @@ async def test_another_address_is_tried_where_the_old_one_wanted_no_more(tmp_pat
 
 
 @story
-async def test_a_new_hook_begins_with_what_happens_then(tmp_path):
+async def test_a_new_webhook_begins_with_later_events(tmp_path):
     async with receiver() as ops:
         async with telling(tmp_path) as daemon:
             await happens(daemon.service, 5)
@@ -195,7 +195,7 @@ async def test_a_new_hook_begins_with_what_happens_then(tmp_path):
 
 
 @story
-async def test_a_daemon_that_ends_in_order_repeats_nothing(tmp_path):
+async def test_a_clean_stop_causes_no_repeated_delivery(tmp_path):
     async with receiver() as ops:
         for life in range(3):
             async with telling(tmp_path, hook(tmp_path, ops)) as daemon:
@@ -251,7 +251,7 @@ async def test_a_database_that_is_away_loses_nothing(tmp_path, impatient, monkey
 
 
 @story
-async def test_a_daemon_that_may_not_act_sends_no_webhooks(tmp_path, monkeypatch):
+async def test_a_daemon_without_the_lease_sends_no_webhooks(tmp_path, monkeypatch):
     monkeypatch.setattr(hook_module, "PROBE_EVERY", 0.02)
     async with receiver() as ops, telling(tmp_path, hook(tmp_path, ops)) as daemon:
         looks = []
@@ -284,7 +284,7 @@ async def test_a_webhook_with_too_many_dead_letters_pauses(tmp_path, monkeypatch
 
 
 @story
-async def test_a_defect_of_one_hook_is_no_matter_of_the_others(tmp_path, monkeypatch):
+async def test_a_defect_of_one_webhook_does_not_affect_others(tmp_path, monkeypatch):
     async with receiver() as ops, receiver() as other:
         hooks = hook(tmp_path, ops, "ops"), hook(tmp_path, other, "other")
         async with telling(tmp_path, *hooks) as daemon:
@@ -296,7 +296,7 @@ async def test_a_defect_of_one_hook_is_no_matter_of_the_others(tmp_path, monkeyp
 
 
 @story
-async def test_redirects_lead_nowhere(tmp_path, impatient):
+async def test_redirects_are_not_followed(tmp_path, impatient):
     async with receiver() as elsewhere:
         moved = web.HTTPFound(elsewhere.url)
         async with (
@@ -311,7 +311,7 @@ async def test_redirects_lead_nowhere(tmp_path, impatient):
 
 
 @story
-async def test_a_receiver_says_how_long_to_wait(tmp_path, impatient):
+async def test_a_receiver_can_state_how_long_to_wait(tmp_path, impatient):
     wishes = iter(["1", None])
 
     def answer(_):
@@ -326,7 +326,7 @@ async def test_a_receiver_says_how_long_to_wait(tmp_path, impatient):
         assert daemon.hooks.get("ops").due == 0
 
 
-def test_pauses_grow_and_are_never_alike():
+def test_pauses_grow_and_are_randomized():
     for tries in range(1, 40):
         most = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (tries - 1))
         pauses = [backoff(tries) for _ in range(200)]
@@ -347,7 +347,7 @@ def test_pauses_grow_and_are_never_alike():
     ids=["nothing", "nonsense", "endless", "999", "continue"],
 )
 @story
-async def test_whatever_a_receiver_says_it_is_only_an_answer(tmp_path, impatient, what, why):
+async def test_any_answer_of_a_receiver_is_handled(tmp_path, impatient, what, why):
     async with rude(what) as url, telling(tmp_path, hook(tmp_path, url)) as daemon:
         await happens(daemon.service, 1)
         await until(lambda: parts(daemon))
@@ -365,7 +365,9 @@ async def test_a_receiver_that_answers_and_disconnects_has_received_the_batch(tm
 
 @pytest.mark.parametrize("seed", range(4))
 @story
-async def test_whatever_fails_all_is_delivered_or_dead_and_in_order(tmp_path, impatient, seed):
+async def test_whatever_fails_each_event_is_delivered_in_order_or_becomes_a_dead_letter(
+    tmp_path, impatient, seed
+):
     rng = Random(seed)
 
     def answer(_):

@@ -107,7 +107,7 @@ def test_a_newer_request_replaces_the_older_one():
         (answered("limit").replace('"request":1', '"request":7'), "it answered request 7"),
     ],
 )  # fmt: skip
-def test_a_solver_that_dies_or_talks_nonsense_has_failed(child, why):
+def test_a_solver_that_dies_or_answers_nonsense_has_failed(child, why):
     async def story():
         async with asking(child) as asked:
             asked.runner.ask(request())

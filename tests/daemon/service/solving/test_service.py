@@ -111,7 +111,7 @@ def test_daemon_and_replay_decide_alike(tmp_path):
     assert asyncio.run(plays(tmp_path / "db", StillClock())) == replayed == ["two", "three", "one"]
 
 
-def test_a_restart_solves_nothing_again(tmp_path):
+def test_a_restart_does_not_repeat_solves(tmp_path):
     asyncio.run(plays(tmp_path / "db", StillClock()))
     inputs, requests = stored(tmp_path / "db")
     answers = [each for each in inputs if isinstance(each, Answered)]

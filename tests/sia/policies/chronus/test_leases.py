@@ -137,7 +137,7 @@ def test_sizes_are_1_2_4_or_whole_nodes():
     assert NodeSizes(64, round_up=False).rounded(5) == 5
 
 
-def test_of_equal_plans_most_gpus_are_renewed():
+def test_of_equal_plans_the_one_that_renews_most_gpus_is_chosen():
     sizes = NodeSizes(8)
     jobs = [(8, 1, ((3, 100.0),)), (8, 1, ((3, 100.0),))]
     claims = claims_of(jobs, sizes, renews={1})
@@ -145,7 +145,7 @@ def test_of_equal_plans_most_gpus_are_renewed():
     assert chosen(claims_of(jobs, sizes), sizes.room) == {"j0": (0,), "j1": (1,)}
 
 
-def test_leases_are_counted_so_that_a_plan_holds_wherever_they_lie():
+def test_a_plan_is_feasible_wherever_the_present_leases_lie():
     assert leases_needed(2400.0, 1200.0, 0.0) == 2
     assert leases_needed(2400.0, 1200.0, 30.0) == 3
     assert leases_needed(2340.0, 1200.0, 30.0) == 2

@@ -30,7 +30,7 @@ def tried(tmp_path):
     return run
 
 
-def test_a_job_that_ends_in_its_trial_is_done_and_others_begin_anew(tried):
+def test_a_job_that_ends_during_its_trial_has_finished_and_others_restart(tried):
     found = tried("short,p,0,4,200,900,\nlong,p,0,4,1000,9000,\n")
     assert found["profiling"] == [("short", "0.0", "200.0", "4"), ("long", "0.0", "300.0", "4")]
     assert found["segments"] == [
@@ -50,7 +50,7 @@ def test_a_wide_job_is_tried_on_one_node_and_on_two_and_the_head_blocks(tried):
     ]  # fmt: skip
 
 
-def test_a_user_is_let_in_with_so_many_trial_gpus_in_each_interval(tried):
+def test_each_user_may_use_a_limited_number_of_trial_gpus_per_interval(tried):
     rows = "a,p,0,8,1000,,ann\nb,p,1,8,1000,,ann\nc,p,2,8,1000,,ann\nd,p,3,8,1000,,ann\n"
     found = tried(f"{rows}e,p,4,8,1000,,\n", "chronus:capacity=40")
     starts = {row[0]: row[1] for row in found["profiling"]}
@@ -86,7 +86,7 @@ def test_the_capacity_follows_the_last_hour_and_shrinks_as_trials_end():
     assert profiler.capacity == 16
 
 
-def test_it_grows_only_as_far_as_it_may():
+def test_the_trial_capacity_grows_no_further_than_its_limit():
     profiler = Profiler(ChronusParams(), 960, 8)
     for i in range(40):
         profiler.submit(f"j{i}", "", 8, 60.0 * i)
@@ -111,7 +111,7 @@ def test_a_profiler_that_cannot_work_is_refused_in_one_line(tmp_path, label, pro
     assert problem in done.stderr
 
 
-def test_what_can_never_run_or_be_promised_is_told(tmp_path):
+def test_jobs_that_can_never_run_or_be_promised_are_reported(tmp_path):
     """48 GPUs less 16 are too few for the wide job; nobody has an estimate."""
     (tmp_path / "log.csv").write_text(f"{HEAD}wide,p,0,40,1000,,\ndue,p,0,8,1000,9000,\n")
     (tmp_path / "pools.csv").write_text("pool,quota\np,48\n")

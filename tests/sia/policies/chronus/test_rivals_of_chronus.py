@@ -18,7 +18,7 @@ def starts(label, *jobs, gpus=4):
     )
 
 
-def test_edf_takes_waiting_jobs_by_deadline_and_passes_over_who_does_not_fit():
+def test_edf_starts_pending_jobs_by_deadline_and_skips_those_that_do_not_fit():
     found = starts(
         "edf",
         ("runs", 0.0, 3, 100.0, 900.0),
@@ -31,12 +31,12 @@ def test_edf_takes_waiting_jobs_by_deadline_and_passes_over_who_does_not_fit():
     assert found["soon"] == found["late"] == (100.0, 150.0)
 
 
-def test_edf_stops_best_effort_for_deadlines_and_goes_on_later():
+def test_edf_stops_best_effort_jobs_for_deadlines_and_resumes_them_later():
     found = starts("edf", ("free", 0.0, 4, 100.0, None), ("due", 10.0, 4, 50.0, 500.0))
     assert found == {"free": (0.0, 150.0), "due": (10.0, 60.0)}
 
 
-def test_the_capacity_scheduler_has_two_quotas_whose_heads_block():
+def test_in_the_capacity_scheduler_each_of_two_quotas_is_blocked_by_its_first_job():
     found = starts(
         "yarn-cs:slo=75",
         ("due", 0.0, 2, 100.0, 900.0),

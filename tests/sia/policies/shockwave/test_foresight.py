@@ -28,17 +28,17 @@ def reached(*seen, partial=0.0):
         ((10, 20, 30, 5, 5), [10, 20, 30, 5, 35]),  # one more than K
     ],
 )
-def test_restatement_of_a_hundred_epochs_in_four_regimes(seen, epochs):
+def test_the_restatement_update_is_as_worked_out_by_hand_for_a_hundred_epochs(seen, epochs):
     assert predict("restate", 100, 4, reached(*seen)) == epochs
 
 
-def test_bayes_adds_what_was_seen_to_an_even_prior_and_scales_it():
+def test_the_bayesian_update_adds_observations_to_a_uniform_prior():
     assert predict("bayes", 100, 4, reached(20)) == pytest.approx(
         [37.5, 62.5 / 3, 62.5 / 3, 62.5 / 3]
     )
 
 
-def test_reactive_schedulers_see_todays_speed_only():
+def test_a_reactive_forecast_knows_only_the_present_speed():
     assert predict("last", 100, 4, reached(20, 10)) == [20, 80, 0, 0]
 
 
@@ -51,13 +51,13 @@ def test_a_job_is_between_two_epochs_of_its_real_regimes():
     assert reached_by(regimes, 90.0) == reached(3, 2)
 
 
-def test_what_is_ahead_begins_inside_an_epoch():
+def test_the_remaining_regimes_begin_within_the_present_epoch():
     regimes = [Regime("8", 3, 20.0), Regime("16", 2, 15.0)]
     ahead = foreseen("perfect", "accordion", regimes, 45.0).ahead()
     assert ahead == [(pytest.approx(0.75), 20.0), (2.0, 15.0)]
 
 
-def test_the_last_epoch_of_gns_at_a_smaller_size_comes_unforeseen():
+def test_the_last_smaller_epoch_of_gns_is_not_predicted():
     regimes = [Regime("10", 11, 60.0), Regime("20", 10, 40.0), Regime("10", 1, 60.0)]
     assert foreseen("restate", "gns", regimes, 0.0).epochs == [11, 11]
     late = foreseen("restate", "gns", regimes, 11 * 60 + 10 * 40 + 30)
@@ -94,7 +94,7 @@ JOB = {
 }  # fmt: skip
 
 
-def test_total_and_remaining_time(tmp_path):
+def test_total_and_remaining_time_follow_from_the_regimes(tmp_path):
     (found,) = json.loads(ask(tmp_path, [JOB], "--json").stdout)
     assert found == {
         "id": "a", "epochs": [10, 30, 30, 30], "total": 400 + 900 + 600 + 300,
@@ -112,7 +112,7 @@ def test_accordion_alternates_and_gns_ends_at_its_limit(tmp_path):
     assert len(found[1]["epochs"]) == 4
 
 
-def test_what_really_happens_is_given_by_regime(tmp_path):
+def test_the_true_regimes_are_given_one_by_one(tmp_path):
     job = JOB | {"epochs": [10, 20, 30, 40]}
     (found,) = json.loads(ask(tmp_path, [job], "--json", "--rule", "perfect").stdout)
     assert found["total"] == 400 + 600 + 600 + 400

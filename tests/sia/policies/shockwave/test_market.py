@@ -152,7 +152,7 @@ def test_the_most_urgent_comes_soonest_even_if_two_others_could_run_instead():
     assert planned(Market(2, 100.0, 2, 5, 1, jobs), [1, 1, 1]).plan == [[0, 1], [0, 1], [1, 0]]
 
 
-def test_two_markets_are_one_program():
+def test_two_markets_are_solved_as_one_program():
     jobs = [MarketJob(f"j{i}", 1, 0, 10, 500 + i, 1 + i / 9, [(10, 50.0)]) for i in range(5)]
     pair = [Market(2, 120.0, 3, 5, 1, jobs), Market(1, 120.0, 3, 5, 0, jobs[:2])]
     both = counts_of(pair, solve(program(pair), start=start_of(pair)).values)
@@ -173,7 +173,7 @@ def test_the_example_of_appendix_g_speeds_up_inside_the_window():
 
 
 @given(st.lists(st.tuples(st.floats(0, 9), st.sampled_from([1, -1])), max_size=9))
-def test_the_average_of_those_present_is_that_of_the_area(steps):
+def test_the_average_number_of_present_jobs_is_the_area_divided_by_the_time(steps):
     count, now, area = PresentCount(), 0.0, 0.0
     for wait, by in steps:
         area += count.count * wait
@@ -191,7 +191,7 @@ SHARES = st.lists(st.floats(0.1, 9), min_size=3, max_size=3)
 
 @settings(max_examples=10)
 @given(st.lists(st.tuples(st.floats(0.5, 3), SHARES), min_size=2, max_size=4))
-def test_an_equilibrium_clears_is_proportional_and_without_envy(jobs):
+def test_an_equilibrium_clears_the_market_and_is_proportional_and_envy_free(jobs):
     budgets, utilities = [b for b, _ in jobs], [u for _, u in jobs]
     found = equilibrium(budgets, leontief(utilities))
     prices = [price for (price,) in found.prices]
@@ -213,7 +213,7 @@ def test_an_equilibrium_clears_is_proportional_and_without_envy(jobs):
         min_size=2, max_size=3,
     )
 )  # fmt: skip
-def test_leontief_gains_are_what_budgets_buy_at_the_prices(needs):
+def test_leontief_utilities_are_what_budgets_buy_at_the_prices(needs):
     budgets = [1.0 + place for place in range(len(needs))]
     found = equilibrium(budgets, needs)
     spent = fsum(price for row in found.prices for price in row)
@@ -246,7 +246,7 @@ WINDOW = {
 }  # fmt: skip
 
 
-def test_a_plan_of_two_jobs(tmp_path):
+def test_the_plan_of_two_jobs_is_the_one_worked_out_by_hand(tmp_path):
     found = json.loads(ask(tmp_path, "solve", WINDOW, "--json").stdout)
     assert set(found) == {"objective", "bound", "gap", "plan", "epochs"}
     assert found["plan"] == {"a": [1, 1, 1], "b": [0, 0, 0]}
@@ -260,7 +260,7 @@ def test_a_plan_of_two_jobs(tmp_path):
     assert empty["plan"] == {}
 
 
-def test_contention_is_that_of_a_jobs_own_life(tmp_path):
+def test_contention_is_averaged_over_the_life_of_the_job(tmp_path):
     jobs = [
         {"id": "a", "width": 1, "submit": 0, "attained": 40, "remaining": 60},
         {"id": "b", "width": 1, "submit": 50, "attained": 30, "remaining": 0, "end": 80},

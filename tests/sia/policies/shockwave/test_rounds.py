@@ -51,7 +51,7 @@ ROUNDS = ["gavel", "gandiva-fair", "ossp", "mst", "ftf", "allox", "filter", "sho
 
 
 @pytest.mark.parametrize("label", ROUNDS)
-def test_who_comes_within_a_round_waits_and_who_ends_frees_at_the_next(label):
+def test_a_job_that_arrives_or_ends_within_a_round_counts_from_the_next_round_on(label):
     seen = told(label, [arrival("a", 150), arrival("b", 60, at=10), arrival("c", 60, at=240)], 1)
     assert seen[0] == (0, "StartJob", "a")
     assert all(now % 120 == 0 for now, _, _ in seen)
@@ -66,7 +66,7 @@ def test_a_job_that_stays_keeps_its_gpus(label):
 
 
 @pytest.mark.parametrize("label", ROUNDS)
-def test_who_must_not_be_stopped_is_not(label):
+def test_a_job_that_must_not_be_stopped_keeps_its_gpus_in_every_round(label):
     jobs = [arrival("a", 1000, preemptible="never"), arrival("b", 200), arrival("c", 100, at=130)]
     assert (0, "StartJob", "a") in (seen := told(label, jobs, gpus=1)) or seen
     assert ("PreemptJob", "a") not in {(what, job) for _, what, job in seen}
@@ -80,7 +80,7 @@ class _Quota:
     quota = 4
 
 
-def test_shares_are_max_min_all_ending_together_or_of_most_steps():
+def test_each_share_policy_reaches_its_own_objective():
     jobs = [facts("a", 1, 100, 3), facts("b", 4, 100, 4), facts("c", 4, 300, 20)]
     gavel = Gavel().divide(_Quota, jobs, {})
     assert gavel == {"a": 1.0, "b": pytest.approx(1.5 / 4), "c": pytest.approx(1.5 / 4)}
@@ -191,7 +191,7 @@ def test_a_late_answer_is_not_waited_for_longer_than_a_round():
     assert min(now for now, _, _ in seen) == 120
 
 
-def test_a_budget_buys_more():
+def test_a_job_with_a_larger_budget_gets_more_rounds():
     jobs = [arrival("poor", 5000), arrival("rich", 5000, budget=50.0)]
     seen = told("shockwave:lambda=0", jobs, 1, solver([]))
     assert seen[0] == (0, "StartJob", "rich")
