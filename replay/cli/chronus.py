@@ -19,7 +19,8 @@ from sia.console.text import Seconds
 from sia.contract.solvers import chosen, solve
 from sia.limits import MAX_GROUP
 from sia.model import Job
-from sia.policies.chronus.claims import (
+from sia.policies.chronus.iterations import run_seconds
+from sia.policies.chronus.leases.claims import (
     Claim,
     LeasePlan,
     first_lease,
@@ -27,13 +28,13 @@ from sia.policies.chronus.claims import (
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.iterations import run_seconds
-from sia.policies.chronus.lists import Room, delay, is_impossible, joined, listed
-from sia.policies.chronus.placement import SEARCH, WIDE, Nodes, PlacedJob, place_all
-from sia.policies.chronus.programs import LeaseGoal, LeaseProgram, lease_program
-from sia.policies.chronus.selection import Selection
-from sia.policies.chronus.sizes import NODE_GPUS, NodeSizes
-from sia.policies.chronus.speeds import Speeds
+from sia.policies.chronus.leases.lists import Room, delay, is_impossible, joined, listed
+from sia.policies.chronus.leases.programs import LeaseGoal, LeaseProgram, lease_program
+from sia.policies.chronus.leases.selection import Selection
+from sia.policies.chronus.leases.sizes import NODE_GPUS, NodeSizes
+from sia.policies.chronus.params import MAX_SEARCH, SEARCH
+from sia.policies.chronus.placing.placement import WIDE, Nodes, PlacedJob, place_all
+from sia.state.speeds import Speeds
 from sia.wording import as_typed, counted
 
 MOST_IN_ORDER = 40
@@ -218,7 +219,7 @@ def estimate(
 @click.option("--speeds", "table", type=Path, help="Speeds file: model,gpus,nodes,speed.")
 @click.option(
     "--search",
-    type=click.IntRange(0, 10 * SEARCH),
+    type=click.IntRange(0, MAX_SEARCH),
     default=SEARCH,
     show_default=True,
     help="Combined placements that the local search tries.",

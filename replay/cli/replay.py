@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +28,7 @@ from replay.logs.nodes import checked_nodes, on_nodes
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, recalls, refuse_idle
 from replay.logs.progress_file import with_progress
 from replay.logs.read import read_pools, read_trace
+from replay.logs.speeds import read_speeds
 from replay.logs.trace import PoolTable, Trace, playable
 from replay.report.terminal import (
     progress_bars,
@@ -48,9 +50,10 @@ from sia.console.errors import UserError
 from sia.console.text import Seconds
 from sia.contract.labels import folder_of, name_of
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
-from sia.model import Options
+from sia.model import GpuNode, Options
 from sia.policies import load, names
 from sia.policies.shared.elastic import size_of
+from sia.state.speeds import SpeedRow
 from sia.wording import as_typed, counted, did_you_mean, duration, parse_seconds, some
 
 if TYPE_CHECKING:
@@ -120,6 +123,14 @@ if TYPE_CHECKING:
     help="Nodes that differ: node,gpus,attributes, a row for each node (docs/reference/jvu.md).",
 )
 @click.option(
+    "--speeds",
+    "speeds_file",
+    type=Path,
+    metavar="FILE",
+    help="With --nodes: model,gpus,nodes,speed, how fast each model runs by the nodes that it "
+    "spreads over (docs/reference/chronus.md).",
+)
+@click.option(
     "--seed",
     type=int,
     default=0,
@@ -157,7 +168,8 @@ def replay(
     preemptible: PreemptibleShare | None, recall: float,
     priorities: tuple[str, ...], no_lending: tuple[str, ...], resume_cost: float,
     las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, reports: Path | None,
-    nodes_file: Path | None, seed: int, solver: str | None, solver_latency: float, predict: bool,
+    nodes_file: Path | None, speeds_file: Path | None, seed: int, solver: str | None,
+    solver_latency: float, predict: bool,
     parts: int, history: Path | None, skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Replay a job log under one or more policies.
@@ -178,10 +190,11 @@ def replay(
         places = checked_places(cells_file, spec, pools, table)
     whole = read_trace(log, skip_invalid=skip_invalid)
     nodes = checked_nodes(nodes_file, table)
+    speeds = _speeds(speeds_file, nodes)
     narrow = not closed_loop and any(load(label).narrows for label in policies)
     trace = mark(on_nodes(playable(whole, table, places, narrow=narrow), nodes), preemptible, seed)
     _refuse_empty(log, pools, trace)
-    check_leases(policies, trace, table, resume_cost, durations)
+    check_leases(policies, trace, table, resume_cost, durations, nodes)
     if reports is not None:
         trace = with_progress(trace, reports)
     whole_gpus = Log(trace, table)
@@ -207,7 +220,7 @@ def replay(
         policies, forecast, durations, options, warmup, seed, recent, closed_loop,
         load_quantile, run_time_quantile, max_slowed_pct, model, spec,
         preemptible, params, solver, solver_latency, predict,
-        None if history is None else sizes_of(history), parts, nodes,
+        None if history is None else sizes_of(history), parts, nodes, speeds,
     )  # fmt: skip
     if closed_loop:
         _refuse_foresight(settings)
@@ -221,7 +234,7 @@ def replay(
     planned = ["summary.json", *(f"{folder_of(label)}/" for label in policies)]
     planned += [CELLS] if spec else []
     planned += [] if no_report else ["report.html"]
-    inputs = _given(log, pools, cells_file, reports, history, nodes_file)
+    inputs = _given(log, pools, cells_file, reports, history, nodes_file, speeds_file)
     with whole_folder(out, inputs, stale, planned) as folder:
         summary = _run(
             trace, table, settings, folder, report=not no_report, parts=parts, gpus=whole_gpus
@@ -236,6 +249,17 @@ def replay(
 def _given(*paths: Path | None) -> list[Path]:
     """Return the files that are given."""
     return [path for path in paths if path is not None]
+
+
+def _speeds(path: Path | None, nodes: Sequence[GpuNode]) -> tuple[SpeedRow, ...]:
+    """Return the rows of the speeds file. Raises UserError without nodes."""
+    if path is None:
+        return ()
+    if not nodes:
+        raise UserError(
+            "--speeds: how fast a job runs depends on its nodes; give --nodes, or leave it out"
+        )
+    return read_speeds(path).rows
 
 
 def _refuse_empty(log: Path, pools: Path, trace: Trace) -> None:

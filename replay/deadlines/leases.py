@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
-from sia.model import NEVER_STOPPED, Job
+from sia.model import NEVER_STOPPED, GpuNode, Job
 from sia.policies import make
-from sia.policies.chronus.claims import lease_cost
+from sia.policies.chronus.leases.claims import lease_cost
+from sia.policies.chronus.leases.sizes import NODE_GPUS, NodeSizes
 from sia.policies.chronus.params import ChronusParams
-from sia.policies.chronus.sizes import NODE_GPUS
+from sia.policies.chronus.placing.placement import WIDE
 from sia.wording import as_typed, counted, some
 
 STATED = "stated"
@@ -25,12 +26,13 @@ def lease_policies(labels: Iterable[str]) -> dict[str, ChronusParams]:
 
 
 def check_leases(
-    labels: Iterable[str], trace: Trace, table: PoolTable, resume_cost: float, durations: str
-) -> None:
+    labels: Iterable[str], trace: Trace, table: PoolTable, resume_cost: float, durations: str,
+    nodes: Sequence[GpuNode] = (),
+) -> None:  # fmt: skip
     """Raise UserError where leases cannot work, and add notes of jobs that get none. O(jobs)."""
     leased = lease_policies(labels)
     refuse_costs(leased, trace, resume_cost)
-    refuse_profilers(leased, trace, table)
+    refuse_profilers(leased, trace, table, nodes)
     _note_no_estimates(leased, trace, durations)
 
 
@@ -53,24 +55,27 @@ class _Group(NamedTuple):
     gpus: int
     jobs: list[Job]
 
-    def trial(self) -> int:
+    def trial(self, node: int) -> int:
         """Return the GPUs of the widest trial; jobs that must not be stopped have none."""
         tried = (job.width for job in self.jobs if job.preemptible != NEVER_STOPPED)
         widest = max(tried, default=0)
-        return widest if widest <= NODE_GPUS else 2 * NODE_GPUS
+        return widest if widest <= node else 2 * node
 
 
-def refuse_profilers(labels: Iterable[str], trace: Trace, table: PoolTable) -> None:
+def refuse_profilers(
+    labels: Iterable[str], trace: Trace, table: PoolTable, nodes: Sequence[GpuNode] = ()
+) -> None:
     """Raise UserError for a profiler that leaves no GPUs or is too small for a trial. O(jobs).
 
     Of the jobs that are wider than what a profiler leaves, a note tells that they never run.
     """
     groups = _groups(trace, table)
+    node = max((each.gpus for each in nodes), default=NODE_GPUS)
     for label, params in lease_policies(labels).items():
         gpus, wide = params.first_capacity, list[str]()
         option = "floor" if params.capacity is None else "capacity"
         for group in groups if gpus else ():
-            trial = group.trial()
+            trial = group.trial(node)
             if gpus >= group.gpus:
                 raise UserError(
                     f"--policy {label}: a profiler of {gpus} GPUs leaves nothing of the "
@@ -82,7 +87,11 @@ def refuse_profilers(labels: Iterable[str], trace: Trace, table: PoolTable) -> N
                     f"--policy {label}: the widest trial takes {trial} GPUs and the "
                     f"profiler has {gpus}; write {option}={trial} or more, or profile=0"
                 )
-            wide += [job.id for job in group.jobs if job.width > group.gpus - gpus]
+            room, sizes = group.gpus - gpus, NodeSizes(group.gpus, node)
+            for job in group.jobs:
+                together = nodes and job.width >= WIDE
+                if (sizes.rounded(job.width) if together else job.width) > room:
+                    wide.append(job.id)
         if wide:
             trace.notes.append(
                 f"{label}: a profiler of {gpus} GPUs leaves too few for {some(wide)}, which can "

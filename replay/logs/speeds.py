@@ -6,7 +6,7 @@ from pathlib import Path
 
 from replay.logs.read import BadCellError, bad_row, columns_of, complete, number, open_table, whole
 from sia.console.errors import UserError
-from sia.policies.chronus.speeds import SpeedRow, Speeds
+from sia.state.speeds import SpeedRow, Speeds
 
 COLUMNS = ("model", "gpus", "nodes", "speed")
 

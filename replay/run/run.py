@@ -33,6 +33,7 @@ from sia.model import FutureJob, GpuNode, Options
 from sia.policies import load, make
 from sia.policies.shared.elastic import size_of
 from sia.state.places import Places
+from sia.state.speeds import SpeedRow
 
 if TYPE_CHECKING:
     from predictors.learning.model import Model
@@ -87,6 +88,8 @@ class Settings(NamedTuple):
     """Parts of a GPU that quotas and widths are given in."""
     nodes: tuple[GpuNode, ...] = ()
     """Nodes that differ; the baseline takes all GPUs as alike."""
+    speeds: tuple[SpeedRow, ...] = ()
+    """How fast models run by the nodes that they spread over."""
 
     def policy(self, label: str) -> Policy:
         """Return a new policy with the options of its label, over `params` of its name.
@@ -229,7 +232,8 @@ def replay_one(
     spec = settings.cells
     cells = None if spec is None else Cells(spec)
     nodes = settings.nodes if policy.on_nodes else ()
-    core = Core(table.pools, policy, settings.options, cells, nodes)
+    speeds = settings.speeds if nodes else ()
+    core = Core(table.pools, policy, settings.options, cells, nodes, speeds)
     arrivals = trace.arrivals if policy.narrows else _rigid(trace, table)
     solve = _solver_of(policy, settings)
     if predict:

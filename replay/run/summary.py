@@ -44,6 +44,7 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "recall": settings.policy("sia-recall").params.recall,
             "cells": settings.cells is not None,
             **({"nodes": len(settings.nodes)} if settings.nodes else {}),
+            **({"speeds": len(settings.speeds)} if settings.speeds else {}),
             "las_thresholds_gpu_s": list(las.thresholds),
             "las_promote": las.promote,
             "closed_loop": settings.closed_loop,

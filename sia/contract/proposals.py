@@ -61,6 +61,8 @@ class Try(NamedTuple):
     gpus: int
     reason: str
     until: float
+    nodes: NodeCounts = ()
+    """In a cluster whose nodes differ: the GPUs of each node."""
 
 
 class Record(NamedTuple):

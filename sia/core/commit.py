@@ -303,11 +303,13 @@ class Committer:
         if not own and gpus > job.pool.room:
             return ProposalResult.OVER_LIMIT
         stream = Stream.DEDICATED if own else Stream.SPARE
+        differ = self._state.nodes is not None
+        nodes = self._take_nodes(job, gpus, proposal.nodes) if differ else ()
         self._leave_queue(job)
         loans = self.accounts.take(job, gpus, stream, decisions)
         width = 0 if gpus == job.job.width else gpus
         decisions.append(JobTried(job.job.id))
-        decisions.append(StartJob(job.job.id, stream, proposal.reason, loans, width))
+        decisions.append(StartJob(job.job.id, stream, proposal.reason, loans, width, nodes))
         self._begin(job, now)
         job.speed, job.trial = 1.0, True
         self.timers.lease(job, proposal.until)

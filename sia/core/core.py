@@ -15,6 +15,7 @@ from sia.decisions import Decision, ProposalRefused, WakeAt
 from sia.events import RANK, Event
 from sia.limits import MAX_REFUSED
 from sia.model import GpuNode, Options, Pool
+from sia.state.speeds import SpeedRow
 from sia.state.state import ClusterState, JobState, PoolState
 
 
@@ -36,8 +37,11 @@ class Core:
         options: Options | None = None,
         cells: Cells | None = None,
         nodes: Sequence[GpuNode] = (),
+        speeds: Sequence[SpeedRow] = (),
     ) -> None:
         """Build a cluster without jobs, with `cells`, or `nodes` that differ, if given.
+
+        `speeds` say how fast models run by the nodes that they spread over.
 
         Raises ValueError as `ClusterState` does, and for cells or nodes with a policy that does not
         support them.
@@ -49,7 +53,7 @@ class Core:
             raise ValueError(f"policy {type(policy).__name__} does not support cells")
         if cells is not None:
             policy = policy.for_cells()
-        self.state = ClusterState(pools, options or Options(), cells, nodes)
+        self.state = ClusterState(pools, options or Options(), cells, nodes, speeds)
         self.policy = policy
         policy.attach(self.state)
         self.state.dirty.update(dict.fromkeys(self.state.pools.values()))

@@ -23,6 +23,7 @@ from sia.model import GpuNode, Job, Nodes, Options, Pool, Stream
 from sia.state.bounds import check_job
 from sia.state.nodes import NodeTable
 from sia.state.places import Places
+from sia.state.speeds import SpeedRow
 from sia.state.state import ClusterState, JobState, PoolState
 
 VERSION = 3
@@ -118,6 +119,8 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     """
     nodes: tuple[GpuNode, ...] | UnsetType = UNSET
     """The nodes of a cluster whose nodes differ; else left out."""
+    speeds: tuple[SpeedRow, ...] | UnsetType = UNSET
+    """How fast models run by the nodes that they spread over; left out if nothing is known."""
 
 
 class _Version(Struct):
@@ -174,6 +177,7 @@ def dump(core: Core) -> Snapshot:
         round=_late_round(core),
         stops=tuple(core.committer.stops) or UNSET,
         nodes=UNSET if state.nodes is None else tuple(state.nodes.nodes.values()),
+        speeds=UNSET if state.nodes is None else state.nodes.speeds.rows or UNSET,
     )
 
 
@@ -263,7 +267,8 @@ def restore(snapshot: Snapshot, policy: Policy) -> Core:
     try:
         pools = [record.pool for record in snapshot.pools]
         nodes = () if snapshot.nodes is UNSET else snapshot.nodes
-        core = Core(pools, policy, snapshot.options, nodes=nodes)
+        speeds = () if snapshot.speeds is UNSET else snapshot.speeds
+        core = Core(pools, policy, snapshot.options, nodes=nodes, speeds=speeds)
         _fill(core, snapshot)
         core.check()
     except (AssertionError, ArithmeticError, LookupError) as error:

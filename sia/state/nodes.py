@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from sia.model import GpuNode, Job, Nodes
+from sia.state.speeds import SpeedRow, Speeds
 
 SAME = "same:"
 """Prefix of a preference for nodes of one value: `same:rack`."""
@@ -18,15 +19,19 @@ class NodeTable:
 
     Attributes:
         nodes: The nodes by name, in the order given.
+        speeds: How fast models run by the nodes that they spread over.
     """
 
-    def __init__(self, nodes: Iterable[GpuNode]) -> None:
+    def __init__(self, nodes: Iterable[GpuNode], speeds: Iterable[SpeedRow] = ()) -> None:
         """Start with all GPUs free. Raises ValueError for a name that is given twice."""
         given = list(nodes)
         self.nodes: dict[str, GpuNode] = {node.name: node for node in given}
         if len(self.nodes) < len(given):
             raise ValueError("two nodes have the same name")
+        self.speeds = Speeds(speeds)
         self._free: dict[str, list[int]] = {node.name: [*range(node.gpus)] for node in given}
+        self._fewest: dict[int, int] = {}
+        self._sizes = [node.gpus for node in given]
         self._of: dict[str, Nodes] = {}
         self._preferred: dict[str, tuple[frozenset[str], ...]] = {}
 
@@ -75,12 +80,20 @@ class NodeTable:
 
     def slowdown(self, job: Job, names: Iterable[str]) -> float | None:
         """Return the factor on a job's run time on these nodes; None if it cannot run there."""
-        if not job.prefers:
-            return 1.0
         there = frozenset(names)
-        if any(there <= each for each in self.preferred(job.prefers)):
-            return 1.0
-        return job.slowdown
+        spread = 1.0
+        if job.model:
+            spread = self.speeds.speed(job.model, job.width, len(there), self.fewest(job.width))
+        if not job.prefers or any(there <= each for each in self.preferred(job.prefers)):
+            return 1.0 / spread
+        return None if job.slowdown is None else job.slowdown / spread
+
+    def fewest(self, width: int) -> int:
+        """Return the fewest nodes that hold so many GPUs if all are free. O(1) amortised."""
+        found = self._fewest.get(width)
+        if found is None:
+            found = self._fewest[width] = fewest_nodes(self._sizes, width)
+        return found
 
     def room(self, job: Job) -> int:
         """Return the GPUs of the widest place on which a job can run at all."""
@@ -135,3 +148,14 @@ class NodeTable:
         free = [(node, gpu) for node, gpus in self._free.items() for gpu in gpus]
         there = [(node.name, gpu) for node in self.nodes.values() for gpu in range(node.gpus)]
         assert sorted(used + free) == sorted(there)
+
+
+def fewest_nodes(sizes: Iterable[int], width: int) -> int:
+    """Return the fewest nodes of these sizes that hold so many GPUs. O(nodes · log nodes)."""
+    left, count = width, 0
+    for gpus in sorted(sizes, reverse=True):
+        if left <= 0:
+            break
+        left -= gpus
+        count += 1
+    return max(1, count)

@@ -18,6 +18,7 @@ from sia.model import GpuNode, Job, Options, Pool, Stream
 from sia.state.bounds import check_sharing
 from sia.state.nodes import NodeTable
 from sia.state.places import Places
+from sia.state.speeds import SpeedRow
 
 
 class JobState:
@@ -324,8 +325,11 @@ class ClusterState:
         options: Options,
         cells: Cells | None = None,
         nodes: Iterable[GpuNode] = (),
+        speeds: Iterable[SpeedRow] = (),
     ) -> None:
         """Build a cluster without jobs, with nodes that differ if some are given.
+
+        `speeds` say how fast models run by the nodes that they spread over.
 
         Raises ValueError for duplicate pool names, values beyond their limits, or cells or nodes
         that contradict the pools.
@@ -362,7 +366,7 @@ class ClusterState:
             raise ValueError(f"a sharing group may own at most {MAX_GROUP} GPUs")
         quotas = [{pool.name: pool.quota for pool in group.pools} for group in self.groups]
         self.places = None if cells is None else Places(cells, quotas)
-        table = NodeTable(nodes)
+        table = NodeTable(nodes, speeds)
         self.nodes = table if table.nodes else None
 
     def pools_of(self, names: Iterable[str]) -> list[PoolState]:

@@ -21,9 +21,9 @@ from sia.events import (
 )
 from sia.model import Load
 from sia.policies import load, names
-from sia.policies.chronus.edf import EarliestDeadline
 from sia.policies.chronus.policy import Chronus
-from sia.policies.chronus.yarn import CapacityScheduler
+from sia.policies.deadlines.edf import EarliestDeadline
+from sia.policies.deadlines.yarn import CapacityScheduler
 from sia.policies.jvu.policy import Jvu
 from sia.policies.jvu.prio import Prio
 from sia.policies.preemptive.emmfs import ElasticMaxMin

@@ -1,4 +1,4 @@
-"""Chronus: deadlines kept by leases, and its rivals.
+"""Chronus: deadlines kept by leases, with trials and a place on nodes for each job.
 
-Imports: shared, contract, state.
+Imports: contract, state.
 """

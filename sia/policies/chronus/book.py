@@ -14,7 +14,7 @@ from msgspec import Struct
 from sia.contract.views import GroupStateView, JobStateView
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED
-from sia.policies.chronus.claims import (
+from sia.policies.chronus.leases.claims import (
     ROUNDING,
     Claim,
     LeasePlan,
@@ -23,10 +23,12 @@ from sia.policies.chronus.claims import (
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.lists import Room
+from sia.policies.chronus.leases.lists import Room
+from sia.policies.chronus.leases.sizes import NODE_GPUS, NodeSizes
 from sia.policies.chronus.params import ChronusParams
+from sia.policies.chronus.placing.allocator import Allocator
 from sia.policies.chronus.profiler import Profiler, ProfilerMemory, TrialRow
-from sia.policies.chronus.sizes import NODE_GPUS, NodeSizes
+from sia.state.nodes import NodeCounts, NodeTable
 
 
 class BookMemory(Struct):
@@ -40,10 +42,11 @@ class BookMemory(Struct):
     opened: int
     selected: int
     cycle: int
-    gpus: int
+    had: tuple[int, ...]
     trying: list[str] = []
     rows: list[TrialRow] = []
     profiler: ProfilerMemory | None = None
+    reserved: dict[str, int] = {}
 
 
 class Rules(NamedTuple):
@@ -67,36 +70,45 @@ class LeaseBook:
         opened: The number of the latest lease whose cycle has begun, or -1.
         selected: The number of the latest lease whose selection is done, or -1.
         cycle: The number of the latest best-effort cycle, or -1.
-        gpus: The GPUs that guaranteed jobs could use when a pass last looked, or -1.
+        had: What guaranteed jobs could use in a lease when a pass last looked.
         sizes: What guaranteed jobs may use in a lease.
         profiler: The trials.
         trying: Jobs that have not had all their trials.
         rows: Trials that have ended with their job since the last pass.
+        allocator: What places jobs on nodes, if these are known.
         blocked: Whether it could not ask a solver, as that works for another group.
     """
 
-    def __init__(self, group: GroupStateView, rules: Rules) -> None:
-        """Start without jobs."""
+    def __init__(self, group: GroupStateView, rules: Rules, table: NodeTable | None = None) -> None:
+        """Start without jobs; `table` has the nodes, if these are known."""
         self.group, self._rules = group, rules
         self.jobs: dict[str, JobStateView] = {}
         self.asking: dict[str, None] = {}
         self.plan: LeasePlan = {}
         self.anew: dict[str, None] = {}
         self.over: dict[str, None] = {}
-        self.given = self.opened = self.selected = self.cycle = self.gpus = -1
+        self.given = self.opened = self.selected = self.cycle = -1
+        self.had: Room = ()
         self.sizes = NodeSizes(0)
         self.blocked = False
-        self.profiler = Profiler(rules.params, group.quota, NODE_GPUS)
+        self.allocator = None
+        if table is not None:
+            round_up, search = rules.params.roundup, rules.params.search
+            self.allocator = Allocator(table, round_up=round_up, search=search)
+        self.node = NODE_GPUS if self.allocator is None else self.allocator.node
+        self.profiler = Profiler(rules.params, group.quota, self.node)
         self.trying: dict[str, None] = {}
         self.rows: list[TrialRow] = []
         self._never: dict[str, None] = {}  # jobs that must not be stopped
+        self.reserve()
 
     def memory(self) -> BookMemory:
         """Return what the state does not show."""
         return BookMemory(
             [*self.asking], dict(self.plan), [*self.anew], [*self.over],
-            self.given, self.opened, self.selected, self.cycle, self.gpus,
+            self.given, self.opened, self.selected, self.cycle, self.had,
             [*self.trying], [*self.rows], self.profiler.kept,
+            {} if self.allocator is None else self.allocator.reserved,
         )  # fmt: skip
 
     def resume(self, memory: BookMemory) -> None:
@@ -107,10 +119,12 @@ class LeaseBook:
         self.asking, self.plan = dict.fromkeys(memory.asking), dict(memory.plan)
         self.anew, self.over = dict.fromkeys(memory.anew), dict.fromkeys(memory.over)
         self.given, self.opened, self.selected = memory.given, memory.opened, memory.selected
-        self.cycle, self.gpus = memory.cycle, memory.gpus
+        self.cycle, self.had = memory.cycle, memory.had
         self.trying, self.rows = dict.fromkeys(memory.trying), [*memory.rows]
         if memory.profiler is not None:
             self.profiler.kept = memory.profiler
+        if self.allocator is not None:
+            self.allocator.reserved = memory.reserved
 
     def take(self, job: JobStateView) -> None:
         """Know a job, which may have changed."""
@@ -147,15 +161,40 @@ class LeaseBook:
 
         Jobs that must not be stopped hold their GPUs whatever a plan says.
         """
-        held = sum(job.width for job in self.stuck)
-        away = held + (self.profiler.capacity if less is None else less)
+        stuck = self.stuck
+        away = sum(job.width for job in stuck)
+        away += self.profiler.capacity if less is None else less
         gpus = max(0, self.group.quota - self.group.out - away)
-        self.sizes = NodeSizes(gpus, NODE_GPUS, self._rules.params.roundup)
+        free: tuple[int, ...] = ()
+        if self.allocator is not None:
+            reserved = None if less is None else self.reservation(less)
+            free = self.allocator.free(stuck, reserved)
+        self.sizes = NodeSizes(gpus, self.node, self._rules.params.roundup, free)
+
+    def reservation(self, capacity: int) -> dict[str, int] | None:
+        """Return the nodes of a profiler of this capacity; None if leases keep it from them."""
+        assert self.allocator is not None
+        firm = [*self.holders(), *self.stuck]
+        return self.allocator.reserve(capacity, self.profiler.kept.running, firm)
+
+    def reserve(self) -> None:
+        """Give the profiler nodes for its capacity, where nodes are known."""
+        allocator = self.allocator
+        if allocator is not None and sum(allocator.reserved.values()) != self.profiler.capacity:
+            found = self.reservation(self.profiler.capacity)
+            assert found is not None, "it grows only where it can"
+            allocator.reserved = found
 
     @property
     def stuck(self) -> list[JobStateView]:
         """The running jobs that must not be stopped."""
         return [self.jobs[i] for i in self._never if self.jobs[i].stream is not None]
+
+    @property
+    def has_less(self) -> bool:
+        """Whether guaranteed jobs can use less of something than when a pass last looked."""
+        alike = len(self.room) == len(self.had)
+        return not alike or any(a < b for a, b in zip(self.room, self.had, strict=True))
 
     @property
     def room(self) -> Room:
@@ -236,18 +275,34 @@ class LeaseBook:
     def holds(self, claims: Sequence[Claim], plan: LeasePlan) -> bool:
         """Return whether each job has what it needs in a plan, and all fit. O(jobs · leases)."""
         used: dict[int, list[int]] = {}
+        room = self.room
         for claim in claims:
             leases = plan.get(claim.job_id, ())
             if len(leases) != claim.leases or not 0 <= leases[0] <= leases[-1] < claim.last:
                 return False
+            if len(claim.uses) != len(room):
+                return False  # other nodes were to be had when it was asked
             for k in leases:
                 sums = used.setdefault(k, [0] * len(claim.uses))
                 for i, use in enumerate(claim.uses):
                     sums[i] += use
-        room = self.room
         return all(
             need <= have for sums in used.values() for need, have in zip(sums, room, strict=True)
         )
+
+    def keeps(self, now: float, *taken: NodeCounts) -> bool:
+        """Return whether the plan holds without these GPUs of nodes, from the next lease on."""
+        assert self.allocator is not None
+        self.refresh()
+        sizes = self.sizes
+        free = self.allocator.free(self.stuck)
+        less = self.allocator.less(free, *taken)
+        self.sizes = sizes._replace(gpus=sizes.gpus - sum(free) + sum(less), free=less)
+        lease = self.next_lease(now)
+        claims = self.claims(now, lease)
+        holds = self.holds(claims, self.standing(claims, lease))
+        self.sizes = sizes
+        return holds
 
     def adopt(self, plan: Mapping[str, Sequence[int]], lease: int) -> None:
         """Take a plan that is counted from `lease`, beside the leases before it."""

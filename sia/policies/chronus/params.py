@@ -12,6 +12,10 @@ LEASE, BE_LEASE, PROFILE = 1200.0, 300.0, 300.0
 """Seconds of the two kinds of leases and of a trial (§3.3.4, §3.3.5)."""
 
 
+SEARCH, MAX_SEARCH = 100_000, 1_000_000
+"""Combined placements that the local search tries (§5.3), and the most that may be asked for."""
+
+
 class ChronusParams(Struct, frozen=True):
     """Options of Chronus. Times are in seconds."""
 
@@ -33,6 +37,8 @@ class ChronusParams(Struct, frozen=True):
     """GPUs of the profiler; None for as many as jobs of the last hour need."""
     floor: Annotated[int, Meta(ge=1, le=MAX_GROUP)] = 16
     """The least GPUs of the profiler without `capacity`."""
+    search: Annotated[int, Meta(ge=0, le=MAX_SEARCH)] = SEARCH
+    """Combined placements that the local search tries, where nodes are known."""
 
     @property
     def first_capacity(self) -> int:

@@ -6,6 +6,7 @@ width, a wider one on one node and on two. It is pure book-keeping: the policy s
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from math import ceil, inf
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from sia.model import LATE
 from sia.policies.chronus.params import ChronusParams
+from sia.state.nodes import NodeCounts
 
 HOUR = 3600.0
 """Seconds between changes of the capacity, and of the past that decides about it (§3.2.3)."""
@@ -42,6 +44,12 @@ class RunningTrial(NamedTuple):
     job_id: str
     gpus: int
     first: bool
+    nodes: NodeCounts = ()
+    """Where it runs, if nodes are known."""
+
+
+TrialPlace = Callable[[int, int, Sequence[RunningTrial]], NodeCounts | None]
+"""Places so many GPUs on so many nodes beside other trials; None if they have to wait."""
 
 
 class ProfilerMemory(Struct):
@@ -140,7 +148,7 @@ class Profiler:
         """GPUs that no run of a job uses."""
         return self.capacity - self.used + self.beside
 
-    def begin(self, now: float, idle: int) -> list[RunningTrial]:
+    def begin(self, now: float, idle: int, place: TrialPlace | None = None) -> list[RunningTrial]:
         """Start the trials that fit, in order; the first that does not fit blocks.
 
         `idle` are the GPUs of the group that no job runs on.
@@ -148,10 +156,14 @@ class Profiler:
         kept, begun = self.kept, list[RunningTrial]()
         free = min(kept.capacity - self.used, idle - self.beside)
         while kept.queue and kept.queue[0].gpus <= free:
-            job_id, gpus, first = kept.queue.pop(0)
-            begun.append(RunningTrial(now, job_id, gpus, first))
+            job_id, gpus, first = kept.queue[0]
+            nodes = () if place is None else place(gpus, -(-gpus // self._node), kept.running)
+            if nodes is None:
+                break
+            kept.queue.pop(0)
+            begun.append(RunningTrial(now, job_id, gpus, first, nodes))
+            kept.running.append(begun[-1])
             free -= gpus
-        kept.running += begun
         return begun
 
     def is_tried(self, job_id: str) -> bool:

@@ -8,18 +8,18 @@ import pytest
 
 from sia.contract.solvers import solve
 from sia.model import Job
-from sia.policies.chronus.claims import (
+from sia.policies.chronus.iterations import run_seconds
+from sia.policies.chronus.leases.claims import (
     Claim,
     first_lease,
     lease_cost,
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.iterations import run_seconds
-from sia.policies.chronus.lists import is_impossible, least, listed, quality
-from sia.policies.chronus.placement import Nodes, PlacedJob, consolidated
-from sia.policies.chronus.selection import Selection
-from sia.policies.chronus.sizes import NodeSizes
+from sia.policies.chronus.leases.lists import is_impossible, least, listed, quality
+from sia.policies.chronus.leases.selection import Selection
+from sia.policies.chronus.leases.sizes import NodeSizes
+from sia.policies.chronus.placing.placement import Nodes, PlacedJob, consolidated
 from tests.support.budget import budget
 from tests.support.naive import naive_leases
 from tests.support.shell import sia

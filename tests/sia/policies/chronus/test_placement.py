@@ -5,14 +5,14 @@ from random import Random
 
 import pytest
 
-from sia.policies.chronus.placement import (
+from sia.policies.chronus.placing.placement import (
     LocalSearch,
     Nodes,
     PlacedJob,
     placements_of,
     quasi,
 )
-from sia.policies.chronus.speeds import SpeedRow, Speeds
+from sia.state.speeds import SpeedRow, Speeds
 from tests.support.budget import budget
 from tests.support.naive import naive_leases
 from tests.support.shell import sia

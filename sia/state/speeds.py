@@ -24,9 +24,10 @@ class Speeds:
     """
 
     def __init__(self, rows: Iterable[SpeedRow] = ()) -> None:
-        """Index the rows; at most one for each model, width and number of nodes."""
+        """Keep and index the `rows`; at most one for each model, width and number of nodes."""
+        self.rows = tuple(rows)
         self._points: dict[str, dict[int, dict[int, float]]] = {}
-        for model, gpus, nodes, speed in rows:
+        for model, gpus, nodes, speed in self.rows:
             self._points.setdefault(model, {}).setdefault(gpus, {})[nodes] = speed
 
     def speed(self, model: str, width: int, nodes: int, fewest: int) -> float:

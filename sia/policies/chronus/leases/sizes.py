@@ -2,7 +2,9 @@
 
 A job takes 1, 2 or 4 GPUs of one node, or whole nodes. Jobs of such sizes fit whenever their GPUs
 do (Proposition 1), if the node is divided by each size without rest. On nodes of 6 three jobs of 4
-have 12 GPUs and do not fit on two nodes, so sizes are counted one by one there.
+have 12 GPUs and do not fit on two nodes, so sizes are counted one by one there, and where some GPUs
+of a node are not to be had. As each size divides the larger ones, a place that a larger job takes
+is as many places less for the smaller ones, on whichever node it is: counting is enough.
 """
 
 from __future__ import annotations
@@ -17,13 +19,15 @@ NODE_GPUS = 8
 
 
 class NodeSizes(NamedTuple):
-    """Nodes that are alike, and whether jobs are rounded up to what fits on them."""
+    """The GPUs to plan with, on nodes, and whether jobs are rounded up to what fits on them."""
 
     gpus: int
     """GPUs of all nodes, or that may be planned with."""
     node: int = NODE_GPUS
-    """GPUs of a node."""
+    """GPUs of a node; of the largest one if they differ."""
     round_up: bool = True
+    free: tuple[int, ...] = ()
+    """GPUs of each node that may be planned with; empty if the nodes are not known."""
 
     def rounded(self, width: int) -> int:
         """Return the GPUs that a job of this width counts as."""
@@ -37,15 +41,27 @@ class NodeSizes(NamedTuple):
     @property
     def _counted(self) -> list[int]:
         """The sizes that must be counted beside the GPUs: they leave a rest of a node."""
-        if not self.round_up or self.gpus % self.node:
+        if not self.round_up or (not self.free and self.gpus % self.node):
             return []
-        return [part for part in PARTS if part < self.node and self.node % part]
+        nodes = set(self.free) or {self.node}
+        return [s for s in self.steps if any(gpus % s for gpus in nodes)]
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The sizes within a node, ascending, and the whole node."""
+        return (*(part for part in PARTS if part < self.node), self.node)
+
+    def pieces(self, gpus: int, size: int) -> int:
+        """Return how many places of a size a job of so many rounded GPUs takes."""
+        if size == self.node or gpus % self.node == 0:
+            return gpus // self.node * (self.node // size)
+        return gpus // size
 
     @property
     def room(self) -> tuple[int, ...]:
         """What the jobs of one lease may use at most: GPUs, then pieces of each counted size."""
-        nodes = self.gpus // self.node
-        return (self.gpus, *(nodes * (self.node // part) for part in self._counted))
+        free = self.free or (self.node,) * (self.gpus // self.node)
+        return (self.gpus, *(sum(gpus // s for gpus in free) for s in self._counted))
 
     def uses(self, width: int) -> tuple[int, ...]:
         """Return what a job uses, with an entry for each of `room`.
@@ -54,11 +70,4 @@ class NodeSizes(NamedTuple):
         several of them, and whole nodes use all of theirs.
         """
         gpus = self.rounded(width)
-        whole = gpus % self.node == 0
-        return (
-            gpus,
-            *(
-                gpus // self.node * (self.node // part) if whole else gpus // part
-                for part in self._counted
-            ),
-        )
+        return (gpus, *(self.pieces(gpus, size) for size in self._counted))

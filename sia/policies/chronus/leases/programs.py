@@ -11,8 +11,8 @@ from enum import Enum
 from math import floor
 from typing import NamedTuple
 
-from sia.policies.chronus.claims import Claim, LeasePlan
-from sia.policies.chronus.lists import Room
+from sia.policies.chronus.leases.claims import Claim, LeasePlan
+from sia.policies.chronus.leases.lists import Room
 from sia.program import Program, ProgramBuilder
 
 

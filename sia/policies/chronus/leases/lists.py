@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from sia.policies.chronus.claims import Claim, LeasePlan
+from sia.policies.chronus.leases.claims import Claim, LeasePlan
 
 Room = tuple[int, ...]
 """What the jobs of one lease may use together (`NodeSizes.room`)."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from sia.policies.chronus.sizes import NodeSizes
-from sia.policies.chronus.speeds import Speeds
+from sia.policies.chronus.leases.sizes import NodeSizes
+from sia.policies.chronus.params import SEARCH
+from sia.state.nodes import fewest_nodes
+from sia.state.speeds import Speeds
 
 WIDE = 16
 """GPUs from which best-effort jobs are consolidated, too (§3.4.2)."""
-
-SEARCH = 100_000
-"""Combined placements that the local search tries (§5.3)."""
 
 CLOSE = 1e-9
 """A gain below this is rounding."""
@@ -46,13 +45,7 @@ class Nodes(NamedTuple):
 
     def fewest(self, width: int) -> int:
         """Return the fewest nodes that hold so many GPUs if all are free. O(nodes · log nodes)."""
-        left, count = width, 0
-        for gpus in sorted(self.gpus, reverse=True):
-            if left <= 0:
-                break
-            left -= gpus
-            count += 1
-        return max(1, count)
+        return fewest_nodes(self.gpus, width)
 
     @property
     def sizes(self) -> NodeSizes:
@@ -68,14 +61,16 @@ class Nodes(NamedTuple):
         return Nodes(self.gpus, tuple(free))
 
 
-def consolidated(jobs: Sequence[PlacedJob], nodes: Nodes) -> tuple[Placements, Nodes]:
+def consolidated(
+    jobs: Sequence[PlacedJob], nodes: Nodes, *, round_up: bool = True
+) -> tuple[Placements, Nodes]:
     """Place each job on the fewest nodes, or not at all. O(jobs · nodes).
 
     Larger sizes come first, then the order of `jobs`. On free nodes every job finds a place if the
     rounded sizes fit (Proposition 1). The placements have the jobs' own GPUs; the nodes that are
     returned are without what rounding adds, either, which is for smaller best-effort jobs alone.
     """
-    sizes = nodes.sizes
+    sizes = nodes.sizes._replace(round_up=round_up)
     kept = [*nodes.free]  # less what is rounded up
     found = Placements()
     for job in sorted(jobs, key=lambda job: -sizes.rounded(job.width)):
@@ -85,8 +80,8 @@ def consolidated(jobs: Sequence[PlacedJob], nodes: Nodes) -> tuple[Placements, N
         if place:
             found[job.job_id] = {}
             for node, gpus in place.items():
-                kept[node] -= gpus
                 own = min(left, gpus)
+                kept[node] -= gpus if round_up else own
                 left -= own
                 if own:
                     found[job.job_id][node] = own

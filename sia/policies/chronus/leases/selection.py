@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from sia.policies.chronus.claims import Claim, LeasePlan
-from sia.policies.chronus.lists import Room, best_of, by_arrival, least, listed, quality
-from sia.policies.chronus.programs import LeaseGoal, LeaseProgram, lease_program, tie_program
+from sia.policies.chronus.leases.claims import Claim, LeasePlan
+from sia.policies.chronus.leases.lists import Room, best_of, by_arrival, least, listed, quality
+from sia.policies.chronus.leases.programs import LeaseGoal, LeaseProgram, lease_program, tie_program
 
 MOST_LEASES = 4_000
 """Leases among which jobs may choose, up to which a solver looks for the least delay. With more it

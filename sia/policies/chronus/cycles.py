@@ -1,0 +1,209 @@
+"""Who runs from one cycle of best effort to the next, and on which GPUs (Chronus, §3.3.5, §3.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import chain
+
+from sia.contract.policy import stream_of
+from sia.contract.proposals import Lease, Preempt, Proposals, Start
+from sia.contract.views import JobStateView
+from sia.model import LATE, NEVER_STOPPED, RESTART
+from sia.policies.chronus.book import LeaseBook, is_up, slack
+from sia.policies.chronus.leases.claims import ROUNDING
+from sia.policies.chronus.params import ChronusParams
+from sia.policies.chronus.placing.placement import WIDE
+from sia.state.nodes import NodeCounts
+
+Jobs = dict[str, JobStateView]
+
+
+class Cycles:
+    """Stops and starts jobs: who has a lease, then best effort, shortest remaining first."""
+
+    def __init__(self, params: ChronusParams) -> None:
+        """Go by these options."""
+        self.params = params
+
+    def deal(self, book: LeaseBook, now: float) -> Proposals:
+        """Choose who runs until the next cycle: leaseholders, then the shortest that fit."""
+        fixed = self._fixed(book, now)
+        chosen = {job.job.id: job for job in (*book.holders(), *fixed.values())}
+        free = book.group.quota - book.group.out - book.profiler.capacity
+        free -= sum(job.width for job in chosen.values())
+        candidates = [self._spot(book, now)] if free > 0 else []
+        if self.params.fill and free > 0:
+            candidates.append(self._idle_promised(book, now))
+        for job in chain.from_iterable(candidates):
+            if free <= 0:
+                break
+            can = job.job.id not in chosen and job.width <= free
+            if can and self._is_safe(book, job, chosen) and _fits(book, job, chosen, fixed):
+                chosen[job.job.id] = job
+                free -= job.width
+        places = _places(book, chosen, fixed, now)
+        for job, why in _stopped(book, chosen, fixed, places):
+            yield Preempt(job, why)
+        for job in chosen.values():
+            yield from self._run(book, job, now, places.get(job.job.id, ()))
+
+    def _fixed(self, book: LeaseBook, now: float) -> Jobs:
+        """Return the jobs that run whatever is left: who must not be stopped, or ends.
+
+        A guaranteed job may have less to go than the rounding of times: it is left to end.
+        """
+        fixed = {job.job.id: job for job in book.stuck}
+        for job_id in book.plan:
+            job = book.jobs[job_id]
+            left = job.run_time - job.work(now)
+            if job.stream is not None and left <= ROUNDING and not is_up(job, now):
+                fixed[job_id] = job
+        return fixed
+
+    def between(self, book: LeaseBook, now: float) -> Proposals:
+        """Start leaseholders that could not start yet and, with `fill`, who fits in idle GPUs."""
+        waiting = [job for job in book.holders() if job.stream is None]
+        for job in waiting:
+            yield from self._run_between(book, job, now)
+        if not self.params.fill or book.group.idle <= 0:
+            return
+        kept = sum(job.width for job in waiting if job.stream is None)
+        for jobs in (self._spot(book, now), self._idle_promised(book, now)):
+            for job in jobs:
+                free = book.group.idle - book.group.out - kept - book.profiler.idle
+                if free <= 0:
+                    return
+                if job.stream is None and job.width <= free and self._is_safe(book, job, {}):
+                    yield from self._run_between(book, job, now)
+
+    def _run_between(self, book: LeaseBook, job: JobStateView, now: float) -> Proposals:
+        """Start a job on GPUs that are idle, where there is a place for it."""
+        nodes: NodeCounts = ()
+        if book.allocator is not None:
+            trials = book.profiler.kept.running
+            nodes = book.allocator.between(job, trials, together=_is_together(book, job))
+            if job.job.preemptible == NEVER_STOPPED and not book.keeps(now, nodes):
+                return
+        yield from self._run(book, job, now, nodes)
+
+    def _run(self, book: LeaseBook, job: JobStateView, now: float, nodes: NodeCounts) -> Proposals:
+        """Start a job that does not run, if it fits, or renew its lease."""
+        length = self.params.lease if book.given in book.plan.get(job.job.id, ()) else (
+            self.params.be)  # fmt: skip
+        until = (int((now + LATE) // length) + 1) * length
+        if job.stream is not None:
+            yield Lease(job, until)
+        elif job.width <= job.pool.idle and (nodes or book.allocator is None):
+            why = "it has a lease" if job.job.id in book.plan else "shortest that fits"
+            stream = stream_of(job.pool, job.width)
+            yield Start(job, stream, why, until=until, nodes=nodes)
+
+    def _spot(self, book: LeaseBook, now: float) -> list[JobStateView]:
+        """Return the jobs that are promised nothing, in the order in which they get GPUs."""
+        jobs = [
+            job
+            for job_id, job in book.jobs.items()
+            if job_id not in book.plan and job_id not in book.trying
+        ]
+        return sorted(jobs, key=lambda job: self.spot_rank(job, now))
+
+    def spot_rank(self, job: JobStateView, now: float) -> tuple[int, float, int]:
+        """Return the place of a job that is promised nothing; the lowest gets GPUs first.
+
+        A job that would lose its work goes on; who has waited long enough comes next; then those
+        with the least work left.
+        """
+        if job.stream is not None and job.job.preemptible == RESTART:
+            return 0, 0.0, job.arrival
+        since = job.job.submit if not job.attempt else job.start
+        if self.params.patience and job.stream is None and now - since >= self.params.patience:
+            return 1, 0.0, job.arrival
+        return 2, self._left(job, now), job.arrival
+
+    def _left(self, job: JobStateView, now: float) -> float:
+        """Return the work left; a job whose estimate is up has one lease to go."""
+        return float(self.params.be) if is_up(job, now) else job.run_time - job.work(now)
+
+    def _idle_promised(self, book: LeaseBook, now: float) -> list[JobStateView]:
+        """Return the guaranteed jobs without a lease now, those with the least slack first."""
+        jobs = [book.jobs[i] for i, leases in book.plan.items() if book.given not in leases]
+        return sorted(jobs, key=lambda job: (slack(job, now), job.arrival))
+
+    def _is_safe(
+        self, book: LeaseBook, job: JobStateView, chosen: Mapping[str, JobStateView]
+    ) -> bool:
+        """Return whether a start breaks no promise: a job may hold its GPUs beyond this lease.
+
+        `chosen` are the jobs that start with it.
+        """
+        if job.stream is not None or job.job.preemptible != NEVER_STOPPED:
+            return True
+        others = (
+            each.width
+            for each in chosen.values()
+            if each.stream is None and each.job.preemptible == NEVER_STOPPED
+        )
+        book.refresh()
+        return book.is_free_for_good(job.width + sum(others))
+
+
+# Where nodes are known
+
+
+def _is_together(book: LeaseBook, job: JobStateView) -> bool:
+    """Return whether a job is rounded up, and lies on the fewest nodes or does not run."""
+    return job.job.id in book.plan or job.width >= WIDE
+
+
+def _fits(book: LeaseBook, job: JobStateView, chosen: Jobs, fixed: Jobs) -> bool:
+    """Return whether a job finds a place beside the chosen ones, if these may move."""
+    if book.allocator is None or not _is_together(book, job):
+        return True
+    beside = [each for i, each in chosen.items() if i not in fixed and _is_together(book, each)]
+    return book.allocator.fits([*beside, job], book.allocator.free(fixed.values()))
+
+
+def _places(book: LeaseBook, chosen: Jobs, fixed: Jobs, now: float) -> dict[str, NodeCounts]:
+    """Return the GPUs of each chosen job; who finds none is not chosen any more.
+
+    Nor is who must not be stopped, if leases need its GPUs.
+    """
+    allocator = book.allocator
+    while allocator is not None:
+        jobs = [job for job_id, job in chosen.items() if job_id not in fixed]
+        together = [job for job in jobs if _is_together(book, job)]
+        small = [job for job in jobs if not _is_together(book, job)]
+        places = allocator.place(together, small, [*fixed.values()])
+        never = [
+            job for job in jobs
+            if job.job.preemptible == NEVER_STOPPED and job.job.id in places
+        ]  # fmt: skip
+        if never and not book.keeps(now, *(places[job.job.id] for job in never)):
+            del chosen[never[-1].job.id]
+            continue
+        for job in jobs:
+            if job.job.id not in places:
+                del chosen[job.job.id]
+        return places
+    return {}
+
+
+def _stopped(
+    book: LeaseBook, chosen: Jobs, fixed: Jobs, places: Mapping[str, NodeCounts]
+) -> list[tuple[JobStateView, str]]:
+    """Return the running jobs that stop, and why: who is not chosen, then who moves."""
+    goes_on = chosen.keys() | book.trying.keys()
+    found = [
+        (job, "its lease is over")
+        for job_id, job in book.jobs.items()
+        if job.stream is not None and job_id not in goes_on
+    ]
+    if book.allocator is not None:
+        found += [
+            (job, "it moves so that jobs lie together")
+            for job_id, job in chosen.items()
+            if job.stream is not None
+            and job_id not in fixed
+            and not book.allocator.is_where(job, places)
+        ]
+    return found

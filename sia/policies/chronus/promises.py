@@ -1,0 +1,234 @@
+"""Who is promised a deadline, and who gets which leases (Chronus, §3.3.2 to §3.3.4).
+
+A plan that lets all promised jobs meet their last step exists at any moment: the solver makes it
+better, and is waited for only within the instant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from sia.contract.proposals import Promise, Proposals, Reject, Solve
+from sia.contract.views import JobStateView
+from sia.policies.chronus.book import LeaseBook
+from sia.policies.chronus.leases.claims import Claim, LeasePlan
+from sia.policies.chronus.leases.lists import is_impossible, joined, listed
+from sia.policies.chronus.leases.programs import LeaseGoal, LeaseProgram, lease_program
+from sia.policies.chronus.leases.selection import Selection
+from sia.program import SolveLimit
+
+LIMIT = SolveLimit(seconds=4.0, nodes=500, iterations=50_000, gap=0.0)
+"""Of one program. Two of them, for the reward and the delay, stay below ten seconds live."""
+
+PATIENCE = 1e-5
+"""Seconds, after which a cycle goes on with the plan as it is. An answer that takes no time, as in
+replays, comes before; one that comes later changes later leases."""
+
+NO_ROOM = "no plan of leases has room for it before its last step"
+OVER = "its estimate is up, and no plan of leases has room for one more"
+
+
+class LeaseQuestion(Struct):
+    """The program that is being solved, and for what.
+
+    `claims` are counted from lease number `lease`. For a cycle, `selection` is the choice so far.
+    """
+
+    kind: Literal["join", "cycle"]
+    group: str
+    at: float
+    lease: int
+    claims: tuple[Claim, ...]
+    job: str = ""
+    selection: Selection | None = None
+
+
+class Promises:
+    """Answers jobs and chooses leases, group by group.
+
+    Attributes:
+        asked: The program that is being solved, or None.
+        answer: Its solution, once that has come; empty if there is none.
+    """
+
+    def __init__(self) -> None:
+        """Start without a question."""
+        self.asked: LeaseQuestion | None = None
+        self.answer: Sequence[float] | None = None
+
+    def is_asked_for(self, book: LeaseBook) -> bool:
+        """Return whether a program of this group is being solved."""
+        return self.asked is not None and self.asked.group == book.group.first
+
+    def waits(self, book: LeaseBook, now: float) -> bool:
+        """Return whether the answer to a program may still come at this instant.
+
+        It is one of this group, or one of another group that keeps this one from asking.
+        """
+        asked = self.asked
+        return (
+            asked is not None
+            and asked.at == now
+            and (asked.group == book.group.first or book.blocked)
+        )
+
+    def admit(self, book: LeaseBook, now: float) -> Proposals:
+        """Answer the jobs that ask, in order of arrival."""
+        for job_id in sorted(book.asking, key=lambda job_id: book.jobs[job_id].arrival):
+            if self.asked is not None and self.asked.job == job_id:
+                return  # its answer is to come
+            job = book.jobs[job_id]
+            why = book.why_not(job)
+            if why:
+                del book.asking[job_id]
+                yield Reject(job, why)
+                continue
+            yield from self._join(book, job, now, book.next_lease(now))
+            if self.waits(book, now):
+                return
+
+    def _join(self, book: LeaseBook, job: JobStateView, now: float, lease: int) -> Proposals:
+        """Promise a job its deadline if some plan has room, or ask a solver whether one has."""
+        claims, claim = book.claims(now, lease), book.claim(job, now, lease)
+        both = (*claims, claim)
+        if is_impossible(both, book.room):
+            yield from self._refuse(book, job)
+            return
+        plan = joined(claims, book.room, book.standing(claims, lease), claim)
+        plan = plan or listed(both, book.room)
+        if plan is not None:
+            yield from self._promise(book, job, now, plan, lease)
+            return
+        asked = LeaseQuestion("join", book.group.first, now, lease, both, job.job.id)
+        yield from self._ask(book, asked, lease_program(both, book.room, LeaseGoal.ANY), ())
+
+    def _promise(
+        self, book: LeaseBook, job: JobStateView, now: float, plan: LeasePlan, lease: int
+    ) -> Proposals:
+        """Take the plan with one more job, and tell the job."""
+        known = job.job.id in book.plan
+        book.asking.pop(job.job.id, None)
+        book.anew.pop(job.job.id, None)
+        book.adopt(plan, lease)
+        if not known:
+            leases = [lease + k for k in plan[job.job.id]]
+            end = book.planned_end(job, now, leases)
+            step = job.job.step_met(end)
+            yield Promise(job, 0 if step is None else step, end)
+
+    def _refuse(self, book: LeaseBook, job: JobStateView) -> Proposals:
+        """Tell a job that its deadline is not, or no longer, promised."""
+        was = job.job.id in book.plan
+        book.asking.pop(job.job.id, None)
+        book.unpromise(job.job.id)
+        yield Reject(job, OVER if was else NO_ROOM)
+
+    def _ask(
+        self, book: LeaseBook, asked: LeaseQuestion, program: LeaseProgram, start: tuple[float, ...]
+    ) -> Proposals:
+        """Ask a solver, unless it works for another group at this instant."""
+        book.blocked = self.asked is not None and self.asked.at == asked.at
+        if not book.blocked:
+            self.asked, self.answer = asked, None
+            yield Solve(program.program, LIMIT, start)
+
+    def take_answer(self, book: LeaseBook, now: float) -> Proposals:
+        """Use the answer to a program of this group, if it is there."""
+        asked, values = self.asked, self.answer
+        if asked is None or asked.group != book.group.first or values is None:
+            return
+        self.asked = self.answer = None
+        if asked.kind == "join":
+            yield from self._joined(book, asked, values, now)
+        elif asked.selection is not None:
+            asked.selection.take(values)
+            if book.given < asked.lease:  # the cycle is still open
+                yield from self._choose(book, now, asked.lease, asked.selection)
+            else:
+                self._improve(book, now, asked.lease, asked.selection.plan)
+
+    def _joined(
+        self, book: LeaseBook, asked: LeaseQuestion, values: Sequence[float], now: float
+    ) -> Proposals:
+        """Promise a deadline, or not, as the solver found."""
+        job = book.jobs.get(asked.job)
+        if job is None or not (asked.job in book.asking or asked.job in book.anew):
+            return
+        lease = book.next_lease(now) if asked.job in book.asking else asked.lease
+        both = (*book.claims(now, lease), book.claim(job, now, lease))
+        if lease != asked.lease or both != asked.claims:
+            return  # much has changed since: it asks again
+        if not values:
+            yield from self._refuse(book, job)
+            return
+        program = lease_program(both, book.room, LeaseGoal.ANY)
+        plan = program.plan_of(both, values)
+        if book.holds(both, plan):
+            yield from self._promise(book, job, now, plan, lease)
+        else:
+            yield from self._refuse(book, job)
+
+    def _improve(self, book: LeaseBook, now: float, lease: int, plan: LeasePlan) -> None:
+        """Take the later leases of a plan that came when its first lease had been given."""
+        following = book.next_lease(now)
+        claims = book.claims(now, following)
+        later = {
+            claim.job_id: tuple(
+                k + lease - following for k in plan.get(claim.job_id, ()) if k + lease >= following
+            )[: claim.leases]
+            for claim in claims
+        }
+        if book.holds(claims, later):
+            book.adopt(later, following)
+
+    def shrunk(self, book: LeaseBook, now: float) -> Proposals:
+        """Keep what can be kept of the promises, in order of arrival, on fewer GPUs."""
+        lease = book.next_lease(now)
+        claims = book.claims(now, lease)
+        if book.holds(claims, book.standing(claims, lease)):
+            return
+        kept: list[Claim] = []
+        plan = listed(claims, book.room)
+        if plan is not None:
+            book.adopt(plan, lease)
+            return
+        plan = {}
+        for claim in sorted(claims, key=lambda claim: book.jobs[claim.job_id].arrival):
+            both = [*kept, claim]
+            found = joined(kept, book.room, plan, claim) or listed(both, book.room)
+            if found is None:
+                book.unpromise(claim.job_id)
+                yield Reject(book.jobs[claim.job_id], "GPUs were lost, and no plan has room for it")
+            else:
+                kept, plan = both, found
+        book.adopt(plan, lease)
+
+    def select(self, book: LeaseBook, now: float, lease: int) -> Proposals:
+        """Choose who gets this lease and the following ones (§3.3.4)."""
+        for job_id in sorted(book.anew, key=lambda i: (i in book.over, book.jobs[i].arrival)):
+            if self.asked is None or self.asked.job != job_id:
+                yield from self._join(book, book.jobs[job_id], now, lease)
+            if self.waits(book, now):
+                return
+        if book.selected == lease:
+            return
+        claims = book.claims(now, lease)
+        selection = Selection.of(claims, book.room, book.standing(claims, lease))
+        if selection is not None:
+            yield from self._choose(book, now, lease, selection)
+
+    def _choose(self, book: LeaseBook, now: float, lease: int, selection: Selection) -> Proposals:
+        """Ask the next program of a selection, or take its plan."""
+        if book.holds(selection.claims, selection.plan):
+            book.adopt(selection.plan, lease)
+        question = selection.question
+        if question is None:
+            book.selected = lease
+        else:
+            asked = LeaseQuestion(
+                "cycle", book.group.first, now, lease, selection.claims, selection=selection
+            )
+            yield from self._ask(book, asked, *question)
