@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from math import exp, log
 
 from predictors.random_forecast import draw
-from predictors.run_times.survival import LEAST, MOST_GROUPS, SurvivalRunTimes, _Group, _kinds
+from predictors.run_times.survival import (
+    LEAST,
+    MOST_GROUPS,
+    SurvivalRunTimes,
+    _Alike,
+    _Group,
+    _kinds,
+)
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
@@ -104,7 +111,7 @@ class RunTimeDistributions(SurvivalRunTimes):
         self.run_time(job)
 
     def run_time(self, job: Job) -> float:
-        """Record a job and return its estimate, which this class does not use."""
+        """Record a job; the estimate of this class is always `UNKNOWN_RUN_TIME`."""
         estimate = super().run_time(job)
         batch = self._waiting[job.id][0].batch
         kind = batch.wider
@@ -116,6 +123,10 @@ class RunTimeDistributions(SurvivalRunTimes):
             known = self._batches[kind] = batch, job.id
         self._lots[job.id] = known[1]
         return estimate
+
+    def _fit(self, alike: _Alike) -> float:
+        """Return no estimate: `curve` says more, and a submission must cost little."""
+        return UNKNOWN_RUN_TIME
 
     def expect(self, job: Job) -> None:
         """Add a job that may come, or whose submission was not reported, to its batch. O(ages)."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
 from itertools import islice
@@ -65,8 +64,10 @@ class NoticeStream:
         if after >= self.newest:
             return ()
         first = self._recent[0].seq if self._recent else self.newest + 1
-        if after + 1 >= first:
-            skipped = bisect_right(self._recent, after, key=lambda notice: notice.seq)
-            return list(islice(self._recent, skipped, skipped + NOTICES_PAGE))
+        if after + 1 >= first:  # numbers have no gaps; from the right, where most followers are
+            left = self.newest - after
+            page = list(islice(reversed(self._recent), max(0, left - NOTICES_PAGE), left))
+            page.reverse()
+            return page
         journal = self._writer.journal
         return await self._writer.run(lambda: journal.notices(after, NOTICES_PAGE))

@@ -45,10 +45,10 @@ BATCH = 300.0
 """Maximum seconds between similar jobs of one batch. On Philly their run times are correlated (0.7
 to 0.85 in logarithms within a minute)."""
 
-MOST_GROUPS = 2**16
-"""Minimum number of recently used groups that are kept; at most twice as many are (270 MB with nine
-windows, including the newest batch of each). Philly has 238 groups; a log with unique job names
-would grow without limit."""
+MOST_GROUPS = 2**12
+"""Minimum number of recently used groups that are kept; at most twice as many are (17 MB with nine
+windows, including the newest batch of each; 56 MB with the 33 ages of estimates). A log of Philly
+or Helios has at most 550 groups in all; a log with unique job names would grow without limit."""
 
 _Kind = tuple[str | int, ...]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -56,10 +57,9 @@ class PrometheusMetrics(Observer):
     def __init__(self) -> None:
         """Create the counters in a registry of their own."""
         self.registry = registry = CollectorRegistry()
-        self._decisions = Counter(
-            "sia_decisions", "Decisions by kind.", ["kind"], registry=registry
-        )
-        self._events = Counter("sia_events", "Events by kind.", ["kind"], registry=registry)
+        decisions = Counter("sia_decisions", "Decisions by kind.", ["kind"], registry=registry)
+        events = Counter("sia_events", "Events by kind.", ["kind"], registry=registry)
+        self._decision, self._event = cache(decisions.labels), cache(events.labels)
         self._pass = Histogram(
             "sia_pass_seconds", "Duration of one engine step.", buckets=QUICK, registry=registry
         )
@@ -117,10 +117,10 @@ class PrometheusMetrics(Observer):
         for decision in step.decisions:
             kind = type(decision)
             if kind in COUNTED:
-                self._decisions.labels(kind.__name__).inc()
+                self._decision(kind.__name__).inc()
         for notice in step.notices:
             if (public := public_notice(notice)) is not None:
-                self._events.labels(public.kind).inc()
+                self._event(public.kind).inc()
             if notice.kind in ("stopped", "stop_forced"):
                 self._count_stop(notice)
         for record in step.over:
