@@ -7,7 +7,9 @@ that it has seen there. Jobs report at each change and at the end of each lease.
 
 from __future__ import annotations
 
+from heapq import heapify, heappop
 from math import inf
+from operator import attrgetter
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, convert, to_builtins
@@ -43,8 +45,25 @@ class _Memory(Struct):
     before: dict[str, tuple[int, int]]
 
 
+class _Bid:
+    """What a job can use, which never changes."""
+
+    __slots__ = "_slowest", "fastest", "job", "least", "most"
+
+    def __init__(self, job: JobStateView) -> None:
+        self.job = job
+        self.least, self.most = least_width(job.job), most_width(job.job)
+        self._slowest, self.fastest = job.job.speed(self.least), job.job.speed(self.most)
+
+    def speed_on(self, gpus: float) -> float:
+        """Return the speed on a part of the GPUs, as `sia.policies.shared.elastic.speed_on`."""
+        if gpus <= self.least:
+            return self._slowest * (gpus / self.least)
+        return self.fastest if gpus >= self.most else speed_on(self.job.job, gpus)
+
+
 class ThemisLease(Elastic):
-    """A pass costs O(jobs · jobs that run) for each changed pool."""
+    """A pass costs O(jobs · log jobs + jobs that run · jobs wider than what is left) a pool."""
 
     Params = LeaseParams
     reason = "furthest behind its fair finish"
@@ -53,6 +72,7 @@ class ThemisLease(Elastic):
         """Begin to count the jobs of each pool."""
         self._seen = {name: _Seen() for name in state.pools}
         self._before: dict[str, tuple[int, int]] = {}  # by job: sums before it came
+        self._bids: dict[int, _Bid] = {}  # by sequence number
         super().attach(state)
 
     def memory(self) -> Any:
@@ -84,6 +104,7 @@ class ThemisLease(Elastic):
         if gone:
             self._count(job.pool, self.state.now)
         super().leave(job)
+        self._bids.pop(job.sequence, None)
         if gone:
             self._before.pop(job.job.id, None)
 
@@ -127,30 +148,48 @@ class ThemisLease(Elastic):
         return min((seen.due for seen in self._seen.values() if seen.due is not None), default=inf)
 
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
-        """Give GPUs to the job with the highest number, again and again."""
+        """Give GPUs to the job with the highest number, again and again.
+
+        The number of a job that can have its most width stays, and is in a heap. That of a job that
+        can only have what is left is worked out at each turn.
+        """
+        bids = sorted(map(self._bid, self.line(pool)), key=attrgetter("most"))
+        heap = [(self._rank(bid, bid.most, now), bid) for bid in bids if bid.most <= gpus]
+        heapify(heap)
+        wide: list[_Bid] = []
         dealt: dict[JobStateView, int] = {}
-        jobs = [*self.line(pool)]
         while gpus:
-            jobs = [job for job in jobs if least_width(job.job) <= gpus]
-            if not jobs:
+            while bids and bids[-1].most > gpus:
+                bid = bids.pop()
+                if bid.job not in dealt:
+                    wide.append(bid)
+            while heap and (heap[0][1].most > gpus or heap[0][1].job in dealt):
+                heappop(heap)
+            wide = [bid for bid in wide if bid.least <= gpus]
+            turns = [(self._rank(bid, gpus, now), bid) for bid in wide] + heap[:1]
+            if not turns:
                 break
-            left = gpus
-            worst = max(
-                jobs,
-                key=lambda job: (job.job.priority, self._behind(job, left, now), -job.sequence),
-            )
-            dealt[worst] = min(left, most_width(worst.job))
-            gpus -= dealt[worst]
-            jobs.remove(worst)
+            worst = min(turns)[1]
+            dealt[worst.job] = min(gpus, worst.most)
+            gpus -= dealt[worst.job]
+            if worst in wide:
+                wide.remove(worst)
         return dealt
 
-    def _behind(self, job: JobStateView, gpus: int, now: float) -> float:
-        """Return its completion time on at most so many GPUs over its fair one."""
-        most = most_width(job.job)
-        share = job.pool.quota / self._contention(job)
-        fair = job.run_time / speed_on(job.job, min(share, most))
-        left = remaining(job, now) / job.job.speed(min(gpus, most))
-        return (now - job.job.submit + left) / fair if fair else inf
+    def _bid(self, job: JobStateView) -> _Bid:
+        bid = self._bids.get(job.sequence)
+        if bid is None or bid.job is not job:
+            bid = self._bids[job.sequence] = _Bid(job)
+        return bid
+
+    def _rank(self, bid: _Bid, gpus: int, now: float) -> tuple[int, float, int]:
+        """Order jobs by priority, by completion time on so many GPUs over the fair one, by age."""
+        job = bid.job
+        share = min(job.pool.quota / self._contention(job), bid.most)
+        fair = job.run_time / bid.speed_on(share)
+        left = remaining(job, now) / (bid.fastest if gpus == bid.most else job.job.speed(gpus))
+        number = (now - job.job.submit + left) / fair if fair else inf
+        return -job.job.priority, -number, job.sequence
 
     def _contention(self, job: JobStateView) -> float:
         """Return the mean number of jobs in its pool at the changes since its submission."""

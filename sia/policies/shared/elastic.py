@@ -95,6 +95,8 @@ class Elastic(Policy):
     def attach(self, state: ClusterStateView) -> None:
         """Add all jobs to their pools' lines, running ones included."""
         self._lines: dict[str, Line] = {name: SortedDict() for name in state.pools}
+        self._running: dict[str, Line] = {name: SortedDict() for name in state.pools}
+        self._never = dict.fromkeys(state.pools, 0)  # jobs that must not be stopped
         self.state = state
         for job in state.jobs.values():
             if job.stream is not None:
@@ -103,7 +105,9 @@ class Elastic(Policy):
 
     def line(self, pool: PoolStateView) -> Iterable[JobStateView]:
         """Return the jobs of a pool in order of priority and arrival, without pinned ones."""
-        jobs = self._lines[pool.name].values()
+        jobs: Iterable[JobStateView] = self._lines[pool.name].values()
+        if not self._never[pool.name]:
+            return jobs
         return [job for job in jobs if not is_pinned(job)]
 
     def widths(self, job: JobStateView) -> tuple[int, int]:
@@ -112,15 +116,25 @@ class Elastic(Policy):
 
     def join(self, job: JobStateView) -> None:
         """Add a job to its pool's line. O(log n)."""
-        self._lines[job.pool.name][job.sequence] = job
+        name = job.pool.name
+        self._lines[name][job.sequence] = job
+        self._never[name] += job.job.preemptible == NEVER_STOPPED
+        if job.stream is not None:
+            self._running[name][job.sequence] = job
 
     def leave(self, job: JobStateView) -> None:
         """Remove a job from its pool's line. O(log n)."""
-        del self._lines[job.pool.name][job.sequence]
+        name = job.pool.name
+        del self._lines[name][job.sequence]
+        self._never[name] -= job.job.preemptible == NEVER_STOPPED
+        self._running[name].pop(job.sequence, None)
 
     def submitted(self, job: JobStateView) -> None:
         """Add a job, unless it is there already, as it was stopped. O(log n)."""
-        if job.sequence not in self._lines[job.pool.name]:
+        name = job.pool.name
+        if job.sequence in self._lines[name]:
+            self._running[name].pop(job.sequence, None)
+        else:
             self.join(job)
 
     def left(self, job: JobStateView) -> None:
@@ -139,14 +153,15 @@ class Elastic(Policy):
 
     def divide(self, pool: PoolStateView, now: float) -> Proposals:
         """Deal the quota of a pool, and propose what leads there: first less, then more GPUs."""
-        running = [job for job in self._lines[pool.name].values() if job.stream is not None]
+        running = [*self._running[pool.name].values()]
         for job in running:
             if job.stream is Stream.SPARE:  # another policy had lent it GPUs
                 yield from self._bring_home(job)
-        pinned = sum(job.width for job in running if is_pinned(job))
+        never = self._never[pool.name]
+        pinned = sum(job.width for job in running if is_pinned(job)) if never else 0
         wanted = self.deal(pool, max(0, pool.quota - pinned), now)
         for job in running:
-            if job.stream is None or is_pinned(job):
+            if job.stream is None or (never and is_pinned(job)):
                 continue
             width = wanted.get(job, 0)
             if not width:
@@ -167,7 +182,9 @@ class Elastic(Policy):
             yield Reconsider(pool)
         elif job.stream is None:
             own = 0 if width == job.job.width else width
-            yield Start(job, Stream.DEDICATED, self.reason, own)
+            result = yield Start(job, Stream.DEDICATED, self.reason, own)
+            if result is ProposalResult.DONE:
+                self._running[pool.name][job.sequence] = job
         else:
             yield Resize(job, width, Stream.DEDICATED, self.reason)
 
@@ -186,6 +203,8 @@ class Elastic(Policy):
         for name, line in self._lines.items():
             jobs = [job for job in self.state.jobs.values() if job.pool.name == name]
             assert list(line.values()) == sorted(jobs, key=lambda job: job.sequence), name
+            running = [job for job in line.values() if job.stream is not None]
+            assert list(self._running[name].values()) == running, name
 
 
 def is_pinned(job: JobStateView) -> bool:
