@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from daemon.engine.nodes import BACKEND
 from daemon.model.book import Book, NodeRecord, PoolRecord, core_limits, job_of, pool_record
 from daemon.model.job import PoolMode
 from daemon.model.outputs import Refused
-from daemon.model.setup import Setup
+from daemon.model.setup import Node, Setup
 from sia.contract.labels import name_of
 from sia.core.core import Core
 from sia.core.snapshot import JobSnapshot, dump, plain_params, restore
@@ -26,6 +27,9 @@ OTHER_CELLS = (
 )
 """Fix for a change of cells or of their pools, in which jobs have places."""
 
+GONE = "no longer there"
+"""Why a node is out that the backend found before and finds no longer."""
+
 NUMBERS = ("quota", "lend_limit", "borrow_limit", "weight")
 """Fields of a pool that both the configuration and commands can change."""
 
@@ -37,6 +41,8 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     events for these fields. `unseen` is the load (GPUs) of new pools, or of all pools if the policy
     or its options have changed.
     """
+    gone = _gone(book, setup)
+    setup = replace(setup, nodes=(*setup.nodes, *gone))
     for wrong in _problems(book, setup):
         return Refused(409, "configuration", *wrong)
     snapshot = dump(core)
@@ -65,7 +71,7 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         core = restore(snapshot, make(setup.policy))
     except ValueError as error:
         return Refused(409, "configuration", str(error), "restore the old settings")
-    nodes = _nodes(book, setup)
+    nodes = _nodes(book, setup, {node.name for node in gone})
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
     book = replace(
         book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows, solving=solving
@@ -189,13 +195,31 @@ def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
     return found
 
 
-def _nodes(book: Book, setup: Setup) -> dict[str, NodeRecord]:
+def _gone(book: Book, setup: Setup) -> tuple[Node, ...]:
+    """Return the nodes with jobs that the backend finds no longer. O(jobs + nodes).
+
+    Nobody can bring back a node that was deleted while the daemon was down, so they stay until the
+    backend has reported what became of their jobs.
+    """
+    if not setup.discovered or setup.cells is not None:
+        return ()
+    there = {node.name for node in setup.nodes}
+    used = {name for job in book.jobs.values() if job.core for name, _ in job.nodes}
+    return tuple(node for node in book.setup.nodes if node.name in used - there)
+
+
+def _nodes(book: Book, setup: Setup, gone: Collection[str]) -> dict[str, NodeRecord]:
     if setup.cells is not None:
         return book.nodes
     found = {}
     for node in setup.nodes:
         before = book.nodes.get(node.name)
-        found[node.name] = NodeRecord(node.name, node.gpus, before.reasons if before else {})
+        reasons = dict(before.reasons) if before else {}
+        if node.name in gone:
+            reasons[BACKEND] = GONE
+        elif reasons.get(BACKEND) == GONE:
+            del reasons[BACKEND]
+        found[node.name] = NodeRecord(node.name, node.gpus, reasons)
     return found
 
 

@@ -70,6 +70,9 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     policy: str = "sia"
     options: Options = Options()
     nodes: tuple[Node, ...] = ()
+    discovered: bool = False
+    """Whether the backend found the nodes. One that it finds no longer stays, but is out, until the
+    jobs on it have ended."""
     cells: Spec | None = None
     modes: dict[str, PoolMode] = {}
     """State of the pools that are not open at first."""

@@ -165,7 +165,8 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
             modes[pool.name] = pool.state
     budgets = {pool.name: pool.budget for pool in config.pools if pool.budget != Budget()}
     return Setup(
-        pools, config.policy, options, nodes, config.cells, modes=modes, areas=dict(areas),
+        pools, config.policy, options, nodes, cells=config.cells, modes=modes, areas=dict(areas),
+        discovered=bool(nodes and found),
         budgets=budgets, grants=config.grants, lending=config.lending, grace=config.grace,
         stops_per_job=config.stops_per_job, preemptible=config.preemptible,
         resizes="resize" in config.backend.can, book_every=BOOK_EVERY,

@@ -88,6 +88,34 @@ def test_a_change_that_jobs_prevent_is_refused(settings, says):
     assert engine.dump() == before
 
 
+def test_a_node_that_the_backend_finds_no_longer_stays_out_until_its_jobs_have_ended():
+    engine = Engine.new(setup([2, 2], a=2, b=2))
+    engine.step(1.0, [submit("runs", gpus=2)])
+    ((lost, _),) = engine.book.jobs["runs"].nodes
+    left = [node for node in setup([2, 2], a=2, b=2).nodes if node.name != lost]
+    without = replace(setup([2, 2], a=1, b=1), nodes=tuple(left), discovered=True)
+    assert configured(engine, without).answers == [Accepted()]
+    assert set(engine.book.nodes[lost].reasons) == {"backend"}
+    step = engine.step(3.0, [submit("one", gpus=1), submit("two", "b", 1)])
+    assert {name for effect in step.effects for name, _ in effect.nodes} == {left[0].name}
+    again = Engine.restore(engine.dump())
+    assert again.dump() == engine.dump()
+    engine.step(4.0, [Ended("runs", 1, 0)])
+    configured(engine, without, 5.0)
+    assert list(engine.book.nodes) == [left[0].name]
+
+
+def test_a_node_that_the_backend_finds_again_is_used_again():
+    engine = Engine.new(setup([2, 2], a=2, b=2))
+    engine.step(1.0, [submit("runs", gpus=2)])
+    ((lost, _),) = engine.book.jobs["runs"].nodes
+    whole = replace(setup([2, 2], a=2, b=2), discovered=True)
+    left = tuple(node for node in whole.nodes if node.name != lost)
+    configured(engine, replace(setup([2, 2], a=1, b=1), nodes=left, discovered=True))
+    configured(engine, whole, 3.0)
+    assert not engine.book.nodes[lost].reasons
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -40,7 +40,9 @@ def trouble_of(rng):
 
 async def breaks(k8s, verb, request):
     answer = await k8s._answer(request.resource.plural, verb, request)
-    request._raw_request.transport.abort()
+    transport = request._raw_request.transport
+    if transport is not None:  # the client may have gone already
+        transport.abort()
     return answer
 
 
@@ -70,11 +72,6 @@ async def all_asked_for(service, k8s, rng):
             await service.submit([asked_for(f"own{i}", pool, gpus, **more)])
 
 
-def on(service, node):
-    """Jobs that the daemon believes to be on a node."""
-    return [job for job in service.book.jobs.values() if node in dict(job.nodes)]
-
-
 def overfull(k8s):
     """Nodes on which more GPUs are in use than there are."""
     return {node: used for node, used in k8s.used().items() if used > 8}
@@ -99,7 +96,6 @@ async def test_each_job_runs_once_and_none_is_lost(tmp_path):
             begun = {each["metadata"]["labels"]["job-name"] for each in pods}
             k8s.lose(lost)
             await until(lambda: len(ended(service)) > JOBS // 2)
-            await until(lambda: not on(service, lost))  # or else its jobs need it at the restart
         async with serving(tmp_path, k8s, pools=POOLS) as service:  # the same again, a new daemon
             await until(lambda: len(ended(service)) > 3 * JOBS // 4)
         async with serving(tmp_path, k8s, pools=POOLS) as service:
@@ -115,4 +111,4 @@ async def test_each_job_runs_once_and_none_is_lost(tmp_path):
         assert set(k8s.ran) <= set(pods)
         again = {name for name, times in k8s.ran.items() if times != pods[name]}
         assert again <= begun  # what was on the node that was lost
-        assert phases["finished"] + phases["lost"] == JOBS
+        assert phases["finished"] + phases["lost"] == JOBS, phases
