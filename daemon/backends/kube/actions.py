@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from msgspec import json
+
 from daemon.backends.attempt_names import AttemptNotes
 from daemon.backends.interface import BackendContext
-from daemon.backends.kube.attempts import DELETED, KubeAttempt, Ref, jobs_path, name_of
+from daemon.backends.kube.attempts import (
+    DELETED,
+    KubeAttempt,
+    Leaving,
+    Ref,
+    jobs_path,
+    name_of,
+)
 from daemon.backends.kube.client import (
     Kube,
     KubeConflictError,
@@ -73,6 +82,7 @@ class KubeActions:
         context: BackendContext,
         name: str,
         marks: AttemptNotes,
+        leaving: AttemptNotes,
         *,
         nodes: KubeNodeWatch,
         left: ReleasedJobs,
@@ -87,7 +97,8 @@ class KubeActions:
         """
         self._config, self._kube, self._context, self._name = config, kube, context, name
         self._grace = grace
-        self._marks, self._nodes, self._left, self._known = marks, nodes, left, known
+        self._marks, self._leaving = marks, leaving
+        self._nodes, self._left, self._known = nodes, left, known
         self._seen, self._done = seen, done
         self.unwanted: dict[Ref, bool] = {}
         self.forbidden = self.error = "", ""
@@ -251,6 +262,8 @@ class KubeActions:
         if known is not None and known.verdict is not None:
             run.due = 0.0  # it has ended by itself: the check determines how
             return
+        if isinstance(run.leaving, Leaving) and self._leaving.get(run.key) is None:
+            await self._leaving.note({run.key: json.encode(run.leaving).decode()})
         try:
             if not run.stays or (self._config.kueue and not run.adopted):
                 await self._kube.delete(run.path, run.ref.uid)

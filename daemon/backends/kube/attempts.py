@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from daemon.backends.attempt_names import AttemptKey
 from daemon.backends.kube.schema import Condition, Pod
-from daemon.model.inputs import Ended, Lost, Observation, Stopped
+from daemon.model.inputs import Ended, Lost, Observation, Requeued, Stopped
 from daemon.model.outputs import ResizeEffect, StartEffect
 
 TERM, KILL = 15, 9
@@ -18,6 +18,12 @@ SIGNALLED = 128
 
 RUNS = "kube/run/"
 """Prefix of the notes with the Job of an attempt."""
+
+LEAVING = "kube/leaving/"
+"""Prefix of the notes why the daemon takes an attempt off its nodes."""
+
+Leaving = Lost | Requeued
+"""Ends for which the daemon removes a Job itself. Once the Job is gone, only a note knows them."""
 
 FORGOTTEN = (
     "the Job no longer exists, so how it ended is unknown (it was deleted, or ended more than "

@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from msgspec import json
+
 from daemon.backends.attempt_names import AttemptKey, AttemptNotes
 from daemon.backends.interface import (
     BackendContext,
@@ -26,7 +28,16 @@ from daemon.backends.interface import (
 )
 from daemon.backends.kube.actions import KubeActions
 from daemon.backends.kube.adopt import KubeAdopter
-from daemon.backends.kube.attempts import RUNS, KubeAttempt, Ref, jobs_path, name_of, plain
+from daemon.backends.kube.attempts import (
+    LEAVING,
+    RUNS,
+    KubeAttempt,
+    Leaving,
+    Ref,
+    jobs_path,
+    name_of,
+    plain,
+)
 from daemon.backends.kube.client import Kube
 from daemon.backends.kube.completion import CompletionCheck
 from daemon.backends.kube.config import KubeConfig
@@ -133,6 +144,7 @@ class KubeBackend:
             QueueLimits(self._config, self._kube, context) if self._config.kueue else None
         )
         self._marks = AttemptNotes(context, RUNS, marks)
+        self._leaving = AttemptNotes(context, LEAVING, marks)
         self._nodes = KubeNodeWatch(self._config, context, self._found)
         self._logs = Logs(self._config, name)
         self._left = await ReleasedJobs.of(context.notes, name, marks)
@@ -140,7 +152,7 @@ class KubeBackend:
             self._config, self._kube, self._nodes, self._seen, self._done, context.sink
         )
         self._acts = KubeActions(
-            self._config, self._kube, context, name, self._marks,
+            self._config, self._kube, context, name, self._marks, self._leaving,
             nodes=self._nodes, left=self._left, known=self._job, seen=self._seen, done=self._done,
             grace=self._grace,
         )  # fmt: skip
@@ -158,6 +170,9 @@ class KubeBackend:
             record = self._context.book().jobs.get(run.order.job)
             if record is not None and record.phase is JobPhase.STOPPING:
                 run.end(Stopped(*run.key))  # before the order is repeated, nothing is released
+            leaving = self._leaving.get(run.key)
+            if leaving is not None:
+                run.end(json.decode(leaving, type=Leaving))
             self._add(run)
         for node, why in self._found.out.items():
             self._context.sink(NodeDown(node, why))
@@ -305,6 +320,7 @@ class KubeBackend:
         self._nodes.look(self._runs.values())
         self._say()
         await self._marks.forget(self._runs)
+        await self._leaving.forget(self._runs)
         if any(run.unsure for run in self._runs.values()) and not self._acts.error[0]:
             return min(SOON, self._config.poll)
         return self._config.poll

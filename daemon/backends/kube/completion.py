@@ -64,10 +64,12 @@ class CompletionCheck:
         lost = self._nodes.lost(run.order.nodes, begun=run.reported)
         if not lost or not run.released or run.ref is None:
             return
-        if any(pod.holds for pod in await pods_of(self._kube, run.ref.namespace, run.ref.uid)):
+        pods = await pods_of(self._kube, run.ref.namespace, run.ref.uid)
+        if any(pod.holds for pod in pods):
             run.due = now + self._config.poll
             return
-        ran = run.reported and not run.adopted  # for adopted Jobs the owner decides about a rerun
+        # For adopted Jobs the owner decides about a rerun.
+        ran = (run.reported or any(pod.over for pod in pods)) and not run.adopted
         run.end(Lost(*run.key, lost) if ran else Requeued(*run.key, lost))
 
     async def _resized(self, run: KubeAttempt, order: ResizeEffect, job: KubeJob) -> None:

@@ -449,6 +449,25 @@ async def test_a_job_whose_node_is_lost_runs_elsewhere_where_its_owner_wants_tha
 
 
 @story
+async def test_a_job_is_placed_anew_although_the_daemon_restarts_while_its_job_is_deleted(tmp_path):
+    async with cluster(("n1", "n2", "n3")) as k8s:
+        k8s.step = lambda: None  # no scheduler has seen it yet, and what is deleted stays
+        async with serving(tmp_path, k8s) as service:
+            await submit(service, "one")
+            await until(lambda: any(not j["spec"]["suspend"] for j in k8s.all("jobs")))
+            first = service.book.jobs["one"].nodes[0][0]
+            k8s.lose(first)
+            await until(lambda: "deletionTimestamp" in k8s.all("jobs")[0]["metadata"])
+        assert service.book.jobs["one"].attempt == 1
+        del k8s.step
+        async with serving(tmp_path, k8s) as service:
+            changed = {"metadata": {"labels": {"seen": "yes"}}}
+            k8s.change("nodes", k8s.all("nodes")[0]["metadata"], changed)
+            assert (await phase_is(service, "one", "finished")).nodes[0][0] != first
+        assert sum(k8s.ran.values()) == 1
+
+
+@story
 async def test_a_node_that_is_down_at_the_start_gets_no_job(tmp_path):
     async with cluster() as k8s:
         k8s.change("nodes", {"name": "n1"}, {"spec": {"unschedulable": True}})
