@@ -36,6 +36,9 @@ class JobPreempted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     last: bool = False
     """Whether it must not be stopped again, as it was stopped often enough. A job that was started
     again before it had stopped can still be stopped once more."""
+    lost: float = 0.0
+    """Seconds of the work done until the decision that it runs again; negative if it has done and
+    keeps more since then. For accounts only."""
 
 
 class JobProgressed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):

@@ -15,7 +15,7 @@ from daemon.wire.accounts import Statement
 from sia.console.errors import UserError
 from sia.console.tables import show_table
 from sia.console.terminal import printable
-from sia.wording import NONE, counted, decimal
+from sia.wording import NONE, counted, decimal, duration
 
 PAGE = 1000
 """Maximum number of rows in one request."""
@@ -39,6 +39,8 @@ def account(client: Client, pool: str, as_json: bool) -> None:
     _line("compared", f"{known}; {unknown:,} ended jobs are not compared yet" if unknown else known)
     _lines(answer)
     _late(answer)
+    if answer["turns"] is not None:
+        _turns(answer["turns"])
     if answer["renewed"]:
         _line("restarted", f"{counted(answer['renewed'], 'time')}, after an internal error")
 
@@ -56,6 +58,18 @@ def _lines(sums: dict[str, Any]) -> None:
     _line("speed-up", decimal(sums["speed_up"], 3))
     _line("lent", f"{decimal(sums['lent_gpu_hours'])} GPU-hours")
     _line("borrowed", f"{decimal(sums['borrowed_gpu_hours'])} GPU-hours")
+
+
+def _turns(turns: dict[str, Any]) -> None:
+    """Print the turns of a pool's jobs, and what they did as guests."""
+    late = f"{turns['late_turns']:,} late"
+    if turns["late_turns"]:
+        late += f", by {duration(turns['latest_s'])} at most"
+    if turns["turns"]:
+        _line("turns", f"{turns['turns']:,}, {late}")
+    stops = counted(turns["stops"], "stop")
+    wasted = f"{decimal(turns['wasted_gpu_s'] / 3600)} GPU-hours of their work lost"
+    _line("guests", f"{counted(turns['guests'], 'start')}; {stops}, {wasted}")
 
 
 def _late(answer: dict[str, Any]) -> None:

@@ -39,8 +39,23 @@ def lending(client: Client, switch: str | None, as_json: bool) -> None:
     click.echo(f"lending is {answer['mode']}")
     if answer["recalls"] is not None:
         click.echo(worth_of(answer["recalls"]))
+    if answer["pools"]:
+        show_table("Turns and guests", [*TURNS], [turn_row(each) for each in answer["pools"]])
     if answer["shadow"] is not None:
         _show(answer["shadow"])
+
+
+TURNS = ("pool", "turns", "late", "latest", "guests", "stops", "wasted GPU-hours")
+"""Columns of turns and guests by pool."""
+
+
+def turn_row(turns: Mapping[str, Any]) -> list[str]:
+    """Return the row of a pool's turns and guests."""
+    return [
+        turns["pool"], f"{turns['turns']:,}", f"{turns['late_turns']:,}",
+        duration(turns["latest_s"]) if turns["late_turns"] else NONE,
+        f"{turns['guests']:,}", f"{turns['stops']:,}", f"{turns['wasted_gpu_s'] / 3600:,.1f}",
+    ]  # fmt: skip
 
 
 def worth_of(recalls: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from daemon.engine.jobs import GRACE_OVER, Jobs
 from daemon.engine.placement import LeftGpus
 from daemon.engine.step import StepContext, unknown_job
+from daemon.model.account import Turns
 from daemon.model.book import JobRecord, job_of
 from daemon.model.inputs import (
     Ended,
@@ -20,7 +21,7 @@ from daemon.model.inputs import (
     Stray,
 )
 from daemon.model.job import ON_GPUS, JobPhase
-from daemon.model.limits import MAX_STARTS
+from daemon.model.limits import LATE_TURN, MAX_STARTS
 from daemon.model.outputs import (
     Accepted,
     Answer,
@@ -284,6 +285,8 @@ class Runs:
         if record.core == decision.job_id:
             self._context.close_loans(record)
             record.stream, record.reason = Stream.DEDICATED, decision.reason
+            if record.placed:  # else it counts once it has its GPUs
+                self._count_turn(record)
 
     def _move(self, move: MoveLoan) -> None:
         job_id = job_of(move.job_id)
@@ -327,6 +330,10 @@ class Runs:
                 continue
             del book.seatless[job_id]
             context.effects.append(self.start_order(record))
+            if record.stream is Stream.DEDICATED:
+                self._count_turn(record)
+            else:
+                self._turns_of(record).guests += 1
 
     def start_order(self, record: JobRecord) -> StartEffect:
         """Return the order to start a job's attempt, which is repeated after a crash."""
@@ -524,6 +531,7 @@ class Runs:
             record.ran += ran
         waited = 0.0 if record.told is None else now - record.told
         lost_work = max(0.0, record.work(now) - work)
+        again = record.work(now if record.told is None else record.told) - work
         self._count_recall(record, ran, work)
         self._free_attempt(record)
         record.done = record.kept = work
@@ -537,7 +545,7 @@ class Runs:
             self._take_off(record)
             self._jobs.join(record)
             return
-        context.correct(JobPreempted(now, record.core, work, self._jobs.is_fixed(record)))
+        context.correct(JobPreempted(now, record.core, work, self._jobs.is_fixed(record), again))
         if job_id in self._book.seatless:
             self._begin_attempt(record, record.seats)
         else:
@@ -548,7 +556,7 @@ class Runs:
         """Count what the stop of a spare job gained and cost, if it gave GPUs back."""
         if not record.recalled:
             return
-        context, spec, recalls = self._context, record.spec, self._book.recalls
+        context, spec, recalls = self._context, record.spec, self._turns_of(record)
         work, own = record.work(context.now), self._book.setup.stop_cost(spec)
         cost = context.core.state.options.resume_cost
         pays = min(own, kept) if isinstance(own, float | int) else cost if kept else 0.0
@@ -557,6 +565,21 @@ class Runs:
         recalls.lost += (max(0.0, work - kept) + pays) * spec.gpus
         recalls.left += record.left(max(record.run_time, work), context.now)
         record.recalled = False
+
+    def _turns_of(self, record: JobRecord) -> Turns:
+        return self._book.turns.setdefault(record.spec.pool, Turns())
+
+    def _count_turn(self, record: JobRecord) -> None:
+        """Count a job that has its GPUs now, and had its turn by now. O(1)."""
+        core = self._context.core
+        turn = core.policy.turn(core.state.jobs[record.core])
+        if turn is None or not turn.came:
+            return
+        sums, late = self._turns_of(record), self._context.now - turn.time
+        sums.turns += 1
+        if late > LATE_TURN:
+            sums.late += 1
+            sums.latest = max(sums.latest, late)
 
     def _take_off(self, record: JobRecord) -> None:
         """Record that a job has no attempt and no GPUs."""

@@ -21,6 +21,7 @@ from sia.events import (
     Event,
     JobCancelled,
     JobFinished,
+    JobPreempted,
     JobSubmitted,
     PoolChanged,
     PriorityChanged,
@@ -73,6 +74,7 @@ class Accounts:
             JobSubmitted: self._submitted,
             JobFinished: self._finished,
             JobCancelled: self._cancelled,
+            JobPreempted: self._lost,
             PriorityChanged: self._priority_changed,
             PoolChanged: self._pool_changed,
             StartJob: self._started,
@@ -370,6 +372,10 @@ class Accounts:
         job_id = job_of(stop.job_id)
         self._close_loans(job_id)
         self._clock_of_pool(self._pool(job_id)).stopped(self._now, stop.job_id)
+
+    def _lost(self, event: JobPreempted) -> None:
+        """Count the work that a stop cost a job: alone it would not have run it twice."""
+        self._clock(event.job_id).lost(event.time, event.job_id, event.lost)
 
     def _resized(self, resize: ResizeJob) -> None:
         job_id = job_of(resize.job_id)

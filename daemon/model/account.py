@@ -38,7 +38,8 @@ class Verdict(Struct, frozen=True, gc=False, omit_defaults=True):
     forgotten: bool = False
     """Whether `alone` is unknown for good, because too many earlier jobs were pending there."""
     paused: float = 0.0
-    """Seconds for which it did not run because it was stopped. Without sharing there are none."""
+    """Seconds for which it did not run because it was stopped, or ran again for work that stops
+    cost it. Without sharing there are none."""
 
 
 class Lent(Struct, frozen=True, gc=False):
@@ -113,10 +114,22 @@ class Account(Struct, forbid_unknown_fields=True):
         return 27 + len(self.clock.twins) + len(self.clock.coming) + len(self.clock.queue)
 
 
-class Recalls(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Spare jobs that were stopped for others: what recall gained and cost, since the beginning."""
+class Turns(Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """The turns of a pool's jobs, and what they did as guests, since the beginning.
 
+    A policy that knows no turns has guests only: its spare jobs.
+    """
+
+    turns: int = 0
+    """Jobs that had their turn: they got GPUs for it, or ran already as guests."""
+    late: int = 0
+    """Jobs of these that got their GPUs later, by more than `LATE_TURN`."""
+    latest: float = 0.0
+    """The most seconds by which one of these was late."""
+    guests: int = 0
+    """Starts of guests."""
     stops: int = 0
+    """Stops of guests for others."""
     ran: float = 0.0
     """GPU-seconds that the stopped attempts had held spare GPUs."""
     lost: float = 0.0

@@ -12,10 +12,10 @@ from functools import cached_property
 from heapq import merge
 from math import inf
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from daemon.model.access import Role
-from daemon.model.account import Account, Lent, Loan, Recalls, ShadowState, Verdict
+from daemon.model.account import Account, Lent, Loan, ShadowState, Turns, Verdict
 from daemon.model.job import JobPhase, JobSpec, LendingMode, PoolMode
 from daemon.model.limits import KEEP_ENDED
 from daemon.model.setup import Budget, Setup
@@ -390,8 +390,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """By digest, so that a request's token is found in O(1)."""
     shadow: ShadowState | None = None
     """The result of shadow lending: of the current shadow mode, or else of the last one."""
-    recalls: Recalls = field(default_factory=Recalls)
-    """What stops of spare jobs gained and cost."""
+    turns: dict[str, Turns] = {}
+    """By pool, once it has had a turn or a guest."""
     accounts: dict[str, Account] = {}
     """By pool, from the first step on."""
     lent: dict[str, dict[str, Loan]] = {}

@@ -37,6 +37,9 @@ MAX_WEIGHT = 1000.0
 KEEP_ENDED = 10_000
 """Ended jobs in memory: enough for the last hours. The journal's history has all."""
 
+LATE_TURN = 1.0
+"""Seconds after which a turn counts as late: the daemon acts a few milliseconds after each."""
+
 MAX_BATCH = 1000
 """Inputs of one step: about 50 ms of work, so that a burst delays nobody for long."""
 

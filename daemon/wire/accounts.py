@@ -6,6 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from daemon.wire.plan import PoolTurns
+
 LateWaiting = Annotated[
     int, Meta(description="Pending jobs that would run by now in the baseline. In no sum yet.")
 ]
@@ -45,6 +47,7 @@ class AccountView(Struct):
     ] = 0
     late_waiting: LateWaiting = 0
     late_running: LateRunning = 0
+    turns: Annotated[PoolTurns | None, Meta(description="Null before the first.")] = None
 
 
 class LoanRow(Struct, omit_defaults=True):

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from daemon.model.job import JobPhase
+from daemon.wire.explain import TurnView
 
 
 class Moment(Struct, omit_defaults=True):
@@ -53,6 +54,9 @@ class Eta(Struct, omit_defaults=True):
     notes: Annotated[
         list[str], Meta(description="What that simulation went without, such as a solver.")
     ] = []
+    turn: Annotated[
+        TurnView | None, Meta(description="Absent if it has ended, or the policy knows no turns.")
+    ] = None
 
 
 class EstimateRow(Struct, omit_defaults=True):

@@ -70,6 +70,16 @@ class WayView(Struct):
     ] = False
 
 
+class TurnView(Struct):
+    """A job's turn: its start in its pool alone, which `sia-reclaim` and its like go by."""
+
+    time: Annotated[float | None, Meta(description="Null: nobody can say when it comes.")]
+    came: Annotated[bool, Meta(description="False: it is expected, by estimates of run times.")]
+    guest: Annotated[
+        bool, Meta(description="Whether the job runs before its turn, so that it may be stopped.")
+    ]
+
+
 class JobWhy(Struct, omit_defaults=True):
     """Why a job waits: with `exact`, it would start at once without `obstacles`.
 
@@ -94,3 +104,6 @@ class JobWhy(Struct, omit_defaults=True):
     stream: Stream | None = None
     reason: Annotated[str, Meta(description="Why it was started.")] = ""
     loans: Annotated[dict[str, int], Meta(description="Whose GPUs it uses.")] = {}
+    turn: Annotated[
+        TurnView | None, Meta(description="Absent if it has ended, or the policy knows no turns.")
+    ] = None

@@ -98,6 +98,25 @@ class LendingRecalls(Struct):
     ]
 
 
+class PoolTurns(Struct):
+    """The turns of a pool's jobs, and what they did as guests, since the first start."""
+
+    pool: str
+    turns: Annotated[
+        int,
+        Meta(description="Jobs that had their turn; 0 under a policy that knows no turns."),
+    ]
+    late_turns: Annotated[
+        int, Meta(description="Jobs of these that got GPUs more than a second later.")
+    ]
+    latest_s: Annotated[float, Meta(description="Most seconds by which one of these was late.")]
+    guests: Annotated[int, Meta(description="Starts before the turn, on spare GPUs.")]
+    stops: Annotated[int, Meta(description="Stops of the pool's guests for other jobs.")]
+    wasted_gpu_s: Annotated[
+        float, Meta(description="GPU-seconds of the pool's work that these stops cost.")
+    ]
+
+
 class LendingState(Struct):
     """Whether the daemon makes new loans."""
 
@@ -109,6 +128,9 @@ class LendingState(Struct):
     recalls: Annotated[
         LendingRecalls | None, Meta(description="Null if no spare job was stopped for others.")
     ] = None
+    pools: Annotated[
+        list[PoolTurns], Meta(description="Pools that had a turn or a guest, of those you may see.")
+    ] = []
 
 
 class PoolForecast(Struct, omit_defaults=True):

@@ -41,6 +41,14 @@ class Needs(NamedTuple):
     """Whether it is made for the sizes of the jobs to come; see `Policy.expecting`."""
 
 
+class Turn(NamedTuple):
+    """The start of a job in its pool alone, in seconds: when it was, or is expected to be."""
+
+    time: float
+    """Infinity if nothing is expected."""
+    came: bool
+
+
 class NoParams(Struct, frozen=True):
     """The options of a policy that has none."""
 
@@ -211,6 +219,10 @@ class Policy:
         They run as spare jobs, and keep a place in the queue that comes before the job's.
         """
         return ()
+
+    def turn(self, job: JobStateView) -> Turn | None:
+        """Return the turn of a job that has not ended; None if the policy knows no turns."""
+        return None
 
     def foresees(self, job: JobStateView) -> bool:
         """Return whether forecasts of load decide about a spare start of a pending job."""

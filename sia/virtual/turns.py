@@ -11,11 +11,15 @@ either. One that has really ended is known to end there as long after its turn a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Self
 
 from msgspec import Struct
+
+MOST_AHEAD = 5000
+"""Jobs ahead of a job for which a turn is expected: the daemon's loop waits for about 10 ms."""
 
 
 class TurnClockSnapshot(Struct):
@@ -71,6 +75,41 @@ class TurnClock:
         """Return when a job had its turn, None if not yet, or if it has ended alone."""
         taken = self._taken.get(job)
         return None if taken is None else taken[0]
+
+    def expected_turn(self, job: int, now: float, run_time: Callable[[int], float]) -> float:
+        """Return when a waiting job is expected to have its turn, or infinity.
+
+        `run_time` returns the seconds that a job which has not really ended is expected to run as a
+        whole. Jobs that are yet to be submitted are left out. Of a job behind more than
+        `MOST_AHEAD` others nothing is expected. O(n log n) in the jobs ahead of it.
+        """
+        known = {number: end for end, number in self._ends}
+        ends = [
+            (known[number] if number in known else max(now, turn + run_time(number)), width)
+            for number, (turn, width) in self._taken.items()
+        ]
+        heapify(ends)
+        at, idle = now, self.quota - self.used
+        order, before = self._order[:], -1
+        for _ in range(min(len(order), MOST_AHEAD)):
+            sequence, number = heappop(order)
+            first = self._waits.get(number)
+            if first is None or first.sequence != sequence or number == before:
+                continue  # a job that was stopped is there twice
+            before = number
+            if first.width > self.quota:
+                if first.ran is None:
+                    break
+                continue  # the clock will drop it
+            while first.width > idle:
+                end, width = heappop(ends)
+                at, idle = max(at, end), idle + width
+            if number == job:
+                return at
+            idle -= first.width
+            ran = run_time(number) if first.ran is None else first.ran
+            heappush(ends, (at + ran, first.width))
+        return inf
 
     def submitted(self, job: int, sequence: int, width: int, submit: float) -> None:
         """Queue a job at its place, or move a waiting one to another place. O(log n)."""

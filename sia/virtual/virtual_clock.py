@@ -125,6 +125,16 @@ class VirtualClock(Struct, forbid_unknown_fields=True):
             twin.stopped = now
             self._track(job_id, twin)
 
+    def lost(self, now: float, job_id: str, seconds: float) -> None:
+        """Record that a job which was stopped runs so many seconds again, which it would not alone.
+
+        Negative seconds are work that it did after it was counted as stopped.
+        """
+        twin = self.twins.get(job_id)
+        if twin is not None and twin.started is not None and twin.ended is None:
+            twin.paused += min(seconds, twin.ran(now))
+            self._track(job_id, twin)
+
     def finished(self, now: float, job_id: str) -> None:
         """Record that a job really ended."""
         twin = self.twins.get(job_id)

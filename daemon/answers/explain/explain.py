@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import inf
 
 from msgspec.structs import replace
 
 from daemon.answers.explain.placement import fragmentation_reason, out, placement_reasons
-from daemon.answers.explain.wording import doubt, needed, over_words, run_words, stop_words
+from daemon.answers.explain.wording import (
+    doubt,
+    needed,
+    over_words,
+    run_words,
+    stop_words,
+    turn_words,
+)
 from daemon.model.access import Principal
 from daemon.model.book import Book, JobRecord, PoolRecord, job_of
 from daemon.model.job import JobPhase
@@ -18,6 +26,7 @@ from daemon.wire.explain import (
     PlacementObstacle,
     PoolHeld,
     PoolNotLending,
+    TurnView,
     WayView,
 )
 from sia.core.core import Core
@@ -33,6 +42,7 @@ from sia.explain.obstacles import (
     RoomObstacle,
 )
 from sia.explain.obstacles import Obstacle as CoreObstacle
+from sia.model import Stream
 from sia.state.state import JobState
 
 
@@ -53,6 +63,7 @@ def explain(
     if record.phase.over:
         found.words = over_words(record)
         return found
+    found.turn = turn_of(core, record)
     if record.stream is not None:
         found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)
     job = waiting_in(core, record)
@@ -69,13 +80,24 @@ def explain(
             *_outage_words(book, core, job),
             *doubt(explanation),
         ]
-        found.words += stop_words(record)
+        found.words += [*turn_words(found.turn, found.time, running=False), *stop_words(record)]
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
     found.words = _waits_outside(book, record) or run_words(record, core.state.now)
-    found.words += stop_words(record)
+    running = record.stream is not None
+    found.words += [*turn_words(found.turn, found.time, running=running), *stop_words(record)]
     return found
+
+
+def turn_of(core: Core, record: JobRecord) -> TurnView | None:
+    """A job's turn, if the policy knows turns. O(n log n) in the jobs ahead of it."""
+    job = core.state.jobs.get(record.core) if record.core else None
+    turn = None if job is None else core.policy.turn(job)
+    if job is None or turn is None:
+        return None
+    guest = job.stream is Stream.SPARE and not turn.came
+    return TurnView(None if turn.time == inf else turn.time, turn.came, guest)
 
 
 def waits(book: Book, core: Core, record: JobRecord) -> list[str]:

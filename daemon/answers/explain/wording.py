@@ -8,7 +8,7 @@ from daemon.engine.guardrails import DRIFT, PERCENT
 from daemon.engine.lending_budgets import HOURS
 from daemon.model.book import JobRecord, Progress
 from daemon.model.job import JobPhase
-from daemon.wire.explain import JobWhy, ObstacleView, PoolNotLending, WayView
+from daemon.wire.explain import JobWhy, ObstacleView, PoolNotLending, TurnView, WayView
 from sia.explain.obstacles import (
     EndingJob,
     Explanation,
@@ -217,6 +217,25 @@ def run_words(record: JobRecord, now: float) -> list[str]:
     if record.stop:
         lines.append(f"it is being ended: {record.stop}")
     return lines
+
+
+def turn_words(turn: TurnView | None, now: float, *, running: bool) -> list[str]:
+    """When a job would start in its pool alone, and what that means for it."""
+    if turn is None:
+        return []
+    alone = "its turn, which is its start in its pool alone,"
+    if turn.came:
+        ago = duration(max(0.0, now - (turn.time or now)))
+        stays = "; it is not stopped for others" if running else ""
+        return [f"{alone} came {ago} ago{stays}"]
+    when = (
+        "comes at a time that nobody can tell"
+        if turn.time is None
+        else f"is expected in {duration(turn.time - now)}"
+    )
+    if turn.guest:
+        return [f"it is a guest: {alone} {when}; until then it may be stopped for others' turns"]
+    return [f"{alone} {when}"]
 
 
 def stop_words(record: JobRecord) -> list[str]:

@@ -55,6 +55,8 @@ def estimate_lines(answer: dict[str, Any]) -> Iterator[str]:
         if what in answer:
             turn = answer["phase"] == "starting"
             yield f"{'turn' if turn else what:8}{moment(answer[what])}"
+    if (turn := answer.get("turn")) is not None:
+        yield _turn(turn, answer["now"])
     if "estimate" not in answer:
         yield f"no estimate: {answer['why']}"
         return
@@ -68,6 +70,17 @@ def estimate_lines(answer: dict[str, Any]) -> Iterator[str]:
         yield f"estimated {duration(age)} ago; the next estimate comes soon"
     for note in answer.get("notes", []):
         yield f"note: {note}"
+
+
+def _turn(turn: dict[str, Any], now: float) -> str:
+    """Return the line about a job's start in its pool alone."""
+    name, time = "alone", turn["time"]
+    if time is None:
+        return f"{name:8}nobody can tell when its turn comes"
+    if turn["came"]:
+        return f"{name:8}{moment(time)}: its turn has come"
+    guest = "; it is a guest until then" if turn["guest"] else ""
+    return f"{name:8}{moment(time)}, in {duration(max(0.0, time - now))}: its turn{guest}"
 
 
 def _when(time: float | None, now: float) -> str:

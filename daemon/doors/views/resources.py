@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from math import fsum
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -12,7 +13,7 @@ from daemon.answers.explain.explain import position_of, waits
 from daemon.doors.views.notes import notes_of
 from daemon.engine.engine import Engine
 from daemon.model.access import Principal
-from daemon.model.account import Recalls, ShadowState
+from daemon.model.account import ShadowState, Turns
 from daemon.model.book import Book, JobRecord, NodeRecord, Override
 from daemon.model.job import OVER
 from daemon.wire.jobs import (
@@ -25,7 +26,7 @@ from daemon.wire.jobs import (
     ProgressView,
 )
 from daemon.wire.limits import NODE_JOBS
-from daemon.wire.plan import LendingRecalls, LendingShadow, LoanList, LoanView, WouldLend
+from daemon.wire.plan import LendingRecalls, LendingShadow, LoanList, LoanView, PoolTurns, WouldLend
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.state.state import PoolState
 
@@ -182,9 +183,24 @@ def shadow_view(state: ShadowState, who: Principal) -> LendingShadow:
     )  # fmt: skip
 
 
-def recalls_view(recalls: Recalls) -> LendingRecalls:
-    """Convert what recall gained and cost. O(1)."""
-    return LendingRecalls(recalls.stops, recalls.ran / 3600, recalls.lost / 3600, recalls.left)
+def recalls_view(turns: Iterable[Turns]) -> LendingRecalls | None:
+    """Sum what the stops of guests gained and cost; None without a stop. O(pools)."""
+    some = [each for each in turns if each.stops]
+    if not some:
+        return None
+    return LendingRecalls(
+        sum(each.stops for each in some),
+        fsum(each.ran for each in some) / 3600,
+        fsum(each.lost for each in some) / 3600,
+        fsum(each.left for each in some),
+    )
+
+
+def turns_view(pool: str, turns: Turns) -> PoolTurns:
+    """Convert the turns and guests of a pool. O(1)."""
+    return PoolTurns(
+        pool, turns.turns, turns.late, turns.latest, turns.guests, turns.stops, turns.lost
+    )
 
 
 def loans_view(records: Iterable[JobRecord], who: Principal) -> LoanList:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import fsum
 from typing import NamedTuple
 
+from daemon.doors.views.resources import turns_view
 from daemon.lending.accounts import KEEP_OVER
 from daemon.lending.lateness import late_of
 from daemon.model.account import Account, Lent, Verdict
@@ -100,6 +101,7 @@ def account_view(book: Book, pool: str, now: float) -> AccountView:
         account.lost / HOUR, account.took_alone / account.took if account.took else None,
         account.lent / HOUR + lent, account.borrowed / HOUR + borrowed, account.forgotten,
         account.renewed, late.waiting, late.running,
+        turns_view(pool, book.turns[pool]) if pool in book.turns else None,
     )  # fmt: skip
 
 

@@ -29,6 +29,11 @@ TERMS: Mapping[str, str] = {
     "lender, borrower": (
         "The pool that owns the GPUs of a loan, and the pool whose job runs on them."
     ),
+    "turn": (
+        "The start of a job in the baseline. A policy that knows turns stops nobody whose turn has "
+        "come."
+    ),
+    "guest": "A job that runs before its turn, mostly on borrowed GPUs.",
     "reservation": (
         "GPUs that spare starts must leave free during a window because a pool is expected to need "
         "them."

@@ -18,10 +18,10 @@ from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
-from sia.contract.policy import Changes, Needs, next_multiple
+from sia.contract.policy import Changes, Needs, Turn, next_multiple
 from sia.contract.proposals import Dedicate, Preempt, Proposals, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
-from sia.limits import SLOWED
+from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART, Stream
 from sia.policies.sia.guests import Candidates, Guests, bin_of_least
 from sia.policies.sia.policy import Sia
@@ -389,6 +389,21 @@ class SiaReclaim(Sia):
         while (job := candidates.first(group.idle - self._held(own))) is not None:
             yield Start(job, Stream.SPARE, "may be stopped when somebody's turn comes")
             self._reserve(job.pool)
+
+    def turn(self, job: JobStateView) -> Turn | None:
+        """Return when a job's turn came, or is expected by the estimates. O(n log n) of its pool.
+
+        O(1) if it came.
+        """
+        clock, number = self._clocks[job.pool], job.arrival
+        came = clock.turn(number)
+        if came is not None:
+            return Turn(came, came=True)
+        if not clock.waits(number):
+            return None
+        jobs, now = self._jobs, self.state.now
+        time = clock.expected_turn(number, now, lambda other: jobs[other].run_time)
+        return Turn(time if time < UNKNOWN_RUN_TIME else inf, came=False)
 
     def foresees(self, job: JobStateView) -> bool:
         """Return whether a pending job is no candidate: it must not be stopped (again)."""

@@ -14,12 +14,14 @@ long as it ran. Guests use these cells, too, and are stopped when the reservatio
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from types import MappingProxyType
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct, convert, to_builtins
 
 from cells.placement.reservations import ReservedGpus
+from sia.contract.policy import Turn
 from sia.contract.proposals import Proposals, ReserveCells, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
 from sia.limits import MAX_STOPS
@@ -75,6 +77,14 @@ class ReclaimInCells(SiaRecall):
         for job in state.jobs.values():
             if job.stream is None and not self._may_be_guest(job):
                 self._candidates[job.pool.group].drop(job)
+
+    def turn(self, job: JobStateView) -> Turn | None:
+        """Return when a job's turn came. Nobody says when it is expected. O(1)."""
+        assert self._turns is not None, "there are cells"
+        came = self._turns.turn_of(job)
+        if came is None and job.stream is Stream.DEDICATED:
+            came = job.start
+        return Turn(inf, came=False) if came is None else Turn(came, came=True)
 
     def _may_be_guest(self, job: JobStateView) -> bool:
         """Return whether a pending job may start before its turn."""

@@ -17,9 +17,10 @@ from types import SimpleNamespace
 import pytest
 
 from daemon.cli import client, inspect
+from daemon.cli.answers.estimates import estimate_lines
 from daemon.cli.common import moment
 from daemon.cli.jobs import description
-from daemon.cli.lending import shadow_lines, worth_of
+from daemon.cli.lending import shadow_lines, turn_row, worth_of
 from daemon.cli.serve import _tryout
 from daemon.config.config import Config
 from daemon.engine.engine import Engine
@@ -402,6 +403,23 @@ def test_sia_lending_shows_gains_and_costs_of_recall():
         "3 spare jobs stopped for others, after 12.0 GPU-hours on spare GPUs; 0.5 GPU-hours of "
         "work were lost; by estimates they would have run 2 h longer (together)"
     )
+
+
+def test_turns_and_guests_are_shown_by_pool():
+    turns = {
+        "pool": "vision", "turns": 1200, "late_turns": 2, "latest_s": 30.0, "guests": 40,
+        "stops": 3, "wasted_gpu_s": 1800.0,
+    }  # fmt: skip
+    assert turn_row(turns) == ["vision", "1,200", "2", "30 s", "40", "3", "0.5"]
+    assert turn_row(turns | {"late_turns": 0})[3] == "–"
+
+
+def test_eta_says_when_the_turn_of_a_guest_is_expected():
+    turn = {"time": 7300.0, "came": False, "guest": True}
+    eta = {"id": "j", "pool": "a", "phase": "running", "now": 100.0, "why": "?", "turn": turn}
+    assert [*estimate_lines(eta)][1].endswith(", in 2 h: its turn; it is a guest until then")
+    turn["time"] = None
+    assert [*estimate_lines(eta)][1] == "alone   nobody can tell when its turn comes"
 
 
 def test_shadow_lending_says_for_how_many_starts_the_gpu_hours_are_unknown():

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from daemon.answers.explain.explain import explain
+from daemon.answers.explain.explain import explain, turn_of
 from daemon.doors.views.resources import job_view
 from daemon.engine.engine import Engine
 from daemon.model.access import Principal, Role
@@ -26,6 +26,7 @@ from daemon.model.inputs import (
 )
 from daemon.model.job import JobPhase, PoolMode
 from daemon.model.outputs import PreemptEffect, ResizeEffect, StartEffect, StopEffect
+from daemon.wire.explain import TurnView
 from sia.events import JobPreempted
 from tests.support.daemons.daemons import setup, submit
 
@@ -89,7 +90,7 @@ def test_a_start_waits_until_the_stopped_job_is_gone(nodes):
     assert started(story.at(110.0)) == []
     step = story.at(120.0, Stopped("long", 1))
     assert started(step) == [("short", 1)]
-    assert JobPreempted(120.0, "long", 120.0) in step.events
+    assert JobPreempted(120.0, "long", 120.0, lost=-20.0) in step.events
     assert story.phase("long") is JobPhase.PENDING
     assert story.record("long").stops == 1
     story.at(121.0, Started("short", 1))
@@ -357,7 +358,8 @@ def test_a_wide_job_is_not_overtaken_forever_if_the_backend_chooses_nodes():
 def test_a_job_that_was_stopped_often_enough_runs_to_its_end():
     story = stopping(replace(cluster(a=2), stops_per_job=1))
     assert (
-        JobPreempted(120.0, "long", 120.0, last=True) in story.at(120.0, Stopped("long", 1)).events
+        JobPreempted(120.0, "long", 120.0, last=True, lost=-20.0)
+        in story.at(120.0, Stopped("long", 1)).events
     )
     story.at(120.0, Started("short", 1))
     assert started(story.at(130.0, Ended("short", 1, 0))) == [("long", 2)]
@@ -534,9 +536,9 @@ def test_gains_and_costs_of_recall_are_counted(cost, lost):
     story.at(1.0, Started("guest", 1))
     step = story.at(201.0, submit("owner", pool="b", gpus=2, run_time=100.0))
     assert told(step) == [("guest", 1, False)]
-    assert not story.engine.book.recalls.stops, "it has not stopped yet"
+    assert not story.engine.book.turns["a"].stops, "it has not stopped yet"
     assert started(story.at(231.0, Stopped("guest", 1))) == [("owner", 1)]
-    found = story.engine.book.recalls
+    found = story.engine.book.turns["a"]
     assert (found.stops, found.ran, found.lost, found.left) == (1, 460.0, 2 * lost, 770.0)
 
 
@@ -601,3 +603,62 @@ def test_existing_jobs_follow_a_changed_setting_of_the_site():
     story.at(6.0, Started("other", 1))
     step = story.at(7.0, Configured(replace(lending(), preemptible=None)), submit("owner", "b"))
     assert not [each for each in step.effects if isinstance(each, PreemptEffect)]
+
+
+def guests_and_owner():
+    """Return a story in which pool b's job takes GPU and work from a guest of pool a."""
+    story = Story(lending())
+    own, guest = submit("own", "a", run_time=500.0), submit("guest", "a", run_time=400.0)
+    story.at(0.0, own, guest)
+    story.at(0.0, Started("own", 1), Started("guest", 1))
+    return story
+
+
+def test_why_says_who_is_a_guest_and_when_its_turn_is_expected():
+    story = guests_and_owner()
+    alone = "its turn, which is its start in its pool alone,"
+    assert words(story, "own")[-1] == f"{alone} came 0 s ago; it is not stopped for others"
+    expected = "is expected in 8 m 20 s; until then it may be stopped for others' turns"
+    assert words(story, "guest")[-1] == f"it is a guest: {alone} {expected}"
+    story.at(10.0, submit("owner", "b"))
+    story.at(12.0, Stopped("guest", 1))
+    assert f"{alone} is expected in 8 m 8 s" in words(story, "guest")
+    view = turn_of(story.engine.core, story.record("guest"))
+    assert view == TurnView(500.0, came=False, guest=False)
+
+
+def test_turns_guests_stops_and_waste_are_counted_by_pool():
+    story = guests_and_owner()
+    story.at(10.0, submit("owner", "b"))
+    story.at(12.0, Stopped("guest", 1))
+    story.at(12.0, Started("owner", 1))
+    sums = story.engine.book.turns
+    assert (sums["a"].turns, sums["a"].guests, sums["a"].stops, sums["a"].lost) == (1, 1, 1, 12.0)
+    assert (sums["b"].turns, sums["b"].late, sums["b"].latest) == (1, 1, 2.0), "guests take time"
+    story.at(100.0, Ended("own", 1, 0))
+    assert (sums := story.engine.book.turns)["a"].turns == 2, "the guest starts at its turn"
+    assert not sums["a"].late
+
+
+def test_a_guest_that_runs_on_has_had_its_turn():
+    story = guests_and_owner()
+    story.at(100.0, Ended("own", 1, 0))
+    assert story.engine.book.turns["a"].turns == 2
+    assert words(story, "guest")[-1].endswith("came 0 s ago; it is not stopped for others")
+
+
+def test_work_that_a_stop_cost_is_no_part_of_the_pool_alone():
+    story = guests_and_owner()
+    story.at(10.0, submit("owner", "b"))
+    story.at(12.0, Stopped("guest", 1))
+    story.at(12.0, Started("owner", 1))
+    story.at(500.0, Ended("own", 1, 0))
+    story.at(500.0, Started("guest", 2), submit("next", "a", run_time=10.0))
+    story.at(900.0, Ended("guest", 2, 0))
+    story.at(900.0, Started("next", 1))
+    story.at(910.0, Ended("next", 1, 0), Ended("owner", 1, 0))
+    for now in range(911, 950):
+        story.at(float(now))
+    account = story.engine.book.accounts["a"]
+    assert (account.jobs, account.slowed) == (3, 0)
+    assert account.took == account.took_alone == 500.0 + 900.0 + 410.0

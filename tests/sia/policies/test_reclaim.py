@@ -35,6 +35,7 @@ from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART, Load, Stream
 from sia.policies import make
 from sia.policies.sia.reclaim import SiaReclaim
+from sia.virtual.turns import TurnClock
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, pools
 from tests.support.naive.naive_turns import Alone, turns
@@ -407,3 +408,32 @@ def test_a_preemptible_job_waits_for_idle_gpus_and_not_for_a_forecast():
         for name in ("any", "never")
     }
     assert found == {"any": ["RoomObstacle"], "never": ["Length", "RoomObstacle"]}
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.integers(1, 7), st.integers(0, 9)), max_size=12),
+)
+def test_turns_come_when_expected_if_run_times_are_known(quota, jobs):
+    clock, runs = TurnClock(quota), dict(enumerate(run for _, run in jobs))
+    for number, (width, _) in enumerate(jobs):
+        clock.submitted(number, sequence=number, width=width, submit=0.0)
+    came = dict.fromkeys(clock.advance(0.0), 0.0)
+    for number in [*runs][::2]:
+        if clock.waits(number):  # it was stopped as a guest
+            clock.submitted(number, sequence=number, width=jobs[number][0], submit=0.0)
+    expected = {
+        number: clock.expected_turn(number, 0.0, runs.__getitem__)
+        for number in runs
+        if clock.waits(number)
+    }
+    for now in range(200):
+        for number, turn in [*came.items()]:
+            if clock.turn(number) is not None and turn + runs[number] == now:
+                clock.ended(float(now), number, float(runs[number]))
+        while more := clock.advance(float(now)):
+            came |= dict.fromkeys(more, float(now))
+            for number in more:
+                if not runs[number]:
+                    clock.ended(float(now), number, 0.0)
+    assert expected == {number: came.get(number, inf) for number in expected}

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from daemon.answers.estimates.calibration import HORIZONS, SHARES, AccuracyTally, TallyKey
 from daemon.answers.estimates.estimator import EtaService
+from daemon.answers.explain.explain import turn_of
 from daemon.doors.http.authorization import who_asks
 from daemon.doors.http.operations import Operation, Parameter, answer, query_of
 from daemon.doors.views.estimates import estimate_view
@@ -66,6 +67,7 @@ class EtaRoutes:
             record.ended,
         )  # fmt: skip
         if record.ended is None:
+            found.turn = turn_of(service.engine.core, record)
             given = eta.estimate(record)
             found.estimate = None if given is None else estimate_view(given)
             found.why = eta.why_unknown(record) if given is None else ""

@@ -20,6 +20,7 @@ from daemon.doors.views.resources import (
     pool_views,
     recalls_view,
     shadow_view,
+    turns_view,
     unplaced,
 )
 from daemon.engine.nodes import CONFIG
@@ -226,10 +227,12 @@ class PoolRoutes:
     async def lending(self, request: web.Request) -> web.Response:
         """Return the lending mode, the result of shadow lending, and what recall was worth."""
         await self._service.settled()
-        book = self._service.book
-        shadow = None if book.shadow is None else shadow_view(book.shadow, who_asks(request))
-        recalls = recalls_view(book.recalls) if book.recalls.stops else None
-        return answer(LendingState(book.lending, book.mode, shadow, recalls))
+        book, who = self._service.book, who_asks(request)
+        shadow = None if book.shadow is None else shadow_view(book.shadow, who)
+        recalls = recalls_view(book.turns.values())
+        seen = sorted(name for name in book.turns if name in book.pools and who.sees(name))
+        turns = [turns_view(name, book.turns[name]) for name in seen]
+        return answer(LendingState(book.lending, book.mode, shadow, recalls, turns))
 
     async def set_lending(self, request: web.Request) -> web.Response:
         """Set the lending mode."""

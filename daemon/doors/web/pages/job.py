@@ -66,6 +66,8 @@ class JobMilestone(NamedTuple):
     estimate: bool = False
     late: float | None = None
     """The 90th percentile of an estimate."""
+    expected: bool = False
+    """Whether the estimate is one by expected run times alone, without percentiles."""
 
 
 class JobPages(PageSet):
@@ -168,6 +170,10 @@ def _steps(job: JobDetail, eta: Eta) -> Iterator[JobMilestone]:
     yield JobMilestone(job.submitted, "submitted")
     if job.alone is not None:
         yield JobMilestone(job.alone, "would have started without sharing")
+    turn = eta.turn
+    if turn is not None and turn.time is not None and not turn.came:
+        words = "has its turn in its pool alone"
+        yield JobMilestone(turn.time, words, estimate=True, expected=True)
     if eta.started is not None:
         again = f", attempt {job.attempt}" if job.attempt > 1 else ""
         yield JobMilestone(eta.started, f"placed on GPUs{again}")

@@ -32,7 +32,7 @@ from daemon.doors.web.tables import (
 from daemon.model.access import Rule
 from daemon.wire.accounts import Ledger, LoanRow
 from daemon.wire.jobs import Label
-from daemon.wire.plan import LoanList
+from daemon.wire.plan import LendingState, LoanList
 
 SUMS = (
     Column("pool", "Pool"),
@@ -41,6 +41,16 @@ SUMS = (
     Column("history", "History"),
 )
 """Columns of the sums by pool."""
+
+TURNS = (
+    Column("pool", "Pool"),
+    Column("turns", "Turns", number=True, term="turn"),
+    Column("late", "Late turns", number=True),
+    Column("guests", "Guests", number=True, term="guest"),
+    Column("stops", "Stops", number=True),
+    Column("wasted", "Wasted GPU-hours", number=True),
+)
+"""Columns of the turns and guests by pool."""
 
 COLUMNS = (
     Column("lender", "Lender", attrgetter("donor"), term="lender, borrower"),
@@ -105,6 +115,7 @@ class LoanPages(PageSet):
         """Render the open loans. O(live jobs)."""
         params, who = page_query(request, OPEN), who_asks(request)
         found: LoanList = await self._pages.api.ask(request, "GET /v1/loans")
+        lending: LendingState = await self._pages.api.ask(request, "GET /v1/lending")
         pool = params["pool"]
         loans = [loan for loan in found.loans if pool in ("", loan.donor, loan.borrower)]
         loans.sort(key=lambda loan: (loan.since, loan.job, loan.donor))
@@ -117,6 +128,9 @@ class LoanPages(PageSet):
                 (name, found.lent.get(name, 0), found.borrowed.get(name, 0), who.sees(name))
                 for name in names[:ROWS]
             ]),
+            turns=plain(TURNS, [
+                each for each in lending.pools if pool in ("", each.pool)
+            ][:ROWS]),
             left=max(0, len(names) - ROWS), total=sum(found.lent.values()),
         )  # fmt: skip
 

@@ -518,7 +518,7 @@ async def test_loans_are_shown_with_both_sides(folder):
 @story
 async def test_lending_is_switched(folder):
     async with door(folder) as client:
-        off = {"on": False, "mode": "off", "shadow": None, "recalls": None}
+        off = {"on": False, "mode": "off", "shadow": None, "recalls": None, "pools": []}
         assert await asked(client, "PUT", "/v1/lending", {"on": False}) == off
         assert await asked(client, "GET", "/v1/lending") == off
         await asked(client, "PUT", "/v1/lending", {"on": "yes"}, status=422)
