@@ -43,7 +43,7 @@ ELASTIC = (
 IN_ROUNDS = ("gavel", "gandiva-fair", "ossp", "mst", "ftf", "allox", "filter", "shockwave")
 ON_NODES = ("jvu", "prio")
 """Policies that choose among nodes that differ."""
-WITH_DEADLINES = ("chronus", "edf", "yarn-cs")
+WITH_DEADLINES = ("chronus", "edf", "3sigma", "genie", "yarn-cs")
 IN_CELLS = ("fcfs", "ssf", "gssf", "mmfs", "sia", "sia-recall", "sia-reclaim", "hived")
 
 TYPES = """\
@@ -146,7 +146,7 @@ def leases(folder: Path) -> Files:
         "eight,a,1400,1,250,2000,paper,restart\n"
     )
     log[1].write_text("pool,quota\na,24\n")
-    policies = ("chronus", "chronus:profile=0:fill", "edf", "yarn-cs:slo=50")
+    policies = ("chronus", "chronus:profile=0:fill", "edf", "yarn-cs:slo=50", "3sigma", "genie")
     return _replay(folder, log, policies, "--resume-cost", "15s")
 
 

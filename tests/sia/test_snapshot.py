@@ -23,6 +23,8 @@ from sia.model import Load
 from sia.policies import load, names
 from sia.policies.chronus.policy import Chronus
 from sia.policies.deadlines.edf import EarliestDeadline
+from sia.policies.deadlines.genie import Genie
+from sia.policies.deadlines.sigma import ThreeSigma
 from sia.policies.deadlines.yarn import CapacityScheduler
 from sia.policies.jvu.policy import Jvu
 from sia.policies.jvu.prio import Prio
@@ -60,6 +62,8 @@ ALL = [
     Jvu,
     Prio,
     EarliestDeadline,
+    ThreeSigma,
+    Genie,
     CapacityScheduler,
     *IN_ROUNDS,
 ]

@@ -39,6 +39,8 @@ PREEMPTING = [
     "kueue-best-effort",
     "chronus:profile=0",
     "edf",
+    "3sigma",
+    "genie",
 ]
 ELASTIC = ["elastic-fifo", "elastic-srtf", "elastic-srsf", "afs", "themis-lease", "wfq"]
 """Policies that also tell jobs when they will end; `fair-share` does too, but is a fluid."""
@@ -214,6 +216,7 @@ REAL = {
 
 SLOW = dict.fromkeys([*ELASTIC, "fair-share"], 300) | {
     "jvu": 150,
+    "3sigma": 150,
     "chronus:profile=0": 150,
     "themis-lease": 100,
     "afs": 150,

@@ -6,6 +6,7 @@ from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings, replay_one
 from sia.core.playout import Arrival
 from sia.model import Job, Pool
+from sia.policies.deadlines.outcomes import Outcomes, chance_to_last
 
 
 def starts(label, *jobs, gpus=4):
@@ -59,3 +60,61 @@ def test_a_job_wider_than_its_quota_never_starts_and_blocks_nobody():
 def test_options_out_of_bounds_are_refused(label):
     with pytest.raises(KeyError):
         Settings([]).choice(label)
+
+
+def test_3sigma_decides_every_minute_and_stops_only_best_effort_jobs():
+    found = starts(
+        "3sigma",
+        ("free", 0.0, 4, 1000.0, None),
+        ("due", 10.0, 3, 300.0, 500.0),
+        ("more", 70.0, 4, 100.0, 500.0),
+    )
+    assert found["due"] == (60.0, 360.0), "it takes the GPUs of the best-effort job"
+    assert found["more"] == (360.0, 460.0), "a running job with a deadline is never stopped"
+    assert found["free"] == (0.0, 1420.0), "it goes on at the cycle after 460"
+
+
+def test_3sigma_starts_first_what_is_in_time_only_now():
+    found = starts(
+        "3sigma",
+        ("runs", 0.0, 4, 100.0, 200.0),
+        ("late", 1.0, 4, 100.0, 500.0),
+        ("soon", 2.0, 4, 100.0, 240.0),
+    )
+    assert found["soon"] == (120.0, 220.0)
+    assert found["late"] == (240.0, 340.0)
+
+
+def test_3sigma_learns_how_much_longer_jobs_took_than_they_said():
+    outcomes = Outcomes()
+    for ratio in (0.5, 1.0, 1.5, 2.0):
+        outcomes.add(Job("j", "p", 0.0, 1, "ann"), 100.0, 100.0 * ratio)
+    ratios = outcomes.of(Job("k", "p", 0.0, 1, "bob"))
+    assert ratios == [0.5, 1.0, 1.5, 2.0]
+    assert chance_to_last(ratios, 0.0, 1.2) == 0.5
+    assert chance_to_last(ratios, 1.0, 1.6) == 0.5
+    assert chance_to_last(ratios, 3.0, 3.1) == 0.0
+
+
+def test_genie_takes_the_least_laxity_first_and_as_few_gpus_as_are_in_time():
+    found = starts(
+        "genie",
+        ("runs", 0.0, 4, 100.0, 100.0),
+        ("lax", 1.0, 4, 100.0, 900.0),
+        ("tight", 2.0, 4, 100.0, 330.0),
+        ("free", 3.0, 1, 10.0, None),
+    )
+    assert found["tight"] == (100.0, 300.0), "on 2 of 4 GPUs"
+    assert found["lax"][0] == 100.0
+    assert found["lax"][1] == 500.0, "on 1 GPU"
+    assert found["free"] == (100.0, 110.0)
+
+
+def test_genie_lets_jobs_that_cannot_be_in_time_wait_for_those_that_can():
+    found = starts(
+        "genie",
+        ("runs", 0.0, 4, 100.0, None),
+        ("hopeless", 1.0, 4, 100.0, 150.0),
+        ("able", 2.0, 4, 100.0, 210.0),
+    )
+    assert (found["able"], found["hopeless"]) == ((100.0, 200.0), (200.0, 300.0))
