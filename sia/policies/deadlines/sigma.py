@@ -92,7 +92,7 @@ class ThreeSigma(Policy):
         self._outcomes.kept = kept.outcomes
         self._asked = next(iter(state.groups_of([kept.asked])), None) if kept.asked else None
         self._pending, self._stops, self._values = kept.pending, kept.stops, kept.values
-        self._left = state.groups_of(kept.left)
+        self._left = [*state.groups_of(kept.left)]
 
     def finished(self, job: JobStateView) -> None:
         """Learn how long a job took."""
@@ -184,9 +184,9 @@ class ThreeSigma(Policy):
             have = float(there)
             for job, chance in kept[k]:
                 have -= job.frees * chance
-                column = stop_at.get(job.job.id)
-                if column is not None:
-                    use[k][column] = -job.frees * chance
+                stop = stop_at.get(job.job.id)
+                if stop is not None:
+                    use[k][stop] = -job.frees * chance
             builder.at_most(use[k], have)
         return builder.build()
 
@@ -201,7 +201,7 @@ class ThreeSigma(Policy):
     def _worth(self, job: JobStateView, ratios: Sequence[float], now: float, after: float) -> float:
         """Return what a start after so many seconds is worth on average."""
         estimate, done = _known(job), job.done
-        sooner = 1.0 - after / (SLOTS[-1] * self.params.cycle * 2)
+        sooner: float = 1.0 - after / (SLOTS[-1] * self.params.cycle * 2)
         if job.job.deadline is None:
             return sooner
         pause = job.pause(self.state.options.resume_cost)
