@@ -160,19 +160,25 @@ def _problems(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
 
 
 def _quota_problems(book: Book, setup: Setup) -> Iterator[tuple[str, str]]:
-    """Check the sums of quotas, which commands may have changed before."""
-    old = {pool.name: pool.quota for pool in book.setup.pools}
-    owned: dict[tuple[str, str], int] = {}
-    for pool in setup.pools:
-        quota = book.pools[pool.name].quota if old.get(pool.name) == pool.quota else pool.quota
-        group = pool.group, "" if pool.share else pool.name
-        owned[group] = owned.get(group, 0) + quota
+    """Check the sums of quotas."""
+    owned = _owned(book, setup)
     total, there = sum(owned.values()), sum(len(node.gpus) for node in setup.nodes)
     fix = "restore the old settings, and lower quotas with sia pool set first"
     if setup.nodes and total > there:
         yield f"the pools would own {total} GPUs of {there}", fix
     if max(owned.values(), default=0) > MAX_GROUP:
         yield f"a sharing group would own more than {MAX_GROUP} GPUs", fix
+
+
+def _owned(book: Book, setup: Setup) -> dict[tuple[str, str], int]:
+    """Return the sum of quotas of each sharing group; commands may have changed quotas before."""
+    old = {pool.name: pool.quota for pool in book.setup.pools}
+    owned: dict[tuple[str, str], int] = {}
+    for pool in setup.pools:
+        quota = book.pools[pool.name].quota if old.get(pool.name) == pool.quota else pool.quota
+        group = pool.group, "" if pool.share else pool.name
+        owned[group] = owned.get(group, 0) + quota
+    return owned
 
 
 def _group(pool: Pool) -> tuple[str, bool]:
@@ -196,16 +202,20 @@ def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
 
 
 def _gone(book: Book, setup: Setup) -> tuple[Node, ...]:
-    """Return the nodes with jobs that the backend finds no longer. O(jobs + nodes).
+    """Return the nodes to keep although the backend finds them no longer. O(jobs + nodes).
 
-    Nobody can bring back a node that was deleted while the daemon was down, so they stay until the
-    backend has reported what became of their jobs.
+    Nobody can bring back a node that was deleted while the daemon was down. One with jobs stays
+    until the backend has reported what became of them; all stay while the pools own more GPUs than
+    are left, so that the daemon starts and the pools share what there is.
     """
     if not setup.discovered or setup.cells is not None:
         return ()
     there = {node.name for node in setup.nodes}
+    gone = [node for node in book.setup.nodes if node.name not in there]
+    if sum(_owned(book, setup).values()) > sum(len(node.gpus) for node in setup.nodes):
+        return tuple(gone)
     used = {name for job in book.jobs.values() if job.core for name, _ in job.nodes}
-    return tuple(node for node in book.setup.nodes if node.name in used - there)
+    return tuple(node for node in gone if node.name in used)
 
 
 def _nodes(book: Book, setup: Setup, gone: Collection[str]) -> dict[str, NodeRecord]:

@@ -69,7 +69,8 @@ def build(
     try:
         clock = _clock(config, journal)
         backend: Backend = config.backend.build(BuildContext(config, clock, journal))
-        setup = setup_of(config, backend.gpus, getattr(backend, "areas", {}))
+        areas = getattr(backend, "areas", {})
+        setup = setup_of(config, backend.gpus, areas, again=journal.anchor() is not None)
         predictors, models = Predictors(setup, config.forecast), Models(config.models)
         foresight = None
         if predictors.any:
@@ -135,11 +136,18 @@ def _clock(config: Config, journal: Journal) -> Clock:
     return Clock(anchor)
 
 
-def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str, ...]]) -> Setup:
+def setup_of(
+    config: Config,
+    found: Nodes | None,
+    areas: Mapping[str, tuple[str, ...]],
+    *,
+    again: bool = False,
+) -> Setup:
     """Return the engine's setup.
 
     `found` are the GPUs that the backend reports. `areas` are the nodes of each pool, for backends
-    where all GPUs of a job must belong to one pool's nodes.
+    where all GPUs of a job must belong to one pool's nodes. `again` says that the daemon has run
+    before; the engine then knows nodes that the backend finds no longer.
 
     Raises UserError if the pools own more GPUs than there are.
     """
@@ -149,7 +157,7 @@ def setup_of(config: Config, found: Nodes | None, areas: Mapping[str, tuple[str,
         nodes = tuple(Node(*node) for node in found or declared)
     owned = sum(pool.quota for pool in config.pools)
     there = sum(len(node.gpus) for node in nodes)
-    if nodes and there < owned:
+    if nodes and there < owned and not (found and again):
         raise UserError(
             f"this machine has {counted(there, 'GPU')}, and the pools own {owned}; give the pools "
             "smaller quotas or set backend.gpus"

@@ -105,6 +105,16 @@ def test_a_node_that_the_backend_finds_no_longer_stays_out_until_its_jobs_have_e
     assert list(engine.book.nodes) == [left[0].name]
 
 
+def test_nodes_that_are_gone_stay_out_while_the_pools_own_more_than_what_is_left():
+    engine = Engine.new(setup([2, 2], a=2, b=2))
+    left = setup([2, 2], a=2, b=2).nodes[:1]
+    assert configured(engine, replace(setup([2, 2], a=2, b=2), nodes=left, discovered=True)).answers
+    gone = setup([2, 2], a=2, b=2).nodes[1].name
+    assert set(engine.book.nodes[gone].reasons) == {"backend"}
+    configured(engine, replace(setup([2, 2], a=1, b=1), nodes=left, discovered=True), 3.0)
+    assert gone not in engine.book.nodes
+
+
 def test_a_node_that_the_backend_finds_again_is_used_again():
     engine = Engine.new(setup([2, 2], a=2, b=2))
     engine.step(1.0, [submit("runs", gpus=2)])

@@ -450,7 +450,7 @@ async def test_a_job_whose_node_is_lost_runs_elsewhere_where_its_owner_wants_tha
 
 @story
 async def test_a_job_is_placed_anew_although_the_daemon_restarts_while_its_job_is_deleted(tmp_path):
-    async with cluster(("n1", "n2", "n3")) as k8s:
+    async with cluster() as k8s:
         k8s.step = lambda: None  # no scheduler has seen it yet, and what is deleted stays
         async with serving(tmp_path, k8s) as service:
             await submit(service, "one")
