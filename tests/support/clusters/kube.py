@@ -123,7 +123,8 @@ class Cluster(KubernetesEmulator):
     def drop_watches(self):
         """Break off all watches."""
         for each in list(self.watches.values()):
-            each.transport.abort()
+            if each.transport is not None:  # the client may have gone already
+                each.transport.abort()
 
     # --- requests ------------------------------------------------------------------------------
 
