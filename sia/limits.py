@@ -71,8 +71,9 @@ MIN_SPEED, MAX_SPEED = 1e-3, 1e3
 """Bounds of a reported speed, relative to the nominal one: a factor beyond them is more likely a
 rate in another unit, such as samples a second."""
 
-MAX_REGIME = 10_000
-"""Highest regime of a job: more changes of batch size than any training makes."""
+MAX_REGIME = 1_000
+"""Highest regime of a job, from 0, and most regimes that it states: more changes of batch size than
+any training makes, and a record of less than 64 KB."""
 
 UNKNOWN_RUN_TIME = 1e12
 """Seconds, the estimate for a job of which nothing is known.

@@ -19,10 +19,12 @@ from daemon.cli.client import DENIED, Client, DeniedError, at
 from daemon.cli.common import INTERRUPTED, asks, lasted, moment, pairs_of, say, spread, waited
 from daemon.model.job import JobPhase
 from daemon.wire.wishes import parse_wish
+from replay.logs.regimes import regimes_text
 from sia.console.errors import UserError
 from sia.console.tables import show_table
 from sia.console.terminal import printable
 from sia.console.text import SPAN, Seconds
+from sia.model import Regime
 from sia.wording import NONE, counted, duration
 
 OVER = ("finished", "failed", "cancelled", "lost")
@@ -141,6 +143,14 @@ class Wish(click.ParamType[Any]):
     "--checkpoint", help="Signal or command that tells the job to save its work before a stop."
 )
 @click.option("--mode", help="How the speed of the job changes while it runs, like gns.")
+@click.option("--model", help="What the job trains.")
+@click.option(
+    "--regimes",
+    type=Wish("regimes"),
+    metavar="CONFIG:EPOCHS:SECONDS;…",
+    help="Its configurations in order, with expected epochs and seconds of an epoch, like "
+    "32:9:36.5;64:21:20.",
+)
 @click.option("--array", type=int, metavar="N", help="Submit N jobs, ID.0 to ID.(N-1).")
 @click.option("--file", "file", type=click.File("rb"), help="Read jobs as JSON; - for stdin.")
 @click.option(
@@ -413,6 +423,7 @@ def description(view: dict[str, Any]) -> Iterator[tuple[str, str]]:
         "submitted": moment, "started": moment, "ended": moment, "alone": moment,
         "time_limit": duration, "run_time": duration, "duration": duration, "warn": duration,
         "deadline": moment, "estimate": duration, "preemptible": _cost, "demand": _demand,
+        "regimes": lambda regimes: regimes_text([Regime(*regime) for regime in regimes]),
         "min_run_time": duration,
         "nodes": spread, "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,
         "progress": _progress, "kept": duration,

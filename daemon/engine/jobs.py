@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import fsum
 
 from msgspec.structs import replace
 
@@ -361,12 +362,17 @@ def _core_job(spec: JobSpec, core_id: str, now: float, priority: int, setup: Set
         preemptible=setup.stop_cost(spec), priority=priority, deadline=spec.deadline,
         value=spec.value, budget=spec.budget, estimate=spec.run_time, prefers=spec.prefers,
         slowdown=spec.slowdown, mode=spec.mode, min_run_time=spec.min_run_time,
+        model=spec.model, regimes=spec.regimes,
     )  # fmt: skip
 
 
 def _estimate_of(forecast: float, spec: JobSpec, limit: float | None) -> float:
-    """Return the run time estimate: the forecast, else the owner's, at most the time limit."""
-    estimate = forecast or spec.run_time or UNKNOWN_RUN_TIME
+    """Return the run time estimate: the forecast, else the owner's, at most the time limit.
+
+    The owner's is the stated one, else that of the job's regimes.
+    """
+    stated = fsum(regime.epochs * regime.seconds for regime in spec.regimes)
+    estimate = forecast or spec.run_time or stated or UNKNOWN_RUN_TIME
     return estimate if limit is None else min(estimate, limit)
 
 

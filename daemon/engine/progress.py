@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import fsum
+
 from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import JobRecord, Progress
 from daemon.model.inputs import Reported
@@ -10,6 +12,7 @@ from daemon.model.limits import REPORT_EVERY
 from daemon.model.outputs import Accepted, Answer, Refused
 from sia.events import JobProgressed
 from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED, UNKNOWN_RUN_TIME
+from sia.policies.shockwave.foresight import foreseen, work_of
 
 
 class ProgressReports:
@@ -66,6 +69,13 @@ class ProgressReports:
                 f"job {asked.job} has reported {last.done:g} done, and now {asked.done:g}",
                 "report the share of the whole work, which only grows within an attempt",
             )
+        if asked.regime is not None and last.regime is not None and asked.regime < last.regime:
+            return Refused(
+                409,
+                "regime goes back",
+                f"job {asked.job} has reported regime {last.regime}, and now {asked.regime}",
+                "count the changes of configuration, which only grow within an attempt",
+            )
         return None
 
     def _progress(self, record: JobRecord, asked: Reported) -> Progress:
@@ -76,6 +86,8 @@ class ProgressReports:
         further attempt has kept, so that its first report counts against the whole that is known.
         """
         last, done = record.progress, asked.done
+        if record.spec.regimes:
+            return self._by_epochs(record, asked)
         worked = record.work(self._context.now)
         whole = 0.0  # unknown
         if last is None and record.attempt > 1 and (record.whole or not record.done):
@@ -92,6 +104,29 @@ class ProgressReports:
         known = record.expected < UNKNOWN_RUN_TIME
         left = max(0.0, record.expected - worked) if known else None
         return Progress(self._context.now, done, worked, speed, left, regime)
+
+    def _by_epochs(self, record: JobRecord, asked: Reported) -> Progress:
+        """Convert the reported share of all epochs to seconds of work in the job's regimes.
+
+        What is left is foreseen: see `sia.policies.shockwave.foresight`. Until it has reported a
+        regime, it passes through those that it states as it states them.
+        """
+        spec, core = record.spec, self._context.core.state.jobs.get(record.core)
+        regime = asked.regime
+        begun: tuple[float, ...] | None = None
+        if core is not None:
+            regime = core.regime if regime is None else regime
+            begun = core.begun
+        reached = None if regime is None else (begun or ())[:regime]
+        epochs = asked.done * fsum(each.epochs for each in spec.regimes)
+        work = work_of(spec.mode, spec.regimes, epochs, reached)
+        if reached is not None and regime is not None:
+            reached = (*reached, *[work] * (regime - len(reached)))
+        total = foreseen("restate", spec.mode, spec.regimes, work, reached).total
+        record.whole = max(work, total)
+        speed = asked.speed or record.speed
+        left = record.whole - work
+        return Progress(self._context.now, asked.done, work, speed, left, regime)
 
     def _tell(self, record: JobRecord, progress: Progress, attempt: int) -> None:
         """Tell the core and the event stream.

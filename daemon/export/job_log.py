@@ -10,9 +10,9 @@ What a job log cannot express is counted (`Export.counted`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import floor
+from math import floor, fsum
 from typing import Any, NamedTuple
 
 from msgspec import json
@@ -26,13 +26,14 @@ from daemon.model.book import Book, JobRecord
 from daemon.model.job import JobPhase
 from daemon.model.setup import Setup
 from replay.logs.limits import MIN_DURATION
+from replay.logs.regimes import TOLERANCE
 from replay.logs.trace import CHECKPOINT, PoolTable, Trace
 from replay.run.schedule import LoanSpan, Segment
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.limits import UNKNOWN_RUN_TIME
-from sia.model import Nodes, Pool, Stream
+from sia.model import Nodes, Pool, Regime, Stream
 from sia.wording import DAY
 
 PAGE = 5000
@@ -211,10 +212,19 @@ class _Rows:
         job = core_job(record, stay.joined, self._made.setup).submitted_at(
             stay.joined - self._made.begin
         )
-        plain = replace(job, id=name, priority=0)
+        regimes = self._scaled(job.regimes, lasts)
+        plain = replace(job, id=name, priority=0, regimes=regimes)
         row = state, record.spec.checkpoint
         self._rows.append((job.submit, stay.order, Arrival(plain, lasts), row))
         return True
+
+    def _scaled(self, regimes: Sequence[Regime], lasts: float) -> tuple[Regime, ...]:
+        """Return regimes that take the job's run time, as those of a job log must."""
+        stated = fsum(regime.epochs * regime.seconds for regime in regimes)
+        if not regimes or abs(stated - lasts) <= TOLERANCE:
+            return tuple(regimes)
+        self._made.counted["jobs whose regimes were scaled to their run time"] += 1
+        return tuple(regime._replace(seconds=regime.seconds * lasts / stated) for regime in regimes)
 
 
 def _table(book: Book, journal: Journal, past: NoticeHistory, begin: float) -> PoolTable:

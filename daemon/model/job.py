@@ -6,7 +6,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from sia.model import StopCost
+from sia.model import Regime, StopCost
 
 WARN = 60.0
 """Seconds before its time limit at which a job is warned: enough to write a checkpoint."""
@@ -76,6 +76,10 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """How its speed changes while it runs, as in `static`, `accordion` or `gns`."""
     min_run_time: float | None = None
     """Seconds that it should run once it has started; None if it does not say."""
+    model: str = ""
+    """What it trains."""
+    regimes: tuple[Regime, ...] = ()
+    """Its configurations in order, with the epochs and seconds of an epoch that it expects."""
     origin: str = ""
     """The backend's id of a job that was submitted there. Clients cannot set it."""
 

@@ -31,7 +31,7 @@ from sia.limits import (
     MAX_VALUE,
     MIN_SPEED,
 )
-from sia.model import StopCost, Stream
+from sia.model import Regime, StopCost, Stream
 
 MAX_ARRAY = 10_000
 """Maximum number of jobs of one array. Equal to the limit of a batch."""
@@ -185,6 +185,16 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
         Label,
         Meta(description="How its speed changes while it runs.", examples=["static", "gns"]),
     ] = ""
+    model: Annotated[Label, Meta(description="What it trains.")] = ""
+    regimes: Annotated[
+        tuple[Regime, ...],
+        Meta(
+            max_length=MAX_REGIME,
+            description="Its configurations in order: name, expected epochs, seconds of an epoch "
+            "on `gpus` GPUs, and steps a second or null.",
+            examples=[[["32", 9, 36.5, None], ["64", 21, 20, None]]],
+        ),
+    ] = ()
 
     def __post_init__(self) -> None:
         """Refuse two different estimates of one job. Raises ValueError."""
@@ -251,7 +261,7 @@ class JobPatch(Struct, forbid_unknown_fields=True):
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Speed = Annotated[float, Meta(ge=MIN_SPEED, le=MAX_SPEED)]
-Regime = Annotated[int, Meta(ge=0, le=MAX_REGIME)]
+RegimeNumber = Annotated[int, Meta(ge=0, le=MAX_REGIME)]
 AttemptNumber = Annotated[int, Meta(ge=1, le=2**31)]
 
 
@@ -270,7 +280,8 @@ class ProgressReport(Struct, forbid_unknown_fields=True, omit_defaults=True):
         ),
     ] = None
     regime: Annotated[
-        Regime | None, Meta(description="Number of the regime that it is in; null: as before.")
+        RegimeNumber | None,
+        Meta(description="Number of the regime that it is in; null: as before."),
     ] = None
 
 
@@ -355,6 +366,8 @@ class JobDetail(JobView, omit_defaults=True):
     slowdown: float | None = None
     checkpoint: str = ""
     mode: str = ""
+    model: str = ""
+    regimes: tuple[Regime, ...] = ()
     notes: Annotated[list[str], Meta(description=NOTES)] = []
     position: Annotated[int | None, Meta(description="Position in the pool's queue, from 1.")] = (
         None

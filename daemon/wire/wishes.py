@@ -9,7 +9,8 @@ from math import isfinite
 from typing import Any
 
 from daemon.model.job import JobSpec
-from sia.model import NEVER_STOPPED, STOP_WORDS, StopCost
+from replay.logs.regimes import parse_regimes
+from sia.model import NEVER_STOPPED, STOP_WORDS, Regime, StopCost
 from sia.wording import SHOWN, parse_seconds
 
 MAX_WORD = 1000
@@ -110,16 +111,21 @@ def _word(text: str, _: float) -> str:
     return text
 
 
+def _regimes(text: str, _: float) -> tuple[Regime, ...]:
+    """Parse `32:9:36.5;64:21:20`: configuration, epochs, seconds of an epoch, steps a second."""
+    return parse_regimes(text)
+
+
 PARSERS: dict[str, Callable[[str, float], Any]] = {
     "min_width": _whole, "max_width": _whole, "demand": _demand, "deadline": _moment,
     "value": _number, "budget": _number, "estimate": _span, "prefers": _word,
     "slowdown": _number, "preemptible": _cost, "min_run_time": _span, "checkpoint": _word,
-    "mode": _word,
+    "mode": _word, "model": _word, "regimes": _regimes,
 }  # fmt: skip
 
 FOR_POLICIES = (
     "min_width", "max_width", "demand", "deadline", "value", "budget", "prefers", "slowdown",
-    "preemptible", "min_run_time", "checkpoint", "mode",
+    "preemptible", "min_run_time", "checkpoint", "mode", "regimes",
 )  # fmt: skip
 """Fields that have an effect only if the policy heeds them. `estimate` is not among them: the
 daemon's own estimates use it."""

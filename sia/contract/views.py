@@ -86,6 +86,10 @@ class JobStateView(Protocol):
         """The regime of its latest report, from 0; None if it has reported none."""
 
     @property
+    def begun(self) -> tuple[float, ...]:
+        """The work at which each regime but the first one began, as it reported. In seconds."""
+
+    @property
     def slowdown(self) -> float:
         """The factor on its run time on the nodes on which it runs; 1 while pending."""
 

@@ -649,6 +649,8 @@ class Committer:
             job.pace = event.speed * job.slowdown / job.job.speed(job.width)
             if event.regime is not None:
                 job.regime = event.regime
+                earlier = job.begun[: event.regime]
+                job.begun = (*earlier, *[event.done] * (event.regime - len(earlier)))
         self._state.dirty[job.pool] = None
 
     @contextmanager

@@ -50,6 +50,8 @@ class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     """When `done` was known, if that was after `start`."""
     pace: float = 1.0
     regime: int | None = None
+    begun: tuple[float, ...] = ()
+    """The work at which each regime but the first one began."""
     lease: float | None = None
     trial: bool = False
     nodes: Nodes = ()
@@ -232,6 +234,7 @@ def _job_record(state: JobState, table: NodeTable | None) -> JobSnapshot:
         UNSET if state.since == state.start else state.since,
         state.pace,
         state.regime,
+        state.begun,
         state.lease,
         state.trial,
         () if table is None else table.of(job.id),
@@ -374,6 +377,7 @@ def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
     job.attempt, job.start, job.since = record.attempt, record.start, since
     job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
     job.pace, job.regime, job.trial = record.pace, record.regime, record.trial
+    job.begun = record.begun
     if record.nodes:
         _hold(job, record.nodes, state)
     for lender, gpus in record.loans:

@@ -10,6 +10,7 @@ from sia.limits import (
     MAX_POINTS,
     MAX_PRIORITY,
     MAX_QUOTA,
+    MAX_REGIME,
     MAX_RESUME_COST,
     MAX_SLOWDOWN,
     MAX_STEPS,
@@ -64,8 +65,8 @@ def check_fields(job: Job) -> None:
         raise _out_of_bounds(
             job, "estimate", job.estimate, f"above 0 and at most {UNKNOWN_RUN_TIME:g} seconds"
         )
-    if job.slowdown is not None and not 1 <= job.slowdown <= MAX_SLOWDOWN:
-        raise _out_of_bounds(job, "slowdown", job.slowdown, f"1 to {MAX_SLOWDOWN:g}")
+    if job.slowdown is not None or job.regimes:
+        _check_speeds(job)
 
 
 def _out_of_bounds(job: Job, field: str, value: float, bounds: str) -> JobFieldError:
@@ -91,6 +92,28 @@ def _check_stops(job: Job) -> None:
         raise _out_of_bounds(
             job, "min_run_time", least_time, f"above 0 and at most {UNKNOWN_RUN_TIME:g} seconds"
         )
+
+
+def _check_speeds(job: Job) -> None:
+    if job.slowdown is not None and not 1 <= job.slowdown <= MAX_SLOWDOWN:
+        raise _out_of_bounds(job, "slowdown", job.slowdown, f"1 to {MAX_SLOWDOWN:g}")
+    if len(job.regimes) > MAX_REGIME:
+        raise JobFieldError(
+            job.id,
+            "regimes",
+            f"regimes has {len(job.regimes)} regimes",
+            f"give at most {MAX_REGIME}",
+        )
+    for number, (_, *values) in enumerate(job.regimes):
+        for name, value in zip(("epochs", "seconds", "steps"), values, strict=True):
+            if value is not None and not 0 < value <= MAX_TIME:
+                raise JobFieldError(
+                    job.id,
+                    "regimes",
+                    f"regimes must have {name} above 0 and at most {MAX_TIME:g} (got {value:g} in "
+                    f"regime {number})",
+                    "write CONFIG:EPOCHS:SECONDS for each regime, like 32:9:36.5;64:21:20",
+                )
 
 
 def _check_steps(job: Job) -> None:

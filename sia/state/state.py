@@ -30,6 +30,7 @@ class JobState:
     __slots__ = (
         "arrival",
         "attempt",
+        "begun",
         "done",
         "gpus",
         "job",
@@ -78,6 +79,7 @@ class JobState:
         self.speed = 1.0  # work per second
         self.pace = 1.0  # its reported speed as a part of the speed that its width should give
         self.regime: int | None = None  # of its latest report
+        self.begun: tuple[float, ...] = ()  # work at which each regime but the first one began
         self.lease: float | None = None  # when its lease ends
         self.trial = False  # whether it runs as a trial, of which a stop keeps nothing
         self.slowdown = 1.0  # factor on its run time on its present nodes

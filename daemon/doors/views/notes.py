@@ -10,6 +10,7 @@ from daemon.config.config import Ability
 from daemon.model.job import JobSpec
 from daemon.wire.wishes import unheeded
 from sia.contract.policy import Policy
+from sia.policies.shockwave.modes import mode_names
 from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
 from sia.wording import counted
 
@@ -47,6 +48,9 @@ def _notes(spec: JobSpec, policy: str, heeds: frozenset[str], now: float) -> Ite
         yield f"the deadline is missed: it was {passed}"
     for name in unheeded(spec, heeds):
         yield f"policy {policy} does not heed {name}"
+    if spec.mode and spec.regimes and "mode" in heeds and spec.mode not in mode_names():
+        known = ", ".join(mode_names())
+        yield f"mode {spec.mode} is unknown, so that the job counts as it states; known: {known}"
     if spec.value is not None and spec.deadline is None and "value" in heeds:
         yield "value has no effect without deadline"
     if spec.prefers and "prefers" in heeds:

@@ -15,6 +15,7 @@ A regime more than K makes K one more, and the last one gets all that is left.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import floor, fsum
 from typing import Literal, NamedTuple
 
@@ -82,7 +83,7 @@ def predict(
         return [float(epochs) for epochs in truth]
     count = max(regimes, len(seen))
     finished, ongoing = seen[:-1], seen[-1]
-    left = total_epochs - fsum(finished)
+    left = max(0.0, total_epochs - fsum(finished))
     if rule == "last" or count == len(seen):
         now, later = left, 0.0
     elif rule == "restate":
@@ -109,17 +110,70 @@ def reached_by(regimes: Sequence[Regime], work: float) -> Reached:
     raise ValueError("a job without regimes has reached nothing")
 
 
-def foreseen(
-    rule: PredictionRule, mode: str, regimes: Sequence[Regime], work: float
-) -> ForeseenJob:
-    """Predict a job that has done `work` seconds of its real regimes.
+def reached_as_reported(seconds: Sequence[float], begun: Sequence[float], work: float) -> Reached:
+    """Return how far a job is after so many seconds of work, by its own reports.
 
-    Of regimes that it has not reached, only their configurations and speeds are used: those a user
-    states. Rule `perfect` also looks at their epochs.
+    `seconds` are those of an epoch in each regime so far, the ongoing one last; `begun` has the
+    work at which each regime but the first one began.
     """
-    reached = reached_by(regimes, work)
+    marks = [0.0, *(min(mark, work) for mark in begun), work]
+    seen = [(b - a) / each for (a, b), each in zip(pairwise(marks), seconds, strict=True)]
+    whole = float(floor(seen[-1] + EDGE))
+    partial = max(0.0, work - marks[-2] - whole * seconds[-1])
+    return Reached((*seen[:-1], whole), partial)
+
+
+def work_of(
+    mode: str, regimes: Sequence[Regime], epochs: float, begun: Sequence[float] | None
+) -> float:
+    """Return the seconds of work that so many epochs take, the inverse of what reaches them.
+
+    `begun` has the work at which each regime but the first one began, as reported; None without
+    reports, when the regimes are the real ones.
+    """
+    if begun is None:
+        spans = [regime.epochs for regime in regimes[:-1]]
+        seconds = [regime.seconds for regime in regimes]
+    else:
+        seconds = seconds_in(mode, regimes, len(begun) + 1)
+        spans = [
+            (b - a) / each for (a, b), each in zip(pairwise([0.0, *begun]), seconds, strict=False)
+        ]
+    work = 0.0
+    for span, each in zip(spans, seconds, strict=False):
+        if epochs <= span:
+            return work + epochs * each
+        work += span * each
+        epochs -= span
+    return work + epochs * seconds[-1]
+
+
+def seconds_in(mode: str, regimes: Sequence[Regime], count: int) -> list[float]:
+    """Return the seconds of an epoch in the first `count` regimes, also beyond those stated."""
+    config = mode_of(mode).config
+    return [regimes[config(place, len(regimes))].seconds for place in range(count)]
+
+
+def foreseen(
+    rule: PredictionRule,
+    mode: str,
+    regimes: Sequence[Regime],
+    work: float,
+    begun: Sequence[float] | None = None,
+) -> ForeseenJob:
+    """Predict a job that has done `work` seconds of its regimes.
+
+    Without reports these regimes are the real ones, and of those that it has not reached, only the
+    configurations and speeds are used: those a user states. Rule `perfect` also looks at their
+    epochs. With reports, `begun` has the work at which each regime but the first one began, and the
+    real epochs are unknown: rule `perfect` does what `restate` does.
+    """
     expected = mode_of(mode).expected([regime.config for regime in regimes])
     whole = fsum(regime.epochs for regime in regimes)
+    if begun is None:
+        reached = reached_by(regimes, work)
+    else:
+        reached = reached_as_reported(seconds_in(mode, regimes, len(begun) + 1), begun, work)
+        rule = "restate" if rule == "perfect" else rule
     epochs = predict(rule, whole, expected, reached, [regime.epochs for regime in regimes])
-    seconds = [regime.seconds for regime in regimes[: len(epochs)]]
-    return ForeseenJob(epochs, seconds, work, reached)
+    return ForeseenJob(epochs, seconds_in(mode, regimes, len(epochs)), work, reached)

@@ -100,6 +100,6 @@ def mode_names() -> list[str]:
 
 
 def mode_of(name: str) -> type[Mode]:
-    """Return a mode by name; a job without one is static unless it states several regimes."""
-    found: type[Mode] = load_plugin(MODES, name) if name else Mode
+    """Return a mode by name. A job with another one, or none, does what it states."""
+    found: type[Mode] = load_plugin(MODES, name) if name in plugins(MODES) else Mode
     return found

@@ -43,6 +43,7 @@ class RoundPolicy(Policy):
 
     Params: ClassVar[type[Struct]] = RoundParams
     needs = Needs(run_times=True, preemption=True)
+    heeds = frozenset({"mode", "regimes"})
 
     _decided: float = -1.0  # the latest round that was decided
 
@@ -130,11 +131,14 @@ class RoundPolicy(Policy):
         if not job.job.regimes:
             seconds = max(job.run_time, MOMENT)
             return ForeseenJob([1.0], [seconds], work, Reached((0.0,), min(work, seconds)))
-        return foreseen(rule, job.job.mode, job.job.regimes, work)
+        begun = None if job.regime is None else job.begun
+        return foreseen(rule, job.job.mode, job.job.regimes, work, begun)
 
     def regime(self, job: JobStateView, now: float) -> int:
         """Return the number of regimes that a job has reached."""
         regimes = job.job.regimes
+        if job.regime is not None:
+            return job.regime + 1
         return len(reached_by(regimes, job.work(now)).seen) if len(regimes) > 1 else 1
 
 

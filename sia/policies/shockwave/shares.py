@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, convert, to_builtins
 
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
+from sia.policies.shockwave.modes import mode_of
 from sia.policies.shockwave.rounds import MOMENT, RoundPolicy
 
 RESHARE = 1000.0
@@ -125,7 +126,10 @@ class SharePolicy(RoundPolicy):
     def _facts(self, job: JobStateView, now: float) -> ShareFacts:
         seen = self.foresee(job, now, "last")
         regimes = job.job.regimes
-        steps = regimes[len(seen.reached.seen) - 1].steps if regimes else None
+        steps = None
+        if regimes:
+            config = mode_of(job.job.mode).config(len(seen.reached.seen) - 1, len(regimes))
+            steps = regimes[config].steps
         return ShareFacts(
             job.job.id, job.job.width, max(MOMENT, seen.remaining), job.work(now),
             now - job.job.submit, 1.0 if steps is None else steps,

@@ -13,6 +13,7 @@ from daemon.model.job import JobPhase
 from daemon.model.outputs import Accepted, StartEffect
 from sia.events import JobProgressed
 from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+from sia.model import Regime
 from tests.support.daemons.daemons import setup, submit
 
 
@@ -259,3 +260,48 @@ def test_a_start_that_is_seen_after_a_report_changes_nothing():
     story.reports(10.0, 0.5, speed=2.0)
     story.runs(60.0)
     assert story.core.work(70.0) == story.record.work(70.0) == 120.0
+
+
+REGIMES = (Regime("32", 10.0, 4.0), Regime("64", 10.0, 2.0))
+"""As stated: 20 epochs, at twice the speed from the eleventh on, in 60 s."""
+
+
+def test_a_job_with_regimes_says_which_one_it_is_in_and_how_many_epochs_are_done():
+    story = Story(mode="gns", regimes=REGIMES)
+    assert story.record.expected == 50.0, "a stated estimate comes before the regimes"
+    story.runs(0.0)
+    assert story.reports(20.0, 0.25, regime=0) == Accepted()
+    # 5 epochs of 4 s; 15 are left, of which the first regime gets 5 and the other one 10
+    assert story.told == (20.0, 1.0, pytest.approx(60.0), 0)
+    story.reports(28.0, 0.35, regime=1)
+    # it has changed after 7 epochs already, so that 13 epochs of 2 s are left
+    assert story.told == (28.0, 1.0, pytest.approx(54.0), 1)
+    assert story.core.begun == (28.0,)
+    story.reports(30.0, 0.5)
+    # its epochs count, not the clock: three more epochs of 2 s are done
+    assert story.told == (34.0, 1.0, pytest.approx(54.0), 1)
+    assert story.record.progress.end == pytest.approx(30.0 + 20.0)
+    back = story.reports(40.0, 0.6, regime=0)
+    assert (back.status, back.title) == (409, "regime goes back")
+    story.reports(41.0, 0.8, regime=3)
+    assert story.core.begun == (28.0, 46.0, 46.0), "it has skipped a regime"
+
+
+def test_without_a_report_of_its_regime_a_job_passes_through_those_that_it_states():
+    story = Story(regimes=REGIMES).runs(0.0)
+    story.reports(40.0, 0.75)
+    assert story.told == (50.0, 1.0, pytest.approx(60.0), None)
+
+
+def test_a_job_that_states_regimes_is_expected_to_run_as_long():
+    story = Story(regimes=REGIMES)
+    story.step(1.0, submit("k", run_time=0.0, regimes=REGIMES))
+    assert story.engine.book.jobs["k"].expected == 60.0
+
+
+def test_a_restored_engine_knows_when_regimes_began():
+    story = Story(policy="mst", regimes=REGIMES)
+    story.runs(0.0)
+    story.reports(28.0, 0.35, regime=1)
+    state = Engine.restore(story.engine.dump())
+    assert state.core.state.jobs["j"].begun == (28.0,)

@@ -24,6 +24,7 @@ from replay.logs.read import read_pools, read_trace
 from replay.run.output import write_trace
 from replay.run.run import Settings, replay_one
 from sia.console.errors import UserError
+from sia.model import Regime
 from tests.support.daemons.daemons import FakeBackend, StillClock, serving, setup, submit, until
 from tests.support.daemons.lives import Life, lived
 from tests.support.servers.databases import OnServer
@@ -159,7 +160,7 @@ def test_the_exported_log_contains_the_wishes_of_jobs(tmp_path):
     wishes = {
         "min_width": 1, "max_width": 4, "demand": ((1, 100.0), (4, 40.0)), "value": 20.0,
         "budget": 4.0, "prefers": "v100", "slowdown": 1.5, "preemptible": "restart", "mode": "gns",
-        "min_run_time": 600.0,
+        "min_run_time": 600.0, "model": "LM", "regimes": (Regime("32", 6.0, 10.0),),
     }  # fmt: skip
     due = {"deadline": BEGIN + 600.0, "run_time": 90.0, "checkpoint": "USR1"}
     story = [(BEGIN, [replace(asked, spec=replace(asked.spec, **wishes, **due))])]

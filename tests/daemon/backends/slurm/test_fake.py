@@ -302,7 +302,7 @@ def test_each_job_is_queried_in_turn(runs, waiting):
 
 ASKED = (
     "sia:deadline=in 2h,value=20,budget=4,preemptible=restart,checkpoint=python save.py a,b,"
-    "demand=1:3600;2:1900,estimate=3h,mode=gns"
+    "demand=1:3600;2:1900,estimate=3h,mode=gns,regimes=32:9:36.5;64:21:20"
 )
 """What a user says in `--comment`."""
 
@@ -339,6 +339,7 @@ def test_the_comment_contains_the_wishes_of_a_job(tmp_path, monkeypatch):
             assert spec.budget == 4.0
             assert (spec.preemptible, spec.mode) == ("restart", "gns")
             assert spec.demand == ((1, 3600.0), (2, 1900.0))
+            assert [tuple(r) for r in spec.regimes] == [("32", 9, 36.5, None), ("64", 21, 20, None)]
             assert spec.checkpoint == "python save.py a,b"
             assert service.book.job("slurm-10").spec.deadline is None
             assert service.book.job("slurm-12").spec.preemptible == "never", "Slurm cannot"

@@ -9,6 +9,7 @@ from daemon.backends.kube.config import KubeConfig
 from daemon.backends.local.config import LocalConfig
 from daemon.backends.slurm.config import SlurmConfig
 from daemon.cli.jobs import description
+from sia.model import Regime
 from sia.policies.sia.policy import Sia
 from tests.support.daemons.doors import asked, door, story
 from tests.support.servers.browsers import browser, seen
@@ -29,6 +30,8 @@ WISHES = {
     "min_run_time": 600.0,
     "checkpoint": "USR1",
     "mode": "gns",
+    "model": "LM",
+    "regimes": [["32", 9.0, 36.5, None], ["64", 21.0, 20.0, 7.5]],
 }
 
 
@@ -41,6 +44,7 @@ async def test_requests_of_a_job_reach_the_core_and_are_shown(folder):
         core = asdict(client.service.engine.core.state.jobs["a"].job)
         in_core = {name: wish for name, wish in WISHES.items() if name != "checkpoint"}
         in_core["demand"] = ((1, 100.0), (4, 40.0))
+        in_core["regimes"] = (Regime("32", 9.0, 36.5), Regime("64", 21.0, 20.0, 7.5))
         assert {name: core[name] for name in in_core} == in_core
         assert shown["run_time"] == 900.0, "the daemon estimates with the user's estimate"
 
@@ -52,7 +56,8 @@ async def test_the_page_of_a_job_and_its_description_say_what_it_asks_for(folder
         page = await seen(visitor, "/ui/jobs/a")
         for words in (
             "1 to 4 GPUs", "on other", "1.5 times as long", "all work", "USR1", "gns", "worth 20",
-            "Budget", "Policy sia does not heed deadline.", "Policy sia does not heed budget.",
+            "Budget", "<dt>Regimes</dt>", "Policy sia does not heed deadline.",
+            "Policy sia does not heed budget.",
         ):  # fmt: skip
             assert words in page, words
         said = await asked(client, "GET", "/v1/jobs/a")
@@ -60,6 +65,7 @@ async def test_the_page_of_a_job_and_its_description_say_what_it_asks_for(folder
         assert ("preemptible", "restart") in facts
         assert ("demand", "1:100;4:40") in facts
         assert ("estimate", "15 m") in facts
+        assert ("regimes", "32:9:36.5;64:21:20.0:7.5") in facts
         assert ("notes", "policy sia does not heed min_width") in facts
 
 
@@ -71,9 +77,10 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
         await asked(client, "POST", "/v1/jobs", job, status=200)
         same = {key: wish for key, wish in job.items() if key != "estimate"} | {"run_time": 900}
         await asked(client, "POST", "/v1/jobs", same, status=200)
+        never_null = {"demand", "prefers", "checkpoint", "mode", "model", "regimes"}
         for name in WISHES:
-            await asked(client, "POST", "/v1/jobs", job | {name: None}, status=409 if name not in
-                        ("demand", "prefers", "checkpoint", "mode") else 422)  # fmt: skip
+            status = 422 if name in never_null else 409
+            await asked(client, "POST", "/v1/jobs", job | {name: None}, status=status)
         await asked(client, "POST", "/v1/jobs", job | {"deadline": 4e9 + 1}, status=409)
 
 
@@ -91,6 +98,9 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
         ({"budget": 2000}, "/budget", "", "at most 1,000"),
         ({"preemptible": "always"}, "/preemptible", "", "use never, restart, a number"),
         ({"preemptible": 1e6}, "/preemptible", "", "at most 86,400"),
+        ({"regimes": [["32", 0, 5]]}, "", "epochs above 0", "like 32:9:36.5"),
+        ({"regimes": [["32", 1, -5]]}, "", "seconds above 0", "like 32:9:36.5"),
+        ({"regimes": [["32", 1]]}, "/regimes", "", ""),
         ({"deadline": 4e12}, "/deadline", "", "at most 1e+11"),
         ({"checkpoint": "SIGKILL"}, "", "checkpoint 'SIGKILL' is not a signal", "USR1"),
         ({"estimate": 60, "run_time": 90}, "", "estimate and run_time are two names", "give one"),
@@ -141,8 +151,7 @@ async def test_the_answer_names_the_wishes_that_the_policy_ignores(folder):
                 f"policy sia does not heed {name}"
                 for name in (
                     "max_width", "budget", "prefers", "slowdown", "preemptible", "min_run_time",
-                        "checkpoint",
-                    "mode",
+                    "checkpoint", "mode", "regimes",
                 )
             ),
             "value has no effect without deadline",
