@@ -47,7 +47,7 @@ class Stream(Enum):
 
 
 class Regime(NamedTuple):
-    """A part of a training job in one configuration, such as one batch size (Shockwave, §5)."""
+    """A part of a training job in one configuration, such as one batch size."""
 
     config: str
     epochs: float

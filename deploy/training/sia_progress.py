@@ -1,0 +1,120 @@
+"""Tell SIA from a training loop how far it is, and in which configuration.
+
+One file, with Python's standard library only: copy it beside your program.
+
+    from sia_progress import Training
+
+    training = Training(epochs=30)
+    for epoch in range(30):
+        train(batch_size)
+        training.epoch(epoch + 1, batch_size)
+
+Outside of SIA it does nothing. A report that fails never stops the training: the next one corrects
+it. A loop that goes on from a checkpoint passes the `regime` and the `config` that it has saved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote
+
+TIMEOUT = 5.0
+"""Seconds that a report may take: the training waits for it."""
+
+
+class Training:
+    """A training of so many epochs.
+
+    Attributes:
+        regime: How often the configuration has changed.
+        config: The present configuration, such as the batch size; None before the first report.
+        problem: Why the latest report failed, in one line; empty if it did not.
+    """
+
+    def __init__(
+        self,
+        epochs: float,
+        *,
+        regime: int = 0,
+        config: object = None,
+        every: float = 30.0,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Report at most once in `every` seconds, but each change of the configuration.
+
+        Raises ValueError if there are no epochs, or `every` is less than the second that SIA asks
+        for.
+        """
+        if not epochs > 0:
+            raise ValueError(f"epochs must be above 0 (got {epochs}); give all of the training's")
+        if not every >= 1:
+            raise ValueError(f"every must be at least 1 (got {every}); SIA refuses more reports")
+        self.regime, self.config, self.problem = regime, config, ""
+        self._epochs, self._every, self._environment = epochs, every, environment
+        self._told: tuple[float, int] | None = None  # when, and the regime
+
+    def epoch(self, done: float, config: object = None) -> bool:
+        """Say that so many epochs are done, and which configuration the next one has.
+
+        Returns whether SIA was told: not if it is too soon, if the report failed (see `problem`),
+        or outside of SIA.
+        """
+        if config is not None:
+            self.regime += self.config not in (None, config)
+            self.config = config
+        now = time.monotonic()
+        wait = self._every
+        if self._told is not None and self._told[1] != self.regime:
+            wait = 1.0
+        if self._told is not None and now < self._told[0] + wait and done < self._epochs:
+            return False
+        share = min(1.0, max(0.0, done / self._epochs))
+        told = self._report({"done": share, "regime": self.regime})
+        if told:
+            self._told = now, self.regime
+        return told
+
+    def _report(self, report: dict[str, float]) -> bool:
+        """Report by HTTP, or by the local backend's file."""
+        given = self._environment.get
+        urls, token = given("SIA_REPORT_URL", ""), given("SIA_REPORT_TOKEN", "")
+        job, attempt, file = given("SIA_JOB_ID"), given("SIA_ATTEMPT"), given("SIA_PROGRESS_FILE")
+        self.problem = ""
+        try:
+            if job and attempt and urls and token:
+                return self._post(urls, token, job, report | {"attempt": int(attempt)})
+            if file:
+                Path(file).write_text(json.dumps(report) + "\n", encoding="utf-8")
+                return True
+        except (OSError, ValueError) as error:
+            self.problem = f"{type(error).__name__}: {error}"
+        return False
+
+    def _post(self, urls: str, token: str, job: str, report: dict[str, float]) -> bool:
+        """Try each of the daemons, the active one and its standby. Raises OSError, ValueError."""
+        authority = self._environment.get("SIA_CA_FILE")
+        for url in urls.split(","):
+            asked = urllib.request.Request(
+                f"{url.strip().rstrip('/')}/v1/jobs/{quote(job, safe='')}/progress",
+                json.dumps(report).encode(),
+                {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+            )
+            context = ssl.create_default_context(cafile=authority) if authority else None
+            try:
+                with urllib.request.urlopen(asked, timeout=TIMEOUT, context=context):
+                    self.problem = ""
+                    return True
+            except urllib.error.HTTPError as refused:
+                self.problem = f"{refused.code}: {refused.read(500).decode(errors='replace')}"
+                if refused.code < 500:
+                    return False
+            except OSError as error:
+                self.problem = f"{type(error).__name__}: {error}"
+        return False

@@ -1,0 +1,88 @@
+"""The library for training loops: what it tells a daemon, and that nothing stops a training."""
+
+import asyncio
+import importlib.util
+import json
+
+import pytest
+
+from daemon.runtime.job_token import JobTokens
+from tests.support.daemons.deployed import DEPLOY
+from tests.support.daemons.doors import TOKEN, asked, door, job_in, story
+
+PATH = DEPLOY / "training" / "sia_progress.py"
+
+
+def library():
+    spec = importlib.util.spec_from_file_location("sia_progress", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+Training = library().Training
+
+JOB = {
+    "pool": "vision", "gpus": 1, "duration": 1e6, "mode": "gns",
+    "regimes": [["32", 10, 400, None], ["64", 10, 200, None]],
+}  # fmt: skip
+
+
+def of(url, attempt=1):
+    return {
+        "SIA_JOB_ID": "j", "SIA_ATTEMPT": str(attempt), "SIA_REPORT_URL": url,
+        "SIA_REPORT_TOKEN": JobTokens(TOKEN).of("j", attempt),
+    }  # fmt: skip
+
+
+@story
+async def test_a_training_loop_tells_the_daemon_its_epochs_and_its_batch_size(folder):
+    async with door(folder, speed=1.0) as client:
+        await asked(client, "POST", "/v1/jobs", {"id": "j", **JOB}, status=201)
+        await job_in(client, "j", "running")
+        url = str(client.make_url("/"))
+        training = Training(20, environment=of(f"http://127.0.0.1:1,{url}"))
+        told = await asyncio.to_thread(training.epoch, 5, 32)
+        assert (told, training.problem) == (True, "")
+        assert not await asyncio.to_thread(training.epoch, 6, 64), "a second has to pass"
+        job = await asked(client, "GET", "/v1/jobs/j")
+        assert (job["progress"]["done"], job["progress"]["regime"]) == (0.25, 0)
+        # 5 more epochs of 400 s, and 10 of 200 s
+        assert job["progress"]["end"] - job["progress"]["at"] == pytest.approx(4000.0)
+        stale = Training(20, environment=of(url, attempt=2))
+        assert not await asyncio.to_thread(stale.epoch, 6)
+        assert stale.problem.startswith("409: ")
+
+
+def test_without_the_daemon_a_loop_goes_on():
+    training = Training(10, environment=of("http://127.0.0.1:1"))
+    assert not training.epoch(1, 32)
+    assert "refused" in training.problem
+    assert not Training(10, environment={}).epoch(1), "outside of SIA"
+
+
+def test_the_local_backends_file_takes_the_reports(tmp_path):
+    file = tmp_path / "progress"
+    training = Training(10, environment={"SIA_PROGRESS_FILE": str(file)})
+    assert training.epoch(4, 32)
+    assert json.loads(file.read_text()) == {"done": 0.4, "regime": 0}
+    assert not training.epoch(5, 64)
+    assert training.regime == 1
+    assert training.epoch(10, 64), "the end is always told"
+    assert json.loads(file.read_text()) == {"done": 1.0, "regime": 1}
+
+
+def test_a_loop_that_goes_on_from_a_checkpoint_goes_on_counting(tmp_path):
+    training = Training(
+        10, regime=2, config=64, environment={"SIA_PROGRESS_FILE": str(tmp_path / "progress")}
+    )
+    training.epoch(5, 64)
+    assert training.regime == 2
+    training.epoch(6, 128)
+    assert training.regime == 3
+
+
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"epochs": 5, "every": 0.1}])
+def test_a_training_without_epochs_is_refused(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        Training(**wrong)
