@@ -140,7 +140,7 @@ class Engine:
 
     def _begin(self, book: Book, core: Core, shadow: Core | None = None) -> None:
         self.book, self.core = book, core
-        core.tolerant = True  # a failure of the policy must not break the step
+        core.tolerate()  # a failure of the policy must not break the step
         nodes: list[Node] = []
         if book.setup.cells is None:
             nodes += (Node(node.name, node.gpus) for node in book.nodes.values())

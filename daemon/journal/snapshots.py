@@ -47,10 +47,12 @@ class Snapshots:
         """Take a snapshot after step `seq`, unless there was no input since the last. O(jobs).
 
         A thread encodes the engine. The caller must not make a step meanwhile; reads are allowed.
+        Raises PolicyFailedError if the policy cannot say what it remembers; it is asked again after
+        as many inputs.
         """
         if self._since:
-            self._parts = deque(await asyncio.to_thread(lambda: parts_of(seq, engine.dump())))
             self._since = 0
+            self._parts = deque(await asyncio.to_thread(lambda: parts_of(seq, engine.dump())))
 
     def drop(self) -> None:
         """Discard the unwritten parts; the next snapshot replaces them."""

@@ -54,7 +54,7 @@ class ShadowCore:
     def __init__(self, state: ShadowState, core: Core) -> None:
         """Continue from this state and core."""
         self.state, self.core = state, core
-        core.tolerant = True
+        core.tolerate()
         self._recorded: list[tuple[float, Sequence[Event] | ProgramSolved, Sequence[Decision]]] = []
         self._ends: list[tuple[float, str]] = []
         for core_id, twin in state.twins.items():

@@ -40,6 +40,7 @@ from daemon.service.observer import Observer, SafeObserver
 from daemon.service.queries import Reader
 from daemon.service.solving.runner import SolverRunner
 from sia.console.errors import UserError
+from sia.core.guard import PolicyFailedError
 from sia.decisions import ProposalRefused, SolveProgram
 
 __all__ = ["Service", "ServiceStatus", "UnavailableError"]
@@ -331,8 +332,16 @@ class Service(Reader):
         self.watch.committed(perf_counter() - began, len(inputs))
         self._take_effect(batch, step, entry)
         if self._snapshots.due:
-            await self._snapshots.take(seq, self.engine)
+            await self._snapshot(seq)
             self._garbage.freeze()  # include the jobs submitted since
+
+    async def _snapshot(self, seq: int) -> None:
+        """Take a snapshot; if the policy fails meanwhile, a restart repeats more steps instead."""
+        try:
+            await self._snapshots.take(seq, self.engine)
+        except PolicyFailedError as error:
+            self._policy_failed = True
+            self.parts.say("policy", f"{self.book.setup.policy}: {error}", MEND)
 
     def _take_effect(self, batch: StepInputs, step: Step, entry: JournalEntry) -> None:
         """Let a durable step take effect: answer clients, publish notices, act on the backend."""
@@ -346,7 +355,7 @@ class Service(Reader):
             if type(decision) is SolveProgram:
                 self._solver.ask(decision)
             elif type(decision) is ProposalRefused and not decision.job_id:
-                failure = decision.why
+                failure = f"{self.book.setup.policy}: {decision.why}"
         if failure or (self._policy_failed and step.events):
             self._policy_failed = bool(failure)
             self.parts.say("policy", failure, MEND if failure else "")
@@ -375,7 +384,7 @@ class Service(Reader):
 
     async def _save_all(self) -> None:
         """Write a last snapshot, so that the next start replays nothing."""
-        await self._snapshots.take(self._writer.last, self.engine)
+        await self._snapshot(self._writer.last)
         while self._snapshots:
             await self._save_part()
 

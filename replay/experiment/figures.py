@@ -17,7 +17,6 @@ from replay.logs.limits import POINTS_DRAWN
 from replay.plotting.canvas import (
     DURATION_TICKS,
     GREY,
-    TIMES,
     WIDTH,
     FloatArray,
     PolicyStyle,
@@ -27,6 +26,7 @@ from replay.plotting.canvas import (
     plain,
     round_ticks,
 )
+from replay.plotting.numbers import TIMES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

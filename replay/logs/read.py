@@ -347,10 +347,11 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
         for row in table.rows:
             try:
                 arrival = parse(row.cells)
-                if arrival.job.id in seen:
+                job_id = arrival.job.id
+                if job_id in seen:
                     raise BadCellError(
                         "job_id",
-                        f"duplicate {shown(arrival.job.id)}",
+                        f"duplicate {shown(job_id)}",
                         "give every job a unique ID",
                         "job_id stands twice",
                     )
@@ -362,17 +363,18 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
                     ) from None
                 dropped[f"invalid: {bad.reason}"] += 1
                 continue
-            seen.add(arrival.job.id)
+            seen.add(job_id)
             arrivals.append(arrival)
             if spots:
-                extras[arrival.job.id] = tuple([row.cells[i] for i in spots])
+                extras[job_id] = tuple([row.cells[i] for i in spots])
     if not arrivals:
         raise UserError(f"{path}: the log has no valid job; add rows, or fix those skipped")
     notes = []
     if any(a.job.submit > b.job.submit for a, b in pairwise(arrivals)):
         arrivals.sort(key=lambda arrival: arrival.job.submit)
         notes.append("rows were not in order of submission and were sorted")
-    notes.extend(notes_on_regimes(arrivals))
+    if "regimes" in at:
+        notes.extend(notes_on_regimes(arrivals))
     return Trace(arrivals, extra_columns, extras, dropped, notes)
 
 
@@ -431,11 +433,12 @@ class _JobParser:
         user = cells[self._user] if self._user >= 0 else ""
         name = cells[self._name] if self._name >= 0 else ""
         job = Job(cells[self._required[0]], cells[self._required[1]], begin, gpus, user, name)
-        given = {key: cells[at] for key, at in self._wishes.items() if cells[at].strip()}
-        if given:
-            job = _with_wishes(job, given)
-            if job.regimes:
-                _checked("regimes", check_whole, job.regimes, seconds)
+        if self._wishes:
+            given = {key: cells[at] for key, at in self._wishes.items() if cells[at].strip()}
+            if given:
+                job = _with_wishes(job, given)
+                if job.regimes:
+                    _checked("regimes", check_whole, job.regimes, seconds)
         return Arrival(job, seconds)
 
 

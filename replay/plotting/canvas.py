@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from replay.logs.limits import POINTS_DRAWN
+from replay.plotting.numbers import TIMES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,7 +76,6 @@ DASHES: tuple[tuple[float, ...], ...] = (
 """Dashes show the lower of two overlapping curves. There are fewer dash styles than colours, so
 that 30 policies all look different."""
 
-TIMES = "\N{MULTIPLICATION SIGN}"
 
 COLOURS = {
     "dedicated": "#3d5a73",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from replay.plotting.canvas import TIMES
 from sia.wording import NONE, duration
+
+TIMES = "\N{MULTIPLICATION SIGN}"
 
 
 def speed(value: float | None) -> str:

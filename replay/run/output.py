@@ -10,7 +10,8 @@ import shutil
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from io import TextIOWrapper
+from io import StringIO, TextIOWrapper
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -41,6 +42,9 @@ RESULTS = {
     *(f"{name}.csv" for name in TABLES),
 }  # fmt: skip
 """Files in a policy's results folder. A folder that contains other files is not replaced."""
+
+ROWS_AT_ONCE = 1000
+"""Rows that are formatted in one go: a call for each row would cost a quarter of the time."""
 
 
 @contextmanager
@@ -149,10 +153,27 @@ def _swap(out: Path, new: Path, old: Path, removed: Sequence[Path]) -> None:
 
 def write_rows(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Write CSV. Floats are written with enough digits to be read back exactly."""
+    left = chain([header], rows)
     with _open_text(path) as file:
-        writer = csv.writer(_UnixLines(file), lineterminator="\r\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+        while some := list(islice(left, ROWS_AT_ONCE)):
+            file.write(_lines(some))
+
+
+def _lines(rows: Sequence[Sequence[Any]]) -> str:
+    """Return CSV whose rows end with a line feed.
+
+    With a line feed as line terminator, the csv module would not quote a carriage return in a cell.
+    """
+    text = _csv(rows)
+    if text.count("\r") == len(rows):
+        return text.replace("\r\n", "\n")
+    return "".join(_csv([row])[:-2] + "\n" for row in rows)
+
+
+def _csv(rows: Iterable[Sequence[Any]]) -> str:
+    text = StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue()
 
 
 @contextmanager
@@ -168,19 +189,6 @@ def _open_text(path: Path) -> Iterator[TextIO]:
         TextIOWrapper(packed, newline="", encoding="utf-8") as file,
     ):
         yield file
-
-
-class _UnixLines:
-    """End rows with a line feed.
-
-    With a line feed as line terminator, the csv module would not quote a carriage return in a cell.
-    """
-
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
-
-    def write(self, row: str) -> int:
-        return self._file.write(row[:-2] + "\n")
 
 
 def write_json(path: Path, value: Any) -> None:

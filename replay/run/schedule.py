@@ -188,10 +188,10 @@ class Recorder:
 
     def take(self, instant: Instant) -> None:
         """Record the events and decisions of one instant."""
-        now, events, decisions = instant
+        now, decisions = instant.now, instant.decisions
         schedule, positions = self.schedule, self._positions
         schedule.instants += 1
-        for event in events:
+        for event in instant.events:
             if type(event) is JobFinished:
                 self.ended += 1
                 position = positions[event.job_id]
@@ -204,7 +204,7 @@ class Recorder:
                 if event.job_id in self._segments:
                     self._close_segment(event.job_id, now)
         if self._foresees:
-            self._record_forecasts(events)
+            self._record_forecasts(instant.events)
         if decisions:
             self._carry_out(decisions, now)
         if self._running > schedule.peak_gpus:  # noqa: PLR1730  three times as fast as max()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from math import fsum
 from typing import Any
@@ -16,12 +17,13 @@ from replay.run.run import Settings
 from replay.run.schedule import Result, Schedule, Segment
 from replay.run.solving import ReplaySolver
 from sia import __version__
+from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, RECALL
 
 
 def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
     """Return all measures of all policies as plain values, without wall-clock times."""
     trace = results[0].loop.log if results[0].loop else results[0].trace
-    las = settings.policy("las").params
+    las, recall = (settings.params.get(name, {}) for name in ("las", "sia-recall"))
     return {
         "version": __version__,
         "seed": settings.seed,
@@ -41,12 +43,12 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "no_lending": [list(pair) for pair in sorted(settings.options.no_lending)],
             "resume_cost_s": settings.options.resume_cost,
             "preemptible": settings.preemptible,
-            "recall": settings.policy("sia-recall").params.recall,
+            "recall": recall.get("recall", RECALL),
             "cells": settings.cells is not None,
             **({"nodes": len(settings.nodes)} if settings.nodes else {}),
             **({"speeds": len(settings.speeds)} if settings.speeds else {}),
-            "las_thresholds_gpu_s": list(las.thresholds),
-            "las_promote": las.promote,
+            "las_thresholds_gpu_s": list(las.get("thresholds", LAS_THRESHOLDS)),
+            "las_promote": las.get("promote", LAS_PROMOTE),
             "closed_loop": settings.closed_loop,
             **_solver(settings, results),
         },
@@ -162,11 +164,15 @@ def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, A
     """Return the number of preemptions and resizes, and the GPU-hours that they wasted."""
     if schedule.segments is None:
         return {"interruptions": 0, "gpu_hours_thrown_away": 0.0}
-    jobs = {job.id: job for job, _ in trace.arrivals}
+    runs = Counter(segment.job_id for segment in schedule.segments)
+    jobs = {job.id: job for job, _ in trace.arrivals if runs[job.id] > 1}
     done: dict[str, float] = {}  # seconds of work at the job's own width
     latest: dict[str, Segment] = {}
     lost = []
     for segment in schedule.segments:
+        if runs[segment.job_id] == 1:  # as most jobs: nothing was lost before
+            latest[segment.job_id] = segment
+            continue
         job, ran = jobs[segment.job_id], segment.end - segment.start
         before, paid = latest.get(job.id), 0.0
         if before is not None and before.killed:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import fsum
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
 
 from replay.run.metrics import quantile
 from replay.run.run import Settings
@@ -12,12 +14,8 @@ from replay.run.schedule import Result, Schedule
 from replay.run.summary import jct_pairs
 from sia.model import Job
 
-
-class Waited(NamedTuple):
-    """A measured job, and its wait until its first start in seconds."""
-
-    job: Job
-    wait: float
+Waited = tuple[Job, float]
+"""A measured job, and its wait until its first start in seconds."""
 
 
 def waited(result: Result, settings: Settings, schedule: Schedule) -> list[Waited]:
@@ -26,13 +24,13 @@ def waited(result: Result, settings: Settings, schedule: Schedule) -> list[Waite
     pairs = jct_pairs(result, settings)
     for (job, _), pair, start in zip(result.trace.arrivals, pairs, schedule.starts, strict=True):
         if pair is not None and pair[0] > 0 and start is not None:
-            found.append(Waited(job, start - job.submit))
+            found.append((job, start - job.submit))
     return found
 
 
-def summed(jobs: Sequence[Waited]) -> dict[str, Any]:
-    """Return the number of jobs, their mean wait and its 90th percentile, in seconds."""
-    waits = sorted(job.wait for job in jobs)
+def summed(waits: Iterable[float]) -> dict[str, Any]:
+    """Return the number of waits, their mean and 90th percentile, in seconds."""
+    waits = sorted(waits)
     return {
         "jobs": len(waits),
         "mean_s": fsum(waits) / len(waits) if waits else None,
@@ -55,10 +53,11 @@ def grouped(
     columns: Mapping[str, Sequence[Waited]], key: Callable[[Job], Any], groups: Sequence[Any]
 ) -> list[dict[str, Any]]:
     """Return the waits of each group of jobs in each column; groups without a job are left out."""
-    split: dict[str, dict[Any, list[Waited]]] = {name: {} for name in columns}
+    split: dict[str, dict[Any, list[float]]] = {}
     for name, jobs in columns.items():
-        for each in jobs:
-            split[name].setdefault(key(each.job), []).append(each)
+        found = split[name] = defaultdict(list)
+        for job, wait in jobs:
+            found[key(job)].append(wait)
     return [
         {"group": group, **{name: summed(found.get(group, [])) for name, found in split.items()}}
         for group in groups
@@ -68,12 +67,12 @@ def grouped(
 
 def waits_of(columns: Mapping[str, Sequence[Waited]], pools: Sequence[str]) -> dict[str, Any]:
     """Return the waits of all jobs, by pool and by width, in each column."""
-    widths = sorted({width_class(each.job) for jobs in columns.values() for each in jobs})
+    widths = sorted({width_class(job) for jobs in columns.values() for job, _ in jobs})
     by_width = grouped(columns, width_class, widths)
     for row in by_width:
         row["group"] = class_name(row["group"])
     return {
-        "all": {name: summed(jobs) for name, jobs in columns.items()},
-        "pools": grouped(columns, lambda job: job.pool, pools),
+        "all": {name: summed(wait for _, wait in jobs) for name, jobs in columns.items()},
+        "pools": grouped(columns, attrgetter("pool"), pools),
         "widths": by_width,
     }

@@ -68,11 +68,11 @@ class Changes:
         self,
         pools: Collection[PoolStateView],
         expired: Sequence[JobStateView] = (),
-        *,
-        new_round: bool = False,
     ) -> None:
-        """Take what has changed."""
-        self.pools, self.expired, self.round = pools, expired, new_round
+        """Take what has changed; no round begins."""
+        self.pools = pools
+        self.expired = expired
+        self.round = False
 
     @property
     def groups(self) -> list[GroupStateView]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from enum import Enum
-from typing import NamedTuple
+
+from msgspec import Struct
 
 from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
@@ -33,7 +34,7 @@ class ProposalResult(Enum):
     """It contradicts the state. Nothing changed, and a `ProposalRefused` says why."""
 
 
-class Start(NamedTuple):
+class Start(Struct, frozen=True, gc=False):
     """Start a pending job now, or resume it, on its own width if `width` is 0."""
 
     job: JobStateView
@@ -51,7 +52,7 @@ class Start(NamedTuple):
     """In a cluster whose nodes differ: the GPUs of each node."""
 
 
-class Try(NamedTuple):
+class Try(Struct, frozen=True, gc=False):
     """Start a pending job as a trial, on any number of GPUs and at speed 1.
 
     If it is stopped it keeps no work. Not in clusters with cells.
@@ -65,14 +66,14 @@ class Try(NamedTuple):
     """In a cluster whose nodes differ: the GPUs of each node."""
 
 
-class Record(NamedTuple):
+class Record(Struct, frozen=True, gc=False):
     """Add a row to a table that replays write."""
 
     table: str
     row: tuple[float | str, ...]
 
 
-class Preempt(NamedTuple):
+class Preempt(Struct, frozen=True, gc=False):
     """Stop a running job, which becomes pending again and keeps its work, less what a stop costs.
 
     Its GPUs may be used by later proposals of the same pass. Live, what starts on them waits until
@@ -85,7 +86,7 @@ class Preempt(NamedTuple):
     """Whether all of its work is lost, unless the job says what a stop costs."""
 
 
-class Resize(NamedTuple):
+class Resize(Struct, frozen=True, gc=False):
     """Continue a running job on another number of GPUs.
 
     A spare job may keep its width if limits do not let its pool borrow more (`OVER_LIMIT`).
@@ -97,7 +98,7 @@ class Resize(NamedTuple):
     reason: str
 
 
-class Dedicate(NamedTuple):
+class Dedicate(Struct, frozen=True, gc=False):
     """Count a running spare job within its own pool's quota from now on: its loans are given back.
 
     The job runs on, on the same GPUs. Loans of others on that quota move to other lenders.
@@ -107,7 +108,7 @@ class Dedicate(NamedTuple):
     reason: str
 
 
-class Lease(NamedTuple):
+class Lease(Struct, frozen=True, gc=False):
     """Give a running job a lease until this time (seconds), or take the lease away with None.
 
     When the lease is over the policy finds the job in `Changes.expired`. The job goes on until the
@@ -118,7 +119,7 @@ class Lease(NamedTuple):
     until: float | None
 
 
-class ReserveCells(NamedTuple):
+class ReserveCells(Struct, frozen=True, gc=False):
     """Reserve cells of its pool for a job that started in spare cells (§5.5).
 
     If the pool has no such cells now, nothing is reserved. The cells in which a dedicated job runs
@@ -132,13 +133,13 @@ class ReserveCells(NamedTuple):
     """Whether only the cells in which the job runs may be reserved: the pool binds these."""
 
 
-class ReleaseCells(NamedTuple):
+class ReleaseCells(Struct, frozen=True, gc=False):
     """Release the cells reserved for a job."""
 
     job: JobStateView
 
 
-class Solve(NamedTuple):
+class Solve(Struct, frozen=True, gc=False):
     """Have a program solved outside the loop; `Policy.solved` gets the answer at a later step.
 
     A core has one open request: a new one replaces it.
@@ -150,7 +151,7 @@ class Solve(NamedTuple):
     """A feasible solution to begin from, if one is known."""
 
 
-class Promise(NamedTuple):
+class Promise(Struct, frozen=True, gc=False):
     """Tell a job that it ends by a step of its deadline, given by its number from 0."""
 
     job: JobStateView
@@ -159,7 +160,7 @@ class Promise(NamedTuple):
     """When it ends by the plan, in seconds."""
 
 
-class Reject(NamedTuple):
+class Reject(Struct, frozen=True, gc=False):
     """Tell a job that what it asked for, such as its deadline, is not or no longer promised.
 
     It stays where it is.
@@ -169,13 +170,13 @@ class Reject(NamedTuple):
     why: str
 
 
-class Reconsider(NamedTuple):
+class Reconsider(Struct, frozen=True, gc=False):
     """Count a pool as changed in the next pass."""
 
     pool: PoolStateView
 
 
-class Wake(NamedTuple):
+class Wake(Struct, frozen=True, gc=False):
     """Call the policy again at this time (seconds) at the latest; replaces the previous request."""
 
     time: float

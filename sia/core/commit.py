@@ -5,7 +5,6 @@ Each proposal of a policy is checked against the current state before it is carr
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,6 @@ from typing import Any
 from msgspec import convert
 from msgspec.structs import replace
 
-from cells.placement.reservations import ReservedGpus
 from sia.contract.policy import Policy
 from sia.contract.proposals import (
     Dedicate,
@@ -36,6 +34,7 @@ from sia.contract.proposals import (
 )
 from sia.contract.views import JobStateView
 from sia.core.core_timers import CoreTimers
+from sia.core.guard import GuardedPolicy, PolicyFailure
 from sia.decisions import (
     Decision,
     DedicateJob,
@@ -68,7 +67,7 @@ from sia.events import (
     RunTimesUpdated,
     TimePassed,
 )
-from sia.limits import MAX_FAILURE, MAX_GROUP, MAX_QUOTA
+from sia.limits import MAX_GROUP, MAX_QUOTA
 from sia.model import NEVER_STOPPED, RESTART, Job, Nodes, Stream
 from sia.state.bounds import check_job, check_priority, check_sharing
 from sia.state.loans import LoanCounts
@@ -76,8 +75,6 @@ from sia.state.nodes import NodeCounts
 from sia.state.places import Places
 from sia.state.state import ClusterState, JobState, PoolState
 from sia.wording import HOUR
-
-ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 
 
 class RefusedError(Exception):
@@ -95,17 +92,6 @@ class RefusedError(Exception):
         self.job_id = job_id
         self.why = why
         self.impossible = impossible
-
-
-def described(error: Exception) -> str:
-    """Return what a policy raised in one line, the same in each run.
-
-    The line becomes part of a decision, and must not have addresses of objects: a journal in which
-    a decision differs from its repetition cannot be recovered.
-    """
-    told = [str(each) for each in error.args if isinstance(each, str | int | float)]
-    words = " ".join(ADDRESS.sub("", ", ".join(told)).split())[:MAX_FAILURE]
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
 
 
 def _check_width(job: Job, width: int) -> None:
@@ -145,8 +131,10 @@ class Committer:
         stops: When jobs were stopped or resized within the last hour, if that is limited.
         requests: The number of programs that the policy has asked to solve.
         open_request: Whether the latest of them has no answer yet.
-        lost_answer: Why the policy could not take the answer of this step, if it could not.
         policy: The policy that it serves; an event may replace it by one with other options.
+        told: What is told of changes: the policy, behind a guard if the core is tolerant.
+        tolerant: Whether the policy's failures are noted, as live, or raised.
+        failure: The policy's first failure since it was told to recover, if it is tolerant.
         again: Pools that count as changed in the next pass as well.
         carry_out: By type of proposal, the method that carries it out and returns its result.
     """
@@ -154,14 +142,15 @@ class Committer:
     def __init__(self, state: ClusterState, policy: Policy) -> None:
         """Create the writer of `state` for `policy`."""
         self._state = state
-        self.policy = policy
+        self.tolerant = False
+        self.serve(policy)
         self.accounts = LoanCounts()
         self.timers = CoreTimers()
         self.cells_freed = False
         self.stops: deque[float] = deque()
         self.requests = 0
         self.open_request = False
-        self.lost_answer: RefusedError | None = None
+        self.failure: PolicyFailure | None = None
         self.again: dict[PoolState, None] = {}
         self.carry_out: dict[type, Callable[[Any, float, list[Decision]], ProposalResult]] = {
             Start: self._start,
@@ -202,6 +191,15 @@ class Committer:
     def serve(self, policy: Policy) -> None:
         """Report to this policy from now on, in the place of another."""
         self.policy = policy
+        self.told = GuardedPolicy(policy, self._policy_failed) if self.tolerant else policy
+
+    def tolerate(self) -> None:
+        """Note the first failure of the policy from now on, in the place of raising it."""
+        self.tolerant = True
+        self.serve(self.policy)
+
+    def _policy_failed(self, failure: PolicyFailure) -> None:
+        self.failure = self.failure or failure
 
     def _policy_tuned(self, event: PolicyTuned) -> None:
         """Replace the policy by one with other options, which decides about all pools anew. O(n).
@@ -257,14 +255,14 @@ class Committer:
         O(1) plus the placement, O(log pools) for each lender whose loans change, and O(log
         preempted) for a job that was preempted.
         """
-        view, stream, reason, wanted, holds, until, inside, on = proposal
+        view, stream, wanted, until = proposal.job, proposal.stream, proposal.width, proposal.until
         job = self._state.jobs.get(view.job.id)
         if job is None or job is not view or job.stream is not None:
             raise RefusedError(view.job.id, "not pending")
         pool = job.pool
         width = _width_of(job, wanted) if wanted else job.width
         own = stream is Stream.DEDICATED
-        if width > pool.idle or (own and pool.dedicated + width > pool.quota):
+        if width > pool.group.idle or (own and pool.dedicated + width > pool.quota):
             raise _too_wide(job, width)
         if until is not None:
             _check_lease(job, until, now)
@@ -272,21 +270,21 @@ class Committer:
             return ProposalResult.OVER_LIMIT
         nodes: Nodes | None = ()
         if self._state.nodes is not None:
-            nodes = self._take_nodes(job, width, on)
-        elif self._state.places is not None or inside:
-            nodes = self._take_cells(job, width, stream, holds, inside)
+            nodes = self._take_nodes(job, width, proposal.nodes)
+        elif self._state.places is not None or proposal.inside:
+            nodes = self._take_cells(job, width, proposal)
         if nodes is None:
             return ProposalResult.NO_CELLS
         self._leave_queue(job)
         loans = self.accounts.take(job, width, stream, decisions)
-        decisions.append(StartJob(job.job.id, stream, reason, loans, wanted, nodes))
+        decisions.append(StartJob(job.job.id, stream, proposal.reason, loans, wanted, nodes))
         if job.attempt or wanted or job.slowdown != 1.0:
             self._begin(job, now)
         else:
             job.attempt, job.start, job.since = 1, now, now
         if until is not None:
             self.timers.lease(job, until)
-        self.policy.left(job)
+        self.told.left(job)
         return ProposalResult.DONE
 
     def _try(self, proposal: Try, now: float, decisions: list[Decision]) -> ProposalResult:
@@ -313,24 +311,22 @@ class Committer:
         self._begin(job, now)
         job.speed, job.trial = 1.0, True
         self.timers.lease(job, proposal.until)
-        self.policy.left(job)
+        self.told.left(job)
         return ProposalResult.DONE
 
     def _record(self, proposal: Record, _now: float, decisions: list[Decision]) -> ProposalResult:
         decisions.append(RowRecorded(proposal.table, proposal.row))
         return ProposalResult.DONE
 
-    def _take_cells(
-        self, job: JobState, width: int, stream: Stream, holds: ReservedGpus | None, inside: str
-    ) -> Nodes | None:
+    def _take_cells(self, job: JobState, width: int, proposal: Start) -> Nodes | None:
         """Take cells for a job, or return None if there are none now."""
-        places = self._state.places
+        places, stream, inside = self._state.places, proposal.stream, proposal.inside
         if inside and not (
             places and places.is_reserved(inside) and inside not in self._state.jobs
         ):
             raise RefusedError(job.job.id, f"no cells are reserved for an ended job {inside}")
         assert places is not None
-        place = places.take(job.job.id, job.pool.name, width, stream, holds, inside)
+        place = places.take(job.job.id, job.pool.name, width, stream, proposal.holds, inside)
         if place is None:
             self._await_cells(job, stream)
         return place
@@ -426,7 +422,7 @@ class Committer:
         self._requeue(job)
         self._count_stop(now)
         decisions.append(PreemptJob(job.job.id, proposal.reason, killed))
-        self.policy.submitted(job)
+        self.told.submitted(job)
         self.accounts.settle(decisions)
         return ProposalResult.DONE
 
@@ -467,7 +463,7 @@ class Committer:
         self._count_stop(now)
         decisions.append(ResizeJob(job.job.id, width, stream, proposal.reason, loans))
         self._begin(job, now)
-        self.policy.resized(job)
+        self.told.resized(job)
         self.accounts.settle(decisions)
         return ProposalResult.DONE
 
@@ -525,8 +521,9 @@ class Committer:
             raise RefusedError("", f"not a program: {error!r}", impossible=True) from None
         self.requests += 1
         self.open_request = True
-        program, limit, start = proposal
-        decisions.append(SolveProgram(self.requests, program, limit, start))
+        decisions.append(
+            SolveProgram(self.requests, proposal.program, proposal.limit, proposal.start)
+        )
         return ProposalResult.DONE
 
     def _promise(self, proposal: Promise, _now: float, decisions: list[Decision]) -> ProposalResult:
@@ -586,7 +583,7 @@ class Committer:
             waiting.done, waiting.attempt = event.done, 1
         if state.places is not None:
             waiting.gpus = state.places.gpus(pool.name, job.width)
-        self.policy.submitted(waiting)  # first, because the policy may raise
+        self.told.submitted(waiting)  # first, because the policy may raise
         state.arrivals += 1
         state.jobs[job.id] = waiting
         later = job.priority or waiting.attempt
@@ -606,7 +603,7 @@ class Committer:
         del self._state.jobs[event.job_id]
         self._take_back(job)
         self._state.dirty[job.pool] = None
-        self.policy.finished(job)
+        self.told.finished(job)
 
     def _cancelled(self, event: JobCancelled) -> None:
         job = self._state.jobs.get(event.job_id)
@@ -618,7 +615,7 @@ class Committer:
         """Remove a pending job."""
         del self._state.jobs[job.job.id]
         self._leave_queue(job)
-        self.policy.left(job)
+        self.told.left(job)
         self._state.dirty[job.pool] = None
 
     def _preempted(self, event: JobPreempted) -> None:
@@ -656,15 +653,15 @@ class Committer:
     @contextmanager
     def _changing(self, job: JobState) -> Iterator[None]:
         """Take a job out of the policy's index while what it is ordered by changes."""
-        policy = self.policy
+        told = self.told
         if job.stream is None:
-            policy.left(job)
+            told.left(job)
             yield
-            policy.submitted(job)
+            told.submitted(job)
         else:
-            policy.before_progress(job)
+            told.before_progress(job)
             yield
-            policy.progressed(job)
+            told.progressed(job)
 
     def _pool_changed(self, event: PoolChanged) -> None:
         pool = self._state.pools.get(event.pool)
@@ -732,7 +729,7 @@ class Committer:
             self._state.dirty[pool] = None
 
     def _future_revealed(self, event: FutureRevealed) -> None:
-        self.policy.revealed(event.jobs)
+        self.told.revealed(event.jobs)
 
     def _run_times_updated(self, event: RunTimesUpdated) -> None:
         if not self.policy.needs.updates:
@@ -744,9 +741,9 @@ class Committer:
                 raise ValueError(f"job {job_id}: no waiting job can get the estimate {run_time}")
         for job_id, run_time in event.estimates:
             job = jobs[job_id]
-            self.policy.left(job)
+            self.told.left(job)
             job.run_time = run_time
-            self.policy.submitted(job)
+            self.told.submitted(job)
             self._state.dirty[job.pool] = None
 
     def _priority_changed(self, event: PriorityChanged) -> None:
@@ -755,24 +752,17 @@ class Committer:
             raise ValueError(f"job {event.job_id} got a priority but is not pending")
         check_priority(event.job_id, event.priority)
         self._leave_queue(job)
-        self.policy.left(job)
+        self.told.left(job)
         job.rank(event.priority)
-        self.policy.submitted(job)
+        self.told.submitted(job)
         self._requeue(job)
         self._state.dirty[job.pool] = None
 
     def _program_solved(self, event: ProgramSolved) -> None:
-        """Pass the answer on, unless it is to an older request.
-
-        A policy that fails to take it goes on without it: it costs nobody else's event.
-        """
+        """Pass the answer on, unless it is to an older request."""
         if self.open_request and event.request == self.requests:
             self.open_request = False
-            try:
-                self.policy.solved(event)
-            except Exception as error:  # noqa: BLE001  whatever a policy does with an answer
-                why = f"the policy failed to take the answer: {described(error)}"
-                self.lost_answer = RefusedError("", why, impossible=True)
+            self.told.solved(event)
 
     def _time_passed(self, event: TimePassed) -> None:
         """Do nothing: the decision pass that follows is what the event is for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from math import inf
 from typing import Any
@@ -10,13 +11,15 @@ from typing import Any
 from cells.cells import Cells
 from sia.contract.policy import Changes, Policy, next_multiple
 from sia.contract.proposals import ProposalResult
-from sia.core.commit import Committer, RefusedError, described
+from sia.contract.views import JobStateView
+from sia.core.commit import Committer, RefusedError
+from sia.core.guard import PolicyFailure, told
 from sia.decisions import Decision, ProposalRefused, WakeAt
 from sia.events import RANK, Event
 from sia.limits import MAX_REFUSED
 from sia.model import GpuNode, Options, Pool
 from sia.state.speeds import SpeedRow
-from sia.state.state import ClusterState, JobState, PoolState
+from sia.state.state import ClusterState, PoolState
 
 
 class Core:
@@ -26,7 +29,6 @@ class Core:
         state: The pools, groups and jobs.
         policy: The policy, which makes proposals.
         committer: The only writer of the state.
-        tolerant: Whether it goes on if the policy raises in `propose`, as live, or raises too.
         wake: When it has to be called without an event (seconds), or infinity if never.
     """
 
@@ -58,7 +60,6 @@ class Core:
         policy.attach(self.state)
         self.state.dirty.update(dict.fromkeys(self.state.pools.values()))
         self.committer = Committer(self.state, policy)
-        self.tolerant = False
         self.wake = inf  # of the latest `WakeAt`, until its time has come
         self._round = policy.round
 
@@ -81,46 +82,58 @@ class Core:
             events = sorted(events, key=lambda event: RANK[type(event)])
         committer.apply(events, decisions)
         self.policy = committer.policy  # its options may have changed
-        if committer.lost_answer is not None:
-            self._refuse(committer.lost_answer, now, decisions)
-            committer.lost_answer = None
-        timers = committer.timers
-        round_begins = False
-        expired: Sequence[Any] = ()
+        if committer.failure is not None:
+            self._restart_policy(committer.failure, (), decisions)
+        changes = Changes(state.dirty.keys())
         if now >= self.wake:
-            if now >= timers.wish:
-                timers.wish = inf  # the policy may ask for another time
-            if now >= timers.retry:
-                timers.retry = inf
-            round_begins = now >= timers.round
-            expired = committer.expire(now)
-            self.wake = inf
-        changes = Changes(state.dirty.keys(), expired, new_round=round_begins)
-        failure = self._pass(changes, now, decisions)
+            self._heed_timers(now, changes)
+        failure = self._pass(changes, now, decisions) or committer.failure
         if failure is not None:
-            if not self.tolerant:
-                raise failure
-            self._restart_policy(failure, expired, decisions)
+            self._restart_policy(failure, changes.expired, decisions)
         state.dirty.clear()
         if committer.again:
             state.dirty.update(committer.again)
             committer.again.clear()
-        self._plan_wake(now, decisions)
+        timers = committer.timers
+        if self._round is not None:
+            timers.round = next_multiple(now, self._round) if state.jobs else inf
+        due = timers.next
+        if due != self.wake:  # else the latest order stands
+            self.wake = due
+            if due < inf:
+                decisions.append(WakeAt(due))
         return decisions
 
-    def _pass(self, changes: Changes, now: float, decisions: list[Decision]) -> Exception | None:
+    def tolerate(self) -> None:
+        """Go on if the policy raises, as live. Without it a failure of the policy is raised."""
+        self.committer.tolerate()
+
+    def _heed_timers(self, now: float, changes: Changes) -> None:
+        """Stop the timers whose time has come, and tell the policy of leases and the round."""
+        timers = self.committer.timers
+        if now >= timers.wish:
+            timers.wish = inf  # the policy may ask for another time
+        if now >= timers.retry:
+            timers.retry = inf
+        changes.round = now >= timers.round
+        changes.expired = self.committer.expire(now)
+        self.wake = inf
+
+    def _pass(
+        self, changes: Changes, now: float, decisions: list[Decision]
+    ) -> PolicyFailure | None:
         """Carry out proposals until the policy has no more or repeats what was refused.
 
         Returns what the policy raised, if it failed.
         """
-        refused: dict[tuple[type, str], int] = {}
         carry_out = self.committer.carry_out
+        refused: dict[tuple[type, str], int] | None = None
         result: Any = None
         try:
             proposals = self.policy.propose(now, changes)
             send = proposals.send
         except Exception as error:  # noqa: BLE001  whatever a policy does
-            return error
+            return PolicyFailure("propose", error)
         while True:
             try:
                 proposal = send(result)
@@ -128,39 +141,54 @@ class Core:
             except StopIteration:
                 return None
             except Exception as error:  # noqa: BLE001  whatever a policy does
-                return error
+                return PolicyFailure("propose", error)
             try:
                 result = carry(proposal, now, decisions)
             except RefusedError as error:
                 result = ProposalResult.REFUSED
                 self._refuse(error, now, decisions)
                 kind = type(proposal), error.job_id
+                refused = refused or {}
                 refused[kind] = refused.get(kind, 0) + 1
                 if refused[kind] > MAX_REFUSED:
                     proposals.close()  # the policy ignores the result
                     return None
 
     def _restart_policy(
-        self, failure: Exception, expired: Sequence[JobState], decisions: list[Decision]
+        self, failure: PolicyFailure, expired: Sequence[JobStateView], decisions: list[Decision]
     ) -> None:
-        """Drop the rest of a pass in which the policy failed; the pass is made again.
+        """Go on with a new policy, and without the rest of a pass in which the policy failed.
 
-        That is at the next event or tick. Until then the policy is in the state that a snapshot
-        would restore, so that a driver that is restarted decides the same as one that is not.
+        The pass is made again at the next event or tick. The new policy is in the state that a
+        snapshot would restore, so that a driver that is restarted decides the same as one that is
+        not. Raises what the policy raised if the core is not tolerant.
         """
         state, timers, failed = self.state, self.committer.timers, self.policy
-        why = f"the policy failed: {described(failure)}"
-        self._refuse(RefusedError("", why, impossible=True), state.now, decisions)
+        if not self.committer.tolerant:
+            raise failure.error
+        self.committer.failure = None
+        self._refuse(RefusedError("", told(failure), impossible=True), state.now, decisions)
         for job in expired:
-            if job.stream is not None and job.lease is None:
-                timers.lease(job, timers.retry)
+            known = state.jobs[job.job.id]
+            if known.stream is not None and known.lease is None:
+                timers.lease(known, timers.retry)
+        self.policy = self._renewed(failed)
+        self.committer.serve(self.policy)
+
+    def _renewed(self, failed: Policy) -> Policy:
+        """Return a new policy that goes on from what the failed one remembers, if that is usable.
+
+        Returns the failed one if a new one cannot take the state.
+        """
         policy = type(failed)(failed.params)
-        try:
-            policy.resume(state, failed.memory())
-        except Exception:  # noqa: BLE001  the failure has spoilt what it remembers
-            return
-        self.policy = policy
-        self.committer.serve(policy)
+        with suppress(Exception):  # the failure may have spoilt what it remembers
+            policy.resume(self.state, failed.memory())
+            return policy
+        policy = type(failed)(failed.params)
+        with suppress(Exception):
+            policy.attach(self.state)
+            return policy
+        return failed
 
     def _refuse(self, error: RefusedError, now: float, decisions: list[Decision]) -> None:
         """Record a refusal, and have the job's pool considered again at the next tick."""
@@ -171,17 +199,6 @@ class Core:
         self.committer.again.update(dict.fromkeys(again))
         timers = self.committer.timers
         timers.retry = min(timers.retry, next_multiple(now, state.options.tick))
-
-    def _plan_wake(self, now: float, decisions: list[Decision]) -> None:
-        """Order to be called at the next timer, unless the last order was the same."""
-        timers = self.committer.timers
-        if self._round is not None:
-            timers.round = next_multiple(now, self._round) if self.state.jobs else inf
-        due = timers.next
-        if due != self.wake:
-            self.wake = due
-            if due < inf:
-                decisions.append(WakeAt(due))
 
     def resume_timers(self, wish: float, retry: float, late_round: float = inf) -> None:
         """Continue with this wish of the policy, after jobs and leases were restored.

@@ -18,6 +18,7 @@ from cells.cells import Cells
 from cells.snapshot import CellsSnapshot
 from sia.contract.policy import Policy
 from sia.core.core import Core
+from sia.core.guard import PolicyFailedError, PolicyFailure, told
 from sia.limits import MAX_QUOTA, STRIDE, UNLIMITED
 from sia.model import GpuNode, Job, Nodes, Options, Pool, Stream
 from sia.state.bounds import check_job
@@ -170,7 +171,7 @@ def dump(core: Core) -> Snapshot:
         jobs=tuple(_job_record(job, state.nodes) for job in state.jobs.values()),
         dirty=_names(state.dirty),
         overdrawn=tuple(group.first for group in core.committer.accounts.overdrawn),
-        memory=core.policy.memory(),
+        memory=_memory(core.policy),
         cells=None if state.places is None else _cells_record(core, state.places),
         out={group.first: group.out for group in state.groups if group.out} or UNSET,
         retry=_finite(core.committer.timers.retry),
@@ -181,6 +182,23 @@ def dump(core: Core) -> Snapshot:
         nodes=UNSET if state.nodes is None else tuple(state.nodes.nodes.values()),
         speeds=UNSET if state.nodes is None else state.nodes.speeds.rows or UNSET,
     )
+
+
+def _memory(policy: Policy) -> Any:
+    try:
+        return policy.memory()
+    except Exception as error:
+        raise PolicyFailedError(PolicyFailure("memory", error)) from error
+
+
+def _resume(policy: Policy, state: ClusterState, memory: Any) -> None:
+    """Have a policy resume. Raises ValueError, whatever the policy raises."""
+    try:
+        policy.resume(state, memory)
+    except (ValueError, AssertionError, ArithmeticError, LookupError):
+        raise
+    except Exception as error:
+        raise ValueError(told(PolicyFailure("resume", error))) from error
 
 
 def _late_round(core: Core) -> float | UnsetType:
@@ -298,7 +316,7 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
         group.idle = sum(pool.unused for pool in group.pools)
         group.lending = snapshot.lending
         accounts.relimit(group)
-    core.policy.resume(state, snapshot.memory)
+    _resume(core.policy, state, snapshot.memory)
     state.dirty = dict.fromkeys(state.pools_of(snapshot.dirty))
     accounts.overdrawn = dict.fromkeys(state.groups_of(snapshot.overdrawn))
     accounts.unsettled = bool(accounts.overdrawn)

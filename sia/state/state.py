@@ -174,7 +174,8 @@ class PoolState:
     @property
     def head(self) -> JobState | None:
         """The first pending job: the earliest of the highest priority, or None."""
-        first = next(iter(self.pending.values()), None)
+        pending = self.pending
+        first = pending[next(iter(pending))] if pending else None
         if self.out_of_order:
             aside: JobState = self.out_of_order.peekitem(0)[1]
             if first is None or aside.sequence < first.sequence:

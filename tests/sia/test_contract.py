@@ -86,13 +86,13 @@ def test_every_policy_continues_after_an_exception_as_after_a_restart(name):
             if rng.random() > 0.1:
                 continue
             broken = core.copy()
-            broken.tolerant = True
+            broken.tolerate()
             failing(broken.policy, rng.randint(0, 3))
             told, _ = step(broken, now, events)
             if not any(
                 isinstance(each, ProposalRefused)
                 and each.impossible
-                and each.why == "the policy failed: LookupError: lost"
+                and each.why == "the policy failed in propose: LookupError: lost"
                 for each in told
             ):
                 continue  # one of the events is invalid

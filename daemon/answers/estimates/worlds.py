@@ -316,7 +316,7 @@ class _World:
     ) -> None:
         self._playouts, self._lately, self._world = playouts, lately, world
         self._core: Core = restore(snapshot, make(playouts.engine.book.setup.policy))
-        self._core.tolerant = True
+        self._core.tolerate()
         self._run_times, self._durations = _DrawnRunTimes(), _Durations(playouts, world)
         self._missing = set(playouts.ends)
         self._starts: dict[str, float] = {}

@@ -97,8 +97,7 @@ class Ranked(Policy):
 
     def left(self, job: JobStateView) -> None:
         """Remove a job from its queue; a started one joins the running jobs. O(log n)."""
-        group = self._groups[job.pool.group]
-        self._take(group.waiting, job)
+        self._take(self._groups[job.pool.group].waiting, job)
         if job.stream is not None:
             self._put(self._running(job), job, self.running_key(job))
 

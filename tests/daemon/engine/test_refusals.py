@@ -1,12 +1,17 @@
 """Refused proposals: each reason is told once, and a failure of a policy costs itself alone."""
 
+import pytest
+
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Answered, Cancel, Ended, Tick
+from daemon.model.inputs import Answered, Cancel, Ended, Reported, Started, Stopped, Tick
 from daemon.model.job import JobPhase
+from daemon.model.outputs import Refused, StartEffect
 from sia import policies as installed
 from sia.contract.policy import Needs, Policy
 from sia.contract.proposals import Solve, Start, Wake
+from sia.core.guard import HOOKS
 from sia.model import Stream
+from sia.policies.preemptive.emmfs import ElasticMaxMin
 from tests.support.daemons.daemons import setup, submit
 from tests.support.programs import request
 
@@ -73,10 +78,10 @@ def test_a_policy_that_raises_on_an_answer_continues_without_it(monkeypatch):
     engine.step(0.0, [submit("first", gpus=3)])
     assert engine.book.solving.request == 1
     step = engine.step(1.0, [Answered(1, "optimal", [1.0]), submit("next", gpus=1)])
-    assert refusals(step) == [("", "the policy failed to take the answer: KeyError: plan")]
+    assert refusals(step) == [("", "the policy failed in solved: KeyError: plan")]
     assert [type(answer).__name__ for answer in step.answers] == ["Accepted", "Accepted"]
     assert engine.book.jobs["next"].phase is JobPhase.STARTING
-    assert engine.book.solving is None
+    assert engine.book.solving.request == 2  # the policy that replaces it asks anew
     engine.check()
 
 
@@ -112,7 +117,7 @@ def test_a_pass_in_which_the_policy_raises_is_repeated(monkeypatch):
     assert engine.book.jobs["first"].phase is JobPhase.STARTING  # what was proposed before, counts
     (refused,) = refusals(step)
     assert refused[0] == ""
-    assert refused[1].startswith("the policy failed: KeyError: no plan for <")
+    assert refused[1].startswith("the policy failed in propose: KeyError: no plan for <")
     assert "0x" not in refused[1]
     later = engine.core.wake
     assert later == engine.core.state.options.tick
@@ -125,3 +130,61 @@ def test_a_pass_in_which_the_policy_raises_is_repeated(monkeypatch):
         one.step(later, [Tick()])
         assert one.book.jobs["bomb"].phase is JobPhase.STARTING
         one.check()
+
+
+def failing_once(hook):
+    """Return elastic max-min sharing that raises the first time that this method is called."""
+    left = [KeyError("lost")]
+    real = getattr(ElasticMaxMin, hook)
+
+    def fails(self, *news):
+        if left:
+            raise left.pop()
+        return real(self, *news)
+
+    return type("Fragile", (ElasticMaxMin,), {hook: fails})
+
+
+NOT_HERE = {"solved", "revealed"}
+"""Elastic max-min sharing needs neither a solver nor the future."""
+
+
+@pytest.mark.parametrize("hook", ["propose", *sorted({*HOOKS} - NOT_HERE)])
+def test_a_policy_that_fails_in_any_method_is_replaced_and_jobs_go_on(monkeypatch, hook):
+    engine = engine_under(monkeypatch, failing_once(hook), a=4)
+
+    def attempt(job):
+        return engine.book.jobs[job].attempt
+
+    told = []
+    for tick, given in enumerate(
+        [
+            lambda: submit("first", gpus=4, min_width=1),
+            Tick,
+            lambda: submit("second", gpus=4, min_width=1),
+            Tick,
+            lambda: Reported("second", attempt("second"), 0.1),
+            lambda: submit("third", gpus=4, preemptible="never"),
+            lambda: Cancel("third"),
+            lambda: Ended("first", attempt("first"), 0),
+            Tick,
+        ]
+    ):
+        inputs = [given()]
+        while inputs:
+            step = engine.step(TICK * tick, inputs)
+            inputs = [*map(obey, step.effects)]
+            assert [each for each in step.answers if isinstance(each, Refused)] == []
+            told += [why for job, why in refusals(step) if not job]
+            engine.check()
+            assert Engine.restore(engine.dump()).dump() == engine.dump()
+    assert told == [f"the policy failed in {hook}: KeyError: lost"]
+    assert {job: each.phase for job, each in engine.book.jobs.items()} == {
+        "second": JobPhase.RUNNING
+    }
+
+
+def obey(effect):
+    """Return what a backend reports that carries out an effect at once."""
+    done = Started if isinstance(effect, StartEffect) else Stopped
+    return done(effect.job, effect.attempt)

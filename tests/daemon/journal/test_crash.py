@@ -95,9 +95,8 @@ def test_a_daemon_killed_while_its_policy_fails_loses_and_repeats_no_job(memory,
             if each["type"] == "ProposalRefused" and not each["job_id"]]  # fmt: skip
     journal.close()
     assert len(told) > LIVES
-    assert set(told) == {
-        "the policy failed: KeyError: lost by <tests.support.daemons.crash.Fickle object>"
-    }
+    lost = "KeyError: lost by <tests.support.daemons.crash.Fickle object>"
+    assert set(told) == {f"the policy failed in propose: {lost}"}
 
 
 def done_in(folder):

@@ -9,6 +9,7 @@ from sia import policies as installed
 from sia.contract.policy import Policy
 from sia.contract.proposals import Start
 from sia.model import Stream
+from sia.policies.queues.fcfs import Fcfs
 from tests.support.daemons.daemons import FakeBackend, serving, setup, submit, until
 
 
@@ -67,12 +68,40 @@ def test_a_policy_that_raises_is_reported_and_the_daemon_continues(tmp_path, mon
             answers = await service.submit([submit("wide", gpus=3), submit("other", gpus=1)])
             assert [*map(type, answers)] == [Accepted, Accepted]
             ((why, mend),) = unwell(service)
-            assert why == "the policy failed: KeyError: no plan for a"
+            assert why == "sia: the policy failed in propose: KeyError: no plan for a"
             assert "daemon.policy" in mend
         async with serving(tmp_path / "db", setup(a=3), backend) as service:
             await service.submit([Cancel("wide")])
             await until(lambda: service.book.jobs["other"].placed)
             assert unwell(service) == []
+            service.engine.check()
+
+    asyncio.run(story())
+
+
+class Forgets(Fcfs):
+    """Cannot say what it remembers, when it is asked while `lost` is set."""
+
+    lost = False
+
+    def memory(self):
+        if Forgets.lost:
+            raise KeyError("lost")
+
+
+def test_a_policy_that_cannot_say_what_it_remembers_costs_the_snapshot_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(installed, "load_plugin", lambda group, name: Forgets)
+
+    async def story():
+        backend = FakeBackend()
+        async with serving(tmp_path / "db", setup(a=3), backend) as service:
+            monkeypatch.setattr(Forgets, "lost", True)
+            await service.submit([submit("first", gpus=2)])
+        (part,) = [each for each in service.parts.all() if each.name == "policy"]
+        assert part.why == "sia: the policy failed in memory: KeyError: lost"
+        async with serving(tmp_path / "db", setup(a=3), backend) as service:
+            monkeypatch.setattr(Forgets, "lost", False)
+            assert service.book.jobs["first"].placed
             service.engine.check()
 
     asyncio.run(story())

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from replay.cli.trace import trace as trace_command
-from replay.logs.importers import FORMATS
+from replay.logs.importers import importer
 from replay.logs.read import read_pools, read_trace
 from sia.model import Pool
 from sia.wording import counted
@@ -38,7 +38,7 @@ def files_of(form, folder):
 @pytest.mark.parametrize("form", ["alibaba", "google", "swf"])
 def test_convert_writes_what_the_importer_read(tmp_path, form):
     files = files_of(form, tmp_path)
-    trace, table = FORMATS[form](files[0], files[1] if len(files) > 1 else None)
+    trace, table = importer(form)(files[0], files[1] if len(files) > 1 else None)
     done = sia_trace("convert", *files, "--format", form, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
     again = read_trace(tmp_path / "out" / "trace.csv")
@@ -98,6 +98,6 @@ def test_a_bad_log_ends_the_command_with_2_and_leaves_nothing(tmp_path, form):
 @pytest.mark.parametrize(("form", "word"), [("google", "Google's trace"), ("swf", "an SWF log")])
 def test_a_log_that_is_one_file_takes_no_second_one(tmp_path, form, word):
     second = written(tmp_path, "pool,quota\n", "pools.csv")
-    text = refusal(FORMATS[form], tmp_path / "log", second, of=second)
+    text = refusal(importer(form), tmp_path / "log", second, of=second)
     assert word in text
     assert "omit this argument" in text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.logs.importers import FORMATS, helios, philly
+from replay.logs.importers import FORMATS, helios, importer, philly
 from replay.logs.read import read_trace
 from replay.logs.trace import playable
 from replay.run.output import write_trace
@@ -576,14 +576,14 @@ def test_every_philly_job_is_kept_with_its_run_time_or_counted(folder, entries):
 @pytest.mark.parametrize(("name", "says"), [("none", "no such file"), (".", "cannot be read")])
 def test_a_log_that_cannot_be_opened_is_refused_in_one_line(tmp_path, form, name, says):
     log = tmp_path / name
-    assert says in refusal(FORMATS[form], log, None)
+    assert says in refusal(importer(form), log, None)
 
 
 @pytest.mark.parametrize(
     ("form", "text"), [("helios", HELIOS_HEAD + HELIOS_LOG), ("philly", PHILLY_LOG)]
 )
 def test_an_imported_log_is_canonical(tmp_path, form, text):
-    trace, _ = FORMATS[form](written(tmp_path, text), None)
+    trace, _ = importer(form)(written(tmp_path, text), None)
     write_trace(tmp_path / "trace.csv", trace)
     again = read_trace(tmp_path / "trace.csv")
     assert (again.arrivals, again.columns, again.extras) == (

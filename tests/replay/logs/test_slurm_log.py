@@ -2,7 +2,7 @@
 
 import pytest
 
-from replay.logs.importers import FORMATS, slurm
+from replay.logs.importers import importer, slurm
 from tests.support.files import by_id, refusal, written
 
 HEAD = "JobID|User|Account|Partition|JobName|State|Submit|Start|End|AllocTRES|Timelimit"
@@ -32,7 +32,7 @@ def test_a_job_has_the_gpus_the_partition_and_the_wait_that_slurm_recorded(tmp_p
         "state": "COMPLETED", "account": "nlp", "wait": "600.0",
     }  # fmt: skip
     assert trace.origin == 1772323200.0  # 2026-03-01 00:00:00
-    assert FORMATS["slurm"] is slurm.read
+    assert importer("slurm") is slurm.read
 
 
 def test_rows_that_are_no_gpu_jobs_which_ran_are_counted(tmp_path):
