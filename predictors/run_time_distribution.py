@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from math import exp, log
+from typing import NamedTuple
 
 from predictors.random_forecast import draw
 from predictors.run_times.survival import (
@@ -96,6 +97,14 @@ class HazardCurve:
         return self.risk[i - 1] + part * (self.risk[i] - self.risk[i - 1])
 
 
+class Evidence(NamedTuple):
+    """Numbers of ended jobs."""
+
+    similar: int
+    """Of the same pool, user and name, and of similar width (up to a power of two)."""
+    in_pool: int
+
+
 class RunTimeDistributions(SurvivalRunTimes):
     """A run-time predictor that returns distributions and draws samples from them."""
 
@@ -135,6 +144,10 @@ class RunTimeDistributions(SurvivalRunTimes):
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Record that a job has ended, with its run time in seconds."""
+        group: _Group | None = self._alike(job)
+        while group is not None:
+            group.ended += 1
+            group = group.wider
         self._lots.pop(job.id, None)
         super().finished(now, job, run_time)
 
@@ -146,6 +159,16 @@ class RunTimeDistributions(SurvivalRunTimes):
     def knows(self) -> bool:
         """Return whether enough jobs were seen for a prediction."""
         return self._all.reached[0] >= LEAST
+
+    def observed(self) -> int:
+        """Return how many jobs `knows` counts, at least; older ones count for less."""
+        return int(self._all.reached[0])
+
+    def evidence(self, job: Job) -> Evidence:
+        """Return how many jobs have ended that a curve of this job rests on. O(1)."""
+        found = [self._groups.get(kind) or self._older.get(kind) for kind in _kinds(job)]
+        pool, similar = found[0], found[-1]
+        return Evidence(similar.ended if similar else 0, pool.ended if pool else 0)
 
     def advance(self, now: float) -> None:
         """Count the jobs that have reached further ages by now."""

@@ -11,7 +11,7 @@ from daemon.wire.explain import TurnView
 
 
 class Moment(Struct, omit_defaults=True):
-    """Estimated time of an event; null if it is more than a week away."""
+    """Estimated time of an event; null if it is not known to be within a week."""
 
     p50: Annotated[float | None, Meta(description="Median.")]
     p90: Annotated[float | None, Meta(description="90th percentile.")]
@@ -29,6 +29,15 @@ class EstimateView(Struct, omit_defaults=True):
         ),
     ]
     end: Moment
+    similar: Annotated[
+        int,
+        Meta(
+            description="Ended jobs of the same pool, user and name, and of similar width, that the"
+            " estimate rests on."
+        ),
+    ]
+    in_pool: Annotated[int, Meta(description="Ended jobs of the pool that it rests on.")]
+    little: Annotated[str, Meta(description="How little is known, in words; empty if enough is.")]
     start: Annotated[Moment | None, Meta(description="Only of a pending job.")] = None
 
 

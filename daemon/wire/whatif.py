@@ -85,6 +85,13 @@ class Span(Struct, omit_defaults=True):
     within: Annotated[
         float | None, Meta(description="Simulated seconds: a null start or end lies beyond them.")
     ] = None
+    similar: Annotated[
+        int | None, Meta(description="Ended jobs like it that the estimate rests on.")
+    ] = None
+    in_pool: Annotated[int | None, Meta(description="Ended jobs of its pool.")] = None
+    little: Annotated[
+        str, Meta(description="How little is known, in words; empty if enough is.")
+    ] = ""
 
 
 class AskedJob(Struct, omit_defaults=True):

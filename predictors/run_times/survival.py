@@ -61,7 +61,8 @@ class _Group:
     """Similar jobs: for each window, how many reached it and how many lasted longer."""
 
     __slots__ = (
-        "_hazards", "_known", "_unseen", "batch", "lasted", "latest", "peers", "reached", "wider",
+        "_hazards", "_known", "_unseen", "batch", "ended", "lasted", "latest", "peers", "reached",
+        "wider",
     )  # fmt: skip
 
     def __init__(self, windows: int, wider: _Group | None, unseen: float = 1.0) -> None:
@@ -70,6 +71,7 @@ class _Group:
         self.lasted = [0.0] * windows
         self._known = -1
         self._hazards: list[float] = []
+        self.ended = 0  # counted by `RunTimeDistributions`
         self.batch: _Group | None = None  # its newest batch
         self.latest = -inf  # submission of the latest job
         self.peers: _Group | None = None  # of a batch: the jobs of the same user, pool and width

@@ -86,6 +86,10 @@ class Given(Struct, frozen=True, omit_defaults=True):
     """None if the job had started."""
     by: str = "playout"
     """`playout` (simulated) or `queue` (derived from simulated jobs of the same queue)."""
+    similar: int = 0
+    """Ended jobs like this one that its run time rests on (`Evidence`)."""
+    in_pool: int = 0
+    """Ended jobs of its pool."""
 
 
 class AccuracyTally:

@@ -29,6 +29,7 @@ from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.outputs import Notice
 from daemon.service.service import Service
+from predictors.run_times.survival import LEAST
 
 ETA_EVERY = 30.0
 """Seconds of the daemon's clock between two refreshes: users look again after about as long."""
@@ -251,7 +252,8 @@ class EtaService:
         if not self.ready:
             return "the daemon is still reading its history"
         if not self.heard.lasting.knows():
-            return "too few jobs have ended to estimate run times"
+            seen = self.heard.lasting.observed()
+            return f"not known yet: {LEAST:.0f} jobs must have run first, and {seen} have"
         return "the job is newer than the last simulation, and no similar job is pending"
 
 

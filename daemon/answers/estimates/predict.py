@@ -16,6 +16,8 @@ from daemon.answers.simulate.solving import PlayoutSolvers
 from daemon.engine.engine import Engine
 from daemon.model.book import JobRecord
 from daemon.model.job import ON_GPUS, JobPhase
+from predictors.run_times.survival import LEAST
+from sia.wording import counted
 
 By = Literal["playout", "queue"]
 
@@ -27,6 +29,9 @@ class RawEstimate(Struct, frozen=True, array_like=True):
     by: By
     waited: float = 0.0
     """Seconds that the job has waited so far."""
+    similar: int = 0
+    in_pool: int = 0
+    """Ended jobs that the run time rests on, as in `Given`."""
 
 
 class EstimateContext(NamedTuple):
@@ -52,6 +57,15 @@ def why_not(record: JobRecord) -> str:
     if record.phase in ON_GPUS and not record.placed:
         return "the job has been started and waits for its GPUs to become free"
     return ""
+
+
+def little_known(pool: str, ended: int) -> str:
+    """Return how little is known of a pool of which so many jobs have ended; empty if enough is."""
+    if ended >= LEAST:
+        return ""
+    if not ended:
+        return f"no job of pool {pool} has ended: its run times are taken from other pools"
+    return f"only {counted(ended, 'job')} of pool {pool} {'has' if ended == 1 else 'have'} ended"
 
 
 def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
@@ -97,13 +111,17 @@ def foretell(
         )
         for record in waiting:
             waited = max(0.0, now - record.queued)
-            found[record.spec.id] = RawEstimate(worlds.times(record.core), "playout", waited)
+            evidence = heard.lasting.evidence(plain_job(record))
+            times = worlds.times(record.core)
+            found[record.spec.id] = RawEstimate(times, "playout", waited, *evidence)
     for record in records:
         if record.spec.id not in found:
-            times = new_job(known.outlook or Outlook(now), heard.lasting, record, now)
-            if times is not None:
+            new = new_job(known.outlook or Outlook(now), heard.lasting, record, now)
+            if new is not None:
                 by: By = "playout" if record.phase in ON_GPUS else "queue"
-                found[record.spec.id] = RawEstimate(times, by, max(0.0, now - record.queued))
+                evidence = heard.lasting.evidence(plain_job(record))
+                waited = max(0.0, now - record.queued)
+                found[record.spec.id] = RawEstimate(new, by, waited, *evidence)
     return found
 
 
@@ -136,4 +154,5 @@ def estimate(
     end, start = stated(
         heard, spec.pool, now, RawEstimate(times, by, max(0.0, now - record.queued))
     )
-    return Given(spec.id, spec.pool, record.submitted, now, end, start, by)
+    evidence = heard.lasting.evidence(plain_job(record))
+    return Given(spec.id, spec.pool, record.submitted, now, end, start, by, *evidence)

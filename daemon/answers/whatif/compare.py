@@ -6,7 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from itertools import islice
 
-from daemon.answers.estimates.predict import EstimateContext, RawEstimate, stated
+from daemon.answers.estimates.predict import (
+    EstimateContext,
+    RawEstimate,
+    little_known,
+    stated,
+)
 from daemon.answers.estimates.worlds import HORIZON
 from daemon.answers.simulate.forward import Played, PredictedStart
 from daemon.answers.simulate.futures import estimated, is_unknown, overruns
@@ -14,7 +19,7 @@ from daemon.answers.whatif.whatif import Question, WhatIfOutcome, anew
 from daemon.model.book import Book, JobRecord
 from daemon.model.job import ON_GPUS, JobPhase, JobSpec
 from daemon.wire.whatif import WHATIF_JOBS, AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
-from sia.limits import SLOWED, UNKNOWN_RUN_TIME
+from sia.limits import SLOWED
 from sia.wording import counted
 
 SHOWN = 100
@@ -181,7 +186,7 @@ class _Spans:
             return self._estimated(pool, timed, record)
         if record is not None and (running := _running(record, self._now)) is not None:
             return running
-        return _span(self._starts.get(job_id))
+        return _span(self._starts.get(job_id), self._now)
 
     def _estimated(self, pool: str, timed: RawEstimate, record: JobRecord | None) -> Span:
         assert self._known is not None, "only called with an estimate"
@@ -191,7 +196,10 @@ class _Spans:
         else:
             began = record is not None and record.decided
             p50 = p90 = began or self._now  # the job would start at once
-        return Span(p50, end.p50, p90, end.p90, timed.by, HORIZON)
+        little = little_known(pool, timed.in_pool)
+        return Span(
+            p50, end.p50, p90, end.p90, timed.by, HORIZON, timed.similar, timed.in_pool, little
+        )
 
 
 def _running(record: JobRecord, now: float) -> Span | None:
@@ -199,15 +207,21 @@ def _running(record: JobRecord, now: float) -> Span | None:
     if record.phase not in ON_GPUS or record.started is None:
         return None
     run_time = estimated(now)(record)
-    end = None if run_time >= UNKNOWN_RUN_TIME else max(now, record.started + run_time)
-    return Span(record.started, end)
+    return Span(record.started, _end(max(now, record.started + run_time), now))
 
 
-def _span(start: PredictedStart | None) -> Span:
+def _span(start: PredictedStart | None, now: float) -> Span:
     if start is None:
         return Span(None, None)
-    endless = start.end - start.start >= UNKNOWN_RUN_TIME
-    return Span(start.start, None if endless else start.end)
+    return Span(start.start, _end(start.end, now))
+
+
+def _end(end: float, now: float) -> float | None:
+    """Return an end that nobody has estimated from ended jobs; None beyond `HORIZON`.
+
+    A job whose run time is not known counts as running for years. That is no date to tell anyone.
+    """
+    return end if end <= now + HORIZON else None
 
 
 def notes_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import click
@@ -11,9 +11,10 @@ from daemon.cli.client import Client, at
 from daemon.cli.common import asks, moment, say
 from sia.console.tables import show_table
 from sia.console.terminal import printable
-from sia.wording import NONE, duration
+from sia.wording import NONE, counted, duration
 
 FAR = "not within a week,"
+UNKNOWN = "not known yet,"
 
 OLD = 60.0
 """Age in seconds above which an estimate is shown with its age."""
@@ -60,12 +61,14 @@ def estimate_lines(answer: dict[str, Any]) -> Iterator[str]:
     if "estimate" not in answer:
         yield f"no estimate: {answer['why']}"
         return
-    now = answer["now"]
+    now, estimate = answer["now"], answer["estimate"]
+    far = UNKNOWN if estimate["little"] else FAR
     for what, name in (("start", "starts"), ("end", "ends")):
-        if what in answer["estimate"]:
-            times = answer["estimate"][what]
-            yield f"{name:8}{_when(times['p50'], now)} with 50 % probability"
-            yield f"{'':8}{_when(times['p90'], now)} with 90 % probability"
+        if what in estimate:
+            times = estimate[what]
+            yield f"{name:8}{_when(times['p50'], now, far)} with 50 % probability"
+            yield f"{'':8}{_when(times['p90'], now, far)} with 90 % probability"
+    yield evidence(estimate)
     if (age := now - answer.get("played", now)) > OLD:
         yield f"estimated {duration(age)} ago; the next estimate comes soon"
     for note in answer.get("notes", []):
@@ -83,9 +86,16 @@ def _turn(turn: dict[str, Any], now: float) -> str:
     return f"{name:8}{moment(time)}, in {duration(max(0.0, time - now))}: its turn{guest}"
 
 
-def _when(time: float | None, now: float) -> str:
+def evidence(estimate: Mapping[str, Any]) -> str:
+    """Return on how many ended jobs an estimate rests, in words."""
+    similar, in_pool = counted(estimate["similar"], "ended job"), estimate["in_pool"]
+    rests = f"rests on {similar} like it, and {in_pool:,} of its pool in all"
+    return f"{rests}: {estimate['little']}" if estimate["little"] else rests
+
+
+def _when(time: float | None, now: float, far: str) -> str:
     if time is None:
-        return FAR
+        return far
     return f"by {moment(time)}, in {duration(max(0.0, time - now))},"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from daemon.cli.answers.estimates import evidence
 from daemon.cli.client import Client
 from daemon.cli.common import asks, moment, say
 from daemon.cli.pools import NO_LIMIT, GpuLimitType, WeightType, WholeNumberType
@@ -169,23 +170,24 @@ def _span(span: Mapping[str, Any], until: str) -> str:
         return _estimated(span)
     if span["start"] is None:
         return f"no start within the next {until}"
-    end = "at an unknown time" if span["end"] is None else moment(span["end"])
-    return f"starts {moment(span['start'])}, ends {end}"
+    end = "its end is not known yet" if span["end"] is None else f"ends {moment(span['end'])}"
+    return f"starts {moment(span['start'])}, {end}"
 
 
 def _estimated(span: Mapping[str, Any]) -> str:
-    """Describe a time by its p50 and p90."""
+    """Describe a time by its p50 and p90, and on what it rests."""
     words = []
+    far = "not known yet" if span.get("little") else f"not within {duration(span['within'])}"
     for what, name in (("start", "starts"), ("end", "ends")):
         p50, p90 = span[what], span.get(f"{what}_p90")
         if p50 is None:
-            words.append(f"{name} not within {duration(span['within'])}")
+            words.append(f"{name} {far}")
         elif p50 == p90:
             words.append(f"{name} {moment(p50)}")
         else:
-            late = f"not within {duration(span['within'])}" if p90 is None else moment(p90)
+            late = far if p90 is None else moment(p90)
             words.append(f"{name} by {moment(p50)} (p90: {late})")
-    return ", ".join(words)
+    return f"{', '.join(words)} ({evidence(span)})"
 
 
 def _table(answer: Mapping[str, Any], way: str, word: str) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from daemon.answers.estimates.calibration import Given, StatedMoment
 from daemon.answers.estimates.estimator import AT_ONCE, EtaService
+from daemon.answers.estimates.predict import little_known
 from daemon.wire.estimates import EstimateView, Moment
 from daemon.wire.jobs import BatchLine
 
@@ -15,7 +16,16 @@ def estimate_view(given: Given) -> EstimateView:
     """Convert an estimate."""
     start = None if given.start is None else _moment(given.start)
     by = "playout" if given.by == "playout" else "queue"
-    return EstimateView(given.made, by, _moment(given.end), start)  # type: ignore[arg-type]
+    little = little_known(given.pool, given.in_pool)
+    return EstimateView(
+        given.made,
+        by,  # type: ignore[arg-type]
+        _moment(given.end),
+        given.similar,
+        given.in_pool,
+        little,
+        start,
+    )
 
 
 async def add_estimates(eta: EtaService, lines: Sequence[BatchLine]) -> None:

@@ -126,10 +126,31 @@ async def test_whatif_and_eta_agree_on_a_new_job(folder):
         await client.eta.look()
         said = (await asked(client, "GET", "/v1/jobs/y/eta"))["estimate"]
         assert (then["by"], said["by"], then["within"]) == ("playout", "playout", 604_800.0)
+        assert "little" not in then
+        assert (then["similar"], then["in_pool"]) == (said["similar"], said["in_pool"])
         for what in ("start", "end"):
             for late, key in ((what, "p50"), (f"{what}_p90", "p90")):
                 away = said[what][key] - said["made"]
                 assert then[late] - said["made"] == pytest.approx(away, rel=0.3, abs=60)
+
+
+@story
+async def test_an_estimate_says_on_how_many_ended_jobs_it_rests(folder):
+    async with estimating(folder) as client:
+        taught(client, count=40, pool="vision")
+        taught(client, count=3, pool="speech")
+        await send(client, "wide", gpus=4, duration=1e6)
+        await send(client, "loud", pool="speech", user="ann", duration=1e6)
+        for name, evidence in (("wide", (0, 40)), ("loud", (0, 3))):
+            await job_in(client, name, "running")
+            said = (await asked(client, "GET", f"/v1/jobs/{name}/eta"))["estimate"]
+            assert (said["similar"], said["in_pool"]) == evidence
+            known = "" if evidence[1] == 40 else "only 3 jobs of pool speech have ended"
+            assert said["little"] == known
+        await send(client, "narrow")
+        await client.eta.look()
+        said = (await asked(client, "GET", "/v1/jobs/narrow/eta"))["estimate"]
+        assert (said["similar"], said["in_pool"]) == (40, 40)
 
 
 @story
@@ -146,7 +167,7 @@ async def test_an_unknown_estimate_comes_with_its_reason(folder):
         await job_in(client, "x", "running")
         said = await asked(client, "GET", "/v1/jobs/x/eta")
         assert "estimate" not in said
-        assert said["why"].startswith("too few jobs have ended")
+        assert said["why"] == "not known yet: 10 jobs must have run first, and 0 have"
         await send(client, "held", hold=True)
         said = await asked(client, "GET", "/v1/jobs/held/eta")
         assert said["why"] == "the job is held until it is released"
@@ -381,12 +402,29 @@ async def test_an_event_after_a_long_pause_refreshes_estimates_at_once(folder):
 @pytest.mark.parametrize(("age", "word"), [(50.0, False), (3600.0, True)])
 def test_an_estimate_shows_its_age(monkeypatch, age, word):
     said = {"id": "x", "pool": "a", "phase": "pending", "now": 1e9, "played": 1e9 - age}
-    said["estimate"] = {"start": {"p50": 1e9, "p90": None}, "end": {"p50": 1e9, "p90": None}}
+    said["estimate"] = {"start": {"p50": 1e9, "p90": None}, "end": {"p50": 1e9, "p90": None},
+                        "similar": 1, "in_pool": 12, "little": ""}  # fmt: skip
     monkeypatch.setattr(Client, "get", lambda *_, **__: said)
     monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
     shown = CliRunner().invoke(eta, ["x"]).output
     assert "with 50 % probability" in shown
     assert ("estimated 1 h ago" in shown) is word
+    assert "rests on 1 ended job like it, and 12 of its pool in all\n" in shown
+
+
+@pytest.mark.parametrize(
+    ("little", "far"),
+    [("", "not within a week"), ("no job of pool a has ended", "not known yet")],
+)
+def test_where_little_is_known_a_far_time_is_not_known_yet(monkeypatch, little, far):
+    beyond = {"p50": None, "p90": None}
+    said = {"id": "x", "pool": "a", "phase": "pending", "now": 1e9}
+    said["estimate"] = {"end": beyond, "similar": 0, "in_pool": 0, "little": little}
+    monkeypatch.setattr(Client, "get", lambda *_, **__: said)
+    monkeypatch.setenv("SIA_TOKEN", "a-token-that-nobody-guesses")
+    shown = CliRunner().invoke(eta, ["x"]).output
+    assert shown.count(far) == 2
+    assert little in shown
 
 
 def test_a_started_job_without_gpus_has_no_estimated_end(monkeypatch):

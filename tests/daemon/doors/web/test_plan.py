@@ -24,7 +24,7 @@ times = st.none() | st.floats(0, 2e9)
 def test_bars_stay_within_their_line_and_do_not_overlap(start, late, p50, p90, stream):
     scale = TimeAxis(1e9, 3600.0)
     view = JobView("j", "a", 1, JobPhase.PENDING, 0.0, stream=stream, started=start)
-    estimate = EstimateView(1e9, "queue", Moment(p50, p90), Moment(start, late))
+    estimate = EstimateView(1e9, "queue", Moment(p50, p90), 0, 0, "", Moment(start, late))
     for said in (estimate, None):
         bars = of_job(scale, Queued(view, estimate=said))
         end = 0.0
