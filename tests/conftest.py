@@ -11,8 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
-from tests.support.budget import budget
+from tests.support.budget import SOAK, budget
 from tests.support.clusters.slurm import NEEDED, slurm_cluster
 from tests.support.forecasting import of_few_trees
 from tests.support.servers.servers import mosquitto, needs, postgres_server
@@ -26,6 +27,11 @@ settings.register_profile(
     "suite", max_examples=budget(ci=30, soak=1000), deadline=None, derandomize=True
 )
 settings.load_profile("suite")
+if not SOAK:
+    # Hypothesis also draws numbers and texts from the source of every module of the project that
+    # the process has imported. Here these are thousands: a draw can take a millisecond, and the
+    # examples of a property depend on what other tests have imported.
+    providers._get_local_constants = lambda: providers._local_constants
 
 
 def pytest_configure(config):
