@@ -13,7 +13,7 @@ from daemon.engine.guardrails import LATE_REST
 from daemon.lending.accounts import BOOK_WITHIN
 from daemon.model.account import Lent
 from daemon.model.calendar import began, moment, month_of
-from daemon.model.inputs import Cancel, Configured, Ended, ForecastHealth, SetPool
+from daemon.model.inputs import Cancel, Configured, Ended, ForecastHealth, SetPool, Tick
 from daemon.model.limits import NO_BUDGET
 from daemon.model.outputs import Refused
 from daemon.model.setup import Budget
@@ -97,9 +97,9 @@ def test_short_loans_in_a_quiet_cluster_are_as_many_hours_as_the_ledger_says(eve
     assert kept(life) == []
 
 
-def lent_in(life, month):
-    """GPU-seconds that the ledger says, of those in a month, by lender."""
-    now, sums = life.engine.core.state.now, dict.fromkeys("abc", 0.0)
+def lent_in(life, now):
+    """GPU-seconds of the month up to now by the ledger, by lender."""
+    (month, _), sums = month_of(now), dict.fromkeys("abc", 0.0)
     rows = [*life.lent, *life.engine.book.rows]
     for job_id, loans in life.engine.book.lent.items():
         for lender, (to, gpus, since) in loans.items():
@@ -145,13 +145,15 @@ def test_in_random_histories_lent_hours_equal_the_ledger(rng, every, restores):
         story.append((now, asked))
     life = Restored(Engine.new(cluster), lambda spec: 1.0 + len(spec.id) * spec.gpus * 7)
     life.restores = restores
-    life.run(story, until=now + 200)
+    end = now + 200
+    life.run(story, until=end)
+    life.step(end, [Tick()])
     life.engine.settle_accounts()
     life.engine.check()
-    month, _ = month_of(life.engine.core.state.now)
-    for name, seconds in lent_in(life, month).items():
+    month, _ = month_of(end)
+    for name, seconds in lent_in(life, end).items():
         spent = life.engine.book.pools[name].spent
-        told = 0.0 if spent.month != month else spent.seconds
+        told = 0.0 if spent.month != month else spent.upto(end)
         assert told == pytest.approx(seconds), name
 
 
