@@ -21,6 +21,7 @@ from sia.wording import DAY
 from tests.support.budget import budget
 from tests.support.clusters.cells import TYPES_FILE as TYPES
 from tests.support.files import refusal, written
+from tests.support.logs import first_jobs
 from tests.support.shell import digests, sia
 
 LOG = "job_id,pool,submit,width,duration\n" + "".join(
@@ -332,7 +333,10 @@ def test_a_negative_cost_of_stopping_a_job_is_refused(tmp_path):
 
 def test_an_experiment_in_cells_draws_whole_nodes(traces, tmp_path, checker):
     types = written(tmp_path, TYPES, "types.toml")
-    asked = ("experiment", "--trace", traces / "philly.csv.gz", "--pools",
+    log = first_jobs(
+        traces / "philly.csv.gz", budget(ci=20_000, soak=200_000), tmp_path / "log.csv"
+    )
+    asked = ("experiment", "--trace", log, "--pools",
              traces / "philly_pools.csv", "--queues", "3", "--weeks", "0.5", "--runs", "2",
              "--warmup", "6h", "--cells", types, "--policy", "mmfs,sia", "--keep")  # fmt: skip
     for jobs in (1, 2):

@@ -263,8 +263,8 @@ def a_log():
     return trace, table
 
 
-def pieces_of(trace, table, since=None, *, runs=3):
-    return plan_pieces(trace, table, PieceDesign([4], runs, 2 * DAY, (0.6, 1.1), 1, since))
+def pieces_of(trace, table, since=None, *, runs=3, days=2):
+    return plan_pieces(trace, table, PieceDesign([4], runs, days * DAY, (0.6, 1.1), 1, since))
 
 
 def outcome(label, whole, piece, model=None):
@@ -291,7 +291,8 @@ def test_events_after_a_piece_do_not_change_it(label, model):
     trace, table = a_log()
     starts = {a.job.id: a.job.submit for a in trace.arrivals}
     rng = Random(0)
-    for piece in pieces_of(trace, table, 5 * DAY, runs=budget(ci=1, soak=3)):
+    days = budget(ci=1, soak=2) if "learned" in label else 2
+    for piece in pieces_of(trace, table, 5 * DAY, runs=budget(ci=1, soak=3), days=days):
         hidden = {a.job.id for a in trace.arrivals if a.job.submit >= piece.begin + piece.length}
         before = (a for a in trace.arrivals if a.job.submit < piece.begin)
         hidden |= {a.job.id for a in before if a.job.submit + a.duration > piece.begin}
@@ -348,10 +349,10 @@ def test_every_pair_of_predictors_can_be_made(label):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, few_trees):
-    """Six days of four pools with one job that is too wide, and a model of the first two."""
+    """Four days of four pools with one job that is too wide, and a model of the first two."""
     pytest.importorskip("xgboost")
     folder = tmp_path_factory.mktemp("taught")
-    trace, table = synthesize(PRESETS["base"], 5, days=6.0)
+    trace, table = synthesize(PRESETS["base"], 5, days=4.0)
     wide = job("wide").pool(table.pools[0].name).gpus(999).at(trace.arrivals[0].job.submit).runs(5)
     write_trace(folder / "trace.csv", Trace([wide, *trace.arrivals]))
     write_pools(folder / "pools.csv", table)
