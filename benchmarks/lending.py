@@ -68,7 +68,7 @@ def main() -> None:
                 found[name].append(measures)
                 print(number, name, measures, flush=True)
             name = "lending" if runs == PIECES else f"lending_{runs}"
-            keep(name, {case: _row(rows) for case, rows in found.items() if rows})
+            keep(name, {case: row_of(rows) for case, rows in found.items() if rows})
 
 
 def measure(cut: Cut) -> dict[str, dict[str, Any]]:
@@ -105,7 +105,7 @@ def _gpu_hours(trace: Trace) -> float:
     return fsum(seconds * job.width for job, seconds in trace.arrivals) / 3600
 
 
-def _row(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def row_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
     def total(key: str) -> float:
         return fsum(run[key] for run in runs)
 

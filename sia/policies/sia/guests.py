@@ -6,12 +6,14 @@ A guest runs although its turn in its own pool has not come, and may be stopped 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Reversible, Sequence
+from collections.abc import Callable, Iterable, Mapping, Reversible, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from sortedcontainers import SortedList
 
 from sia.contract.views import GroupStateView, JobStateView, PoolStateView
+from sia.limits import UNKNOWN_RUN_TIME
 
 ONE_STOP = 8.0
 """One wide guest is stopped instead of several newer ones if that costs at most this many times as
@@ -19,6 +21,22 @@ much. On pieces of Philly this spares a stop in twelve, and the work that is los
 
 STOP_COST = 60.0
 """Seconds of its GPUs that a stop costs a guest in addition to lost work, in comparisons."""
+
+
+LONGER = 2.0
+"""A guest makes room for a job if it is expected to run this many times as long."""
+
+LEAST_SAVED = 600.0
+"""Seconds by which it must be expected to run longer, as estimates are wrong and a stop costs."""
+
+MOST_LOST = 0.25
+"""What its stop may cost, as a fraction of what it is expected to run on."""
+
+MUCH_WIDER = 4
+"""Times the width of the job that a guest may have: GPUs that nobody needs would be idle."""
+
+MOST_COMPARED = 32
+"""Guests that are compared with one job, so that a pass takes no longer with more of them."""
 
 
 def lost_work(job: JobStateView, now: float) -> float:
@@ -157,10 +175,12 @@ class Guests:
         jobs: The guests by number of arrival.
         gpus: Their GPUs.
         lasting: GPUs of those that name a minimum run time.
+        yielding: Numbers of those that make room for other guests.
     """
 
     def __init__(self) -> None:
         """Start without guests."""
+        self.yielding: set[int] = set()
         self.jobs: dict[int, JobStateView] = {}
         self.gpus = 0
         self.lasting = 0
@@ -168,8 +188,11 @@ class Guests:
         self._ends: SortedList[tuple[float, int]] = SortedList()  # expected ends
         self._end_of: dict[int, float] = {}
 
-    def add(self, job: JobStateView, end: float) -> None:
-        """Add a job that has just started, with its expected end. O(log n)."""
+    def add(self, job: JobStateView, end: float, *, yields: bool = False) -> None:
+        """Add a job that has just started, with its expected end. O(log n).
+
+        With `yields` it makes room for other guests.
+        """
         number = job.arrival
         self.jobs[number] = job
         self.gpus += job.width
@@ -177,7 +200,9 @@ class Guests:
             self.lasting += job.width
         self._by_width.setdefault(job.width, {})[number] = job
         self._end_of[number] = end
-        self._ends.add((end, number))
+        if yields:
+            self.yielding.add(number)
+            self._ends.add((end, number))
 
     def drop(self, job: JobStateView) -> bool:
         """Remove a job; return whether it was a guest. O(log n)."""
@@ -191,7 +216,10 @@ class Guests:
         del alike[number]
         if not alike:
             del self._by_width[job.width]
-        self._ends.remove((self._end_of.pop(number), number))
+        end = self._end_of.pop(number)
+        if number in self.yielding:
+            self.yielding.remove(number)
+            self._ends.remove((end, number))
         return True
 
     def to_stop(self, gpus: int, now: float, *, settling: bool = False) -> list[JobStateView]:
@@ -226,28 +254,51 @@ class Guests:
                 break
             chosen.append(job)
             gpus -= job.width
-        for job in chosen[:]:  # a wide job makes narrow ones before it unnecessary
-            if gpus + job.width <= 0:
-                chosen.remove(job)
-                gpus += job.width
-        return chosen
+        return _needed(chosen, gpus)
 
     def expect(self, job: JobStateView, end: float) -> None:
         """Change the expected end of a guest, if the job is one. O(log n)."""
         before = self._end_of.get(job.arrival)
         if before is not None:
-            self._ends.remove((before, job.arrival))
             self._end_of[job.arrival] = end
-            self._ends.add((end, job.arrival))
+            if job.arrival in self.yielding:
+                self._ends.remove((before, job.arrival))
+                self._ends.add((end, job.arrival))
+
+    def to_make_room(self, gpus: int, width: int, left: float, now: float) -> list[JobStateView]:
+        """Return guests to stop for a job that lacks `gpus` of its `width` and runs `left` seconds.
+
+        They are those with the most left to run, and all of them run much longer than the job; none
+        if they do not suffice. Guests that started at this instant stay. O(`MOST_COMPARED`).
+        """
+        chosen: list[JobStateView] = []
+        for end, number in islice(reversed(self._ends), MOST_COMPARED):
+            remaining, guest = end - now, self.jobs[number]
+            if remaining < LONGER * left + LEAST_SAVED:
+                break
+            cost = lost_work(guest, now) + STOP_COST
+            wide, fresh = guest.width > MUCH_WIDER * width, guest.start >= now
+            if wide or fresh or cost > MOST_LOST * remaining or remaining > UNKNOWN_RUN_TIME / 2:
+                continue
+            chosen.append(guest)
+            gpus -= guest.width
+            if gpus <= 0:
+                return _needed(chosen, gpus)
+        return []
 
     def memory(self) -> list[tuple[int, float]]:
         """Return the guests in order of their starts, with their expected ends. O(n)."""
         return [(number, self._end_of[number]) for number in self.jobs]
 
-    def resume(self, memory: Iterable[tuple[int, float]], jobs: Mapping[int, JobStateView]) -> None:
+    def resume(
+        self,
+        memory: Iterable[tuple[int, float]],
+        jobs: Mapping[int, JobStateView],
+        yields: Callable[[JobStateView], bool],
+    ) -> None:
         """Restore the guests. Raises KeyError for a job that is not there. O(n log n)."""
         for number, end in memory:
-            self.add(jobs[number], end)
+            self.add(jobs[number], end, yields=yields(jobs[number]))
 
     def check(self) -> None:
         """Assert that the counts and the order of ends agree. O(n log n)."""
@@ -257,4 +308,16 @@ class Guests:
         assert self._end_of.keys() == self.jobs.keys()
         alike = [(width, number) for width, jobs in self._by_width.items() for number in jobs]
         assert sorted(alike) == sorted((job.width, number) for number, job in self.jobs.items())
-        assert [*self._ends] == sorted((end, number) for number, end in self._end_of.items())
+        assert [*self._ends] == sorted((self._end_of[number], number) for number in self.yielding)
+
+
+def _needed(chosen: list[JobStateView], missing: int) -> list[JobStateView]:
+    """Return the chosen jobs without narrow ones that wide ones after them make unnecessary.
+
+    `missing` is the negative number of GPUs by which all of them together are too many, if any.
+    """
+    for job in chosen[:]:
+        if missing + job.width <= 0:
+            chosen.remove(job)
+            missing += job.width
+    return chosen

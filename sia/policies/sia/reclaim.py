@@ -29,6 +29,9 @@ from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
 from sia.virtual.turns import TurnClock, TurnClockSnapshot
 from sia.wording import as_typed
 
+AS_GUEST = "may be stopped when somebody's turn comes"
+"""Why a guest starts."""
+
 MOST_NAMED = 5
 """Guests that must not be stopped which a reason names."""
 
@@ -135,8 +138,8 @@ class SiaReclaim(Sia):
         jobs = self._jobs = {job.arrival: job for job in state.jobs.values()}
         for group, own in self._lendings.items():
             try:
-                own.guests.resume(kept.guests.get(group.first, []), jobs)
-                own.settled.resume(kept.settled.get(group.first, []), jobs)
+                own.guests.resume(kept.guests.get(group.first, []), jobs, self._yields)
+                own.settled.resume(kept.settled.get(group.first, []), jobs, lambda _: False)
                 own.claims = {number: jobs[number] for number in kept.claims.get(group.first, [])}
                 own.fresh = dict(kept.fresh.get(group.first, []))
                 own.behind = {number: jobs[number] for number in kept.behind.get(group.first, [])}
@@ -199,7 +202,16 @@ class SiaReclaim(Sia):
             head = pool.head
             first = head is None or head.sequence > job.sequence
             settled = first and pool.dedicated + pool.spare <= pool.quota
-            (own.settled if settled else own.guests).add(job, job.end(job.run_time))
+            end = job.end(job.run_time)
+            if settled:
+                own.settled.add(job, end)
+            else:
+                own.guests.add(job, end, yields=self._yields(job))
+
+    def _yields(self, job: JobStateView) -> bool:
+        """Return whether a guest makes room for others: it keeps work, and may be stopped again."""
+        often = self._stops.get(job.arrival, 0) >= self.params.stops
+        return not often and job.job.stop_seconds is not None and job.job.min_run_time is None
 
     def finished(self, job: JobStateView) -> None:
         """Remove a running job. Its pool's clock counts the time that the whole job took."""
@@ -375,10 +387,13 @@ class SiaReclaim(Sia):
                     more = guests.to_stop(missing, self.state.now, settling=settling)
                     missing -= sum(job.width for job in more)
                     stops += more
+        yield from self._stop_all(own, stops, f"the turn of {names} has come")
+
+    def _stop_all(self, own: _Lending, stops: list[JobStateView], reason: str) -> Proposals:
         if stops:
             own.leaving = max(own.leaving, self.state.now + self.state.options.grace)
         for job in stops:
-            yield Preempt(job, f"the turn of {names} has come")
+            yield Preempt(job, reason)
             self._reserve(job.pool)
 
     def _lend(self, group: GroupStateView) -> Proposals:
@@ -387,7 +402,31 @@ class SiaReclaim(Sia):
         candidates = own.candidates
         candidates.relimit()
         while (job := candidates.first(group.idle - self._held(own))) is not None:
-            yield Start(job, Stream.SPARE, "may be stopped when somebody's turn comes")
+            yield Start(job, Stream.SPARE, AS_GUEST)
+            self._reserve(job.pool)
+        if own.guests.yielding and not group.limited:
+            yield from self._make_room(group, own)
+
+    def _make_room(self, group: GroupStateView, own: _Lending) -> Proposals:
+        """Stop guests for jobs that are expected to end much sooner, and start these as guests.
+
+        O(different widths) for each start.
+        """
+        while True:
+            idle, now = group.idle - self._held(own), self.state.now
+            for job in own.candidates.each_first():
+                missing = job.width - idle
+                stops = own.guests.to_make_room(missing, job.width, _left(job), now)
+                if stops:
+                    break
+            else:
+                return
+            yield from self._stop_all(
+                own, stops, f"a job of {job.pool.name} is expected to end much sooner"
+            )
+            if job.width > group.idle - self._held(own):
+                return  # a limit on stops kept some of them
+            yield Start(job, Stream.SPARE, AS_GUEST)
             self._reserve(job.pool)
 
     def turn(self, job: JobStateView) -> Turn | None:

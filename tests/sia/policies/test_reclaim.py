@@ -9,6 +9,7 @@ scratch.
 from heapq import heappop, heappush
 from math import inf
 from typing import NamedTuple
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -34,6 +35,7 @@ from sia.explain.glance import glance
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART, Load, Stream
 from sia.policies import make
+from sia.policies.sia import guests
 from sia.policies.sia.reclaim import SiaReclaim
 from sia.virtual.turns import TurnClock
 from tests.support.budget import budget
@@ -215,13 +217,17 @@ def clouds(draw, costs=(RESTART, RESTART, 0.0, 2.0, 7.0)):
     return owned, [(when, kind, what) for when, _, kind, what in planned], lengths
 
 
+def late_in(lived):
+    """Return the jobs that end later than alone, or never, by number."""
+    late = {n: end for n, end in lived.ends.items() if end > lived.alone_ends.get(n, inf) + SLOWED}
+    return late | {n: inf for n in lived.alone_starts if n not in lived.ends}
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clouds(), st.sampled_from(["sia-reclaim", "sia-reclaim:0", "sia-reclaim:5"]))
 def test_no_job_ends_later_than_alone_whatever_happens(cloud, label):
     lived = Cloud(label, *cloud).live()
-    late = {n: end for n, end in lived.ends.items() if end > lived.alone_ends.get(n, inf) + SLOWED}
-    late |= {n: inf for n in lived.alone_starts if n not in lived.ends}
-    assert not late, lived
+    assert not late_in(lived), lived
     for number, turn in lived.starts.items():
         alone = lived.alone_starts.get(number, inf)
         assert turn <= alone, "a turn never comes later than alone"
@@ -234,6 +240,18 @@ class Greedy(SiaReclaim):
 
     def _stop(self, own, missing, heads):
         yield from ()
+
+
+ALWAYS = {"LONGER": 0.0, "LEAST_SAVED": 0.0, "MOST_LOST": 1e99, "UNKNOWN_RUN_TIME": inf}
+"""Guests make room for whoever asks."""
+
+
+@settings(max_examples=EXAMPLES // 2, deadline=None)
+@given(clouds(costs=(0.0, 2.0, 7.0)))
+def test_nobody_is_later_if_guests_make_room_for_guests_at_every_chance(cloud):
+    with patch.multiple(guests, **ALWAYS):
+        lived = Cloud("sia-reclaim:stops=5", *cloud).live()
+    assert not late_in(lived), lived
 
 
 def test_the_property_detects_a_policy_that_does_not_reclaim():
@@ -293,6 +311,20 @@ def test_a_guest_is_stopped_at_the_turn_of_an_owner_and_starts_again_at_its_own_
         (10.0, "PreemptJob", "guest"), (10.0, "dedicated", "owner"),
         (30.0, "spare", "guest"), (50.0, "DedicateJob", "guest"),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("cost", "stopped"), [(300.0, True), (RESTART, False)])
+def test_a_guest_that_keeps_its_work_makes_room_for_a_much_shorter_one(cost, stopped):
+    seen = story(
+        job("own").pool("a").runs(20_000),
+        stoppable(job("long").pool("a").runs(10_000), cost),
+        stoppable(job("short").pool("a").at(1000).runs(100), cost),
+        stoppable(job("medium").pool("a").at(1000).runs(6000), cost),
+        a=1, b=1,
+    )  # fmt: skip
+    start = (1000.0, "spare", "short")
+    assert (((1000.0, "PreemptJob", "long") in seen), start in seen) == (stopped, stopped)
+    assert (1000.0, "spare", "medium") not in seen
 
 
 def test_a_guest_that_has_ended_keeps_its_place_in_the_virtual_schedule_of_its_pool():
