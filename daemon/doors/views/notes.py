@@ -37,7 +37,8 @@ def notes_of(service: Service, spec: JobSpec) -> list[str]:
     if spec.origin and spec.elastic and "adopted_widths" not in service.backend.can:
         notes.append(
             f"min_width and max_width have no effect: the job was submitted to the cluster itself, "
-            f"and its script is for {counted(spec.gpus, 'GPU')}"
+            f"and its script is for {counted(spec.gpus, 'GPU')}; submit it with sia submit if it "
+            "can run on others"
         )
     return notes
 

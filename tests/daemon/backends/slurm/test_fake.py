@@ -309,7 +309,7 @@ ASKED = (
 WIDTHS = "sia:min_width=1,checkpoint=python save.py"
 NO_WIDTHS = (
     "min_width and max_width have no effect: the job was submitted to the cluster itself, and its "
-    "script is for 1 GPU"
+    "script is for 1 GPU; submit it with sia submit if it can run on others"
 )
 
 
