@@ -71,7 +71,13 @@ def _span(text: str, _: float) -> float:
 
 def _cost(text: str, _: float) -> StopCost:
     word = STOP_WORDS.get(text)
-    return parse_seconds(text) if word is None else word
+    if word is not None:
+        return word
+    if text[:1].isalpha():
+        raise ValueError(
+            f"{text[:SHOWN]!r} is not a cost of stops; write a time like 30s, restart or never"
+        )
+    return parse_seconds(text)
 
 
 def _demand(text: str, now: float) -> tuple[tuple[int, float], ...]:

@@ -43,7 +43,8 @@ def parse_checkpoint(text: str) -> Checkpoint | None:
     """Parse the field `checkpoint` of a job; None if it is empty.
 
     A single word in capitals that starts with SIG or names a signal is a signal, with `B:` before
-    it for the main process alone; anything else is a command, split into words as a shell would.
+    it for the main process alone. A word that starts with SIG or `B:` must name one. Anything else
+    is a command, split into words as a shell would.
     Raises ValueError with what is wrong and the fix.
     """
     if not text:  # nearly all jobs: splitting takes longer than the rest of their check
@@ -58,7 +59,7 @@ def parse_checkpoint(text: str) -> Checkpoint | None:
     name = word.removeprefix(PREFIX)
     if len(words) == 1 and name in SIGNALS:
         return CheckpointSignal(PREFIX + name, words[0].startswith(BATCH))
-    if len(words) == 1 and (word.startswith(PREFIX) or name in UNHANDLED):
+    if len(words) == 1 and (word.startswith(PREFIX) or word != words[0] or name in UNHANDLED):
         names = ", ".join(SIGNALS)
         raise ValueError(f"{text!r} is not a signal that a job can handle; use one of {names}")
     return CheckpointCommand(tuple(words))

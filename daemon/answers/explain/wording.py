@@ -177,7 +177,9 @@ def _jobs(ends: Sequence[EndingJob], now: float) -> str:
     """The jobs that would have to end, and when they are expected to."""
     named = ", ".join(_end(each, now) for each in ends[:NAMED])
     more = f" and {len(ends) - NAMED:,} more" if len(ends) > NAMED else ""
-    return f"{counted(sum(each.gpus for each in ends), 'GPU')} come free when {named}{more} end"
+    gpus = counted(sum(each.gpus for each in ends), "GPU")
+    freed = "comes" if gpus == counted(1, "GPU") else "come"
+    return f"{gpus} {freed} free when {named}{more} {'ends' if len(ends) == 1 else 'end'}"
 
 
 def _end(each: EndingJob, now: float) -> str:

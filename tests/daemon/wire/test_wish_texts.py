@@ -50,7 +50,7 @@ def test_texts_are_read_as_people_mean_them(name, text, means):
         ("--estimate", "0", "'0' is not above 0; write a time like 3h"),
         ("--min-run-time", "0", "'0' is not above 0; write a time like 3h"),
         ("--preemptible", "30", "'30' has no unit; write 30s, 30m or 30h"),
-        ("--preemptible", "always", "'always' is not a time"),
+        ("--preemptible", "always", "'always' is not a cost of stops"),
     ],
 )
 def test_an_invalid_text_is_refused_before_the_daemon_is_asked(option, text, problem):
@@ -75,7 +75,9 @@ def test_a_checkpoint_is_a_signal_or_a_command(text, means):
     assert parse_checkpoint(text) == means
 
 
-@pytest.mark.parametrize("text", ["SIGKILL", "KILL", "STOP", "SIGWHAT", "save 'now"])
+@pytest.mark.parametrize(
+    "text", ["SIGKILL", "KILL", "STOP", "SIGWHAT", "B:", "B:USR9", "save 'now"]
+)
 def test_a_signal_that_no_job_can_handle_is_no_checkpoint(text):
     with pytest.raises(ValueError, match="; "):
         parse_checkpoint(text)
