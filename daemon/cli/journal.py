@@ -148,7 +148,7 @@ def accept_loss_(state: Path | None, config: Path | None, yes: bool) -> int:
     return 0
 
 
-def _written(state: Path | None, config: Path | None, out: Path, *, alive: bool) -> Any:
+def written(state: Path | None, config: Path | None, out: Path, *, alive: bool) -> Any:
     """Export a database to files, and return the report."""
     from daemon.export.copy import opened  # noqa: PLC0415  help and other commands need none of it
     from daemon.export.files import write_export  # noqa: PLC0415
@@ -235,7 +235,7 @@ def export_(state: Path | None, config: Path | None, ended: bool, out: Path, as_
     Writes OUT/trace.csv, pools.csv and export.json, and the real schedule as OUT/real/jobs.csv and
     loans.csv. A job that has not ended has its estimated run time.
     """
-    report = _written(state, config, out, alive=not ended)
+    report = written(state, config, out, alive=not ended)
     if as_json:
         print_json(report)
         return
@@ -280,7 +280,7 @@ def replay_(
     """
     from daemon.export.replay import answer, newest  # noqa: PLC0415  numpy takes its time
 
-    report = _written(state, config, out, alive=False)
+    report = written(state, config, out, alive=False)
     warmup = max(0.0, report.end - since - report.begin)
     if newest(out) < warmup:
         raise UserError(

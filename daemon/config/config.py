@@ -288,6 +288,11 @@ class Config(Struct, frozen=True, kw_only=True):
     limits: LimitsConfig = LimitsConfig()
     grants: tuple[Grant, ...] = ()
 
+    @property
+    def front(self) -> Path:
+        """The front that `sia wfq update` stores in the state folder."""
+        return self.models.parent / "front" / "front.json"
+
     def url_for_jobs(self, port: int) -> str:
         """Return the URL under which jobs reach this daemon, which listens on `port`.
 

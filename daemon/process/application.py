@@ -72,7 +72,7 @@ def make_app(
         LogRoutes(service),
         WhyRoutes(service),
         QueueRoutes(service, daemon.eta),
-        PoolRoutes(service),
+        PoolRoutes(service, config.front),
         CellRoutes(service),
         AccountRoutes(service),
         TokenRoutes(service, config.cluster),

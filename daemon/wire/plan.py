@@ -55,6 +55,43 @@ class PolicyView(Struct):
     ]
 
 
+class FrontQuarter(Struct):
+    """What a point means for a quarter of the jobs by size, on test samples."""
+
+    sizes_up_to: Annotated[float | None, Meta(description="GPU-seconds; null for the largest.")]
+    jct_s: float
+    fifo_jct_s: Annotated[float, Meta(description="The same under FIFO.")]
+    pred_err_pct: float
+
+
+class FrontPoint(Struct):
+    """Settings of wfq that a search has found, as in its front.json."""
+
+    number: int
+    exact: Annotated[str, Meta(description="The label to set.")]
+    sizes: Annotated[list[float], Meta(description="Limits between queues, in GPU-seconds.")]
+    weights: list[float]
+    words: str
+    presets: list[str]
+    measures: Annotated[
+        dict[str, float], Meta(description="Every measure on test samples, such as avg:jct.")
+    ]
+    by_size: list[FrontQuarter]
+
+
+class FrontView(Struct):
+    """The front that `sia wfq update` has stored."""
+
+    gpus: int
+    objectives: list[str]
+    points: list[FrontPoint]
+    fifo: FrontPoint
+    pool: str = ""
+    problem: Annotated[
+        str, Meta(description="Why it does not fit this cluster; empty if it does.")
+    ] = ""
+
+
 class WouldLend(Struct):
     """GPU-hours that a pool would have lent to another pool's ended jobs."""
 

@@ -1,18 +1,125 @@
-"""`sia wfq set, undo, show`: the point in force, beside the search of `replay.cli.wfq`."""
+"""`sia wfq update, set, undo, show`: the point in force, beside the search of `replay.cli.wfq`."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import click
 
 from daemon.cli.client import Client
 from daemon.cli.common import asks, say
-from replay.cli.wfq import point_of, read_front, wfq
+from daemon.cli.journal import CONFIG, STATE, written
+from daemon.config.read import find_config, peek
+from replay.cli.options import BoundedFloatType
+from replay.cli.wfq import (
+    FIGURE,
+    FRONT,
+    MAX_ARRIVALS,
+    MAX_SIMULATIONS,
+    POINTS,
+    ObjectiveType,
+    point_of,
+    read_front,
+    search_command,
+    wfq,
+)
+from replay.logs.limits import MAX_LOAD
+from replay.search.objectives import DEFAULT, Objective, parse_objective
+from sia.console.as_json import json_option
 from sia.console.errors import UserError
 
 PATH = "/v1/policy"
+
+NICE = 10
+"""How far an update steps back behind the daemon and its jobs: others need the processor more."""
+
+UNFINISHED = "next-"
+"""Folders of updates that were stopped; the rest of the name stands for their options."""
+
+KEPT = (POINTS, f"{FIGURE}.svg", f"{FIGURE}.png", FRONT)
+"""Files of a search that an update keeps; the daemon reads the last one."""
+
+
+@wfq.command("update")
+@STATE
+@CONFIG
+@click.option("--pool", help="Pool whose jobs are drawn.  [default: the only one]")
+@click.option(
+    "--objective",
+    "objectives",
+    type=ObjectiveType(),
+    multiple=True,
+    help="What to minimise, like avg:jct; repeatable.  [default: those of the stored front, else "
+    "avg:jct and avg:pred_err]",
+)
+@click.option(
+    "--simulations",
+    type=click.IntRange(1, MAX_SIMULATIONS),
+    default=1000,
+    show_default=True,
+    help="Simulations on training samples.",
+)
+@click.option(
+    "--arrivals",
+    type=click.IntRange(1, MAX_ARRIVALS),
+    default=1000,
+    show_default=True,
+    help="Jobs of a sample.",
+)
+@click.option(
+    "--load",
+    type=BoundedFloatType(0, MAX_LOAD, min_open=True),
+    help="Load at which jobs arrive, like 0.8.  [default: that of the history]",
+)
+@click.option(
+    "--processes", type=click.IntRange(1), default=1, show_default=True, help="Number of processes."
+)
+@json_option("Print front.json.")
+@click.pass_context
+def update(
+    context: click.Context, state: Path | None, config: Path | None, as_json: bool,
+    processes: int, **options: Any,
+) -> None:  # fmt: skip
+    """Search settings of wfq on the daemon's own history, and store the front for its pages.
+
+    Runs beside the daemon, on its machine, with low priority. The daemon keeps its settings until
+    you set a point. Ctrl-C stops the search, and the front of the last one stays; the same command
+    continues it, on the same history.
+    """
+    os.nice(NICE)
+    kept = peek(find_config(config)).front.parent if state is None else state / "front"
+    options["objectives"] = options["objectives"] or _preferred(kept)
+    key = sha256(repr(sorted(options.items())).encode()).hexdigest()
+    work = kept / f"{UNFINISHED}{key[:12]}"
+    for other in kept.glob(f"{UNFINISHED}*"):
+        if other != work:
+            rmtree(other)  # of an update with other options
+    if not (work / "history").exists():
+        work.mkdir(parents=True, exist_ok=True)
+        written(state, config, work / "history.part", alive=False)
+        (work / "history.part").rename(work / "history")
+    logs = {name: work / "history" / f"{name}.csv" for name in ("trace", "pools")}
+    context.invoke(
+        search_command, log=logs["trace"], pools=logs["pools"], processes=processes,
+        as_json=as_json, out=work / "search", **options,
+    )  # fmt: skip
+    for name in KEPT:
+        (work / "search" / name).replace(kept / name)
+    rmtree(work)
+    if not as_json:
+        click.echo(f"stored: {kept / FRONT}; sia wfq set POINT --front {kept} sets a point")
+
+
+def _preferred(kept: Path) -> Sequence[Objective]:
+    """Return the objectives of the stored front, or the usual ones."""
+    if (kept / FRONT).exists():
+        return tuple(parse_objective(each) for each in read_front(kept)["objectives"])
+    return tuple(parse_objective(each) for each in DEFAULT)
 
 
 @wfq.command("set")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterator
+from asyncio import to_thread
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
@@ -50,7 +52,13 @@ from daemon.wire.jobs import (
     PoolView,
     ReasonRequest,
 )
-from daemon.wire.plan import LendingState, LendingSwitch, PolicyChange, PolicyView
+from daemon.wire.plan import (
+    FrontView,
+    LendingState,
+    LendingSwitch,
+    PolicyChange,
+    PolicyView,
+)
 from daemon.wire.problems import ProblemError, no_pool, refusal
 from sia.limits import UNLIMITED
 
@@ -74,9 +82,10 @@ _Handled = tuple[Handler, str]
 class PoolRoutes:
     """Handlers of pools, nodes, maintenance, lending and the policy."""
 
-    def __init__(self, service: Service) -> None:
-        """Serve the pools and nodes of a service."""
-        self._service = service
+    def __init__(self, service: Service, front: Path) -> None:
+        """Serve the pools and nodes of a service; `front` is where `sia wfq update` stores it."""
+        self._service, self._front_file = service, front
+        self._front = msgspec.json.Decoder(FrontView)
         self._pool = msgspec.json.Decoder(PoolPatch)
         self._why = msgspec.json.Decoder(ReasonRequest)
         self._maintenance = msgspec.json.Decoder(MaintenanceRequest)
@@ -132,6 +141,11 @@ class PoolRoutes:
                 "/v1/policy", PolicyView, (self.policy, "Show the policy and its options."),
                 (self.set_policy, "Change the options of the policy, or undo the last change."),
                 PolicyChange, (409, 413, 422),
+            ),
+            Operation(
+                "GET", "/v1/policy/front", Rule.OPERATE, self.front,
+                "Show the front that sia wfq update has stored.", {200: FrontView},
+                refusals=(404,),
             ),
         ]  # fmt: skip
 
@@ -261,6 +275,18 @@ class PoolRoutes:
         await self._do(request, SetPolicy(payload.policy, who_asks(request).name))
         return await self.policy(request)
 
+    async def front(self, request: web.Request) -> web.Response:
+        """Return the stored front, and whether it is of this cluster."""
+        await self._service.settled()
+        try:
+            found = self._front.decode(await to_thread(self._front_file.read_bytes))
+        except (OSError, msgspec.MsgspecError):
+            mend = "run sia wfq update on this machine"
+            raise ProblemError(404, "not-found", "no front is stored", mend) from None
+        quotas = {name: pool.quota for name, pool in self._service.engine.core.state.pools.items()}
+        found.problem = _misfit(found, quotas)
+        return answer(found)
+
     async def _do(self, request: web.Request, command: Command) -> Accepted:
         """Submit a command. Raises ProblemError if it is refused."""
         found: Answer
@@ -276,6 +302,16 @@ def _setting(
     """Yield the operations that show and change a setting of the cluster."""
     yield Operation("GET", path, Rule.VIEW, *show, {200: view})
     yield Operation("PUT", path, Rule.OPERATE, *change, {200: view}, body, refusals=refusals)
+
+
+def _misfit(front: FrontView, quotas: Mapping[str, int]) -> str:
+    """Say why a front is of another cluster, or nothing."""
+    if front.pool and front.pool not in quotas:
+        return f"it is of pool {front.pool}, which this cluster does not have; update it"
+    own = {quotas[front.pool]} if front.pool else set(quotas.values())
+    if front.gpus not in own:
+        return f"it is of {front.gpus} GPUs, and the pool has another number; update it"
+    return ""
 
 
 def _limit(value: int | UnsetType | None) -> int | None:

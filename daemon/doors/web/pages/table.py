@@ -7,6 +7,7 @@ from daemon.doors.http.event_stream import SSE, EventRoutes
 from daemon.doors.http.operations import Operation
 from daemon.doors.web.page import MenuEntry, Pages, PageSet
 from daemon.doors.web.pages.audit import AuditPages
+from daemon.doors.web.pages.front import FrontPages
 from daemon.doors.web.pages.job import JobPages
 from daemon.doors.web.pages.loans import LoanPages
 from daemon.doors.web.pages.nodes import NodePages
@@ -22,7 +23,7 @@ from daemon.model.access import Rule
 
 PAGES: tuple[type[PageSet], ...] = (
     OverviewPages, QueuePages, PlanPages, NodePages, LoanPages, WhatIfPages, SettingsPages,
-    AuditPages, PoolPages, JobPages, SeriesPages,
+    FrontPages, AuditPages, PoolPages, JobPages, SeriesPages,
 )  # fmt: skip
 """All pages, in the order of the menu."""
 

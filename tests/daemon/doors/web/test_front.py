@@ -1,0 +1,98 @@
+"""The page of the policy: the stored front, a point that is looked at, set, and undone."""
+
+import json
+import re
+from asyncio import to_thread
+
+from tests.support.daemons.doors import asked, config_in, door, job_in, story
+from tests.support.servers.browsers import browser, parsed, seal_in, seen, sent
+from tests.support.shell import sia_process
+
+FIFO = "wfq:weights=1:zeta=0"
+APART = "wfq:sizes=3600:weights=3+1:zeta=0"
+
+
+def point(number, exact, presets, jct, error):
+    """A point as `front.json` has it, with more keys than the page needs."""
+    quarter = {"sizes_up_to": 1800.0, "jct_s": 60.0, "fifo_jct_s": 600.0, "pred_err_pct": 2.5}
+    return {
+        "number": number, "label": exact, "exact": exact, "zeta": 0.0, "delta": 1.0,
+        "sizes": [3600.0] if exact == APART else [], "weights": [3.0, 1.0] if exact == APART
+        else [1.0], "objectives": {}, "front_on_test": True, "presets": presets,
+        "words": f"words of {number} <b>",
+        "measures": {"avg:jct": jct, "avg:pred_err": error, "max:jct": 9.0},
+        "by_size": [quarter, {**quarter, "sizes_up_to": None}],
+    }  # fmt: skip
+
+
+def store(folder, **more):
+    file = config_in(folder).front
+    file.parent.mkdir(parents=True, exist_ok=True)
+    front = {
+        "command": "sia wfq search", "pool": "speech", "gpus": 4,
+        "objectives": ["avg:jct", "avg:pred_err"], "points": [point(7, APART, ["fast"], 90.0, 3.0)],
+        "fifo": point(0, FIFO, ["fifo"], 900.0, 0.0), "presets": {},
+    }  # fmt: skip
+    file.write_text(json.dumps(front | more))
+
+
+@story
+async def test_a_point_of_the_front_is_set_and_undone(folder):
+    store(folder)
+    async with door(folder, policy=FIFO) as client, browser(client) as visitor:
+        page = await seen(visitor, "/ui/policy")
+        tags, _ = parsed(page)
+        assert sum(tag == "circle" for tag, _ in tags) == 2
+        assert "words of 7 &lt;b&gt;" in page
+        assert "Set this point" not in page
+        page = await seen(visitor, "/ui/policy?point=7")
+        assert re.search(r"75.00\s%", page)
+        assert "10 m" in page  # mean completion time under FIFO
+        form = seal_in(page)
+        assert (await sent(visitor, "/ui/policy", form=form, policy=APART))[0] == 303
+        assert (await asked(client, "GET", "/v1/policy"))["policy"] == APART
+        assert "in force" in await seen(visitor, "/ui/policy?point=7")
+        assert (await sent(visitor, "/ui/policy", form=form, undo="1"))[0] == 303
+        assert (await asked(client, "GET", "/v1/policy"))["policy"] == FIFO
+        assert (await sent(visitor, "/ui/policy", form=form))[0] == 422
+
+
+@story
+async def test_without_a_front_and_with_one_of_another_cluster(folder):
+    async with door(folder, policy=FIFO) as client, browser(client) as visitor:
+        missing = await asked(client, "GET", "/v1/policy/front", status=404)
+        assert "sia wfq update" in missing["mend"]
+        assert "No front is stored" in await seen(visitor, "/ui/policy?point=3")
+        store(folder, gpus=5)
+        front = await asked(client, "GET", "/v1/policy/front")
+        assert front["problem"].startswith("it is of 5 GPUs")
+        page = await seen(visitor, "/ui/policy?point=7")
+        assert "cannot be set" in page
+        assert "Set this point" not in page
+        store(folder, pool="gone")
+        front = await asked(client, "GET", "/v1/policy/front")
+        assert front["problem"].startswith("it is of pool gone")
+        config_in(folder).front.write_text("{")
+        await asked(client, "GET", "/v1/policy/front", status=404)
+
+
+@story
+async def test_an_update_stores_a_front_of_the_daemons_own_history(folder):
+    async with door(folder, policy=FIFO) as client:
+        jobs = [
+            {"id": f"j{i}", "pool": "speech", "gpus": 2, "duration": 10 + 40 * (i % 3)}
+            for i in range(24)
+        ]
+        for job in jobs:
+            await asked(client, "POST", "/v1/jobs", job, status=201)
+        await job_in(client, "j23", "finished")
+        options = "--simulations 12 --arrivals 30 --load 0.8 --objective avg:jct"
+        options = [*options.split(), "--objective", "max:pred_err"]
+        done = await to_thread(sia_process, "wfq", "update", "--state", folder, *options)
+        assert done.returncode == 0, done.stderr
+        front = await asked(client, "GET", "/v1/policy/front")
+        assert (front["pool"], front["gpus"], front["problem"]) == ("speech", 4, "")
+        assert front["objectives"] == ["avg:jct", "max:pred_err"]
+        assert sorted(each.name for each in (folder / "front").iterdir()) == [
+            "front.json", "front.png", "front.svg", "points.csv",
+        ]  # fmt: skip
