@@ -82,7 +82,7 @@ KEPT = (POINTS, f"{FIGURE}.svg", f"{FIGURE}.png", FRONT)
 @json_option("Print front.json.")
 @click.pass_context
 def update(
-    context: click.Context, state: Path | None, config: Path | None, as_json: bool,
+    context: click.Context, /, state: Path | None, config: Path | None, as_json: bool,
     processes: int, **options: Any,
 ) -> None:  # fmt: skip
     """Search settings of wfq on the daemon's own history, and store the front for its pages.

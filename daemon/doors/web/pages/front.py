@@ -82,7 +82,7 @@ class FrontPages(PageSet):
         ]  # fmt: skip
         point = next((each for each in points if each.number == chosen), None)
         return await self._pages.page(
-            request, "front.html", policy=now, front=front, shown=shown_value, point=point,
+            request, "settings/front.html", policy=now, front=front, shown=shown_value, point=point,
             points=plain(columns, points), objectives=objectives,
             dots=dots_of(points, objectives), width=WIDTH, height=HEIGHT,
             queues=plain(QUEUES, [] if point is None else queues_of(point)),

@@ -89,7 +89,7 @@ class SettingsPages(PageSet):
         shown = None if tokens is None else table(request, TOKENS, tokens.tokens, params)
         granted = await api.ask(request, "GET /v1/grants")
         return await self._pages.page(
-            request, "settings.html", modes=[mode.value for mode in LendingMode],
+            request, "settings/settings.html", modes=[mode.value for mode in LendingMode],
             state=await api.ask(request, "GET /v1/lending"),
             daemon=await api.ask(request, "GET /v1/status"),
             granted=granted, grants=plain(GRANTS, granted.grants),
