@@ -9,8 +9,9 @@ YOUNG = 5_000
 that is never idle is collected by Python after `sia.console.main.GARBAGE` objects: up to 90 ms."""
 
 FULL = 40
-"""Every this many collections is a full one, over everything allocated since the last `freeze`. It
-frees reference cycles that had survived a young collection, such as closed streams."""
+"""After so many collections comes a full one, over everything allocated since the last `freeze`. It
+frees reference cycles that had survived a young collection, such as closed streams. The next one
+comes once as much again is new: under many submissions nearly all of it is jobs, which stay."""
 
 
 class GcScheduler:
@@ -18,17 +19,21 @@ class GcScheduler:
 
     def __init__(self) -> None:
         """Start with no collection made."""
-        self._looks = 0
+        self._looks = 0  # collections since `freeze`
+        self._full = FULL  # the number of the next full one
 
     def tidy(self) -> None:
-        """Collect the young generations if many objects are new; every `FULL` times, everything."""
+        """Collect the young generations if many objects are new, now and then everything.
+
+        Amortized O(new objects).
+        """
         if gc.get_count()[0] < YOUNG:
             return
         self._looks += 1
-        if self._looks < FULL:
+        if self._looks < self._full:
             gc.collect(1)  # survivors move to the old generation
         else:
-            self._looks = 0
+            self._full = 2 * self._looks
             gc.collect()
 
     def freeze(self) -> None:
@@ -36,6 +41,6 @@ class GcScheduler:
 
         Collects first: unreachable cycles would otherwise be kept forever.
         """
-        self._looks = 0
+        self._looks, self._full = 0, FULL
         gc.collect()
         gc.freeze()
