@@ -23,6 +23,12 @@ from sia.program import SolveLimit
 LIMIT = SolveLimit(seconds=4.0, nodes=500, iterations=50_000, gap=0.0)
 """Of one program. Two of them, for the reward and the delay, stay below ten seconds live."""
 
+SOON = SolveLimit(seconds=2.0, nodes=20, iterations=3_000, gap=0.01)
+"""Of a large program for the least delay: the reward is proven before, and soon is good enough."""
+
+LARGE = 300
+"""Columns from which on a program is large. Smaller ones are solved to the end."""
+
 PATIENCE = 1e-5
 """Seconds, after which a cycle goes on with the plan as it is. An answer that takes no time, as in
 replays, comes before; one that comes later changes later leases."""
@@ -133,7 +139,9 @@ class Promises:
         book.blocked = self.asked is not None and self.asked.at == asked.at
         if not book.blocked:
             self.asked, self.answer = asked, None
-            yield Solve(program.program, LIMIT, start)
+            large = len(program.program.costs) >= LARGE
+            soonest = asked.selection is not None and asked.selection.goal is LeaseGoal.SOONEST
+            yield Solve(program.program, SOON if large and soonest else LIMIT, start)
 
     def take_answer(self, book: LeaseBook, now: float) -> Proposals:
         """Use the answer to a program of this group, if it is there."""
