@@ -32,6 +32,7 @@ from daemon.model.outputs import (
     StopEffect,
 )
 from daemon.model.timers import Timer
+from sia.core.guard import PolicyFailedError, ask
 from sia.decisions import (
     Decision,
     DedicateJob,
@@ -572,7 +573,11 @@ class Runs:
     def _count_turn(self, record: JobRecord) -> None:
         """Count a job that has its GPUs now, and had its turn by now. O(1)."""
         core = self._context.core
-        turn = core.policy.turn(core.state.jobs[record.core])
+        try:
+            turn = ask(core.policy, "turn", core.state.jobs[record.core])
+        except PolicyFailedError as error:
+            self._refuse(ProposalRefused("", str(error), impossible=True))
+            return
         if turn is None or not turn.came:
             return
         sums, late = self._turns_of(record), self._context.now - turn.time

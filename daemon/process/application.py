@@ -44,6 +44,7 @@ from daemon.runtime.logs import log
 from daemon.wire.limits import MAX_BODY
 from daemon.wire.problems import ProblemError, of_http
 from sia.console.errors import UserError
+from sia.core.guard import PolicyFailedError
 
 STEP = ":[^/]+}"
 """Pattern of a path parameter: aiohttp's default does not match names with braces."""
@@ -119,6 +120,9 @@ def _door(guard: AccessMiddleware, metrics: PrometheusMetrics, pages: Pages) -> 
             response = _unavailable(UnavailableError(503, str(error), PROBE_EVERY), request)
         except web.HTTPException as error:
             response = of_http(error)
+        except PolicyFailedError as error:
+            log().error("policy failed", why=str(error), path=request.path)
+            response = ProblemError(500, "policy failed", str(error), _REPAIR).response()
         except Exception:  # noqa: BLE001  a defect in one request must not affect others
             log().exception("request failed", method=request.method, path=request.path)
             response = _FAILED.response()
@@ -134,6 +138,8 @@ def _door(guard: AccessMiddleware, metrics: PrometheusMetrics, pages: Pages) -> 
 
     return door
 
+
+_REPAIR = "repair the policy, or name another one in daemon.policy; jobs go on"
 
 _FAILED = ProblemError(
     500, "internal error", "the daemon failed to answer", "see the daemon's log and report it"

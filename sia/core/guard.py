@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from sia.contract.policy import Policy
+from sia.contract.views import JobStateView
 from sia.limits import MAX_FAILURE
 
 ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
@@ -32,6 +33,14 @@ class PolicyFailedError(Exception):
     def __init__(self, failure: PolicyFailure) -> None:
         """Create the error; its text names the method."""
         super().__init__(told(failure))
+
+
+def ask(policy: Policy, method: str, job: JobStateView) -> Any:
+    """Return what a policy says about a job. Raises PolicyFailedError if it raises."""
+    try:
+        return getattr(policy, method)(job)
+    except Exception as error:
+        raise PolicyFailedError(PolicyFailure(method, error)) from error
 
 
 def told(failure: PolicyFailure) -> str:

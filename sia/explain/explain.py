@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from sia.contract.policy import Policy
 from sia.core.core import Core
+from sia.core.guard import ask
 from sia.decisions import StartJob
 from sia.events import (
     Event,
@@ -181,7 +182,7 @@ def _own_pool(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
         yield ObstacleRemoval(
             order_obstacle(ahead), [JobCancelled(now, each.job.id) for each in ahead]
         )
-    if guests := core.policy.guests_before(job):
+    if guests := ask(core.policy, "guests_before", job):
         yield ObstacleRemoval(
             guest_obstacle(guests),
             [JobFinished(now, each.job.id) for each in guests],
@@ -205,7 +206,9 @@ def _own_pool(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:
 def _growth(policy: Policy, running: Iterable[JobState]) -> dict[JobState, int]:
     """GPUs that each running job could take besides its own: it may, as soon as others end."""
     resizing = policy.needs.resizing
-    return {each: policy.widths(each)[1] - each.width if resizing else 0 for each in running}
+    return {
+        each: ask(policy, "widths", each)[1] - each.width if resizing else 0 for each in running
+    }
 
 
 def _idle_gpus(core: Core, job: JobState) -> Iterator[ObstacleRemoval]:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from sia.contract.policy import Policy
 from sia.contract.views import JobStateView
+from sia.core.guard import ask
 from sia.explain.obstacles import (
     Explanation,
     GuestObstacle,
@@ -51,9 +53,9 @@ def glance(policy: Policy, job: JobState) -> Explanation:
 
 def jobs_ahead(policy: Policy, job: JobState) -> list[JobState]:
     """Pending jobs of its pool that come before it, in order. O(n) of its pool."""
-    mine = policy.rank(job)
-    ahead = [other for other in job.pool.waiting() if policy.rank(other) < mine]
-    return sorted(ahead, key=policy.rank)
+    rank = partial(ask, policy, "rank")
+    mine = rank(job)
+    return sorted((other for other in job.pool.waiting() if rank(other) < mine), key=rank)
 
 
 def order_obstacle(ahead: Sequence[JobState]) -> OrderObstacle:
@@ -73,7 +75,8 @@ def missing_quota(policy: Policy, job: JobState) -> int:
 
 def needed_gpus(policy: Policy, job: JobState) -> int:
     """The fewest GPUs on which it can start."""
-    return policy.widths(job)[0]
+    least: int = ask(policy, "widths", job)[0]
+    return least
 
 
 def window_of(job: JobState, options: Options, reserved: Reserved) -> int | None:
@@ -121,7 +124,7 @@ def _within_quota(policy: Policy, job: JobState) -> StartPath:
     found: list[Obstacle] = []
     if ahead := jobs_ahead(policy, job):
         found.append(order_obstacle(ahead))
-    if guests := policy.guests_before(job):
+    if guests := ask(policy, "guests_before", job):
         found.append(guest_obstacle(guests))
     if (short := missing_quota(policy, job)) > 0:
         left = max(0, pool.quota - pool.dedicated)
@@ -134,7 +137,7 @@ def _within_quota(policy: Policy, job: JobState) -> StartPath:
 def _on_spare_gpus(policy: Policy, job: JobState) -> StartPath:
     pool, options = job.pool, policy.state.options
     # Under a policy that goes by forecasts, what its own pool has left is reserved for itself.
-    foresees = policy.foresees(job)
+    foresees = ask(policy, "foresees", job)
     own = pool.quota if not foresees else 0
     most = max(pool.quota, pool.group.quota - pool.quota + own)
     needs = needed_gpus(policy, job)

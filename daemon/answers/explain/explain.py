@@ -30,6 +30,7 @@ from daemon.wire.explain import (
     WayView,
 )
 from sia.core.core import Core
+from sia.core.guard import ask
 from sia.explain.explain import explain as explain_start
 from sia.explain.glance import glance
 from sia.explain.obstacles import (
@@ -93,7 +94,7 @@ def explain(
 def turn_of(core: Core, record: JobRecord) -> TurnView | None:
     """A job's turn, if the policy knows turns. O(n log n) in the jobs ahead of it."""
     job = core.state.jobs.get(record.core) if record.core else None
-    turn = None if job is None else core.policy.turn(job)
+    turn = None if job is None else ask(core.policy, "turn", job)
     if job is None or turn is None:
         return None
     guest = job.stream is Stream.SPARE and not turn.came

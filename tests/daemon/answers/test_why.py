@@ -18,6 +18,7 @@ from daemon.wire.explain import PoolNotLending
 from sia.explain.obstacles import EndingJob, LimitObstacle
 from sia.limits import MAX_GROUP
 from sia.model import Load
+from sia.policies.sia.policy import Sia
 from tests.support.daemons.daemons import setup, submit
 from tests.support.daemons.doors import asked, door, job_in, story
 
@@ -50,6 +51,18 @@ async def test_a_pending_job_is_explained_in_data_and_in_words(folder):
         ends = ", 8 GPUs come free when job first (expected in "
         assert said["words"][0].startswith(f"{first}; {quota}{ends}")
         assert detail["waits"][0] == f"{first}; {quota}"
+
+
+@story
+async def test_a_policy_that_raises_is_named_and_costs_the_answer_alone(folder):
+    async with door(folder, speed=1.0) as client:
+        for job_id in ("first", "second"):
+            await asked(client, "POST", "/v1/jobs", {"id": job_id, **LONG}, status=201)
+        with patch.object(Sia, "rank", side_effect=KeyError("lost")):
+            wrong = await asked(client, "GET", "/v1/jobs/second", status=500)
+        assert wrong["detail"] == "the policy failed in rank: KeyError: lost"
+        assert "daemon.policy" in wrong["mend"]
+        assert (await asked(client, "GET", "/v1/jobs/second"))["waits"]
 
 
 @story

@@ -149,7 +149,7 @@ NOT_HERE = {"solved", "revealed"}
 """Elastic max-min sharing needs neither a solver nor the future."""
 
 
-@pytest.mark.parametrize("hook", ["propose", *sorted({*HOOKS} - NOT_HERE)])
+@pytest.mark.parametrize("hook", ["propose", "turn", *sorted({*HOOKS} - NOT_HERE)])
 def test_a_policy_that_fails_in_any_method_is_replaced_and_jobs_go_on(monkeypatch, hook):
     engine = engine_under(monkeypatch, failing_once(hook), a=4)
 
