@@ -1,7 +1,8 @@
 """Place the rounds of jobs in a window: which round each of them is (Shockwave, appendix G).
 
-What is due in every round that is left goes first, then the most urgent. Of a small window the
-placement has the fewest starts, and of those the most urgent job soonest.
+What is due in every round that is left goes first, then who ran in the round before, as that takes
+no start, then the most urgent. Of a small window the placement has the fewest starts, and of those
+the most urgent job soonest.
 """
 
 from __future__ import annotations
@@ -60,15 +61,17 @@ def _by_urgency(jobs: Sequence[AskedRounds]) -> list[int]:
 
 
 def _round_by_round(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
-    """Place round by round. O(rounds · jobs · widths)."""
+    """Place round by round: who ran in the one before goes on. O(rounds · jobs · widths)."""
     plan = [[0] * rounds for _ in jobs]
     left = [job.rounds for job in jobs]
     widths = sorted({1, *(job.width for job in jobs)}, reverse=True)
-    order = _by_urgency(jobs)
+    urgent = _by_urgency(jobs)
+    ran = {j for j, job in enumerate(jobs) if job.running}
     for t in range(rounds):
         later = rounds - t - 1
-        chosen = _round(jobs, left, order, widths, gpus, later)
-        for j in chosen:
+        order = [*(j for j in urgent if j in ran), *(j for j in urgent if j not in ran)]
+        ran = set(_round(jobs, left, order, widths, gpus, later))
+        for j in ran:
             plan[j][t] = 1
             left[j] -= 1
     return plan

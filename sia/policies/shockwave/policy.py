@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import fsum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from zlib import crc32
 
 from msgspec import Meta, Struct, convert, field, to_builtins
@@ -34,6 +34,7 @@ from sia.policies.shockwave.market import (
 )
 from sia.policies.shockwave.rounds import RoundPolicy, RoundSeconds, is_pinned
 from sia.program import SolveLimit
+from sia.wording import duration
 
 MOST_ROUNDS = 100
 """Most rounds of a window: beyond three hours nothing that is planned comes true."""
@@ -48,12 +49,18 @@ LEAST_LEFT = 1.0
 """Seconds that are foreseen at least for a job that has not ended."""
 
 
+USUAL_K, USUAL_LAMBDA = 5.0, 1.0
+
+PRESETS = {"fair": (20.0, 1.0), "even": (20.0, 3.0), "busy": (5.0, 10.0)}
+"""k and lambda by name: docs/reference/shockwave.md says what each reaches on a log."""
+
+
 class ShockwaveParams(Struct, frozen=True):
     """The options of Shockwave."""
 
-    k: Annotated[float, Meta(ge=0, le=100)] = 5.0
+    k: Annotated[float, Meta(ge=0, le=100)] = USUAL_K
     """Power of the estimated finish-time fairness in a job's weight: higher is fairer."""
-    lam: Annotated[float, Meta(ge=0, le=1e6)] = field(default=1.0, name="lambda")
+    lam: Annotated[float, Meta(ge=0, le=1e6)] = field(default=USUAL_LAMBDA, name="lambda")
     """Weight of the makespan: higher is busier."""
     rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 20
     """Rounds of a window."""
@@ -65,6 +72,20 @@ class ShockwaveParams(Struct, frozen=True):
     """Seconds."""
     lazy: bool = False
     """Whether a change of a job waits until the window is over."""
+    preset: Literal["", "fair", "even", "busy"] = ""
+    """A name for values of k and lambda."""
+
+    def __post_init__(self) -> None:
+        """Refuse a preset together with what it sets. Raises ValueError."""
+        if self.preset and (self.k, self.lam) != (USUAL_K, USUAL_LAMBDA):
+            raise ValueError(
+                f"preset {self.preset} sets k and lambda; leave out either these or the preset"
+            )
+
+    @property
+    def weights(self) -> tuple[float, float]:
+        """Return k and lambda, of the preset if there is one."""
+        return PRESETS.get(self.preset, (self.k, self.lam))
 
 
 class _Window(Struct):
@@ -212,12 +233,28 @@ class Shockwave(RoundPolicy):
         yield from self.carry_out(pool, jobs, {job: job.job.width for job in (*due, *others)})
 
     def reason(self, job: JobStateView) -> str:
-        """Return how the job is expected to be treated."""
+        """Return how the job is expected to be treated, and what of it is foreseen to change."""
         window = self._windows[job.job.pool]
+        k, _ = self.params.weights
         for (job_id, _), ftf in zip(window.jobs, window.ftf, strict=True):
             if job_id == job.job.id:
-                return f"a round of the plan; its estimated finish-time fairness is {ftf:.2f}"
+                budget = 1.0 if job.job.budget is None else job.job.budget
+                return (
+                    f"a round of the plan; its estimated finish-time fairness is {ftf:.2f}, "
+                    f"its weight {budget * ftf**k:.3g}{self._change(job)}"
+                )
         return "GPUs that the plan leaves idle"
+
+    def _change(self, job: JobStateView) -> str:
+        """Return in words when its speed is foreseen to change, if it is."""
+        (epochs, seconds), *later = self._foreseen(job, self.state.now).ahead() or [(0.0, 0.0)]
+        changes = [each for _, each in later if each != seconds]
+        if not changes:
+            return ""
+        speed = seconds / changes[0]
+        return (
+            f"; after {duration(epochs * seconds)} it is foreseen to run {speed:.3g} times as fast"
+        )
 
     def _market(
         self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float
@@ -226,8 +263,9 @@ class Shockwave(RoundPolicy):
         buyers = [(self._buyer(pool, job, now), self.regime(job, now)) for job in jobs]
         buyers.sort(key=lambda pair: -pair[0].ftf)
         params = self.params
+        k, lam = params.weights
         market = Market(
-            max(1, pool.quota), params.round, params.rounds, params.k, params.lam,
+            max(1, pool.quota), params.round, params.rounds, k, lam,
             [buyer for buyer, _ in buyers],
         )  # fmt: skip
         window = _Window(

@@ -8,9 +8,20 @@ from msgspec import json
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Cancel, Ended, Lending, Lost, Reported, Started, Stopped, Tick
+from daemon.model.inputs import (
+    Answered,
+    Cancel,
+    Ended,
+    Lending,
+    Lost,
+    Reported,
+    Started,
+    Stopped,
+    Tick,
+)
 from daemon.model.job import JobPhase
 from daemon.model.outputs import Accepted, StartEffect
+from sia.contract.solvers import answer
 from sia.events import JobProgressed
 from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 from sia.model import Regime
@@ -305,3 +316,28 @@ def test_a_restored_engine_knows_when_regimes_began():
     story.reports(28.0, 0.35, regime=1)
     state = Engine.restore(story.engine.dump())
     assert state.core.state.jobs["j"].begun == (28.0,)
+
+
+def solved(engine):
+    """What a solver answers to the question that the engine has asked."""
+    event = answer(engine.core.state.now, engine.book.solving, timed=False).event
+    return Answered(event.request, event.status, event.values, event.bound)
+
+
+def test_a_reported_change_is_planned_for_and_a_restart_in_mid_solve_plans_the_same():
+    engine = Engine.new(replace(setup([1], a=1), policy="shockwave"))
+    for name in "jk":
+        engine.step(0.0, [submit(name, run_time=0.0, mode="gns", regimes=REGIMES * 40)])
+    (start,) = engine.step(0.0, [solved(engine)]).effects
+    engine.step(1.0, [Started(start.job, 1)])
+    engine.step(60.0, [Reported(start.job, 1, 0.02, None, 1)])
+    engine.step(engine.due, [Tick()])
+    reason = engine.book.jobs[start.job].reason
+    assert "fairness is 1.00, its weight 1; after" in reason
+    assert reason.endswith("it is foreseen to run 2 times as fast")
+    assert engine.book.solving is not None, "what it reported made the plan stale"
+    again = Engine.restore(engine.dump())
+    found = solved(engine)
+    first, second = (each.step(each.core.state.now, [found]) for each in (engine, again))
+    assert (first.effects, first.decisions) == (second.effects, second.decisions)
+    assert engine.dump() == again.dump()

@@ -9,6 +9,7 @@ from sia.core.playout import Arrival, no_solver, play
 from sia.decisions import PreemptJob, ResizeJob, SolveProgram, StartJob
 from sia.model import Options, Regime
 from sia.policies import make
+from sia.policies.shockwave.policy import PRESETS
 from sia.policies.shockwave.shares import Gavel, MaxSteps, Ossp, ShareFacts
 from tests.support.shell import digests, sia
 
@@ -133,12 +134,21 @@ def test_a_fixed_filter_of_all_jobs_gives_what_table_1_says():
     "label",
     ["filter:f=0", "filter:f=1.1", "filter:f=x", "filter:f=1/0", "filter:f=1/2*0",
      "shockwave:k=-1", "shockwave:k=nan", "shockwave:lambda=-1", "shockwave:rounds=0",
-     "shockwave:predict=guess", "shockwave:noise=101", "shockwave:round=0", "gavel:round=nan"],
+     "shockwave:predict=guess", "shockwave:noise=101", "shockwave:round=0",
+     "shockwave:preset=cheap", "shockwave:preset=fair:k=3", "gavel:round=nan"],
 )  # fmt: skip
 def test_options_out_of_range_are_refused_in_one_line(label):
     with pytest.raises(ValueError, match=label.split(":", maxsplit=1)[0]) as caught:
         make(label)
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_sets_k_and_lambda(name):
+    k, lam = PRESETS[name]
+    same = make(f"shockwave:k={k:g}:lambda={lam:g}").params.weights
+    assert make(f"shockwave:preset={name}").params.weights == same == (k, lam)
+    assert make("shockwave").params.weights == (5, 1)
 
 
 def solver(programs):
