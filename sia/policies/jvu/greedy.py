@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from sia.policies.jvu.outlook import JvuOutlook, StartChoice
-from sia.policies.jvu.strl.partitions import Partitions
 
 
 class Taken(NamedTuple):
@@ -37,9 +36,9 @@ class _Victim(NamedTuple):
 class Profile:
     """Free units of each partition in each slot."""
 
-    def __init__(self, outlook: JvuOutlook, partitions: Partitions, slots: int) -> None:
+    def __init__(self, outlook: JvuOutlook, slots: int) -> None:
         """Start with what running jobs leave free. O(partitions · slots + running jobs)."""
-        self.partitions = partitions
+        self.partitions = partitions = outlook.partitions
         self._outlook, self._slots = outlook, slots
         self._free = [[part.units] * slots for part in partitions.parts]
         self.victims: dict[str, _Victim] = {}
@@ -119,10 +118,10 @@ class Profile:
 class Greedy:
     """Makes plans of one outlook."""
 
-    def __init__(self, outlook: JvuOutlook, partitions: Partitions, slots: int) -> None:
+    def __init__(self, outlook: JvuOutlook, slots: int) -> None:
         """Start with an empty plan."""
         self._outlook = outlook
-        self.profile = Profile(outlook, partitions, slots)
+        self.profile = Profile(outlook, slots)
         self.taken: dict[str, Taken] = {}
         self.killed: dict[str, None] = {}
 
@@ -133,6 +132,15 @@ class Greedy:
             if best is not None:
                 self._commit(best[0], best[1])
         return self._result()
+
+    @property
+    def is_best(self) -> bool:
+        """Whether no plan is worth more: each job has the best of its choices, without kills."""
+        return not self.killed and all(
+            job_id in self.taken
+            and self.taken[job_id].choice.value >= max(choice.value for choice in choices)
+            for job_id, choices in self._outlook.choices.items()
+        )
 
     def improve(self, plan: JvuPlan) -> JvuPlan:
         """Return a plan that starts no later, and that uses what another plan leaves free.
@@ -281,7 +289,7 @@ def as_choice(plan: JvuPlan, outlook: JvuOutlook) -> dict[int, dict[tuple[int, i
     """Return a plan as chosen leaves of the outlook's problem, for `CompiledStrl.start`."""
     assert outlook.problem is not None
     held = {holding.job: number for number, holding in enumerate(outlook.held)}
-    partitions = Partitions(outlook.units, outlook.held, outlook.sets)
+    partitions = outlook.partitions
     chosen: dict[int, dict[tuple[int, int], int]] = {}
     number = 0
     for name in outlook.running:

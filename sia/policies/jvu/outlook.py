@@ -21,10 +21,11 @@ from sia.policies.jvu.strl.expressions import (
     Sum,
     Units,
 )
+from sia.policies.jvu.strl.partitions import Partitions
 from sia.policies.jvu.worth import JobWorth, overdue_from
 
-MOST_LEAVES = 12_000
-"""Choices of all pending jobs in one plan; with more, fewer starts of each are considered."""
+MOST_COLUMNS = 2_000
+"""Columns of a program up to which it has every choice, exactly; see `JvuOutlook.is_large`."""
 
 MOST_CHOICES = 480
 """Choices of one job: below the limit of `strl.text`."""
@@ -124,6 +125,9 @@ class JvuOutlook:
             the greedy mode takes them.
         problem: All of it as STRL; None if no pending job has a choice.
         overdue: The pending job that waits longest beyond the planner's patience, by group.
+        partitions: The units that no choice tells apart.
+        is_large: Whether an exact program of all choices would have too many columns. Then choices
+            without room are left out, and the program takes later starts loosely.
     """
 
     def __init__(
@@ -149,11 +153,16 @@ class JvuOutlook:
         self.overdue = self._overdue(pending)
         self._owners = self._owned(pending)
         self.choices: dict[str, list[StartChoice]] = {}
-        slots = self._starts(len(pending))
+        slots = self._starts()
         for job in pending:
             found = self._choices(job, slots)
             if found:
                 self.choices[job.job.id] = found
+        self.partitions = self._parts()
+        self.is_large = self._columns() > MOST_COLUMNS
+        if self.is_large:
+            self._cull()
+            self.partitions = self._parts()
         self.problem = self._problem() if self.choices else None
 
     def _held(self) -> Iterable[StrlHolding]:
@@ -201,11 +210,10 @@ class JvuOutlook:
                 owned.add(job.job.id)
         return owned
 
-    def _starts(self, pending: int) -> list[int]:
+    def _starts(self) -> list[int]:
         """Return the slots in which starts are considered: when GPUs are freed, and some others."""
         params = self._params
-        slots = max(1, int(params.ahead / params.cycle + 1e-9))
-        most = max(2, min(params.starts, MOST_LEAVES // max(1, pending)))
+        slots, most = params.slots, max(2, params.starts)
         if slots <= most:
             return [*range(slots)]
         chosen = dict.fromkeys(at for at in (0, self.soonest_kill) if at < slots)
@@ -215,6 +223,47 @@ class JvuOutlook:
         if left > 0:
             chosen.update(dict.fromkeys(slots * i // left for i in range(left)))
         return sorted(chosen)
+
+    def _parts(self) -> Partitions:
+        sets = dict.fromkeys([frozenset(self.units)])  # that of kills
+        for choices in self.choices.values():
+            sets.update(dict.fromkeys(choice.leaf.units for choice in choices))
+        return Partitions(self.units, self.held, [*sets])
+
+    def _columns(self) -> int:
+        """Return how many columns an exact program has for the choices."""
+        count = {units: len(parts) for units, parts in self.partitions.of.items()}
+        return sum(
+            1 if (parts := count[choice.leaf.units]) == 1 else 1 + parts
+            for choices in self.choices.values()
+            for choice in choices
+        )
+
+    def _cull(self) -> None:
+        """Leave out choices without room, and thin the others. O(choices · running jobs).
+
+        A choice has room where running jobs leave it, or where kills that each cost less than the
+        choice is worth make it. Two small jobs that together outweigh a kill are thus not seen;
+        they are once there are fewer choices.
+        """
+        rooms: dict[Units, SetRoom] = {}
+        kept: dict[str, dict[Units, list[StartChoice]]] = {}
+        for job_id, choices in self.choices.items():
+            for choice in choices:
+                units = choice.leaf.units
+                room = rooms.get(units)
+                if room is None:
+                    room = rooms[units] = SetRoom(self, units)
+                if room.has(choice):
+                    kept.setdefault(job_id, {}).setdefault(units, []).append(choice)
+        places = sum(map(len, kept.values()))
+        most = max(2, MOST_COLUMNS // max(1, places))
+        self.choices = {}
+        for job_id, by_set in kept.items():
+            found = [each for choices in by_set.values() for each in thinned(choices, most)]
+            order = {units: number for number, units in enumerate(by_set)}
+            found.sort(key=lambda each: (each.slot, order[each.leaf.units]))
+            self.choices[job_id] = found
 
     def slot_after(self, time: float) -> int:
         """Return the first slot that begins at a time or later."""
@@ -274,6 +323,10 @@ class JvuOutlook:
                     return each.end
         return self.now
 
+    def running_units(self, name: str) -> dict[str, int]:
+        """Return the units that a running job holds."""
+        return self._names.held(self.running[name].job)
+
     def kill_cost(self, each: RunningView) -> float:
         """Return what a kill costs in the plan."""
         own = each.job.stream is Stream.DEDICATED and len(each.job.pool.group.pools) > 1
@@ -282,18 +335,14 @@ class JvuOutlook:
     def kill_leaf(self, name: str) -> Kill | None:
         """Return the choice to kill a running job now, or None if it must not be killed."""
         each, params = self.running[name], self._params
-        units = self._names.held(each.job)
+        units = self.running_units(name)
         begin = self.now + self.soonest_kill * params.cycle
         if each.cost == inf or not units or each.end <= begin:
             return None
-        return Kill(frozenset(units), sum(units.values()), begin, each.end, self.kill_cost(each))
-
-    @property
-    def sets(self) -> list[Units]:
-        """The sets of the problem's leaves, in order."""
-        found = [kill.units for name in self.running if (kill := self.kill_leaf(name)) is not None]
-        found += [choice.leaf.units for each in self.choices.values() for choice in each]
-        return found
+        # Inside `job` it frees this job's units only, so that the set need not name them; sets of
+        # their own would tell apart what is alike.
+        everywhere = frozenset(self.units)
+        return Kill(everywhere, sum(units.values()), begin, each.end, self.kill_cost(each))
 
     def _problem(self) -> StrlProblem:
         parts: list[JobScope] = []
@@ -307,6 +356,53 @@ class JvuOutlook:
             parts.append(JobScope(self._names.job(jobs[job_id]), Max(options)))
         horizon, slot = self._params.ahead, self._params.cycle
         return StrlProblem(self.units, self.now, slot, horizon, self.held, Sum(tuple(parts)))
+
+
+class SetRoom:
+    """How many units of a set running jobs leave free, by slot."""
+
+    def __init__(self, outlook: JvuOutlook, units: Units) -> None:
+        """Count them. O(running jobs)."""
+        held = [
+            (outlook.slot_after(each.end), sum(each.units[n] for n in each.units if n in units))
+            for each in outlook.held
+        ]
+        self._held = [(last, count) for last, count in held if count]
+        self._there = sum(outlook.units[name] for name in units)
+        self._kills = []
+        for name in outlook.running:
+            kill = outlook.kill_leaf(name)
+            if kill is not None:
+                gone = outlook.slot_after(kill.until)
+                freed = outlook.running_units(name)
+                count = sum(k for node, k in freed.items() if node in units)
+                self._kills.append((kill.cost, gone, count))
+        self._kills.sort()
+        self._free: dict[int, int] = {}
+        self._first_kill = outlook.soonest_kill
+
+    def has(self, choice: StartChoice) -> bool:
+        """Return whether there is room for a choice alone."""
+        slot = choice.slot
+        free = self._free.get(slot)
+        if free is None:
+            used = sum(count for last, count in self._held if last > slot)
+            free = self._free[slot] = self._there - used
+        if free >= choice.leaf.k or slot < self._first_kill:
+            return free >= choice.leaf.k
+        for cost, last, count in self._kills:
+            if cost >= choice.value:
+                return False
+            free += count if last > slot else 0
+            if free >= choice.leaf.k:
+                return True
+        return False
+
+
+def thinned(choices: Sequence[StartChoice], most: int) -> Sequence[StartChoice]:
+    """Return at most so many of a job's choices on one set: the first, and some spread evenly."""
+    count = len(choices)
+    return choices if count <= most else [choices[count * i // most] for i in range(most)]
 
 
 def killable(job: JobStateView, params: JvuParams) -> bool:

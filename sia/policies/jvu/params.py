@@ -74,6 +74,11 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
             raise ValueError("least must be at most best")
 
     @property
+    def slots(self) -> int:
+        """The number of slots in which starts are planned."""
+        return max(1, int(self.ahead / self.cycle + 1e-9))
+
+    @property
     def letters(self) -> str:
         """The letters; none for `base`."""
         return "" if self.features == BASE else self.features

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import floor, inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, convert
 
@@ -16,8 +16,7 @@ from sia.policies.jvu.greedy import Greedy, JvuPlan, Taken, as_choice
 from sia.policies.jvu.outlook import Draining, JvuOutlook, Names, RunningView, StartChoice, killable
 from sia.policies.jvu.params import JvuParams
 from sia.policies.jvu.strl.compiler import CompiledStrl
-from sia.policies.jvu.strl.expressions import Choose
-from sia.policies.jvu.strl.partitions import Partitions
+from sia.policies.jvu.strl.expressions import Choose, StrlProblem
 from sia.policies.jvu.strl.text import format_strl, parse_strl
 from sia.policies.jvu.worth import JobWorth, overdue_from
 from sia.program import SolveLimit
@@ -37,6 +36,15 @@ class _Memory(Struct, forbid_unknown_fields=True):
     draining: tuple[tuple[float, dict[str, int]], ...]
     asked: str | None
     """The problem of the open request, as text."""
+    loose: bool
+
+
+class Asked(NamedTuple):
+    """The problem of an open request."""
+
+    problem: StrlProblem
+    loose: bool
+    """Whether later starts take loosely; see `CompiledStrl`."""
 
 
 class Jvu(Policy):
@@ -62,7 +70,7 @@ class Jvu(Policy):
         self._estimates: dict[str, float] = {}
         """By job, the run time that it had outgrown when it was killed."""
         self._draining: list[Draining] = []
-        self._asked: str | None = None
+        self._asked: Asked | None = None
         self._outlook: JvuOutlook | None = None  # of the latest decision
         self._compiled: CompiledStrl | None = None  # of the open request, unless it was restored
         self._answer: ProgramSolved | None = None
@@ -75,7 +83,8 @@ class Jvu(Policy):
             "grown": {job_id: [*each] for job_id, each in self._grown.items()},
             "estimates": dict(self._estimates),
             "draining": [[each.until, dict(each.units)] for each in self._draining],
-            "asked": self._asked,
+            "asked": None if self._asked is None else format_strl(self._asked.problem),
+            "loose": self._asked is not None and self._asked.loose,
         }
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
@@ -85,7 +94,8 @@ class Jvu(Policy):
         self._due = inf if found.due is None else found.due
         self._grown, self._estimates = found.grown, found.estimates
         self._draining = [Draining(*each) for each in found.draining]
-        self._asked = found.asked
+        if found.asked is not None:
+            self._asked = Asked(parse_strl(found.asked), found.loose)
 
     def left(self, job: JobStateView) -> None:
         """Forget a job that was cancelled; of one that started the estimate stays."""
@@ -136,25 +146,26 @@ class Jvu(Policy):
             self._show({})
             self._plan_next(now)
             return
-        partitions = Partitions(outlook.units, outlook.held, outlook.sets)
-        greedy = Greedy(outlook, partitions, self._slots).plan()
-        if self.params.greedy:
+        planner = Greedy(outlook, self.params.slots)
+        greedy = planner.plan()
+        if self.params.greedy or planner.is_best:
             yield from self._carry_out(greedy, now)
             return
-        self._compiled = compiled = CompiledStrl(outlook.problem)
+        self._asked = Asked(outlook.problem, outlook.is_large)
+        self._compiled = compiled = self._compile(self._asked)
         start = compiled.start(as_choice(greedy, outlook))
         if compiled.program.violation(start):
             start = ()
         limit = SolveLimit(self.params.cycle, self.params.nodes, self.params.iterations, GAP)
-        self._asked = format_strl(outlook.problem)
         result = yield Solve(compiled.program, limit, start)
         if result is not ProposalResult.DONE:
             self._asked = None
             yield from self._carry_out(greedy, now)
 
-    @property
-    def _slots(self) -> int:
-        return max(1, int(self.params.ahead / self.params.cycle + 1e-9))
+    def _compile(self, asked: Asked) -> CompiledStrl:
+        """Compile a problem. Where it is large, only starts in the first slot are exact."""
+        first = asked.problem.now + self.params.cycle / 2.0
+        return CompiledStrl(asked.problem, first if asked.loose else inf)
 
     def _look(self, now: float) -> JvuOutlook:
         cycle: float = self.params.cycle
@@ -189,13 +200,13 @@ class Jvu(Policy):
         compiled, self._compiled = self._compiled, None
         assert asked is not None
         outlook = self._outlook = self._look(self.state.now)
-        partitions = Partitions(outlook.units, outlook.held, outlook.sets)
-        planner = Greedy(outlook, partitions, self._slots)
+        parts = outlook.partitions.parts
+        planner = Greedy(outlook, self.params.slots)
         if answer.status not in ("optimal", "feasible") or outlook.problem is None:
             return planner.plan()
         if compiled is None:  # a restart came between request and answer
-            compiled = CompiledStrl(parse_strl(asked))
-        alike = [a.nodes for a in compiled.partitions.parts] == [a.nodes for a in partitions.parts]
+            compiled = self._compile(asked)
+        alike = [a.nodes for a in compiled.partitions.parts] == [a.nodes for a in parts]
         numbers = {self._names.job(job): job.job.id for job in self.state.jobs.values()}
         taken: dict[str, Taken] = {}
         kills: list[str] = []
@@ -206,7 +217,9 @@ class Jvu(Policy):
                 continue
             job_id = numbers.get(chosen.job, "")
             slot = outlook.slot_after(chosen.leaf.start)
-            units = {at: count for (at, _), count in chosen.units.items()} if alike else {}
+            units = {at: count for (at, _), count in chosen.units.items()}
+            if not alike or any(at >= len(parts) for at in units):
+                units = {}  # a later start that takes loosely
             if job_id in outlook.choices:
                 choice = StartChoice(job_id, chosen.leaf, slot, chosen.leaf.value)
                 taken[job_id] = Taken(choice, units)
@@ -216,7 +229,7 @@ class Jvu(Policy):
         """Kill and start what the plan wants now; plan the next decision."""
         outlook = self._outlook
         assert outlook is not None
-        parts = Partitions(outlook.units, outlook.held, outlook.sets).parts
+        parts = outlook.partitions.parts
         for name in plan.kills:
             yield from self._kill(outlook, name, plan, now)
         later: dict[str, Taken] = {}

@@ -3,11 +3,15 @@
 Each choice is a binary indicator; each leaf has a whole number of units from each partition of its
 set. A demand row ties both, and a supply row for each partition and slot bounds what is used.
 Supply is only checked in slots in which a use begins: what is available never falls in between.
+
+A planner that decides again before later starts are due may compile these loosely: they take units
+from their sets as a whole, as if a job could move within its set. That saves a column for each
+partition of each of their sets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import ceil, floor, inf
 from typing import NamedTuple
 
@@ -23,6 +27,7 @@ from sia.policies.jvu.strl.expressions import (
     Scale,
     StrlProblem,
     Sum,
+    Units,
     parts_of,
 )
 from sia.policies.jvu.strl.partitions import HeldUnits, partitions_of
@@ -47,6 +52,7 @@ class _Take(NamedTuple):
     """
 
     partition: int
+    """Or, of a leaf that takes loosely, the number of partitions plus the number of its set."""
     holding: int
     column: int
     factor: int
@@ -64,6 +70,16 @@ class CompiledLeaf(NamedTuple):
     takes: list[_Take]
 
 
+class _Use(NamedTuple):
+    """Units in use from a slot to before another; those that a kill frees are negative."""
+
+    first: int
+    last: int
+    column: int
+    units: int
+    """For each of the column."""
+
+
 class ChosenLeaf(NamedTuple):
     """A leaf of a solution, and its units by partition and, for kills, by holding."""
 
@@ -71,7 +87,7 @@ class ChosenLeaf(NamedTuple):
     leaf: Leaf
     job: str
     units: dict[tuple[int, int], int]
-    """By (partition, holding); the holding is -1 for units that are taken."""
+    """By (partition, holding); the holding is -1 for units that are taken. See `_Take`."""
 
 
 class CompiledStrl:
@@ -83,15 +99,18 @@ class CompiledStrl:
         partitions: The partitions of the problem.
     """
 
-    def __init__(self, problem: StrlProblem) -> None:
-        """Compile a problem. O(leaves · partitions + supply)."""
-        self.problem = problem
+    def __init__(self, problem: StrlProblem, loose_from: float = inf) -> None:
+        """Compile a problem. O(leaves · partitions + supply).
+
+        Starts at `loose_from` (seconds) or later take from their sets as a whole.
+        """
+        self.problem, self._loose_from = problem, loose_from
         self.partitions = partitions_of(problem)
         self.leaves: list[CompiledLeaf] = []
         self._builder = ProgramBuilder()
         self._parents: dict[int, int] = {}  # by indicator, the indicator that it depends on
-        self._uses: dict[int, list[tuple[int, int, int, int]]] = {}
-        """By partition: first slot, slot after the last, column, units for each."""
+        self._loose: dict[Units, int] = {}
+        """Sets from which units are taken as a whole, by their numbers."""
         self._freed: dict[tuple[int, int], list[tuple[int, int]]] = {}
         """By partition and holding: column, units for each; each unit is freed once."""
         self._most: dict[int, int] = {}
@@ -229,8 +248,13 @@ class CompiledStrl:
         worth = leaf.value if isinstance(leaf, Choose) else -leaf.cost
         count, builder = leaf.k, self._builder
         takes: list[_Take] = []
-        if not leaf.linear and len(node.eligible) == 1:
-            assert chosen is not None
+        there = sum(units for _, _, units in node.eligible)
+        if chosen is not None and self._is_loose(node, leaf):
+            number = self._loose.setdefault(leaf.units, len(self._loose))
+            takes.append(_Take(len(self.partitions.parts) + number, -1, chosen, count))
+        elif chosen is not None and not leaf.linear and count == there:
+            takes += [_Take(at, holding, chosen, most) for at, holding, most in node.eligible]
+        elif chosen is not None and not leaf.linear and len(node.eligible) == 1:
             at, holding, _ = node.eligible[0]
             takes.append(_Take(at, holding, chosen, count))
         else:
@@ -244,8 +268,10 @@ class CompiledStrl:
                 terms[chosen] = -float(count)
             bound = float(count) if chosen is None else 0.0
             builder.row(terms, -inf if leaf.linear else 0.0, bound)
-        for take in takes:
-            self._register(leaf, take)
+        if isinstance(leaf, Kill):
+            for take in takes:
+                key = take.partition, take.holding
+                self._freed.setdefault(key, []).append((take.column, take.factor))
         own = -1 if leaf.linear or chosen is None else chosen
         self.leaves.append(CompiledLeaf(node.number, leaf, node.job, own, takes))
         if own >= 0:
@@ -255,28 +281,33 @@ class CompiledStrl:
 
     # Supply
 
-    def _register(self, leaf: Leaf, take: _Take) -> None:
-        """Note what a leaf uses or frees."""
+    def _is_loose(self, node: _Node, leaf: Leaf) -> bool:
+        return (
+            isinstance(leaf, Choose)
+            and leaf.start >= self._loose_from
+            and not leaf.linear
+            and len(node.eligible) > 1
+        )
+
+    def _used(self, leaf: Leaf, take: _Take) -> Iterator[_Use]:
+        """Yield when units of a take are in use, or freed."""
+        column, units = take.column, take.factor
         if isinstance(leaf, Choose):
             first, last = self.slots(leaf.start, leaf.start + leaf.duration)
             if first < last:
-                use = (first, last, take.column, take.factor)
-                self._uses.setdefault(take.partition, []).append(use)
+                yield _Use(first, last, column, units)
             return
-        key = take.partition, take.holding
-        self._freed.setdefault(key, []).append((take.column, take.factor))
         held = self._held(take.partition, take.holding)
         begin = max(leaf.begin, self.problem.now)
         _, first = self.slots(self.problem.now, begin)
         _, last = self.slots(self.problem.now, held.end)
-        uses = self._uses.setdefault(take.partition, [])
         if first < last:
-            uses.append((first, last, take.column, -take.factor))
+            yield _Use(first, last, column, -units)
         if leaf.until < held.end:  # the holder is back
             again, _ = self.slots(leaf.until, held.end)
             again = max(again, first)
             if again < last:
-                uses.append((again, last, take.column, take.factor))
+                yield _Use(again, last, column, units)
 
     def _held(self, partition: int, holding: int) -> HeldUnits:
         held = self.partitions.parts[partition].held
@@ -297,29 +328,71 @@ class CompiledStrl:
 
     def _supply(self) -> None:
         """Add the rows that bound what is used of each partition, and frees of each holding."""
-        for at, uses in sorted(self._uses.items()):
-            part = self.partitions.parts[at]
-            busy = [(self.slots(self.problem.now, each.end)[1], each.k) for each in part.held]
-            seen: dict[tuple[tuple[int, int], ...], int] = {}
-            for slot in sorted({first for first, _, _, units in uses if units > 0}):
-                terms: dict[int, int] = {}
-                for first, last, column, units in uses:
-                    if first <= slot < last:
-                        terms[column] = terms.get(column, 0) + units
-                there = part.units - sum(count for last, count in busy if slot < last)
-                most = self._most
-                if sum(n * most.get(column, 1) for column, n in terms.items() if n > 0) > there:
-                    key = tuple((column, n) for column, n in terms.items() if n)
-                    seen[key] = min(there, seen.get(key, there))
-            for key, there in seen.items():
-                self._builder.at_most({column: float(n) for column, n in key}, there)
+        count = len(self.partitions.parts)
+        uses: dict[int, list[_Use]] = {}
+        for leaf in self.leaves:
+            for take in leaf.takes:
+                if take.partition < count:
+                    uses.setdefault(take.partition, []).extend(self._used(leaf.leaf, take))
+        for at, found in sorted(uses.items()):
+            self._bound([at], found, 0)
+        self._supply_loosely()
         for (at, holding), frees in self._freed.items():
             if len(frees) > 1:
-                terms = {}
+                terms: dict[int, int] = {}
                 for column, units in frees:
                     terms[column] = terms.get(column, 0) + units
-                count = float(self._held(at, holding).k)
-                self._builder.at_most({c: float(n) for c, n in terms.items()}, count)
+                held = float(self._held(at, holding).k)
+                self._builder.at_most({c: float(n) for c, n in terms.items()}, held)
+
+    def _supply_loosely(self) -> None:
+        """Add the rows of sets from which units are taken as a whole.
+
+        Everything counts that lies inside the set, so that its subsets and partitions share it.
+        """
+        count, of = len(self.partitions.parts), self.partitions.of
+        inside = {units: {*of[units]} for units in self._loose}
+        for parts in inside.values():
+            there = {
+                count + number for each, number in self._loose.items() if inside[each] <= parts
+            }
+            within, uses, begin = parts | there, list[_Use](), inf
+            for leaf in self.leaves:
+                takes = [take for take in leaf.takes if take.partition in within]
+                all_in = len(takes) == len(leaf.takes) > 1 and leaf.column >= 0
+                if all_in and isinstance(leaf.leaf, Choose):  # its units add up to k
+                    takes = [_Take(takes[0].partition, -1, leaf.column, leaf.leaf.k)]
+                for take in takes:
+                    found = [*self._used(leaf.leaf, take)]
+                    uses += found
+                    if take.partition >= count and found:
+                        begin = min(begin, found[0].first)
+            if begin < inf:
+                self._bound([*parts], uses, int(begin))
+
+    def _bound(self, parts: Sequence[int], uses: Sequence[_Use], begin: int) -> None:
+        """Bound what is used of some partitions together from slot `begin` on."""
+        there = [self.partitions.parts[at] for at in parts]
+        units = sum(part.units for part in there)
+        busy = [
+            (self.slots(self.problem.now, each.end)[1], each.k)
+            for part in there
+            for each in part.held
+        ]
+        seen: dict[tuple[tuple[int, int], ...], int] = {}
+        slots = sorted({use.first for use in uses if use.units > 0 and use.first >= begin})
+        for slot in slots:
+            terms: dict[int, int] = {}
+            for first, last, column, count in uses:
+                if first <= slot < last:
+                    terms[column] = terms.get(column, 0) + count
+            left = units - sum(count for last, count in busy if slot < last)
+            most = self._most
+            if sum(n * most.get(column, 1) for column, n in terms.items() if n > 0) > left:
+                key = tuple((column, n) for column, n in terms.items() if n)
+                seen[key] = min(left, seen.get(key, left))
+        for key, left in seen.items():
+            self._builder.at_most({column: float(n) for column, n in key}, left)
 
     # Solutions
 
