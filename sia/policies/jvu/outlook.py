@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import NamedTuple
@@ -24,8 +25,11 @@ from sia.policies.jvu.strl.expressions import (
 from sia.policies.jvu.strl.partitions import Partitions
 from sia.policies.jvu.worth import JobWorth, overdue_from
 
-MOST_COLUMNS = 2_000
+MOST_COLUMNS = 1_000
 """Columns of a program up to which it has every choice, exactly; see `JvuOutlook.is_large`."""
+
+MOST_CHOICES_KEPT = 350
+"""Choices of a large plan."""
 
 MOST_CHOICES = 480
 """Choices of one job: below the limit of `strl.text`."""
@@ -244,10 +248,10 @@ class JvuOutlook:
 
         A choice has room where running jobs leave it, or where kills that each cost less than the
         choice is worth make it. Two small jobs that together outweigh a kill are thus not seen;
-        they are once there are fewer choices.
+        they are once there are fewer choices. Of later starts those after 1, 2, 4, … slots stay.
         """
         rooms: dict[Units, SetRoom] = {}
-        kept: dict[str, dict[Units, list[StartChoice]]] = {}
+        kept: dict[str, list[StartChoice]] = {}
         for job_id, choices in self.choices.items():
             for choice in choices:
                 units = choice.leaf.units
@@ -255,15 +259,25 @@ class JvuOutlook:
                 if room is None:
                     room = rooms[units] = SetRoom(self, units)
                 if room.has(choice):
-                    kept.setdefault(job_id, {}).setdefault(units, []).append(choice)
-        places = sum(map(len, kept.values()))
-        most = max(2, MOST_COLUMNS // max(1, places))
+                    kept.setdefault(job_id, []).append(choice)
+        counts = Counter(choice.slot for choices in kept.values() for choice in choices)
+        slots, count = set[int](), 0
+        for slot in self._coarse():
+            count += counts[slot]
+            if len(slots) >= 2 and count > MOST_CHOICES_KEPT:
+                break
+            slots.add(slot)
         self.choices = {}
-        for job_id, by_set in kept.items():
-            found = [each for choices in by_set.values() for each in thinned(choices, most)]
-            order = {units: number for number, units in enumerate(by_set)}
-            found.sort(key=lambda each: (each.slot, order[each.leaf.units]))
-            self.choices[job_id] = found
+        for job_id, choices in kept.items():
+            self.choices[job_id] = [c for c in choices if c.slot in slots] or choices[:1]
+
+    def _coarse(self) -> list[int]:
+        """Return the slots of starts in a large plan: what is far away is planned again anyway."""
+        slots, last = [0], 1
+        while last < self._params.slots:
+            slots.append(last)
+            last *= 2
+        return sorted({*slots, self.soonest_kill} & {*self._starts()})
 
     def slot_after(self, time: float) -> int:
         """Return the first slot that begins at a time or later."""
@@ -397,12 +411,6 @@ class SetRoom:
             if free >= choice.leaf.k:
                 return True
         return False
-
-
-def thinned(choices: Sequence[StartChoice], most: int) -> Sequence[StartChoice]:
-    """Return at most so many of a job's choices on one set: the first, and some spread evenly."""
-    count = len(choices)
-    return choices if count <= most else [choices[count * i // most] for i in range(most)]
 
 
 def killable(job: JobStateView, params: JvuParams) -> bool:

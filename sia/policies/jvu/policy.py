@@ -26,6 +26,10 @@ from sia.wording import duration
 GAP = 1e-9
 """Relative gap of a solve. Beside 1000 for each deadline, 1e-6 would hide best effort."""
 
+SMALL = 1_000
+"""Coefficients of a program that gets as many nodes as option `nodes` says; one with ten times as
+many gets a tenth."""
+
 
 class _Memory(Struct, forbid_unknown_fields=True):
     """What the state does not show."""
@@ -156,7 +160,9 @@ class Jvu(Policy):
         start = compiled.start(as_choice(greedy, outlook))
         if compiled.program.violation(start):
             start = ()
-        limit = SolveLimit(self.params.cycle, self.params.nodes, self.params.iterations, GAP)
+        # Each node of a large program costs more; its root alone comes close to the bound.
+        nodes = self.params.nodes * SMALL // max(SMALL, compiled.program.nonzeros)
+        limit = SolveLimit(self.params.cycle, max(1, nodes), self.params.iterations, GAP)
         result = yield Solve(compiled.program, limit, start)
         if result is not ProposalResult.DONE:
             self._asked = None

@@ -14,6 +14,7 @@ from sia.core.snapshot import decode, dump, encode, restore
 from sia.decisions import PreemptJob, SolveProgram, StartJob
 from sia.model import GpuNode, Options
 from sia.policies import make
+from sia.policies.jvu import outlook
 from sia.policies.jvu.params import JvuParams
 from sia.policies.jvu.policy import Jvu
 from sia.policies.jvu.worth import JobWorth
@@ -73,6 +74,20 @@ def test_the_papers_example_kills_the_best_effort_job_and_runs_it_again(label):
         "two": [(10, 30, False)],
         "three": [(10, 30, False)],
     }
+
+
+@pytest.mark.parametrize("label", ["jvu", "jvu:p:delay=5"])
+def test_a_plan_that_counts_as_large_decides_as_one_that_has_all_choices(label, monkeypatch):
+    exact = played(label, PAPER, nodes=RACKS)
+    monkeypatch.setattr(outlook, "MOST_COLUMNS", 0)
+    assert played(label, PAPER, nodes=RACKS) == exact
+
+
+def test_two_small_jobs_that_outweigh_one_kill_take_its_place():
+    jobs = [arrival("old", 0, 4, 1000), arrival("a", 10, 2, 10), arrival("b", 10, 2, 10)]
+    runs = played("jvu:p", jobs)
+    assert runs["old"][0] == (0, 10, True)
+    assert runs["a"] == runs["b"] == [(10, 20, False)]
 
 
 def test_without_kills_one_deadline_is_missed():

@@ -120,6 +120,22 @@ def test_every_operator_is_worth_what_brute_force_finds(block):
         assert fits(problem._replace(held=()), used), seed
 
 
+def test_taken_loosely_a_problem_is_worth_at_least_as_much_and_the_same_on_one_partition():
+    """Moving within a set while it runs can only help a job."""
+    more = 0
+    for seed in range(60):
+        problem = Stories(seed).problem()
+        exact = solved(problem).objective
+        compiled = CompiledStrl(problem, loose_from=problem.now)
+        result = solve(compiled.program, heuristics=True)
+        loose = -compiled.program.cost(result.values)
+        assert loose >= exact - 1e-6, seed
+        if len(compiled.partitions.parts) == 1:
+            assert loose == pytest.approx(exact, abs=1e-6), seed
+        more += loose > exact + 1e-6
+    assert more < 10
+
+
 def test_the_comparison_detects_a_fault_of_the_compiler():
     wrong = 0
     for seed in range(60):
