@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from replay.cli.options import BoundedFloatType, published_log
-from replay.cli.trace_profile import deadlines, shape, split
+from replay.cli.trace_profile import classes, deadlines, shape, split
 from replay.logs.importers import read_log
 from replay.logs.importers.gavel import read_speeds
 from replay.logs.importers.workload import draw_jobs, read_workload
@@ -43,6 +43,7 @@ def trace() -> None:
     """Generate, convert, cut and describe job logs."""
 
 
+trace.add_command(classes)
 trace.add_command(deadlines)
 trace.add_command(shape)
 trace.add_command(split)

@@ -1,4 +1,4 @@
-"""`sia trace shape`, `split` and `deadlines`."""
+"""`sia trace shape`, `split`, `deadlines` and `classes`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from replay.deadlines.classes import RackCluster, classes_of, composition, draw_workload
 from replay.deadlines.workloads import WORKLOADS, Mix, chosen_jobs, with_deadlines
 from replay.logs.limits import ROWS_SHOWN
+from replay.logs.nodes import write_nodes
 from replay.logs.read import read_pools, read_trace
 from replay.logs.split import split_by_width
-from replay.run.output import whole_folder, write_json, write_trace
+from replay.logs.trace import PoolTable
+from replay.run.output import whole_folder, write_json, write_pools, write_trace
 from sia.console.errors import UserError
 from sia.console.tables import show_table
+from sia.console.text import SPAN
+from sia.limits import MAX_GROUP
+from sia.model import Pool
 from sia.wording import NONE, counted, decimal, duration
 
 if TYPE_CHECKING:
@@ -298,3 +304,75 @@ def deadlines(
         return
     click.echo(f"{counted(len(jobs), 'job')}: {slo - soft:,} strict, {soft:,} soft, "
                f"{len(jobs) - slo:,} without a deadline: {folder / name}")  # fmt: skip
+
+
+@click.command()
+@click.option("--trace", "log", type=Path, required=True, help="Job log: CSV, .csv.gz or Parquet.")
+@click.option(
+    "--workload",
+    required=True,
+    metavar="NAME",
+    help="A row of Table 3: EXP1, EXP2, EXP3, or DEADLINE-n with n percent of slack.",
+)
+@click.option("--widths", "second", type=Path, metavar="LOG",
+              help="Job log whose widths are drawn.  [default: the log itself]")  # fmt: skip
+@click.option("--classes", "count", type=click.IntRange(1, 100), default=8, show_default=True,
+              help="Classes of run times (k-means).")  # fmt: skip
+@click.option("--nodes", type=click.IntRange(1, MAX_GROUP), default=256, show_default=True,
+              help="Nodes of one GPU.")  # fmt: skip
+@click.option("--racks", type=click.IntRange(1), default=8, show_default=True, help="Equal racks.")
+@click.option("--load", type=click.FloatRange(0, 10_000, min_open=True), default=100.0,
+              show_default=True, metavar="PERCENT",
+              help="GPU-time that jobs ask for, of that of the cluster.")  # fmt: skip
+@click.option("--length", type=SPAN, default="2h", show_default=True,
+              help="Time in which jobs are submitted; longer jobs are left out.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
+@json_option()
+@click.option("--out", type=Path, required=True,
+              help="Folder for trace.csv, pools.csv, nodes.csv and classes.json.")  # fmt: skip
+def classes(
+    log: Path, workload: str, second: Path | None, count: int, nodes: int, racks: int, load: float,
+    length: float, seed: int, as_json: bool, out: Path,
+) -> None:  # fmt: skip
+    """Draw a workload with deadlines and preferences from classes of a log's jobs (§5)."""
+    try:
+        row = composition(workload)
+    except ValueError as error:
+        raise UserError(f"--workload: {error}") from None
+    if nodes % racks or nodes // racks < 4:
+        raise UserError(
+            f"--racks {racks}: {nodes} nodes make no equal racks of at least 4; give another number"
+        )
+    arrivals = read_trace(log).arrivals
+    kept = [each for each in arrivals if 0 < each.duration <= length]
+    if not kept:
+        raise UserError(f"{log}: no job runs for at most {duration(length)}; give more --length")
+    found = classes_of(kept, count)
+    wide = kept if second is None else read_trace(second).arrivals
+    widths = [width for each in wide if (width := each.job.width) <= nodes]
+    if not widths:
+        raise UserError(f"{second or log}: no job is as narrow as {nodes} GPUs; give more --nodes")
+    cluster = RackCluster(nodes, racks)
+    drawn = draw_workload(found, widths, row, cluster, load / 100, length, seed)
+    made = drawn.trace.arrivals
+    slo = sum(each.job.deadline is not None for each in made)
+    told = {
+        "workload": workload, "jobs": len(made), "slo": slo, "best_effort": len(made) - slo,
+        "load_pct": 100 * drawn.load, "left_out": len(arrivals) - len(kept),
+        "classes": [{"jobs": len(each.members), "shortest_s": each.shortest,
+                     "longest_s": each.longest, "log_mean": each.mean,
+                     "log_deviation": each.deviation} for each in found],
+    }  # fmt: skip
+    with whole_folder(out, [log, *([second] if second else [])]) as folder:
+        write_trace(folder / "trace.csv", drawn.trace)
+        write_pools(folder / "pools.csv", PoolTable([Pool("all", nodes)]))
+        write_nodes(folder / "nodes.csv", cluster.list_nodes())
+        write_json(folder / "classes.json", told)
+    if as_json:
+        print_json(told)
+        return
+    size = f"{counted(len(made), 'job')}, {slo:,} with a deadline, load {100 * drawn.load:.0f} %"
+    click.echo(f"{size}: {out / 'trace.csv'}")
+    if len(set(widths)) == 1:
+        click.echo(f"note: every width is {widths[0]}, as in {second or log}; --widths takes those "
+                   "of another log")  # fmt: skip

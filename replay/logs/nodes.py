@@ -53,6 +53,12 @@ def read_nodes(path: Path) -> list[GpuNode]:
     return [*nodes.values()]
 
 
+def write_nodes(path: Path, nodes: Sequence[GpuNode]) -> None:
+    """Write a nodes file."""
+    lines = [f"{node.name},{node.gpus},{' '.join(node.attributes)}" for node in nodes]
+    path.write_text("\n".join(["node,gpus,attributes", *lines, ""]))
+
+
 def checked_nodes(path: Path | None, table: PoolTable) -> tuple[GpuNode, ...]:
     """Read the nodes of these pools, if there is a file.
 

@@ -43,7 +43,7 @@ class _Memory(Struct, forbid_unknown_fields=True):
     loose: bool
 
 
-class Asked(NamedTuple):
+class AskedPlan(NamedTuple):
     """The problem of an open request."""
 
     problem: StrlProblem
@@ -74,7 +74,7 @@ class Jvu(Policy):
         self._estimates: dict[str, float] = {}
         """By job, the run time that it had outgrown when it was killed."""
         self._draining: list[Draining] = []
-        self._asked: Asked | None = None
+        self._asked: AskedPlan | None = None
         self._outlook: JvuOutlook | None = None  # of the latest decision
         self._compiled: CompiledStrl | None = None  # of the open request, unless it was restored
         self._answer: ProgramSolved | None = None
@@ -99,7 +99,7 @@ class Jvu(Policy):
         self._grown, self._estimates = found.grown, found.estimates
         self._draining = [Draining(*each) for each in found.draining]
         if found.asked is not None:
-            self._asked = Asked(parse_strl(found.asked), found.loose)
+            self._asked = AskedPlan(parse_strl(found.asked), found.loose)
 
     def left(self, job: JobStateView) -> None:
         """Forget a job that was cancelled; of one that started the estimate stays."""
@@ -155,7 +155,7 @@ class Jvu(Policy):
         if self.params.greedy or planner.is_best:
             yield from self._carry_out(greedy, now)
             return
-        self._asked = Asked(outlook.problem, outlook.is_large)
+        self._asked = AskedPlan(outlook.problem, outlook.is_large)
         self._compiled = compiled = self._compile(self._asked)
         start = compiled.start(as_choice(greedy, outlook))
         if compiled.program.violation(start):
@@ -168,7 +168,7 @@ class Jvu(Policy):
             self._asked = None
             yield from self._carry_out(greedy, now)
 
-    def _compile(self, asked: Asked) -> CompiledStrl:
+    def _compile(self, asked: AskedPlan) -> CompiledStrl:
         """Compile a problem. Where it is large, only starts in the first slot are exact."""
         first = asked.problem.now + self.params.cycle / 2.0
         return CompiledStrl(asked.problem, first if asked.loose else inf)
