@@ -1,9 +1,9 @@
 """PCS's figures 3 to 8, 9c and 10 again, in sizes that a small machine can do.
 
 `python benchmarks/pcs.py [PART …]` runs the parts (all by default: `clusters`, `workload-1`,
-`workload-3`, `heuristics`, `errors`, `load`), stores each at once in `results/pcs.json` and draws
-`docs/figures/pcs.svg` from what is there. Each part draws samples for the search and others for the
-test. Points of `wfq` are searched with the light playout, then replayed beside the rivals.
+`workload-3`, `heuristics`, `errors`, `load`, `noon`), stores each at once in `results/pcs.json` and
+draws `docs/figures/pcs.svg` from what is there. Each part draws samples for the search and others
+for the test. Points of `wfq` are searched with the light playout, then replayed beside the rivals.
 """
 
 from __future__ import annotations
@@ -18,14 +18,17 @@ from typing import Any
 
 from common import RESULTS, ROOT, TRACES, keep
 from matplotlib.figure import Figure
+from msgspec import to_builtins
+from msgspec.structs import replace
 
+from predictors.perfect import PerfectRunTimes
 from replay.experiment.folder import RUNS
 from replay.logs.importers.pcs import read as read_pcs
 from replay.logs.importers.workload import read_workload
 from replay.logs.trace import PoolTable, Trace
 from replay.run.fluid import fluid_ends
 from replay.run.metrics import quantile
-from replay.run.predictions import error_pct, unfairness_pct
+from replay.run.predictions import ForetellingCore, error_pct, unfairness_pct
 from replay.run.run import Settings, replay_one
 from replay.search.algorithms import front_of
 from replay.search.front import presets
@@ -33,8 +36,13 @@ from replay.search.objectives import evaluate, parse_objective, prepare, quarter
 from replay.search.search import Found, SearchPlan, search
 from replay.search.space import SPACES
 from replay.search.workload import JobSource, LogSource, Sample, WorkloadSource
-from sia.core.playout import Arrival
+from sia.core.core import Core
+from sia.core.playout import Arrival, no_solver, play
+from sia.events import JobFinished, PolicyTuned
 from sia.model import Pool
+from sia.policies import make
+from sia.policies.wfq.policy import Wfq, WfqParams
+from sia.wording import DAY
 
 GPUS, SEEDS, ARRIVALS = 64, 2, 250
 PHILLY = 500
@@ -44,6 +52,8 @@ RIVALS = ("elastic-fifo", "elastic-srsf", "afs", "themis-lease")
 CLUSTERS = ("0e4a51", "2869ce", "b436b2", "ee9e8c", "6214e9", "6c71a0")
 LOAD = 0.8
 PICTURE = ROOT / "docs" / "figures" / "pcs.svg"
+SHORTER = 24.0
+"""By how much the jobs of the day of `noon` are shorter than those of workload 1."""
 QUANTILES = [i / 50 for i in range(51)]
 
 
@@ -239,6 +249,73 @@ def load() -> dict[str, Any]:
     return {"found_at_0.6": used, "found_at_0.8": best, "within_10_pct": round(near, 3)}
 
 
+def noon() -> dict[str, Any]:
+    """A day of workload 1 that begins under FIFO; at noon the balanced point is set.
+
+    Jobs are a 24th as long, so that most of them end within the day. Under FIFO alone, and under
+    the point alone, the same day for comparison.
+    """
+    jobs, objectives = workload("workload-1"), ("avg:jct", "avg:pred_err")
+    label = points_of(searched(jobs, objectives), objectives)["wfq, balanced"]
+    point = make(label).params
+    short = tuple(limit / SHORTER for limit in point.sizes)
+    after = replace(point, sizes=short)
+    before = make("wfq:weights=1:zeta=0").params
+    days = {"set at noon": (before, after), "FIFO": (before, None), "the point": (after, None)}
+    rows: dict[str, dict[str, list[tuple[float, float]]]] = {
+        name: {"forenoon": [], "over noon": [], "afternoon": []} for name in days
+    }
+    for seed in range(5):
+        arrivals = [
+            Arrival(job.submitted_at(job.submit / SHORTER), duration / SHORTER)
+            for job, duration in jobs.sample("test", seed, 1000, 1).arrivals
+            if job.submit / SHORTER < DAY
+        ]
+        for name, (params, tuned) in days.items():
+            told, ends = _day(arrivals, Wfq(params), tuned)
+            for job, _ in arrivals:
+                end = ends[job.id]
+                part = (
+                    "afternoon"
+                    if job.submit >= DAY / 2
+                    else ("forenoon" if end < DAY / 2 else "over noon")
+                )
+                error = error_pct(job.submit, told[job.id] or 0.0, end) or 0.0
+                rows[name][part].append((end - job.submit, error))
+    found = {
+        name: {
+            part: {
+                "jobs": len(values),
+                "mean_jct_s": round(fmean(jct for jct, _ in values), 1),
+                "avg_pred_err_pct": round(fmean(error for _, error in values), 2),
+                "p99_pred_err_pct": round(quantile(sorted(e for _, e in values), 0.99) or 0.0, 2),
+            }
+            for part, values in parts.items()
+        }
+        for name, parts in rows.items()
+    }
+    return {"policy": label, "shorter": SHORTER, "days": 5, "jobs": found}
+
+
+def _day(
+    arrivals: Sequence[Arrival], policy: Wfq, tuned: WfqParams | None
+) -> tuple[dict[str, float | None], dict[str, float]]:
+    """Play a day; return when each job was told that it would end, and its end."""
+    pool = arrivals[0].job.pool
+    core = ForetellingCore(
+        Core([Pool(pool, GPUS)], policy), lambda: Wfq(core.policy.params), lambda: no_solver
+    )
+    run_times = PerfectRunTimes({job.id: duration for job, duration in arrivals})
+    facts = [] if tuned is None else [PolicyTuned(DAY / 2, to_builtins(tuned))]
+    ends = {
+        event.job_id: instant.now
+        for instant in play(core, arrivals, run_times=run_times, facts=facts)
+        for event in instant.events
+        if type(event) is JobFinished
+    }
+    return core.told, ends
+
+
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "workload-1": lambda: compared(workload("workload-1"), ("avg:jct", "avg:pred_err")),
     "workload-3": lambda: compared(four_an_hour(), ("avg:jct", "p99:pred_err")),
@@ -246,6 +323,7 @@ PARTS: dict[str, Callable[[], dict[str, Any]]] = {
     "heuristics": heuristics,
     "errors": errors,
     "load": load,
+    "noon": noon,
 }
 
 
@@ -285,10 +363,12 @@ def _scatter(axis: Any, part: Mapping[str, Any] | None, title: str) -> None:
 
 def _bars(axis: Any, part: Mapping[str, Any] | None, title: str) -> None:
     axis.set_title(title)
-    for i, name in enumerate(next(iter(part.values()))["policies"] if part else ()):
+    if not part:
+        return
+    for i, name in enumerate(next(iter(part.values()))["policies"]):
         values = [each["policies"][name]["p99:pred_err"][0] for each in part.values()]
         axis.bar([x + i * 0.11 for x in range(len(values))], values, 0.11, label=name)
-    axis.set_xticks([x + 0.35 for x in range(len(part or ()))], list(part or ()))
+    axis.set_xticks([x + 0.35 for x in range(len(part))], list(part))
     axis.set_yscale("symlog")
     axis.set_ylabel("p99 of the error (%)")
     axis.legend(fontsize=7)
