@@ -24,12 +24,20 @@ class _Free:
     def __init__(self, room: Room) -> None:
         self._room = room
         self._left: list[list[int]] = []  # by lease; later leases are free
+        self._begin = 0  # the leases before have no GPU free
 
     def take(self, claim: Claim, within: int) -> tuple[int, ...] | None:
         """Take the first free leases before `within` for a job; None, and nothing, if too few."""
         found: list[int] = []
-        for lease in range(within):
-            if self._has(claim.uses, lease):
+        need, single = claim.uses[0], len(claim.uses) == 1
+        while self._begin < len(self._left) and self._left[self._begin][0] <= 0:
+            self._begin += 1
+        for lease in range(self._begin, within):
+            if lease >= len(self._left):
+                fits = self._has(claim.uses, lease)
+            else:
+                fits = need <= self._left[lease][0] and (single or self._has(claim.uses, lease))
+            if fits:
                 found.append(lease)
                 if len(found) == claim.leases:
                     self.use(claim, found)
