@@ -13,7 +13,6 @@ from itertools import islice
 from sortedcontainers import SortedList
 
 from sia.contract.views import GroupStateView, JobStateView, PoolStateView
-from sia.limits import UNKNOWN_RUN_TIME
 
 ONE_STOP = 8.0
 """One wide guest is stopped instead of several newer ones if that costs at most this many times as
@@ -269,7 +268,8 @@ class Guests:
         """Return guests to stop for a job that lacks `gpus` of its `width` and runs `left` seconds.
 
         They are those with the most left to run, and all of them run much longer than the job; none
-        if they do not suffice. Guests that started at this instant stay. O(`MOST_COMPARED`).
+        if they do not suffice. Guests that started at this instant stay; those of unknown run time
+        count as long. O(`MOST_COMPARED`).
         """
         chosen: list[JobStateView] = []
         for end, number in islice(reversed(self._ends), MOST_COMPARED):
@@ -278,7 +278,7 @@ class Guests:
                 break
             cost = lost_work(guest, now) + STOP_COST
             wide, fresh = guest.width > MUCH_WIDER * width, guest.start >= now
-            if wide or fresh or cost > MOST_LOST * remaining or remaining > UNKNOWN_RUN_TIME / 2:
+            if wide or fresh or cost > MOST_LOST * remaining:
                 continue
             chosen.append(guest)
             gpus -= guest.width

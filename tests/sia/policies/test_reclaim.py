@@ -242,7 +242,7 @@ class Greedy(SiaReclaim):
         yield from ()
 
 
-ALWAYS = {"LONGER": 0.0, "LEAST_SAVED": 0.0, "MOST_LOST": 1e99, "UNKNOWN_RUN_TIME": inf}
+ALWAYS = {"LONGER": 0.0, "LEAST_SAVED": 0.0, "MOST_LOST": 1e99}
 """Guests make room for whoever asks."""
 
 
