@@ -26,7 +26,7 @@ class Promised(NamedTuple):
 
 
 Promises = Mapping[str, Promised]
-"""By job. Jobs with a deadline that are not in it were promised nothing."""
+"""Outcomes by job. A job with a deadline that is missing here has no promise."""
 
 NO_PROMISES: Promises = {}
 

@@ -132,7 +132,7 @@ def _efficiency(
 
 
 def _starts(runs: Sequence[RunSegment]) -> int:
-    """Return how often a job started: it goes on where a segment of its width follows at once."""
+    """Return the starts of a job; an equally wide segment that follows at once is none."""
     starts, before = 0, None
     for run in runs:
         starts += before is None or (run.start, run.width) != (before.end, before.width)

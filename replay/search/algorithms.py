@@ -85,7 +85,7 @@ def front_of(values: Sequence[Sequence[float]]) -> list[int]:
     """
     found: list[int] = []
     for i in sorted(range(len(values)), key=lambda i: (tuple(values[i]), i)):
-        # What dominates `i` comes before it, and is on the front or dominated by one on it.
+        # What dominates `i` comes before it: a member of the front or dominated by one.
         if not any(
             dominates(values[j], values[i]) or tuple(values[j]) == tuple(values[i]) for j in found
         ):

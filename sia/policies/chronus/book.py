@@ -244,7 +244,7 @@ class LeaseBook:
         return self.left(job, now, lease) > ROUNDING
 
     def open(self, now: float, lease: int) -> None:
-        """Begin the cycle of a lease: find the jobs that must ask anew.
+        """Begin the cycle of a lease: find the jobs that need a new lease.
 
         They are those whose estimate is up, and those whose leases are not enough.
         """

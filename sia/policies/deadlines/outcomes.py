@@ -11,7 +11,7 @@ KEPT = 50
 """The latest jobs that are looked at, of each user and of all."""
 
 ENOUGH = 8
-"""Jobs of a user from which on these alone are looked at."""
+"""With this many jobs of a user, only those are used."""
 
 ALL = ""
 """The name of all users together."""

@@ -23,7 +23,7 @@ class YarnParams(Struct, frozen=True):
 class CapacityScheduler(Policy):
     """Two fixed quotas in each group, each first come, first served; the head blocks.
 
-    A job that is wider than its quota never starts and blocks nobody. No job is stopped.
+    A job that is wider than its quota never starts and blocks no other job. No job is stopped.
     """
 
     Params = YarnParams

@@ -200,7 +200,7 @@ class JvuOutlook:
         return found
 
     def _owned(self, pending: Sequence[JobStateView]) -> set[str]:
-        """Return the pending jobs that their pools' quotas have room for, where pools lend."""
+        """Return the pending jobs that fit into the quotas of their pools if pools lend."""
         room = {
             pool: pool.quota
             for group in self._state.groups

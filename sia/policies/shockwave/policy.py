@@ -65,7 +65,7 @@ class ShockwaveParams(Struct, frozen=True):
     rounds: Annotated[int, Meta(ge=1, le=MOST_ROUNDS)] = 20
     """Rounds of a window."""
     predict: PredictionRule = "restate"
-    """How to foresee what jobs need."""
+    """How the remaining work of jobs is predicted."""
     noise: Annotated[float, Meta(ge=0, le=100)] = 0.0
     """Percent by which each predicted run time is wrong, up or down by job: for experiments."""
     round: RoundSeconds = 120.0
@@ -199,7 +199,7 @@ class Shockwave(RoundPolicy):
     def _adopt(
         self, planned: Sequence[tuple[str, Market, _Window]], answer: Sequence[float] | None
     ) -> Proposals:
-        """Make plans of an answer, or without one, and begin them."""
+        """Make plans from an answer, or without one, and begin them."""
         there = dict(self.present())
         found = None
         if answer is not None:

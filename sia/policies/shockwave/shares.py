@@ -137,7 +137,7 @@ class SharePolicy(RoundPolicy):
 
 
 class Gavel(SharePolicy):
-    """Gavel: the least width · share is as high as possible, then the next."""
+    """Gavel: maximize the smallest width · share, then the next smallest."""
 
     def divide(
         self, pool: PoolStateView, jobs: Sequence[ShareFacts], alone: dict[str, AloneSoFar]

@@ -186,7 +186,7 @@ class Wfq(Elastic):
         )
 
     def deal(self, pool: PoolStateView, gpus: int, now: float) -> dict[JobStateView, int]:
-        """Deal the queues' shares, and what a queue cannot use to the others."""
+        """Deal each queue its share, and GPUs that a queue cannot use to the others."""
         queues = self._queues[pool.name]
         use = [min(gpus, queue.widest) for queue in queues]
         first, least = 0, 0

@@ -206,7 +206,7 @@ def _counts(claims: Iterable[Claim]) -> dict[int, int]:
 
 
 def by_arrival(claims: Sequence[Claim], plan: LeasePlan) -> LeasePlan:
-    """Return an equal plan in which jobs that arrived earlier have the sooner leases.
+    """Return an equal plan in which jobs that arrived earlier have the earlier leases.
 
     Two jobs of one size exchange leases where both still meet the same steps and as many GPUs are
     renewed. O(pairs of jobs of one size · leases).

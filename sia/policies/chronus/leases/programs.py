@@ -160,7 +160,7 @@ def _share_room(
 def _break(
     tie: _Tie, builder: ProgramBuilder, claims: Sequence[Claim], leases: Sequence[tuple[int, int]]
 ) -> None:
-    """Fix the leases of earlier jobs and the delay, and prefer soon leases for one job."""
+    """Fix the leases of earlier jobs and the delay, and prefer early leases for one job."""
     delay, renewed = {}, {}
     for number, (claim, (first, count)) in enumerate(zip(claims, leases, strict=True)):
         kept = tie.before.get(claim.job_id)

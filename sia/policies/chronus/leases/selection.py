@@ -76,7 +76,7 @@ class Selection(Struct):
         self.asked = 1 if goal is LeaseGoal.REWARD else 2
 
     def tie(self, number: int) -> tuple[LeaseProgram, tuple[float, ...]] | None:
-        """Return the program that gives a job the soonest leases among equal plans.
+        """Return the program that gives a job the earliest leases among equal plans.
 
         The jobs before it keep their leases. None if no other plan can be as good.
         """

@@ -64,7 +64,7 @@ class NodeSizes(NamedTuple):
         return (self.gpus, *(sum(gpus // s for gpus in free) for s in self._counted))
 
     def uses(self, width: int) -> tuple[int, ...]:
-        """Return what a job uses, with an entry for each of `room`.
+        """Return what a job uses, one entry for each entry of `room`.
 
         A size that leaves a rest of a node has as many pieces a node as fit. A larger job uses
         several of them, and whole nodes use all of theirs.

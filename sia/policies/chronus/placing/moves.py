@@ -19,7 +19,7 @@ MOST_STATES = 2_000
 and more jobs than need be may move."""
 
 Lacking = tuple[int, ...]
-"""By size of `NodeSizes.steps`: places that are lacking."""
+"""Missing places by size in `NodeSizes.steps`."""
 
 
 class StayingJob(NamedTuple):

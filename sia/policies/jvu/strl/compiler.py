@@ -126,7 +126,7 @@ class CompiledStrl:
         possible = self._possible(goal, "")
         return _Terms({}, 0.0, 0.0) if possible is None else self._optional(possible, None)
 
-    # What can be chosen at all
+    # Expressions that can be chosen
 
     def _possible(self, expression: Expression, job: str) -> _Node | None:
         """Return an expression without what can never be chosen, or None. O(leaves)."""
