@@ -159,7 +159,7 @@ class EtaService:
     async def _refresh(self) -> None:
         """Simulate repeatedly, using at most half of the time."""
         while True:
-            if self._changed and self._service.ready and self.heard.lasting.knows():
+            if self._changed and self._service.ready and self._knows():
                 self._changed = False
                 await self.look()
             await asyncio.sleep(self.pace.wait)
@@ -228,12 +228,19 @@ class EtaService:
         here = self._service.clock.now() - record.submitted
         return int(here).bit_length() > self._bits.get(record.spec.id, -1)
 
+    def _knows(self) -> bool:
+        """Return whether enough jobs have run. Jobs count some time after their ends."""
+        lasting = self.heard.lasting
+        if not lasting.knows():  # and perhaps no event comes that would count them
+            lasting.advance(self._service.clock.now())
+        return lasting.knows()
+
     def estimate(self, record: JobRecord) -> Given | None:
         """Return the current estimate of a job without recording it; None where there is none.
 
         O(worlds²) for a job that was not pending in the newest simulation.
         """
-        if not self.ready:
+        if not self.ready or not self._knows():
             return None
         return estimate(self.heard, self.outlook, record, self._service.clock.now())
 
@@ -241,6 +248,7 @@ class EtaService:
         """Return the context of a what-if question for so many jobs; None before `ready`."""
         if not self.ready:
             return None
+        self._knows()
         return EstimateContext(self.heard, self.outlook, self.pace.fits(jobs))
 
     def why_unknown(self, record: JobRecord) -> str:
@@ -251,7 +259,7 @@ class EtaService:
             return "estimates are turned off (daemon.estimates = false)"
         if not self.ready:
             return "the daemon is still reading its history"
-        if not self.heard.lasting.knows():
+        if not self._knows():
             seen = self.heard.lasting.observed()
             return f"not known yet: {LEAST:.0f} jobs must have run first, and {seen} have"
         return "the job is newer than the last simulation, and no similar job is pending"

@@ -169,7 +169,7 @@ def _span(span: Mapping[str, Any], until: str) -> str:
     if span.get("by"):
         return _estimated(span)
     if span["start"] is None:
-        return f"no start within the next {until}"
+        return f"its start is not known yet: none in a simulation of the next {until}"
     end = "its end is not known yet" if span["end"] is None else f"ends {moment(span['end'])}"
     return f"starts {moment(span['start'])}, {end}"
 
