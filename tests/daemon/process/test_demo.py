@@ -128,12 +128,16 @@ class Days(list):
             daemon.engine.check()
 
 
+in_one_process = pytest.mark.xdist_group("demo days")
+
+
 @pytest.fixture(scope="module")
 def days(tmp_path_factory):
     """Days 15 to 24 of the company, from a Monday on, at whose begin pools began to share."""
     return Days(tmp_path_factory.mktemp("days"), 11)
 
 
+@in_one_process
 def test_jobs_still_come_and_go_on_day_ten(days):
     jobs = [len(day.verdicts) for day in days]
     assert min(jobs[:5] + jobs[7:]) > 150
@@ -141,6 +145,7 @@ def test_jobs_still_come_and_go_on_day_ten(days):
     assert sum(jobs[5:7]) / 2 < sum(jobs[:5]) / 5, "but less"
 
 
+@in_one_process
 def test_each_day_some_pool_lends_and_pools_short_of_gpus_wait_less(days):
     assert all(sum(row.seconds for row in day.lent) > 10 * HOUR for day in days)
     total = Diary()
@@ -151,6 +156,7 @@ def test_each_day_some_pool_lends_and_pools_short_of_gpus_wait_less(days):
     assert sum(tally.slowed for tally in total.total.values()) == 0
 
 
+@in_one_process
 def test_a_pool_that_was_idle_for_days_becomes_busy_on_thursday(days):
     woken = [sum(verdict.pool == "language" for verdict in day.verdicts) for day in days]
     assert woken[:3] == [0, 0, 0]
