@@ -90,7 +90,8 @@ def evidence(estimate: Mapping[str, Any]) -> str:
     """Return on how many ended jobs an estimate rests, in words."""
     similar, in_pool = counted(estimate["similar"], "ended job"), estimate["in_pool"]
     rests = f"rests on {similar} like it, and {in_pool:,} of its pool in all"
-    return f"{rests}: {estimate['little']}" if estimate["little"] else rests
+    little = estimate.get("little")
+    return f"{rests}: {little}" if little else rests
 
 
 def _when(time: float | None, now: float, far: str) -> str:

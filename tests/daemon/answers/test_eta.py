@@ -19,7 +19,7 @@ from daemon.answers.estimates.table import (
     estimate_store,
 )
 from daemon.answers.estimates.worlds import Outlook
-from daemon.cli.answers.estimates import estimates, eta
+from daemon.cli.answers.estimates import estimates, eta, evidence
 from daemon.cli.client import Client
 from daemon.config.config import PoolConfig
 from daemon.doors.mqtt.executor import CommandHandler
@@ -128,6 +128,7 @@ async def test_whatif_and_eta_agree_on_a_new_job(folder):
         assert (then["by"], said["by"], then["within"]) == ("playout", "playout", 604_800.0)
         assert "little" not in then
         assert (then["similar"], then["in_pool"]) == (said["similar"], said["in_pool"])
+        assert evidence(then) == evidence(said)
         for what in ("start", "end"):
             for late, key in ((what, "p50"), (f"{what}_p90", "p90")):
                 away = said[what][key] - said["made"]
