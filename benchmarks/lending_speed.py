@@ -29,7 +29,7 @@ from sia.model import Pool
 
 RUNS = 3
 PASSES = 300
-ROUNDS = 60
+ROUNDS = 40
 WIDE = 900
 """GPUs of the job that ends in one step: about 300 guests run on them then."""
 
