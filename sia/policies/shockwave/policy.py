@@ -51,7 +51,7 @@ LEAST_LEFT = 1.0
 
 USUAL_K, USUAL_LAMBDA = 5.0, 1.0
 
-PRESETS = {"fair": (20.0, 1.0), "even": (20.0, 3.0), "busy": (USUAL_K, USUAL_LAMBDA)}
+PRESETS = {"fair": (20.0, 1.0), "even": (25.0, 30.0), "busy": (USUAL_K, USUAL_LAMBDA)}
 """k and lambda by name: docs/reference/shockwave.md says what each reaches on a log."""
 
 
