@@ -371,7 +371,7 @@ def experiment(files, out, *arguments):
 
 
 def test_a_model_is_not_measured_on_its_training_span(files, tmp_path):
-    pieces = ("--weeks", 0.3, "--runs", 1, "--warmup", 0)
+    pieces = ("--weeks", 0.2, "--runs", 1, "--warmup", 0)
     for arguments in (pieces, (*pieces, "--from", "1d")):
         done = experiment(files, tmp_path / "early", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
