@@ -64,7 +64,7 @@ class BoundedFloatType(click.FloatRange):
         """Parse a number."""
         number: float = super().convert(value, param, ctx)
         if not isfinite(number):
-            self.fail(f"{value}: write a number, like {self.min or 1.5:g}", param, ctx)
+            self.fail(f"{value}: write a number, like {self.min or 0.5:g}", param, ctx)
         return number
 
 

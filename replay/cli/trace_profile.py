@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from replay.cli.options import BoundedFloatType
 from replay.deadlines.classes import RackCluster, classes_of, composition, draw_workload
 from replay.deadlines.workloads import WORKLOADS, Mix, chosen_jobs, with_deadlines
 from replay.logs.limits import ROWS_SHOWN
@@ -261,7 +262,7 @@ class SlackType(click.ParamType[tuple[float, float]]):
               help=f"A workload of Table 1: {', '.join(WORKLOADS)}.")  # fmt: skip
 @click.option("--slack", type=SlackType(), default="1.2:2", show_default=True, metavar="L:H",
               help="Draw deadlines of L to H run times after the submission.")  # fmt: skip
-@click.option("--density", type=click.FloatRange(0, MAX_DENSITY, min_open=True), default=100.0,
+@click.option("--density", type=BoundedFloatType(0, MAX_DENSITY, min_open=True), default=100.0,
               show_default=True, metavar="PERCENT",
               help="How many jobs, of those of the log.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
@@ -321,7 +322,7 @@ def deadlines(
 @click.option("--nodes", type=click.IntRange(1, MAX_GROUP), default=256, show_default=True,
               help="Nodes of one GPU.")  # fmt: skip
 @click.option("--racks", type=click.IntRange(1), default=8, show_default=True, help="Equal racks.")
-@click.option("--load", type=click.FloatRange(0, 10_000, min_open=True), default=100.0,
+@click.option("--load", type=BoundedFloatType(0, 10_000, min_open=True), default=100.0,
               show_default=True, metavar="PERCENT",
               help="GPU-time that jobs ask for, of that of the cluster.")  # fmt: skip
 @click.option("--length", type=SPAN, default="2h", show_default=True,

@@ -107,3 +107,6 @@ def test_the_command_writes_a_log_that_jvu_replays(tmp_path):
     refused = sia(*options, "--racks", 7, "--out", tmp_path / "no")
     assert refused.returncode == 2
     assert "--racks 7: 256 nodes make no equal racks" in refused.stderr
+    refused = sia(*options, "--load", "nan", "--out", tmp_path / "no")
+    assert refused.returncode == 2
+    assert "nan: write a number, like 0.5" in refused.stderr

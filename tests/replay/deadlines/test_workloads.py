@@ -73,6 +73,7 @@ def test_the_command_writes_a_log_that_can_be_replayed(tmp_path):
         (("--mix", "30/60/20"), "write three percentages that add up to 100"),
         (("--slack", "2:1.2"), "write two multiples of the run time"),
         (("--density", "0"), "--density"),
+        (("--density", "nan"), "nan: write a number, like 0.5"),
         (("--workload", "P_MIX2"), "no job is of workload P_MIX2"),
     ],
 )

@@ -413,7 +413,7 @@ def test_a_replay_reports_the_training_span_of_a_model(files, tmp_path):
         ),
         (("--forecast", "none", "--max-slowed-pct", 1), "has no effect with --forecast none"),
         (("--windows", "5m,31d"), "the last must be at most 30d"),
-        (("--load-quantile", "nan"), "write a number"),
+        (("--load-quantile", "nan"), "write a number, like 0.5"),
         (
             ("--forecast", ".", "--load-quantile", 0.9999),
             "0.9999: too high for learned, because models are trained for no higher quantile",
