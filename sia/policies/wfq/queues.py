@@ -31,13 +31,20 @@ def limits_of(sizes: Sequence[float], variation: float) -> tuple[float, ...]:
     return tuple(limits)
 
 
+LEAST_WEIGHT = 1e-300
+"""Weight of a queue whose own is smaller: floats end there, and a weight of 0 is no weight."""
+
+
 def weights_of(queues: int, spread: float) -> tuple[float, ...]:
-    """Return the weight e^(−i · spread) / Σ of each queue, that of the smallest jobs first."""
+    """Return the weight e^(−i · spread) / Σ of each queue, that of the smallest jobs first.
+
+    None is below `LEAST_WEIGHT`.
+    """
     # Relative to the largest weight, so that nothing overflows.
     top = max(0.0, -spread * (queues - 1))
     raw = [exp(-i * spread - top) for i in range(queues)]
     total = fsum(raw)
-    return tuple(weight / total for weight in raw)
+    return tuple(max(LEAST_WEIGHT, weight / total) for weight in raw)
 
 
 def queue_of(limits: Sequence[float], size: float) -> int:
