@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -114,6 +114,9 @@ def _scalar(label: str, field: FieldInfo, kind: Any, text: str) -> Any:
         except ValueError:
             what = "a whole number" if kind is int else "a number"
             raise ValueError(f"{label}: {key} must be {what} (got {text!r})") from None
+    if get_origin(kind) is Literal and text and text not in get_args(kind):
+        choices = ", ".join(filter(None, get_args(kind)))
+        raise ValueError(f"{label}: {key} must be one of {choices} (got {text!r})")
     if not text:
         raise ValueError(f"{label}: {key} is empty; write {key}=VALUE or leave it out")
     return text

@@ -1,6 +1,6 @@
 """Labels of policies and the options in them."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pytest
 from msgspec import Meta, Struct
@@ -17,9 +17,10 @@ class Options(Struct, frozen=True, rename={"weight": "lambda"}):
     sizes: tuple[float, ...] = ()
     slo: float | None = None
     weight: float = 1.0
+    preset: Literal["", "fair", "busy"] = ""
 
 
-ALL = "mode, cycle, rounds, fill, sizes, slo, lambda"
+ALL = "mode, cycle, rounds, fill, sizes, slo, lambda, preset"
 
 
 def options(label, **defaults):
@@ -66,6 +67,8 @@ def test_a_label_replaces_defaults():
     ("jvu:cycle=1:cycle=2", "option cycle is given twice; leave one out"),
     ("jvu:cycle", "option cycle needs a value; write cycle=VALUE"),
     ("jvu:fill=maybe", "fill must be yes or no (got 'maybe')"),
+    ("jvu:preset=far", "preset must be one of fair, busy (got 'far')"),
+    ("jvu:preset=", "preset is empty; write preset=VALUE or leave it out"),
     ("jvu:", "mode is empty; write mode=VALUE or leave it out"),
 ])  # fmt: skip
 def test_a_wrong_option_is_named_with_the_fix(label, why):
