@@ -646,7 +646,8 @@ class Committer:
             job.pace = event.speed * job.slowdown / job.job.speed(job.width)
             if event.regime is not None:
                 job.regime = event.regime
-                earlier = job.begun[: event.regime]
+                # A job that lost work is in this regime with less done than when it began before.
+                earlier = [min(mark, event.done) for mark in job.begun[: event.regime]]
                 job.begun = (*earlier, *[event.done] * (event.regime - len(earlier)))
         self._state.dirty[job.pool] = None
 

@@ -8,7 +8,7 @@ from predictors.perfect import PerfectRunTimes
 from sia import Core, Options
 from sia.core.playout import ProgressPoint, play
 from sia.decisions import PreemptJob, ResizeJob
-from sia.events import JobFinished, JobProgressed
+from sia.events import JobFinished, JobProgressed, JobSubmitted
 from sia.forecasts import RunTimes
 from sia.policies import load
 from tests.support.builders import SMALL, job, pools
@@ -53,6 +53,14 @@ def test_a_job_that_speeds_up_ends_sooner_and_says_so():
         JobProgressed(50.0, "j", 50.0, 2.0, 100.0, 1),
     ]
     assert ends == {"j": 75.0}
+
+
+def test_a_job_that_lost_work_is_in_its_regimes_with_less_done_than_before():
+    core = Core(pools(a=1), load("fcfs")())
+    core.step(0.0, [JobSubmitted(0.0, job("j").runs(100).job, 100.0)])
+    for now, done, regime in ((40.0, 40.0, 1), (60.0, 10.0, 1), (70.0, 20.0, 2)):
+        core.step(now, [JobProgressed(now, "j", done, 1.0, 100.0, regime)])
+    assert core.state.jobs["j"].begun == (10.0, 20.0)
 
 
 def test_a_job_that_slows_down_keeps_others_waiting():
