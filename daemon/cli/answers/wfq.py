@@ -104,10 +104,15 @@ def update(
         written(state, config, work / "history.part", alive=False)
         (work / "history.part").rename(work / "history")
     logs = {name: work / "history" / f"{name}.csv" for name in ("trace", "pools")}
-    context.invoke(
-        search_command, log=logs["trace"], pools=logs["pools"], processes=processes,
-        as_json=as_json, out=work / "search", **options,
-    )  # fmt: skip
+    try:
+        context.invoke(
+            search_command, log=logs["trace"], pools=logs["pools"], processes=processes,
+            as_json=as_json, out=work / "search", **options,
+        )  # fmt: skip
+    except UserError:
+        if not (work / "search").exists():
+            rmtree(work)  # no search has begun: the next update reads a longer history
+        raise
     for name in KEPT:
         (work / "search" / name).replace(kept / name)
     rmtree(work)

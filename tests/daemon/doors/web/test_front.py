@@ -79,6 +79,8 @@ async def test_without_a_front_and_with_one_of_another_cluster(folder):
 @story
 async def test_an_update_stores_a_front_of_the_daemons_own_history(folder):
     async with door(folder, policy=FIFO) as client:
+        early = await to_thread(sia_process, "wfq", "update", "--state", folder)
+        assert (early.returncode, early.stderr.count("\n")) == (2, 1)
         jobs = [
             {"id": f"j{i}", "pool": "speech", "gpus": 2, "duration": 10 + 40 * (i % 3)}
             for i in range(24)
@@ -86,6 +88,9 @@ async def test_an_update_stores_a_front_of_the_daemons_own_history(folder):
         for job in jobs:
             await asked(client, "POST", "/v1/jobs", job, status=201)
         await job_in(client, "j23", "finished")
+        one = await to_thread(sia_process, "wfq", "update", "--state", folder, "--pool", "gone")
+        assert one.returncode == 2
+        assert not [*(folder / "front").glob("next-*")], "the next update reads the history again"
         options = "--simulations 12 --arrivals 30 --load 0.8 --objective avg:jct"
         options = [*options.split(), "--objective", "max:pred_err"]
         done = await to_thread(sia_process, "wfq", "update", "--state", folder, *options)
