@@ -32,9 +32,11 @@ def solve_file(file: Path, solver: str | None, limit: float, as_json: bool) -> N
     """Choose what is worth most of what the text in FILE asks for."""
     chosen(solver)
     with reading(file), file.open("rb") as opened:
-        raw = opened.read(4 * MAX_TEXT + 4).decode("utf-8-sig")
+        raw = opened.read(4 * MAX_TEXT + 4)
     try:
-        problem = parse_strl(raw)
+        problem = parse_strl(raw.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise UserError(f"{file}: the text is not UTF-8; save it as UTF-8") from None
     except StrlError as error:
         raise UserError(f"{file}: {error}") from None
     compiled = CompiledStrl(problem)

@@ -43,7 +43,7 @@ def test_without_json_it_is_a_line_for_each_leaf(run):
     ("text", "options", "said"),
     [
         ("(nodes m1", (), "line 1, column 1: this parenthesis is not closed; write"),
-        (b"(nodes m\xff)", (), "the text is not UTF-8; save"),
+        (b"(nodes m\xff)", (), "the text is not UTF-8; save it as UTF-8"),
     ],
 )
 def test_misuse_is_one_line_with_the_mend(run, text, options, said):
