@@ -1,6 +1,6 @@
 """Time that a cycle of `jvu` takes: the plan, its program, the solve, and the starts.
 
-.venv/bin/python -m benchmarks.jvu_speed [ROUNDS]
+python -m benchmarks.jvu_speed [ROUNDS]
 
 256 nodes of one GPU in 8 racks, a quarter of them with attribute gpu; 24 slots of 5 s. In each
 round 50 jobs wait. Half have deadlines; a third of these needs gpu nodes, a third prefers one rack,

@@ -5,7 +5,7 @@
 All times are processor time of one process. The log is Microsoft's Philly log, of which every job
 may be stopped at the cost of all its work. The daemon's engine has 1,000 pools and 50,000 pending
 jobs. In one case a job ends and one comes. In the others a job of 900 GPUs ends, so that the pass
-makes about 300 loans, or comes, so that as many guests are stopped.
+makes about 220 loans, or comes, so that as many guests are stopped.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ RUNS = 3
 PASSES = 300
 ROUNDS = 40
 WIDE = 900
-"""GPUs of the job that ends in one step: about 300 guests run on them then."""
+"""GPUs of the job that ends in one step: about 220 guests run on them then."""
 
 
 def replays() -> dict[str, Any]:
