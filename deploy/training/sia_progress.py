@@ -58,27 +58,27 @@ class Training:
             raise ValueError(f"every must be at least 1 (got {every}); SIA refuses more reports")
         self.regime, self.config, self.problem = regime, config, ""
         self._epochs, self._every, self._environment = epochs, every, environment
-        self._told: tuple[float, int] | None = None  # when, and the regime
+        self._tried: tuple[float, int] | None = None  # when it last reported, and the regime
 
     def epoch(self, done: float, config: object = None) -> bool:
         """Say that so many epochs are done, and which configuration the next one has.
 
         Returns whether SIA was told: not if it is too soon, if the report failed (see `problem`),
-        or outside of SIA.
+        or outside of SIA. After a report that failed it waits as long as after another one, so that
+        a daemon that does not answer delays the training by `TIMEOUT` now and then.
         """
         if config is not None:
             self.regime += self.config not in (None, config)
             self.config = config
         now = time.monotonic()
         wait = self._every
-        if self._told is not None and self._told[1] != self.regime:
+        if self._tried is not None and self._tried[1] != self.regime:
             wait = 1.0
-        if self._told is not None and now < self._told[0] + wait and done < self._epochs:
+        if self._tried is not None and now < self._tried[0] + wait and done < self._epochs:
             return False
         share = min(1.0, max(0.0, done / self._epochs))
         told = self._report({"done": share, "regime": self.regime})
-        if told:
-            self._told = now, self.regime
+        self._tried = time.monotonic(), self.regime
         return told
 
     def _report(self, report: dict[str, float]) -> bool:

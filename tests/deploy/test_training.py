@@ -61,6 +61,15 @@ def test_without_the_daemon_a_loop_goes_on():
     assert not Training(10, environment={}).epoch(1), "outside of SIA"
 
 
+def test_a_report_that_failed_is_not_repeated_at_once(tmp_path):
+    file = tmp_path / "folder" / "progress"
+    training = Training(10, environment={"SIA_PROGRESS_FILE": str(file)})
+    assert not training.epoch(1)
+    file.parent.mkdir()
+    assert not training.epoch(2), "a daemon that does not answer would delay each epoch"
+    assert training.epoch(10)
+
+
 def test_the_local_backends_file_takes_the_reports(tmp_path):
     file = tmp_path / "progress"
     training = Training(10, environment={"SIA_PROGRESS_FILE": str(file)})
