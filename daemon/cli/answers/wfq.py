@@ -93,18 +93,20 @@ def update(
     """
     os.nice(NICE)
     kept = peek(find_config(config)).front.parent if state is None else state / "front"
+    if not kept.parent.is_dir():
+        raise UserError(f"{kept.parent}: no such folder; use the --state of the daemon")
     options["objectives"] = options["objectives"] or _preferred(kept)
     key = sha256(repr(sorted(options.items())).encode()).hexdigest()
     work = kept / f"{UNFINISHED}{key[:12]}"
     for other in kept.glob(f"{UNFINISHED}*"):
         if other != work:
             rmtree(other)  # of an update with other options
-    if not (work / "history").exists():
-        work.mkdir(parents=True, exist_ok=True)
-        written(state, config, work / "history.part", alive=False)
-        (work / "history.part").rename(work / "history")
     logs = {name: work / "history" / f"{name}.csv" for name in ("trace", "pools")}
     try:
+        if not (work / "history").exists():
+            work.mkdir(parents=True, exist_ok=True)
+            written(state, config, work / "history.part", alive=False)
+            (work / "history.part").rename(work / "history")
         context.invoke(
             search_command, log=logs["trace"], pools=logs["pools"], processes=processes,
             as_json=as_json, out=work / "search", **options,

@@ -79,8 +79,9 @@ async def test_without_a_front_and_with_one_of_another_cluster(folder):
 @story
 async def test_an_update_stores_a_front_of_the_daemons_own_history(folder):
     async with door(folder, policy=FIFO) as client:
-        early = await to_thread(sia_process, "wfq", "update", "--state", folder)
-        assert (early.returncode, early.stderr.count("\n")) == (2, 1)
+        typo = await to_thread(sia_process, "wfq", "update", "--state", folder / "typo")
+        assert (typo.returncode, typo.stderr.count("\n")) == (2, 1)
+        assert not (folder / "typo").exists()
         jobs = [
             {"id": f"j{i}", "pool": "speech", "gpus": 2, "duration": 10 + 40 * (i % 3)}
             for i in range(24)
