@@ -73,7 +73,10 @@ rate in another unit, such as samples a second."""
 
 MAX_REGIME = 1_000
 """Highest regime of a job, from 0, and most regimes that it states: more changes of batch size than
-any training makes, and a record of less than 64 KB."""
+any training makes, and a record of less than 64 KB unless their names are long."""
+
+MAX_CONFIG = 200
+"""Characters of the name of a configuration: as many as of a job's name."""
 
 UNKNOWN_RUN_TIME = 1e12
 """Seconds, the estimate for a job of which nothing is known.

@@ -6,6 +6,7 @@ from itertools import pairwise
 from math import inf
 
 from sia.limits import (
+    MAX_CONFIG,
     MAX_JOB_BUDGET,
     MAX_POINTS,
     MAX_PRIORITY,
@@ -104,7 +105,15 @@ def _check_speeds(job: Job) -> None:
             f"regimes has {len(job.regimes)} regimes",
             f"give at most {MAX_REGIME}",
         )
-    for number, (_, *values) in enumerate(job.regimes):
+    for number, (config, *values) in enumerate(job.regimes):
+        if not _names_config(config):
+            raise JobFieldError(
+                job.id,
+                "regimes",
+                f"regimes must name a configuration in 1 to {MAX_CONFIG} printable characters "
+                f"without : and ; (got {config[:40]!a} in regime {number})",
+                "name it like 32",
+            )
         for name, value in zip(("epochs", "seconds", "steps"), values, strict=True):
             if value is not None and not 0 < value <= MAX_TIME:
                 raise JobFieldError(
@@ -114,6 +123,12 @@ def _check_speeds(job: Job) -> None:
                     f"regime {number})",
                     "write CONFIG:EPOCHS:SECONDS for each regime, like 32:9:36.5;64:21:20",
                 )
+
+
+def _names_config(config: str) -> bool:
+    """Return whether a job log can have this name of a configuration, and a terminal show it."""
+    fits = len(config) <= MAX_CONFIG and config.isprintable()
+    return fits and bool(config.strip()) and ":" not in config and ";" not in config
 
 
 def _check_steps(job: Job) -> None:
