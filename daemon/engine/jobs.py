@@ -372,7 +372,7 @@ def _estimate_of(forecast: float, spec: JobSpec, limit: float | None) -> float:
     The owner's is the stated one, else that of the job's regimes.
     """
     stated = fsum(regime.epochs * regime.seconds for regime in spec.regimes)
-    estimate = forecast or spec.run_time or stated or UNKNOWN_RUN_TIME
+    estimate = min(forecast or spec.run_time or stated or UNKNOWN_RUN_TIME, UNKNOWN_RUN_TIME)
     return estimate if limit is None else min(estimate, limit)
 
 

@@ -119,13 +119,13 @@ class ProgressReports:
             begun = core.begun
         reached = None if regime is None else (begun or ())[:regime]
         epochs = asked.done * fsum(each.epochs for each in spec.regimes)
-        work = work_of(spec.mode, spec.regimes, epochs, reached)
+        work = min(work_of(spec.mode, spec.regimes, epochs, reached), UNKNOWN_RUN_TIME)
         if reached is not None and regime is not None:
             reached = (*reached, *[work] * (regime - len(reached)))
         total = foreseen("restate", spec.mode, spec.regimes, work, reached).total
-        record.whole = max(work, total)
+        record.whole = min(max(work, total), UNKNOWN_RUN_TIME)
         speed = asked.speed or record.speed
-        left = record.whole - work
+        left = record.whole - work if record.whole < UNKNOWN_RUN_TIME else None
         return Progress(self._context.now, asked.done, work, speed, left, regime)
 
     def _tell(self, record: JobRecord, progress: Progress, attempt: int) -> None:

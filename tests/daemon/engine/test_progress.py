@@ -23,7 +23,7 @@ from daemon.model.job import JobPhase
 from daemon.model.outputs import Accepted, StartEffect
 from sia.contract.solvers import answer
 from sia.events import JobProgressed
-from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED, UNKNOWN_RUN_TIME
 from sia.model import Regime
 from tests.support.daemons.daemons import setup, submit
 
@@ -308,6 +308,19 @@ def test_a_job_that_states_regimes_is_expected_to_run_as_long():
     story = Story(regimes=REGIMES)
     story.step(1.0, submit("k", run_time=0.0, regimes=REGIMES))
     assert story.engine.book.jobs["k"].expected == 60.0
+
+
+def test_regimes_that_take_longer_than_any_run_time_count_as_unknown():
+    story = Story(regimes=(Regime("32", 1e15, 1e15), Regime("64", 1e-9, 1e-9)))
+    story.step(1.0, submit("k", run_time=0.0, regimes=(Regime("32", 1e15, 1e15),)))
+    assert story.engine.book.jobs["k"].expected == UNKNOWN_RUN_TIME
+    story.runs(2.0)
+    assert story.reports(20.0, 1e-18, regime=0) == Accepted()
+    assert story.record.progress.left is None
+    assert story.record.progress.end is None
+    assert story.record.expected == UNKNOWN_RUN_TIME
+    assert story.reports(40.0, 1.0, regime=1) == Accepted()
+    assert story.told[0] <= UNKNOWN_RUN_TIME
 
 
 def test_a_restored_engine_knows_when_regimes_began():
