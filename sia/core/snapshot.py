@@ -155,8 +155,12 @@ def plain_params(policy: Policy) -> dict[str, Any]:
     return params
 
 
-def dump(core: Core) -> Snapshot:
-    """Return a snapshot that shares nothing with the core. O(jobs + pools + cells)."""
+def dump(core: Core, *, forgets: bool = False) -> Snapshot:
+    """Return a snapshot that shares nothing with the core. O(jobs + pools + cells).
+
+    With `forgets` the policy is not asked what it remembers. Raises PolicyFailedError if it is
+    asked and cannot say.
+    """
     state = core.state
     return Snapshot(
         version=VERSION,
@@ -171,7 +175,7 @@ def dump(core: Core) -> Snapshot:
         jobs=tuple(_job_record(job, state.nodes) for job in state.jobs.values()),
         dirty=_names(state.dirty),
         overdrawn=tuple(group.first for group in core.committer.accounts.overdrawn),
-        memory=_memory(core.policy),
+        memory=None if forgets else _memory(core.policy),
         cells=None if state.places is None else _cells_record(core, state.places),
         out={group.first: group.out for group in state.groups if group.out} or UNSET,
         retry=_finite(core.committer.timers.retry),

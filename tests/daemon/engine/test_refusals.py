@@ -1,11 +1,21 @@
 """Refused proposals: each reason is told once, and a failure of a policy costs itself alone."""
 
 import pytest
+from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Answered, Cancel, Ended, Reported, Started, Stopped, Tick
+from daemon.model.inputs import (
+    Answered,
+    Cancel,
+    Configured,
+    Ended,
+    Reported,
+    Started,
+    Stopped,
+    Tick,
+)
 from daemon.model.job import JobPhase
-from daemon.model.outputs import Refused, StartEffect
+from daemon.model.outputs import Accepted, Refused, StartEffect
 from sia import policies as installed
 from sia.contract.policy import Needs, Policy
 from sia.contract.proposals import Solve, Start, Wake
@@ -182,6 +192,29 @@ def test_a_policy_that_fails_in_any_method_is_replaced_and_jobs_go_on(monkeypatc
     assert {job: each.phase for job, each in engine.book.jobs.items()} == {
         "second": JobPhase.RUNNING
     }
+
+
+class Forgetful(Breaks):
+    """Cannot say what it remembers."""
+
+    def memory(self):
+        raise KeyError("lost")
+
+
+def test_a_policy_that_cannot_say_what_it_remembers_can_be_left_for_another(monkeypatch):
+    monkeypatch.setattr(Breaks, "armed", False)
+    real = installed.load_plugin
+    engine = engine_under(monkeypatch, Forgetful, a=4)
+    engine.step(0.0, [submit("first", gpus=3)])
+    settings = engine.book.setup
+    (answer,) = engine.step(1.0, [Configured(replace(settings, grace=7.0))]).answers
+    assert answer.detail == "the policy failed in memory: KeyError: lost"
+    monkeypatch.setattr(installed, "load_plugin", real)
+    (answer,) = engine.step(2.0, [Configured(replace(settings, policy="fcfs"))]).answers
+    assert answer == Accepted()
+    assert engine.book.jobs["first"].phase is JobPhase.STARTING
+    assert Engine.restore(engine.dump()).dump() == engine.dump()
+    engine.check()
 
 
 def obey(effect):
