@@ -167,12 +167,12 @@ class KubeBackend:
             mark = self._marks.get(run.key)
             if mark is not None and not run.adopted:
                 run.ref = Ref.of(mark)
+            leaving = self._leaving.get(run.key)
+            if leaving is not None:  # this reason came first, if it is to stop as well
+                run.end(json.decode(leaving, type=Leaving))
             record = self._context.book().jobs.get(run.order.job)
             if record is not None and record.phase is JobPhase.STOPPING:
                 run.end(Stopped(*run.key))  # before the order is repeated, nothing is released
-            leaving = self._leaving.get(run.key)
-            if leaving is not None:
-                run.end(json.decode(leaving, type=Leaving))
             self._add(run)
         for node, why in self._found.out.items():
             self._context.sink(NodeDown(node, why))
