@@ -11,6 +11,7 @@ from daemon.lending.shadow import ShadowCore
 from daemon.model.account import DEFECTS, ShadowState
 from daemon.model.book import job_of
 from sia.core.core import Core
+from sia.core.guard import PolicyFailedError
 from sia.core.snapshot import Snapshot
 from sia.decisions import Decision, SolveProgram
 from sia.events import Event, ProgramSolved
@@ -106,10 +107,14 @@ class ShadowLending(StepObserver):
             self._begin(shadow.state, self._context.core.state.now)
 
     def _begin(self, state: ShadowState, now: float) -> None:
+        """Start a shadow core; the next step tries again if the policy cannot be copied."""
         core, asked = self._context.core, self._book.solving
-        self._shadow = ShadowCore.begin(
-            state, core, now, asked if core.committer.open_request else None
-        )
+        try:
+            self._shadow = ShadowCore.begin(
+                state, core, now, asked if core.committer.open_request else None
+            )
+        except PolicyFailedError:
+            self._shadow = None
 
     @property
     def solving(self) -> SolveProgram | None:
@@ -117,7 +122,7 @@ class ShadowLending(StepObserver):
         if self._shadow is None:
             return None
         self.settle()
-        return self._shadow.state.solving
+        return None if self._shadow is None else self._shadow.state.solving
 
     def hear(self, answer: ProgramSolved) -> None:
         """Queue the answer to a request of the shadow core."""

@@ -9,6 +9,7 @@ from daemon.model.inputs import (
     Cancel,
     Configured,
     Ended,
+    Lending,
     Reported,
     Started,
     Stopped,
@@ -215,6 +216,20 @@ def test_a_policy_that_cannot_say_what_it_remembers_can_be_left_for_another(monk
     assert engine.book.jobs["first"].phase is JobPhase.STARTING
     assert Engine.restore(engine.dump()).dump() == engine.dump()
     engine.check()
+
+
+def test_a_policy_that_cannot_be_copied_has_no_shadow_and_breaks_no_step(monkeypatch):
+    monkeypatch.setattr(Breaks, "armed", False)
+    engine = engine_under(monkeypatch, Forgetful, a=4)
+    for now, given in enumerate([submit("first", gpus=3), Lending(on=False, shadow=True), Tick()]):
+        (answer,) = engine.step(float(now), [given]).answers
+        assert answer == Accepted()
+        engine.check()
+    assert engine.book.jobs["first"].phase is JobPhase.STARTING
+    assert engine.book.shadow.since
+    monkeypatch.setattr(Forgetful, "memory", Breaks.memory)
+    engine.step(3.0, [Tick()])
+    assert Engine.restore(engine.dump()).dump() == engine.dump()
 
 
 def obey(effect):
