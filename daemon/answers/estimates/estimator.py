@@ -261,7 +261,8 @@ class EtaService:
             return "the daemon is still reading its history"
         if not self._knows():
             seen = self.heard.lasting.observed()
-            return f"not known yet: {LEAST:.0f} jobs must have run first, and {seen} have"
+            have = "has" if seen == 1 else "have"
+            return f"not known yet: {LEAST:.0f} jobs must have run first, and {seen} {have}"
         return "the job is newer than the last simulation, and no similar job is pending"
 
 
