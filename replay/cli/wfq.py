@@ -163,7 +163,7 @@ def search_command(
     gpus: int | None, load: float | None, objectives: tuple[Objective, ...], simulations: int,
     samples: int, arrivals: int, space: str, queues: int | None, algorithm: str,
     resume_cost: float, seed: int, processes: int | None, skip_invalid: bool, as_json: bool,
-    out: Path,
+    out: Path, *, lasting: bool = True,
 ) -> None:  # fmt: skip
     """Search for settings of wfq that trade completion time, its prediction and fairness (§3.3).
 
@@ -225,7 +225,8 @@ def search_command(
     if len(found.points) < count:
         click.echo(f"note: the space has no more than {counted(len(found.points), 'point')}")
     show_front(msgspec.json.decode(msgspec.json.encode(front)))
-    click.echo(f"results: {out / FRONT}, {out / FIGURE}.svg")
+    if lasting:  # `sia wfq update` moves the results elsewhere, and says where
+        click.echo(f"results: {out / FRONT}, {out / FIGURE}.svg")
 
 
 def _workload(

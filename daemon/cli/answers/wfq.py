@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
@@ -28,8 +28,10 @@ from replay.cli.wfq import (
     search_command,
     wfq,
 )
+from replay.experiment.folder import writable
 from replay.logs.limits import MAX_LOAD
 from replay.search.objectives import DEFAULT, Objective, parse_objective
+from sia import __version__
 from sia.console.as_json import json_option
 from sia.console.errors import UserError
 
@@ -93,33 +95,36 @@ def update(
     """
     os.nice(NICE)
     kept = peek(find_config(config)).front.parent if state is None else state / "front"
-    if not kept.parent.is_dir():
-        raise UserError(f"{kept.parent}: no such folder; use the --state of the daemon")
-    options["objectives"] = options["objectives"] or _preferred(kept)
-    key = sha256(repr(sorted(options.items())).encode()).hexdigest()
+    with writable(kept):
+        options["objectives"] = options["objectives"] or _preferred(kept)
+        work = _unfinished(kept, options)
+        if not (work / "search").exists():  # nothing is simulated yet: take the history of today
+            if not kept.parent.is_dir():
+                raise UserError(f"{kept.parent}: no such folder; use the --state of the daemon")
+            rmtree(work, ignore_errors=True)
+            work.mkdir(mode=0o700, parents=True)  # the history names users
+            written(state, config, work / "history", alive=False)
+        logs = {name: work / "history" / f"{name}.csv" for name in ("trace", "pools")}
+        context.invoke(
+            search_command, log=logs["trace"], pools=logs["pools"], processes=processes,
+            as_json=as_json, out=work / "search", lasting=False, **options,
+        )  # fmt: skip
+        for name in KEPT:
+            (work / "search" / name).replace(kept / name)
+        (work / "search").rename(work / "stored")  # so that nothing goes on with what is left of it
+        rmtree(work)
+    if not as_json:
+        click.echo(f"stored: {kept / FRONT}; sia wfq set POINT --front {kept} sets a point")
+
+
+def _unfinished(kept: Path, options: Mapping[str, Any]) -> Path:
+    """Return the folder of an update with these options; remove those of others."""
+    key = sha256(repr([__version__, *sorted(options.items())]).encode()).hexdigest()
     work = kept / f"{UNFINISHED}{key[:12]}"
     for other in kept.glob(f"{UNFINISHED}*"):
         if other != work:
-            rmtree(other)  # of an update with other options
-    logs = {name: work / "history" / f"{name}.csv" for name in ("trace", "pools")}
-    try:
-        if not (work / "history").exists():
-            work.mkdir(parents=True, exist_ok=True)
-            written(state, config, work / "history.part", alive=False)
-            (work / "history.part").rename(work / "history")
-        context.invoke(
-            search_command, log=logs["trace"], pools=logs["pools"], processes=processes,
-            as_json=as_json, out=work / "search", **options,
-        )  # fmt: skip
-    except UserError:
-        if not (work / "search").exists():
-            rmtree(work)  # no search has begun: the next update reads a longer history
-        raise
-    for name in KEPT:
-        (work / "search" / name).replace(kept / name)
-    rmtree(work)
-    if not as_json:
-        click.echo(f"stored: {kept / FRONT}; sia wfq set POINT --front {kept} sets a point")
+            rmtree(other)  # with other options, or by another release
+    return work
 
 
 def _preferred(kept: Path) -> Sequence[Objective]:

@@ -281,7 +281,7 @@ class PoolRoutes:
         try:
             found = self._front.decode(await to_thread(self._front_file.read_bytes))
         except (OSError, msgspec.MsgspecError):
-            mend = "run sia wfq update on this machine"
+            mend = "run sia wfq update on this machine, as the user of the daemon"
             raise ProblemError(404, "not-found", "no front is stored", mend) from None
         quotas = {name: pool.quota for name, pool in self._service.engine.core.state.pools.items()}
         found.problem = _misfit(found, quotas)

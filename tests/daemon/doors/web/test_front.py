@@ -79,26 +79,35 @@ async def test_without_a_front_and_with_one_of_another_cluster(folder):
 @story
 async def test_an_update_stores_a_front_of_the_daemons_own_history(folder):
     async with door(folder, policy=FIFO) as client:
-        typo = await to_thread(sia_process, "wfq", "update", "--state", folder / "typo")
-        assert (typo.returncode, typo.stderr.count("\n")) == (2, 1)
-        assert not (folder / "typo").exists()
         jobs = [
             {"id": f"j{i}", "pool": "speech", "gpus": 2, "duration": 10 + 40 * (i % 3)}
             for i in range(24)
         ]
+        options = "--simulations 12 --arrivals 30 --load 0.8 --objective avg:jct"
+        update = ["wfq", "update", "--state", folder, *options.split()]
+        update += ["--objective", "max:pred_err"]
+        failed = await to_thread(sia_process, *update)
+        assert failed.returncode == 2, "it looks at the newer history next time"
+        assert len(failed.stderr.splitlines()) == 1
         for job in jobs:
             await asked(client, "POST", "/v1/jobs", job, status=201)
         await job_in(client, "j23", "finished")
-        one = await to_thread(sia_process, "wfq", "update", "--state", folder, "--pool", "gone")
-        assert one.returncode == 2
-        assert not [*(folder / "front").glob("next-*")], "the next update reads the history again"
-        options = "--simulations 12 --arrivals 30 --load 0.8 --objective avg:jct"
-        options = [*options.split(), "--objective", "max:pred_err"]
-        done = await to_thread(sia_process, "wfq", "update", "--state", folder, *options)
+        done = await to_thread(sia_process, *update)
         assert done.returncode == 0, done.stderr
+        assert "results:" not in done.stdout, "they have been moved"
+        assert f"stored: {folder / 'front' / 'front.json'}" in done.stdout
         front = await asked(client, "GET", "/v1/policy/front")
         assert (front["pool"], front["gpus"], front["problem"]) == ("speech", 4, "")
         assert front["objectives"] == ["avg:jct", "max:pred_err"]
         assert sorted(each.name for each in (folder / "front").iterdir()) == [
             "front.json", "front.png", "front.svg", "points.csv",
         ]  # fmt: skip
+
+
+def test_an_update_without_a_daemons_folder_makes_none(tmp_path):
+    failed = sia_process("wfq", "update", "--state", tmp_path / "typo")
+    assert failed.returncode == 2
+    assert failed.stderr.splitlines() == [
+        f"sia: {tmp_path / 'typo'}: no such folder; use the --state of the daemon"
+    ]
+    assert not (tmp_path / "typo").exists()
