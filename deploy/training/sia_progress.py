@@ -22,6 +22,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import quote
 
@@ -93,7 +94,7 @@ class Training:
             if file:
                 Path(file).write_text(json.dumps(report) + "\n", encoding="utf-8")
                 return True
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, HTTPException) as error:
             self.problem = f"{type(error).__name__}: {error}"
         return False
 
@@ -115,6 +116,6 @@ class Training:
                 self.problem = f"{refused.code}: {refused.read(500).decode(errors='replace')}"
                 if refused.code < 500:
                     return False
-            except OSError as error:
+            except (OSError, HTTPException) as error:
                 self.problem = f"{type(error).__name__}: {error}"
         return False

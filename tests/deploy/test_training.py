@@ -61,6 +61,26 @@ def test_without_the_daemon_a_loop_goes_on():
     assert not Training(10, environment={}).epoch(1), "outside of SIA"
 
 
+def test_whatever_answers_in_place_of_the_daemon_a_loop_goes_on():
+    async def garbage(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"no HTTP\r\n")
+        writer.close()
+
+    async def told():
+        server = await asyncio.start_server(garbage, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            training = Training(10, environment=of(f"http://127.0.0.1:{port}"))
+            assert not await asyncio.to_thread(training.epoch, 1)
+            return training.problem
+
+    assert asyncio.run(told()).startswith("BadStatusLine")
+    wrong = Training(10, environment=of("http://a b"))
+    assert not wrong.epoch(1)
+    assert wrong.problem
+
+
 def test_a_report_that_failed_is_not_repeated_at_once(tmp_path):
     file = tmp_path / "folder" / "progress"
     training = Training(10, environment={"SIA_PROGRESS_FILE": str(file)})
