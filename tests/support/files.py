@@ -1,5 +1,7 @@
 """Write input files for tests, and read the error line with which a bad file is refused."""
 
+import csv
+
 import pytest
 
 from sia.console.errors import UserError
@@ -30,3 +32,12 @@ def refusal(read, *files, of=None, **options):
 
 def by_id(trace):
     return {arrival.job.id: arrival for arrival in trace.arrivals}
+
+
+def tables(folder):
+    """Return the rows of each CSV file of a folder as tuples, without the heads, by its name."""
+    found = {}
+    for path in folder.glob("*.csv"):
+        with path.open() as file:
+            found[path.stem] = [tuple(row) for row in list(csv.reader(file))[1:]]
+    return found

@@ -1,6 +1,5 @@
 """Chronus where nodes are known: who moves, who lies together, how fast jobs run."""
 
-import csv
 from itertools import combinations, pairwise
 from random import Random
 
@@ -22,6 +21,7 @@ from sia.policies.chronus.placing.placement import Nodes, PlacedJob, consolidate
 from sia.state.speeds import SpeedRow
 from tests.sia.policies.chronus.test_promises import drawn, options
 from tests.support.budget import budget
+from tests.support.files import tables
 from tests.support.shell import sia
 
 
@@ -153,11 +153,7 @@ def placed(tmp_path):
                    tmp_path / "speeds.csv", "--resume-cost", "50s", "--no-report",
                    "--out", tmp_path / "out")  # fmt: skip
         assert not done.returncode, done.stderr
-        found = {}
-        for path in (tmp_path / "out" / label).glob("*.csv"):
-            with path.open() as file:
-                found[path.stem] = [tuple(row) for row in list(csv.reader(file))[1:]]
-        return found
+        return tables(tmp_path / "out" / label)
 
     return run
 

@@ -1,11 +1,10 @@
 """The profiler: trials in order, users by interval, capacity by the hour, what is written."""
 
-import csv
-
 import pytest
 
 from sia.policies.chronus.params import ChronusParams
 from sia.policies.chronus.profiler import Profiler
+from tests.support.files import tables
 from tests.support.shell import sia
 
 HEAD = "job_id,pool,submit,width,duration,deadline,user\n"
@@ -21,11 +20,7 @@ def tried(tmp_path):
         done = sia("replay", "--trace", tmp_path / "log.csv", "--pools", tmp_path / "pools.csv",
                    "--policy", label, "--no-report", "--out", tmp_path / "out")  # fmt: skip
         assert not done.returncode, done.stderr
-        found = {}
-        for path in (tmp_path / "out" / label).glob("*.csv"):
-            with path.open() as file:
-                found[path.stem] = [tuple(row) for row in list(csv.reader(file))[1:]]
-        return found
+        return tables(tmp_path / "out" / label)
 
     return run
 
