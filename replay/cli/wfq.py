@@ -79,6 +79,24 @@ class ObjectiveType(click.ParamType[Objective]):
             self.fail(str(error), param, ctx)
 
 
+# Options of a search, also of one on the history of a daemon.
+POOL = click.option("--pool", help="Pool whose jobs are drawn.  [default: the only one]")
+SIMULATIONS = click.option(
+    "--simulations",
+    type=click.IntRange(1, MAX_SIMULATIONS),
+    default=1000,
+    show_default=True,
+    help="Simulations on training samples.",
+)
+ARRIVALS = click.option(
+    "--arrivals",
+    type=click.IntRange(1, MAX_ARRIVALS),
+    default=1000,
+    show_default=True,
+    help="Jobs of a sample.",
+)
+
+
 @wfq.command("search")
 @click.option("--trace", "log", type=Path, help="Job log to draw jobs from: CSV, .csv.gz, Parquet.")
 @click.option(
@@ -87,7 +105,7 @@ class ObjectiveType(click.ParamType[Objective]):
     help="Workload of distributions to draw jobs from, in place of a log.",
 )
 @click.option("--pools", type=Path, help="Pools file with the quota of the pool.")
-@click.option("--pool", help="Pool whose jobs are drawn.  [default: the only one]")
+@POOL
 @click.option(
     "--gpus", type=click.IntRange(1, MAX_GROUP), help="Number of GPUs, in place of --pools."
 )
@@ -106,13 +124,7 @@ class ObjectiveType(click.ParamType[Objective]):
     help="What to minimise, like avg:jct or p99:pred_err; repeatable: avg, p50, p90, p99 or max of "
     "jct, pred_err or unfairness.  [default: avg:jct and avg:pred_err]",
 )
-@click.option(
-    "--simulations",
-    type=click.IntRange(1, MAX_SIMULATIONS),
-    default=1000,
-    show_default=True,
-    help="Simulations on training samples.",
-)
+@SIMULATIONS
 @click.option(
     "--samples",
     type=click.IntRange(1, MAX_SAMPLES),
@@ -120,13 +132,7 @@ class ObjectiveType(click.ParamType[Objective]):
     show_default=True,
     help="Samples on which each point is simulated, and as many for the test.",
 )
-@click.option(
-    "--arrivals",
-    type=click.IntRange(1, MAX_ARRIVALS),
-    default=1000,
-    show_default=True,
-    help="Jobs of a sample.",
-)
+@ARRIVALS
 @click.option(
     "--space",
     type=click.Choice([*SPACES]),

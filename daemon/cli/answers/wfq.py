@@ -17,11 +17,12 @@ from daemon.cli.journal import CONFIG, STATE, written
 from daemon.config.read import find_config, peek
 from replay.cli.options import BoundedFloatType
 from replay.cli.wfq import (
+    ARRIVALS,
     FIGURE,
     FRONT,
-    MAX_ARRIVALS,
-    MAX_SIMULATIONS,
     POINTS,
+    POOL,
+    SIMULATIONS,
     ObjectiveType,
     point_of,
     read_front,
@@ -50,7 +51,7 @@ KEPT = (POINTS, f"{FIGURE}.svg", f"{FIGURE}.png", FRONT)
 @wfq.command("update")
 @STATE
 @CONFIG
-@click.option("--pool", help="Pool whose jobs are drawn.  [default: the only one]")
+@POOL
 @click.option(
     "--objective",
     "objectives",
@@ -59,20 +60,8 @@ KEPT = (POINTS, f"{FIGURE}.svg", f"{FIGURE}.png", FRONT)
     help="What to minimise, like avg:jct; repeatable.  [default: those of the stored front, else "
     "avg:jct and avg:pred_err]",
 )
-@click.option(
-    "--simulations",
-    type=click.IntRange(1, MAX_SIMULATIONS),
-    default=1000,
-    show_default=True,
-    help="Simulations on training samples.",
-)
-@click.option(
-    "--arrivals",
-    type=click.IntRange(1, MAX_ARRIVALS),
-    default=1000,
-    show_default=True,
-    help="Jobs of a sample.",
-)
+@SIMULATIONS
+@ARRIVALS
 @click.option(
     "--load",
     type=BoundedFloatType(0, MAX_LOAD, min_open=True),
