@@ -115,7 +115,7 @@ class Cluster:
         return Cycle(took, busy, solving, columns, solved)
 
     def apply(self, decisions: Sequence[Decision], now: float) -> None:
-        """Note what starts and stops."""
+        """Record which jobs start and which stop."""
         for each in decisions:
             if isinstance(each, StartJob):
                 self.waiting.discard(each.job_id)

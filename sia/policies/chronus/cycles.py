@@ -22,7 +22,7 @@ class Cycles:
     """Stops and starts jobs: who has a lease, then best effort, shortest remaining first."""
 
     def __init__(self, params: ChronusParams) -> None:
-        """Go by these options."""
+        """Use these options of the policy."""
         self.params = params
 
     def deal(self, book: LeaseBook, now: float) -> Proposals:
@@ -48,9 +48,9 @@ class Cycles:
             yield from self._run(book, job, now, places.get(job.job.id, ()))
 
     def _fixed(self, book: LeaseBook, now: float) -> Jobs:
-        """Return the jobs that run whatever is left: who must not be stopped, or ends.
+        """Return the jobs that keep their GPUs: those that must not be stopped, and those that end.
 
-        A guaranteed job may have less to go than the rounding of times: it is left to end.
+        A guaranteed job may have less work left than the rounding of times: it runs to its end.
         """
         fixed = {job.job.id: job for job in book.stuck}
         for job_id in book.plan:

@@ -27,7 +27,7 @@ LIMIT = SolveLimit(seconds=5.0, nodes=200, iterations=20_000, gap=1e-4)
 """Of one program."""
 
 STOP = 0.5
-"""What a stop of a best-effort job costs, beside an end of one, which is worth at most 1."""
+"""Cost of stopping a best-effort job. Ending one is worth at most 1."""
 
 LATE_VALUE = 0.5
 """What the start of a job is worth that will hardly be in time: less than best effort."""
@@ -210,7 +210,7 @@ class ThreeSigma(Policy):
         return met * FULL_REWARD + LATE_VALUE * sooner
 
     def _carry_out(self, group: GroupStateView, values: Sequence[float]) -> Proposals:
-        """Stop and start what the solution says; without one, start who fits by rank."""
+        """Stop and start jobs as the solution says; without one, start those that fit, by rank."""
         jobs, first = self.state.jobs, len(self._pending) * len(SLOTS)
         if values:
             stops = [i for n, i in enumerate(self._stops) if values[first + n] > 0.5]

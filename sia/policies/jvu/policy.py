@@ -48,7 +48,7 @@ class AskedPlan(NamedTuple):
 
     problem: StrlProblem
     loose: bool
-    """Whether later starts take loosely; see `CompiledStrl`."""
+    """Whether only starts in the first slot are exact; see `CompiledStrl`."""
 
 
 class Jvu(Policy):
