@@ -142,7 +142,9 @@ class Wish(click.ParamType[Any]):
 @click.option(
     "--checkpoint", help="Signal or command that tells the job to save its work before a stop."
 )
-@click.option("--mode", help="How the speed of the job changes while it runs, like gns.")
+@click.option(
+    "--mode", type=Wish("mode"), help="How the speed of the job changes while it runs, like gns."
+)
 @click.option("--model", help="What the job trains.")
 @click.option(
     "--regimes",

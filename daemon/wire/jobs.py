@@ -19,6 +19,7 @@ from daemon.model.limits import (
 )
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.wire.estimates import EstimateView
+from replay.logs.regimes import parse_mode
 from sia.limits import (
     MAX_JOB_BUDGET,
     MAX_POINTS,
@@ -197,9 +198,14 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     ] = ()
 
     def __post_init__(self) -> None:
-        """Refuse two different estimates of one job. Raises ValueError."""
+        """Refuse two different estimates, and a mode that is not known. Raises ValueError."""
         if self.estimate is not None and self.run_time not in (None, self.estimate):
             raise ValueError("estimate and run_time are two names of one value; give one of them")
+        if self.mode:
+            try:
+                parse_mode(self.mode)
+            except ValueError as error:
+                raise ValueError(f"mode {error}") from None
 
     @property
     def expected(self) -> float | None:

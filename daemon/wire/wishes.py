@@ -9,7 +9,7 @@ from math import isfinite
 from typing import Any
 
 from daemon.model.job import JobSpec
-from replay.logs.regimes import parse_regimes
+from replay.logs.regimes import parse_mode, parse_regimes
 from sia.model import NEVER_STOPPED, STOP_WORDS, Regime, StopCost
 from sia.wording import SHOWN, parse_seconds
 
@@ -117,6 +117,11 @@ def _word(text: str, _: float) -> str:
     return text
 
 
+def _mode(text: str, _: float) -> str:
+    """Parse the name of an installed mode; a log with another one could not be replayed."""
+    return parse_mode(text) if text else ""
+
+
 def _regimes(text: str, _: float) -> tuple[Regime, ...]:
     """Parse `32:9:36.5;64:21:20`: configuration, epochs, seconds of an epoch, steps a second."""
     return parse_regimes(text)
@@ -126,7 +131,7 @@ PARSERS: dict[str, Callable[[str, float], Any]] = {
     "min_width": _whole, "max_width": _whole, "demand": _demand, "deadline": _moment,
     "value": _number, "budget": _number, "estimate": _span, "prefers": _word,
     "slowdown": _number, "preemptible": _cost, "min_run_time": _span, "checkpoint": _word,
-    "mode": _word, "model": _word, "regimes": _regimes,
+    "mode": _mode, "model": _word, "regimes": _regimes,
 }  # fmt: skip
 
 FOR_POLICIES = (

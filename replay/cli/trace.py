@@ -135,7 +135,7 @@ def _modes(text: str) -> dict[str, float]:
         try:
             found[parse_mode(mode)] = float(share)
         except ValueError as error:
-            why = str(error) if "unknown mode" in str(error) else f"{share!r} is no share"
+            why = str(error) if "known mode" in str(error) else f"{share!r} is no share"
             raise UserError(f"--modes {text}: {why}; write MODE=SHARE,…") from None
     if not all(0 <= share < inf for share in found.values()) or not any(found.values()):
         raise UserError(f"--modes {text}: write shares of at least 0, one of them above 0")

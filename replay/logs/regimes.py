@@ -80,7 +80,7 @@ def parse_mode(text: str) -> str:
     names = mode_names()
     if mode not in names:
         raise ValueError(
-            f"unknown mode {mode[:40]!a}; use one of {', '.join(names)}, or install a package with "
-            f"the mode as entry point {MODES}{did_you_mean(mode, names)}"
+            f"{mode[:40]!a} is not a known mode; use one of {', '.join(names)}, or install a "
+            f"package with the mode as entry point {MODES}.{did_you_mean(mode, names)}"
         )
     return mode

@@ -31,6 +31,8 @@ NOW = 1_800_000_000.0
         ("preemptible", "restart", "restart"),
         ("preemptible", "never", "never"),
         ("prefers", " v100 ", "v100"),
+        ("mode", "gns", "gns"),
+        ("mode", " ", ""),
     ],
 )
 def test_texts_are_read_as_people_mean_them(name, text, means):
@@ -51,6 +53,7 @@ def test_texts_are_read_as_people_mean_them(name, text, means):
         ("--min-run-time", "0", "'0' is not above 0; write a time like 3h"),
         ("--preemptible", "30", "'30' has no unit; write 30s, 30m or 30h"),
         ("--preemptible", "always", "'always' is not a cost of stops"),
+        ("--mode", "gsn", "'gsn' is not a known mode; use one of accordion, gns, static"),
     ],
 )
 def test_an_invalid_text_is_refused_before_the_daemon_is_asked(option, text, problem):

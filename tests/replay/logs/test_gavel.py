@@ -76,7 +76,11 @@ def test_an_unknown_speed_is_that_of_the_nearest_and_a_note_says_so(tmp_path):
     [
         ("LM (", "ML (", "column type: unknown model 'ML'; use a known one. The models are"),
         ("LM (batch size 10)", "LM", "column type: 'LM' is no type"),
-        ("gns", "gnss", "column mode: unknown mode 'gnss'; use one of accordion, gns, static"),
+        (
+            "gns",
+            "gnss",
+            "column mode: 'gnss' is not a known mode; use one of accordion, gns, static",
+        ),
         ("134583", "0", "column steps: '0' is too small"),
         ("134583", "nan", "column steps: 'nan' is not finite"),
         ("\t1\tgns", "\t0\tgns", "column width: '0' is not allowed"),
@@ -138,7 +142,7 @@ def test_regimes_are_written_as_they_are_read():
         ("8:2:40:0", "", "steps of regime 8 are 0"),
         ("8:nan:40", "", "epochs of regime 8 are nan"),
         ("8:2", "", "'8:2' is not a regime; write CONFIG:EPOCHS:SECONDS"),
-        ("8:2:40", "acordion", "unknown mode 'acordion'; use one of accordion, gns, static"),
+        ("8:2:40", "acordion", "'acordion' is not a known mode; use one of accordion, gns, static"),
     ],
 )
 def test_wrong_regimes_are_named_with_the_mend(tmp_path, cell, mode, wrong):

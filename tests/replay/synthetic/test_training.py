@@ -43,7 +43,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path):
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        (("--modes", "gsn=1"), "unknown mode 'gsn'"),
+        (("--modes", "gsn=1"), "'gsn' is not a known mode"),
         (("--modes", "gns=x"), "'x' is no share"),
         (("--modes", "gns=0"), "one of them above 0"),
         (("--days", "1"), "neither --days"),

@@ -2,14 +2,18 @@
 
 import asyncio
 import re
+from types import SimpleNamespace
 
 import pytest
 
+from daemon.backends.kube import adopt
 from daemon.config.config import PoolConfig
 from daemon.model.inputs import Cancel, Release
+from daemon.model.setup import Grant
 from tests.support.clusters.kube import GPU, HOST, cluster, job, node
-from tests.support.clusters.kube_daemons import phase, phase_is, serving, submit
+from tests.support.clusters.kube_daemons import client_of, phase, phase_is, serving, submit
 from tests.support.daemons.daemons import until
+from tests.support.daemons.doors import asked as asked_of
 from tests.support.daemons.doors import story
 
 POOL = {"sia.internal/pool": "vision"}
@@ -139,6 +143,46 @@ async def test_the_annotations_contain_the_wishes_of_a_job(tmp_path):
         assert (spec.preemptible, spec.checkpoint) == ("restart", "USR1")
         assert (spec.prefers, spec.slowdown, spec.budget) == ("v100", 1.5, 4.0)
         assert spec.min_run_time == 600.0
+
+
+@story
+async def test_what_a_site_grants_bounds_annotations_too(folder):
+    """A Job that asks for more stays suspended, with one line in the log; use is shown."""
+    bound = Grant(pool="vision", max_value=9.0, never_jobs=1, extra_budget=2.0, gpu_hours=3.0)
+    due = {"deadline": "2100-01-01T00:00Z", "estimate": "2h"}
+    asked = {
+        "dear": {"value": "10"}, "fair": {"value": "9"}, "stays": {"preemptible": "never"},
+        "stays-too": {"preemptible": "never"}, "heavy": {"budget": "3"}, "light": {"budget": "1.5"},
+        "due": due, "due-too": due, "unknown": {"mode": "gsn"},
+    }  # fmt: skip
+    warned = {}
+    log = SimpleNamespace(warning=lambda what, **said: warned.update({said["job"]: said}))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(adopt, "log", lambda: log)
+        async with cluster() as k8s, client_of(folder, k8s, settings={"grants": (bound,)}) as sia:
+            for name, wishes in asked.items():
+                k8s.slow.add(name)
+                notes = {f"sia.internal/{wish}": text for wish, text in wishes.items()}
+                k8s.make("jobs", job(name, labels=POOL, notes=notes), "vision")
+                if name in {"fair", "stays", "heavy", "due"}:
+                    await phase_is(sia.service, await taken_over(sia.service, name), "running")
+            await until(lambda: len(warned) == 5)
+            said = {said["job"].split(".")[-1]: said for said in warned.values()}
+            whys = {re.sub("-[0-9a-f]+$", "", name): each["why"] for name, each in said.items()}
+            who = "pool 'vision' may "
+            assert whys == {
+                "dear": f"{who}give a job a value of at most 9 (got 10)",
+                "stays-too": f"{who}have 1 job that must not be stopped (preemptible = never), has "
+                "1 and would get 1 more",
+                "light": f"{who}have 2 of budget beyond 1 for each job, has 2 and would get 0.5 "
+                "more",
+                "due-too": f"{who}have 3 GPU-hours in jobs with a deadline, has 2 and would get 2 "
+                "more",
+                "vision/unknown": "annotation sia.internal/mode 'gsn' is not a known mode",
+            }
+            (used,) = (await asked_of(sia, "GET", "/v1/grants"))["used"]
+            assert (used["value"], used["never_jobs"]) == (9.0, 1)
+            assert (used["extra_budget"], used["gpu_hours"]) == (2.0, 2.0)
 
 
 LEFT_ALONE = {

@@ -107,6 +107,7 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
         ({"regimes": [["3" * 201, 1, 5]]}, "", "1 to 200 printable", "name it like 32"),
         ({"deadline": 4e12}, "/deadline", "", "at most 1e+11"),
         ({"checkpoint": "SIGKILL"}, "", "checkpoint 'SIGKILL' is not a signal", "USR1"),
+        ({"mode": "gsn"}, "", "mode 'gsn' is not a known mode", "Did you mean 'gns'?"),
         ({"estimate": 60, "run_time": 90}, "", "estimate and run_time are two names", "give one"),
     ],
 )

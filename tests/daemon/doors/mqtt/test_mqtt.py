@@ -11,6 +11,7 @@ import aiomqtt
 from daemon.config.config import PoolConfig
 from daemon.model.inputs import Submit
 from daemon.model.job import JobPhase, JobSpec
+from daemon.model.setup import Grant
 from daemon.process.serve import serving
 from tests.daemon.service.test_service import break_down
 from tests.support.budget import budget
@@ -68,6 +69,34 @@ async def test_requests_of_a_job_arrive_over_mqtt_and_the_reply_names_ignored_on
         assert (line["status"], line["detail"]) == (
             422, "demand rises: 60 seconds on 2 GPUs, 50 on 1",
         )  # fmt: skip
+
+
+@story
+async def test_what_a_site_grants_bounds_jobs_over_mqtt_too(folder, broker):
+    grants = (Grant("ann", "vision", max_value=9.0, never_jobs=1, extra_budget=2.0, gpu_hours=3.0),)
+    async with (
+        daemon_on(folder, broker.port, grants=grants),
+        peer(broker.port, "sia/#") as one,
+    ):
+        due = {"deadline": 4e9, "estimate": 7200}
+        jobs = [
+            {"value": 10}, {"value": 9}, {"preemptible": "never"}, {"preemptible": "never"},
+            {"budget": 3}, {"budget": 1.5}, due, due, {**due, "user": "bob"},
+        ]  # fmt: skip
+        jobs = [{"id": f"j{i}", "user": "ann", **LONG, **more} for i, more in enumerate(jobs)]
+        said = (await answered(one, f"{POOL}/submit", jobs))["jobs"]
+        assert [line["status"] for line in said] == [403, 201, 201, 403, 201, 403, 201, 403, 201]
+        assert [line["detail"].partition(" may ")[2] for line in said if line["status"] == 403] == [
+            "give a job a value of at most 9 (got 10)",
+            "have 1 job that must not be stopped (preemptible = never), has 1 and would get 1 more",
+            "have 2 of budget beyond 1 for each job, has 2 and would get 0.5 more",
+            "have 3 GPU-hours in jobs with a deadline, has 2 and would get 2 more",
+        ]
+        said = await answered(one, f"{POOL}/submit", {"id": "odd", **LONG, "mode": "gsn"})
+        assert said["status"] == 422
+        assert said["detail"].startswith("mode 'gsn' is not a known mode; use one of accordion"), (
+            said
+        )
 
 
 @story

@@ -123,7 +123,7 @@ def test_the_true_regimes_are_given_one_by_one(tmp_path):
     ("wrong", "line"),
     [
         ({"regimes": 0}, "job a: regimes is 0; write the number of regimes, at least 1"),
-        ({"mode": "gsn"}, "job a: unknown mode 'gsn'; use one of"),
+        ({"mode": "gsn"}, "job a: 'gsn' is not a known mode; use one of"),
         ({"epochs": 0}, "job a: epochs must be above 0 (got 0)"),
         ({"seen": [60, 41]}, "job a: it has run past its end: 101 of 100 epochs are done"),
         ({"seen": [-1]}, "job a: seen must be whole numbers of at least 0"),
