@@ -76,6 +76,7 @@ from daemon.model.outputs import Accepted, Answer, Effect, Notice, Refused, Star
 from daemon.model.setup import Node, Setup
 from daemon.runtime.chunked_json import json_chunks
 from sia.core.core import Core
+from sia.core.guard import PolicyFailedError, attached
 from sia.core.snapshot import Snapshot, dump, plain_params, restore
 from sia.decisions import Decision, SolveProgram
 from sia.events import (
@@ -440,8 +441,12 @@ class Engine:
             return Accepted(new=False)
         context = self._context
         context.flush()
+        try:
+            policy = attached(make(made.policy), self.core.state)
+        except PolicyFailedError as error:
+            return Refused(409, "policy", str(error), "give other options")
         self.book.setup = made
-        context.events.append(PolicyTuned(context.now, plain_params(make(made.policy))))
+        context.events.append(PolicyTuned(context.now, plain_params(policy)))
         context.notify("policy", policy=made.policy, before=made.before, by=asked.actor)
         return Accepted()
 

@@ -15,7 +15,7 @@ from daemon.model.setup import Node, Setup
 from sia.contract.labels import name_of
 from sia.core.core import Core
 from sia.core.guard import PolicyFailedError
-from sia.core.snapshot import JobSnapshot, dump, plain_params, restore
+from sia.core.snapshot import JobSnapshot, dump, memory_of, plain_params, restore
 from sia.core.snapshot import PoolSnapshot as SnapshotPool
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP
@@ -49,17 +49,18 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
     costs = setup.preemptible == book.setup.preemptible
     forgets = not (same and costs) or _regrouped(book.setup, setup)
+    solving, policy = book.solving, make(setup.policy)
     try:
         snapshot = dump(core, forgets=forgets)
+        memory = snapshot.memory
+        if forgets:
+            solving = None  # the policy that asked has forgotten why
+            memory = memory_of(Core(setup.pools, policy, setup.options).policy)
     except PolicyFailedError as error:
         return Refused(409, "configuration", str(error), "name another policy in daemon.policy")
     known = {record.pool.name: record for record in snapshot.pools}
     loads = (unseen,) * len(setup.options.windows)
     pools = [_pool_snapshot(p, known.get(p.name), loads, same=same) for p in setup.pools]
-    memory, solving, policy = snapshot.memory, book.solving, make(setup.policy)
-    if forgets:
-        solving = None  # the policy that asked has forgotten why
-        memory = Core(setup.pools, policy, setup.options).policy.memory()
     snapshot = replace(
         snapshot,
         policy=type(policy).__name__,

@@ -9,12 +9,14 @@ from daemon.journal.journal import Journal, StoredStep, parts_of
 from daemon.journal.rows import decisions_json
 from daemon.model.setup import Setup
 from sia.console.errors import UserError
+from sia.core.guard import PolicyFailedError
 
 
 def recover(journal: Journal, setup: Setup) -> Engine:
     """Return the engine as of the journal's last step; for a new journal, a new engine.
 
-    Raises UserError if a step fails, or makes other decisions than recorded.
+    Raises UserError if a step fails, or makes other decisions than recorded, and if the policy of
+    a new journal fails before its first decision.
     """
     gc.unfreeze()  # lets the collector free an earlier engine
     looks = gc.isenabled()
@@ -29,8 +31,14 @@ def recover(journal: Journal, setup: Setup) -> Engine:
 def _recover(journal: Journal, setup: Setup) -> Engine:
     stored = journal.snapshots()
     if not stored and not journal.last:
-        engine = Engine.new(setup)
-        for part in parts_of(0, engine.dump()):
+        try:
+            engine = Engine.new(setup)
+            snapshot = engine.dump()
+        except PolicyFailedError as error:
+            raise UserError(
+                f"daemon.policy {setup.policy}: {error}; name another policy"
+            ) from error
+        for part in parts_of(0, snapshot):
             journal.save(part)
         return engine
     wrong: Exception | None = None

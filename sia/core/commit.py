@@ -34,7 +34,7 @@ from sia.contract.proposals import (
 )
 from sia.contract.views import JobStateView
 from sia.core.core_timers import CoreTimers
-from sia.core.guard import GuardedPolicy, PolicyFailure
+from sia.core.guard import GuardedPolicy, PolicyFailedError, PolicyFailure, attached
 from sia.decisions import (
     Decision,
     DedicateJob,
@@ -210,7 +210,12 @@ class Committer:
         if not old.tunable:
             raise ValueError(f"policy {type(old).__name__} cannot change its options")
         policy = type(old)(convert(event.params, old.Params))
-        policy.attach(self._state)
+        try:
+            attached(policy, self._state)
+        except PolicyFailedError as error:
+            if not self.tolerant:
+                raise
+            self._policy_failed(error.failure)
         self.serve(policy)
         self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
 

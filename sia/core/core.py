@@ -13,7 +13,7 @@ from sia.contract.policy import Changes, Policy, next_multiple
 from sia.contract.proposals import ProposalResult
 from sia.contract.views import JobStateView
 from sia.core.commit import Committer, RefusedError
-from sia.core.guard import PolicyFailure, told
+from sia.core.guard import PolicyFailure, attached, told
 from sia.decisions import Decision, ProposalRefused, WakeAt
 from sia.events import RANK, Event
 from sia.limits import MAX_REFUSED
@@ -46,7 +46,7 @@ class Core:
         `speeds` say how fast models run by the nodes that they spread over.
 
         Raises ValueError as `ClusterState` does, and for cells or nodes with a policy that does not
-        support them.
+        support them; PolicyFailedError, which is one, if the policy raises when it is attached.
         """
         if nodes and (cells is not None or not policy.on_nodes):
             name = type(policy).__name__
@@ -57,7 +57,7 @@ class Core:
             policy = policy.for_cells()
         self.state = ClusterState(pools, options or Options(), cells, nodes, speeds)
         self.policy = policy
-        policy.attach(self.state)
+        attached(policy, self.state)
         self.state.dirty.update(dict.fromkeys(self.state.pools.values()))
         self.committer = Committer(self.state, policy)
         self.wake = inf  # of the latest `WakeAt`, until its time has come

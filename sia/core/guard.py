@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from sia.contract.policy import Policy
 from sia.contract.views import JobStateView
 from sia.limits import MAX_FAILURE
+from sia.state.state import ClusterState
 
 ADDRESS = re.compile(" at 0x[0-9a-fA-F]+")
 
@@ -27,12 +28,13 @@ class PolicyFailure(NamedTuple):
     error: Exception
 
 
-class PolicyFailedError(Exception):
-    """A policy that raises when it is asked something. Nothing was changed."""
+class PolicyFailedError(ValueError):
+    """A policy that raises when it is asked or told something. Nothing was changed."""
 
     def __init__(self, failure: PolicyFailure) -> None:
         """Create the error; its text names the method."""
         super().__init__(told(failure))
+        self.failure = failure
 
 
 def ask(policy: Policy, method: str, job: JobStateView) -> Any:
@@ -41,6 +43,15 @@ def ask(policy: Policy, method: str, job: JobStateView) -> Any:
         return getattr(policy, method)(job)
     except Exception as error:
         raise PolicyFailedError(PolicyFailure(method, error)) from error
+
+
+def attached(policy: Policy, state: ClusterState) -> Policy:
+    """Return a policy once it knows the state. Raises PolicyFailedError if it raises."""
+    try:
+        policy.attach(state)
+    except Exception as error:
+        raise PolicyFailedError(PolicyFailure("attach", error)) from error
+    return policy
 
 
 def told(failure: PolicyFailure) -> str:

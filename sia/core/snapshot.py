@@ -175,7 +175,7 @@ def dump(core: Core, *, forgets: bool = False) -> Snapshot:
         jobs=tuple(_job_record(job, state.nodes) for job in state.jobs.values()),
         dirty=_names(state.dirty),
         overdrawn=tuple(group.first for group in core.committer.accounts.overdrawn),
-        memory=None if forgets else _memory(core.policy),
+        memory=None if forgets else memory_of(core.policy),
         cells=None if state.places is None else _cells_record(core, state.places),
         out={group.first: group.out for group in state.groups if group.out} or UNSET,
         retry=_finite(core.committer.timers.retry),
@@ -188,7 +188,8 @@ def dump(core: Core, *, forgets: bool = False) -> Snapshot:
     )
 
 
-def _memory(policy: Policy) -> Any:
+def memory_of(policy: Policy) -> Any:
+    """Return what a policy remembers. Raises PolicyFailedError if it raises."""
     try:
         return policy.memory()
     except Exception as error:

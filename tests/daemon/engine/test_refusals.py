@@ -1,9 +1,14 @@
 """Refused proposals: each reason is told once, and a failure of a policy costs itself alone."""
 
+from contextlib import closing
+
 import pytest
+from msgspec import Struct
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
+from daemon.journal.journal import Journal
+from daemon.journal.recovery import recover
 from daemon.model.inputs import (
     Answered,
     Cancel,
@@ -11,6 +16,7 @@ from daemon.model.inputs import (
     Ended,
     Lending,
     Reported,
+    SetPolicy,
     Started,
     Stopped,
     Tick,
@@ -18,6 +24,7 @@ from daemon.model.inputs import (
 from daemon.model.job import JobPhase
 from daemon.model.outputs import Accepted, Refused, StartEffect
 from sia import policies as installed
+from sia.console.errors import UserError
 from sia.contract.policy import Needs, Policy
 from sia.contract.proposals import Solve, Start, Wake
 from sia.core.guard import HOOKS
@@ -215,6 +222,98 @@ def test_a_policy_that_cannot_say_what_it_remembers_can_be_left_for_another(monk
     assert answer == Accepted()
     assert engine.book.jobs["first"].phase is JobPhase.STARTING
     assert Engine.restore(engine.dump()).dump() == engine.dump()
+    engine.check()
+
+
+def test_a_new_journal_under_a_policy_that_fails_at_once_is_refused_in_one_line(
+    tmp_path, monkeypatch
+):
+    def lost(self, *_):
+        raise KeyError("lost")
+
+    monkeypatch.setattr(Breaks, "armed", False)
+    for method in ("memory", "attach"):
+        policy = type("Lost", (Breaks,), {method: lost})
+        monkeypatch.setattr(installed, "load_plugin", lambda *_, policy=policy: policy)
+        with (
+            closing(Journal(tmp_path / method)) as journal,
+            pytest.raises(UserError) as refused,
+        ):
+            recover(journal, setup(a=4))
+        assert str(refused.value) == (
+            f"daemon.policy sia: the policy failed in {method}: KeyError: lost; name another "
+            "policy"
+        )
+
+
+@pytest.mark.parametrize("method", ["memory", "attach"])
+def test_a_configuration_with_a_policy_that_fails_at_once_is_refused(monkeypatch, method):
+    engine = Engine.new(setup(a=4))
+    engine.step(0.0, [submit("first", gpus=3)])
+    monkeypatch.setattr(Breaks, "armed", False)
+
+    def lost(self, *_):
+        raise KeyError("lost")
+
+    policy = type("Lost", (Breaks,), {method: lost})
+    monkeypatch.setattr(installed, "load_plugin", lambda *_: policy)
+    (answer,) = engine.step(1.0, [Configured(replace(engine.book.setup, policy="mmfs"))]).answers
+    assert answer.detail == f"the policy failed in {method}: KeyError: lost"
+    assert engine.book.setup.policy == "sia"
+    engine.check()
+
+
+class Depth(Struct, frozen=True):
+    depth: int = 0
+
+
+class Tunable(Breaks):
+    """Fails when it is attached with a certain option."""
+
+    tunable = True
+    Params = Depth
+
+    def attach(self, state):
+        if self.params.depth == 1 or (self.params.depth == 2 and state.now >= 3.0):
+            raise KeyError("too deep")
+        super().attach(state)
+
+
+def test_options_under_which_the_policy_cannot_begin_are_refused_and_the_old_stay(monkeypatch):
+    monkeypatch.setattr(Breaks, "armed", False)
+    engine = engine_under(monkeypatch, Tunable, a=4)
+    engine.step(0.0, [submit("first", gpus=3)])
+    (answer,) = engine.step(1.0, [SetPolicy("sia:depth=1")]).answers
+    assert (answer.status, answer.mend) == (409, "give other options")
+    assert answer.detail == "the policy failed in attach: KeyError: too deep"
+    assert engine.book.setup.policy == "sia"
+    (answer,) = engine.step(2.0, [SetPolicy("sia:depth=2")]).answers
+    assert answer == Accepted()
+    step = engine.step(4.0, [submit("second", gpus=1)])
+    assert step.effects
+    assert engine.book.setup.policy == "sia:depth=2"
+    engine.check()
+
+
+def test_a_policy_that_cannot_begin_once_its_options_are_accepted_breaks_no_step(monkeypatch):
+    """As when an event of the same step is what it fails at; the next pass tries again."""
+    monkeypatch.setattr(Breaks, "armed", False)
+    left = []
+
+    class Late(Tunable):
+        def attach(self, state):
+            if left and left.pop():
+                raise KeyError("not now")
+            super().attach(state)
+
+    engine = engine_under(monkeypatch, Late, a=4)
+    left += [True, False]  # the second time, when the change takes effect
+    step = engine.step(1.0, [SetPolicy("sia:depth=3"), submit("first", gpus=3)])
+    assert [*map(type, step.answers)] == [Accepted, Accepted]
+    assert refusals(step) == [("", "the policy failed in attach: KeyError: not now")]
+    assert Engine.restore(engine.dump()).dump() == engine.dump()
+    engine.step(engine.core.wake, [Tick()])
+    assert engine.book.jobs["first"].phase is JobPhase.STARTING
     engine.check()
 
 
