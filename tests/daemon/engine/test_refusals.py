@@ -241,8 +241,7 @@ def test_a_new_journal_under_a_policy_that_fails_at_once_is_refused_in_one_line(
         ):
             recover(journal, setup(a=4))
         assert str(refused.value) == (
-            f"daemon.policy sia: the policy failed in {method}: KeyError: lost; name another "
-            "policy"
+            f"daemon.policy sia: the policy failed in {method}: KeyError: lost; name another policy"
         )
 
 
