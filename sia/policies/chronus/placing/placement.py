@@ -77,7 +77,7 @@ def consolidated(
         rounded = sizes.rounded(job.width)
         place = _whole(rounded, kept, nodes) if rounded >= sizes.node else _part(rounded, kept)
         left = job.width
-        if place:
+        if 0 < len(place) <= nodes.fewest(job.width):
             found[job.job_id] = {}
             for node, gpus in place.items():
                 own = min(left, gpus)
@@ -151,7 +151,8 @@ class LocalSearch:
         free = self._nodes.free
         count, chosen = 1, 0
         for job in ordered:
-            count *= sum(1 for _ in _up_to(placements_of(job.width, free), self._search + 1))
+            found = sum(1 for _ in _up_to(placements_of(job.width, free), self._search + 1))
+            count *= max(1, found)  # one that fits nowhere is left out
             if count > self._search:
                 break
             chosen += 1

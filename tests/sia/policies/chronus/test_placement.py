@@ -9,6 +9,7 @@ from sia.policies.chronus.placing.placement import (
     LocalSearch,
     Nodes,
     PlacedJob,
+    consolidated,
     placements_of,
     quasi,
 )
@@ -90,6 +91,18 @@ def test_without_a_search_the_job_with_the_most_potential_is_placed_first():
     jobs = [PlacedJob("plain", 4), PlacedJob("vgg", 3, "vgg"), PlacedJob("wide", 4)]
     found = LocalSearch(nodes, SPEEDS, 0).place(jobs)
     assert found == {"vgg": {1: 3}, "plain": {0: 4}}
+
+
+def test_a_job_that_fits_nowhere_is_left_out_and_ends_no_search():
+    found = LocalSearch(Nodes((4, 4), (2, 4)), SPEEDS, 0).place(
+        [PlacedJob("wide", 8), PlacedJob("a", 5)]
+    )
+    assert found == {"a": {1: 4, 0: 1}}
+
+
+def test_on_nodes_of_several_sizes_a_job_lies_on_the_fewest_or_not_at_all():
+    found, _ = consolidated([PlacedJob("a", 8), PlacedJob("b", 2)], Nodes((2, 6, 8), (2, 6, 1)))
+    assert found == {"b": {0: 2}}
 
 
 @pytest.mark.parametrize(
