@@ -59,7 +59,8 @@ class ProfilerMemory(Struct):
     target: int
     queue: list[WaitingTrial] = []
     running: list[RunningTrial] = []
-    held: dict[str, list[tuple[str, int]]] = {}
+    held: dict[str, list[tuple[int, str, int]]] = {}
+    submitted: int = 0
     entered: dict[str, int] = {}
     interval: int = -1
     recent: list[tuple[float, int]] = []
@@ -71,16 +72,17 @@ class Profiler:
 
     Attributes:
         kept: Everything that it remembers: its capacity and what that should become, trials that
-            wait and run, jobs of each user that are not let in yet, GPUs that were let in in this
-            interval by user, the number of the interval, submissions of the last hour, and the
-            number of the latest hour in which the capacity was decided.
+            wait and run, jobs of each user that are not let in yet (number, id, width) and how many
+            were submitted, GPUs that were let in in this interval by user, the number of the
+            interval, submissions of the last hour, and the number of the latest hour in which the
+            capacity was decided.
     """
 
     def __init__(self, params: ChronusParams, gpus: int, node: int) -> None:
         """Begin with `capacity`, or `floor`; without trials if that would leave no GPUs."""
         self._params, self._node = params, node
         capacity = params.first_capacity if params.first_capacity < gpus else 0
-        self.kept = ProfilerMemory(capacity, capacity, [], [], {}, {}, -1, [], 0)
+        self.kept = ProfilerMemory(capacity, capacity, [], [], {}, 0, {}, -1, [], 0)
 
     @property
     def capacity(self) -> int:
@@ -102,35 +104,36 @@ class Profiler:
 
     def submit(self, job_id: str, user: str, width: int, now: float) -> None:
         """Take a job. O(1)."""
-        gpus = sum(self.sizes(width))
-        self.kept.recent.append((now, gpus))
-        if user:
-            self.kept.held.setdefault(user, []).append((job_id, width))
-        else:
-            self._enter(job_id, width)
+        kept = self.kept
+        kept.recent.append((now, sum(self.sizes(width))))
+        kept.held.setdefault(user, []).append((kept.submitted, job_id, width))
+        kept.submitted += 1
 
     def _enter(self, job_id: str, width: int) -> None:
         for number, gpus in enumerate(self.sizes(width)):
             self.kept.queue.append(WaitingTrial(job_id, gpus, number == 0))
 
     def let_in(self, now: float) -> None:
-        """Let in as many jobs of each user as this interval allows, in order. O(users)."""
-        kept = self.kept
+        """Let in as many jobs of each user as this interval allows, in order of arrival.
+
+        Jobs without a user are always let in. O(users).
+        """
+        kept, entered = self.kept, list[tuple[int, str, int]]()
         interval = int((now + LATE) // self._params.profile)
         if interval != kept.interval:
             kept.interval, kept.entered = interval, {}
         for user in [*kept.held]:
             jobs = kept.held[user]
             while jobs:
-                job_id, width = jobs[0]
-                gpus, before = sum(self.sizes(width)), kept.entered.get(user, 0)
-                if before and before + gpus > self._params.user:
+                gpus, before = sum(self.sizes(jobs[0][2])), kept.entered.get(user, 0)
+                if user and before and before + gpus > self._params.user:
                     break
                 kept.entered[user] = before + gpus
-                self._enter(job_id, width)
-                jobs.pop(0)
+                entered.append(jobs.pop(0))
             if not jobs:
                 del kept.held[user]
+        for _, job_id, width in sorted(entered):
+            self._enter(job_id, width)
 
     def over(self, now: float) -> list[RunningTrial]:
         """Remove and return the trials whose time is over."""
@@ -181,7 +184,7 @@ class Profiler:
         kept.running = [t for t in kept.running if t.job_id != job_id]
         kept.queue = [t for t in kept.queue if t.job_id != job_id]
         for user, jobs in [*kept.held.items()]:
-            kept.held[user] = [job for job in jobs if job[0] != job_id]
+            kept.held[user] = [job for job in jobs if job[1] != job_id]
             if not kept.held[user]:
                 del kept.held[user]
         return rows

@@ -56,6 +56,14 @@ def test_each_user_may_use_a_limited_number_of_trial_gpus_per_interval(tried):
     ]  # fmt: skip
 
 
+def test_jobs_that_are_let_in_together_are_queued_in_order_of_arrival(tried):
+    """The jobs of ann that waited for their interval come before one of nobody, and of bob."""
+    first = "a,p,0,8,1000,,ann\nb,p,1,8,1000,,ann\nc,p,2,8,1000,,ann\nd,p,3,8,9000,,ann\n"
+    found = tried(f"{first}e,p,300,8,1000,,\nf,p,300,8,1000,,bob\n", "chronus:capacity=24")
+    starts = [row[:2] for row in found["profiling"]]
+    assert starts[3:] == [("d", "300.0"), ("e", "301.0"), ("f", "302.0")]
+
+
 def test_the_capacity_is_a_row_at_0_and_at_each_change(tried):
     found = tried("a,p,30,8,1300,9000,\n", "chronus:profile=0")
     assert found["profiling"] == []
@@ -72,6 +80,7 @@ def test_the_capacity_follows_the_last_hour_and_shrinks_as_trials_end():
     profiler.aim(3600.0)
     profiler.resize(profiler.kept.target)
     assert profiler.capacity == 32, "320 GPUs an hour for 300 s each are 26.7, in whole nodes 32"
+    profiler.let_in(3600.0)
     assert len(profiler.begin(3600.0, 960)) == 4
     profiler.aim(7200.0)
     profiler.resize(0)
