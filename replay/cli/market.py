@@ -33,6 +33,12 @@ from sia.wording import decimal, duration
 
 JobId = str | int
 
+TRIES = 500_000
+"""Choices of a small window that are looked at: about two seconds."""
+
+LEAST_SIZE = 1e-9
+"""The least size of an objective of which a gap is a part: below, it is rounding."""
+
 
 class _Buyer(Struct, forbid_unknown_fields=True):
     """A job in the market; see `sia.policies.shockwave.market.MarketJob`."""
@@ -175,10 +181,10 @@ def _solved(buyers: Market, ids: Sequence[JobId]) -> dict[str, Any]:
         heuristics=True,
     )
     counts = None if solved.values is None else counts_of([buyers], solved.values)[0]
-    plan = best_plan(buyers, counts)
+    plan = best_plan(buyers, counts, TRIES)
     limit = -solved.bound / buyers.scale
     bound = max(plan.objective, limit) if isfinite(limit) else None
-    size = max(abs(plan.objective), 1e-12)
+    size = max(abs(plan.objective), LEAST_SIZE)
     rows = dict(zip(map(str, ids), plan.plan, strict=True))
     lasts = zip(buyers.jobs, plan.counts, strict=True)
     return {

@@ -5,11 +5,12 @@ one last. N are its epochs, K its regimes, m the epochs of a finished regime. Th
 
 - `restate`: finished regimes last as they did, and S = (N - Σm) / (K - finished). The ongoing one
   lasts S, or as long as it already has; the later ones share the rest evenly.
-- `bayes`: N / K plus the epochs seen of each regime, scaled to N.
+- `bayes`: N / K plus the epochs seen of each regime, scaled to N. This posterior (of Dirichlet)
+  does not know that finished regimes are over.
 - `last`: all that is left runs at today's speed, as reactive schedulers assume.
 - `perfect`: what really happens.
 
-A regime more than K makes K one more, and the last one gets all that is left.
+A regime more than K makes K one more. But for `bayes` the last one gets all that is left.
 """
 
 from __future__ import annotations
@@ -82,18 +83,18 @@ def predict(
     if rule == "perfect":
         return [float(epochs) for epochs in truth]
     count = max(regimes, len(seen))
-    finished, ongoing = seen[:-1], seen[-1]
-    left = max(0.0, total_epochs - fsum(finished))
-    if rule == "last" or count == len(seen):
-        now, later = left, 0.0
-    elif rule == "restate":
-        now = max(left / (count - len(finished)), ongoing)
-        later = (left - now) / (count - len(seen))
-    else:
+    if rule == "bayes":
         prior = total_epochs / count
         parts = [prior + (seen[i] if i < len(seen) else 0.0) for i in range(count)]
         scale = total_epochs / fsum(parts)
         return [part * scale for part in parts]
+    finished, ongoing = seen[:-1], seen[-1]
+    left = max(0.0, total_epochs - fsum(finished))
+    if rule == "last" or count == len(seen):
+        now, later = left, 0.0
+    else:
+        now = max(left / (count - len(finished)), ongoing)
+        later = (left - now) / (count - len(seen))
     return [*map(float, finished), now, *[later] * (count - len(seen))]
 
 

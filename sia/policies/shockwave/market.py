@@ -23,7 +23,8 @@ from heapq import heapify, heappop, heappush
 from math import ceil, fsum, log
 from typing import NamedTuple
 
-from sia.policies.shockwave.placing import AskedRounds, filled, placed
+from sia.policies.shockwave.placing import filled, placed
+from sia.policies.shockwave.searching import WORK, AskedRounds, searched
 from sia.program import Program, ProgramBuilder
 
 LEAST_UTILITY = 1e-6
@@ -300,18 +301,33 @@ def planned(market: Market, counts: Sequence[int]) -> MarketPlan:
 
     No GPU is idle that a job could use: jobs get more rounds where there is room.
     """
-    asked = [
+    asked = _asked(market, counts)
+    plan = filled(asked, placed(asked, market.gpus, market.rounds), market.gpus)
+    return MarketPlan(plan, market.objective([sum(row) for row in plan]))
+
+
+def _asked(market: Market, counts: Sequence[int]) -> list[AskedRounds]:
+    return [
         AskedRounds(
             job.width, count, market.most(job), (job.ftf, job.budget), job.running, job.pinned
         )
         for job, count in zip(market.jobs, counts, strict=True)
     ]
-    plan = filled(asked, placed(asked, market.gpus, market.rounds), market.gpus)
-    return MarketPlan(plan, market.objective([sum(row) for row in plan]))
 
 
-def best_plan(market: Market, counts: Sequence[int] | None) -> MarketPlan:
-    """Return the plan of a solution, or the greedy one without a solution, or if it is better."""
+def best_plan(market: Market, counts: Sequence[int] | None, work: int = WORK) -> MarketPlan:
+    """Return the plan of a solution, or the greedy one without a solution, or if it is better.
+
+    Of a window so small that `work` choices are all, it is the best of all plans, with the fewest
+    starts, then the most urgent soonest.
+    """
+    tried = None
+    if market.exact:
+        most = [*map(market.most, market.jobs)]
+        objective = market.objective
+        tried = searched(_asked(market, most), market.gpus, market.rounds, objective, work)
+    if tried is not None:
+        return MarketPlan(tried, market.objective([sum(row) for row in tried]))
     plans = [planned(market, _settled(market, greedy(market)))]
     if counts is not None:
         plans.insert(0, planned(market, _settled(market, counts)))

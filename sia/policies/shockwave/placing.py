@@ -7,52 +7,15 @@ the most urgent job soonest.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import combinations
-from math import prod
-from typing import NamedTuple
+from collections.abc import Sequence
 
-STATES = 5_000
-"""Most states of the exact search: it takes 50 ms at most, as a daemon waits for it."""
-
-WIDE = 6
-"""Most jobs in the exact search, which looks at all sets of them in each round."""
-
-
-class AskedRounds(NamedTuple):
-    """What a job is to get."""
-
-    width: int
-    rounds: int
-    most: int
-    """The rounds that it could use."""
-    urgency: tuple[float, float]
-    """Its estimated finish-time fairness, then its budget."""
-    running: bool = False
-    pinned: bool = False
-    """Whether it runs and must not be stopped: its rounds are the first ones."""
-
-
-Plan = list[list[int]]
-
-_State = tuple[tuple[int, ...], tuple[int, ...]]
-"""What is left of each job, and who of those with rounds left ran in the round before."""
-
-_Cost = tuple[int, tuple[int, ...]]
-"""Starts, and by urgency, the most urgent first, the sum of the rounds that were used."""
-
-_Choice = tuple[tuple[int, ...], _State, tuple[int, ...]]
-"""Who runs in a round, the state after it, and how many run by urgency."""
+from sia.policies.shockwave.searching import AskedRounds, Plan, searched
 
 
 def placed(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan:
     """Return by job the rounds in which it runs; a job gets fewer where they do not fit."""
-    states = prod(job.rounds + 1 for job in jobs) * 2 ** len(jobs)
-    if len(jobs) <= WIDE and states <= STATES:
-        found = _fewest_starts(jobs, gpus, rounds)
-        if found is not None:
-            return found
-    return _round_by_round(jobs, gpus, rounds)
+    found = searched(jobs, gpus, rounds)
+    return _round_by_round(jobs, gpus, rounds) if found is None else found
 
 
 def _by_urgency(jobs: Sequence[AskedRounds]) -> list[int]:
@@ -130,72 +93,3 @@ def filled(jobs: Sequence[AskedRounds], plan: Plan, gpus: int) -> Plan:
                 counts[j] += 1
                 idle -= jobs[j].width
     return plan
-
-
-def _fewest_starts(jobs: Sequence[AskedRounds], gpus: int, rounds: int) -> Plan | None:
-    """Return the placement with the fewest starts, then with the most urgent soonest, or None.
-
-    No GPU is idle in a round that a job with rounds left could use. After the most urgent the next
-    one counts, and so on; those of the same urgency count together. Dynamic programming over
-    rounds, by what is left of each job and which of those with rounds left ran in the round before.
-    """
-    everyone = range(len(jobs))
-    sets = [
-        (chosen, gpus - sum(jobs[j].width for j in chosen))
-        for size in range(len(jobs) + 1)
-        for chosen in combinations(everyone, size)
-        if sum(jobs[j].width for j in chosen) <= gpus
-    ]
-    alike = [
-        [j for j in everyone if jobs[j].urgency == urgency]
-        for urgency in sorted({job.urgency for job in jobs}, reverse=True)
-    ]
-    start = tuple(job.rounds for job in jobs), tuple(j for j in everyone if jobs[j].running)
-    best: dict[_State, _Cost] = {start: (0, (0,) * len(alike))}
-    came: list[dict[_State, tuple[_State, tuple[int, ...]]]] = []
-    for t in range(rounds):
-        following: dict[_State, _Cost] = {}
-        ran: dict[_State, tuple[_State, tuple[int, ...]]] = {}
-        lefts = {left for left, _ in best}
-        may = {left: [*_choices(jobs, sets, alike, left, rounds - t - 1)] for left in lefts}
-        for state, (starts, late) in best.items():
-            for chosen, reached, used in may[state[0]]:
-                cost = (
-                    starts + sum(j not in state[1] for j in chosen),
-                    tuple(before + t * now for before, now in zip(late, used, strict=True)),
-                )
-                if reached not in following or cost < following[reached]:
-                    following[reached] = cost
-                    ran[reached] = state, chosen
-        best = following
-        came.append(ran)
-    state = (0,) * len(jobs), ()
-    if state not in best:
-        return None
-    plan = [[0] * rounds for _ in jobs]
-    for t in reversed(range(rounds)):
-        state, chosen = came[t][state]
-        for j in chosen:
-            plan[j][t] = 1
-    return plan
-
-
-def _choices(
-    jobs: Sequence[AskedRounds],
-    sets: Sequence[tuple[tuple[int, ...], int]],
-    alike: Sequence[Sequence[int]],
-    left: tuple[int, ...],
-    later: int,
-) -> Iterator[_Choice]:
-    """Yield which of these sets, with the GPUs that they leave idle, may run in a round.
-
-    `left` has the rounds left of each job; `later` rounds follow.
-    """
-    waits = {j for j, count in enumerate(left) if count}
-    due = {j for j in waits if jobs[j].pinned or left[j] > later}
-    for chosen, idle in sets:
-        others = waits - set(chosen)
-        if due <= set(chosen) <= waits and all(jobs[j].width > idle for j in others):
-            rest = tuple(count - (j in chosen) for j, count in enumerate(left))
-            used = tuple(sum(j in chosen for j in group) for group in alike)
-            yield chosen, (rest, tuple(j for j in chosen if rest[j])), used

@@ -101,7 +101,7 @@ class SharePolicy(RoundPolicy):
         order = sorted(
             jobs,
             key=lambda job: (
-                -shares.get(job.job.id, 0.0) / had[job.job.id],
+                -_rounded(shares.get(job.job.id, 0.0) / had[job.job.id]),
                 had[job.job.id],
                 job.sequence,
             ),
@@ -134,6 +134,11 @@ class SharePolicy(RoundPolicy):
             job.job.id, job.job.width, max(MOMENT, seen.remaining), job.work(now),
             now - job.job.submit, 1.0 if steps is None else steps,
         )  # fmt: skip
+
+
+def _rounded(value: float) -> float:
+    """Return a value without the last digits, so that rounding does not decide between equals."""
+    return float(f"{value:.9g}")
 
 
 class Gavel(SharePolicy):
