@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from math import floor, fsum
+from math import floor, fsum, inf
 from typing import Any, NamedTuple
 
 from msgspec import json
@@ -32,7 +32,7 @@ from replay.run.schedule import LoanSpan, Segment
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
-from sia.limits import UNKNOWN_RUN_TIME
+from sia.limits import MAX_TIME, UNKNOWN_RUN_TIME
 from sia.model import Nodes, Pool, Regime, Stream
 from sia.wording import DAY
 
@@ -223,8 +223,13 @@ class _Rows:
         stated = fsum(regime.epochs * regime.seconds for regime in regimes)
         if not regimes or abs(stated - lasts) <= TOLERANCE:
             return tuple(regimes)
+        factor = lasts / stated if stated else inf
+        scaled = [regime._replace(seconds=regime.seconds * factor) for regime in regimes]
+        if not all(0 < regime.seconds <= MAX_TIME for regime in scaled):  # too few epochs for it
+            self._made.counted["jobs whose regimes were left out: they do not fit"] += 1
+            return ()
         self._made.counted["jobs whose regimes were scaled to their run time"] += 1
-        return tuple(regime._replace(seconds=regime.seconds * lasts / stated) for regime in regimes)
+        return tuple(scaled)
 
 
 def _table(book: Book, journal: Journal, past: NoticeHistory, begin: float) -> PoolTable:

@@ -175,6 +175,20 @@ def test_the_exported_log_contains_the_wishes_of_jobs(tmp_path):
     assert trace.extras == {"a": ("finished", "USR1")}
 
 
+@pytest.mark.parametrize("epochs", [1e-300, 1e-20, 5.0])
+def test_regimes_are_scaled_to_the_run_time_or_left_out_where_that_cannot_be_read(tmp_path, epochs):
+    asked = submit("a", "a", 1, 60.0)
+    spec = replace(asked.spec, regimes=(Regime("32", epochs, 1e-20),))
+    story = [(BEGIN, [replace(asked, spec=spec)])]
+    journal_of(tmp_path / "db", setup(a=4), story, lambda _: 60.0)
+    made = exported(tmp_path / "db", tmp_path)
+    write_trace(tmp_path / "trace.csv", made.trace)
+    (arrival,) = read_trace(tmp_path / "trace.csv").arrivals
+    left_out = made.counted["jobs whose regimes were left out: they do not fit"]
+    assert [r.seconds for r in arrival.job.regimes] == ([] if left_out else [12.0])
+    assert bool(left_out) == (epochs < 1)
+
+
 def test_jobs_that_no_log_can_carry_are_counted(tmp_path):
     lasts = {"ran": 10.0, "held": 20.0, "now": 500.0}
     story = [

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from replay.fairness.measures import RunSegment, fairness
 from replay.logs.trace import PoolTable, Trace
-from sia.model import Pool
+from sia.core.playout import Arrival
+from sia.model import Job, Pool
 from tests.support.builders import job
 from tests.support.shell import sia
 
@@ -118,3 +119,39 @@ def test_presence_is_what_counting_second_by_second_gives(given_jobs):
         for name, total in (("ftf_life", count), ("ftf_share", weight)):
             share = max(1.0, total / (end - submit) / 2)
             assert found["jobs"][f"j{i}"][name] == pytest.approx((end - submit) / seconds / share)
+
+
+DRAWN = {
+    "2/3*3+1/3": (["BBBAAAA", "BBBAAAA", "CCCAAAA", "CCCBB"], 0.83, 5.0),
+    "1/3": (["AAABAAA", "BBABAAA", "CBACAB", "CCCCBB"], 1.0, 5.67),
+    "2/3": (["ABAABAA", "ABAABAA", "BCCBCAA", "BCCBC"], 1.1, 5.67),
+    "1": (["AAAAAAA", "ABBABAA", "BBCBBA", "CCCCCB"], 1.1, 6.0),
+}
+"""Schedules by filter as drawn in Shockwave's Figs. 1 and 15, by GPU, with Table 1's worst value
+and average completion time."""
+
+
+def arrival(name, takes, width):
+    return Arrival(Job(name, "a", 0.0, width), takes)
+
+
+@pytest.mark.parametrize("filtered", DRAWN)
+def test_the_drawn_schedules_of_table_1_are_scored_as_printed(filtered):
+    """Its value is end · GPUs / (GPU-time · jobs), as for jobs on divisible GPUs."""
+    gpus, worst, average = DRAWN[filtered]
+    needs = {"A": (4.0, 3), "B": (4.0, 2), "C": (3.0, 2)}
+    trace = Trace([arrival(name, takes, width) for name, (takes, width) in needs.items()])
+    rounds = {name: [sum(t < len(row) and row[t] == name for row in gpus) for t in range(7)]
+              for name in needs}  # fmt: skip
+    segments = {
+        name: [RunSegment(t, t + 1.0, width) for t, width in enumerate(widths) if width]
+        for name, widths in rounds.items()
+    }
+    found = fairness(trace, PoolTable([Pool("a", 4)]), segments)
+    assert (found["makespan"], round(found["avg_jct"], 2)) == (7.0, average)
+    values = [
+        measures["ftf_jobs"] * takes * 4 / (takes * width * 3)
+        for measures, (takes, width) in zip(found["jobs"].values(), needs.values(), strict=True)
+    ]
+    assert max(values) == pytest.approx(worst, abs=0.02)
+    assert [sum(widths) for widths in rounds.values()] == [12, 8, 6]

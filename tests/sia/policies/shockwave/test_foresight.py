@@ -38,6 +38,10 @@ def test_the_bayesian_update_adds_observations_to_a_uniform_prior():
     )
 
 
+def test_the_bayesian_update_does_not_know_that_finished_regimes_are_over():
+    assert predict("bayes", 100, 2, reached(60, 10)) == pytest.approx([11000 / 170, 6000 / 170])
+
+
 def test_a_reactive_forecast_knows_only_the_present_speed():
     assert predict("last", 100, 4, reached(20, 10)) == [20, 80, 0, 0]
 

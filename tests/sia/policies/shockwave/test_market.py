@@ -109,8 +109,7 @@ def test_the_program_is_as_good_as_trying_everything(market):
     found = solved(market)
     check_plan(market, found.plan)
     assert found.objective == pytest.approx(best, rel=1e-9, abs=1e-12)
-    if tuple(found.counts) in fewest:
-        assert starts_of(market, found.plan) == fewest[tuple(found.counts)]
+    assert starts_of(market, found.plan) == min(fewest.values())
 
 
 @settings(max_examples=8)
@@ -135,6 +134,16 @@ def test_equal_rounds_are_placed_with_the_fewest_starts_then_the_most_urgent_fir
     assert planned(Market(1, 100.0, 6, 5, 1, jobs), [2, 2, 2]).plan == [
         [1, 1, 0, 0, 0, 0], [0, 0, 0, 0, 1, 1], [0, 0, 1, 1, 0, 0],
     ]  # fmt: skip
+
+
+def test_of_equal_plans_that_give_other_numbers_of_rounds_one_with_fewer_starts_is_taken():
+    """Either both get two rounds of three, or one all and the other one: 2/3 · 2/3 < 3/3 · 1/3."""
+    short = MarketJob("a", 1, 0, 4, 400, 1.0, [(4, 100.0)])
+    jobs = [short, short._replace(id="b", running=True), short._replace(id="c", width=2)]
+    market = Market(2, 100.0, 2, 0, 0, jobs)
+    plan = best_plan(market, [1, 1, 1])
+    assert plan.objective == pytest.approx(naive(market)[0])
+    assert starts_of(market, plan.plan) == min(naive(market)[1].values())
 
 
 def test_of_jobs_that_are_alike_those_that_run_get_the_most_rounds():
@@ -186,7 +195,9 @@ def test_the_average_number_of_present_jobs_is_the_area_divided_by_the_time(step
 
 # Equilibria
 
-SHARES = st.lists(st.floats(0.1, 9), min_size=3, max_size=3)
+SHARES = st.lists(
+    st.floats(0.1, 9) | st.sampled_from([0.0, 1.0, 2.0]), min_size=3, max_size=3
+).filter(any)
 
 
 @settings(max_examples=10)
