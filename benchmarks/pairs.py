@@ -89,6 +89,7 @@ def metadata(checkout: Path, folder: Path) -> Path:
 def seconds(checkout: Path, points: Path, words: list[str]) -> float:
     """Run Python from a checkout; return what it prints, or its processor time."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(points), str(checkout)])}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: only the first run compiles
     inner = words[0] == "-c"
     with (points / "stdout").open("w+") as output, (points / "stderr").open("w+") as errors:
         process = subprocess.Popen(
