@@ -58,9 +58,20 @@ class Segment(NamedTuple):
     nodes: Nodes = ()
     """As in `Schedule`."""
     lost: float = 0.0
-    """GPU-seconds of work that the stop at its end threw away."""
+    """GPU-seconds of work that the stop at its end threw away, as the job paid when it went on."""
     killed: bool = False
     """Whether that stop cost the job all of its work."""
+
+
+class _Stop(NamedTuple):
+    """The latest stop of a job, which the job pays for when it goes on."""
+
+    segment: int
+    """The number of the segment that it ended."""
+    done: float
+    """Seconds of work, at the job's own width, done before it."""
+    cost: float
+    """Seconds that going on takes."""
 
 
 class RunSpan(NamedTuple):
@@ -185,6 +196,7 @@ class Recorder:
         self._lent: dict[str, dict[str, tuple[int, float]]] = {}  # job, donor: GPUs, since
         self._trials: dict[str, None] = {}  # jobs whose present run is a trial
         self._segments: dict[str, tuple[float, int, bool, Nodes]] = {}  # since, GPUs, spare, nodes
+        self._owing: dict[str, _Stop] = {}  # jobs whose stops cost them seconds of their own
 
     def take(self, instant: Instant) -> None:
         """Record the events and decisions of one instant."""
@@ -317,11 +329,21 @@ class Recorder:
     ) -> None:
         """Close a segment, at the end of which so many seconds of work are lost."""
         since, width, spare, nodes = self._segments.pop(job_id)
-        assert self.schedule.segments is not None, "the policy does not preempt"
-        if now > since:
-            lost = min(cost, now - since) * width
-            segment = Segment(job_id, since, now, width, spare, nodes, lost, killed)
-            self.schedule.segments.append(segment)
+        segments, job = self.schedule.segments, self._arrivals[self._positions[job_id]].job
+        assert segments is not None, "the policy does not preempt"
+        if now <= since:
+            return
+        lost = min(cost, now - since) * width
+        if job.stop_seconds:
+            paid = 0.0
+            if (stop := self._owing.pop(job_id, None)) is not None:
+                paid = min(stop.cost, now - since)
+                segments[stop.segment] = segments[stop.segment]._replace(lost=paid * width)
+            if cost and not killed:
+                done = (stop.done if stop else 0.0) + (now - since - paid) * job.speed(width)
+                self._owing[job_id] = _Stop(len(segments), done, min(cost, done))
+                lost = min(cost, done) * width  # until it goes on, maybe on another width
+        segments.append(Segment(job_id, since, now, width, spare, nodes, lost, killed))
 
     def _move(self, move: MoveLoan, now: float) -> None:
         donors = self._lent[move.job_id]
@@ -356,7 +378,8 @@ def _in_gpus(schedule: Schedule, parts: int) -> Schedule:
     segments = schedule.segments
     return replace(
         schedule,
-        segments=segments and [s._replace(width=_gpus(s.width, parts)) for s in segments],
+        segments=segments
+        and [s._replace(width=_gpus(s.width, parts), lost=s.lost / parts) for s in segments],
         loans=[loan._replace(gpus=_gpus(loan.gpus, parts)) for loan in schedule.loans],
         peak_gpus=_gpus(schedule.peak_gpus, parts),
     )

@@ -9,10 +9,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from replay.logs.read import read_pools, read_trace
 from replay.logs.slice import slice_trace
-from replay.logs.trace import playable
+from replay.logs.trace import Trace, playable
 from replay.report.terminal import show_foresight
 from replay.run.output import whole_folder, write_pools, write_schedule, write_trace
 from replay.run.run import Settings, replay_all
@@ -135,6 +136,24 @@ def test_segments_do_the_work_and_its_costs_exactly(policy, cost, tmp_path):
         lengths = [end - start for start, end in segments[job.id]]
         costs = sum(min(cost, length) for length in lengths[1:])
         assert sum(lengths) == pytest.approx(duration + costs, abs=1e-6), job.id
+
+
+@pytest.mark.parametrize("policy", ["emmfs", "afs", "srtf"])
+def test_what_segments_lost_is_what_stops_cost_at_any_width(policy, tmp_path):
+    trace, table = synthesize(PRESETS["higher-load"], 2, days=0.5)
+    arrivals = [
+        arrival._replace(job=replace(arrival.job, preemptible=45.0)) for arrival in trace.arrivals
+    ]
+    replayed(tmp_path, Trace(arrivals), table, [policy])
+    did = dict.fromkeys((arrival.job.id for arrival in arrivals), 0.0)
+    stopped = 0
+    for row in rows(tmp_path / policy / "segments.csv"):
+        length, lost = float(row["end"]) - float(row["start"]), float(row["lost"])
+        did[row["job_id"]] += length * int(row["width"]) - lost
+        stopped += lost > 0.0
+    assert stopped
+    for job, duration in arrivals:
+        assert did[job.id] == pytest.approx(job.width * duration, abs=1e-3), job.id
 
 
 def test_elastic_max_min_follows_widths_and_demands_of_the_log(tmp_path, checker):
