@@ -7,6 +7,7 @@ from math import floor, inf
 from typing import Any, NamedTuple
 
 from msgspec import Struct, convert
+from msgspec.structs import replace
 
 from sia.contract.policy import Changes, Needs, Policy, next_multiple, stream_of
 from sia.contract.proposals import Preempt, ProposalResult, Proposals, Solve, Start, Wake
@@ -23,8 +24,12 @@ from sia.program import SolveLimit
 from sia.state.nodes import NodeCounts
 from sia.wording import duration
 
-GAP = 1e-9
+GAP = 1e-12
 """Relative gap of a solve. Beside 1000 for each deadline, 1e-6 would hide best effort."""
+
+SCALE = 256.0
+"""Factor on the values in a program, a power of two. HiGHS prunes what is better by no more than
+1e-6, which is what a start one slot sooner is worth (`outlook.SOONER`)."""
 
 SMALL = 1_000
 """Coefficients of a program that gets as many nodes as option `nodes` says; one with ten times as
@@ -163,7 +168,8 @@ class Jvu(Policy):
         # Each node of a large program costs more; its root alone comes close to the bound.
         nodes = self.params.nodes * SMALL // max(SMALL, compiled.program.nonzeros)
         limit = SolveLimit(self.params.cycle, max(1, nodes), self.params.iterations, GAP)
-        result = yield Solve(compiled.program, limit, start)
+        scaled = replace(compiled.program, costs=tuple(SCALE * c for c in compiled.program.costs))
+        result = yield Solve(scaled, limit, start)
         if result is not ProposalResult.DONE:
             self._asked = None
             yield from self._carry_out(greedy, now)

@@ -113,6 +113,17 @@ def test_of_equal_plans_the_one_that_starts_soonest_is_chosen():
     assert runs == {"one": [(0, 20, False)], "two": [(0, 20, False)]}
 
 
+def test_the_soonest_plan_is_found_although_it_is_worth_a_millionth_more_in_2500():
+    jobs = [
+        arrival("long", 0, 3, 10, 15, value=2),
+        arrival("short", 0, 3, 5, 15),
+        arrival("wide", 0, 4, 12, 29),
+        arrival("narrow", 0, 1, 3, 9.5, value=500),
+    ]
+    runs = played("jvu:base:ahead=30", jobs)
+    assert [runs[job_id][0][0] for job_id in ("short", "long", "wide")] == [0, 5, 15]
+
+
 def test_best_effort_jobs_run_beside_jobs_with_deadlines():
     jobs = [arrival(f"slo{i}", 0, 1, 50, 60) for i in range(60)]
     runs = played("jvu", [*jobs, arrival("small", 0, 1, 5)], gpus=61)
