@@ -49,7 +49,7 @@ def opened(folder: Path, settings: Mapping[str, Any]) -> Iterator[None]:
         if str(folder) == "." or (folder.exists() and not folder.is_dir()):
             raise UserError(f"{folder}: not a folder for results; give --out a folder of its own")
         folder.mkdir(parents=True, exist_ok=True)
-        with _locked(folder, settings["command"]):
+        with locked(folder, settings["command"], "change --out"):
             _refuse_other(folder, settings)
             _tidy(folder)
             if not (folder / SETTINGS).exists():
@@ -76,15 +76,18 @@ def writable(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path, command: str) -> Iterator[None]:
-    """Hold an exclusive lock; the kernel releases it when the process ends."""
+def locked(folder: Path, command: str, otherwise: str) -> Iterator[None]:
+    """Hold an exclusive lock on a folder; the kernel releases it when the process ends.
+
+    Raises UserError if another process holds it: wait, or do what `otherwise` says.
+    """
     handle = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(
-                f"{folder}: in use by another {command}; wait for it to end, or change --out"
+                f"{folder}: in use by another {command}; wait for it to end, or {otherwise}"
             ) from None
         yield
     finally:

@@ -29,7 +29,7 @@ from replay.cli.wfq import (
     search_command,
     wfq,
 )
-from replay.experiment.folder import writable
+from replay.experiment.folder import locked, writable
 from replay.logs.limits import MAX_LOAD
 from replay.search.objectives import DEFAULT, Objective, parse_objective
 from sia import __version__
@@ -84,12 +84,14 @@ def update(
     """
     os.nice(NICE)
     kept = peek(find_config(config)).front.parent if state is None else state / "front"
+    if not kept.parent.is_dir():
+        raise UserError(f"{kept.parent}: no such folder; use the --state of the daemon")
     with writable(kept):
+        kept.mkdir(mode=0o700, exist_ok=True)
+    with writable(kept), locked(kept, "sia wfq update", "stop it"):
         options["objectives"] = options["objectives"] or _preferred(kept)
         work = _unfinished(kept, options)
         if not (work / "search").exists():  # nothing is simulated yet: take the history of today
-            if not kept.parent.is_dir():
-                raise UserError(f"{kept.parent}: no such folder; use the --state of the daemon")
             rmtree(work, ignore_errors=True)
             work.mkdir(mode=0o700, parents=True)  # the history names users
             written(state, config, work / "history", alive=False)

@@ -48,10 +48,11 @@ LEAST_STEP = 0.001
 class WfqParams(Struct, frozen=True, rename={"variation": "T", "spread": "W"}):
     """Options of wfq: either T and W, which make queues from sizes of jobs, or given queues."""
 
-    variation: float = 1.0
-    """T: the most that sizes in a queue vary (squared coefficient of variation)."""
-    spread: float = 1.0
-    """W: how much faster queues of smaller jobs are served; weights are e^(−iW) / Σ."""
+    variation: float | None = None
+    """T: the most that sizes in a queue vary (squared coefficient of variation); by default 1."""
+    spread: float | None = None
+    """W: how much faster queues of smaller jobs are served; weights are e^(−iW) / Σ; by default 1.
+    """
     zeta: float = 0.5
     """The least efficiency of a job's GPUs, while others of its queue can use them."""
     delta: float = 0.1
@@ -63,8 +64,8 @@ class WfqParams(Struct, frozen=True, rename={"variation": "T", "spread": "W"}):
 
     def __post_init__(self) -> None:
         """Raise ValueError for an option out of range."""
-        _within("T", self.variation, 0.0, MAX_VARIATION, open_below=True)
-        _within("W", self.spread, -MAX_SPREAD, MAX_SPREAD)
+        _within("T", self.T, 0.0, MAX_VARIATION, open_below=True)
+        _within("W", self.W, -MAX_SPREAD, MAX_SPREAD)
         _within("zeta", self.zeta, 0.0, 1.0)
         _within("delta", self.delta, LEAST_STEP, 1.0)
         if any(a >= b for a, b in pairwise((0.0, *self.sizes))) or not all(
@@ -84,6 +85,25 @@ class WfqParams(Struct, frozen=True, rename={"variation": "T", "spread": "W"}):
                 f"{len(self.sizes)} sizes make {len(self.sizes) + 1} queues, but there are "
                 f"{len(self.weights)} weights; give one for each queue"
             )
+        if self.variation is not None and (self.sizes or self.weights):
+            given = "sizes" if self.sizes else "weights"
+            raise ValueError(
+                f"T={self.variation:g} makes queues, but {given} gives them; leave out one of both"
+            )
+        if self.spread is not None and self.weights:
+            raise ValueError(
+                f"W={self.spread:g} makes weights, but weights gives them; leave out one of both"
+            )
+
+    @property
+    def T(self) -> float:  # noqa: N802  as the paper and the labels call it
+        """The most that sizes in a queue vary."""
+        return 1.0 if self.variation is None else self.variation
+
+    @property
+    def W(self) -> float:  # noqa: N802  as the paper and the labels call it
+        """How much faster queues of smaller jobs are served."""
+        return 1.0 if self.spread is None else self.spread
 
 
 def _within(
@@ -110,16 +130,16 @@ class Wfq(Elastic):
         super().__init__(params)
         own: WfqParams = self.params
         self.limits = own.sizes
-        self.weights = own.weights or weights_of(len(own.sizes) + 1, own.spread)
+        self.weights = own.weights or weights_of(len(own.sizes) + 1, own.W)
 
     def expecting(self, sizes: Sequence[float], parts: int = 1) -> Policy:
         """Return the policy with the queues that T makes of these sizes, unless they are given."""
         own: WfqParams = self.params
         if own.sizes or own.weights:
             return Wfq(replace(own, sizes=tuple(size * parts for size in own.sizes)))
-        limits = limits_of(sizes, own.variation)
-        weights = weights_of(len(limits) + 1, own.spread)
-        return Wfq(WfqParams(own.variation, own.spread, own.zeta, own.delta, limits, weights))
+        limits = limits_of(sizes, own.T)
+        weights = weights_of(len(limits) + 1, own.W)
+        return Wfq(replace(own, variation=None, spread=None, sizes=limits, weights=weights))
 
     def attach(self, state: ClusterStateView) -> None:
         """Sort all jobs into queues."""

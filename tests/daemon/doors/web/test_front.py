@@ -4,6 +4,7 @@ import json
 import re
 from asyncio import to_thread
 
+from replay.experiment.folder import locked
 from tests.support.daemons.doors import asked, config_in, door, job_in, story
 from tests.support.servers.browsers import browser, parsed, seal_in, seen, sent
 from tests.support.shell import sia_process
@@ -111,3 +112,15 @@ def test_an_update_without_a_daemons_folder_makes_none(tmp_path):
         f"sia: {tmp_path / 'typo'}: no such folder; use the --state of the daemon"
     ]
     assert not (tmp_path / "typo").exists()
+
+
+def test_a_second_update_leaves_the_first_alone(tmp_path):
+    kept = tmp_path / "front"
+    (kept / "next-0123").mkdir(parents=True)
+    with locked(kept, "sia wfq update", "stop it"):
+        failed = sia_process("wfq", "update", "--state", tmp_path)
+    assert failed.returncode == 2
+    assert failed.stderr.splitlines() == [
+        f"sia: {kept}: in use by another sia wfq update; wait for it to end, or stop it"
+    ]
+    assert (kept / "next-0123").exists()
