@@ -34,6 +34,7 @@ from sia.policies import load, make
 from sia.policies.shared.elastic import size_of
 from sia.state.places import Places
 from sia.state.speeds import SpeedRow
+from sia.wording import counted
 
 if TYPE_CHECKING:
     from predictors.learning.model import Model
@@ -133,10 +134,10 @@ def policy_for(trace: Trace, table: PoolTable, label: str, settings: Settings) -
     largest = max((quota for steps in table.quotas().values() for _, quota in steps), default=0)
     queues = max(len(policy.params.weights), len(policy.params.sizes) + 1)
     if queues > largest:
-        unit = "GPUs" if settings.parts == 1 else "parts of GPUs"
+        unit = "GPU" if settings.parts == 1 else "part"
         raise UserError(
-            f"--policy: {label} has {queues:,} queues, but the largest pool has {largest:,} "
-            f"{unit}; raise T, give fewer sizes, or cut GPUs with --parts"
+            f"--policy: {label} has {queues:,} queues, but the largest pool has "
+            f"{counted(largest, unit)}; raise T, give fewer sizes, or cut GPUs with --parts"
         )
     return policy
 

@@ -22,6 +22,10 @@ from sia.policies.shared.elastic import Elastic, least_width, most_width, remain
 LEAST_LEASE = 0.001
 """Shorter leases than a millisecond would be all that a scheduler does."""
 
+DIGITS = 9
+"""Decimals of the numbers that are compared. Jobs that have all that they ask for have 1, but for
+rounding; the earlier one comes first."""
+
 
 class LeaseParams(Struct, frozen=True):
     """`lease` is in seconds; the authors recommend ten minutes."""
@@ -112,6 +116,7 @@ class ThemisLease(Elastic):
         """Count the ends of leases until now, at which nothing changed, and this change."""
         seen, jobs = self._seen[pool.name], len(self._lines[pool.name])
         if not jobs:
+            seen.since = max(seen.since, now)  # nobody has seen the time without jobs
             return
         leases = int(max(0.0, now - seen.since) / self.params.lease)
         leases -= bool(leases) and seen.since + leases * self.params.lease >= now
@@ -189,7 +194,7 @@ class ThemisLease(Elastic):
         fair = job.run_time / bid.speed_on(share)
         left = remaining(job, now) / (bid.fastest if gpus == bid.most else job.job.speed(gpus))
         number = (now - job.job.submit + left) / fair if fair else inf
-        return -job.job.priority, -number, job.sequence
+        return -job.job.priority, -round(number, DIGITS), job.sequence
 
     def _contention(self, job: JobStateView) -> float:
         """Return the mean number of jobs in its pool at the changes since its submission."""
