@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 
 from daemon.model.names import Name
 from daemon.wire.jobs import Id, JobRequest, PoolChange, Priority, TimeLimit
+from daemon.wire.plan import MAX_LABEL
 from sia.limits import MAX_QUOTA
 
 WHATIF_CHANGES = 100
@@ -62,6 +63,10 @@ class WhatIf(Struct, forbid_unknown_fields=True, omit_defaults=True):
     pools: Annotated[list[PoolWhatIf], Change] = []
     drain: Annotated[list[Name], Change, Meta(description="Names of nodes.")] = []
     lending: bool | None = None
+    policy: Annotated[
+        str,
+        Meta(max_length=MAX_LABEL, description="Label of the policy in force, with other options."),
+    ] = ""
     horizon: Annotated[
         float, Meta(gt=0, le=WHATIF_LONGEST, description="Maximum simulated seconds.")
     ] = WHATIF_HORIZON
@@ -106,7 +111,7 @@ class AskedJob(Struct, omit_defaults=True):
 
 
 class Moved(Struct):
-    """A job whose start would move. If `now` or `then` is null, `by` is a lower bound."""
+    """A job whose start or end would move. If `now` or `then` is null, `by` is a lower bound."""
 
     job: str
     pool: str
@@ -141,6 +146,13 @@ class WhatIfAnswer(Struct):
     starts: Annotated[
         list[int],
         Meta(description="Simulated starts in visible pools, without and with the changes."),
+    ]
+    compared: Annotated[
+        Literal["start", "end"],
+        Meta(
+            description="What `earlier`, `later` and `pools` are about: ends under a policy that "
+            "changes the widths of running jobs, else starts."
+        ),
     ]
     jobs: Annotated[list[AskedJob], Meta(description="Jobs that the request names, at most 1000.")]
     earlier: Annotated[list[Moved], Meta(description="Largest gain first.")]

@@ -77,11 +77,15 @@ def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
     if heard is None or not heard.lasting.knows():
         return known
     lasting = heard.lasting
+    works: dict[str, float] = {}  # of each job its whole work, assumed once
 
     def think(record: JobRecord) -> float:
         seconds = reported(record, now)
         if seconds is None:
-            total = lasting.curve(plain_job(record)).quantile(0.5, record.work(now))
+            total = works.get(record.spec.id)
+            if total is None:
+                total = lasting.curve(plain_job(record)).quantile(0.5, record.work(now))
+                works[record.spec.id] = total
             seconds = of_attempt(record, now, total)
         return max(ran(record, now), limited(record, seconds))
 

@@ -11,11 +11,12 @@ from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
-from daemon.answers.simulate.futures import RunTimeOf, alive, ends
+from daemon.answers.simulate.futures import RunTimeOf, alive, began, ends
 from daemon.engine.engine import Engine, Step
-from daemon.model.inputs import Answered, Ended, Input, Stopped, Tick
+from daemon.model.book import JobRecord
+from daemon.model.inputs import Answered, Ended, Input, Resized, Started, Stopped, Tick
 from daemon.model.job import JobPhase
-from daemon.model.outputs import Answer, PreemptEffect, StartEffect, StopEffect
+from daemon.model.outputs import Answer, PreemptEffect, ResizeEffect, StartEffect, StopEffect
 from sia.core.playout import End, Playout, Solve, no_solver
 
 STEPS = 10_000
@@ -42,6 +43,8 @@ class Played(Struct, frozen=True, gc=False):
     cut: bool
     """True if the run stopped at its limit of starts or steps."""
     starts: list[PredictedStart]
+    ends: dict[str, float] = {}
+    """By job: when it ended."""
 
 
 class EnginePlayout(Playout[Step]):
@@ -50,6 +53,7 @@ class EnginePlayout(Playout[Step]):
     Attributes:
         now: Time of the last step.
         starts: The starts so far, in order.
+        ends: When jobs ended so far, by id.
     """
 
     def __init__(
@@ -73,15 +77,22 @@ class EnginePlayout(Playout[Step]):
         super().__init__(stops=True, solve=solve)
         engine.become_forecast()
         self._engine, self.now, self._run_time_of, self._pools = engine, now, run_time_of, pools
-        self._stopped: list[Input] = []  # attempts that were told to stop; it takes no time
+        self._follows = engine.core.policy.needs.preemption  # it must know since when jobs run
+        self._seen: list[Input] = []  # what attempts do that were told to; it takes no time
+        self._latest: dict[str, int] = {}  # by job: which of its scheduled ends counts
         for end, record in ends(alive(engine.book, pools), now, run_time_of):
             if record.placed and record.phase is not JobPhase.STOPPING:
                 self.schedule_end(end, record.spec.id, record.attempt)
         for record in alive(engine.book, pools):
             if record.phase is JobPhase.STOPPING:
-                self._stopped.append(Stopped(record.spec.id, record.attempt))
+                self._seen.append(Stopped(record.spec.id, record.attempt))
+            elif record.phase is JobPhase.STARTING and record.placed and self._follows:
+                self._seen.append(Started(record.spec.id, record.attempt))
+            elif record.phase is JobPhase.RUNNING and record.spec.id in engine.book.leaving:
+                self._seen.append(_resized(record))
         self._asked = 0  # number of the latest program that was solved
         self.starts: list[PredictedStart] = []
+        self.ends: dict[str, float] = {}
         self._plan_step()
 
     def apply(self, inputs: Sequence[Input]) -> list[Answer]:
@@ -93,25 +104,37 @@ class EnginePlayout(Playout[Step]):
         instants, steps = self.instants(until), 0
         while len(self.starts) < most and steps < STEPS + STEPS_A_START * most:
             if next(instants, None) is None:
-                return Played(until, cut=False, starts=self.starts)
+                return Played(until, cut=False, starts=self.starts, ends=self.ends)
             steps += 1
         cut = self.next_time() <= until
-        return Played(self.now if cut else until, cut=cut, starts=self.starts)
+        return Played(self.now if cut else until, cut=cut, starts=self.starts, ends=self.ends)
 
     def step(self, now: float, ended: Sequence[End]) -> Step:
-        """Report stops, these ends and a solver's answer to the engine, or make a tick."""
+        """Report what jobs did, these ends and a solver's answer to the engine, or make a tick."""
         self.now = now
-        inputs, self._stopped = self._stopped, []
+        inputs, self._seen = self._seen, []
         inputs += (Ended(job_id, attempt, 0) for _, _, job_id, attempt in ended)
         if (answer := self.heard(now)) is not None:
             inputs.append(Answered(answer.request, answer.status, answer.values, answer.bound))
-        return self._apply(inputs or [Tick()])
+        self.ends.update((job_id, now) for _, _, job_id, _ in ended)
+        made = self._apply(inputs or [Tick()])
+        for each in inputs:
+            record = self._engine.book.jobs.get(each.job) if isinstance(each, Resized) else None
+            if record is not None and record.phase is JobPhase.RUNNING:
+                end = began(record, now) + self._run_time_of(record)
+                self.schedule_end(max(now, end), record.spec.id, record.attempt)
+        return made
 
     def is_valid(self, end: End) -> bool:
-        """Return whether the end is that of the job's current attempt."""
-        _, _, job_id, attempt = end
+        """Return whether the end is that of the job's current attempt on its present GPUs."""
+        _, number, job_id, attempt = end
         record = self._engine.book.jobs.get(job_id)
-        return record is not None and record.attempt == attempt
+        return record is not None and record.attempt == attempt and self._latest[job_id] == number
+
+    def schedule_end(self, end: float, job_id: str, attempt: int) -> None:
+        """Have an attempt end at a time, in place of another one that was scheduled."""
+        super().schedule_end(end, job_id, attempt)
+        self._latest[job_id] = self._scheduled
 
     def _apply(self, inputs: Sequence[Input]) -> Step:
         """Make a step; record its starts, and schedule the ends of its jobs."""
@@ -127,8 +150,12 @@ class EnginePlayout(Playout[Step]):
                 end = self.now + self._run_time_of(record)
                 self.starts.append(PredictedStart(spec.id, spec.pool, effect.gpus, self.now, end))
                 self.schedule_end(end, effect.job, effect.attempt)
+                if self._follows:
+                    self._seen.append(Started(effect.job, effect.attempt))
             elif isinstance(effect, PreemptEffect):
-                self._stopped.append(Stopped(effect.job, effect.attempt))
+                self._seen.append(Stopped(effect.job, effect.attempt))
+            elif isinstance(effect, ResizeEffect):
+                self._seen.append(_resized(record))
             elif isinstance(effect, StopEffect) and effect.kind == "end":
                 self.schedule_end(self.now, effect.job, effect.attempt)
         self._plan_step()
@@ -143,4 +170,14 @@ class EnginePlayout(Playout[Step]):
             self._asked = asked.request
             self.ask(self.now, asked, engine.core.state.options.tick)
         due = engine.due if self._answer is None else min(engine.due, self._answer.time)
-        self.due = self.now if self._stopped else max(self.now, due)
+        self.due = self.now if self._seen else max(self.now, due)
+
+
+def _resized(record: JobRecord) -> Resized:
+    """Return the report of an attempt that has become as narrow as it was told to."""
+    left, nodes = record.gpus, list[tuple[str, tuple[int, ...]]]()
+    for node, gpus in record.nodes:
+        if kept := gpus[:left]:
+            nodes.append((node, kept))
+        left -= len(kept)
+    return Resized(record.spec.id, record.attempt, record.gpus, tuple(nodes))

@@ -64,15 +64,19 @@ def estimated(now: float) -> RunTimeOf:
     The run time of a job that reports its progress is what follows from that. Else it is the
     forecast, or else the submitter's estimate, cut at the time limit. A job that has run longer is
     assumed to run twice as long as so far. A job without any estimate runs for
-    `UNKNOWN_RUN_TIME`.
+    `UNKNOWN_RUN_TIME`. The whole work of a job is assumed once, also if it is stopped later.
     """
+    works: dict[str, float] = {}
 
     def think(record: JobRecord) -> float:
         ran = 0.0 if record.started is None else now - record.started
         run_time = reported(record, now)
         if run_time is None:
-            total, worked = _estimated(record), record.work(now)
-            run_time = of_attempt(record, now, total if total > worked else 2.0 * worked)
+            total = works.get(record.spec.id)
+            if total is None:
+                total, worked = _estimated(record), record.work(now)
+                total = works[record.spec.id] = total if total > worked else 2.0 * worked
+            run_time = of_attempt(record, now, total)
         return max(ran, limited(record, run_time))
 
     return think

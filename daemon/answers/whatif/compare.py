@@ -1,10 +1,15 @@
-"""Compare two futures: which jobs start earlier or later, and by how much. Pure."""
+"""Compare two futures: which jobs start or end earlier or later, and by how much. Pure.
+
+Under a policy that changes the widths of running jobs ends are compared: a job may start at once
+in both futures and yet end much later in one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
 from itertools import islice
+from typing import NamedTuple
 
 from daemon.answers.estimates.predict import (
     EstimateContext,
@@ -20,6 +25,7 @@ from daemon.model.book import Book, JobRecord
 from daemon.model.job import ON_GPUS, JobPhase, JobSpec
 from daemon.wire.whatif import WHATIF_JOBS, AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
 from sia.limits import SLOWED
+from sia.policies import load
 from sia.wording import counted
 
 SHOWN = 100
@@ -45,7 +51,7 @@ def compare(
     altered: WhatIfOutcome,
     sees: CanSee,
 ) -> WhatIfAnswer:
-    """Return the effect of a change on pools visible to the caller. O(starts · log starts).
+    """Return the effect of a change on pools visible to the caller. O(n · log n) for n starts.
 
     Args:
         book: The book of the simulated engine, or of a few steps later.
@@ -59,15 +65,19 @@ def compare(
     assert as_is is not None, "the unchanged future has no command that could be refused"
     assert changed is not None, "a refused change is not compared"
     asked, before, after = _asked(book, question), _by_job(as_is), _by_job(changed)
+    ends = load(book.setup.policy).needs.resizing
+    old, new = (
+        _ended(book, question, played) if ends else _started(played) for played in (as_is, changed)
+    )
     spans = [_Spans(now, question.known, each, starts)
              for each, starts in ((unchanged, before), (altered, after))]  # fmt: skip
     shown = {job_id: one for job_id, one in asked.items() if sees(_pool(one))}
     names = {name for job_id in asked for name in (job_id, anew(job_id))}
     moved = [
         move
-        for job_id in dict.fromkeys((*before, *after))
+        for job_id in dict.fromkeys((*old, *new))
         if job_id not in names
-        and (move := _moved(before.get(job_id), after.get(job_id), as_is, changed)) is not None
+        and (move := _moved(old.get(job_id), new.get(job_id), as_is, changed)) is not None
         and sees(move.pool)
     ]
     return WhatIfAnswer(
@@ -75,6 +85,7 @@ def compare(
         min(as_is.until, changed.until),
         as_is.cut or changed.cut,
         [sum(sees(start.pool) for start in played.starts) for played in (as_is, changed)],
+        "end" if ends else "start",
         [*islice(_described(book, question, shown, *spans), WHATIF_JOBS)],
         nsmallest(SHOWN, (move for move in moved if _is_earlier(move)), key=_most),
         nsmallest(SHOWN, (move for move in moved if not _is_earlier(move)), key=_most),
@@ -87,21 +98,43 @@ def _by_job(played: Played) -> dict[str, PredictedStart]:
     return {start.job: start for start in played.starts}
 
 
-def _moved(
-    a: PredictedStart | None, b: PredictedStart | None, as_is: Played, changed: Played
-) -> Moved | None:
-    """Return the change of a job's start; None if there is none, or if it is unknown.
+class _Moment(NamedTuple):
+    """The start or the end of a job in one future."""
 
-    A job that does not start in one of the futures counts as starting after the end of that future.
+    job: str
+    pool: str
+    gpus: int
+    time: float
+
+
+def _started(played: Played) -> dict[str, _Moment]:
+    return {each.job: _Moment(each.job, each.pool, each.gpus, each.start) for each in played.starts}
+
+
+def _ended(book: Book, question: Question, played: Played) -> dict[str, _Moment]:
+    """Return the ends of the jobs that are still in the book, or that the question submits."""
+    specs = {spec.id: spec for spec in question.new}
+    specs |= {job_id: book.jobs[job_id].spec for job_id in played.ends if job_id in book.jobs}
+    return {
+        job_id: _Moment(job_id, specs[job_id].pool, specs[job_id].gpus, time)
+        for job_id, time in played.ends.items()
+        if job_id in specs
+    }
+
+
+def _moved(a: _Moment | None, b: _Moment | None, as_is: Played, changed: Played) -> Moved | None:
+    """Return the change of a job's start or end; None if there is none, or if it is unknown.
+
+    What does not happen in one of the futures counts as happening after the end of that future.
     """
     one = a or b
-    assert one is not None, "the job starts in at least one future"
-    start = as_is.until if a is None else a.start
-    by = (changed.until if b is None else b.start) - start
+    assert one is not None, "it happens in at least one future"
+    start = as_is.until if a is None else a.time
+    by = (changed.until if b is None else b.time) - start
     whole = a is not None and b is not None
     if abs(by) <= SLOWED or (not whole and (by > 0) is (a is None)):
         return None
-    is_now, then = None if a is None else a.start, None if b is None else b.start
+    is_now, then = None if a is None else a.time, None if b is None else b.time
     return Moved(one.job, one.pool, one.gpus, is_now, then, abs(by))
 
 

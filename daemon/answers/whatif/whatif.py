@@ -17,7 +17,16 @@ from daemon.answers.simulate.solving import PlayoutSolvers
 from daemon.engine.engine import Engine
 from daemon.engine.step import unknown_job
 from daemon.model.book import Book, JobRecord
-from daemon.model.inputs import Cancel, Command, Drain, Lending, SetPool, SetPriority, Submit
+from daemon.model.inputs import (
+    Cancel,
+    Command,
+    Drain,
+    Lending,
+    SetPolicy,
+    SetPool,
+    SetPriority,
+    Submit,
+)
 from daemon.model.job import JobPhase, JobSpec
 from daemon.model.limits import MAX_ID
 from daemon.model.outputs import Refused
@@ -120,6 +129,7 @@ def touched(engine: Engine, asked: WhatIf, new: Sequence[JobSpec]) -> set[str] |
         or book.seatless
         or asked.drain
         or asked.lending is not None
+        or asked.policy
     ):
         return None
     if any(node.reasons for node in book.nodes.values()):
@@ -136,7 +146,8 @@ def touched(engine: Engine, asked: WhatIf, new: Sequence[JobSpec]) -> set[str] |
 def commands_of(book: Book, now: float, question: Question) -> list[Command] | Refused:
     """Return the change as commands, or the refusal."""
     asked = question.asked
-    commands: list[Command] = [_pool(pool) for pool in asked.pools]
+    commands: list[Command] = [SetPolicy(asked.policy)] if asked.policy else []
+    commands += (_pool(pool) for pool in asked.pools)
     if asked.lending is not None:
         commands.append(Lending(asked.lending))
     commands += (Drain(node, "what if") for node in asked.drain)

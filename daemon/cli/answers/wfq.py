@@ -138,7 +138,7 @@ def set_(client: Client, point: str, file: Path | None, as_json: bool) -> None:
     a point or a preset, like balanced. Running jobs change their widths at once. The change stays
     until the next one, also after a restart.
     """
-    label = point if file is None else _label(client, file, point)
+    label = point if file is None else label_of(client, file, point)
     _show(client.ask("PUT", PATH, {"policy": label}), as_json=as_json)
 
 
@@ -156,7 +156,7 @@ def show(client: Client, as_json: bool) -> None:
     _show(client.get(PATH), as_json=as_json)
 
 
-def _label(client: Client, file: Path, point: str) -> str:
+def label_of(client: Client, file: Path, point: str) -> str:
     """Return the label of a point of a front of this cluster. Raises UserError."""
     front = read_front(file)
     pool, gpus = front.get("pool"), front["gpus"]

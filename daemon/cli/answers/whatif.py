@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -77,6 +78,10 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 )
 @_pool_option("--weight", WeightType(), "Weight of a pool.")
 @click.option("--lending", type=click.Choice(["on", "off"]), help="Turn lending on or off.")
+@click.option(
+    "--policy", metavar="LABEL", help="Policy in force with other options, like wfq:weights=1."
+)
+@click.option("--front", type=Path, help="front.json of a search: --policy is one of its points.")
 @click.option("--drain", multiple=True, metavar="NODE", help="Drain a node; repeatable.")
 @click.option(
     "--horizon",
@@ -91,13 +96,13 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 @click.option("--file", type=click.File("rb"), help="Read the question as JSON; - for stdin.")
 @asks
 def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:
-    """Show which jobs a change would start earlier or later, without making it."""
+    """Show which jobs a change would start or end earlier or later, without making it."""
     if file and any(value not in (None, ()) and value is not False for value in options.values()):
         raise click.UsageError("--file excludes other options; put the whole question in the file")
-    body = file.read() if file else _question(**options)
+    body = file.read() if file else _question(client, **options)
     if not body:
         raise click.UsageError(
-            "No change given. Use --job, --pool, --quota, --lending or another option."
+            "No change given. Use --job, --pool, --quota, --policy or another option."
         )
     answer = client.ask("POST", "/v1/whatif", body)
     if as_json:
@@ -107,7 +112,15 @@ def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:
 
 
 def _question(
-    job: str | None, *, cancel: bool, lending: str | None, drain: tuple[str, ...], **given: Any
+    client: Client,
+    job: str | None,
+    *,
+    cancel: bool,
+    lending: str | None,
+    policy: str | None,
+    front: Path | None,
+    drain: tuple[str, ...],
+    **given: Any,
 ) -> dict[str, Any]:
     """Return the body of the request."""
     asked: dict[str, Any] = {"jobs": [], "submit": [], "pools": _pools(given)}
@@ -125,6 +138,14 @@ def _question(
         asked["submit"] = [{"gpus": 1} | of_job | of_new]
     if lending is not None:
         asked["lending"] = lending == "on"
+    if front is not None:
+        if policy is None:
+            raise click.UsageError("--front needs --policy with a point, like balanced")
+        from daemon.cli.answers.wfq import label_of  # noqa: PLC0415  the search is slow to import
+
+        policy = label_of(client, front, policy)
+    if policy is not None:
+        asked["policy"] = policy
     asked["drain"] = list(drain)
     asked |= {key: given[key] for key in ("horizon", "starts") if given[key] is not None}
     return {key: value for key, value in asked.items() if value != []}
@@ -151,7 +172,7 @@ def _show(answer: dict[str, Any], new: str = "") -> None:
     for way, word in (("earlier", "sooner"), ("later", "later")):
         _table(answer, way, word)
     if not answer["pools"]:
-        click.echo("no other job would start at another time")
+        click.echo(f"no other job would {answer['compared']} at another time")
     for note in answer["notes"]:
         click.echo(printable(f"note: {note}"))
 
@@ -202,7 +223,8 @@ def _table(answer: Mapping[str, Any], way: str, word: str) -> None:
         for job in moved[:LISTED]
     ]  # fmt: skip
     least = "at least " if any(job["now"] is None or job["then"] is None for job in moved) else ""
-    title = f"{counted(count, 'job')} would start {way}, by {least}{duration(seconds)} together"
+    what = answer["compared"]
+    title = f"{counted(count, 'job')} would {what} {way}, by {least}{duration(seconds)} together"
     show_table(title, ["job", "pool", "GPUs", "today", "then", word], rows,
                ("pool", "today", "then"))  # fmt: skip
     if count > len(rows):

@@ -40,7 +40,7 @@ class WhatIfRoutes:
         return [
             Operation(
                 "POST", "/v1/whatif", Rule.VIEW, self.ask,
-                "Which jobs would start earlier or later after a change. Changes nothing.",
+                "Which jobs would start or end earlier or later after a change. Changes nothing.",
                 {200: WhatIfAnswer}, WhatIf, refusals=(404, 409, 413, 422),
             )
         ]  # fmt: skip
@@ -75,10 +75,10 @@ class WhatIfRoutes:
     async def _check(self, request: web.Request, payload: WhatIf) -> None:
         """Check that a request is valid and permitted. Raises ProblemError."""
         changes = payload.submit or payload.jobs or payload.pools or payload.drain
-        if not changes and payload.lending is None:
+        if not changes and payload.lending is None and not payload.policy:
             raise ProblemError(
                 422, "invalid", "no change given",
-                "add submit, jobs, pools, drain or lending",
+                "add submit, jobs, pools, drain, lending or policy",
             )  # fmt: skip
         if sum(job.array or 1 for job in payload.submit) > WHATIF_JOBS:
             why = f"more than {WHATIF_JOBS:,} jobs, including the jobs of arrays"

@@ -158,11 +158,11 @@ MOVED = (
     Column("job", "Job"),
     Column("pool", "Pool"),
     Column("gpus", "GPUs", number=True, term="width"),
-    Column("now", "Start without"),
-    Column("then", "Start with"),
+    Column("now", "Without"),
+    Column("then", "With"),
     Column("by", "By", number=True),
 )
-"""Columns of jobs that start at another time."""
+"""Columns of jobs that start or end at another time."""
 
 ASKED = (
     Column("job", "Job"),
@@ -212,6 +212,8 @@ def question(given: Mapping[str, str]) -> dict[str, Any]:
         params.setdefault("jobs", [{}])[0]["cancel"] = True
     for job in params.get("submit", ()):
         job.setdefault("gpus", 1)
+    if policy := given.get("policy"):
+        params["policy"] = policy
     if node := given.get("drain"):
         params["drain"] = [node]
     if lending := given.get("lending"):
