@@ -34,11 +34,17 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 SHOWN = {
-    "wide": ("overview", "queue", "plan", "whatif"),
+    "wide": (
+        "overview", "pool", "user", "queue", "jobs", "job", "plan", "nodes", "loans", "ledger",
+        "statement", "whatif", "answer", "settings", "policy", "audit", "sign-in", "missing",
+    ),
     "phone": ("queue", "plan"),
     "phone-dark": ("overview", "job"),
-}
+}  # fmt: skip
 """Pages in the documentation."""
+
+DRAWN = "[...document.querySelectorAll('.canvas')].every((each) => each.firstChild)"
+"""Each chart has been drawn, or says why it is empty."""
 
 QUALITY = 25
 """Of WebP: text stays sharp, and a picture of a screen has 15 to 60 kB."""
@@ -60,6 +66,7 @@ async def pages(client: Any) -> AsyncIterator[tuple[str, str]]:
         "audit",
     ):
         yield name, "/ui/" + ("" if name == "overview" else name)
+    yield "policy", "/ui/policy"
     yield "queue-running", "/ui/queue?what=running"
     yield "pool", f"/ui/pools/{pool}"
     yield "user", "/ui/users/ann"
@@ -75,9 +82,15 @@ async def look(browser: Any, client: Any, way: str, out: Path, *, docs: bool) ->
     """Take the pictures of all pages one way; return what is wrong."""
     page = await browser.page(**WAYS[way], zone="UTC")
     wrong = []
+
+    async def shot(name: str) -> None:
+        if not docs:
+            await page.shot(out / f"{name}-{way}.png")
+        elif name in SHOWN.get(way, ()):
+            await page.shot(out / f"{name}-{way}.webp", whole=False, quality=QUALITY)
+
     await page.goto(client.make_url("/ui/sign-in"))
-    if not docs:
-        await page.shot(out / f"sign-in-{way}.png")
+    await shot("sign-in")
     await page.type("#token", TOKEN)
     await page.js("document.querySelector('main form').requestSubmit()")
     await page.until("document.querySelector('#totals')")
@@ -85,16 +98,21 @@ async def look(browser: Any, client: Any, way: str, out: Path, *, docs: bool) ->
         if docs and name not in SHOWN.get(way, ()):
             continue
         await page.goto(client.make_url("/").join(URL(path, encoded=True)))
+        await page.until(DRAWN)
+        await shot(name)
         if docs:
-            await page.shot(out / f"{name}-{way}.webp", whole=False, quality=QUALITY)
             continue
-        await page.shot(out / f"{name}-{way}.png")
         told = [each for each in page.wrong if "status of 404" not in str(each)]  # as it should be
         found = [*await page.faults(), *told]
         if await page.js("document.documentElement.scrollWidth > innerWidth"):
             found.append("wider than the screen")
         page.wrong.clear()
         wrong += [f"{out.name}/{name}-{way}: {each}" for each in found]
+    await page.goto(client.make_url("/ui/whatif"))
+    await page.js("quota.value = 40; pool.selectedIndex = pool.length - 1; true")
+    await page.js("document.querySelector('main form').requestSubmit()")
+    await page.until("document.querySelector('#answer, main .notice')")
+    await shot("answer")
     return wrong
 
 

@@ -83,10 +83,11 @@ def _lost(database: Path) -> str:
 
 def _tryout(config: Config) -> str:
     """What a daemon without a configuration is, in one line."""
-    pools = ", ".join(f"{pool.name} {pool.quota}" for pool in config.pools)
+    (pool,) = config.pools
     return (
-        f"NO CONFIGURATION, FOR A TRY ONLY: JOBS ARE SIMULATED, on sample pools ({pools} GPUs); "
-        f"files are in {config.models.parent}; for your own pools write {FIRST_NAME}"
+        f"NO CONFIGURATION, FOR A TRY ONLY: JOBS ARE SIMULATED, on {counted(pool.quota, 'GPU')} of "
+        f"one pool, {pool.name}; files are in {config.models.parent}; for your own pools write "
+        f"{FIRST_NAME} (docs/operate/daemon.md), for a whole company see sia demo"
     )
 
 

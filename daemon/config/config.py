@@ -212,14 +212,9 @@ class Address(NamedTuple):
 
 LOOPBACK = Address("127.0.0.1", PORT)
 
-DEFAULT_POOLS = (
-    PoolConfig("vision", 64),
-    PoolConfig("speech", 32),
-    PoolConfig("language", 32),
-    PoolConfig("robots", 16),
-)
-"""Default pools of a daemon without a configuration file: small enough that jobs queue, unequal
-enough that pools lend."""
+DEFAULT_POOLS = (PoolConfig("default", 8),)
+"""The pool of a daemon without a configuration file. It owns all simulated GPUs, as many as one
+usual node has: which pools there are only the site can say."""
 
 
 def state_folder() -> Path:

@@ -89,7 +89,7 @@ class _Daemon(Struct, frozen=True):
 
 
 def read_config(path: Path | None) -> Config:
-    """Read and check a configuration file; None gives the built-in defaults, with sample pools.
+    """Read and check a configuration file; None gives the built-in defaults: one pool.
 
     Raises ConfigError with all problems: first those of single keys, then those of combinations.
     """

@@ -125,10 +125,14 @@ def plain(text: str) -> str:
 
 
 def value(of: Any, key: str = "") -> Markup | str:
-    """Format a value of an audit record: a time, text, or JSON."""
+    """Format a value of an audit record: a time, text, texts by name, or JSON."""
     if key in TIMES and isinstance(of, int | float):
         return exactly(of)
-    return name((of or NONE) if isinstance(of, str) else msgspec.json.encode(of).decode())
+    if isinstance(of, dict) and all(isinstance(each, str) for each in of.values()):
+        of = "; ".join(f"{who}: {said}" if said else who for who, said in of.items())
+    if of is None or of == "":
+        of = NONE
+    return name(of if isinstance(of, str) else msgspec.json.encode(of).decode())
 
 
 def sentence(text: str) -> str:

@@ -77,6 +77,7 @@ TERMS: Mapping[str, str] = {
         "Jobs that would never have started in the baseline: they are wider than their pool's "
         "quota."
     ),
+    "jobs compared": "Ended jobs whose start in the baseline is known.",
     "earlier starts": "The sum of the hours by which jobs started earlier than in the baseline.",
     "later starts": "The sum of the hours by which jobs started later than in the baseline.",
     "GPU-hours": "The number of GPUs times the hours during which they were used.",

@@ -575,7 +575,7 @@ def test_an_invalid_or_newer_database_is_refused(tmp_path, version):
 def test_without_a_configuration_the_first_line_says_that_jobs_are_simulated():
     said = _tryout(Config.embedded(Path("/somewhere")))
     assert "\n" not in said
-    for word in ("SIMULATED", "sample pools", "vision 64", "/somewhere", "sia.toml"):
+    for word in ("SIMULATED", "8 GPUs", "one pool, default", "/somewhere", "sia.toml", "sia demo"):
         assert word in said
 
 

@@ -73,9 +73,9 @@ def the_problem(folder, text):
     return problem
 
 
-def test_without_a_file_there_are_pools_and_simulated_jobs():
+def test_without_a_file_jobs_are_simulated_and_no_pools_are_made_up():
     embedded = read_config(None)
-    assert embedded.pools == DEFAULT_POOLS
+    assert embedded.pools == DEFAULT_POOLS == (PoolConfig("default", 8),)
     assert embedded.backend == SimulatedConfig()
     assert embedded.listen.loopback
 

@@ -57,6 +57,9 @@
   // Ticks in seconds at whole minutes, hours or days.
   const SECONDS = [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 432000, 864000];
 
+  // Ticks of what is counted.
+  const WHOLE = Array.from({ length: 8 }, (_, i) => [1, 2, 5].map((each) => each * 10 ** i)).flat();
+
   function styleOf(name, at) {
     const [variable, dash] = STYLES[name] ?? [`--c${at % CATEGORIES}`];
     return { stroke: colour(variable), dash };
@@ -80,20 +83,20 @@
         label: line.name, stroke, dash: stacked || bars ? undefined : dash, width: bars ? 0 : stacked ? 1 : 2, spanGaps: true,
         fill: stacked ? stroke : bars ? stroke + "b0" : undefined,
         paths: bars ? uPlot.paths.bars({ size: [0.8, 40] }) : undefined,
-        points: { show: line.values.length < 3 },
-        value: (_, __, ___, i) => shown(i === null ? null : line.values[i], unit),
+        points: { show: !bars && line.values.filter((value) => value !== null).length < 3 },
+        value: (_, __, ___, i) => shown(i === null ? null : line.values[Math.min(i, line.values.length - 1)], unit),
       };
     });
-    const last = lines.length;
+    const last = lines.length, dashes = series.map((each) => each.dash);
     return {
       width, height: HEIGHT,
       padding: [8, 24, 0, 0],
       cursor: { sync: SYNC, drag: { x: true, y: false, setScale: false }, bind: { dblclick: () => leave } },
-      legend: { live: true },
+      legend: { live: true, markers: { dash: (_, i) => ({ 2: "dotted", 6: "dashed" })[dashes[i - 1]?.[0]] ?? "solid" } },
       scales: { y: { range: (_, __, most) => [0, most > 0 ? most * 1.1 : 1] } },
       axes: [
         { ...axis, space: 70, values: moments },
-        { ...axis, size: 62, incrs: unit === "seconds" ? SECONDS : undefined,
+        { ...axis, size: 62, incrs: unit === "seconds" ? SECONDS : unit === "jobs" ? WHOLE : undefined,
           values: (_, splits) => splits.map((each) => shown(each, unit)) },
       ],
       series: [{ label: "from", value: (_, at) => (at === null ? "–" : both.format(new Date(at * 1000))) }, ...series],
@@ -131,10 +134,13 @@
       if (!place) continue;
       const values = chart.stacked ? stack(chart.lines) : chart.lines.map((line) => line.values);
       const none = !series.times.length || !chart.lines.some((line) => line.values.some((value) => value !== null && value !== 0));
-      place.textContent = none ? "Nothing in this range." : "";
+      place.textContent = none ? place.dataset.nothing : "";
       place.classList.toggle("empty", none);
       if (none) continue;
-      const plot = new uPlot(optionsOf(chart, place.clientWidth), [series.times, ...values], place);
+      // A single sample is a mean over its period, and is drawn as long as that.
+      const only = series.times.length === 1, twice = ([value]) => [value, value];
+      const times = only ? [series.times[0], series.times[0] + series.step] : series.times;
+      const plot = new uPlot(optionsOf(chart, place.clientWidth), [times, ...(only ? values.map(twice) : values)], place);
       newestInLegend(plot);
       plots.set(place, plot);
     }

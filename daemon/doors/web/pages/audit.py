@@ -33,7 +33,7 @@ COLUMNS = (
     Column("number", "Number", lambda row: row.record.number, number=True, term="audit record"),
     Column("time", "Time", lambda row: row.record.time),
     Column("who", "Who", lambda row: row.record.who),
-    Column("origin", "From", lambda row: row.record.origin),
+    Column("origin", "Address", lambda row: row.record.origin),
     Column("what", "What", lambda row: row.record.what),
     Column("target", "Target", lambda row: row.record.target),
     Column("change", "Change"),

@@ -41,10 +41,10 @@ QUERY = (
 
 GAINS = (
     Column("pool", "Pool"),
-    Column("sooner", "Hours saved", number=True),
-    Column("jobs", "Jobs compared", number=True),
-    Column("slowed", "Jobs slowed", number=True),
-    Column("later", "Hours later", number=True),
+    Column("sooner", "Hours saved", number=True, term="earlier starts"),
+    Column("jobs", "Jobs compared", number=True, term="jobs compared"),
+    Column("slowed", "Jobs slowed", number=True, term="delayed, slowed"),
+    Column("later", "Hours later", number=True, term="later starts"),
 )
 
 GAINERS = 10
