@@ -109,7 +109,7 @@ async def look(browser: Any, client: Any, way: str, out: Path, *, docs: bool) ->
         page.wrong.clear()
         wrong += [f"{out.name}/{name}-{way}: {each}" for each in found]
     await page.goto(client.make_url("/ui/whatif"))
-    await page.js("quota.value = 40; pool.selectedIndex = pool.length - 1; true")
+    await page.js("lending.value = 'off'; true")
     await page.js("document.querySelector('main form').requestSubmit()")
     await page.until("document.querySelector('#answer, main .notice')")
     await shot("answer")

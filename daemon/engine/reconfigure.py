@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -31,6 +32,9 @@ OTHER_CELLS = (
 GONE = "no longer there"
 """Why a node is out that the backend found before and finds no longer."""
 
+LESS = "has fewer GPUs than before"
+"""Why a node is out of whose GPUs the backend finds some no longer."""
+
 NUMBERS = ("quota", "lend_limit", "borrow_limit", "weight")
 """Fields of a pool that both the configuration and commands can change."""
 
@@ -42,8 +46,8 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     events for these fields. `unseen` is the load (GPUs) of new pools, or of all pools if the policy
     or its options have changed.
     """
-    gone = _gone(book, setup)
-    setup = replace(setup, nodes=(*setup.nodes, *gone))
+    lost = _lost(book, setup)
+    setup = replace(setup, nodes=(*lost.nodes(setup.nodes),))
     for wrong in _problems(book, setup):
         return Refused(409, "configuration", *wrong)
     same = (setup.policy, setup.options) == (book.setup.policy, book.setup.options)
@@ -77,7 +81,7 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         core = restore(snapshot, make(setup.policy))
     except ValueError as error:
         return Refused(409, "configuration", str(error), "restore the old settings")
-    nodes = _nodes(book, setup, {node.name for node in gone})
+    nodes = _nodes(book, setup, lost.why)
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
     book = replace(
         book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows, solving=solving
@@ -207,33 +211,60 @@ def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
     return found
 
 
-def _gone(book: Book, setup: Setup) -> tuple[Node, ...]:
+class _Lost(NamedTuple):
+    """Nodes to keep as they were although the backend finds less: why each is out, and its GPUs."""
+
+    why: dict[str, str]
+    gpus: dict[str, set[int]]
+
+    def nodes(self, found: Iterable[Node]) -> Iterator[Node]:
+        """Yield the nodes that the backend found, and these, with all their GPUs."""
+        names = set()
+        for node in found:
+            names.add(node.name)
+            more = self.gpus.get(node.name)
+            yield node if more is None else Node(node.name, (*sorted({*node.gpus, *more}),))
+        for name, gpus in self.gpus.items():
+            if name not in names:
+                yield Node(name, (*sorted(gpus),))
+
+
+def _lost(book: Book, setup: Setup) -> _Lost:
     """Return the nodes to keep although the backend finds them no longer. O(jobs + nodes).
 
-    Nobody can bring back a node that was deleted while the daemon was down. One with jobs stays
-    until the backend has reported what became of them; all stay while the pools own more GPUs than
-    are left, so that the daemon starts and the pools share what there is.
+    Nobody can bring back a node, or GPUs, that were lost while the daemon was down. A node whose
+    lost GPUs jobs use stays as it was, and out, until the backend has reported what became of the
+    jobs; all stay while the pools own more GPUs than are left, so that the daemon starts and the
+    pools share what there is.
     """
+    kept = _Lost({}, {})
     if not setup.discovered or setup.cells is not None:
-        return ()
-    there = {node.name for node in setup.nodes}
-    gone = [node for node in book.setup.nodes if node.name not in there]
-    if sum(_owned(book, setup).values()) > sum(len(node.gpus) for node in setup.nodes):
-        return tuple(gone)
-    used = {name for job in book.jobs.values() if job.core for name, _ in job.nodes}
-    return tuple(node for node in gone if node.name in used)
+        return kept
+    there = {node.name: set(node.gpus) for node in setup.nodes}
+    few = sum(_owned(book, setup).values()) > sum(map(len, there.values()))
+    used: dict[str, set[int]] = {}
+    for job in book.jobs.values():
+        for name, gpus in job.nodes if job.core else ():
+            used.setdefault(name, set()).update(gpus)
+    for node in book.setup.nodes:
+        gone = set(node.gpus) - there.get(node.name, set())
+        if gone and (few or gone & used.get(node.name, set())):
+            kept.why[node.name] = LESS if node.name in there else GONE
+            kept.gpus[node.name] = set(node.gpus)
+    return kept
 
 
-def _nodes(book: Book, setup: Setup, gone: Collection[str]) -> dict[str, NodeRecord]:
+def _nodes(book: Book, setup: Setup, out: Mapping[str, str]) -> dict[str, NodeRecord]:
+    """Return the records of the nodes; `out` says why the backend takes some out."""
     if setup.cells is not None:
         return book.nodes
     found = {}
     for node in setup.nodes:
         before = book.nodes.get(node.name)
         reasons = dict(before.reasons) if before else {}
-        if node.name in gone:
-            reasons[BACKEND] = GONE
-        elif reasons.get(BACKEND) == GONE:
+        if node.name in out:
+            reasons[BACKEND] = out[node.name]
+        elif reasons.get(BACKEND) in (GONE, LESS):
             del reasons[BACKEND]
         found[node.name] = NodeRecord(node.name, node.gpus, reasons)
     return found

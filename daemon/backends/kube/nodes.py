@@ -44,26 +44,32 @@ class KubeInventory(Struct, frozen=True, omit_defaults=True):
 def find(config: KubeConfig, pools: Iterable[str], journal: Journal) -> KubeInventory:
     """Query Kubernetes, or use the stored inventory if it is unreachable. Blocks.
 
-    With Kueue the inventory is empty, because Kueue places jobs. Raises UserError if there is
-    no inventory or a pool has no node.
+    With Kueue the inventory is empty, because Kueue places jobs. A pool whose last node is gone
+    keeps its nodes of the stored inventory, which are out. Raises UserError if there is no
+    inventory or a pool never had a node.
     """
     if config.kueue:
         return KubeInventory(())
+    before = _stored(journal)
     with ThreadPoolExecutor(1) as aside:  # the calling thread may already run an event loop
         try:
             nodes = aside.submit(asyncio.run, _ask(config)).result()
         except KubeError as error:
-            known = journal.marks(MARK).get(MARK)
-            why = UserError(f"backend: {error.why}; {error.mend}")
-            if known is None:
-                raise why from None
-            try:
-                return replace(json.decode(known, type=KubeInventory), away=(error.why, error.mend))
-            except DecodeError:
-                raise why from None
-    found = found_in(nodes, config, list(pools))
+            if before is None:
+                raise UserError(f"backend: {error.why}; {error.mend}") from None
+            return replace(before, away=(error.why, error.mend))
+    found = found_in(nodes, config, list(pools), before)
     journal.mark({MARK: json.encode(found).decode()})
     return found
+
+
+def _stored(journal: Journal) -> KubeInventory | None:
+    """Return the last inventory, if there is one that this version can read."""
+    known = journal.marks(MARK).get(MARK)
+    try:
+        return None if known is None else json.decode(known, type=KubeInventory)
+    except DecodeError:
+        return None
 
 
 async def _ask(config: KubeConfig) -> list[KubeNode]:
@@ -81,19 +87,32 @@ async def _ask(config: KubeConfig) -> list[KubeNode]:
     return found
 
 
-def found_in(nodes: Sequence[KubeNode], config: KubeConfig, pools: Sequence[str]) -> KubeInventory:
-    """Return the nodes with GPUs by pool. Raises UserError if a pool has none."""
+def found_in(
+    nodes: Sequence[KubeNode],
+    config: KubeConfig,
+    pools: Sequence[str],
+    before: KubeInventory | None = None,
+) -> KubeInventory:
+    """Return the nodes with GPUs by pool; `before` has those of pools that have none any more.
+
+    Raises UserError if a pool has none.
+    """
     gpus = {node.metadata.name: node.gpus(config.gpu) for node in nodes}
     there = [node for node in nodes if gpus[node.metadata.name]]
-    if not there:
+    had = {} if before is None else dict(before.gpus)
+    if not there and not had:
         raise UserError(
             f"backend.gpu: no node in Kubernetes has {config.gpu}; run kubectl describe nodes"
         )
-    areas = {}
+    areas, gone = {}, dict[str, tuple[int, ...]]()
     for pool in pools:
         wanted = config.nodes.get(pool, {}).items()
         labels = {node.metadata.name: (node.metadata.labels or {}).items() for node in there}
         areas[pool] = tuple(name for name in labels if wanted <= labels[name])
+        if not areas[pool] and before is not None:
+            lost = (name for name in before.areas.get(pool, had) if not gpus.get(name))
+            areas[pool] = tuple(name for name in lost if name in had)
+            gone |= {name: had[name] for name in areas[pool]}
         if not areas[pool]:
             asked = ", ".join(f"{key}={value}" for key, value in wanted)
             raise UserError(
@@ -102,11 +121,17 @@ def found_in(nodes: Sequence[KubeNode], config: KubeConfig, pools: Sequence[str]
             )
     used = {node for area in areas.values() for node in area}
     against = {node.metadata.name: node.against(config.tolerations) for node in there}
+    found = {name: tuple(range(many)) for name, many in gpus.items() if many}
     return KubeInventory(
-        tuple((name, tuple(range(many))) for name, many in gpus.items() if name in used),
+        tuple((name, gpus) for name, gpus in (gone | found).items() if name in used),
         areas if config.nodes else {},
-        {name: why for name, why in against.items() if why and name in used},
+        {name: _fewer(0, len(had[name])) if name in gpus else NO_NODE for name in gone}
+        | {name: why for name, why in against.items() if why and name in used},
     )
+
+
+def _fewer(there: int, known: int) -> str:
+    return f"Kubernetes reports {there} GPUs instead of {known}"
 
 
 RESTART = "restart the daemon to use them; running jobs continue"
@@ -199,12 +224,13 @@ class KubeNodeWatch:
     def _against(self, name: str) -> str:
         """Return why no job starts on a node, or ""."""
         assert self.mirror is not None, "checked by the caller"
-        node, gpus = self.mirror.objects.get(name), self._gpus.get(name, 0)
+        node, known = self.mirror.objects.get(name), self._context.book().nodes.get(name)
+        gpus = self._gpus.get(name, 0) if known is None else len(known.gpus)
         if node is None:
             return NO_NODE
         there = node.gpus(self._config.gpu)
         if there < gpus:
-            return f"Kubernetes reports {there} GPUs instead of {gpus}"
+            return _fewer(there, gpus)
         return node.against(self._config.tolerations)
 
     def _tell_of_others(self) -> None:

@@ -60,8 +60,10 @@ class SlurmNodeWatch:
         closed = {node for part in ours for node in part.nodes}
         there = {node.name: node for node in nodes}
         found = {}
-        for name, gpus in self._gpus.items():
+        records = self._context.book().nodes
+        for name in self._gpus:
             node = there.get(name)
+            gpus = len(records[name].gpus) if name in records else self._gpus[name]
             if node is None:
                 found[name] = "no longer in Slurm"
             elif node.gpus < gpus:

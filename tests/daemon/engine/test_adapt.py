@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
+from daemon.engine.reconfigure import LESS
 from daemon.journal.journal import Journal
 from daemon.journal.recovery import recover
 from daemon.model.inputs import Cancel, Configured, Ended, Maintain, SetPool, Started, Tick
@@ -103,6 +104,30 @@ def test_a_node_that_the_backend_finds_no_longer_stays_out_until_its_jobs_have_e
     engine.step(4.0, [Ended("runs", 1, 0)])
     configured(engine, without, 5.0)
     assert list(engine.book.nodes) == [left[0].name]
+
+
+def test_a_node_of_which_jobs_use_lost_gpus_stays_out_until_they_have_ended():
+    engine = Engine.new(setup([4], a=4))
+    engine.step(1.0, [submit("low", gpus=2), submit("high", gpus=2)])
+    assert [engine.book.jobs[job].nodes for job in ("low", "high")] == [
+        (("n0", (0, 1)),), (("n0", (2, 3)),),
+    ]  # fmt: skip
+    fewer = replace(setup([3], a=2), discovered=True)
+    configured(engine, fewer)
+    assert engine.book.nodes["n0"].reasons == {"backend": LESS}
+    assert engine.book.nodes["n0"].gpus == (0, 1, 2, 3)
+    assert Engine.restore(engine.dump()).dump() == engine.dump()
+    step = engine.step(4.0, [Ended("low", 1, 0), submit("waits", gpus=1)])
+    assert not step.effects
+    engine.step(5.0, [Ended("high", 1, 0)])
+    configured(engine, fewer, 6.0)
+    assert (engine.book.nodes["n0"].reasons, engine.book.nodes["n0"].gpus) == ({}, (0, 1, 2))
+
+
+def test_a_node_that_lost_gpus_stays_out_while_the_pools_own_more_than_what_is_left():
+    engine = Engine.new(setup([4], a=4))
+    configured(engine, replace(setup([3], a=4), discovered=True))
+    assert engine.book.nodes["n0"].reasons == {"backend": LESS}
 
 
 def test_nodes_that_are_gone_stay_out_while_the_pools_own_more_than_what_is_left():

@@ -46,3 +46,35 @@ async def test_gpus_that_a_node_gained_are_named_and_nodes_of_no_pool_are_not(tm
             k8s.change("nodes", {"name": "n1"}, {"status": {"allocatable": {GPU: "16"}}})
             await until(lambda: unused(service))
             assert unused(service)[0].endswith("added after the daemon's start: n1")
+
+
+@story
+async def test_a_daemon_starts_although_its_last_node_is_gone_and_uses_it_again(tmp_path):
+    async with cluster(()) as k8s:
+        k8s.make("nodes", node("n1", 8, kind="a"))
+        nodes = {"vision": {"kind": "a"}}
+        async with serving(tmp_path, k8s, pools=ONE, nodes=nodes):
+            pass
+        k8s.remove("nodes", {"name": "n1"})
+        async with serving(tmp_path, k8s, pools=ONE, nodes=nodes) as service:
+            await until(lambda: service.book.nodes["n1"].reasons)
+            assert service.book.nodes["n1"].reasons == {"backend": "no longer in Kubernetes"}
+            await submit(service, "waits")
+        async with serving(tmp_path, k8s, pools=ONE, nodes=nodes) as service:
+            assert not service.book.jobs["waits"].placed
+            k8s.make("nodes", node("n1", 8, kind="a"))
+            assert (await phase_is(service, "waits", "finished")).nodes == (("n1", (0,)),)
+
+
+@story
+async def test_a_node_that_lost_gpus_while_the_daemon_was_down_is_out_until_they_are_back(tmp_path):
+    async with cluster(("n1",)) as k8s:
+        async with serving(tmp_path, k8s, pools=ONE) as service:
+            await submit(service, "first")
+            await phase_is(service, "first", "finished")
+        k8s.change("nodes", {"name": "n1"}, {"status": {"allocatable": {GPU: "2"}}})
+        async with serving(tmp_path, k8s, pools=ONE) as service:
+            says = "Kubernetes reports 2 GPUs instead of 8"
+            await until(lambda: service.book.nodes["n1"].reasons == {"backend": says})
+            k8s.change("nodes", {"name": "n1"}, {"status": {"allocatable": {GPU: "8"}}})
+            await until(lambda: not service.book.nodes["n1"].reasons)
