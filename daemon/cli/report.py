@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,31 +13,22 @@ from daemon.cli.common import CONFIG, JSON, moment, say
 from daemon.runtime.token_file import checked_token, read_token
 from sia.console.errors import UserError
 from sia.console.terminal import printable
+from sia.console.text import BoundedFloatType
 from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 
 HERE = "it is set in the environment of each job that runs; outside of a job, give the option"
 
 
-class FiniteRange(click.FloatRange):
-    """A number between two bounds; click alone would accept `nan`."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Parse a number."""
-        number: float = super().convert(value, param, ctx)
-        if number != number:  # noqa: PLR0124  true of not-a-number alone
-            self.fail(f"{value}: write a number from {self.min:g} to {self.max:g}", param, ctx)
-        return number
-
-
 @click.command()
 @click.option(
-    "--done", type=FiniteRange(0, 1), required=True, help="Share of the whole work that is done."
+    "--done",
+    type=BoundedFloatType(0, 1),
+    required=True,
+    help="Share of the whole work that is done.",
 )
 @click.option(
     "--speed",
-    type=FiniteRange(MIN_SPEED, MAX_SPEED),
+    type=BoundedFloatType(MIN_SPEED, MAX_SPEED),
     help="Speed from now on, relative to the nominal one.  [default: as before]",
 )
 @click.option(

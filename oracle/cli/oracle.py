@@ -31,13 +31,12 @@ from oracle.run.console import (
 from oracle.run.folder import Results, own_folder
 from oracle.run.output import write_outcome
 from oracle.run.run import SolveSettings, instance_of, run, waiting
-from replay.cli.options import BoundedFloatType
 from replay.run.output import write_json
 from sia import __version__
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
-from sia.console.text import Seconds
+from sia.console.text import BoundedFloatType, Seconds
 from sia.wording import counted, duration
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])

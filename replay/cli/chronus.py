@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 
 import click
 
-from replay.cli.options import BoundedFloatType, solve_options
+from replay.cli.options import solve_options
 from replay.logs.nodes import read_nodes
 from replay.logs.read import read_trace
 from replay.logs.speeds import read_speeds
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
-from sia.console.text import Seconds
+from sia.console.text import BoundedFloatType, Seconds
 from sia.contract.solvers import chosen, solve
 from sia.limits import MAX_GROUP
 from sia.model import Job

@@ -16,7 +16,6 @@ import msgspec
 
 from cells.layout.spec import only_chain
 from replay.cli.options import (
-    BoundedFloatType,
     check_solver,
     chosen,
     foreseen_by,
@@ -51,7 +50,7 @@ from replay.verdict.kinds import in_order
 from sia import __version__
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
-from sia.console.text import Seconds
+from sia.console.text import BoundedFloatType, Seconds
 from sia.limits import MAX_QUOTA
 from sia.model import Options
 from sia.wording import DAY, WEEK, as_typed, counted, duration

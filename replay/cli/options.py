@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +23,7 @@ from replay.logs.importers import FORMATS
 from replay.logs.preemptible import PercentAndCost
 from replay.run.run import BASELINE, Settings
 from sia.console.errors import UserError
-from sia.console.text import Seconds
+from sia.console.text import BoundedFloatType, Seconds
 from sia.contract.labels import name_of
 from sia.contract.solvers import chosen as chosen_solver
 from sia.limits import (
@@ -53,19 +53,6 @@ class Cost(Seconds):
         if seconds > MAX_RESUME_COST:
             self.fail(f"{value}: must be at most {as_typed(MAX_RESUME_COST)}", param, ctx)
         return seconds
-
-
-class BoundedFloatType(click.FloatRange):
-    """A finite number between two bounds; click alone would accept `nan`."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Parse a number."""
-        number: float = super().convert(value, param, ctx)
-        if not isfinite(number):
-            self.fail(f"{value}: write a number, like {self.min or 0.5:g}", param, ctx)
-        return number
 
 
 class Quantile(BoundedFloatType):

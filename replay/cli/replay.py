@@ -12,7 +12,6 @@ import click
 from predictors.catalog import loads_class
 from replay.cli.options import (
     QUEUES,
-    BoundedFloatType,
     check_solver,
     chosen,
     foreseen_by,
@@ -47,7 +46,7 @@ from replay.verdict.build import add_verdict, can_share
 from replay.verdict.kinds import in_order
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
-from sia.console.text import Seconds
+from sia.console.text import BoundedFloatType, Seconds
 from sia.contract.labels import folder_of, name_of
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, LEAST_PROMOTE
 from sia.model import GpuNode, Options

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from replay.cli.options import BoundedFloatType, published_log
+from replay.cli.options import published_log
 from replay.cli.trace_profile import classes, deadlines, shape, split
 from replay.logs.importers import read_log
 from replay.logs.importers.gavel import read_speeds
@@ -30,7 +30,7 @@ from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
 from sia.console.tables import show_table
-from sia.console.text import SPAN, Seconds
+from sia.console.text import SPAN, BoundedFloatType, Seconds
 from sia.core.playout import Arrival
 from sia.limits import MAX_QUOTA
 from sia.wording import counted, decimal, duration
@@ -61,7 +61,7 @@ trace.add_command(split)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
 @click.option(
     "--days",
-    type=click.FloatRange(0, min_open=True),
+    type=BoundedFloatType(0, min_open=True),
     help="Length of the log in days.  [default: 3; for the cloud 28]",
 )
 @click.option(

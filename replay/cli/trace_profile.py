@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from replay.cli.options import BoundedFloatType
 from replay.deadlines.classes import RackCluster, classes_of, composition, draw_workload
 from replay.deadlines.workloads import WORKLOADS, Mix, chosen_jobs, with_deadlines
 from replay.logs.limits import ROWS_SHOWN
@@ -19,7 +18,7 @@ from replay.logs.trace import PoolTable
 from replay.run.output import whole_folder, write_json, write_pools, write_trace
 from sia.console.errors import UserError
 from sia.console.tables import show_table
-from sia.console.text import SPAN
+from sia.console.text import SPAN, BoundedFloatType
 from sia.limits import MAX_GROUP
 from sia.model import Pool
 from sia.wording import NONE, counted, decimal, duration

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 import click
 import msgspec
 
-from replay.cli.options import BoundedFloatType, Cost
+from replay.cli.options import Cost
 from replay.experiment.folder import RUNS, opened, replace_results, writable
 from replay.experiment.run import checksum
 from replay.logs.importers.workload import read_workload
@@ -38,6 +38,7 @@ from sia import __version__
 from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
+from sia.console.text import BoundedFloatType
 from sia.limits import MAX_GROUP
 from sia.wording import counted, duration, some
 
@@ -169,7 +170,7 @@ def search_command(
     gpus: int | None, load: float | None, objectives: tuple[Objective, ...], simulations: int,
     samples: int, arrivals: int, space: str, queues: int | None, algorithm: str,
     resume_cost: float, seed: int, processes: int | None, skip_invalid: bool, as_json: bool,
-    out: Path, *, lasting: bool = True,
+    out: Path, *, keep: Callable[[], None] | None = None,
 ) -> None:  # fmt: skip
     """Search for settings of wfq that trade completion time, its prediction and fairness (§3.3).
 
@@ -225,13 +226,15 @@ def search_command(
         }
         front = front_json(found, objectives, limits, facts)
         replace_results(out, partial(_write, found, front))
+    if keep is not None:  # before anything is printed, which may fail
+        keep()
     if as_json:
         print_json(front)
         return
     if len(found.points) < count:
         click.echo(f"note: the space has no more than {counted(len(found.points), 'point')}")
     show_front(msgspec.json.decode(msgspec.json.encode(front)))
-    if lasting:  # `sia wfq update` moves the results elsewhere, and says where
+    if keep is None:  # else they are elsewhere now
         click.echo(f"results: {out / FRONT}, {out / FIGURE}.svg")
 
 

@@ -60,7 +60,11 @@ def synthesize(
     end = days * DAY
     expected = preset.queues * preset.queue_size * end / (MINUTE * mean_minutes(preset.durations))
     if not 0 < expected <= MAX_JOBS_MADE:
-        raise UserError(f"--days {days:g}: about {expected:.0f} jobs; make 1 to {MAX_JOBS_MADE}")
+        some = "fewer" if expected > 1 else "more"
+        raise UserError(
+            f"--days {days:g}: about {expected:.0f} jobs; give {some} days, which make 1 to "
+            f"{MAX_JOBS_MADE} jobs"
+        )
     arrivals: list[Arrival] = []
     pools = [Pool(f"q{i}", preset.queue_size) for i in range(preset.queues)]
     for pool in pools:

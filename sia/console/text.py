@@ -1,6 +1,9 @@
-"""Parameter types for times on the command line."""
+"""Parameter types for times and numbers on the command line."""
 
 from __future__ import annotations
+
+from math import isfinite
+from typing import Any
 
 import click
 
@@ -32,6 +35,19 @@ class Seconds(click.ParamType[float]):
         if seconds > self._most:
             self.fail(f"{value}: must be at most {as_typed(self._most)}", param, ctx)
         return seconds
+
+
+class BoundedFloatType(click.FloatRange):
+    """A finite number between two bounds; click alone would accept `nan`."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse a number."""
+        number: float = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value}: write a number, like {self.min or 0.5:g}", param, ctx)
+        return number
 
 
 SPAN = Seconds(some=True)

@@ -54,11 +54,12 @@ def text_of(written):
     return written.buffer.getvalue().decode("utf-8", "surrogateescape").replace("\r\n", "\n")
 
 
-def sia_process(*arguments, hash_seed="0"):
+def sia_process(*arguments, hash_seed="0", stdout=subprocess.PIPE):
     """Run a command in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "sia", *map(str, arguments)],
-        capture_output=True,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONHASHSEED": hash_seed},
         check=False,

@@ -227,7 +227,7 @@ def turn_words(turn: TurnView | None, now: float, *, running: bool) -> list[str]
         return []
     alone = "its turn, which is its start in its pool alone,"
     if turn.came:
-        ago = duration(max(0.0, now - (turn.time or now)))
+        ago = duration(max(0.0, now - (now if turn.time is None else turn.time)))
         stays = "; it is not stopped for others" if running else ""
         return [f"{alone} came {ago} ago{stays}"]
     when = (

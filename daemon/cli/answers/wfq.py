@@ -15,7 +15,6 @@ from daemon.cli.client import Client
 from daemon.cli.common import asks, say
 from daemon.cli.journal import CONFIG, STATE, written
 from daemon.config.read import find_config, peek
-from replay.cli.options import BoundedFloatType
 from replay.cli.wfq import (
     ARRIVALS,
     FIGURE,
@@ -35,6 +34,7 @@ from replay.search.objectives import DEFAULT, Objective, parse_objective
 from sia import __version__
 from sia.console.as_json import json_option
 from sia.console.errors import UserError
+from sia.console.text import BoundedFloatType
 
 PATH = "/v1/policy"
 
@@ -95,15 +95,18 @@ def update(
             rmtree(work, ignore_errors=True)
             work.mkdir(mode=0o700, parents=True)  # the history names users
             written(state, config, work / "history", alive=False)
+
+        def keep() -> None:
+            for name in KEPT:
+                (work / "search" / name).replace(kept / name)
+            (work / "search").rename(work / "stored")  # nothing goes on with what is left of it
+            rmtree(work)
+
         logs = {name: work / "history" / f"{name}.csv" for name in ("trace", "pools")}
         context.invoke(
             search_command, log=logs["trace"], pools=logs["pools"], processes=processes,
-            as_json=as_json, out=work / "search", lasting=False, **options,
+            as_json=as_json, out=work / "search", keep=keep, **options,
         )  # fmt: skip
-        for name in KEPT:
-            (work / "search" / name).replace(kept / name)
-        (work / "search").rename(work / "stored")  # so that nothing goes on with what is left of it
-        rmtree(work)
     if not as_json:
         click.echo(f"stored: {kept / FRONT}; sia wfq set POINT --front {kept} sets a point")
 

@@ -621,6 +621,7 @@ def test_why_says_who_is_a_guest_and_when_its_turn_is_expected():
     expected = "is expected in 8 m 20 s; until then it may be stopped for others' turns"
     assert words(story, "guest")[-1] == f"it is a guest: {alone} {expected}"
     story.at(10.0, submit("owner", "b"))
+    assert words(story, "own")[-1] == f"{alone} came 10 s ago; it is not stopped for others"
     story.at(12.0, Stopped("guest", 1))
     assert f"{alone} is expected in 8 m 8 s" in words(story, "guest")
     view = turn_of(story.engine.core, story.record("guest"))

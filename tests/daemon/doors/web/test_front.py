@@ -1,6 +1,7 @@
 """The page of the policy: the stored front, a point that is looked at, set, and undone."""
 
 import json
+import os
 import re
 from asyncio import to_thread
 
@@ -103,6 +104,13 @@ async def test_an_update_stores_a_front_of_the_daemons_own_history(folder):
         assert sorted(each.name for each in (folder / "front").iterdir()) == [
             "front.json", "front.png", "front.svg", "points.csv",
         ]  # fmt: skip
+        (folder / "front" / "front.json").unlink()
+        nobody, lines = os.pipe()
+        os.close(nobody)  # as `| head` does
+        done = await to_thread(sia_process, *update, stdout=lines)
+        os.close(lines)
+        assert done.returncode == 1
+        assert (folder / "front" / "front.json").exists(), "it is stored before it is shown"
 
 
 def test_an_update_without_a_daemons_folder_makes_none(tmp_path):
