@@ -58,7 +58,7 @@ async def test_the_form_asks_about_a_new_job_a_quota_a_node_and_lending(folder):
         ):  # fmt: skip
             status, page = await sent(visitor, "/ui/whatif", form=form, **fields)
             assert status == 200, page
-            assert "Simulated until" in page
+            assert "Simulated the next" in page
             assert (">new job<" in page) is (fields is JOB)
 
 
