@@ -99,6 +99,8 @@ class JobPromised(Struct, frozen=True, gc=False, tag=True):
     """The number of the step, from 0."""
     planned: float
     """When it ends by the plan at this moment, in seconds."""
+    why: str = ""
+    """Why the step is another one than before; empty if this is the first promise."""
 
 
 class JobRejected(Struct, frozen=True, gc=False, tag=True):
@@ -109,6 +111,9 @@ class JobRejected(Struct, frozen=True, gc=False, tag=True):
 
     job_id: str
     why: str
+    soonest: float | None = None
+    """When it could end at the soonest by the plan of this moment, in seconds, if that is known.
+    It is no promise."""
 
 
 class WakeAt(Struct, frozen=True, gc=False, tag=True):

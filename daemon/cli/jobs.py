@@ -25,6 +25,7 @@ from sia.console.tables import show_table
 from sia.console.terminal import printable
 from sia.console.text import SPAN, Seconds
 from sia.model import Regime
+from sia.state.steps import steps_text
 from sia.wording import NONE, counted, duration
 
 OVER = ("finished", "failed", "cancelled", "lost")
@@ -115,6 +116,13 @@ class Wish(click.ParamType[Any]):
     metavar="TIME",
     help="When the job should end at the latest: 2026-05-01T18:00, in 2h, or seconds since the "
     "epoch.",
+)
+@click.option(
+    "--soft",
+    type=Wish("soft"),
+    metavar="STEPS",
+    help="Later steps of the deadline, each with what an end by it earns: 1.1:80+1.5:20 for ends "
+    "after 1.1 and 1.5 times the time to the deadline, or paper.",
 )
 @click.option("--value", type=Wish("value"), help="What an end by the deadline is worth.")
 @click.option(
@@ -236,9 +244,25 @@ def _tell(answer: dict[str, Any]) -> None:
 
 
 def _note(line: dict[str, Any]) -> None:
-    """Print what the user should know about an accepted job."""
+    """Print what the user should know about an accepted job, its deadline first."""
+    if "promise" in line:
+        click.echo(printable(f"sia: {line['id']}: {promise_text(line['promise'])}"), err=True)
     for note in line.get("notes", ()):
         click.echo(printable(f"sia: {line['id']}: {note}"), err=True)
+
+
+def promise_text(promise: dict[str, Any]) -> str:
+    """Say in words what a job is promised of its deadline."""
+    why = promise.get("why", "")
+    if promise["guaranteed"]:
+        text = f"guaranteed: it ends by {moment(promise['latest'])} at the latest"
+        if promise["by"] < promise["latest"]:
+            text += f", by the plan of now by {moment(promise['by'])}"
+        return f"{text}; {why}" if why else text
+    text = f"not guaranteed: {why}"
+    if "soonest" in promise:
+        text += f"; the soonest that could be is {moment(promise['soonest'])}, which is no promise"
+    return text
 
 
 def _await(client: Client, job_id: str, *, as_json: bool) -> int:
@@ -424,7 +448,8 @@ def description(view: dict[str, Any]) -> Iterator[tuple[str, str]]:
     shown: dict[str, Callable[[Any], str]] = {
         "submitted": moment, "started": moment, "ended": moment, "alone": moment,
         "time_limit": duration, "run_time": duration, "duration": duration, "warn": duration,
-        "deadline": moment, "estimate": duration, "preemptible": _cost, "demand": _demand,
+        "deadline": moment, "soft": steps_text, "promise": promise_text,
+        "estimate": duration, "preemptible": _cost, "demand": _demand,
         "regimes": lambda regimes: regimes_text([Regime(*regime) for regime in regimes]),
         "min_run_time": duration,
         "nodes": spread, "tags": _pairs, "env": _pairs, "loans": _pairs, "command": shlex.join,

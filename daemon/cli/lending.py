@@ -137,6 +137,14 @@ def _show_plan(group: dict[str, Any], now: float) -> None:
             for start in group["starts"]
         ]
         show_table(f"{name}: planned starts", ["job", "start", "end", "GPUs"], starts, ("job",))
+    if group.get("promised"):
+        spans = [
+            [moment(span["start"]), moment(span["end"]), f"{span['gpus']:,}"]
+            for span in group["promised"]
+        ]
+        more = f" (first {ROWS} of {len(spans)})" if len(spans) > ROWS else ""
+        show_table(f"{name}: GPUs promised to deadlines{more}", ["from", "until", "promised"],
+                   spans[:ROWS], ("from", "until"))  # fmt: skip
 
 
 @click.command()

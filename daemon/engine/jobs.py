@@ -351,7 +351,23 @@ def core_job(record: JobRecord, now: float, setup: Setup = USUAL) -> Job:
     A job that does not say that it is elastic runs on its own width only: a policy that resizes
     jobs would else narrow it to one GPU, as in a replay of a log without widths.
     """
-    return _core_job(record.spec, record.core, now, record.priority, setup)
+    job = _core_job(record.spec, record.core, now, record.priority, setup)
+    return replace(job, soft=_steps_from(record, now)) if job.soft else job
+
+
+def _steps_from(record: JobRecord, now: float) -> tuple[tuple[float, float], ...]:
+    """Return the later steps of a job that is queued again, as multiples from now on.
+
+    They stay where they are in time. After the deadline there is nothing to promise any more.
+    """
+    due, soft = record.spec.deadline, record.spec.soft
+    if due is None or now in (record.submitted, due) or now > due:
+        return soft
+    span = due - record.submitted
+    return tuple(
+        (times if times == 1.0 else (record.submitted + times * span - now) / (due - now), reward)
+        for times, reward in soft
+    )
 
 
 def _core_job(spec: JobSpec, core_id: str, now: float, priority: int, setup: Setup) -> Job:
@@ -360,7 +376,8 @@ def _core_job(spec: JobSpec, core_id: str, now: float, priority: int, setup: Set
         min_width=spec.min_width or spec.gpus, max_width=spec.max_width or spec.gpus,
         demand=spec.demand,
         preemptible=setup.stop_cost(spec), priority=priority, deadline=spec.deadline,
-        value=spec.value, budget=spec.budget, estimate=spec.run_time, prefers=spec.prefers,
+        soft=spec.soft, value=spec.value, budget=spec.budget, estimate=spec.run_time,
+        prefers=spec.prefers,
         slowdown=spec.slowdown, mode=spec.mode, min_run_time=spec.min_run_time,
         model=spec.model, regimes=spec.regimes,
     )  # fmt: skip

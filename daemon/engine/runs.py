@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from daemon.engine.jobs import GRACE_OVER, Jobs
 from daemon.engine.placement import LeftGpus
 from daemon.engine.step import StepContext, unknown_job
 from daemon.model.account import Turns
-from daemon.model.book import JobRecord, job_of
+from daemon.model.book import DeadlineAnswer, JobRecord, job_of
 from daemon.model.inputs import (
     Ended,
     Limited,
@@ -96,13 +97,34 @@ class Runs:
 
     def _answer(self, decision: JobRejected | JobPromised) -> None:
         """Tell a job what it is promised: its deadline, or nothing."""
+        context, record = self._context, self._book.jobs.get(job_of(decision.job_id))
+        job = context.core.state.jobs.get(decision.job_id)
+        if record is None or job is None:
+            return  # it is ending
+        steps, spec = job.job.steps, record.spec
+        more: dict[str, Any] = {}
         if isinstance(decision, JobRejected):
-            self._context.notify("rejected", **self._about(decision))
+            lost = record.promise is not None and record.promise.guaranteed
+            if steps:
+                record.promise = DeadlineAnswer(
+                    guaranteed=False, at=context.now, soonest=decision.soonest, why=decision.why
+                )
+            if decision.soonest is not None:
+                more["soonest"] = decision.soonest
+            if lost:
+                more["was_promised"] = True
+            context.notify("rejected", **self._about(decision), **more)
             return
-        spec = self._book.jobs[job_of(decision.job_id)].spec
-        self._context.notify(
-            "promised", job=spec.id, pool=spec.pool, deadline=spec.deadline,
-            planned=decision.planned,
+        by, latest = steps[decision.step].at, steps[-1].at
+        record.promise = DeadlineAnswer(
+            guaranteed=True, at=context.now, step=decision.step, by=by, latest=latest,
+            planned=decision.planned, why=decision.why,
+        )  # fmt: skip
+        if decision.why:
+            more["why"] = decision.why
+        context.notify(
+            "promised", job=spec.id, pool=spec.pool, deadline=spec.deadline, step=decision.step,
+            by=by, latest=latest, planned=decision.planned, **more,
         )  # fmt: skip
 
     def _refuse(self, decision: ProposalRefused) -> None:

@@ -115,6 +115,26 @@ class Progress(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown
         return None if self.left is None else self.at + self.left / self.speed
 
 
+class DeadlineAnswer(Struct, frozen=True, omit_defaults=True):
+    """What a job was told of its deadline last. Times are seconds since the epoch."""
+
+    guaranteed: bool
+    at: float
+    """When it was told."""
+    step: int | None = None
+    """The number, from 0, of the step by which it ends by the plan."""
+    by: float | None = None
+    """The time of that step."""
+    latest: float | None = None
+    """The time of the last step, which is what is promised."""
+    planned: float | None = None
+    """When it ends by the plan."""
+    soonest: float | None = None
+    """Without a guarantee: when it could end at the soonest. It is no promise."""
+    why: str = ""
+    """Why it is not, or no longer, promised, or why the step is another one than before."""
+
+
 class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """A job and its state. Times are seconds since the epoch."""
 
@@ -161,6 +181,8 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Whether `limit` also bounds the estimate of its run time."""
     joined: float | None = None
     """When it was queued for the last time; None if that was at submission."""
+    promise: DeadlineAnswer | None = None
+    """What it was told of its deadline; None while it has no answer."""
     progress: Progress | None = None
     """Its last report in the latest attempt; None without one."""
     whole: float = 0.0

@@ -61,6 +61,9 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Run time in seconds by number of GPUs, ascending; empty if its speed is in proportion."""
     deadline: float | None = None
     """When it should end at the latest, in seconds since the epoch."""
+    soft: tuple[tuple[float, float], ...] = ()
+    """Later steps of the deadline: multiples of the time from submission to deadline, each with
+    what an end by it earns; empty if only an end by the deadline counts."""
     value: float | None = None
     """What an end by the deadline is worth; None for the policy's usual value."""
     budget: float | None = None

@@ -33,6 +33,7 @@ from sia.limits import (
     MIN_SPEED,
 )
 from sia.model import Regime, StopCost, Stream
+from sia.state.steps import parse_steps
 
 MAX_ARRAY = 10_000
 """Maximum number of jobs of one array. Equal to the limit of a batch."""
@@ -157,6 +158,15 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
         Timestamp | None,
         Meta(description="When the job should end at the latest. It may be in the past."),
     ] = None
+    soft: Annotated[
+        tuple[tuple[float, float], ...] | str,
+        Meta(
+            description="Later steps of the deadline: multiples of the time from submission to "
+            "deadline, each with what an end by it earns, 1 to 100; as pairs, or as text: `paper` "
+            "or `1.1:80+1.2:50`. Empty: only an end by the deadline counts.",
+            examples=[[[1.1, 80], [1.5, 20]]],
+        ),
+    ] = ()
     value: Annotated[
         JobValue | None, Meta(description="What an end by the deadline is worth; null: as usual.")
     ] = None
@@ -201,11 +211,21 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
         """Refuse two different estimates, and a mode that is not known. Raises ValueError."""
         if self.estimate is not None and self.run_time not in (None, self.estimate):
             raise ValueError("estimate and run_time are two names of one value; give one of them")
+        if isinstance(self.soft, str):
+            try:
+                self.soft = parse_steps(self.soft)
+            except ValueError as error:
+                raise ValueError(f"soft {error}") from None
         if self.mode:
             try:
                 parse_mode(self.mode)
             except ValueError as error:
                 raise ValueError(f"mode {error}") from None
+
+    @property
+    def steps(self) -> tuple[tuple[float, float], ...]:
+        """The later steps of the deadline, of whichever form they were."""
+        return () if isinstance(self.soft, str) else self.soft
 
     @property
     def expected(self) -> float | None:
@@ -222,6 +242,28 @@ class Batch(Struct, forbid_unknown_fields=True):
 NOTES = "What to know about the accepted job: a missed deadline, a field without effect."
 
 
+class PromiseView(Struct, omit_defaults=True):
+    """What a job is promised of its deadline."""
+
+    guaranteed: Annotated[bool, Meta(description="Whether it ends by its last step.")]
+    at: Annotated[float, Meta(description="When the job was told this.")]
+    step: Annotated[
+        int | None, Meta(description="The step, from 0, by which it ends by the plan of now.")
+    ] = None
+    by: Annotated[float | None, Meta(description="The time of that step.")] = None
+    latest: Annotated[
+        float | None, Meta(description="When it ends at the latest; this is what is promised.")
+    ] = None
+    planned: Annotated[float | None, Meta(description="Its end by the plan.")] = None
+    soonest: Annotated[
+        float | None,
+        Meta(description="Without a guarantee: when it could end at the soonest. No promise."),
+    ] = None
+    why: Annotated[
+        str, Meta(description="Why it has no guarantee, or ends by another step than before.")
+    ] = ""
+
+
 class Submitted(Struct, omit_defaults=True):
     """An accepted job. It is stored durably."""
 
@@ -231,6 +273,10 @@ class Submitted(Struct, omit_defaults=True):
         Meta(description="Start and end, if they can be estimated at submission."),
     ] = None
     notes: Annotated[list[str], Meta(description=NOTES)] = []
+    promise: Annotated[
+        PromiseView | None,
+        Meta(description="Whether its deadline is promised, where that is known at submission."),
+    ] = None
 
 
 class BatchLine(Struct, omit_defaults=True):
@@ -246,6 +292,10 @@ class BatchLine(Struct, omit_defaults=True):
         Meta(description="Start and end of a new job, if they can be estimated at submission."),
     ] = None
     notes: Annotated[list[str], Meta(description=NOTES)] = []
+    promise: Annotated[
+        PromiseView | None,
+        Meta(description="Whether its deadline is promised, where that is known at submission."),
+    ] = None
 
 
 class BatchAnswer(Struct):
@@ -365,6 +415,10 @@ class JobDetail(JobView, omit_defaults=True):
     max_width: int = 0
     demand: tuple[tuple[int, float], ...] = ()
     deadline: float | None = None
+    soft: tuple[tuple[float, float], ...] = ()
+    promise: Annotated[
+        PromiseView | None, Meta(description="Whether its deadline is promised; null: no answer.")
+    ] = None
     value: float | None = None
     budget: float | None = None
     estimate: Annotated[float | None, Meta(description="The user's estimate in seconds.")] = None

@@ -283,6 +283,14 @@ class PlanStart(Struct):
     gpus: int
 
 
+class PromisedGpus(Struct):
+    """GPUs that jobs with a guaranteed deadline are to have. Times are seconds since the epoch."""
+
+    start: float
+    end: float
+    gpus: int
+
+
 class PlanGroup(Struct):
     """A sharing group's pools, in the order in which a decision pass considers them."""
 
@@ -298,6 +306,10 @@ class PlanGroup(Struct):
         ),
     ]
     starts: Annotated[list[PlanStart], Meta(description="Of jobs that you may see.")]
+    promised: Annotated[
+        list[PromisedGpus],
+        Meta(description="GPUs promised to guaranteed jobs; between and after these, none are."),
+    ] = []
 
 
 class Plan(Struct):

@@ -11,6 +11,7 @@ from typing import Any
 from daemon.model.job import JobSpec
 from replay.logs.regimes import parse_mode, parse_regimes
 from sia.model import NEVER_STOPPED, STOP_WORDS, Regime, StopCost
+from sia.state.steps import parse_steps
 from sia.wording import SHOWN, parse_seconds
 
 MAX_WORD = 1000
@@ -108,6 +109,11 @@ def _moment(text: str, now: float) -> float:
         ) from None
 
 
+def _steps(text: str, _: float) -> tuple[tuple[float, float], ...]:
+    """Parse later steps of a deadline: `1.1:80+1.2:50`, or `paper`."""
+    return parse_steps(text)
+
+
 def _word(text: str, _: float) -> str:
     if len(text) > MAX_WORD or not text.isprintable():
         raise ValueError(
@@ -129,14 +135,14 @@ def _regimes(text: str, _: float) -> tuple[Regime, ...]:
 
 PARSERS: dict[str, Callable[[str, float], Any]] = {
     "min_width": _whole, "max_width": _whole, "demand": _demand, "deadline": _moment,
-    "value": _number, "budget": _number, "estimate": _span, "prefers": _word,
+    "soft": _steps, "value": _number, "budget": _number, "estimate": _span, "prefers": _word,
     "slowdown": _number, "preemptible": _cost, "min_run_time": _span, "checkpoint": _word,
     "mode": _mode, "model": _word, "regimes": _regimes,
 }  # fmt: skip
 
 FOR_POLICIES = (
-    "min_width", "max_width", "demand", "deadline", "value", "budget", "prefers", "slowdown",
-    "preemptible", "min_run_time", "checkpoint", "mode", "regimes",
+    "min_width", "max_width", "demand", "deadline", "soft", "value", "budget", "prefers",
+    "slowdown", "preemptible", "min_run_time", "checkpoint", "mode", "regimes",
 )  # fmt: skip
 """Fields that have an effect only if the policy heeds them. `estimate` is not among them: the
 daemon's own estimates use it."""

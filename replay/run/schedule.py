@@ -269,7 +269,8 @@ class Recorder:
         elif type(decision) is RowRecorded:
             schedule.tables.setdefault(decision.table, []).append(decision.row)
         elif type(decision) is JobPromised:
-            schedule.promises[decision.job_id] = Promised(GUARANTEED, decision.planned)
+            first = Promised(GUARANTEED, decision.planned)
+            schedule.promises.setdefault(decision.job_id, first)
         elif type(decision) is JobRejected:
             before = schedule.promises.get(decision.job_id)
             kept = before is not None and before.label != UNGUARANTEED

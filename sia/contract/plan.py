@@ -33,6 +33,14 @@ class PlannedOutage(NamedTuple):
     gpus: int
 
 
+class PromisedSpan(NamedTuple):
+    """GPUs that promised jobs are to have together for some time. Times are in seconds."""
+
+    start: float
+    end: float
+    gpus: int
+
+
 class ReservationProfile:
     """The number of reserved GPUs over time, stored as changes by time in seconds."""
 

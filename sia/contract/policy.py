@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from msgspec import Struct
 
-from sia.contract.plan import GroupPlan
+from sia.contract.plan import GroupPlan, PromisedSpan
 from sia.contract.proposals import ProposalResult, Proposals, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.events import ProgramSolved
@@ -132,6 +132,10 @@ class Policy:
     def for_cells(self) -> Policy:
         """Return the policy that decides in a cluster with cells."""
         return self if self.in_cells is None else self.in_cells(self.params)
+
+    def promised(self, group: GroupStateView) -> list[PromisedSpan]:
+        """Return the GPUs that jobs are promised, in order of time; none if it promises nothing."""
+        return []
 
     def attach(self, state: ClusterStateView) -> None:
         """Take the state to read from, and index its pending jobs."""

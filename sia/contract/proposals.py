@@ -158,6 +158,8 @@ class Promise(Struct, frozen=True, gc=False):
     step: int
     planned: float
     """When it ends by the plan, in seconds."""
+    why: str = ""
+    """Why the step is another one than the job was told before; empty if it was told none."""
 
 
 class Reject(Struct, frozen=True, gc=False):
@@ -168,6 +170,8 @@ class Reject(Struct, frozen=True, gc=False):
 
     job: JobStateView
     why: str
+    soonest: float | None = None
+    """When it could end at the soonest by the plan of now, in seconds; None if that is unknown."""
 
 
 class Reconsider(Struct, frozen=True, gc=False):

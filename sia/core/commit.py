@@ -533,12 +533,12 @@ class Committer:
 
     def _promise(self, proposal: Promise, _now: float, decisions: list[Decision]) -> ProposalResult:
         job = self._known(proposal.job)
-        decisions.append(JobPromised(job.job.id, proposal.step, proposal.planned))
+        decisions.append(JobPromised(job.job.id, proposal.step, proposal.planned, proposal.why))
         return ProposalResult.DONE
 
     def _reject(self, proposal: Reject, _now: float, decisions: list[Decision]) -> ProposalResult:
         job = self._known(proposal.job)
-        decisions.append(JobRejected(job.job.id, proposal.why))
+        decisions.append(JobRejected(job.job.id, proposal.why, proposal.soonest))
         return ProposalResult.DONE
 
     def _reconsider_pool(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from daemon.answers.simulate.futures import outages_ahead
 from daemon.engine.engine import Engine
-from sia.contract.plan import PlannedOutage, PlannedStart
+from sia.contract.plan import PlannedOutage, PlannedStart, PromisedSpan
 from sia.state.state import GroupState
 
 MOST_STEPS = 200
@@ -28,6 +28,7 @@ class PlanAhead(NamedTuple):
 
     idle: list[IdleStep]
     starts: list[PlannedStart]
+    promised: list[PromisedSpan]
 
 
 def plans_ahead(engine: Engine, now: float) -> dict[GroupState, PlanAhead]:
@@ -50,7 +51,10 @@ def plans_ahead(engine: Engine, now: float) -> dict[GroupState, PlanAhead]:
         profile = policy.plan[group].until(now, mine, outages)
         steps = [IdleStep(time, max(0, capacity - used)) for time, used in profile.steps()
                  if now <= time < inf]  # fmt: skip
-        found[group] = PlanAhead([*islice(steps, MOST_STEPS)], policy.plan[group].starts)
+        promised = [span for span in policy.promised(group) if span.end > now]
+        found[group] = PlanAhead(
+            [*islice(steps, MOST_STEPS)], policy.plan[group].starts, promised[:MOST_STEPS]
+        )
     return found
 
 

@@ -52,6 +52,8 @@ def _notes(spec: JobSpec, policy: str, heeds: frozenset[str], now: float) -> Ite
     if spec.mode and spec.regimes and "mode" in heeds and spec.mode not in mode_names():
         known = ", ".join(mode_names())
         yield f"mode {spec.mode} is unknown, so that the job counts as it states; known: {known}"
+    if spec.soft and spec.deadline is None and "soft" in heeds:
+        yield "soft has no effect without deadline"
     if spec.value is not None and spec.deadline is None and "value" in heeds:
         yield "value has no effect without deadline"
     if spec.prefers and "prefers" in heeds:

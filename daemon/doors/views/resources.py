@@ -24,6 +24,7 @@ from daemon.wire.jobs import (
     OverrideView,
     PoolView,
     ProgressView,
+    PromiseView,
 )
 from daemon.wire.limits import NODE_JOBS
 from daemon.wire.plan import LendingRecalls, LendingShadow, LoanList, LoanView, PoolTurns, WouldLend
@@ -56,12 +57,25 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
         command=spec.command, env=spec.env, cwd=spec.cwd, warn=spec.warn, duration=spec.duration,
         preemptible=service.book.setup.stop_cost(spec), requeue=spec.requeue, array=spec.array,
         min_width=spec.min_width, max_width=spec.max_width, demand=spec.demand,
-        deadline=spec.deadline, value=spec.value, budget=spec.budget, estimate=spec.run_time,
+        deadline=spec.deadline, soft=spec.soft, promise=promise_view(record),
+        value=spec.value, budget=spec.budget, estimate=spec.run_time,
         prefers=spec.prefers, slowdown=spec.slowdown, checkpoint=spec.checkpoint, mode=spec.mode,
         min_run_time=spec.min_run_time, model=spec.model, regimes=spec.regimes,
         notes=[] if record.phase in OVER else notes_of(service, spec),
         position=position_of(core, record), waits=waits(service.book, core, record),
     )  # fmt: skip
+
+
+def promise_view(record: JobRecord) -> PromiseView | None:
+    """Convert what a job was told of its deadline; None if it has no answer."""
+    found = record.promise
+    return None if found is None else PromiseView(**msgspec.structs.asdict(found))
+
+
+def promise_of(service: Service, job_id: str) -> PromiseView | None:
+    """Return what an accepted job is promised so far."""
+    record = service.book.jobs.get(job_id)
+    return None if record is None else promise_view(record)
 
 
 def array_detail(book: Book, name: str) -> ArrayDetail:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from daemon.config.config import Ability
 from daemon.doors.views.notes import notes_of
+from daemon.doors.views.resources import promise_of
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Accepted, Answer, Refused
 from daemon.wire.jobs import BatchLine, JobRequest
@@ -51,7 +52,8 @@ def _spec(job: JobRequest, job_id: str, array: tuple[int, int] | None) -> JobSpe
         job.priority, job.hold, job.time_limit, job.warn, job.expected, job.duration,
         job.preemptible, job.requeue, array,
         min_width=job.min_width or 0, max_width=job.max_width or 0, demand=job.demand,
-        deadline=job.deadline, value=job.value, budget=job.budget, prefers=job.prefers,
+        deadline=job.deadline, soft=job.steps, value=job.value, budget=job.budget,
+        prefers=job.prefers,
         slowdown=job.slowdown, checkpoint=job.checkpoint, mode=job.mode,
         min_run_time=job.min_run_time, model=job.model, regimes=job.regimes,
     )  # fmt: skip
@@ -77,4 +79,7 @@ def line_of(service: Service, specs: Sequence[JobSpec], found: Answer) -> BatchL
     name = array_name(specs[0])
     if isinstance(found, Refused):
         return BatchLine(name, found.status, found.detail, found.mend, found.retry_after)
-    return BatchLine(name, 201 if found.new else 200, notes=notes_of(service, specs[0]))
+    return BatchLine(
+        name, 201 if found.new else 200, notes=notes_of(service, specs[0]),
+        promise=promise_of(service, specs[0].id),
+    )  # fmt: skip

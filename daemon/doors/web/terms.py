@@ -23,6 +23,10 @@ TERMS: Mapping[str, str] = {
     "array": "Several jobs that were submitted together and differ only in their index.",
     "run time": "The time from a job's start to its end.",
     "time limit": "The run time after which the daemon ends a job.",
+    "guaranteed job": (
+        "An SLO job of which the policy has promised that it ends by one of its steps, if its "
+        "estimate is right."
+    ),
     "priority": "A number that puts a job before others of its pool.",
     "virtual start time": "The time at which a job starts in the baseline.",
     "loan": "GPUs of one pool (the lender) that a job of another pool (the borrower) uses.",

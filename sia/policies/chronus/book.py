@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
+from sia.contract.plan import PromisedSpan
 from sia.contract.views import GroupStateView, JobStateView
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED
@@ -23,7 +24,7 @@ from sia.policies.chronus.leases.claims import (
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.leases.lists import Room
+from sia.policies.chronus.leases.lists import Room, joined_later
 from sia.policies.chronus.leases.sizes import NODE_GPUS, NodeSizes
 from sia.policies.chronus.params import ChronusParams
 from sia.policies.chronus.placing.allocator import Allocator
@@ -47,6 +48,8 @@ class BookMemory(Struct):
     rows: list[TrialRow] = []
     profiler: ProfilerMemory | None = None
     reserved: dict[str, int] = {}
+    told: dict[str, int] = {}
+    moved: list[str] = []
 
 
 class Rules(NamedTuple):
@@ -72,6 +75,8 @@ class LeaseBook:
         cycle: The number of the latest best-effort cycle, or -1.
         had: What guaranteed jobs could use in a lease when a pass last looked.
         sizes: What guaranteed jobs may use in a lease.
+        told: The number of the step that each guaranteed job was told last.
+        moved: Guaranteed jobs whose last lease has changed since the last pass.
         profiler: The trials.
         trying: Jobs that have not had all their trials.
         rows: Trials that have ended with their job since the last pass.
@@ -99,6 +104,8 @@ class LeaseBook:
         self.profiler = Profiler(rules.params, group.quota, self.node)
         self.trying: dict[str, None] = {}
         self.rows: list[TrialRow] = []
+        self.told: dict[str, int] = {}
+        self.moved: dict[str, None] = {}
         self._never: dict[str, None] = {}  # jobs that must not be stopped
         self.reserve()
 
@@ -109,6 +116,7 @@ class LeaseBook:
             self.given, self.opened, self.selected, self.cycle, self.had,
             [*self.trying], [*self.rows], self.profiler.kept,
             {} if self.allocator is None else self.allocator.reserved,
+            dict(self.told), [*self.moved],
         )  # fmt: skip
 
     def resume(self, memory: BookMemory) -> None:
@@ -121,6 +129,7 @@ class LeaseBook:
         self.given, self.opened, self.selected = memory.given, memory.opened, memory.selected
         self.cycle, self.had = memory.cycle, memory.had
         self.trying, self.rows = dict.fromkeys(memory.trying), [*memory.rows]
+        self.told, self.moved = dict(memory.told), dict.fromkeys(memory.moved)
         if memory.profiler is not None:
             self.profiler.kept = memory.profiler
         if self.allocator is not None:
@@ -153,7 +162,8 @@ class LeaseBook:
 
     def unpromise(self, job_id: str) -> None:
         """Take the leases of a job away."""
-        for jobs in (self.plan, self.anew, self.over):
+        jobs: dict[str, Any]
+        for jobs in (self.plan, self.anew, self.over, self.told, self.moved):
             jobs.pop(job_id, None)
 
     def refresh(self, less: int | None = None) -> None:
@@ -307,8 +317,39 @@ class LeaseBook:
     def adopt(self, plan: Mapping[str, Sequence[int]], lease: int) -> None:
         """Take a plan that is counted from `lease`, beside the leases before it."""
         for job_id, leases in plan.items():
-            before = (n for n in self.plan.get(job_id, ()) if self.given <= n < lease)
-            self.plan[job_id] = (*before, *(lease + k for k in leases))
+            known = self.plan.get(job_id, ())
+            before = (n for n in known if self.given <= n < lease)
+            found = (*before, *(lease + k for k in leases))
+            if known and found and known[-1] != found[-1]:
+                self.moved[job_id] = None
+            self.plan[job_id] = found
+
+    def soonest(self, job: JobStateView, now: float) -> float | None:
+        """Return when a job could end on what the plan leaves free, or None if it never could.
+
+        O(guaranteed jobs · leases).
+        """
+        lease = self.next_lease(now)
+        claim, claims = self.claim(job, now, lease), self.claims(now, lease)
+        leases = joined_later(claims, self.room, self.standing(claims, lease), claim)
+        if leases is None:
+            return None
+        return self.planned_end(job, now, [lease + k for k in leases])
+
+    def promised(self) -> list[PromisedSpan]:
+        """Return the GPUs that guaranteed jobs are to have, lease by lease."""
+        length, used = self._rules.params.lease, dict[int, int]()
+        for job_id, leases in self.plan.items():
+            for n in leases:
+                used[n] = used.get(n, 0) + self.jobs[job_id].job.width
+        spans: list[PromisedSpan] = []
+        for n, gpus in sorted(used.items()):
+            last = spans[-1] if spans else None
+            if last is not None and last.gpus == gpus and last.end == n * length:
+                spans[-1] = last._replace(end=(n + 1) * length)
+            else:
+                spans.append(PromisedSpan(n * length, (n + 1) * length, gpus))
+        return spans
 
     def planned_end(self, job: JobStateView, now: float, leases: Sequence[int]) -> float:
         """Return when a job ends by these leases, in seconds."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec import Struct, convert, to_builtins
 
+from sia.contract.plan import PromisedSpan
 from sia.contract.policy import Changes, Needs, Policy
 from sia.contract.proposals import (
     Preempt,
@@ -21,7 +22,7 @@ from sia.contract.proposals import (
     Try,
     Wake,
 )
-from sia.contract.views import ClusterStateView, JobStateView
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
 from sia.events import ProgramSolved
 from sia.model import LATE
 from sia.policies.chronus.book import BookMemory, LeaseBook, Rules
@@ -224,6 +225,7 @@ class Chronus(Policy):
             self._show(book)
         else:
             yield from self._cycles.between(book, now)
+        yield from self._promises.tell(book, now)
 
     def _show(self, book: LeaseBook) -> None:
         """Show the next lease of each guaranteed job that waits."""
@@ -235,6 +237,10 @@ class Chronus(Policy):
             if later and job.stream is None:
                 begin = later[0] * length
                 plan.intend(job, begin, begin + length, job.width)
+
+    def promised(self, group: GroupStateView) -> list[PromisedSpan]:
+        """Return the GPUs of guaranteed jobs, lease by lease."""
+        return self._books[group].promised()
 
     def rank(self, job: JobStateView) -> Any:
         """By the next lease, then by the work left."""

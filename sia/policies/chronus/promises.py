@@ -33,7 +33,11 @@ PATIENCE = 1e-5
 """Seconds, after which a cycle goes on with the plan as it is. An answer that takes no time, as in
 replays, comes before; one that comes later changes later leases."""
 
+SOONER = "leases before its own became free"
+LATER = "its leases were moved so that more deadlines can be kept"
+
 NO_ROOM = "no plan of leases has room for it before its last step"
+LOST = "GPUs were lost, and no plan of leases has room for it on the others"
 OVER = "its estimate is up, and no plan of leases has room for one more"
 
 
@@ -101,7 +105,7 @@ class Promises:
         claims, claim = book.claims(now, lease), book.claim(job, now, lease)
         both = (*claims, claim)
         if is_impossible(both, book.room):
-            yield from self._refuse(book, job)
+            yield from self._refuse(book, job, now)
             return
         plan = joined(claims, book.room, book.standing(claims, lease), claim)
         plan = plan or listed(both, book.room)
@@ -122,15 +126,32 @@ class Promises:
         if not known:
             leases = [lease + k for k in plan[job.job.id]]
             end = book.planned_end(job, now, leases)
-            step = job.job.step_met(end)
-            yield Promise(job, 0 if step is None else step, end)
+            step = book.told[job.job.id] = job.job.step_met(end) or 0
+            yield Promise(job, step, end)
 
-    def _refuse(self, book: LeaseBook, job: JobStateView) -> Proposals:
+    def tell(self, book: LeaseBook, now: float) -> Proposals:
+        """Tell the jobs that are now planned to end by another step than they were told.
+
+        O(jobs whose last lease has changed · leases).
+        """
+        moved = [job_id for job_id in book.moved if len(book.jobs[job_id].job.steps) > 1]
+        book.moved.clear()
+        for job_id in moved:
+            job, leases = book.jobs[job_id], [n for n in book.plan[job_id] if n >= book.given]
+            if not leases or job_id in book.anew or job_id in book.over:
+                continue
+            end = book.planned_end(job, now, leases)
+            step, before = job.job.step_met(end) or 0, book.told.get(job_id)
+            if step != before:
+                book.told[job_id] = step
+                yield Promise(job, step, end, SOONER if before and step < before else LATER)
+
+    def _refuse(self, book: LeaseBook, job: JobStateView, now: float) -> Proposals:
         """Tell a job that its deadline is not, or no longer, promised."""
         was = job.job.id in book.plan
         book.asking.pop(job.job.id, None)
         book.unpromise(job.job.id)
-        yield Reject(job, OVER if was else NO_ROOM)
+        yield Reject(job, OVER if was else NO_ROOM, None if was else book.soonest(job, now))
 
     def _ask(
         self, book: LeaseBook, asked: LeaseQuestion, program: LeaseProgram, start: tuple[float, ...]
@@ -170,14 +191,14 @@ class Promises:
         if lease != asked.lease or both != asked.claims:
             return  # much has changed since: it asks again
         if not values:
-            yield from self._refuse(book, job)
+            yield from self._refuse(book, job, now)
             return
         program = lease_program(both, book.room, LeaseGoal.ANY)
         plan = program.plan_of(both, values)
         if book.holds(both, plan):
             yield from self._promise(book, job, now, plan, lease)
         else:
-            yield from self._refuse(book, job)
+            yield from self._refuse(book, job, now)
 
     def _improve(self, book: LeaseBook, now: float, lease: int, plan: LeasePlan) -> None:
         """Take the later leases of a plan that came when its first lease had been given."""
@@ -198,7 +219,7 @@ class Promises:
         claims = book.claims(now, lease)
         if book.holds(claims, book.standing(claims, lease)):
             return
-        kept: list[Claim] = []
+        kept, lost = list[Claim](), list[JobStateView]()
         plan = listed(claims, book.room)
         if plan is not None:
             book.adopt(plan, lease)
@@ -209,10 +230,12 @@ class Promises:
             found = joined(kept, book.room, plan, claim) or listed(both, book.room)
             if found is None:
                 book.unpromise(claim.job_id)
-                yield Reject(book.jobs[claim.job_id], "GPUs were lost, and no plan has room for it")
+                lost.append(book.jobs[claim.job_id])
             else:
                 kept, plan = both, found
         book.adopt(plan, lease)
+        for job in lost:
+            yield Reject(job, LOST, book.soonest(job, now))
 
     def select(self, book: LeaseBook, now: float, lease: int) -> Proposals:
         """Choose who gets this lease and the following ones (§3.3.4)."""

@@ -1,11 +1,18 @@
-"""What a deadline was promised is an event of the job, and so is a refusal."""
+"""What a job is told of its deadline: at submission, and the moment that it changes."""
 
+import pytest
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
+from daemon.model.inputs import Answered, Ended, NodeDown, Started, Stopped, Tick
+from daemon.model.outputs import PreemptEffect, StartEffect
 from tests.support.daemons.daemons import setup, submit
 
 DEADLINE = 2400.0
+
+
+def engine_on(*nodes, policy="chronus:profile=0", **quotas):
+    return Engine.new(replace(setup(nodes, **quotas), policy=policy))
 
 
 def promises(step):
@@ -13,12 +20,115 @@ def promises(step):
 
 
 def test_a_job_hears_at_once_whether_its_deadline_is_promised():
-    engine = Engine.new(replace(setup(a=8), policy="chronus:profile=0"))
+    engine = engine_on(a=8)
     asked = [
         submit(name, gpus=8, run_time=1000.0, deadline=DEADLINE) for name in ("j1", "j2", "j3")
     ]
+    strict = {"deadline": DEADLINE, "step": 0, "by": DEADLINE, "latest": DEADLINE}
+    why = "no plan of leases has room for it before its last step"
     assert promises(engine.step(0.0, [*asked, submit("b1", run_time=1000.0)])) == [
-        ("promised", "j1", {"deadline": DEADLINE, "planned": 1000.0}),
-        ("promised", "j2", {"deadline": DEADLINE, "planned": 2200.0}),
-        ("rejected", "j3", {"why": "no plan of leases has room for it before its last step"}),
+        ("promised", "j1", {**strict, "planned": 1000.0}),
+        ("promised", "j2", {**strict, "planned": 2200.0}),
+        ("rejected", "j3", {"why": why, "soonest": 3400.0}),
     ]
+    told = {name: record.promise for name, record in engine.book.jobs.items()}
+    assert (told["j2"].guaranteed, told["j2"].latest) == (True, DEADLINE)
+    assert (told["j3"].guaranteed, told["j3"].soonest, told["j3"].why) == (False, 3400.0, why)
+    assert told["b1"] is None
+    (group,) = engine.core.state.groups
+    assert engine.core.policy.promised(group) == [(0.0, DEADLINE, 8)]
+
+
+def test_later_steps_are_told_by_which_one_and_when_at_the_latest():
+    engine = engine_on(a=8)
+    first, soft = (
+        submit("first", gpus=8, run_time=1000.0, deadline=1200.0),
+        submit("soft", gpus=8, run_time=1000.0, deadline=2000.0, soft=((1.5, 40.0),)),
+    )
+    _, told = promises(engine.step(0.0, [first, soft]))
+    assert told[2] == {
+        "deadline": 2000.0, "step": 1, "by": 3000.0, "latest": 3000.0, "planned": 2200.0,
+    }  # fmt: skip
+
+
+def test_a_job_hears_the_moment_that_it_is_planned_for_another_step():
+    """The wide job has only one lease, so the slim one moves to its second step."""
+    engine = engine_on(a=8)
+    soft = submit("soft", gpus=4, run_time=1000.0, deadline=1200.0, soft=((2.0, 40.0),))
+    wide = submit("wide", gpus=8, run_time=1000.0, deadline=1200.0)
+    first = engine.step(0.0, [soft, wide])
+    then = engine.step(0.1, [Answered(engine.book.solving.request, "error", [])])
+    found = [*promises(first), *promises(then)]
+    assert [(job, data["step"], data.get("why")) for _, job, data in found] == [
+        ("soft", 0, None),
+        ("wide", 0, None),
+        ("soft", 1, "its leases were moved so that more deadlines can be kept"),
+    ]
+    assert engine.book.jobs["soft"].promise.step == 1
+
+
+def test_a_lost_node_breaks_as_few_promises_as_can_be_and_tells_whom_at_once():
+    engine = engine_on(8, 8, a=16)
+    jobs = [submit(name, gpus=8, run_time=2000.0, deadline=2400.0) for name in ("j1", "j2")]
+    step = engine.step(0.0, jobs)
+    assert [kind for kind, *_ in promises(step)] == ["promised", "promised"]
+    engine.step(1.0, [Started("j1", 1), Started("j2", 1)])
+    step = engine.step(600.0, [NodeDown("n1", "lost")])
+    why = "GPUs were lost, and no plan of leases has room for it on the others"
+    ((kind, job, data),) = promises(step)
+    assert (kind, job) == ("rejected", "j2")
+    assert (data["why"], data["was_promised"]) == (why, True)
+    assert data["soonest"] > 2400.0
+    assert not engine.book.jobs["j2"].promise.guaranteed
+    assert engine.book.jobs["j1"].promise.guaranteed
+    engine.check()
+
+
+def played(engine, jobs, *, restart=False):
+    """Play jobs on an engine whose solver always fails.
+
+    Return when each ended, what each was told first, and who lost its promise.
+    """
+    begun, ended, told, lost = {}, {}, {}, []
+    now, inputs = 0.0, [*jobs]
+    while len(ended) < len(jobs):
+        step = engine.step(now, inputs)
+        inputs = []
+        if engine.book.solving is not None:
+            inputs.append(Answered(engine.book.solving.request, "error", []))
+        lost += [job for kind, job, data in promises(step) if "was_promised" in data]
+        told |= {job: data["latest"] for kind, job, data in promises(step) if kind == "promised"}
+        for effect in step.effects:
+            if isinstance(effect, StartEffect):
+                begun[effect.job] = effect.attempt, now + 1500.0 - effect.done
+                inputs.append(Started(effect.job, effect.attempt))
+            elif isinstance(effect, PreemptEffect):
+                begun.pop(effect.job)
+                inputs.append(Stopped(effect.job, effect.attempt))
+        if restart:
+            engine = Engine.restore(engine.dump())
+        if not inputs:
+            cycle = (now // 300 + 1) * 300
+            now = min([cycle, *(end for _, end in begun.values())])
+            for job, (attempt, end) in [*begun.items()]:
+                if end == now:
+                    ended[job] = now
+                    inputs.append(Ended(job, attempt, 0))
+                    del begun[job]
+            inputs = inputs or [Tick()]
+    engine.check()
+    return ended, told, lost
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_restart_and_a_solver_that_dies_break_no_promise(restart):
+    """Every program is answered with nothing, and the engine is restored after each step."""
+    due = {"a": 2400, "b": 4800, "c": 4800, "d": 7200, "e": 7200, "f": 9600, "g": 2400, "h": 9600}
+    jobs = [
+        submit(name, gpus=gpus, run_time=1500.0, deadline=float(time), soft=((1.5, 40.0),))
+        for (name, time), gpus in zip(due.items(), (4, 2, 8, 1, 4, 8, 4, 2), strict=True)
+    ]
+    ended, told, lost = played(engine_on(a=8), jobs, restart=restart)
+    assert lost == []
+    assert len(told) == 8
+    assert all(ended[name] <= latest for name, latest in told.items())

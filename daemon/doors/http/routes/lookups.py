@@ -49,6 +49,7 @@ from daemon.wire.plan import (
     PlanStep,
     PlanWindow,
     PoolForecast,
+    PromisedGpus,
     Range,
     Series,
 )
@@ -220,6 +221,7 @@ class ViewRoutes:
         return PlanGroup(
             group.name, group.idle, windows, [self._next(pool, who, count) for pool in waiting],
             [PlanStep(step.time, step.idle) for step in ahead.idle], self._starts(who, ahead),
+            [PromisedGpus(*span) for span in ahead.promised],
         )  # fmt: skip
 
     def _starts(self, who: Principal, ahead: PlanAhead) -> list[PlanStart]:

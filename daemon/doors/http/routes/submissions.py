@@ -15,6 +15,7 @@ from daemon.doors.http.authorization import DENIED, Denial, forbids, who_asks
 from daemon.doors.http.operations import JSON, answer, body_of
 from daemon.doors.views.estimates import add_estimates, estimate_view
 from daemon.doors.views.notes import notes_of
+from daemon.doors.views.resources import promise_of
 from daemon.doors.views.submission import array_name, line_of, nothing_to_run, specs_of, together
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.errors import JournalError, UnavailableError
@@ -63,9 +64,10 @@ class Submissions:
         body = b'{"id":"%b"}' % name.encode()  # an id needs no escapes
         given = self._eta.at_submission(name) if found.new else None
         notes = notes_of(self._service, group[0])
-        if given is not None or notes:
+        promise = promise_of(self._service, group[0].id)
+        if given is not None or notes or promise is not None:
             estimate = None if given is None else estimate_view(given)
-            body = _encode(Submitted(name, estimate, notes))
+            body = _encode(Submitted(name, estimate, notes, promise))
         return web.Response(
             body=body,
             status=201 if found.new else 200,

@@ -64,6 +64,7 @@ class PlanPages(PageSet):
             running=_drawn(scale, running.jobs), count=running.count, coming=_drawn(scale, coming),
             held=_steps(scale, forecasts.windows, held), windows=forecasts.windows,
             left=max(0, len(held) - ROWS), groups=plan.groups[:ROWS],
+            promised=[(each.group, span) for each in plan.groups for span in each.promised][:ROWS],
             count_pages=pages_of(running.count), address=addresses(request),
         )  # fmt: skip
 

@@ -121,6 +121,20 @@ def joined(claims: Sequence[Claim], room: Room, plan: LeasePlan, more: Claim) ->
     return None if leases is None else {**plan, more.job_id: leases}
 
 
+def joined_later(
+    claims: Sequence[Claim], room: Room, plan: LeasePlan, more: Claim
+) -> tuple[int, ...] | None:
+    """Return the first leases that a plan leaves free for one more job, however late.
+
+    None if it is too wide. O(leases).
+    """
+    free = _Free(room)
+    for claim in claims:
+        free.use(claim, plan[claim.job_id])
+    last = max((leases[-1] for leases in plan.values() if leases), default=-1)
+    return free.take(more, last + 1 + more.leases)
+
+
 def is_impossible(claims: Sequence[Claim], room: Room) -> bool:
     """Return whether no plan can let all jobs meet their last steps, even in parts of GPUs.
 

@@ -21,6 +21,7 @@ WISHES = {
     "max_width": 4,
     "demand": [[1, 100.0], [4, 40.0]],
     "deadline": 4e9,
+    "soft": [[1.1, 80.0], [1.5, 20.0]],
     "value": 20.0,
     "budget": 4.0,
     "estimate": 900.0,
@@ -44,6 +45,7 @@ async def test_requests_of_a_job_reach_the_core_and_are_shown(folder):
         core = asdict(client.service.engine.core.state.jobs["a"].job)
         in_core = {name: wish for name, wish in WISHES.items() if name != "checkpoint"}
         in_core["demand"] = ((1, 100.0), (4, 40.0))
+        in_core["soft"] = ((1.1, 80.0), (1.5, 20.0))
         in_core["regimes"] = (Regime("32", 9.0, 36.5), Regime("64", 21.0, 20.0, 7.5))
         assert {name: core[name] for name in in_core} == in_core
         assert shown["run_time"] == 900.0, "the daemon estimates with the user's estimate"
@@ -77,7 +79,7 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
         await asked(client, "POST", "/v1/jobs", job, status=200)
         same = {key: wish for key, wish in job.items() if key != "estimate"} | {"run_time": 900}
         await asked(client, "POST", "/v1/jobs", same, status=200)
-        never_null = {"demand", "prefers", "checkpoint", "mode", "model", "regimes"}
+        never_null = {"demand", "soft", "prefers", "checkpoint", "mode", "model", "regimes"}
         for name in WISHES:
             status = 422 if name in never_null else 409
             await asked(client, "POST", "/v1/jobs", job | {name: None}, status=status)
@@ -105,6 +107,9 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
         ({"regimes": [["\x1b[31m", 1, 5]]}, "", "printable characters", "name it like 32"),
         ({"regimes": [[" ", 1, 5]]}, "", "must name a configuration", "name it like 32"),
         ({"regimes": [["3" * 201, 1, 5]]}, "", "1 to 200 printable", "name it like 32"),
+        ({"soft": "1.1=80", "deadline": 4e9}, "", "'1.1=80' is not a step", "or paper"),
+        ({"soft": [[0.5, 80]], "deadline": 4e9}, "", "soft does not ascend", "from 1 up"),
+        ({"soft": [[2, 80], [3, 80]], "deadline": 4e9}, "", "soft does not fall", "earn less"),
         ({"deadline": 4e12}, "/deadline", "", "at most 1e+11"),
         ({"checkpoint": "SIGKILL"}, "", "checkpoint 'SIGKILL' is not a signal", "USR1"),
         ({"mode": "gsn"}, "", "mode 'gsn' is not a known mode", "Did you mean 'gns'?"),
@@ -155,8 +160,8 @@ async def test_the_answer_names_the_wishes_that_the_policy_ignores(folder):
             *(
                 f"policy sia does not heed {name}"
                 for name in (
-                    "max_width", "budget", "prefers", "slowdown", "preemptible", "min_run_time",
-                    "checkpoint", "mode", "regimes",
+                    "max_width", "soft", "budget", "prefers", "slowdown", "preemptible",
+                    "min_run_time", "checkpoint", "mode", "regimes",
                 )
             ),
             "value has no effect without deadline",

@@ -1,0 +1,43 @@
+"""A deadline at the door: the answer says whether it is promised, and the plan what is promised."""
+
+from daemon.cli.jobs import description, promise_text
+from tests.support.daemons.doors import asked, door, story
+from tests.support.servers.browsers import browser, seen
+
+JOB = {"pool": "vision", "duration": 1e6, "estimate": 1000.0}
+
+
+@story
+async def test_the_answer_says_by_when_a_job_ends_at_the_latest_or_what_could_be(folder):
+    async with door(folder, speed=1.0, policy="chronus:profile=0") as client, browser(client) as ui:
+        quota = (await asked(client, "GET", "/v1/pools/vision"))["quota"]
+        now = client.service.clock.now()
+        job = {**JOB, "gpus": quota, "deadline": now + 9000.0}
+        said = await asked(
+            client, "POST", "/v1/jobs", {"id": "a", **job, "soft": "2:50"}, status=201
+        )
+        assert said["promise"]["guaranteed"]
+        assert said["promise"]["step"] == 0
+        assert abs(said["promise"]["latest"] - (now + 18000.0)) < 60
+        shown = await asked(client, "GET", "/v1/jobs/a")
+        assert shown["promise"] == said["promise"]
+        assert shown["soft"] == [[2.0, 50.0]]
+        batch = {
+            "jobs": [{"id": "b", **job, "deadline": now + 1100.0}, {"id": "c", "gpus": 1, **JOB}]
+        }
+        no, none = (await asked(client, "POST", "/v1/jobs", batch))["jobs"]
+        assert not no["promise"]["guaranteed"]
+        assert no["promise"]["soonest"] > now + 1100.0
+        assert no["promise"]["why"].startswith("no plan of leases has room")
+        assert "promise" not in none
+        facts = dict(description(shown))
+        assert facts["soft"] == "2:50"
+        assert facts["promise"].startswith("guaranteed: it ends by ")
+        assert " at the latest, by the plan of now by " in facts["promise"]
+        assert promise_text(no["promise"]).endswith(", which is no promise")
+        (group,) = [each for each in (await asked(client, "GET", "/v1/plan"))["groups"]
+                    if each["promised"]]  # fmt: skip
+        assert group["promised"][0]["gpus"] == quota
+        assert "at the latest" in await seen(ui, "/ui/jobs/a")
+        assert "which is no promise" in await seen(ui, "/ui/jobs/b")
+        assert "Promised to deadlines" in await seen(ui, "/ui/plan")
