@@ -34,6 +34,7 @@ SEGMENTS, PREDICTIONS = "segments.csv", "predictions.csv"
 TABLES = {
     "profiling": ("job_id", "start", "end", "gpus"),
     "capacity": ("at", "profiling", "guaranteed", "spot"),
+    "late_turns": ("job_id", "pool", "turn", "start", "in_the_way", "behind"),
 }
 """Columns of the tables that policies keep (`sia.contract.proposals.Record`)."""
 

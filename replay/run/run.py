@@ -245,7 +245,7 @@ def replay_one(
         )
     placed = cells is not None or bool(nodes)
     recorder = Recorder(label, trace, segments=policy.needs.preemption, cells=placed)
-    recorder.schedule.tables.update({table: [] for table in policy.tables})
+    recorder.schedule.tables.update({table: [] for table in core.policy.tables})
     facts: list[PoolChanged | FutureRevealed] = [*table.changes]
     if policy.needs.future and arrivals:
         assert baseline is not None, f"{label} needs the baseline"

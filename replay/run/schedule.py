@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -120,6 +121,8 @@ class Schedule:
     spare: list[bool]
     loans: list[LoanSpan] = field(default_factory=list)
     segments: list[Segment] | None = None
+    stops: Counter[str] = field(default_factory=Counter)
+    """How often each job was stopped, by id, without those that were stopped as they started."""
     nodes: list[Nodes] | None = None
     """With cells: the GPUs on which each job ran; `nodes_text` formats them."""
     predictions: list[float | None] | None = None
@@ -160,7 +163,7 @@ class Schedule:
 
     def leave_out_trials(self) -> None:
         """Count the GPUs in use at once without trials that are no segments. O(n log n)."""
-        if not self.tables:
+        if "profiling" not in self.tables:
             return
         changes = [(each.end, -float(each.width)) for each in self.segments or ()]
         changes += [(each.start, float(each.width)) for each in self.segments or ()]
@@ -244,6 +247,8 @@ class Recorder:
             if type(decision) is StartJob:
                 self._start(decision, now)
             elif type(decision) is PreemptJob:
+                if now > self._segments[decision.job_id][0]:
+                    self.schedule.stops[decision.job_id] += 1
                 self._stop(decision.job_id, now, kill=decision.kill)
                 position = self._positions[decision.job_id]
                 if self.schedule.starts[position] == now:  # it has not run yet

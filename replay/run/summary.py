@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from math import fsum
+from math import fsum, log
 from typing import Any
 
 import msgspec
@@ -13,16 +13,19 @@ from replay.deadlines.rewards import deadline_measures
 from replay.logs.trace import PoolTable, Trace
 from replay.run.metrics import measure
 from replay.run.predictions import ToldJob, measure_predictions
-from replay.run.run import Settings
+from replay.run.run import Settings, known_in_advance
 from replay.run.schedule import Result, Schedule, Segment
 from replay.run.solving import ReplaySolver
 from sia import __version__
+from sia.contract.labels import name_of
 from sia.limits import LAS_PROMOTE, LAS_THRESHOLDS, RECALL
 
 
 def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
     """Return all measures of all policies as plain values, without wall-clock times."""
     trace = results[0].loop.log if results[0].loop else results[0].trace
+    policies = {r.schedule.policy: _policy(table, settings, r) for r in results}
+    _add_captured(policies, settings)
     las, recall = (settings.params.get(name, {}) for name in ("las", "sia-recall"))
     return {
         "version": __version__,
@@ -58,8 +61,22 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "notes": trace.notes,
             "pools": len(table.pools),
         },
-        "policies": {r.schedule.policy: _policy(table, settings, r) for r in results},
+        "policies": policies,
     }
+
+
+def _add_captured(policies: dict[str, dict[str, Any]], settings: Settings) -> None:
+    """Add what each policy captured of the gain of `sia` with perfect forecasts, if that is there.
+
+    The gain is the logarithm of the geometric mean speed-up.
+    """
+    known = (label for label in policies if name_of(label) == "sia")
+    unit = next((label for label in known if len(known_in_advance(settings, label)) == 2), None)
+    best = policies[unit]["speedup_geomean"] if unit is not None else None
+    if best is not None and best > 1.0:
+        for measures in policies.values():
+            mean = measures["speedup_geomean"]
+            measures["captured"] = None if mean is None else log(mean) / log(best)
 
 
 def _solver(settings: Settings, results: Sequence[Result]) -> dict[str, Any]:
@@ -118,6 +135,11 @@ def _policy(table: PoolTable, settings: Settings, result: Result) -> dict[str, A
         "utilisation_pct": _share(used_seconds(trace, schedule, begin, end), owned),
         "gpu_hours_lent": fsum(hour for hours in lent.values() for hour in hours),
         **_wasted(trace, schedule, settings),
+        **(
+            {"late_turns": len(late)}
+            if (late := schedule.tables.get("late_turns")) is not None
+            else {}
+        ),
         "pools": {
             name: {
                 "quota": largest[name],
@@ -163,7 +185,9 @@ def _predictions(result: Result, settings: Settings) -> dict[str, Any]:
 def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, Any]:
     """Return the number of preemptions and resizes, and the GPU-hours that they wasted."""
     if schedule.segments is None:
-        return {"interruptions": 0, "gpu_hours_thrown_away": 0.0}
+        return _stops(trace, schedule) | {
+            "interruptions": 0, "gpu_hours_thrown_away": 0.0, "gpu_time_wasted_pct": 0.0,
+        }  # fmt: skip
     runs = Counter(segment.job_id for segment in schedule.segments)
     jobs = {job.id: job for job, _ in trace.arrivals if runs[job.id] > 1}
     done: dict[str, float] = {}  # seconds of work at the job's own width
@@ -188,7 +212,21 @@ def _wasted(trace: Trace, schedule: Schedule, settings: Settings) -> dict[str, A
     for (job, _), end in zip(trace.arrivals, schedule.ends, strict=True):
         if end is None and job.id in latest and latest[job.id].killed:
             lost.append(_gpu_hours(latest[job.id]))  # it was stopped and never ran again
-    return {"interruptions": len(lost), "gpu_hours_thrown_away": fsum(lost)}
+    needed = fsum(job.width * seconds for job, seconds in trace.arrivals) / 3600
+    return _stops(trace, schedule) | {
+        "interruptions": len(lost),
+        "gpu_hours_thrown_away": fsum(lost),
+        "gpu_time_wasted_pct": _share(fsum(lost), needed),
+    }
+
+
+def _stops(trace: Trace, schedule: Schedule) -> dict[str, Any]:
+    """Return how often jobs were stopped."""
+    stops = schedule.stops
+    return {
+        "stops_for_100_jobs": _share(stops.total(), len(trace.arrivals)),
+        "most_stops_of_a_job": max(stops.values(), default=0),
+    }
 
 
 def _gpu_hours(segment: Segment) -> float:

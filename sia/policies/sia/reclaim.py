@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 
 from sia.contract.policy import Changes, Needs, Turn, next_multiple
-from sia.contract.proposals import Dedicate, Preempt, Proposals, Start, Wake
+from sia.contract.proposals import Dedicate, Preempt, Proposals, Record, Start, Wake
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART, Stream
@@ -56,6 +56,8 @@ class _Lending:
         """Until when stopped guests may still have their GPUs."""
         self.missed: dict[int, tuple[float, str]] = {}
         """Of claims that could not be served at their turns, the turn and who had the GPUs."""
+        self.latest: dict[PoolStateView, str] = {}
+        """The job of each pool that was last given its turn late: it makes later turns late."""
 
 
 class _Memory(Struct):
@@ -71,6 +73,8 @@ class _Memory(Struct):
     behind: dict[str, list[int]]
     leaving: dict[str, float | None]
     missed: dict[str, list[tuple[int, float, str]]]
+    latest: dict[str, str]
+    """By pool, the job that was last given its turn late."""
     stops: list[tuple[int, int]]
 
 
@@ -82,6 +86,7 @@ class SiaReclaim(Sia):
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
     places = True
     in_cells = ReclaimInCells
+    tables = ("late_turns",)
 
     def attach(self, state: ClusterStateView) -> None:
         """Index pending and running jobs. Dedicated ones have had their turn."""
@@ -122,6 +127,7 @@ class SiaReclaim(Sia):
             {name: [*own.behind] for name, own in lendings.items()},
             {n: None if own.leaving == -inf else own.leaving for n, own in lendings.items()},
             {name: [(n, *why) for n, why in own.missed.items()] for name, own in lendings.items()},
+            {pool.name: job for own in lendings.values() for pool, job in own.latest.items()},
             sorted(self._stops.items()),
         )
         return to_builtins(memory)
@@ -148,6 +154,8 @@ class SiaReclaim(Sia):
                 own.missed = {n: (turn, why) for n, turn, why in kept.missed.get(group.first, [])}
             except KeyError as error:
                 raise ValueError(f"no job with number {error} is in the cluster") from None
+        for pool, job_id in zip(state.pools_of(kept.latest), kept.latest.values(), strict=True):
+            self._lendings[pool.group].latest[pool] = job_id
         self._take_over()
         self._uncovered = dict.fromkeys(state.groups_of(kept.uncovered))
         for pool in state.pools.values():
@@ -157,8 +165,7 @@ class SiaReclaim(Sia):
         """Return the window of a job that must not be stopped for some time; others need none."""
         if not _may_stop(job):
             return len(self._windows) if self.params.hard else super().bin(job)
-        often = self._stops.get(job.arrival, 0) >= self.params.stops
-        return len(self._windows) if often else bin_of_least(job, self._windows)
+        return len(self._windows) if self._is_worn(job) else bin_of_least(job, self._windows)
 
     def submitted(self, job: JobStateView) -> None:
         """Queue a job, which may have been stopped. O(log n)."""
@@ -210,8 +217,11 @@ class SiaReclaim(Sia):
 
     def _yields(self, job: JobStateView) -> bool:
         """Return whether a guest makes room for others: it keeps work, and may be stopped again."""
-        often = self._stops.get(job.arrival, 0) >= self.params.stops
-        return not often and job.job.stop_seconds is not None and job.job.min_run_time is None
+        return (
+            not self._is_worn(job)
+            and job.job.stop_seconds is not None
+            and job.job.min_run_time is None
+        )
 
     def finished(self, job: JobStateView) -> None:
         """Remove a running job. Its pool's clock counts the time that the whole job took."""
@@ -333,10 +343,24 @@ class SiaReclaim(Sia):
             yield from self._stop(own, missing, starts)
         for job in starts:
             if job.width <= group.idle:
-                yield Start(job, Stream.DEDICATED, _of_turn(self.state.now, own, job))
-                self._reserve(job.pool)
+                yield from self._start_own(own, job)
         if own.claims:
             self._note_missed(group, own)
+
+    def _start_own(self, own: _Lending, job: JobStateView) -> Proposals:
+        """Start a job whose turn has come. If that was before now, say who was in the way."""
+        now, number, pool = self.state.now, job.arrival, job.pool
+        _, fixed = own.missed.get(number, (now, ""))
+        turn = self._clocks[pool].turn(number)
+        if turn is None or now - turn <= SLOWED:
+            yield Start(job, Stream.DEDICATED, "its turn has come")
+        else:
+            behind = "" if fixed else own.latest.get(pool, "")
+            yield Start(job, Stream.DEDICATED, _of_late_turn(now - turn, fixed, behind))
+            if job.stream is not None:
+                yield Record("late_turns", (job.job.id, pool.name, turn, now, fixed, behind))
+                own.latest[pool] = job.job.id
+        self._reserve(pool)
 
     def _note_missed(self, group: GroupStateView, own: _Lending) -> None:
         """Note whose turn was missed, and which guests that must not be stopped have GPUs. O(n)."""
@@ -446,15 +470,25 @@ class SiaReclaim(Sia):
 
     def foresees(self, job: JobStateView) -> bool:
         """Return whether a pending job is no candidate: it must not be stopped (again)."""
-        stops, least = self._stops.get(job.arrival, 0), job.job.min_run_time
-        return not _may_stop(job) or stops >= self.params.stops or least is not None
+        return not _may_stop(job) or self._is_worn(job) or job.job.min_run_time is not None
+
+    def _is_worn(self, job: JobStateView) -> bool:
+        """Return whether a job was stopped as often as allowed."""
+        stops: int = self.params.stops
+        return self._stops.get(job.arrival, 0) >= stops
 
     def _may_start_early(self, head: JobStateView) -> bool:
         """Return whether a head needs neither its turn nor a window.
 
-        One that cannot be stopped would be in the way of jobs of its pool with higher priority.
+        One that cannot be stopped would be in the way of jobs of its pool with higher priority. One
+        that was stopped as often as allowed might be stopped once more: for such a job, if a quota
+        is cut, or if others that must not be stopped have the GPUs of somebody's turn.
         """
-        return head.job.min_run_time is None and (_may_stop(head) or not self.params.hard)
+        if head.job.min_run_time is not None:
+            return False
+        if not _may_stop(head):
+            return not self.params.hard
+        return not self._is_worn(head)
 
     def _may_begin(self, head: JobStateView) -> bool:
         """Return whether a head would fit in its quota if all who are ahead of it ran there."""
@@ -502,13 +536,12 @@ def _may_stop(job: JobStateView) -> bool:
     return job.job.preemptible not in (None, NEVER_STOPPED)
 
 
-def _of_turn(now: float, own: _Lending, job: JobStateView) -> str:
-    """Return why a job starts, and who was in its way if that is later than its turn."""
-    turn, fixed = own.missed.get(job.arrival, (now, ""))
-    if now <= turn:
-        return "its turn has come"
-    late = f"its turn came {as_typed(round(now - turn))} ago"
-    return f"{late}; must not be stopped: {fixed}" if fixed else late
+def _of_late_turn(seconds: float, fixed: str, behind: str) -> str:
+    """Return why a job starts so long after its turn, and who was in the way."""
+    late = f"its turn came {as_typed(round(seconds))} ago"
+    if fixed:
+        return f"{late}; must not be stopped: {fixed}"
+    return f"{late}, behind {behind} of its pool, which was late" if behind else late
 
 
 def _left(job: JobStateView) -> float:

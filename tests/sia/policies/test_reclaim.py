@@ -272,11 +272,9 @@ def test_the_property_detects_a_policy_that_does_not_reclaim():
 
 @settings(max_examples=EXAMPLES // 3, deadline=None)
 @given(clouds(), st.integers(0, 3))
-def test_no_guest_is_stopped_more_often_than_the_option_allows_if_priorities_do_not_change(
-    cloud, most
-):
+def test_no_guest_is_stopped_more_often_than_the_option_allows(cloud, most):
     lived = Cloud(f"sia-reclaim:{most}", *cloud).live()
-    assert max(lived.stops.values(), default=0) <= most + 1, "once more, settled in its own quota"
+    assert max(lived.stops.values(), default=0) <= most
 
 
 # Stories
