@@ -59,7 +59,7 @@ class Segment(NamedTuple):
     nodes: Nodes = ()
     """As in `Schedule`."""
     lost: float = 0.0
-    """GPU-seconds of work that the stop at its end threw away, as the job paid when it went on."""
+    """GPU-seconds of work, at the job's own width, that the stop at its end threw away."""
     killed: bool = False
     """Whether that stop cost the job all of its work."""
 
@@ -339,16 +339,17 @@ class Recorder:
         assert segments is not None, "the policy does not preempt"
         if now <= since:
             return
-        lost = min(cost, now - since) * width
+        rate = job.speed(width) * job.width if job.demand else width
+        lost = min(cost, now - since) * rate
         if job.stop_seconds:
             paid = 0.0
             if (stop := self._owing.pop(job_id, None)) is not None:
                 paid = min(stop.cost, now - since)
-                segments[stop.segment] = segments[stop.segment]._replace(lost=paid * width)
+                segments[stop.segment] = segments[stop.segment]._replace(lost=paid * rate)
             if cost and not killed:
                 done = (stop.done if stop else 0.0) + (now - since - paid) * job.speed(width)
                 self._owing[job_id] = _Stop(len(segments), done, min(cost, done))
-                lost = min(cost, done) * width  # until it goes on, maybe on another width
+                lost = min(cost, done) * rate  # until it goes on, maybe on another width
         segments.append(Segment(job_id, since, now, width, spare, nodes, lost, killed))
 
     def _move(self, move: MoveLoan, now: float) -> None:

@@ -60,7 +60,7 @@ class Genie(Policy):
         deadline = job.job.deadline
         if deadline is None:
             return -job.job.priority, 2, 0.0, job.sequence
-        laxity = deadline - now - self._seconds(job, most_width(job.job))
+        laxity = deadline - now - self._seconds(job, _most(job))
         return -job.job.priority, int(laxity < 0), laxity, job.sequence
 
     def _seconds(self, job: JobStateView, gpus: int) -> float:
@@ -75,11 +75,16 @@ class Genie(Policy):
             return job.width
         within = job.job.deadline - now
         able = (gpus for gpus in self._widths(job) if self._seconds(job, gpus) <= within)
-        return next(able, most_width(job.job))
+        return next(able, _most(job))
 
     def _widths(self, job: JobStateView) -> Iterator[int]:
-        return iter(range(least_width(job.job), most_width(job.job) + 1))
+        return iter(range(least_width(job.job), _most(job) + 1))
 
     def check(self) -> None:
         """Assert that every pending job is queued once."""
         assert sum(map(len, self._waiting.values())) == self.state.waiting
+
+
+def _most(job: JobStateView) -> int:
+    """Return the most GPUs that a job can use and its group can ever have."""
+    return max(least_width(job.job), min(most_width(job.job), job.pool.group.quota))

@@ -118,3 +118,10 @@ def test_genie_lets_jobs_that_cannot_be_in_time_wait_for_those_that_can():
         ("able", 2.0, 4, 100.0, 210.0),
     )
     assert (found["able"], found["hopeless"]) == ((100.0, 200.0), (200.0, 300.0))
+
+
+def test_genie_runs_a_late_job_on_what_there_is_if_it_could_use_more():
+    late = Job("late", "p", 10.0, 2, deadline=20.0, min_width=1, max_width=9)
+    trace = Trace([Arrival(late, 100.0)])
+    found = replay_one(trace, PoolTable([Pool("p", 4)]), "genie", Settings(["genie"]), None)
+    assert found.ends == [60.0]
