@@ -24,7 +24,7 @@ from daemon.answers.whatif.whatif import Question, WhatIfOutcome, anew
 from daemon.model.book import Book, JobRecord
 from daemon.model.job import ON_GPUS, JobPhase, JobSpec
 from daemon.wire.whatif import WHATIF_JOBS, AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
-from sia.limits import SLOWED
+from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.policies import load
 from sia.wording import counted
 
@@ -250,11 +250,12 @@ def _span(start: PredictedStart | None, now: float) -> Span:
 
 
 def _end(end: float, now: float) -> float | None:
-    """Return an end that nobody has estimated from ended jobs; None beyond `HORIZON`.
+    """Return an end that nobody has estimated from ended jobs; None if it is not known.
 
-    A job whose run time is not known counts as running for years. That is no date to tell anyone.
+    A job whose run time is not known counts as running for ages. That is no date to tell anyone;
+    the end that its user expects is one, however far away.
     """
-    return end if end <= now + HORIZON else None
+    return end if end - now < UNKNOWN_RUN_TIME / 2 else None
 
 
 def notes_of(

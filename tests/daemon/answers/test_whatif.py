@@ -32,6 +32,7 @@ from daemon.model.setup import Budget, Setup
 from daemon.wire.jobs import JobRequest
 from daemon.wire.whatif import WHATIF_STARTS, JobWhatIf, PoolWhatIf, WhatIf
 from sia.model import Pool
+from sia.wording import DAY
 from tests.support.clusters.cells import spec
 from tests.support.daemons.daemons import SMALL, job, setup, submit, until
 from tests.support.daemons.doors import asked, door, job_in, story
@@ -335,6 +336,11 @@ def test_an_additional_job_is_reported_with_its_start_and_the_jobs_it_delays():
     (asked,) = said.jobs
     assert (asked.now, asked.then.start, asked.then.end) == (None, 10.0, 17.0)
     assert [(move.job, move.by) for move in said.later] == [("a2", 7.0), ("a3", 7.0)]
+
+
+def test_an_end_that_the_user_expects_is_told_however_far_away():
+    said = answer(queue(), WhatIf(), job("new", gpus=4, run_time=20 * DAY, priority=3))
+    assert said.jobs[0].then.end == 10.0 + 20 * DAY
 
 
 def test_a_job_without_an_estimate_has_no_end():
