@@ -8,10 +8,11 @@ YOUNG = 5_000
 """New objects that make a collection of the young generations worthwhile; it takes 2 ms. A daemon
 that is never idle is collected by Python after `sia.console.main.GARBAGE` objects: up to 90 ms."""
 
-FULL = 40
+FULL = 100
 """After so many collections comes a full one, over everything allocated since the last `freeze`. It
 frees reference cycles that had survived a young collection, such as closed streams. The next one
-comes once as much again is new: under many submissions nearly all of it is jobs, which stay."""
+comes once as much again is new: under many submissions nearly all of it is jobs, which stay, and a
+snapshot, which freezes them, comes first."""
 
 
 class GcScheduler:

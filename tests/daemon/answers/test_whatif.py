@@ -587,7 +587,7 @@ def test_a_truncated_table_says_what_is_missing_and_that_sums_may_be_larger(caps
     job = {"job": "j", "pool": "a", "gpus": 1, "now": 50.0, "then": 110.0, "by": 60.0}
     pool = {"pool": "a", "earlier": 0, "later": 120, "later_seconds": 7200.0, "later_gpu_hours": 2}
     said = {"time": 0.0, "until": 100.0, "cut": False, "jobs": [], "earlier": [], "notes": [],
-            "later": [job] * 100, "pools": [pool]}  # fmt: skip
+            "later": [job] * 100, "pools": [pool], "compared": "start"}  # fmt: skip
     show_whatif(said)
     whole = capsys.readouterr().out
     assert "120 jobs would start later, by 2 h together" in whole

@@ -264,11 +264,15 @@ class Gathered:
 
     def sample_users(self, jobs: Iterable[JobRecord], now: float) -> None:
         """Add these jobs to the sample of their users. O(jobs)."""
+        found: dict[tuple[str, str], list[float]] = {}  # a period's sums cost more to find
         for record in jobs:
             spec = record.spec
             if not spec.user:
                 continue
-            gauges = self._at(USERS, now, Key(spec.pool, spec.user)).gauges
+            gauges = found.get((spec.pool, spec.user))
+            if gauges is None:
+                gauges = self._at(USERS, now, Key(spec.pool, spec.user)).gauges
+                found[spec.pool, spec.user] = gauges
             if record.phase is JobPhase.PENDING:
                 gauges[JOBS] += 1
                 gauges[GPUS] += record.gpus
