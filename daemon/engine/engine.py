@@ -445,7 +445,7 @@ class Engine:
             policy = attached(make(made.policy), self.core.state)
         except PolicyFailedError as error:
             return Refused(409, "policy", str(error), "give other options")
-        self.book.setup = made
+        self.book.setup = replace(made, tuned=context.now)
         context.events.append(PolicyTuned(context.now, plain_params(policy)))
         context.notify("policy", policy=made.policy, before=made.before, by=asked.actor)
         return Accepted()

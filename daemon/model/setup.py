@@ -101,6 +101,8 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     has those in force."""
     before: str = ""
     """The policy before the last command that changed its options."""
+    tuned: float = 0.0
+    """When that command was, in seconds since the epoch; 0 if there was none."""
 
     def continuing(self, previous: Setup) -> Setup:
         """Return this configuration with what commands have set under the previous one.
@@ -110,7 +112,10 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
         """
         if not previous.configured or previous.configured != self.policy:
             return self
-        return replace(self, policy=previous.policy, configured=self.policy, before=previous.before)
+        return replace(
+            self, policy=previous.policy, configured=self.policy, before=previous.before,
+            tuned=previous.tuned,
+        )  # fmt: skip
 
     def stop_cost(self, spec: JobSpec) -> StopCost | None:
         """Return what a stop costs a job: what it says, or what the site says of its jobs."""

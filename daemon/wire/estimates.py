@@ -98,6 +98,13 @@ class EstimateRow(Struct, omit_defaults=True):
         ),
     ] = 0
     p90_judged: Annotated[int, Meta(description="The same for the stated p90.")] = 0
+    apart: Annotated[
+        bool,
+        Meta(
+            description="Whether these are estimates after which the options of the policy were "
+            "changed. They correct no others."
+        ),
+    ] = False
 
 
 class EstimateAccuracy(Struct):

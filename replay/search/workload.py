@@ -126,6 +126,7 @@ def jobs_of_pool(trace: Trace, pool: str | None) -> Sequence[Arrival]:
     if pool not in pools:
         raise UserError(
             f"--pool {pool}: no job of the log is of this pool.{did_you_mean(pool, pools)}"
+            f" Choose one of: {some(sorted(pools))}"
         )
     return [arrival for arrival in trace.arrivals if arrival.job.pool == pool]
 

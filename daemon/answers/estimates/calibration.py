@@ -90,6 +90,8 @@ class Given(Struct, frozen=True, omit_defaults=True):
     """Ended jobs like this one that its run time rests on (`Evidence`)."""
     in_pool: int = 0
     """Ended jobs of its pool."""
+    tuned: float = 0.0
+    """When the options of the policy had last been changed; 0 if never."""
 
 
 class AccuracyTally:
@@ -121,10 +123,11 @@ TallyKey = tuple[Quantity, str, int]
 class _Open:
     """A stated time whose event has not been observed yet."""
 
-    __slots__ = ("bound", "given", "judged", "key", "stated")
+    __slots__ = ("apart", "bound", "given", "judged", "key", "stated")
 
     def __init__(self, given: Given, stated: StatedMoment, key: TallyKey) -> None:
         self.given, self.stated, self.key = given, stated, key
+        self.apart = False  # given under other options of the policy than those in force
         self.bound = key[0] == "start" and _is_bound(given, stated)
         self.judged = [moment is None for moment in (stated.p50, stated.p90)]
 
@@ -135,11 +138,19 @@ def horizon(seconds: float) -> int:
 
 
 class Calibration:
-    """Record estimates and outcomes, and compute corrections. Times must not decrease."""
+    """Record estimates and outcomes, and compute corrections. Times must not decrease.
+
+    Attributes:
+        tallies: Accuracy of the estimates under the options of the policy that were in force until
+            the event.
+        apart: That of estimates after which the options changed. They correct no others.
+    """
 
     def __init__(self) -> None:
         """Start with no estimate."""
         self.tallies: dict[TallyKey, AccuracyTally] = {}
+        self.apart: dict[TallyKey, AccuracyTally] = {}
+        self._tuned = 0.0  # when the options of the policy were last changed
         self._moves = {
             share: Conformal(rate, BOUND, first)
             for share, rate, first in zip(SHARES, RATES, FIRST, strict=True)
@@ -208,6 +219,7 @@ class Calibration:
                 continue
             raw = inf if stated.raw[0] is None else stated.raw[0]
             opened = _Open(given, stated, (what, given.pool, horizon(raw - given.made)))
+            opened.apart = given.tuned < self._tuned
             self._open.setdefault((given.job, what), []).append(opened)
             self._numbers += 1
             for i, moment in enumerate((stated.p50, stated.p90)):
@@ -219,6 +231,14 @@ class Calibration:
         while self._due and self._due[0][0] < now:
             _, _, share, opened = heappop(self._due)
             self._judge(opened, share, covered=False)
+
+    def retuned(self, now: float) -> None:
+        """Record that the policy has other options. Estimates given before are judged apart."""
+        self.advance(now)
+        self._tuned = now
+        for each in self._open.values():
+            for opened in each:
+                opened.apart = True
 
     def started(self, job_id: str, now: float) -> None:
         """Record that a job has started."""
@@ -251,14 +271,20 @@ class Calibration:
         if opened.judged[share]:
             return
         opened.judged[share] = True
-        tally = self.tallies.setdefault(opened.key, AccuracyTally())
+        tally = self._tally(opened)
         tally.judged[share] += 1
         tally.covered[share] += covered
         if covered and share and opened.bound:
             return  # the bound set this value; lowering the correction here would hide later misses
         self._move(opened, share, covered=covered)
 
+    def _tally(self, opened: _Open) -> AccuracyTally:
+        tallies = self.apart if opened.apart else self.tallies
+        return tallies.setdefault(opened.key, AccuracyTally())
+
     def _move(self, opened: _Open, share: int, *, covered: bool) -> None:
+        if opened.apart:
+            return
         what, number = opened.key[0], opened.key[2]
         moves = self._moves[SHARES[share]]
         for each in ((what, number), opened.key):
@@ -266,10 +292,10 @@ class Calibration:
 
     def _count(self, opened: _Open, now: float) -> None:
         """Add the error of an estimate whose event has happened."""
-        tally = self.tallies.setdefault(opened.key, AccuracyTally())
+        tally = self._tally(opened)
         tally.count += 1
         given, stated = opened.given, opened.stated
-        if opened.key[0] == "start":
+        if opened.key[0] == "start" and not opened.apart:
             for i, (raw, blended) in enumerate(zip(stated.raw, self._blends, strict=True)):
                 wait = None if raw is None else max(0.0, raw - given.made)
                 blended.learn(_answers(i, wait, stated.waits), _log(now - given.made))

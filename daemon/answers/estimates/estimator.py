@@ -55,6 +55,9 @@ SOLVING = 10.0
 """Seconds of all worlds together for programs of the policy: half a second for each of 19 worlds,
 so that a few worlds still fit into the answer to a what-if question."""
 
+NONE_GIVEN = -1
+"""Bit length of an age below all others: of a job without an estimate."""
+
 PART = "estimates"
 
 
@@ -79,6 +82,7 @@ class EtaService:
         self._bits: dict[str, int] = {}  # by active job: bit length of its age at its last estimate
         self._given: dict[str, Given] = {}  # at submission, since the last refresh, by job
         self._unkept: list[Given] = []
+        self._retuned = asyncio.Event()
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -97,7 +101,8 @@ class EtaService:
         alive = heard.events(service.book.jobs.values())
         ended = await ended_between(service.observed_jobs, now - SPAN, now)
         given = await self.store.since(now - SPAN)
-        await asyncio.to_thread(heard.learn, [*heard.events(ended, given), *alive])
+        changes = heard.changes(given, service.book.setup.tuned)
+        await asyncio.to_thread(heard.learn, [*heard.events(ended, given), *alive, *changes])
         self._bits = {each.job: _bits(each) for each in given}
         self.heard, self.ready, self._changed = heard, True, True
         return after
@@ -109,6 +114,8 @@ class EtaService:
             began = perf_counter()  # the time spent waiting for a notice does not count
             record = await self._job(notice.job)
             self._changed |= self.heard.hear(notice, record)
+            if notice.kind == "policy":
+                self._forget()
             if record is not None:
                 new += self._new(notice, record)
             worked += perf_counter() - began
@@ -137,6 +144,15 @@ class EtaService:
             self._unkept += self._give([given])
         return given
 
+    def _forget(self) -> None:
+        """Drop estimates under other options of the policy; all active jobs get new ones at once.
+
+        The simulation does not wait for its turn.
+        """
+        self.outlook, self._given = None, {}
+        self._bits = dict.fromkeys(self._bits, NONE_GIVEN)
+        self._retuned.set()
+
     def _new(self, notice: Notice, record: JobRecord) -> list[Given]:
         """Return the new estimates to store after a notice, with that of a new job."""
         if notice.kind == "submitted":
@@ -162,7 +178,9 @@ class EtaService:
             if self._changed and self._service.ready and self._knows():
                 self._changed = False
                 await self.look()
-            await asyncio.sleep(self.pace.wait)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._retuned.wait(), self.pace.wait)
+            self._retuned.clear()
 
     async def look(self) -> None:
         """Simulate from the current state, and give the estimates that are due."""
@@ -226,7 +244,7 @@ class EtaService:
 
     def _is_due(self, record: JobRecord) -> bool:
         here = self._service.clock.now() - record.submitted
-        return int(here).bit_length() > self._bits.get(record.spec.id, -1)
+        return int(here).bit_length() > self._bits.get(record.spec.id, NONE_GIVEN)
 
     def _knows(self) -> bool:
         """Return whether enough jobs have run. Jobs count some time after their ends."""

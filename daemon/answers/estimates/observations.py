@@ -33,6 +33,7 @@ class EstimateInputs:
         lately: Recent arrivals.
         calibration: Outcomes of estimates.
         waits: Waits of jobs that had to wait.
+        tuned: When the options of the policy were last changed; 0 if never.
     """
 
     def __init__(self) -> None:
@@ -43,6 +44,7 @@ class EstimateInputs:
             Calibration(),
         )
         self.waits = WaitHistory()
+        self.tuned = 0.0
 
     def events(
         self, records: Iterable[JobRecord], given: Iterable[Given] = ()
@@ -51,6 +53,15 @@ class EstimateInputs:
         found = [event for record in records for event in self._of(record)]
         found += [(each.made, 1, partial(self._give, each)) for each in given]
         return found
+
+    def changes(self, given: Iterable[Given], tuned: float) -> list[TimedObservation]:
+        """Return the changes of the policy's options before which these estimates were given.
+
+        `tuned` is when the last one was. O(n).
+        """
+        self.tuned = tuned
+        moments = {each.tuned for each in given} | {tuned}
+        return [(moment, 0, self.calibration.retuned) for moment in sorted(moments) if moment]
 
     def _give(self, given: Given, _: float) -> None:
         self.calibration.give(given)
@@ -82,6 +93,9 @@ class EstimateInputs:
 
     def hear(self, notice: Notice, record: JobRecord | None) -> bool:
         """Record a notice and its job; return True if estimates may change."""
+        if notice.kind == "policy":
+            self.tuned = notice.time
+            self.calibration.retuned(notice.time)
         if record is None:
             return not notice.job
         now, job = notice.time, plain_job(record)

@@ -159,4 +159,4 @@ def estimate(
         heard, spec.pool, now, RawEstimate(times, by, max(0.0, now - record.queued))
     )
     evidence = heard.lasting.evidence(plain_job(record))
-    return Given(spec.id, spec.pool, record.submitted, now, end, start, by, *evidence)
+    return Given(spec.id, spec.pool, record.submitted, now, end, start, by, *evidence, heard.tuned)

@@ -16,11 +16,15 @@ from sia.wording import NONE, counted, duration
 FAR = "not within a week,"
 UNKNOWN = "not known yet,"
 
+APART = ", before a change"
+"""Of estimates after which the options of the policy were changed."""
+
 OLD = 60.0
 """Age in seconds above which an estimate is shown with its age."""
 
 COLUMNS = """\b
-of          what was estimated: starts or ends of jobs
+of          what was estimated: starts or ends of jobs; "before a change": the
+            options of the policy were changed between estimate and event
 within      estimated time ahead; – is longer than all others
 came        number of estimated starts or ends that have happened
 by p50      share that happened by the estimated p50; 50 % is exact. Estimates
@@ -115,7 +119,7 @@ def estimates(client: Client, pool: str | None, as_json: bool) -> None:
     header = ["pool", "of", "within", "came", "by p50", "by p90", "off", "p50 to p90", "Pred_err"]
     rows = [
         [
-            row["pool"], row["what"], NONE if row["horizon"] is None else duration(row["horizon"]),
+            row["pool"], _what(row), NONE if row["horizon"] is None else duration(row["horizon"]),
             f"{row['count']:,}", _held(row, "p50"), _held(row, "p90"),
             _seconds(row["error"]), _seconds(row["width"]), _share(row["pred_err"]),
         ]
@@ -124,6 +128,10 @@ def estimates(client: Client, pool: str | None, as_json: bool) -> None:
     played = answer["played"]
     title = "No estimate has been made yet" if played is None else f"Estimates of {moment(played)}"
     show_table(title, header, rows, ("pool", "of"))
+
+
+def _what(row: dict[str, Any]) -> str:
+    return f"{row['what']}{APART}" if row.get("apart") else str(row["what"])
 
 
 def _held(row: dict[str, Any], quantile: str) -> str:

@@ -323,6 +323,43 @@ def test_a_miss_counts_when_the_time_has_come_and_not_when_the_job_ends():
     assert [*tally.widths] == [90.0]
 
 
+def test_estimates_given_under_other_options_of_the_policy_are_judged_apart():
+    calibration = Calibration()
+    calibration.give(estimate("old", 0.0, 10.0, 100.0))
+    calibration.retuned(5.0)
+    late = replace(estimate("late", 6.0, 10.0, 100.0), tuned=0.0)  # made before it was heard of
+    calibration.give(late)
+    calibration.give(replace(estimate("new", 6.0, 10.0, 100.0), tuned=5.0))
+    moved = [calibration.shift(("end", "a", 0), share) for share in (0.5, 0.9)]
+    calibration.ended("old", 500.0)
+    calibration.ended("late", 500.0)
+    apart, own = calibration.apart["end", "a", 0], calibration.tallies["end", "a", 0]
+    assert (apart.count, apart.judged, apart.covered) == (2, [2, 2], [0, 0])
+    assert (own.count, own.judged) == (0, [1, 1])
+    calibration.ended("new", 501.0)
+    assert own.count == 1
+    alone = Calibration()
+    alone.give(estimate("new", 6.0, 10.0, 100.0))
+    alone.ended("new", 501.0)
+    shifts = [[each.shift(("end", "a", 0), share) for share in (0.5, 0.9)]
+              for each in (calibration, alone)]  # fmt: skip
+    assert shifts[0] == shifts[1] != moved, "only the estimate under the present options corrects"
+
+
+def test_a_restart_judges_estimates_as_before():
+    given = [
+        estimate("old", 10.0, 10.0, 100.0),
+        replace(estimate("new", 60.0, 10.0, 100.0), tuned=50.0),
+    ]
+    again = EstimateInputs()
+    again.learn([*again.events([], given), *again.changes(given, 50.0)])
+    for name in ("old", "new"):
+        again.calibration.ended(name, 500.0)
+    assert again.tuned == 50.0
+    assert again.calibration.apart["end", "a", 0].count == 1
+    assert again.calibration.tallies["end", "a", 0].count == 1
+
+
 def test_withdrawn_and_held_jobs_do_not_change_the_calibration():
     told = Told(a=1)
     told.step(told.now + 1, submit("runs"), submit("x"), submit("y"))

@@ -325,6 +325,28 @@ async def test_a_failed_playout_is_repeated_later_with_fewer_worlds(folder):
 
 
 @story
+async def test_estimates_follow_a_change_of_the_policys_options(folder):
+    """Those given before are judged apart, and running and pending jobs get new ones."""
+    async with estimating(folder, policy="wfq:weights=1:zeta=0") as client:
+        taught(client)
+        await send(client, "x", "y", gpus=4, duration=1.0)
+        await client.eta.look()
+        wider = {"policy": "wfq:weights=1:zeta=0.5"}
+        await asked(client, "PUT", "/v1/policy", wider)
+        changed = client.service.book.setup.tuned
+        await until(lambda: client.eta.heard.tuned == changed)
+        assert client.eta.outlook is None
+        await client.eta.look()
+        given = (await asked(client, "GET", "/v1/jobs/y/eta"))["given"]
+        assert len(given) == 2
+        await until(lambda: not client.service.book.jobs, 20)
+        known = client.eta.heard.calibration
+        await until(lambda: sum(t.count for t in known.apart.values()))
+        said = await asked(client, "GET", "/v1/estimates")
+        assert {row.get("apart", False) for row in said["rows"]} == {True, False}
+
+
+@story
 async def test_estimates_and_their_outcomes_survive_a_restart(folder):
     async with estimating(folder) as client:
         eta, table = client.eta, EstimateTable(client.service)

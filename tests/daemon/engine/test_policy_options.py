@@ -43,6 +43,7 @@ def test_changed_queues_apply_at_once():
     assert step.answers == [Accepted()]
     assert widths(engine) == {"long": 1, "short": 3}
     assert engine.book.setup.policy == APART
+    assert engine.book.setup.tuned == 3.0
     [told] = [notice for notice in step.notices if notice.kind == "policy"]
     assert told.data == {"policy": APART, "before": FIFO, "by": "olga"}
 

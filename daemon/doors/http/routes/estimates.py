@@ -85,15 +85,17 @@ class EtaRoutes:
         eta, pool = self._eta, params["pool"]
         if pool is not None and pool not in self._service.book.pools:
             raise no_pool(pool, self._service.book.pools)
+        known = eta.heard.calibration
         rows = [
-            self._row(key, tally)
-            for key, tally in sorted(eta.heard.calibration.tallies.items())
+            self._row(key, tally, apart=tallies is known.apart)
+            for tallies in (known.tallies, known.apart)
+            for key, tally in sorted(tallies.items())
             if who.sees(key[1]) and pool in (None, key[1])
         ]
         played = None if eta.outlook is None else eta.outlook.now
         return answer(EstimateAccuracy(eta.ready, played, rows))
 
-    def _row(self, key: TallyKey, tally: AccuracyTally) -> EstimateRow:
+    def _row(self, key: TallyKey, tally: AccuracyTally, *, apart: bool) -> EstimateRow:
         what, pool, number = key
         shift = self._eta.heard.calibration.shift
         covered = [
@@ -105,7 +107,7 @@ class EtaRoutes:
             pool, what, HORIZONS[number] if number < len(HORIZONS) else None, tally.count,
             covered[0], covered[1], _quantile(tally.errors, 0.5), _quantile(tally.widths, 0.5),
             _quantile(tally.pred_errors, 0.5), _quantile(tally.pred_errors, 0.9), p50, p90,
-            *tally.judged,
+            tally.judged[0], tally.judged[1], apart,
         )  # fmt: skip
 
 
