@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from daemon.answers.front import FrontUpdates
 from daemon.config.config import Address, Config
 from daemon.doors.http.authentication import Sessions, TokenAuth
 from daemon.doors.http.authorization import AccessMiddleware, is_operator
@@ -68,12 +69,13 @@ def make_app(
     gate = TokenAuth(service, token, config.cluster, sessions)
     views = ViewRoutes(service, config, metrics, daemon.foresight, daemon.retraining, daemon.usage)
     events = EventRoutes(service, gate)
+    updates = FrontUpdates(config, service.clock)
     routes = (
         JobRoutes(service, daemon.admission, daemon.eta),
         LogRoutes(service),
         WhyRoutes(service),
         QueueRoutes(service, daemon.eta),
-        PoolRoutes(service, config.front),
+        PoolRoutes(service, config.front, updates),
         CellRoutes(service),
         AccountRoutes(service),
         TokenRoutes(service, config.cluster),
@@ -94,6 +96,7 @@ def make_app(
     _add(app, served)
     views.document = msgspec.json.encode(document(operations))
     app.on_shutdown.append(events.close)
+    app.on_shutdown.append(updates.close)
     return app
 
 

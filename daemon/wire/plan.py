@@ -7,7 +7,11 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from daemon.model.job import LendingMode
+from daemon.model.names import Name
 from daemon.wire.jobs import JobView
+
+MAX_OBJECTIVES = 15
+"""Five measures of three metrics."""
 
 MAX_LABEL = 1024
 """Characters of a policy's label: sixteen queues with their limits and weights take 400."""
@@ -90,6 +94,28 @@ class FrontView(Struct):
     problem: Annotated[
         str, Meta(description="Why it does not fit this cluster; empty if it does.")
     ] = ""
+
+
+class FrontUpdate(Struct, forbid_unknown_fields=True):
+    """Search settings of wfq on the daemon's own history, as `sia wfq update` does."""
+
+    pool: Name | None = None
+    objectives: Annotated[
+        list[str],
+        Meta(max_length=MAX_OBJECTIVES, description="Like avg:jct; empty: of the stored front."),
+    ] = []
+    simulations: Annotated[int, Meta(ge=1, le=1_000_000)] = 1000
+    arrivals: Annotated[int, Meta(ge=1, le=100_000, description="Jobs of a sample.")] = 1000
+    load: Annotated[float, Meta(gt=0, le=10)] | None = None
+    """Load of the samples; null: that of the history."""
+
+
+class FrontUpdateView(Struct):
+    """The latest update of the front since the daemon started."""
+
+    running: bool
+    began: Annotated[float | None, Meta(description="Null: none was asked for.")]
+    said: Annotated[str, Meta(description="Its latest line of progress, or how it ended.")]
 
 
 class WouldLend(Struct):

@@ -14,6 +14,7 @@ from aiohttp import web
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import replace
 
+from daemon.answers.front import FrontUpdates
 from daemon.doors.http.authorization import demand, who_asks
 from daemon.doors.http.operations import Handler, Operation, Parameter, answer, body_of
 from daemon.doors.views.resources import (
@@ -53,6 +54,8 @@ from daemon.wire.jobs import (
     ReasonRequest,
 )
 from daemon.wire.plan import (
+    FrontUpdate,
+    FrontUpdateView,
     FrontView,
     LendingState,
     LendingSwitch,
@@ -60,6 +63,7 @@ from daemon.wire.plan import (
     PolicyView,
 )
 from daemon.wire.problems import ProblemError, no_pool, refusal
+from replay.search.objectives import parse_objective
 from sia.limits import UNLIMITED
 
 if TYPE_CHECKING:
@@ -82,9 +86,10 @@ _Handled = tuple[Handler, str]
 class PoolRoutes:
     """Handlers of pools, nodes, maintenance, lending and the policy."""
 
-    def __init__(self, service: Service, front: Path) -> None:
-        """Serve the pools and nodes of a service; `front` is where `sia wfq update` stores it."""
-        self._service, self._front_file = service, front
+    def __init__(self, service: Service, front: Path, updates: FrontUpdates) -> None:
+        """Serve the pools and nodes of a service; `front` is where `updates` store it."""
+        self._service, self._front_file, self._updates = service, front, updates
+        self._update = msgspec.json.Decoder(FrontUpdate)
         self._front = msgspec.json.Decoder(FrontView)
         self._pool = msgspec.json.Decoder(PoolPatch)
         self._why = msgspec.json.Decoder(ReasonRequest)
@@ -146,6 +151,20 @@ class PoolRoutes:
                 "GET", "/v1/policy/front", Rule.OPERATE, self.front,
                 "Show the front that sia wfq update has stored.", {200: FrontView},
                 refusals=(404,),
+            ),
+            Operation(
+                "GET", "/v1/policy/front/update", Rule.OPERATE, self.update,
+                "Show how far the update of the front is.", {200: FrontUpdateView},
+            ),
+            Operation(
+                "POST", "/v1/policy/front/update", Rule.OPERATE, self.start_update,
+                "Search settings of wfq on the daemon's history, in a process beside it.",
+                {202: FrontUpdateView}, FrontUpdate, refusals=(409, 413, 422),
+            ),
+            Operation(
+                "DELETE", "/v1/policy/front/update", Rule.OPERATE, self.cancel_update,
+                "Stop the update of the front. The same update goes on where it stopped.",
+                {200: FrontUpdateView},
             ),
         ]  # fmt: skip
 
@@ -287,6 +306,38 @@ class PoolRoutes:
         found.problem = _misfit(found, quotas)
         return answer(found)
 
+    async def update(self, _: web.Request) -> web.Response:
+        """Return how far the update of the front is."""
+        return answer(self._update_view())
+
+    async def start_update(self, request: web.Request) -> web.Response:
+        """Begin an update of the front."""
+        asked = decoded(await body_of(request), self._update, FrontUpdate)
+        if asked.pool is not None and asked.pool not in self._service.book.pools:
+            raise no_pool(asked.pool, self._service.book.pools)
+        for each in asked.objectives:
+            try:
+                parse_objective(each)
+            except ValueError as error:
+                raise ProblemError(422, "invalid", str(error), "change objectives") from None
+        if self._updates.running:
+            mend = "wait for it, or cancel it (DELETE /v1/policy/front/update)"
+            raise ProblemError(409, "update", "an update of the front is running", mend)
+        if not self._updates.possible:
+            mend = "run sia wfq update --config FILE on this machine, as the user of the daemon"
+            raise ProblemError(409, "update", "the journal is not sia.db of the state folder", mend)
+        self._updates.start(_options(asked))
+        return answer(self._update_view(), 202)
+
+    async def cancel_update(self, _: web.Request) -> web.Response:
+        """Stop the update of the front, if one runs."""
+        await self._updates.cancel()
+        return answer(self._update_view())
+
+    def _update_view(self) -> FrontUpdateView:
+        updates = self._updates
+        return FrontUpdateView(updates.running, updates.began, updates.said)
+
     async def _do(self, request: web.Request, command: Command) -> Accepted:
         """Submit a command. Raises ProblemError if it is refused."""
         found: Answer
@@ -302,6 +353,15 @@ def _setting(
     """Yield the operations that show and change a setting of the cluster."""
     yield Operation("GET", path, Rule.VIEW, *show, {200: view})
     yield Operation("PUT", path, Rule.OPERATE, *change, {200: view}, body, refusals=refusals)
+
+
+def _options(asked: FrontUpdate) -> list[str]:
+    """Return the options of `sia wfq update`."""
+    options = [f"--simulations={asked.simulations}", f"--arrivals={asked.arrivals}"]
+    options += (f"--objective={each}" for each in asked.objectives)
+    options += [] if asked.pool is None else [f"--pool={asked.pool}"]
+    options += [] if asked.load is None else [f"--load={asked.load!r}"]
+    return options
 
 
 def _misfit(front: FrontView, quotas: Mapping[str, int]) -> str:

@@ -22,6 +22,7 @@ from daemon.model.access import Rule
 from daemon.wire.plan import FrontPoint, FrontView
 from daemon.wire.problems import ProblemError
 from replay.search.front import shown_value
+from replay.search.objectives import DEFAULT
 
 HERE = f"{UI}/policy"
 
@@ -61,8 +62,9 @@ class FrontPages(PageSet):
                 {200: HTML}, parameters=QUERY, refusals=(422,),
             ),
             Operation(
-                "POST", HERE, Rule.OPERATE, self.set_policy, "Set a point, or undo.",
-                {303: None}, refusals=(409, 422),
+                "POST", HERE, Rule.OPERATE, self.set_policy,
+                "Set a point, undo, or begin or stop an update of the front.",
+                {303: None}, refusals=(404, 409, 422),
             ),
         ]  # fmt: skip
 
@@ -74,6 +76,7 @@ class FrontPages(PageSet):
             front: FrontView | None = await api.ask(request, "GET /v1/policy/front")
         except ProblemError:
             front = None
+        update = await api.ask(request, "GET /v1/policy/front/update")
         points = [] if front is None else points_of(front)
         objectives = [] if front is None else front.objectives
         columns = [
@@ -83,6 +86,7 @@ class FrontPages(PageSet):
         point = next((each for each in points if each.number == chosen), None)
         return await self._pages.page(
             request, "settings/front.html", policy=now, front=front, shown=shown_value, point=point,
+            update=update, usual=DEFAULT,
             points=plain(columns, points), objectives=objectives,
             dots=dots_of(points, objectives), width=WIDTH, height=HEIGHT,
             queues=plain(QUEUES, [] if point is None else queues_of(point)),
@@ -90,10 +94,17 @@ class FrontPages(PageSet):
         )  # fmt: skip
 
     async def set_policy(self, request: web.Request) -> web.Response:
-        """Set the label of a point through the API, or undo, then redirect to the page."""
-        form = await form_of(request)
-        body = {"undo": True} if form.get("undo") else {"policy": str(form.get("policy", ""))}
-        await self._pages.api.ask(request, "PUT /v1/policy", body=body)
+        """Set the label of a point, undo, or begin or stop an update; then show the page again."""
+        form, api = await form_of(request), self._pages.api
+        if form.get("cancel"):
+            await api.ask(request, "DELETE /v1/policy/front/update")
+        elif form.get("update"):
+            objectives = str(form.get("objectives", "")).replace(",", " ").split()
+            wanted = {"objectives": objectives, "pool": str(form.get("pool", "")) or None}
+            await api.ask(request, "POST /v1/policy/front/update", body=wanted)
+        else:
+            body = {"undo": True} if form.get("undo") else {"policy": str(form.get("policy", ""))}
+            await api.ask(request, "PUT /v1/policy", body=body)
         return see(HERE)
 
 

@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from asyncio import to_thread
+from asyncio import sleep, to_thread
+from time import monotonic
 
 from replay.experiment.folder import locked
 from tests.support.daemons.doors import asked, config_in, door, job_in, story
@@ -111,6 +112,33 @@ async def test_an_update_stores_a_front_of_the_daemons_own_history(folder):
         os.close(lines)
         assert done.returncode == 1
         assert (folder / "front" / "front.json").exists(), "it is stored before it is shown"
+
+
+@story
+async def test_an_update_runs_beside_the_daemon_and_is_stopped(folder):
+    async with door(folder, policy=FIFO) as client, browser(client) as visitor:
+        place = "/v1/policy/front/update"
+        assert await asked(client, "GET", place) == {"running": False, "began": None, "said": ""}
+        page = await seen(visitor, "/ui/policy")
+        assert "avg:jct, avg:pred_err" in page
+        form = seal_in(page)
+        wrong = await asked(client, "POST", place, {"objectives": ["avg:jtc"]}, status=422)
+        assert "no metric 'jtc'" in wrong["detail"]
+        await asked(client, "POST", place, {"pool": "nowhere"}, status=404)
+        field = {"update": "1", "objectives": "avg:jct max:unfairness", "pool": "speech"}
+        assert (await sent(visitor, "/ui/policy", form=form, **field))[0] == 303
+        await asked(client, "POST", place, {}, status=409)
+        assert "Stop the update" in await seen(visitor, "/ui/policy")
+        assert (await sent(visitor, "/ui/policy", form=form, cancel="1"))[0] == 303
+        said = await asked(client, "GET", place)
+        assert (said["running"], said["said"][:9]) == (False, "cancelled")
+        await asked(client, "POST", place, {"pool": "speech", "load": 0.8}, status=202)
+        deadline = monotonic() + 30
+        while (said := await asked(client, "GET", place))["running"]:
+            assert monotonic() < deadline
+            await sleep(0.05)
+        assert "jobs" in said["said"], "the history of this daemon is empty"
+        assert said["said"].startswith("sia: ")
 
 
 def test_an_update_without_a_daemons_folder_makes_none(tmp_path):
