@@ -12,7 +12,7 @@ from math import fsum, isfinite
 from sia.core.playout import Arrival
 from sia.model import Regime
 from sia.policies.shockwave.modes import MODES, mode_names, mode_of
-from sia.wording import counted, did_you_mean, some
+from sia.wording import counted, some
 
 FORM = "write CONFIG:EPOCHS:SECONDS or CONFIG:EPOCHS:SECONDS:STEPS for each regime, like 32:9:36.5"
 
@@ -81,6 +81,6 @@ def parse_mode(text: str) -> str:
     if mode not in names:
         raise ValueError(
             f"{mode[:40]!a} is not a known mode; use one of {', '.join(names)}, or install a "
-            f"package with the mode as entry point {MODES}.{did_you_mean(mode, names)}"
+            f"package with the mode as entry point {MODES}"
         )
     return mode

@@ -95,19 +95,18 @@ class Solver:
 
 def solvers() -> list[str]:
     """Return the names of the solvers that can be used here, best first."""
-    found = [(solver.rank, name) for name, solver in _loaded().items() if solver.available()]
-    return [name for _, name in sorted(found)]
+    return [name for name, solver in _loaded().items() if solver.available()]
 
 
 def _loaded() -> dict[str, type[Solver]]:
-    """Return the solvers whose packages are installed."""
+    """Return the solvers whose packages are installed, best first."""
     found: dict[str, type[Solver]] = {}
     for name in plugins(SOLVERS):
         try:
             found[name] = load_plugin(SOLVERS, name)
         except PluginError:
             continue
-    return found
+    return dict(sorted(found.items(), key=lambda item: (item[1].rank, item[0])))
 
 
 def chosen(solver: str | None = None) -> type[Solver]:
@@ -115,14 +114,17 @@ def chosen(solver: str | None = None) -> type[Solver]:
 
     Raises SolverError if it cannot be used here, or if there is none.
     """
-    names = solvers()
-    if solver is None and not names:
+    loaded = _loaded()
+    if solver is None:  # to ask each of them takes longer than to solve a small program
+        for best in loaded.values():
+            if best.available():
+                return best
         raise SolverError(f"no solver is installed; {INSTALL}")
-    name = solver or names[0]
-    if name not in names:
+    names = solvers()
+    if solver not in names:
         use = f"use one of {', '.join(names)}." if names else INSTALL
-        raise SolverError(f"solver {name}: not installed; {use}{did_you_mean(name, names)}")
-    return _loaded()[name]
+        raise SolverError(f"solver {solver}: not installed; {use}{did_you_mean(solver, names)}")
+    return loaded[solver]
 
 
 def solve(

@@ -218,7 +218,7 @@ def _check_demand(job: Job) -> None:
     for (few, before), (more, after) in pairwise(demand):
         if few >= more:
             raise wrong(
-                f"does not ascend: {more} GPUs come after {few}",
+                f"does not ascend: width {more} comes after {few}",
                 "write the points by GPUs, ascending",
             )
         if after > before:

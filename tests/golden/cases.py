@@ -157,10 +157,10 @@ def closed_loop(folder: Path) -> Files:
 
 
 def experiment(folder: Path) -> Files:
-    """Four pieces of Philly, with and without forecasts."""
+    """Two pieces of Philly, with and without forecasts."""
     sia(
         "experiment", "--trace", TRACES / "philly.csv.gz", "--pools", TRACES / "philly_pools.csv",
-        "--queues", "2,3", "--weeks", "0.4", "--runs", "2", "--load", "0.7-1.0", "--warmup", "12h",
+        "--queues", "2,3", "--weeks", "0.4", "--runs", "1", "--load", "0.7-1.0", "--warmup", "12h",
         "--policy", "fcfs,gssf,sia,sia@peaks:0.95+survival:0.9+guard", "--out", folder / "out",
     )  # fmt: skip
     out = folder / "out"
@@ -205,7 +205,7 @@ def forecast(folder: Path) -> Files:
     """
     trace, pools = _helios()
     log = ("--trace", trace, "--pools", pools)
-    sia("forecast", "train", *log, "--windows", "5m,1h", "--out", folder / "model")
+    sia("forecast", "train", *log, "--windows", "1h", "--out", folder / "model")
     sia("forecast", "evaluate", *log, "--model", folder / "model", "--out", folder / "out")
     return {
         name: _as_json(json.loads((folder / "out" / name).read_bytes()))

@@ -24,6 +24,7 @@ from sia.policies.queues.mmfs import MaxMin
 from sia.policies.sia.policy import Sia
 from tests.support.budget import budget
 from tests.support.builders import SMALL, job, pools, random_workload
+from tests.support.logs import first_jobs
 from tests.support.naive import naive_policies
 
 ROUNDS = budget(ci=60, soak=300)
@@ -565,10 +566,11 @@ def slowed(arrivals, baseline, loads, owned):
     return sum(starts[job_id] > start + SLOWED for job_id, start in baseline.items())
 
 
-def test_on_a_real_log_a_guard_makes_the_worst_forecasts_slow_far_fewer_jobs(traces):
+def test_on_a_real_log_a_guard_makes_the_worst_forecasts_slow_far_fewer_jobs(traces, tmp_path):
     listed = read_pools(traces / "philly_pools.csv").pools
     owned = [Pool(pool.name, -(-pool.quota // 2)) for pool in listed]
-    arrivals = playable(read_trace(traces / "philly.csv.gz"), PoolTable(owned)).arrivals[:8000]
+    log = first_jobs(traces / "philly.csv.gz", 10_000, tmp_path / "log.csv")
+    arrivals = playable(read_trace(log), PoolTable(owned)).arrivals[:8000]
     baseline = started_under(Fcfs, owned, arrivals, None)
     guard = GuardedLoads(Says(), owned, PAPER.windows, arrivals[0].job.submit)
     unwatched, watched = (slowed(arrivals, baseline, loads, owned) for loads in (Says(), guard))

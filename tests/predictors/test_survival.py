@@ -16,6 +16,7 @@ from sia.events import RunTimesUpdated
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.policies.sia.policy import Sia
 from tests.support.budget import budget
+from tests.support.logs import first_jobs
 
 ROUNDS = budget(ci=12, soak=30)
 WINDOWS = (300.0, 900.0, 3600.0)
@@ -350,10 +351,11 @@ def test_jobs_whose_group_is_forgotten_while_they_wait_and_run_do_no_harm(monkey
     assert not forecast._running
 
 
-def test_on_a_real_log_estimates_change_and_only_those_of_jobs_that_wait(traces):
+def test_on_a_real_log_estimates_change_and_only_those_of_jobs_that_wait(traces, tmp_path):
     pools = read_pools(traces / "philly_pools.csv").pools
     narrow = PoolTable([Pool(pool.name, -(-pool.quota // 3)) for pool in pools])
-    arrivals = playable(read_trace(traces / "philly.csv.gz"), narrow).arrivals[:8000]
+    log = first_jobs(traces / "philly.csv.gz", 10_000, tmp_path / "log.csv")
+    arrivals = playable(read_trace(log), narrow).arrivals[:8000]
     core = Core(narrow.pools, Sia())
     start = arrivals[0].job.submit
     run_times = SurvivalRunTimes(core.state.options.windows)

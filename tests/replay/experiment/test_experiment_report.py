@@ -168,7 +168,9 @@ def test_same_runs_same_bytes_in_whatever_order(tmp_path: Path):
     (tmp_path / "turned.json").write_bytes(msgspec.json.encode(runs[::-1]))
     code = (
         "import sys; from pathlib import Path; import msgspec\n"
+        "from replay.experiment import figures, frontier\n"
         "from replay.experiment.report import write_experiment_report as write\n"
+        "figures.PAPER_DPI = frontier.PAPER_DPI = 20\n"
         "write(Path(sys.argv[2]), msgspec.json.decode(Path(sys.argv[1]).read_bytes()), {})"
     )
     for name, hash_seed in (("runs", "1"), ("turned", "2")):

@@ -53,7 +53,7 @@ def test_a_log_has_a_column_only_if_a_job_fills_it(tmp_path):
         ("min_width", "3", "min_width 3 is above the job's width of 2 GPUs", "min_width, width"),
         ("max_width", "1", "max_width 1 is below the job's width of 2 GPUs", "widths must ascend"),
         ("demand", "1:50;2:60", "demand rises: 60 seconds on 2 GPUs, 50 on 1", "leave out"),
-        ("demand", "2:50;2:40", "demand does not ascend: 2 GPUs come after 2", "by GPUs"),
+        ("demand", "2:50;2:40", "demand does not ascend: width 2 comes after 2", "by GPUs"),
         ("demand", "1:nan", "'nan' is not finite", "write seconds"),
         ("demand", ";".join(f"{i}:9" for i in range(1, MAX_POINTS + 2)), "257 points", "256"),
         ("deadline", "tomorrow", "'tomorrow' is not a number", "write seconds"),

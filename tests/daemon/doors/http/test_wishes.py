@@ -112,7 +112,7 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
         ({"soft": [[2, 80], [3, 80]], "deadline": 4e9}, "", "soft does not fall", "earn less"),
         ({"deadline": 4e12}, "/deadline", "", "at most 1e+11"),
         ({"checkpoint": "SIGKILL"}, "", "checkpoint 'SIGKILL' is not a signal", "USR1"),
-        ({"mode": "gsn"}, "", "mode 'gsn' is not a known mode", "Did you mean 'gns'?"),
+        ({"mode": "gsn"}, "", "mode 'gsn' is not a known mode", "gns, static"),
         ({"estimate": 60, "run_time": 90}, "", "estimate and run_time are two names", "give one"),
     ],
 )
