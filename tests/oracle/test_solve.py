@@ -241,7 +241,7 @@ def test_a_cutoff_before_its_submission_is_refused():
 
 
 def test_without_a_solver_it_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(solvers, "solvers", list)
+    monkeypatch.setattr(solvers, "_loaded", dict)
     with pytest.raises(SolverError, match="pip install highspy"):
         solving(as_problem(*tiny(1)))
 

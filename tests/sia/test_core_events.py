@@ -36,6 +36,7 @@ from sia.model import Estimate, FutureJob, Load
 from sia.policies.queues.fcfs import Fcfs
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.vc import SiaVc
+from tests.support.budget import budget
 from tests.support.builders import SMALL, job, play_out, pools, random_workload, revealed, starts
 from tests.support.cores import POLICIES, PREEMPTING, on_cue, playing, random_quotas, running
 
@@ -53,7 +54,7 @@ def shuffled(rng, events):
 @pytest.mark.parametrize("policy", POLICIES + PREEMPTING)
 def test_the_order_of_events_of_one_instant_changes_nothing(policy):
     mixed = 0
-    for seed in range(100):
+    for seed in range(budget(ci=50, soak=500)):
         rng = Random(seed)
         workload = random_workload(rng)
         _, instants = playing(policy, *workload, random_quotas(rng, *workload))
@@ -107,7 +108,7 @@ def test_a_job_behind_a_withdrawn_one_starts_in_its_place(policy):
 
 @pytest.mark.parametrize("policy", POLICIES + PREEMPTING)
 def test_jobs_end_and_are_withdrawn_at_any_time(policy):
-    for seed in range(100):
+    for seed in range(budget(ci=50, soak=500)):
         rng = Random(seed)
         workload = random_workload(rng)
         core = Core(workload.pools, policy(), SMALL)
@@ -196,7 +197,7 @@ class SecondThoughts(RunTimes):
 
 
 def test_earlier_estimates_of_a_job_do_not_matter():
-    for seed in range(200):
+    for seed in range(budget(ci=100, soak=1000)):
         owned, arrivals = random_workload(Random(seed))
         durations = {arrival.job.id: arrival.duration for arrival in arrivals}
         core = Core(owned, Sia(), SMALL)

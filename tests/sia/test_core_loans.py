@@ -9,6 +9,7 @@ from sia.decisions import MoveLoan, StartJob
 from sia.events import JobFinished, PoolChanged
 from sia.policies.queues.fcfs import Fcfs
 from sia.policies.queues.mmfs import MaxMin
+from tests.support.budget import budget
 from tests.support.builders import job, play_out, pools, random_workload, starts
 from tests.support.cores import (
     POLICIES,
@@ -122,7 +123,7 @@ def test_a_pool_that_grows_starts_its_pending_jobs():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_quotas_change_and_no_running_job_is_touched(policy):
-    for seed in range(100):
+    for seed in range(budget(ci=50, soak=500)):
         rng = Random(seed)
         workload = random_workload(rng)
         quotas = random_quotas(rng, *workload)

@@ -1,6 +1,5 @@
 """Why a job waits is tried: once what is named is taken away, the next pass starts the job."""
 
-from collections import Counter
 from random import Random
 
 import pytest
@@ -45,6 +44,7 @@ from sia.policies.queues.fcfs import Fcfs
 from sia.policies.queues.ssf import Ssf
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
+from tests.support.budget import budget
 from tests.support.builders import SMALL, job, limited, pools, random_workload, revealed
 from tests.support.cores import POLICIES, PREEMPTING, photograph
 
@@ -374,7 +374,7 @@ def test_no_more_passes_are_made_than_allowed(monkeypatch):
 @pytest.mark.parametrize("policy", ALL)
 def test_random_jobs_start_at_once_without_the_named_obstacle(policy):
     said = []
-    for seed in range(60):
+    for seed in range(budget(ci=40, soak=400)):
         rng, core = random_state(policy, seed)
         if core is not None:
             waiting = sorted(i for i, j in core.state.jobs.items() if j.stream is None)
@@ -384,13 +384,16 @@ def test_random_jobs_start_at_once_without_the_named_obstacle(policy):
 
 
 def test_random_jobs_name_every_kind_of_obstacle():
-    kinds = Counter()
+    wanted = {OrderObstacle, QuotaObstacle, RoomObstacle, Reservation, Rival, OtherPools}
+    wanted |= {LimitObstacle, Out, Length, Width}
+    kinds = set()
     for seed in range(250):
+        if wanted <= kinds:
+            return
         _, core = random_state(Sia, seed)
         for waiting in (
             [j for j in core.state.jobs.values() if j.stream is None][:2] if core else ()
         ):
             ways = explain(core, waiting).ways
             kinds.update(type(each) for way in ways for each in way.obstacles)
-    assert {OrderObstacle, QuotaObstacle, RoomObstacle, Reservation, Rival, OtherPools} <= {*kinds}
-    assert {LimitObstacle, Out, Length, Width} <= {*kinds}
+    assert wanted <= kinds

@@ -76,7 +76,7 @@ def told():
 
 @pytest.fixture
 def no_solver(told, monkeypatch):
-    monkeypatch.setattr(solvers, "solvers", list)
+    monkeypatch.setattr(solvers, "_loaded", dict)
 
 
 class Planned(Told):

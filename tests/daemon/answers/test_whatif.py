@@ -33,6 +33,7 @@ from daemon.wire.jobs import JobRequest
 from daemon.wire.whatif import WHATIF_STARTS, JobWhatIf, PoolWhatIf, WhatIf
 from sia.model import Pool
 from sia.wording import DAY
+from tests.support.budget import budget
 from tests.support.clusters.cells import spec
 from tests.support.daemons.daemons import SMALL, job, setup, submit, until
 from tests.support.daemons.doors import asked, door, job_in, story
@@ -275,7 +276,7 @@ def agree(said, really, otherwise):
 def test_most_drawn_questions_have_an_answer():
     """Of the hundred: jobs are moved by each kind of change, and some are refused."""
     moving, refused = Counter(), 0
-    for seed in range(100):
+    for seed in range(budget(ci=50, soak=500)):
         rng = Random(seed)
         world = random_world(rng)
         what, new, _ = random_change(rng, world, change_of(seed))

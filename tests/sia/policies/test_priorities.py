@@ -211,7 +211,7 @@ def test_priorities_that_change_move_jobs_in_their_queues():
 
 @pytest.mark.parametrize("policy", ORDERED)
 def test_a_priority_changed_on_arrival_works_as_one_given_at_submission(policy):
-    for seed in range(40):
+    for seed in range(budget(ci=20, soak=200)):
         rng = Random(seed)
         workload = random_workload(rng)
         arrivals = with_priorities(rng, workload.arrivals)

@@ -19,6 +19,7 @@ from sia.policies.wfq.caps import cap
 from sia.policies.wfq.policy import Wfq
 from sia.policies.wfq.queues import limits_of, queue_of, weights_of
 from sia.policies.wfq.shares import dealt, max_min, rounded
+from tests.support.budget import budget
 from tests.support.naive.naive_elastic import naive_wfq
 
 POINTS = ((1, 100.0), (2, 60.0), (3, 55.0), (4, 30.0), (5, 29.0), (8, 25.0))
@@ -215,7 +216,7 @@ def labels(rng):
 
 
 def test_widths_are_those_of_the_naive_model():
-    for seed in range(40):
+    for seed in range(budget(ci=20, soak=200)):
         rng = Random(seed)
         policy, arrivals = labels(rng), story(rng)
         own = policy.params
