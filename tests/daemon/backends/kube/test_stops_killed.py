@@ -17,7 +17,7 @@ MOMENTS = ("told", "waits", "gone")
 """The daemon is killed when Kubernetes ends the pods, and the pods are gone before the next daemon
 is there, or after that; or the daemon is killed when the pods are gone."""
 
-TIMES = budget(ci=2, soak=50)
+TIMES = budget(ci=3, soak=50)
 POOL = {"sia.internal/pool": "vision"}
 LONG = {"sia.internal/preemptible": "0s", "sia.internal/estimate": "20h"}
 SHORT = {"sia.internal/preemptible": "never", "sia.internal/estimate": "1s"}
