@@ -81,7 +81,7 @@ class VerdictRow(Struct, omit_defaults=True):
     ended: float
     started: Annotated[
         float | None,
-        Meta(description="Null: cancelled while pending; the baseline had started it."),
+        Meta(description="Start; null: cancelled while pending, after its start in the baseline."),
     ] = None
     alone: Annotated[float | None, Meta(description="Start in the baseline; null: never.")] = None
     later: Annotated[

@@ -73,8 +73,8 @@ class WayView(Struct):
 class TurnView(Struct):
     """A job's turn: its start in its pool alone, which `sia-reclaim` and its like go by."""
 
-    time: Annotated[float | None, Meta(description="Null: nobody can say when it comes.")]
-    came: Annotated[bool, Meta(description="False: it is expected, by estimates of run times.")]
+    time: Annotated[float | None, Meta(description="When its turn comes; null: not known.")]
+    came: Annotated[bool, Meta(description="Whether its turn has come; else `time` is estimated.")]
     guest: Annotated[
         bool, Meta(description="Whether the job runs before its turn, so that it may be stopped.")
     ]

@@ -249,7 +249,10 @@ class Series(Struct):
 
     pool: Annotated[str, Meta(description="Empty: of all pools.")]
     user: Annotated[str, Meta(description="Empty: of all users.")]
-    range: Annotated[Range | None, Meta(description="Null: `from` was given.")]
+    range: Annotated[
+        Range | None,
+        Meta(description="The range that was asked for; null: the request gave `from`."),
+    ]
     since: Annotated[float, Meta(description="Begin of the first period.")]
     until: Annotated[float, Meta(description="End of the last period, or what is known.")]
     newest: Annotated[float | None, Meta(description="Time of the newest sample.")]

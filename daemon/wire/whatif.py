@@ -85,7 +85,7 @@ class Span(Struct, omit_defaults=True):
     end_p90: Annotated[float | None, Meta(description="90th percentile.")] = None
     by: Annotated[
         Literal["playout", "queue"] | None,
-        Meta(description="As of an estimate; null: one simulation with the expected run times."),
+        Meta(description="How it was estimated; null: by one simulation with expected run times."),
     ] = None
     within: Annotated[
         float | None, Meta(description="Simulated seconds: a null start or end lies beyond them.")

@@ -248,7 +248,7 @@ def _able_on_nodes(policies: list[str]) -> list[str]:
         if not load(label).on_nodes and name_of(label) != BASELINE:
             able = ", ".join(name for name in names() if load(name).on_nodes)
             raise UserError(
-                f"--nodes: {label} takes all GPUs as alike; use {able}, or leave --nodes out"
+                f"--nodes: {label} does not distinguish nodes; use {able}, or omit --nodes"
             )
     return policies
 

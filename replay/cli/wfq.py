@@ -296,8 +296,8 @@ def _space(name: str, queues: int | None, jobs: JobSource) -> Space:
         raise UserError("--queues works only with --space queues; leave it out")
     if queues > jobs.gpus:
         raise UserError(
-            f"--queues {queues}: more than the {counted(jobs.gpus, 'GPU')} that they share; give "
-            f"at most {jobs.gpus}"
+            f"--queues {queues}: more queues than the {counted(jobs.gpus, 'GPU')} that they share; "
+            f"give at most {jobs.gpus}"
         )
     return RawSpace(jobs.sizes, jobs.gpus, queues, capped=jobs.capped)
 

@@ -58,7 +58,7 @@ class SolverProcess:
     async def ask(self, asked: SolveProgram) -> ChildAnswer:
         """Return its answer.
 
-        Raises OSError or EOFError if it dies, MsgspecError or ValueError if it answers nonsense.
+        Raises OSError or EOFError if it dies, MsgspecError or ValueError if its answer is invalid.
         """
         requests, answers = self._process.stdin, self._process.stdout
         assert requests is not None

@@ -190,7 +190,9 @@ def read_speeds(path: Path) -> dict[JobModel, float]:
         if parts is None or not kind or speed == 0:
             continue  # other models have no batch size, and 0 means that it does not fit
         if not isinstance(speed, int | float) or not speed > 0:
-            raise UserError(f"{path}: {key}: speed {speed!r}; write steps a second above 0")
+            raise UserError(
+                f"{path}: {key}: speed {speed!r} is invalid; write steps per second, above 0"
+            )
         found[JobModel(kind["model"], int(kind["batch"]), int(parts["width"]))] = float(speed)
     return found
 
