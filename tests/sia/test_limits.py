@@ -485,7 +485,7 @@ def test_limits_hold_whatever_happens_and_every_job_runs(policy, seed):
 
 def test_the_drawn_histories_contain_every_kind_of_event():
     """Or else the test above would show little."""
-    played = [history(MaxMin, seed) for seed in range(budget(ci=30, soak=300))]
+    played = [history(MaxMin, seed) for seed in range(budget(ci=60, soak=300))]
     assert sum(each.borrowed > 0 for each in played) > 20
     assert sum(each.ledger.yields > 0 for each in played) > 5
     assert sum(each.ledger.left_alone > 0 for each in played) > 10

@@ -276,7 +276,7 @@ def agree(said, really, otherwise):
 def test_most_drawn_questions_have_an_answer():
     """Of the hundred: jobs are moved by each kind of change, and some are refused."""
     moving, refused = Counter(), 0
-    for seed in range(budget(ci=50, soak=500)):
+    for seed in range(budget(ci=100, soak=500)):
         rng = Random(seed)
         world = random_world(rng)
         what, new, _ = random_change(rng, world, change_of(seed))

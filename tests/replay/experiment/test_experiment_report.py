@@ -21,6 +21,7 @@ from replay.experiment.frontier import Frontier, FrontierCurve, frontier
 from replay.experiment.measures import MEAN, SLOWED, TOTAL, Experiment, brief, spread
 from replay.experiment.report import write_experiment_report
 from replay.logs.limits import POINTS_DRAWN
+from replay.plotting import canvas
 from replay.plotting.canvas import DASHES, PALETTE, TIMES, PolicyStyle, looks
 from replay.report.provenance import predictors_of
 from replay.run.run import Settings
@@ -28,7 +29,7 @@ from tests.replay.report.test_report import HOSTILE, Tags, svgs
 
 pytestmark = [
     pytest.mark.xdist_group("experiment_report"),
-    pytest.mark.usefixtures("small_pictures"),
+    pytest.mark.usefixtures("blank_pngs"),
 ]
 
 
@@ -142,10 +143,17 @@ def of_pieces(tmp_path_factory) -> tuple[str, set[str], Path]:
 
 
 @pytest.fixture
-def small_pictures(monkeypatch):
+def blank_pngs(monkeypatch):
     """Two thousand pixels take their time, and only one test counts them."""
-    for module in (drawing, worth):
-        monkeypatch.setattr(module, "PAPER_DPI", 20)
+
+    def saved(name, height, draw, *forms):
+        drawn = iter(DRAWN(name, height, draw, *(f for f in forms if f["format"] == "svg")))
+        return [next(drawn) if form["format"] == "svg" else b"" for form in forms]
+
+    monkeypatch.setattr(canvas, "_saved", saved)
+
+
+DRAWN = canvas._saved
 
 
 def test_the_report_needs_nothing_else(of_pieces):
