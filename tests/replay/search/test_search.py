@@ -252,7 +252,7 @@ def refused(said, *arguments):
         ("given twice", ("--objective", "avg:jct", "--objective", "avg:jct")),
         ("fewer than the 2 of one point", ("--simulations", 1)),
         ("only with --space queues", ("--queues", 4)),
-        ("more than the 16 GPUs", ("--space", "queues", "--queues", 17)),
+        ("more queues than the 16 GPUs", ("--space", "queues", "--queues", 17)),
         ("no job of the log is of this pool", ("--pool", "visoin")),
         ("either --pools or --gpus", ("--gpus", 4)),
         ("either --trace or --workload", ("--workload", "w.csv")),

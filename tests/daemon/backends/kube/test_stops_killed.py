@@ -28,6 +28,7 @@ SETTINGS = """\
 policy = "{policy}"
 forecast = "none"
 grace = "2s"
+stops_per_job = 1000
 estimates = false
 """
 
