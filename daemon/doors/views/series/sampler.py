@@ -237,6 +237,8 @@ class Gathered:
         """Start with nothing. `made` says up to when longer periods are made."""
         self.rows: Rows = {}
         self._made = made or {}
+        self._sampled = float("nan")
+        self._of_user: dict[tuple[str, str], list[float]] = {}  # gauges in the sample of that time
 
     def _at(self, step: int, time: float, key: Key) -> Sums:
         """Return the sums of a period; what is late counts in the first one that is not made."""
@@ -264,7 +266,9 @@ class Gathered:
 
     def sample_users(self, jobs: Iterable[JobRecord], now: float) -> None:
         """Add these jobs to the sample of their users. O(jobs)."""
-        found: dict[tuple[str, str], list[float]] = {}  # a period's sums cost more to find
+        if now != self._sampled:
+            self._sampled, self._of_user = now, {}
+        found = self._of_user
         for record in jobs:
             spec = record.spec
             if not spec.user:
