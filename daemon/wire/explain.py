@@ -80,6 +80,27 @@ class TurnView(Struct):
     ]
 
 
+class PlannedView(Struct, omit_defaults=True):
+    """How the policy's present plan runs a job. No promise: plans change. Times since the epoch."""
+
+    start: Annotated[
+        float | None, Meta(description="Null: the plan, which looks only so far, has no start.")
+    ]
+    end: float | None
+    in_time: Annotated[
+        bool | None,
+        Meta(description="Whether it ends by its deadline so; null without a deadline or a start."),
+    ] = None
+    kills: Annotated[list[str], Meta(description="Running jobs that it kills for this job.")] = []
+    before: Annotated[list[str], Meta(description="Pending jobs that it starts before.")] = []
+    spared: Annotated[
+        list[str],
+        Meta(description="Running jobs whose kill would cost more than a start now would gain."),
+    ] = []
+    cost: Annotated[float, Meta(description="Of these kills, in the policy's values.")] = 0.0
+    gain: Annotated[float, Meta(description="Of a start now, in the policy's values.")] = 0.0
+
+
 class JobWhy(Struct, omit_defaults=True):
     """Why a job waits: with `exact`, it would start at once without `obstacles`.
 
@@ -106,4 +127,7 @@ class JobWhy(Struct, omit_defaults=True):
     loans: Annotated[dict[str, int], Meta(description="Whose GPUs it uses.")] = {}
     turn: Annotated[
         TurnView | None, Meta(description="Absent if it has ended, or the policy knows no turns.")
+    ] = None
+    planned: Annotated[
+        PlannedView | None, Meta(description="Absent if the policy makes no such plans.")
     ] = None

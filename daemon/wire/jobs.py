@@ -19,6 +19,7 @@ from daemon.model.limits import (
 )
 from daemon.model.names import MAX_NAME, GpuCount, Name
 from daemon.wire.estimates import EstimateView
+from daemon.wire.explain import PlannedView
 from replay.logs.regimes import parse_mode
 from sia.limits import (
     MAX_JOB_BUDGET,
@@ -276,6 +277,10 @@ class Submitted(Struct, omit_defaults=True):
     promise: Annotated[
         PromiseView | None,
         Meta(description="Whether its deadline is promised, where that is known at submission."),
+    ] = None
+    planned: Annotated[
+        PlannedView | None,
+        Meta(description="By the policy's present plan, where it plans deadlines; no promise."),
     ] = None
 
 

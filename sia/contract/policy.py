@@ -49,6 +49,26 @@ class Turn(NamedTuple):
     came: bool
 
 
+class PlannedRun(NamedTuple):
+    """How a policy's present plan runs a job: no promise, as plans change. Times are in seconds."""
+
+    start: float
+    """Infinity if the plan has no place for it."""
+    end: float
+    kills: tuple[str, ...] = ()
+    """Running jobs that the plan kills for it."""
+    before: tuple[str, ...] = ()
+    """Pending jobs that the plan starts before it."""
+    spared: tuple[str, ...] = ()
+    """Running jobs whose kill would let it start now, but costs more than the plan gains by it."""
+    cost: float = 0.0
+    """Of these kills, in the policy's values."""
+    gain: float = 0.0
+    """What starting it now would be worth more than the plan does."""
+    missed: bool = False
+    """Whether it misses its deadline although the plan has no start for it yet."""
+
+
 class NoParams(Struct, frozen=True):
     """The options of a policy that has none."""
 
@@ -226,6 +246,13 @@ class Policy:
 
     def turn(self, job: JobStateView) -> Turn | None:
         """Return the turn of a job that has not ended; None if the policy knows no turns."""
+        return None
+
+    def foretell(self, job: JobStateView) -> PlannedRun | None:
+        """Return how the present plan runs a job; None if the policy makes no such plans.
+
+        A job that the plan does not know yet is fitted in beside it. It changes nothing.
+        """
         return None
 
     def foresees(self, job: JobStateView) -> bool:

@@ -8,6 +8,7 @@ from math import inf
 from msgspec.structs import replace
 
 from daemon.answers.explain.placement import fragmentation_reason, out, placement_reasons
+from daemon.answers.explain.planned import plan_words, planned_of
 from daemon.answers.explain.wording import (
     doubt,
     needed,
@@ -65,6 +66,9 @@ def explain(
         found.words = over_words(record)
         return found
     found.turn = turn_of(core, record)
+    found.planned = planned_of(book, core, record, who)
+    runs = record.stream is not None
+    planned = plan_words(spec, found.planned, found.time, runs=runs)
     if record.stream is not None:
         found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)
     job = waiting_in(core, record)
@@ -80,14 +84,15 @@ def explain(
             *needed(found, found.time),
             *_outage_words(book, core, job),
             *doubt(explanation),
+            *planned,
         ]
         found.words += [*turn_words(found.turn, found.time, running=False), *stop_words(record)]
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
     found.words = _waits_outside(book, record) or run_words(record, core.state.now)
-    running = record.stream is not None
-    found.words += [*turn_words(found.turn, found.time, running=running), *stop_words(record)]
+    found.words += [*planned, *turn_words(found.turn, found.time, running=runs)]
+    found.words += stop_words(record)
     return found
 
 

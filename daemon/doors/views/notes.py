@@ -6,16 +6,23 @@ from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from daemon.answers.explain.planned import deadline_words, planned_of
 from daemon.config.config import Ability
 from daemon.model.job import JobSpec
+from daemon.wire.explain import PlannedView
 from daemon.wire.wishes import unheeded
 from sia.contract.policy import Policy
+from sia.core.guard import PolicyFailedError
 from sia.policies.shockwave.modes import mode_names
 from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
 from sia.wording import counted
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
+
+
+MOST_IN_PLAN = 1000
+"""Jobs that have not ended, up to which an answer says what is planned: that takes a few ms."""
 
 
 def heeded(policy: Policy) -> frozenset[str]:
@@ -28,8 +35,28 @@ def heeded(policy: Policy) -> frozenset[str]:
     return frozenset(heeds)
 
 
-def notes_of(service: Service, spec: JobSpec) -> list[str]:
-    """Return what a user should know about an accepted job, in whole sentences. O(1)."""
+def planned_for(service: Service, spec: JobSpec) -> PlannedView | None:
+    """Return how the policy's plan runs a job with a deadline, if it makes plans.
+
+    O(planned starts + running jobs), which are at most `MOST_IN_PLAN`: beyond that the answer to a
+    submission does not wait for it, and `sia why` gives it.
+    """
+    if spec.deadline is None:
+        return None
+    record, core = service.book.jobs.get(spec.id), service.engine.core
+    if record is None or len(core.state.jobs) > MOST_IN_PLAN:
+        return None
+    try:
+        return planned_of(service.book, core, record)
+    except PolicyFailedError:
+        return None  # component `policy` tells of it when the policy decides next
+
+
+def notes_of(service: Service, spec: JobSpec, *, planned: bool = True) -> list[str]:
+    """Return what a user should know about an accepted job, in whole sentences.
+
+    O(1), and with `planned`, for a job with a deadline, that of `planned_for`.
+    """
     heeds = heeded(service.engine.core.policy)
     notes = [*_notes(spec, service.book.setup.policy, heeds, service.clock.now())]
     if spec.checkpoint and "checkpoint" in heeds:
@@ -40,6 +67,8 @@ def notes_of(service: Service, spec: JobSpec) -> list[str]:
             f"and its script is for {counted(spec.gpus, 'GPU')}; submit it with sia submit if it "
             "can run on others"
         )
+    if planned:
+        notes += deadline_words(spec, planned_for(service, spec), service.clock.now())
     return notes
 
 

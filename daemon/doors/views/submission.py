@@ -74,12 +74,19 @@ def together(answers: Sequence[Answer]) -> Answer:
     return Accepted(new=any(isinstance(a, Accepted) and a.new for a in answers))
 
 
-def line_of(service: Service, specs: Sequence[JobSpec], found: Answer) -> BatchLine:
+MOST_TOLD = 8
+"""Jobs of a batch up to which each line says what is planned: each takes a few ms."""
+
+
+def line_of(
+    service: Service, specs: Sequence[JobSpec], found: Answer, *, planned: bool
+) -> BatchLine:
     """Build the result line of one job or array of a batch."""
     name = array_name(specs[0])
     if isinstance(found, Refused):
         return BatchLine(name, found.status, found.detail, found.mend, found.retry_after)
     return BatchLine(
-        name, 201 if found.new else 200, notes=notes_of(service, specs[0]),
+        name, 201 if found.new else 200,
+        notes=notes_of(service, specs[0], planned=planned),
         promise=promise_of(service, specs[0].id),
     )  # fmt: skip

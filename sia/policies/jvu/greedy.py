@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import NamedTuple
 
+from sia.contract.views import JobStateView
 from sia.policies.jvu.outlook import JvuOutlook, StartChoice
 
 
@@ -67,6 +69,14 @@ class Profile:
         begin = choice.slot
         end = self._outlook.slot_after(choice.leaf.start + choice.leaf.duration)
         return begin, min(self._slots, max(end, begin + 1))
+
+    def use(self, job: JobStateView, gpus: int, begin: float, end: float) -> None:
+        """Use GPUs of a job's group, where all are alike, in a span of seconds."""
+        unit = self._outlook.unit_of(job)
+        for at, part in enumerate(self.partitions.parts):
+            if unit in part.nodes:
+                after = self._outlook.slot_after
+                self._add(at, after(begin), after(end), -gpus)
 
     def take(self, taken: Taken, sign: int = 1) -> None:
         """Use the units of a choice; give them back if `sign` is -1."""
@@ -141,6 +151,25 @@ class Greedy:
             and self.taken[job_id].choice.value >= max(choice.value for choice in choices)
             for job_id, choices in self._outlook.choices.items()
         )
+
+    def what_starts_now(self, job_id: str, begin: float) -> tuple[tuple[str, ...], float, float]:
+        """Return which kills would let a job start now, their cost, and what it would gain.
+
+        `begin` is its start by the plan, in seconds; no kills if it needs none, or none suffices.
+        """
+        choices = self._outlook.choices.get(job_id, [])
+        first = [each for each in choices if each.slot == self._outlook.soonest_kill]
+        if not first:
+            return (), 0.0, 0.0
+        best = max(first, key=lambda each: each.value)
+        planned = [each.value for each in choices if abs(each.leaf.start - begin) < 1e-6]
+        if self.profile.fit(best) is not None:
+            return (), 0.0, 0.0
+        found = self._by_kills(best, inf)
+        if found is None:
+            return (), 0.0, 0.0
+        names = tuple(self._outlook.running[name].job.job.id for name in found[1])
+        return names, found[2], max(0.0, best.value - max(planned, default=0.0))
 
     def improve(self, plan: JvuPlan) -> JvuPlan:
         """Return a plan that starts no later, and that uses what another plan leaves free.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import ceil, inf
 from typing import NamedTuple
 
+from sia.contract.plan import PlannedStart
 from sia.contract.policy import is_barred
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
 from sia.limits import UNKNOWN_RUN_TIME
@@ -41,7 +42,8 @@ Over all slots of all jobs of a plan it adds up to less than a slot costs one be
 """
 
 OVERDUE = 0.01
-"""What the start of an overdue job is worth at least, so that it is planned at all."""
+"""What the start of an overdue job is worth at least, so that it is planned at all; and that of a
+job of unknown run time, so that it does not wait for its deadline while GPUs are idle."""
 
 OWNER = 10_000.0
 """Added to the value of a job within its pool's quota, where pools lend: no guest outbids it."""
@@ -143,8 +145,12 @@ class JvuOutlook:
         running: Sequence[RunningView],
         draining: Sequence[Draining],
         estimates: Mapping[str, float],
+        only: JobStateView | None = None,
     ) -> None:
-        """Look at the cluster. O(pending jobs · choices + running jobs)."""
+        """Look at the cluster. O(pending jobs · choices + running jobs).
+
+        With `only` this pending job alone has choices.
+        """
         self.now, self.running = now, {names.job(each.job): each for each in running}
         self._state, self._params, self._names = state, params, names
         self._worth, self._estimates = JobWorth(params), estimates
@@ -158,7 +164,7 @@ class JvuOutlook:
         self._owners = self._owned(pending)
         self.choices: dict[str, list[StartChoice]] = {}
         slots = self._starts()
-        for job in pending:
+        for job in pending if only is None else [only]:
             found = self._choices(job, slots)
             if found:
                 self.choices[job.job.id] = found
@@ -279,6 +285,25 @@ class JvuOutlook:
             last *= 2
         return sorted({*slots, self.soonest_kill} & {*self._starts()})
 
+    @property
+    def last_start(self) -> float:
+        """When the last slot begins in which starts are considered, in seconds."""
+        return self.now + (self._params.slots - 1) * self._params.cycle
+
+    @property
+    def one_kind(self) -> bool:
+        """Whether all GPUs of a group are alike."""
+        return self._state.nodes is None
+
+    def unit_of(self, job: JobStateView) -> str:
+        """Return the name of a job's group, where all its GPUs are alike."""
+        return self._names.groups[job.pool.group]
+
+    def outranks(self, planned: PlannedStart, job: JobStateView) -> bool:
+        """Return whether a planned start keeps its place beside that of a new job."""
+        other = self._state.jobs.get(planned.job_id)
+        return other is not None and (job.job.deadline is None or other.job.deadline is not None)
+
     def slot_after(self, time: float) -> int:
         """Return the first slot that begins at a time or later."""
         return max(0, ceil((time - self.now) / self._params.cycle - 1e-9))
@@ -309,7 +334,7 @@ class JvuOutlook:
             for units, slowdown in places:
                 long = run_time * slowdown
                 value = self._worth.end(job.job, begin + long, self.now)
-                if first is job:
+                if first is job or run_time >= UNKNOWN_RUN_TIME:
                     value = max(value, OVERDUE)
                 if begin + long > latest:
                     continue

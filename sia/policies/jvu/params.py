@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import fields, replace
 
 from sia.limits import MAX_TIME, MAX_VALUE
 
 BASE = "base"
 LETTERS = "puol"
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "balanced": {},
+    "deadlines": {"kills": 20, "patience": 86400.0},
+    "gentle": {"features": "puol", "stop": 3.0, "lost": 10.0, "kills": 1},
+    "no-kills": {"features": "uo"},
+}
+"""What each preset sets. `gentle` kills best effort for a deadline, once and while it has done
+little; `deadlines` lets best effort wait a day behind deadlines."""
 
 Positive = Annotated[float, Meta(gt=0, le=MAX_TIME)]
 Amount = Annotated[float, Meta(ge=0, le=MAX_VALUE)]
@@ -58,6 +68,8 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
     """Limit on the nodes of branch and bound of one program."""
     iterations: Annotated[int, Meta(ge=1, le=10**12)] = 20_000
     """Limit on the simplex iterations of one program."""
+    preset: Literal["", "balanced", "deadlines", "gentle", "no-kills"] = ""
+    """Sets several options by one word; see `PRESETS`."""
 
     def __post_init__(self) -> None:
         """Check what depends on several options. Raises ValueError."""
@@ -72,6 +84,17 @@ class JvuParams(Struct, frozen=True, rename={"everything": "global"}):
             raise ValueError("ahead must be at least one cycle")
         if self.least > self.best:
             raise ValueError("least must be at most best")
+        usual = {field.name: field.default for field in fields(JvuParams)}
+        for name in PRESETS.get(self.preset, {}):
+            if getattr(self, name) != usual[name]:
+                raise ValueError(
+                    f"preset {self.preset} sets {name}; leave out either this or the preset"
+                )
+
+    @property
+    def effective(self) -> JvuParams:
+        """The options with those of the preset."""
+        return replace(self, preset="", **PRESETS.get(self.preset, {}))
 
     @property
     def slots(self) -> int:

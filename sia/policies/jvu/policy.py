@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from sia.contract.policy import Changes, Needs, Policy, next_multiple, stream_of
+from sia.contract.policy import Changes, Needs, PlannedRun, Policy, next_multiple, stream_of
 from sia.contract.proposals import Preempt, ProposalResult, Proposals, Solve, Start, Wake
 from sia.contract.views import ClusterStateView, JobStateView
 from sia.events import ProgramSolved
+from sia.policies.jvu.foretell import foretell
 from sia.policies.jvu.greedy import Greedy, JvuPlan, Taken, as_choice
 from sia.policies.jvu.outlook import Draining, JvuOutlook, Names, RunningView, StartChoice, killable
 from sia.policies.jvu.params import JvuParams
@@ -69,10 +70,15 @@ class Jvu(Policy):
     on_nodes = True
     heeds = frozenset({"deadline", "value", "prefers", "slowdown", "preemptible"})
 
+    def __init__(self, params: JvuParams | None = None) -> None:
+        """Take the options; those of a preset replace the usual ones."""
+        super().__init__(params)
+        self._options: JvuParams = self.params.effective
+
     def attach(self, state: ClusterStateView) -> None:
         """Take the state."""
         self._names = Names(state)
-        self._worth = JobWorth(self.params)
+        self._worth = JobWorth(self._options)
         self._due = inf  # when the next decision is made
         self._grown: dict[str, tuple[int, float]] = {}
         """By running job whose estimate was up: how often it has grown, and its expected end."""
@@ -134,13 +140,29 @@ class Jvu(Policy):
         if self._asked is None and now < self._due < inf:
             yield Wake(self._due)
 
+    def foretell(self, job: JobStateView) -> PlannedRun:
+        """Return how the plan runs a job. O(planned starts + running jobs + its choices)."""
+        now = self.state.now
+        if job.stream is not None:
+            whole = max(job.run_time, self._estimates.get(job.job.id, 0.0))
+            return PlannedRun(
+                job.start, max(job.end(whole), self._grown.get(job.job.id, (0, 0.0))[1])
+            )
+        begin = self._cycle(now)
+        running = self._runners(begin, keep=False)
+        outlook = JvuOutlook(
+            self.state, self._options, self._names, begin, running, self._draining,
+            self._estimates, only=job,
+        )  # fmt: skip
+        return foretell(outlook, job, self.plan[job.pool.group].starts, self._options.slots)
+
     def due(self) -> float:
         """Return when the next decision is made."""
         return inf if self._asked is not None else self._due
 
     def _cycle(self, now: float) -> float:
         """Return the first multiple of a cycle at `now` or later."""
-        cycle = self.params.cycle
+        cycle = self._options.cycle
         begin: float = floor(now / cycle) * cycle
         return now if begin == now else next_multiple(now, cycle)
 
@@ -155,9 +177,9 @@ class Jvu(Policy):
             self._show({})
             self._plan_next(now)
             return
-        planner = Greedy(outlook, self.params.slots)
+        planner = Greedy(outlook, self._options.slots)
         greedy = planner.plan()
-        if self.params.greedy or planner.is_best:
+        if self._options.greedy or planner.is_best:
             yield from self._carry_out(greedy, now)
             return
         self._asked = AskedPlan(outlook.problem, outlook.is_large)
@@ -166,8 +188,8 @@ class Jvu(Policy):
         if compiled.program.violation(start):
             start = ()
         # Each node of a large program costs more; its root alone comes close to the bound.
-        nodes = self.params.nodes * SMALL // max(SMALL, compiled.program.nonzeros)
-        limit = SolveLimit(self.params.cycle, max(1, nodes), self.params.iterations, GAP)
+        nodes = self._options.nodes * SMALL // max(SMALL, compiled.program.nonzeros)
+        limit = SolveLimit(self._options.cycle, max(1, nodes), self._options.iterations, GAP)
         scaled = replace(compiled.program, costs=tuple(SCALE * c for c in compiled.program.costs))
         result = yield Solve(scaled, limit, start)
         if result is not ProposalResult.DONE:
@@ -176,22 +198,28 @@ class Jvu(Policy):
 
     def _compile(self, asked: AskedPlan) -> CompiledStrl:
         """Compile a problem. Where it is large, only starts in the first slot are exact."""
-        first = asked.problem.now + self.params.cycle / 2.0
+        first = asked.problem.now + self._options.cycle / 2.0
         return CompiledStrl(asked.problem, first if asked.loose else inf)
 
     def _look(self, now: float) -> JvuOutlook:
-        cycle: float = self.params.cycle
+        cycle: float = self._options.cycle
         begin = floor(now / cycle) * cycle
-        running = [
-            self._running(job, now) for job in self.state.jobs.values() if job.stream is not None
-        ]
+        running = self._runners(now, keep=True)
         return JvuOutlook(
-            self.state, self.params, self._names, begin, running, self._draining, self._estimates
+            self.state, self._options, self._names, begin, running, self._draining, self._estimates
         )
 
-    def _running(self, job: JobStateView, now: float) -> RunningView:
+    def _runners(self, now: float, *, keep: bool) -> list[RunningView]:
+        """Return the running jobs as a plan sees them."""
+        return [
+            self._running(job, now, keep=keep)
+            for job in self.state.jobs.values()
+            if job.stream is not None
+        ]
+
+    def _running(self, job: JobStateView, now: float, *, keep: bool) -> RunningView:
         """Return a running job with its expected end, which grows if it is up (§4.2)."""
-        params, job_id = self.params, job.job.id
+        params, job_id = self._options, job.job.id
         whole = max(job.run_time, self._estimates.get(job_id, 0.0))
         times, grown = self._grown.get(job_id, (0, -inf))
         end = max(job.end(whole), grown)
@@ -199,7 +227,8 @@ class Jvu(Policy):
             while end <= now:
                 end += (2.0 ** min(times, 60) if "u" in params.letters else 1.0) * params.cycle
                 times += 1
-            self._grown[job_id] = times, end
+            if keep:
+                self._grown[job_id] = times, end
         cost = self._worth.kill(job, end, now) if killable(job, params) else inf
         return RunningView(job, end, cost)
 
@@ -213,7 +242,7 @@ class Jvu(Policy):
         assert asked is not None
         outlook = self._outlook = self._look(self.state.now)
         parts = outlook.partitions.parts
-        planner = Greedy(outlook, self.params.slots)
+        planner = Greedy(outlook, self._options.slots)
         if answer.status not in ("optimal", "feasible") or outlook.problem is None:
             return planner.plan()
         if compiled is None:  # a restart came between request and answer
@@ -267,7 +296,7 @@ class Jvu(Policy):
     def _kill(self, outlook: JvuOutlook, name: str, plan: JvuPlan, now: float) -> Proposals:
         each = outlook.running.get(name)
         job = None if each is None else self.state.jobs.get(each.job.job.id)
-        if each is None or job is None or job.stream is None or not killable(job, self.params):
+        if each is None or job is None or job.stream is None or not killable(job, self._options):
             return
         units = self._names.held(job)
         grown = self._grown.get(job.job.id)
@@ -285,8 +314,8 @@ class Jvu(Policy):
         self._grown.pop(job.job.id, None)
         if outgrown:
             self._estimates[job.job.id] = max(outgrown, self._estimates.get(job.job.id, 0.0))
-        if self.params.delay > 0.0:
-            self._draining.append(Draining(now + self.params.delay, units))
+        if self._options.delay > 0.0:
+            self._draining.append(Draining(now + self._options.delay, units))
 
     def _place(
         self, job: JobStateView, taken: Taken, among: dict[int, tuple[str, ...]]
@@ -356,7 +385,7 @@ class Jvu(Policy):
     def _times(self, now: float) -> Iterable[float]:
         for plan in self.plan.values():
             for start in plan.starts[:1]:
-                yield max(start.start, next_multiple(now, self.params.cycle))
+                yield max(start.start, next_multiple(now, self._options.cycle))
         yield from (each.until for each in self._draining)
         outlook = self._outlook
         if outlook is not None:
@@ -368,8 +397,8 @@ class Jvu(Policy):
         for job in self._waiting():
             since = overdue_from(job.job)
             yield since
-            yield since + self.params.patience * 1.000001
-            yield since + 2.0 * self.params.patience * 1.000001
+            yield since + self._options.patience * 1.000001
+            yield since + 2.0 * self._options.patience * 1.000001
 
     def _waiting(self) -> Iterator[JobStateView]:
         return (job for job in self.state.jobs.values() if job.stream is None)

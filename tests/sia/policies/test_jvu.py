@@ -15,7 +15,7 @@ from sia.decisions import PreemptJob, SolveProgram, StartJob
 from sia.model import GpuNode, Options
 from sia.policies import make
 from sia.policies.jvu import outlook
-from sia.policies.jvu.params import JvuParams
+from sia.policies.jvu.params import PRESETS, JvuParams
 from sia.policies.jvu.policy import Jvu
 from sia.policies.jvu.worth import JobWorth
 
@@ -267,6 +267,19 @@ def test_a_wrong_option_is_refused_in_one_line(label, said):
         make(label)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_preset_names_options_and_a_label_keeps_its_name(preset):
+    named = make(f"jvu:preset={preset}:cycle=10")
+    alone = make(":".join(["jvu", *(f"{k}={v}" for k, v in PRESETS[preset].items()), "cycle=10"]))
+    assert named._options == alone._options == alone.params
+    assert named.params.preset == preset
+
+
+def test_what_a_preset_sets_is_not_set_besides():
+    with pytest.raises(ValueError, match="preset gentle sets kills; leave out either"):
+        make("jvu:preset=gentle:kills=3")
 
 
 def test_the_label_takes_letters_flags_and_numbers():

@@ -14,9 +14,16 @@ from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.http.authorization import DENIED, Denial, forbids, who_asks
 from daemon.doors.http.operations import JSON, answer, body_of
 from daemon.doors.views.estimates import add_estimates, estimate_view
-from daemon.doors.views.notes import notes_of
+from daemon.doors.views.notes import notes_of, planned_for
 from daemon.doors.views.resources import promise_of
-from daemon.doors.views.submission import array_name, line_of, nothing_to_run, specs_of, together
+from daemon.doors.views.submission import (
+    MOST_TOLD,
+    array_name,
+    line_of,
+    nothing_to_run,
+    specs_of,
+    together,
+)
 from daemon.model.access import Principal, Rule, allows
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Submit
@@ -65,9 +72,10 @@ class Submissions:
         given = self._eta.at_submission(name) if found.new else None
         notes = notes_of(self._service, group[0])
         promise = promise_of(self._service, group[0].id)
-        if given is not None or notes or promise is not None:
+        planned = planned_for(self._service, group[0])
+        if given is not None or notes or promise is not None or planned is not None:
             estimate = None if given is None else estimate_view(given)
-            body = _encode(Submitted(name, estimate, notes, promise))
+            body = _encode(Submitted(name, estimate, notes, promise, planned))
         return web.Response(
             body=body,
             status=201 if found.new else 200,
@@ -111,7 +119,7 @@ class Submissions:
                 raise
             found = [not_now(UnavailableError(503, str(error), PROBE_EVERY))] * len(groups)
         return [
-            line_of(self._service, group, answers)
+            line_of(self._service, group, answers, planned=len(groups) <= MOST_TOLD)
             for group, answers in zip(groups, found, strict=True)
         ]
 

@@ -1,0 +1,98 @@
+"""How the policy's present plan runs a job, as values and in words. It promises nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import inf
+
+from daemon.model.access import Principal
+from daemon.model.book import Book, JobRecord, job_of
+from daemon.model.job import JobSpec
+from daemon.wire.explain import PlannedView
+from sia.contract.policy import PlannedRun
+from sia.core.core import Core
+from sia.core.guard import ask
+from sia.limits import UNKNOWN_RUN_TIME
+from sia.wording import duration
+
+NAMED = 3
+"""Jobs that are named in a line."""
+
+NO_PROMISE = "no promise: plans change"
+
+
+def planned_of(
+    book: Book, core: Core, record: JobRecord, who: Principal | None = None
+) -> PlannedView | None:
+    """Return how the plan runs a job that has not ended; None if the policy makes no such plans.
+
+    Only jobs that somebody may see are named; nobody's without `who`. O(planned starts + running
+    jobs).
+    """
+    job = core.state.jobs.get(record.core) if record.core else None
+    run: PlannedRun | None = None if job is None else ask(core.policy, "foretell", job)
+    if job is None or run is None:
+        return None
+
+    def seen(ids: Iterable[str]) -> list[str]:
+        names = [job_of(each) for each in ids]
+        jobs = [book.jobs[name] for name in names if name in book.jobs]
+        return [each.spec.id for each in jobs if who is not None and who.sees(each.spec.pool)]
+
+    known = job.run_time < UNKNOWN_RUN_TIME
+    end = run.end if known and run.end < inf else None
+    deadline = record.spec.deadline
+    return PlannedView(
+        None if run.start == inf else run.start,
+        end,
+        False if run.missed else None if end is None or deadline is None else end <= deadline,
+        seen(run.kills), seen(run.before), seen(run.spared), run.cost, run.gain,
+    )  # fmt: skip
+
+
+def deadline_words(spec: JobSpec, planned: PlannedView | None, now: float) -> list[str]:
+    """Whether a job will end by its deadline, by the present plan."""
+    if planned is None or spec.deadline is None:
+        return []
+    left = spec.deadline - now
+    if planned.end is None and planned.start is not None:
+        return ["its run time is unknown, so its deadline cannot be planned for: give an estimate"]
+    if planned.end is None:
+        if left <= 0.0:
+            return []
+        due = f"its deadline, which is in {duration(left)}"
+        if planned.in_time is False:
+            return [f"by the present plan it misses {due} ({NO_PROMISE})"]
+        return [f"the present plan has no start for it yet, and may still meet {due}"]
+    ahead = spec.deadline - planned.end
+    side = f"{duration(abs(ahead))} {'before' if ahead >= 0.0 else 'after'} its deadline"
+    when = duration(max(0.0, planned.end - now))
+    return [f"by the present plan it ends in {when}, {side} ({NO_PROMISE})"]
+
+
+def plan_words(spec: JobSpec, planned: PlannedView | None, now: float, *, runs: bool) -> list[str]:
+    """What is planned for a job, and what outweighs an earlier start."""
+    if planned is None:
+        return []
+    lines = []
+    if not runs and planned.start is not None:
+        wait = max(0.0, planned.start - now)
+        when = f"in {duration(wait)}" if wait else "in the next cycle"
+        kills = f", for which {_jobs(planned.kills)} is killed" if planned.kills else ""
+        lines.append(f"it is planned to start {when}{kills}")
+    lines += deadline_words(spec, planned, now)
+    if runs:
+        return lines
+    if planned.before:
+        lines.append(f"{_jobs(planned.before)} is planned to start before it")
+    if planned.spared and planned.cost > planned.gain:
+        lines.append(
+            f"to start it now, {_jobs(planned.spared)} would have to be killed: that costs "
+            f"{planned.cost:.4g}, and the start now would gain {planned.gain:.4g}"
+        )
+    return lines
+
+
+def _jobs(ids: list[str]) -> str:
+    more = f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
+    return f"job {', '.join(ids[:NAMED])}{more}"

@@ -1,0 +1,47 @@
+"""How a plan of `jvu` runs one job, and what outweighs an earlier start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf
+
+from sia.contract.plan import PlannedStart
+from sia.contract.policy import PlannedRun
+from sia.contract.views import JobStateView
+from sia.policies.jvu.greedy import Greedy
+from sia.policies.jvu.outlook import JvuOutlook
+
+MOST_BEFORE = 20
+"""Jobs that are named."""
+
+
+def foretell(
+    outlook: JvuOutlook, job: JobStateView, starts: Sequence[PlannedStart], slots: int
+) -> PlannedRun:
+    """Return how a plan runs a pending job; `outlook` has the choices of this job alone.
+
+    A job that `starts` do not have is fitted in between them: one with a deadline between those of
+    the others that have one, as best effort makes room in the next plan. O(starts + slots ·
+    running jobs). Where nodes differ, planned starts of others are not considered.
+    """
+    job_id = job.job.id
+    planned = next((each for each in starts if each.job_id == job_id), None)
+    others = [each for each in starts if each.job_id != job_id and outlook.outranks(each, job)]
+    planner = Greedy(outlook, slots)
+    if outlook.one_kind:
+        for each in others:
+            planner.profile.use(job, each.gpus, each.start, each.end)
+    plan = planner.plan()
+    taken = plan.taken.get(job_id)
+    begin, end, kills = inf, inf, tuple[str, ...]()
+    if planned is not None:
+        begin, end = planned.start, planned.end
+    elif taken is not None:
+        begin = taken.choice.leaf.start
+        end = begin + taken.choice.leaf.duration
+        kills = tuple(outlook.running[name].job.job.id for name in plan.kills)
+    before = tuple(each.job_id for each in others if each.start < begin)[:MOST_BEFORE]
+    spared, cost, gain = Greedy(outlook, slots).what_starts_now(job_id, begin)
+    latest = inf if job.job.deadline is None else job.job.deadline - outlook.run_time(job)
+    missed = begin == inf and latest < outlook.last_start
+    return PlannedRun(begin, end, kills, before, () if kills else spared, cost, gain, missed)

@@ -1,0 +1,139 @@
+"""`jvu` in a daemon: kills for deadlines, what a submission is told, and solvers that fail."""
+
+import asyncio
+import sys
+
+import pytest
+from msgspec.structs import replace
+
+from daemon.answers.explain.planned import deadline_words, planned_of
+from daemon.engine.engine import Engine
+from daemon.model.inputs import Answered, Started, Stopped, Tick
+from daemon.model.job import JobPhase
+from daemon.model.outputs import PreemptEffect, StartEffect
+from sia.contract.solvers import answer
+from tests.support.daemons.daemons import FakeBackend, StillClock, serving, setup, submit, until
+from tests.support.daemons.doors import asked, door, job_in, story
+
+LIVE = replace(setup(a=4), policy="jvu:greedy")
+NONSENSE = [
+    sys.executable, "-c", "import sys; sys.stdin.buffer.read(8); print('nonsense, and more of it')"
+]  # fmt: skip
+
+
+def started(step):
+    return [each.job for each in step.effects if isinstance(each, StartEffect)]
+
+
+def told(engine, job):
+    record = engine.book.jobs[job]
+    planned = planned_of(engine.book, engine.core, record)
+    return planned, deadline_words(record.spec, planned, engine.core.state.now)
+
+
+def test_a_job_is_killed_for_a_deadline_after_its_grace_time_and_goes_on_from_nothing():
+    engine = Engine.new(LIVE)
+    assert started(engine.step(0.0, [submit("best", gpus=4, run_time=600.0)])) == ["best"]
+    engine.step(0.0, [Started("best", 1)])
+    engine.step(2.0, [submit("slo", gpus=4, run_time=60.0, deadline=100.0)])
+    planned, words = told(engine, "slo")
+    assert (planned.start, planned.end, planned.in_time) == (5.0, 65.0, True)
+    (line,) = words
+    assert line.startswith("by the present plan it ends in 1 m 3 s, 35 s before its deadline (no")
+    step = engine.step(5.0, [Tick()])
+    assert [each.job for each in step.effects if isinstance(each, PreemptEffect)] == ["best"]
+    assert engine.book.jobs["best"].phase is JobPhase.STOPPING, "it has its grace time to save"
+    assert not started(step)
+    assert started(engine.step(6.0, [Stopped("best", 1)])) == ["slo"]
+    assert engine.book.jobs["best"].done == 0.0
+    engine.check()
+
+
+def test_a_submission_is_told_that_its_deadline_will_be_missed():
+    engine = Engine.new(LIVE)
+    engine.step(0.0, [submit("first", gpus=4, run_time=900.0, deadline=1200.0)])
+    engine.step(0.0, [Started("first", 1)])
+    engine.step(1.0, [submit("late", gpus=4, run_time=60.0, deadline=100.0)])
+    planned, words = told(engine, "late")
+    assert (planned.start, planned.in_time) == (None, False)
+    (line,) = words
+    assert line.startswith("by the present plan it misses its deadline, which is in 1 m 39 s (")
+    engine.step(1.0, [submit("later", gpus=4, run_time=60.0, deadline=1e4)])
+    (line,) = told(engine, "later")[1]
+    assert line.endswith(
+        "no start for it yet, and may still meet its deadline, which is in 2 h 47 m"
+    )
+    engine.step(1.0, [submit("best", gpus=1, run_time=10.0)])
+    planned, words = told(engine, "best")
+    assert planned.start is None
+    assert words == []
+
+
+def test_a_job_of_unknown_run_time_does_not_wait_for_its_deadline_on_idle_gpus():
+    engine = Engine.new(LIVE)
+    assert started(engine.step(0.0, [submit("slo", gpus=4, run_time=0.0, deadline=1e6)])) == ["slo"]
+    assert told(engine, "slo")[1] == [
+        "its run time is unknown, so its deadline cannot be planned for: give an estimate"
+    ]
+
+
+def test_a_job_that_must_not_be_stopped_is_not_killed():
+    engine = Engine.new(LIVE)
+    engine.step(0.0, [submit("best", gpus=4, run_time=600.0, preemptible="never")])
+    engine.step(0.0, [Started("best", 1)])
+    engine.step(2.0, [submit("slo", gpus=4, run_time=60.0, deadline=100.0)])
+    assert not engine.step(5.0, [Tick()]).effects
+
+
+def test_a_restart_in_the_middle_of_a_solve_changes_nothing():
+    def play(*, restart):
+        engine = Engine.new(replace(LIVE, policy="jvu"))
+        engine.step(0.0, [submit("best", gpus=3, run_time=600.0)])
+        engine.step(0.0, [Started("best", 1)])
+        engine.step(1.0, [submit(f"slo{i}", gpus=2, run_time=40.0, deadline=95.0 + i)
+                          for i in range(4)])  # fmt: skip
+        engine.step(5.0, [Tick()])
+        request = engine.book.solving
+        assert request is not None
+        found = answer(7.0, request, timed=False).event
+        if restart:
+            engine = engine.restore(engine.dump())
+        return engine.step(7.0, [Answered(request.request, found.status, found.values)]).decisions
+
+    assert play(restart=True) == play(restart=False) != []
+
+
+@pytest.mark.parametrize("command", [NONSENSE, ["/nowhere/solver"]])
+def test_jobs_start_by_the_greedy_plan_when_the_solver_is_gone_or_answers_nonsense(
+    tmp_path, monkeypatch, command
+):
+    async def play():
+        backend = FakeBackend()
+        planned = replace(LIVE, policy="jvu")
+        async with serving(tmp_path / "db", planned, backend, StillClock()) as service:
+            service._solver.command = command
+            both = [submit(each, gpus=3, run_time=60.0, deadline=1e4) for each in ("one", "two")]
+            await service.submit(both)
+            await until(lambda: backend.told)
+            assert [job for _, job, _ in backend.told] == ["one"]
+            assert [part.name for part in service.parts.all() if not part.ok] == ["solver"]
+
+    asyncio.run(play())
+
+
+@story
+async def test_the_answer_to_a_submission_and_why_name_the_planned_branch(folder):
+    async with door(folder, speed=1.0, policy="jvu:greedy") as client:
+        best = {"id": "best", "pool": "vision", "gpus": 4, "duration": 1e6, "run_time": 1e4}
+        await asked(client, "POST", "/v1/jobs", best, status=201)
+        await job_in(client, "best", "running")
+        now = client.service.clock.now()
+        slo = {"id": "slo", "pool": "vision", "gpus": 1, "duration": 1e6, "run_time": 60.0}
+        slo["deadline"] = now + 200.0
+        found = await asked(client, "POST", "/v1/jobs", slo, status=201)
+        assert found["planned"]["in_time"]
+        assert "by the present plan it ends in" in found["notes"][0]
+        why = await asked(client, "GET", "/v1/jobs/slo/why")
+        assert why["planned"]["start"] >= now
+        lines = await asked(client, "POST", "/v1/jobs", {"jobs": [{**slo, "id": "more"}]})
+        assert "by the present plan" in lines["jobs"][0]["notes"][0]
