@@ -133,6 +133,14 @@ class PoolMoved(Struct):
     later_gpu_hours: float
 
 
+class PoolGuests(Struct):
+    """Guests of a pool, without and with the changes, under a policy that stops jobs."""
+
+    pool: str
+    guests: Annotated[list[int], Meta(description="Starts of its jobs before their turns.")]
+    stops: Annotated[list[int], Meta(description="Stops of its jobs.")]
+
+
 class WhatIfAnswer(Struct):
     """Effect of the changes.
 
@@ -158,4 +166,7 @@ class WhatIfAnswer(Struct):
     earlier: Annotated[list[Moved], Meta(description="Largest gain first.")]
     later: Annotated[list[Moved], Meta(description="Largest loss first.")]
     pools: Annotated[list[PoolMoved], Meta(description="Sums over all jobs, listed or not.")]
+    guests: Annotated[
+        list[PoolGuests], Meta(description="Pools with guests or stops in one of the simulations.")
+    ]
     notes: Annotated[list[str], Meta(description="Limits of this answer.")]

@@ -7,6 +7,7 @@ recorded. The run changes the engine, so use a copy, such as that of a forked pr
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from daemon.model.inputs import Answered, Ended, Input, Resized, Started, Stoppe
 from daemon.model.job import JobPhase
 from daemon.model.outputs import Answer, PreemptEffect, ResizeEffect, StartEffect, StopEffect
 from sia.core.playout import End, Playout, Solve, no_solver
+from sia.model import Stream
 
 STEPS = 10_000
 """Base limit of steps: a month of ticks, five minutes each."""
@@ -45,6 +47,10 @@ class Played(Struct, frozen=True, gc=False):
     starts: list[PredictedStart]
     ends: dict[str, float] = {}
     """By job: when it ended."""
+    guests: dict[str, int] = {}
+    """By pool: starts of guests, under a policy that stops jobs."""
+    stops: dict[str, int] = {}
+    """By pool: stops of its jobs."""
 
 
 class EnginePlayout(Playout[Step]):
@@ -93,6 +99,7 @@ class EnginePlayout(Playout[Step]):
         self._asked = 0  # number of the latest program that was solved
         self.starts: list[PredictedStart] = []
         self.ends: dict[str, float] = {}
+        self._guests, self._stops = Counter[str](), Counter[str]()  # by pool
         self._plan_step()
 
     def apply(self, inputs: Sequence[Input]) -> list[Answer]:
@@ -104,10 +111,13 @@ class EnginePlayout(Playout[Step]):
         instants, steps = self.instants(until), 0
         while len(self.starts) < most and steps < STEPS + STEPS_A_START * most:
             if next(instants, None) is None:
-                return Played(until, cut=False, starts=self.starts, ends=self.ends)
+                return self._played(until, cut=False)
             steps += 1
         cut = self.next_time() <= until
-        return Played(self.now if cut else until, cut=cut, starts=self.starts, ends=self.ends)
+        return self._played(self.now if cut else until, cut=cut)
+
+    def _played(self, until: float, *, cut: bool) -> Played:
+        return Played(until, cut, self.starts, self.ends, self._guests, self._stops)
 
     def step(self, now: float, ended: Sequence[End]) -> Step:
         """Report what jobs did, these ends and a solver's answer to the engine, or make a tick."""
@@ -152,8 +162,10 @@ class EnginePlayout(Playout[Step]):
                 self.schedule_end(end, effect.job, effect.attempt)
                 if self._follows:
                     self._seen.append(Started(effect.job, effect.attempt))
+                    self._guests[spec.pool] += record.stream is Stream.SPARE
             elif isinstance(effect, PreemptEffect):
                 self._seen.append(Stopped(effect.job, effect.attempt))
+                self._stops[spec.pool] += 1
             elif isinstance(effect, ResizeEffect):
                 self._seen.append(_resized(record))
             elif isinstance(effect, StopEffect) and effect.kind == "end":

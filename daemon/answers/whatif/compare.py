@@ -23,7 +23,15 @@ from daemon.answers.simulate.futures import estimated, is_unknown, overruns
 from daemon.answers.whatif.whatif import Question, WhatIfOutcome, anew
 from daemon.model.book import Book, JobRecord
 from daemon.model.job import ON_GPUS, JobPhase, JobSpec
-from daemon.wire.whatif import WHATIF_JOBS, AskedJob, Moved, PoolMoved, Span, WhatIfAnswer
+from daemon.wire.whatif import (
+    WHATIF_JOBS,
+    AskedJob,
+    Moved,
+    PoolGuests,
+    PoolMoved,
+    Span,
+    WhatIfAnswer,
+)
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.policies import load
 from sia.wording import counted
@@ -90,6 +98,7 @@ def compare(
         nsmallest(SHOWN, (move for move in moved if _is_earlier(move)), key=_most),
         nsmallest(SHOWN, (move for move in moved if not _is_earlier(move)), key=_most),
         _sums(moved),
+        _guests(as_is, changed, sees),
         [*dict.fromkeys((*unchanged.notes, *altered.notes))],
     )
 
@@ -162,6 +171,17 @@ def _sums(moved: Iterable[Moved]) -> list[PoolMoved]:
             of.later_seconds += move.by
             of.later_gpu_hours += hours
     return [found[name] for name in sorted(found)]
+
+
+def _guests(as_is: Played, changed: Played, sees: CanSee) -> list[PoolGuests]:
+    """Return the guests and stops of visible pools in both futures."""
+    both = as_is, changed
+    pools = {pool for one in both for counts in (one.guests, one.stops) for pool in counts}
+    found = []
+    for pool in sorted(filter(sees, pools)):
+        guests = [one.guests.get(pool, 0) for one in both]
+        found.append(PoolGuests(pool, guests, [one.stops.get(pool, 0) for one in both]))
+    return [each for each in found if any(each.guests) or any(each.stops)]
 
 
 def _pool(one: JobRecord | JobSpec) -> str:

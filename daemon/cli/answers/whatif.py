@@ -173,6 +173,10 @@ def _show(answer: dict[str, Any], new: str = "") -> None:
         _table(answer, way, word)
     if not answer["pools"]:
         click.echo(f"no other job would {answer['compared']} at another time")
+    for pool in answer["guests"]:
+        counts = (f"{what} {then:,} (today: {now:,})"
+                  for what in ("guests", "stops") for now, then in [pool[what]])  # fmt: skip
+        click.echo(printable(f"{pool['pool']}: {', '.join(counts)}"))
     for note in answer["notes"]:
         click.echo(printable(f"note: {note}"))
 

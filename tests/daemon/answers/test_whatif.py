@@ -7,6 +7,7 @@ from math import inf
 from random import Random
 
 import pytest
+from msgspec import to_builtins
 from msgspec.structs import replace
 
 from daemon.answers.whatif.compare import compare, notes_of
@@ -584,11 +585,26 @@ async def test_with_forecasts_a_new_job_is_considered_as_if_it_were_submitted(fo
         assert real["run_time"] < 5e4
 
 
+def test_an_answer_counts_the_guests_that_would_start_and_be_stopped(capsys):
+    """A guest runs on b's GPU, another would follow it; b's new job takes the GPU for good."""
+    made = replace(setup(a=1, b=1), policy="sia-reclaim")
+    world = World(Engine.new(made))
+    world.do(submit("own", "a"), submit("guest", "a", run_time=30.0, preemptible="restart"))
+    world.do(submit("more", "a", run_time=30.0, preemptible="restart"))
+    said = answer(world, WhatIf(), job("owner", "b"))
+    assert [(each.pool, each.guests, each.stops) for each in said.guests] == [
+        ("a", [1, 0], [0, 1]),
+    ]
+    assert answer(world, WhatIf(), job("owner", "b"), sees=lambda pool: pool == "b").guests == []
+    show_whatif(to_builtins(said))
+    assert "a: guests 0 (today: 1), stops 1 (today: 0)" in capsys.readouterr().out
+
+
 def test_a_truncated_table_says_what_is_missing_and_that_sums_may_be_larger(capsys):
     job = {"job": "j", "pool": "a", "gpus": 1, "now": 50.0, "then": 110.0, "by": 60.0}
     pool = {"pool": "a", "earlier": 0, "later": 120, "later_seconds": 7200.0, "later_gpu_hours": 2}
     said = {"time": 0.0, "until": 100.0, "cut": False, "jobs": [], "earlier": [], "notes": [],
-            "later": [job] * 100, "pools": [pool], "compared": "start"}  # fmt: skip
+            "later": [job] * 100, "pools": [pool], "guests": [], "compared": "start"}  # fmt: skip
     show_whatif(said)
     whole = capsys.readouterr().out
     assert "120 jobs would start later, by 2 h together" in whole
