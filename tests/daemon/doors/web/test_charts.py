@@ -62,6 +62,22 @@ async def test_tables_contain_what_charts_show_and_links_keep_the_range(folder):
         await seen(visitor, "/ui/queue?from=luck", status=422)
 
 
+@story
+async def test_every_chart_says_why_it_is_empty(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+        for path, words in (
+            ("/ui/", "No GPU was lent in this range."),
+            ("/ui/pools/speech", "The pool borrowed no GPU in this range."),
+            ("/ui/users/ann", "No job was pending in this range."),
+        ):
+            tags, text = parsed(await seen(visitor, path))
+            reasons = [has.get("data-nothing") for _, has in tags if "data-metric" in has]
+            assert len(reasons) >= 5
+            assert all(reasons), path
+            assert words in reasons
+            assert words in text, "the table says so, too"
+
+
 PAGES = (
     "/ui/", "/ui/queue", "/ui/jobs", "/ui/plan", "/ui/nodes", "/ui/loans", "/ui/whatif",
     "/ui/settings", "/ui/audit", "/ui/jobs/a", "/ui/users/ann", "/ui/pools/speech",

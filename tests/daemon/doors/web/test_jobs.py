@@ -4,7 +4,7 @@ import re
 
 from daemon.backends.local.config import LocalConfig
 from daemon.config.config import PoolConfig
-from daemon.doors.views.html import name, plain
+from daemon.doors.views.html import name, plain, value
 from tests.daemon.answers.test_eta import taught
 from tests.support.daemons.doors import asked, door, job_in, story
 from tests.support.servers.browsers import browser, parsed, seal_in, seen, sent, when
@@ -233,3 +233,11 @@ async def test_the_end_of_a_log_is_shown_as_text(folder):
 
 def test_terminal_control_characters_are_left_out():
     assert plain("a\r\nb\rc\x1b[1;31md\x07\x9b\te") == "a\nb\ncd\te"
+
+
+def test_an_audit_record_shows_reasons_as_people_write_them():
+    assert value({"operator": "fan replaced", "maintenance": ""}) == name(
+        "operator: fan replaced; maintenance"
+    )
+    assert value({}) == value("") == value(None) == name("–")
+    assert value({"gpus": 4}) == name('{"gpus":4}')
