@@ -110,7 +110,8 @@ def found_in(
         labels = {node.metadata.name: (node.metadata.labels or {}).items() for node in there}
         areas[pool] = tuple(name for name in labels if wanted <= labels[name])
         if not areas[pool] and before is not None:
-            lost = (name for name in before.areas.get(pool, had) if not gpus.get(name))
+            own = before.areas.get(pool, ()) if before.areas else had
+            lost = (name for name in own if not gpus.get(name))
             areas[pool] = tuple(name for name in lost if name in had)
             gone |= {name: had[name] for name in areas[pool]}
         if not areas[pool]:

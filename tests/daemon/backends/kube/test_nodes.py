@@ -1,10 +1,18 @@
 """Nodes that come while the daemon runs: it names them, and that it needs a restart to use them."""
 
+import pytest
+
+from daemon.backends.kube.config import KubeConfig
+from daemon.backends.kube.nodes import KubeInventory, found_in
+from sia.console.errors import UserError
 from tests.daemon.backends.kube.test_kube import ONE
 from tests.support.clusters.kube import GPU, cluster, node
 from tests.support.clusters.kube_daemons import phase_is, serving, submit
 from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import story
+
+OTHERS = KubeInventory((("n1", (0, 1)),), {"speech": ("n1",)})
+"""The nodes of a daemon that had another pool."""
 
 
 def unused(service):
@@ -60,6 +68,10 @@ async def test_a_daemon_starts_although_its_last_node_is_gone_and_uses_it_again(
             await until(lambda: service.book.nodes["n1"].reasons)
             assert service.book.nodes["n1"].reasons == {"backend": "no longer in Kubernetes"}
             await submit(service, "waits")
+        with pytest.raises(
+            UserError, match="no node with GPUs has the labels kind=b of pool vision"
+        ):
+            found_in([], KubeConfig(nodes={"vision": {"kind": "b"}}), ["vision"], OTHERS)
         async with serving(tmp_path, k8s, pools=ONE, nodes=nodes) as service:
             assert not service.book.jobs["waits"].placed
             k8s.make("nodes", node("n1", 8, kind="a"))
