@@ -18,6 +18,7 @@ from daemon.model.setup import Setup
 from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, Estimate, Job
+from sia.policies.shared.elastic import least_width
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
 
@@ -75,9 +76,11 @@ class Jobs:
                 f"pool {pool.name} accepts no jobs while it drains",
                 "use another pool, or set its state to open",
             )
-        if not 1 <= spec.gpus <= pool.quota:
+        narrows = self._context.core.policy.narrows
+        fewest = min(spec.gpus, least_width(job)) if narrows else spec.gpus
+        if not 1 <= fewest <= pool.quota:
             return _unfit(
-                f"{spec.gpus} GPUs exceed the quota of pool {pool.name}: {pool.quota}",
+                f"{fewest} GPUs exceed the quota of pool {pool.name}: {pool.quota}",
                 f"request 1 to {pool.quota} GPUs, or ask an operator to raise the quota",
             )
         if not self._fits_in_area(spec):

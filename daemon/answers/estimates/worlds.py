@@ -35,6 +35,7 @@ from sia.events import JobFinished, LendingSwitched
 from sia.forecasts import RunTimes
 from sia.model import Job
 from sia.policies import make
+from sia.policies.shared.elastic import least_width
 
 WORLDS = 19
 """Number of worlds: the 18th of 19 in order is the p90, and a 20th would be the p95. A prime, as
@@ -385,11 +386,11 @@ class _World:
     def _arrivals(self, now: float) -> list[Arrival]:
         """Return the simulated arrivals of the next `COME` seconds, in order of time."""
         playouts, found = self._playouts, list[Arrival]()
-        pools = self._core.state.pools
+        pools, narrows = self._core.state.pools, self._core.policy.narrows
         drawn = self._lately.next(self._world, now, now + COME, now)
         for time, (job, estimate, ran_for) in sorted(drawn, key=lambda each: each[0]):
             pool = pools.get(job.pool)
-            if pool is None or job.width > pool.quota:
+            if pool is None or (least_width(job) if narrows else job.width) > pool.quota:
                 continue
             number = len(found) + 1
             job_id = f"{DRAWN}{number}"

@@ -48,6 +48,17 @@ def test_changed_queues_apply_at_once():
     assert told.data == {"policy": APART, "before": FIFO, "by": "olga"}
 
 
+def test_a_job_may_be_wider_than_its_pool_if_its_least_width_fits():
+    engine = Engine.new(replace(setup([4], a=4), policy=FIFO, resizes=True))
+    assert engine.step(1.0, [submit("wide", "a", 16, 10.0, min_width=1)]).answers == [Accepted()]
+    assert widths(engine) == {"wide": 4}
+    for policy, fewest in ((FIFO, 5), ("fcfs", 1)):
+        engine = Engine.new(replace(setup([4], a=4), policy=policy, resizes=True))
+        [refused] = engine.step(1.0, [submit("gang", "a", 16, 10.0, min_width=fewest)]).answers
+        shown = fewest if policy == FIFO else 16
+        assert refused.detail == f"{shown} GPUs exceed the quota of pool a: 4"
+
+
 def test_an_undo_returns_to_the_options_before_and_a_second_one_forward():
     engine = fifo()
     set_to(engine, APART, 3.0)
