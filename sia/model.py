@@ -191,8 +191,13 @@ class GpuNode(Struct, frozen=True):
     gpus: int
     attributes: tuple[str, ...] = ()
     """Words such as `fast`; some are a kind and a value, such as `rack:r1`."""
-    free: int = 0
-    """GPUs that no job uses when a plan begins; a replay starts with all of them."""
+    free: int | None = None
+    """GPUs that can be used; the others are taken by somebody else throughout. None for all."""
+
+    @property
+    def usable(self) -> int:
+        """GPUs that can be used."""
+        return self.gpus if self.free is None else self.free
 
     def value(self, kind: str) -> str | None:
         """Return the value of an attribute `kind:value`, or None if the node has none."""

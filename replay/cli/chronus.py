@@ -237,7 +237,7 @@ def place(cluster: Path, log: Path, table: Path | None, search: int, as_json: bo
         model = getattr(job, "model", "") or (extras[models].strip() if models >= 0 else "")
         kind = promised if job.deadline is not None else wide if job.width >= WIDE else small
         kind.append(PlacedJob(job.id, job.width, model))
-    free = Nodes(tuple(node.gpus for node in nodes), tuple(node.free for node in nodes))
+    free = Nodes(tuple(node.gpus for node in nodes), tuple(node.usable for node in nodes))
     placed, objective = place_all(free, speeds, (promised, wide), small, search)
     jobs: list[dict[str, Any]] = [
         {"job_id": job.id, "nodes": {nodes[n].name: gpus for n, gpus in placed[job.id].items()}}

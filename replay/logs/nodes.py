@@ -73,7 +73,7 @@ def checked_nodes(path: Path | None, table: PoolTable) -> tuple[GpuNode, ...]:
             f"--nodes {path}: the pools are of {len(groups)} sharing groups, and column node does "
             "not say whose a node is; replay each group by itself"
         )
-    there = sum(node.gpus for node in nodes)
+    there = sum(node.usable for node in nodes)
     owned = sum(pool.quota for pool in table.pools)
     if there < owned:
         raise UserError(

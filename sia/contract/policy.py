@@ -112,7 +112,8 @@ class Policy:
     """Whether its options may change while jobs run: `attach` indexes running jobs too, and the
     policy remembers nothing else."""
     on_nodes = False
-    """Whether the policy names nodes for each start in a cluster whose nodes differ."""
+    """Whether the policy works in a cluster whose nodes differ. It never resizes jobs, and names
+    the nodes of each start, or takes those that are closest together."""
     in_cells: ClassVar[type[Policy] | None] = None
     """The class that decides in its place, with the same options, in a cluster with cells."""
     narrows = False

@@ -337,9 +337,13 @@ class Committer:
         return place
 
     def _take_nodes(self, job: JobState, width: int, wanted: NodeCounts) -> Nodes:
-        """Take GPUs of nodes for a job, or raise `RefusedError` with nothing changed."""
+        """Take GPUs of nodes for a job, or raise `RefusedError` with nothing changed.
+
+        A policy that names none gets those that are closest together.
+        """
         table = self._state.nodes
         assert table is not None
+        wanted = wanted or table.closest(job.job, width)
         if why := table.why_not(job.job, width, wanted):
             raise RefusedError(job.job.id, why)
         slowdown = table.slowdown(job.job, dict(wanted))

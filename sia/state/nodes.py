@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from sia.model import GpuNode, Job, Nodes
 from sia.state.speeds import SpeedRow, Speeds
@@ -23,13 +23,13 @@ class NodeTable:
     """
 
     def __init__(self, nodes: Iterable[GpuNode], speeds: Iterable[SpeedRow] = ()) -> None:
-        """Start with all GPUs free. Raises ValueError for a name that is given twice."""
+        """Start with all usable GPUs free. Raises ValueError for a name that is given twice."""
         given = list(nodes)
         self.nodes: dict[str, GpuNode] = {node.name: node for node in given}
         if len(self.nodes) < len(given):
             raise ValueError("two nodes have the same name")
         self.speeds = Speeds(speeds)
-        self._free: dict[str, list[int]] = {node.name: [*range(node.gpus)] for node in given}
+        self._free: dict[str, list[int]] = {node.name: [*range(node.usable)] for node in given}
         self._fewest: dict[int, int] = {}
         self._sizes = [node.gpus for node in given]
         self._of: dict[str, Nodes] = {}
@@ -37,8 +37,8 @@ class NodeTable:
 
     @property
     def gpus(self) -> int:
-        """The GPUs of all nodes."""
-        return sum(node.gpus for node in self.nodes.values())
+        """The GPUs of all nodes that can be used."""
+        return sum(node.usable for node in self.nodes.values())
 
     def free(self, node: str) -> int:
         """Return the number of free GPUs of a node."""
@@ -100,7 +100,7 @@ class NodeTable:
         if job.slowdown is not None or not job.prefers:
             return self.gpus
         sets = self.preferred(job.prefers)
-        return max((sum(self.nodes[name].gpus for name in each) for each in sets), default=0)
+        return max((sum(self.nodes[name].usable for name in each) for each in sets), default=0)
 
     def why_not(self, job: Job, width: int, wanted: NodeCounts) -> str:
         """Return in one line why a job cannot start on these GPUs, or an empty string."""
@@ -114,6 +114,19 @@ class NodeTable:
             if gpus > len(self._free[node]):
                 return f"node {node} has {len(self._free[node])} free GPUs, not {gpus}"
         return ""
+
+    def closest(self, job: Job, width: int) -> NodeCounts:
+        """Return free GPUs for a job, as close together as it goes; empty if there are too few.
+
+        They are on nodes that it prefers, if these suffice. O(nodes of its place).
+        """
+        names = [*self.nodes]
+        for near in (*(self.preferred(job.prefers) if job.prefers else ()), frozenset(names)):
+            there = [name for name in names if name in near]
+            found = quasi(width, [len(self._free[name]) for name in there])
+            if found:
+                return tuple((there[n], gpus) for n, gpus in found.items())
+        return ()
 
     def take(self, job_id: str, wanted: NodeCounts) -> Nodes:
         """Give a job so many GPUs of each node, those with the lowest numbers."""
@@ -146,7 +159,7 @@ class NodeTable:
             assert sum(len(gpus) for _, gpus in nodes) == running[job_id], job_id
         used = [(node, gpu) for nodes in self._of.values() for node, gpus in nodes for gpu in gpus]
         free = [(node, gpu) for node, gpus in self._free.items() for gpu in gpus]
-        there = [(node.name, gpu) for node in self.nodes.values() for gpu in range(node.gpus)]
+        there = [(node.name, gpu) for node in self.nodes.values() for gpu in range(node.usable)]
         assert sorted(used + free) == sorted(there)
 
 
@@ -159,3 +172,25 @@ def fewest_nodes(sizes: Iterable[int], width: int) -> int:
         left -= gpus
         count += 1
     return max(1, count)
+
+
+def quasi(width: int, free: Sequence[int]) -> dict[int, int]:
+    """Return a placement that is as close together as it goes; empty if too few GPUs are free.
+
+    The node with the least free GPUs that holds the job takes it, else the one with the most free
+    GPUs takes as much as it holds, and so on with the rest.
+    """
+    if sum(free) < width:
+        return {}
+    left = [*free]
+    found: dict[int, int] = {}
+    while width:
+        node = min((n for n, has in enumerate(left) if has >= width), key=left.__getitem__,
+                   default=-1)  # fmt: skip
+        if node < 0:
+            node = max(range(len(left)), key=left.__getitem__)
+        taken = min(width, left[node])
+        found[node] = taken
+        left[node] -= taken
+        width -= taken
+    return found

@@ -24,6 +24,7 @@ class Genie(Policy):
 
     needs = Needs(run_times=True, preemption=True)
     shares = True
+    on_nodes = True
     heeds = frozenset({"deadline", "min_width", "max_width", "demand"})
 
     def attach(self, state: ClusterStateView) -> None:

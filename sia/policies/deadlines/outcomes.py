@@ -10,6 +10,10 @@ from sia.model import Job
 KEPT = 50
 """The latest jobs that are looked at, of each user and of all."""
 
+MOST_USERS = 1_024
+"""Users that are remembered, those whose jobs ended last. Fifty numbers each are a few hundred
+kilobytes in each snapshot."""
+
 ENOUGH = 8
 """With this many jobs of a user, only those are used."""
 
@@ -30,10 +34,11 @@ class Outcomes:
 
     def add(self, job: Job, estimate: float, seconds: float) -> None:
         """Learn how long a job took. O(1)."""
-        for name in {ALL, job.user}:
-            ratios = self.kept.setdefault(name, [])
-            ratios.append(seconds / estimate)
-            del ratios[:-KEPT]
+        for name in dict.fromkeys((job.user, ALL)):
+            ratios = self.kept.pop(name, [])
+            self.kept[name] = [*ratios[1 - KEPT :], seconds / estimate]
+        if len(self.kept) > MOST_USERS + 1:
+            del self.kept[next(iter(self.kept))]
 
     def of(self, job: Job) -> list[float]:
         """Return the possible ratios, ascending, each as likely as another."""

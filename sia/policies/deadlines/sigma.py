@@ -61,6 +61,7 @@ class ThreeSigma(Policy):
     Params = SigmaParams
     needs = Needs(run_times=True, preemption=True, solver=True)
     shares = True
+    on_nodes = True
     heeds = frozenset({"deadline", "preemptible"})
 
     def attach(self, state: ClusterStateView) -> None:
@@ -119,8 +120,8 @@ class ThreeSigma(Policy):
             self._due = inf
             self._left = [*self.state.groups]
             yield from self._go_on(now)
-        if self.state.waiting and self._due == inf:
-            self._due = next_multiple(now, cycle)
+        if self.state.waiting and not now < self._due < inf:
+            self._due = next_multiple(now, cycle)  # also where a solve takes longer than a cycle
         if now < self._due < inf:
             yield Wake(self._due)
 

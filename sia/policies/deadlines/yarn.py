@@ -29,6 +29,7 @@ class CapacityScheduler(Policy):
     Params = YarnParams
     needs = Needs()
     shares = True
+    on_nodes = True
     heeds = frozenset({"deadline"})
 
     def attach(self, state: ClusterStateView) -> None:

@@ -187,7 +187,7 @@ class JvuOutlook:
         """Return how many units there are of each node or group."""
         table = self._state.nodes
         if table is not None:
-            return {self._names.nodes[node.name]: node.gpus for node in table.nodes.values()}
+            return {self._names.nodes[node.name]: node.usable for node in table.nodes.values()}
         used = dict.fromkeys(self._names.groups.values(), 0)
         there = {name: max(0, g.idle - g.out) for g, name in self._names.groups.items()}
         for holding in self.held:

@@ -52,6 +52,7 @@ class Ranked(Policy):
 
     needs = Needs(run_times=True, preemption=True)
     shares = True
+    on_nodes = True
 
     def rank(self, job: JobStateView) -> Any:
         """By priority, then by the measure of a waiting job."""

@@ -17,10 +17,9 @@ from sia.policies.chronus.placing.placement import (
     Placement,
     Placements,
     consolidated,
-    quasi,
 )
 from sia.policies.chronus.profiler import RunningTrial
-from sia.state.nodes import NodeCounts, NodeTable
+from sia.state.nodes import NodeCounts, NodeTable, quasi
 
 Reserved = dict[str, int]
 """GPUs of the profiler by node."""
@@ -40,6 +39,7 @@ class Allocator:
         self.reserved: Reserved = {}
         self._names = [*table.nodes]
         self._gpus = tuple(node.gpus for node in table.nodes.values())
+        self._usable = tuple(node.usable for node in table.nodes.values())
         self._at = {name: n for n, name in enumerate(self._names)}
         self.node = max(self._gpus)
         self._rounding = NodeSizes(sum(self._gpus), self.node, round_up)
@@ -48,7 +48,7 @@ class Allocator:
         self, stuck: Iterable[JobStateView], reserved: Reserved | None = None
     ) -> tuple[int, ...]:
         """Return the GPUs of each node that are neither the profiler's nor of these jobs."""
-        left = [*self._gpus]
+        left = [*self._usable]
         for name, gpus in (self.reserved if reserved is None else reserved).items():
             left[self._at[name]] -= gpus
         for job in stuck:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sia.policies.chronus.leases.sizes import NodeSizes
 from sia.policies.chronus.params import SEARCH
-from sia.state.nodes import fewest_nodes
+from sia.state.nodes import fewest_nodes, quasi
 from sia.state.speeds import Speeds
 
 WIDE = 16
@@ -212,28 +212,6 @@ class _Search:
                     left[node] -= gpus
         if reward > self._reward + CLOSE:
             self._reward, self._found = reward, {**placed, **rest}
-
-
-def quasi(width: int, free: Sequence[int]) -> Placement:
-    """Return a placement that is as close together as it goes; empty if too few GPUs are free.
-
-    The node with the least free GPUs that holds the job takes it, else the one with the most free
-    GPUs takes as much as it holds, and so on with the rest.
-    """
-    if sum(free) < width:
-        return {}
-    left = [*free]
-    found: Placement = {}
-    while width:
-        node = min((n for n, has in enumerate(left) if has >= width), key=left.__getitem__,
-                   default=-1)  # fmt: skip
-        if node < 0:
-            node = max(range(len(left)), key=left.__getitem__)
-        taken = min(width, left[node])
-        found[node] = taken
-        left[node] -= taken
-        width -= taken
-    return found
 
 
 def placements_of(width: int, free: Sequence[int]) -> Iterator[Placement]:

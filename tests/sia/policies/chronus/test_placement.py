@@ -11,8 +11,8 @@ from sia.policies.chronus.placing.placement import (
     PlacedJob,
     consolidated,
     placements_of,
-    quasi,
 )
+from sia.state.nodes import quasi
 from sia.state.speeds import SpeedRow, Speeds
 from tests.support.budget import budget
 from tests.support.naive import naive_leases

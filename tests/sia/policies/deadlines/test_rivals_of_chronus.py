@@ -5,8 +5,9 @@ import pytest
 from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings, replay_one
 from sia.core.playout import Arrival
-from sia.model import Job, Pool
+from sia.model import GpuNode, Job, Pool
 from sia.policies.deadlines.outcomes import Outcomes, chance_to_last
+from sia.state.speeds import SpeedRow
 
 
 def starts(label, *jobs, gpus=4):
@@ -125,3 +126,37 @@ def test_genie_runs_a_late_job_on_what_there_is_if_it_could_use_more():
     trace = Trace([Arrival(late, 100.0)])
     found = replay_one(trace, PoolTable([Pool("p", 4)]), "genie", Settings(["genie"]), None)
     assert found.ends == [60.0]
+
+
+@pytest.mark.parametrize("label", ["edf", "yarn-cs:slo=100", "3sigma", "genie", "las"])
+def test_rivals_run_on_nodes_at_the_speed_of_their_place(label):
+    """The second job finds 1 GPU on one node and 2 on another, where its model is half as fast."""
+    arrivals = [
+        Arrival(Job("a", "p", 0.0, 3, deadline=9000.0, min_width=3), 600.0),
+        Arrival(Job("b", "p", 0.0, 3, deadline=9000.0, model="vgg", min_width=3), 600.0),
+    ]
+    nodes = (GpuNode("n0", 4), GpuNode("n1", 4, free=2))
+    settings = Settings([label], nodes=nodes, speeds=(SpeedRow("vgg", 4, 2, 0.5),))
+    found = replay_one(Trace(arrivals), PoolTable([Pool("p", 6)]), label, settings, None)
+    places = {segment.job_id: dict(segment.nodes) for segment in found.segments or ()}
+    places = places or {"a": dict(found.nodes[0]), "b": dict(found.nodes[1])}
+    assert (len(places["a"]), len(places["b"])) == (1, 2)
+    assert found.ends == [600.0, 1200.0]
+
+
+def test_only_the_users_whose_jobs_ended_last_are_remembered(monkeypatch):
+    monkeypatch.setattr("sia.policies.deadlines.outcomes.MOST_USERS", 2)
+    outcomes = Outcomes()
+    for user in ("ann", "bob", "ann", "eve"):
+        outcomes.add(Job("j", "p", 0.0, 1, user), 100.0, 150.0)
+    assert set(outcomes.kept) == {"ann", "eve", ""}
+    assert len(outcomes.kept[""]) == 4
+
+
+def test_a_solve_that_takes_longer_than_a_cycle_does_not_stop_3sigma():
+    """Each answer comes two cycles later; all jobs start all the same."""
+    jobs = [Job(f"j{i}", "p", 0.0, 3, deadline=4000.0 + i) for i in range(4)]
+    trace = Trace([Arrival(job, 100.0) for job in jobs])
+    settings = Settings(["3sigma"], solver_latency=130.0)
+    found = replay_one(trace, PoolTable([Pool("p", 4)]), "3sigma", settings, None)
+    assert None not in found.ends
