@@ -59,6 +59,8 @@ class MarketJob(NamedTuple):
     running: bool = False
     pinned: bool = False
     """Whether it runs and must not be stopped."""
+    draws: Sequence[Sequence[tuple[float, float]]] = ()
+    """Regimes as they may come, drawn at random, for welfare in expectation (appendix F)."""
 
     @property
     def remaining(self) -> float:
@@ -67,8 +69,17 @@ class MarketJob(NamedTuple):
 
     def epochs_after(self, seconds: float) -> float:
         """Return the epochs done after it has run for so many seconds more. O(regimes)."""
+        return self._epochs(self.regimes, seconds)
+
+    def utility(self, seconds: float) -> float:
+        """Return the part of its epochs that is done then, on average over draws, if there are."""
+        draws = self.draws or (self.regimes,)
+        done = fsum(self._epochs(regimes, seconds) for regimes in draws)
+        return done / len(draws) / self.epochs
+
+    def _epochs(self, regimes: Sequence[tuple[float, float]], seconds: float) -> float:
         done = self.done
-        for epochs, each in self.regimes:
+        for epochs, each in regimes:
             if seconds < epochs * each:
                 return done + seconds / each
             done += epochs
@@ -94,7 +105,7 @@ class Market(NamedTuple):
 
     def welfare(self, job: MarketJob, rounds: int) -> float:
         """Return what a job adds to the objective if it gets so many rounds."""
-        utility = job.epochs_after(rounds * self.round) / job.epochs
+        utility = job.utility(rounds * self.round)
         weight: float = job.budget * job.ftf**self.k / (len(self.jobs) * self.gpus)
         return weight * log(max(utility, LEAST_UTILITY))
 
@@ -343,7 +354,8 @@ def _settled(market: Market, counts: Sequence[int]) -> list[int]:
     alike: dict[tuple[Hashable, ...], list[int]] = {}
     for j, job in enumerate(market.jobs):
         weight = job.budget * job.ftf**market.k
-        key = job.width, job.done, job.epochs, weight, tuple(map(tuple, job.regimes)), job.pinned
+        ahead = tuple(tuple(map(tuple, path)) for path in (job.regimes, *job.draws))
+        key = job.width, job.done, job.epochs, weight, ahead, job.pinned
         alike.setdefault(key, []).append(j)
     found = [*counts]
     for group in alike.values():

@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sia.model import Regime
-from sia.policies.shockwave.foresight import RULES, Reached, foreseen, predict, reached_by
+from sia.policies.shockwave.foresight import (
+    RULES,
+    ForeseenJob,
+    Reached,
+    draws,
+    foreseen,
+    predict,
+    reached_by,
+)
 from tests.support.shell import sia
 
 
@@ -81,6 +89,19 @@ def test_a_prediction_has_all_epochs_and_no_fewer_than_were_seen(rule, regimes, 
     assert len(epochs) == max(regimes, len(seen))
     if rule != "bayes":
         assert all(a >= b for a, b in zip(epochs, seen, strict=False))
+
+
+def test_drawn_trajectories_keep_what_was_seen_and_are_on_average_what_is_foreseen():
+    job = ForeseenJob([10, 30, 30, 30], [40, 30, 20, 10], 550, reached(10, 5))
+    found = draws(job, 100, 400, "a")
+    assert found == draws(job, 100, 400, "a") != draws(job, 100, 400, "b")
+    for path in found:
+        assert fsum(epochs for epochs, _ in path) == pytest.approx(85)
+        assert [seconds for _, seconds in path] == [30, 20, 10]
+    means = [fsum(path[k][0] for path in found) / 400 for k in range(3)]
+    assert means == pytest.approx([25, 30, 30], abs=1)
+    late = job._replace(reached=reached(10, 80))
+    assert all(fsum(e for e, _ in path) < 10.001 for path in draws(late, 100, 9, "a"))
 
 
 # The command

@@ -181,6 +181,13 @@ def test_the_example_of_appendix_g_speeds_up_inside_the_window():
     assert job.epochs_after(30 * 60.0) == 25
 
 
+def test_welfare_in_expectation_averages_what_drawn_trajectories_reach():
+    slow, quick = [(10, 60.0)], [(10, 30.0)]
+    job = MarketJob("a", 1, 0, 10, 450, 1, [(10, 45.0)], draws=[slow, quick])
+    assert job.utility(300.0) == pytest.approx((5 + 10) / 2 / 10)
+    assert job._replace(draws=()).utility(300.0) == pytest.approx(300 / 45 / 10)
+
+
 @given(st.lists(st.tuples(st.floats(0, 9), st.sampled_from([1, -1])), max_size=9))
 def test_the_average_number_of_present_jobs_is_the_area_divided_by_the_time(steps):
     count, now, area = PresentCount(), 0.0, 0.0

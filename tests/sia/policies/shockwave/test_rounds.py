@@ -134,7 +134,7 @@ def test_a_fixed_filter_of_all_jobs_gives_what_table_1_says():
     "label",
     ["filter:f=0", "filter:f=1.1", "filter:f=x", "filter:f=1/0", "filter:f=1/2*0",
      "shockwave:k=-1", "shockwave:k=nan", "shockwave:lambda=-1", "shockwave:rounds=0",
-     "shockwave:predict=guess", "shockwave:noise=101", "shockwave:round=0",
+     "shockwave:predict=guess", "shockwave:draws=101", "shockwave:noise=101", "shockwave:round=0",
      "shockwave:preset=cheap", "shockwave:preset=fair:k=3", "gavel:round=nan"],
 )  # fmt: skip
 def test_options_out_of_range_are_refused_in_one_line(label):
@@ -175,6 +175,11 @@ def test_a_window_is_planned_anew_when_jobs_come_end_or_change():
     assert eager[:2] == [0, 120]
     assert set(lazy) < set(eager)
     assert len(eager) == len(lazy) + 1  # the change of a
+
+
+def test_a_policy_with_drawn_trajectories_starts_all_jobs():
+    seen = told("shockwave:draws=4", CHANGING, 1, solver([]))
+    assert {job for _, what, job in seen if what == "StartJob"} == {"a", "b", "c"}
 
 
 def test_a_window_that_is_used_up_is_planned_anew():
