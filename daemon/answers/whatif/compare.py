@@ -11,6 +11,8 @@ from heapq import nsmallest
 from itertools import islice
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from daemon.answers.estimates.predict import (
     EstimateContext,
     RawEstimate,
@@ -85,6 +87,7 @@ def compare(
         move
         for job_id in dict.fromkeys((*old, *new))
         if job_id not in names
+        and ((job_id in old and job_id in new) or not _runs(book.job(job_id)))
         and (move := _moved(old.get(job_id), new.get(job_id), as_is, changed)) is not None
         and sees(move.pool)
     ]
@@ -103,8 +106,18 @@ def compare(
     )
 
 
+def _runs(record: JobRecord | None) -> bool:
+    """Return whether a job runs and goes on. It starts again only in a future that stops it."""
+    return record is not None and record.phase in ON_GPUS - {JobPhase.STOPPING}
+
+
 def _by_job(played: Played) -> dict[str, PredictedStart]:
-    return {start.job: start for start in played.starts}
+    """Return the first start and the last end of each job: it may be stopped in between."""
+    found: dict[str, PredictedStart] = {}
+    for each in played.starts:
+        first = found.get(each.job)
+        found[each.job] = each if first is None else replace(first, end=each.end)
+    return found
 
 
 class _Moment(NamedTuple):
@@ -117,7 +130,10 @@ class _Moment(NamedTuple):
 
 
 def _started(played: Played) -> dict[str, _Moment]:
-    return {each.job: _Moment(each.job, each.pool, each.gpus, each.start) for each in played.starts}
+    return {
+        each.job: _Moment(each.job, each.pool, each.gpus, each.start)
+        for each in _by_job(played).values()
+    }
 
 
 def _ended(book: Book, question: Question, played: Played) -> dict[str, _Moment]:

@@ -10,8 +10,15 @@ import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from daemon.answers.simulate.forward import Played, PredictedStart
 from daemon.answers.whatif.compare import compare, notes_of
-from daemon.answers.whatif.whatif import Question, play, play_changed, touched
+from daemon.answers.whatif.whatif import (
+    Question,
+    WhatIfOutcome,
+    play,
+    play_changed,
+    touched,
+)
 from daemon.cli.answers.whatif import _show as show_whatif
 from daemon.config.config import NodeConfig, PoolConfig
 from daemon.engine.engine import Engine
@@ -331,6 +338,19 @@ def test_without_one_job_the_jobs_behind_it_start_sooner():
     assert (asked.now.start, asked.now.end, asked.then) == (10.0, 30.0, None)
     (pool,) = said.pools
     assert (pool.earlier, pool.earlier_seconds, pool.earlier_gpu_hours) == (1, 20, 80 / 3600)
+
+
+def test_a_running_job_that_one_future_stops_for_a_while_starts_neither_sooner_nor_later():
+    """As under policies that pause jobs: it starts again in the future that stops it."""
+    world = queue()
+    again = [PredictedStart("a1", "a", 4, 30.0, 35.0), PredictedStart("a1", "a", 4, 40.0, 45.0)]
+    rest = PredictedStart("a2", "a", 4, 10.0, 30.0)
+    paused = WhatIfOutcome(played=Played(99.0, False, [rest, *again]))
+    alone = WhatIfOutcome(played=Played(99.0, False, [replace(rest, start=11.0)]))
+    question = Question(WhatIf(lending=False), (), unknown)
+    for a, b in ((paused, alone), (alone, paused)):
+        said = compare(world.engine.book, world.now, question, a, b, all_)
+        assert [move.job for move in (*said.earlier, *said.later)] == ["a2"]
 
 
 def test_an_additional_job_is_reported_with_its_start_and_the_jobs_it_delays():
