@@ -101,6 +101,30 @@ class PlannedView(Struct, omit_defaults=True):
     gain: Annotated[float, Meta(description="Of a start now, in the policy's values.")] = 0.0
 
 
+class OutlookView(Struct, omit_defaults=True):
+    """What is planned for a job by a policy that plans rounds ahead, like `shockwave`."""
+
+    weight: Annotated[float, Meta(description="Of the job against others in its pool.")]
+    fairness: Annotated[
+        float, Meta(description="Its finish-time fairness as estimated; above 1 is unfair.")
+    ]
+    place: Annotated[int, Meta(description="By weight; 1 is the first.")]
+    jobs: Annotated[int, Meta(description="Jobs of its pool.")]
+    begins: Annotated[float, Meta(description="When the first planned round began, in seconds.")]
+    round: Annotated[float, Meta(description="Seconds of a round.")]
+    plan: Annotated[list[int], Meta(description="1 for each of the rounds in which it runs.")]
+    other: Annotated[
+        str, Meta(description="The job that would lose a round if this one had one more.")
+    ] = ""
+    loss: Annotated[
+        float, Meta(description="What that job would lose, as a multiple of what this one gains.")
+    ] = 0.0
+    changes_after: Annotated[
+        float, Meta(description="Seconds of work until its speed is foreseen to change.")
+    ] = 0.0
+    speed: Annotated[float, Meta(description="How many times as fast it is then.")] = 1.0
+
+
 class JobWhy(Struct, omit_defaults=True):
     """Why a job waits: with `exact`, it would start at once without `obstacles`.
 
@@ -130,4 +154,7 @@ class JobWhy(Struct, omit_defaults=True):
     ] = None
     planned: Annotated[
         PlannedView | None, Meta(description="Absent if the policy makes no such plans.")
+    ] = None
+    outlook: Annotated[
+        OutlookView | None, Meta(description="Absent if the policy plans no rounds ahead.")
     ] = None

@@ -69,6 +69,32 @@ class PlannedRun(NamedTuple):
     """Whether it misses its deadline although the plan has no start for it yet."""
 
 
+class Outlook(NamedTuple):
+    """What a policy that plans rounds ahead says about a job. Times are in seconds."""
+
+    weight: float
+    """Of the job against others in its pool."""
+    fairness: float
+    """Its finish-time fairness as estimated: above 1 is unfair."""
+    place: int
+    """By weight, from 1 on."""
+    jobs: int
+    """Of its pool."""
+    begins: float
+    """When the first of the planned rounds begins or began."""
+    round: float
+    plan: tuple[int, ...]
+    """1 for each of these rounds in which it runs."""
+    other: str = ""
+    """The job, as the core knows it, that would lose a round if this one had one more."""
+    loss: float = 0.0
+    """What that job would lose, as a multiple of what this one would gain."""
+    changes_after: float = 0.0
+    """The work after which its speed is foreseen to change; 0 if it is not."""
+    speed: float = 1.0
+    """How many times as fast it is then."""
+
+
 class NoParams(Struct, frozen=True):
     """The options of a policy that has none."""
 
@@ -254,6 +280,10 @@ class Policy:
 
         A job that the plan does not know yet is fitted in beside it. It changes nothing.
         """
+        return None
+
+    def outlook(self, job: JobStateView) -> Outlook | None:
+        """Return what is planned for a job that has not ended; None if nothing is planned."""
         return None
 
     def foresees(self, job: JobStateView) -> bool:

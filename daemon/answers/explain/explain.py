@@ -12,6 +12,7 @@ from daemon.answers.explain.planned import plan_words, planned_of
 from daemon.answers.explain.wording import (
     doubt,
     needed,
+    outlook_words,
     over_words,
     run_words,
     stop_words,
@@ -24,12 +25,14 @@ from daemon.wire.explain import (
     Held,
     JobWhy,
     ObstacleView,
+    OutlookView,
     PlacementObstacle,
     PoolHeld,
     PoolNotLending,
     TurnView,
     WayView,
 )
+from sia.contract.policy import Outlook
 from sia.core.core import Core
 from sia.core.guard import ask
 from sia.explain.explain import explain as explain_start
@@ -69,6 +72,7 @@ def explain(
     found.planned = planned_of(book, core, record, who)
     runs = record.stream is not None
     planned = plan_words(spec, found.planned, found.time, runs=runs)
+    found.outlook = outlook_of(core, record)
     if record.stream is not None:
         found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)
     job = waiting_in(core, record)
@@ -86,13 +90,14 @@ def explain(
             *doubt(explanation),
             *planned,
         ]
-        found.words += [*turn_words(found.turn, found.time, running=False), *stop_words(record)]
+        found.words += turn_words(found.turn, found.time, running=False)
+        found.words += [*outlook_words(found.outlook, found.time), *stop_words(record)]
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
     found.words = _waits_outside(book, record) or run_words(record, core.state.now)
     found.words += [*planned, *turn_words(found.turn, found.time, running=runs)]
-    found.words += stop_words(record)
+    found.words += [*outlook_words(found.outlook, found.time), *stop_words(record)]
     return found
 
 
@@ -104,6 +109,17 @@ def turn_of(core: Core, record: JobRecord) -> TurnView | None:
         return None
     guest = job.stream is Stream.SPARE and not turn.came
     return TurnView(None if turn.time == inf else turn.time, turn.came, guest)
+
+
+def outlook_of(core: Core, record: JobRecord) -> OutlookView | None:
+    """What is planned for a job, if the policy plans rounds. O(n log n) in its pool's jobs."""
+    job = core.state.jobs.get(record.core) if record.core else None
+    found: Outlook | None = None if job is None else ask(core.policy, "outlook", job)
+    if found is None:
+        return None
+    view = OutlookView(**found._asdict() | {"plan": [*found.plan]})
+    view.other = job_of(found.other)
+    return view
 
 
 def waits(book: Book, core: Core, record: JobRecord) -> list[str]:

@@ -8,7 +8,14 @@ from daemon.engine.guardrails import DRIFT, PERCENT
 from daemon.engine.lending_budgets import HOURS
 from daemon.model.book import JobRecord, Progress
 from daemon.model.job import JobPhase
-from daemon.wire.explain import JobWhy, ObstacleView, PoolNotLending, TurnView, WayView
+from daemon.wire.explain import (
+    JobWhy,
+    ObstacleView,
+    OutlookView,
+    PoolNotLending,
+    TurnView,
+    WayView,
+)
 from sia.explain.obstacles import (
     EndingJob,
     Explanation,
@@ -238,6 +245,50 @@ def turn_words(turn: TurnView | None, now: float, *, running: bool) -> list[str]
     if turn.guest:
         return [f"it is a guest: {alone} {when}; until then it may be stopped for others' turns"]
     return [f"{alone} {when}"]
+
+
+def outlook_words(outlook: OutlookView | None, now: float) -> list[str]:
+    """What is planned for a job, what it would cost another, and what is foreseen to change."""
+    if outlook is None:
+        return []
+    weight = (
+        f"its weight is {outlook.weight:.3g}, number {outlook.place} of "
+        f"{counted(outlook.jobs, 'job')} in its pool; its finish-time fairness is estimated as "
+        f"{outlook.fairness:.2f}, where above 1 is unfair"
+    )
+    lines = [weight]
+    if outlook.plan:
+        lines.append(_plan_words(outlook, now))
+    if outlook.other:
+        lines.append(
+            f"one more round for it would take one from job {outlook.other}, which would lose "
+            f"{outlook.loss:.3g} times as much as it gains"
+        )
+    if outlook.changes_after:
+        lines.append(
+            f"after {duration(outlook.changes_after)} of work it is foreseen to run "
+            f"{outlook.speed:.3g} times as fast"
+        )
+    return lines
+
+
+def _plan_words(outlook: OutlookView, now: float) -> str:
+    """When a job starts or is paused by the plan."""
+    first, length = outlook.plan[0], len(outlook.plan)
+    anew = "jobs that come, end or change make a new plan"
+
+    def at(rounds: int) -> str:
+        return duration(max(0.0, outlook.begins + rounds * outlook.round - now))
+
+    changes = next((t for t, runs in enumerate(outlook.plan) if runs != first), None)
+    if changes is None:
+        what = "goes on" if first else "does not run"
+        return f"by the plan it {what} for the next {at(length)} at least; {anew}"
+    if not first:
+        return f"by the plan its next round begins in {at(changes)}; {anew}"
+    rest = outlook.plan[changes:]
+    again = duration(rest.index(1) * outlook.round) if 1 in rest else "the rest of the plan"
+    return f"by the plan it will be paused in {at(changes)} for {again}; {anew}"
 
 
 def stop_words(record: JobRecord) -> list[str]:

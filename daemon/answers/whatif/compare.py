@@ -87,7 +87,7 @@ def compare(
         move
         for job_id in dict.fromkeys((*old, *new))
         if job_id not in names
-        and ((job_id in old and job_id in new) or not _runs(book.job(job_id)))
+        and (ends or (job_id in old and job_id in new) or not _runs(book.job(job_id)))
         and (move := _moved(old.get(job_id), new.get(job_id), as_is, changed)) is not None
         and sees(move.pool)
     ]

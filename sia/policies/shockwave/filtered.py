@@ -32,7 +32,7 @@ class Filter(RoundPolicy):
 
     Params = FilterParams
     needs = Needs(run_times=True, preemption=True, resizing=True)
-    heeds = frozenset({"min_width", "mode", "regimes"})
+    heeds = frozenset({"min_run_time", "min_width", "mode", "regimes"})
 
     def attach(self, state: ClusterStateView) -> None:
         """Start with the first fraction."""

@@ -18,7 +18,7 @@ single round can hold whatever these rows allow.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import ceil, fsum, log
 from typing import NamedTuple
@@ -364,6 +364,30 @@ def _settled(market: Market, counts: Sequence[int]) -> list[int]:
         for j, count in zip(order, most, strict=True):
             found[j] = count
     return found
+
+
+def cheapest(market: Market, job_id: str, counts: Mapping[str, int]) -> tuple[str, float]:
+    """Return the job that would lose the least if it gave a round to this one, and how much.
+
+    `counts` are the rounds that each job has. The loss is a multiple of what this one gains;
+    without such a job the id is empty. O(jobs).
+    """
+    mine = next(job for job in market.jobs if job.id == job_id)
+
+    def worth(job: MarketJob, more: int) -> float:
+        has = counts.get(job.id, 0)
+        return abs(market.welfare(job, has + more) - market.welfare(job, has))
+
+    others = [
+        (worth(job, -1), job.id)
+        for job in market.jobs
+        if job.id != job_id and counts.get(job.id) and job.width >= mine.width and not job.pinned
+    ]
+    gain = worth(mine, 1)
+    if not others or not gain:
+        return "", 0.0
+    loss, other = min(others)
+    return other, loss / gain
 
 
 def start_of(markets: Sequence[Market]) -> tuple[float, ...]:

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from msgspec import Meta, Struct, convert, field, to_builtins
 
-from sia.contract.policy import Changes, Needs
+from sia.contract.policy import Changes, Needs, Outlook
 from sia.contract.proposals import Proposals, Solve
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.events import ProgramSolved
@@ -28,6 +28,7 @@ from sia.policies.shockwave.market import (
     Market,
     MarketJob,
     best_plan,
+    cheapest,
     counts_of,
     program,
     start_of,
@@ -120,7 +121,7 @@ class Shockwave(RoundPolicy):
 
     Params = ShockwaveParams
     needs = Needs(run_times=True, preemption=True, solver=True)
-    heeds = frozenset({"budget", "mode", "regimes"})
+    heeds = frozenset({"budget", "min_run_time", "mode", "regimes"})
 
     def attach(self, state: ClusterStateView) -> None:
         """Start without plans."""
@@ -237,6 +238,36 @@ class Shockwave(RoundPolicy):
                 (due if row[window.begin] else others).append(by_id[job_id])
         yield from self.carry_out(pool, jobs, {job: job.job.width for job in (*due, *others)})
 
+    def outlook(self, job: JobStateView) -> Outlook | None:
+        """Return its weight, the rounds that are planned for it, and what one more would cost.
+
+        O(jobs · log jobs).
+        """
+        window = self._windows.get(job.job.pool)
+        there = dict(self.present())
+        if window is None or job.pool not in there:
+            return None
+        now, round_ = self.state.now, self.params.round
+        market, _ = self._market(job.pool, there[job.pool], now)
+        plans = {
+            job_id: row[window.begin :]
+            for (job_id, _), row in zip(window.jobs, window.plan, strict=True)
+        }
+        weights = {buyer.id: buyer.budget * buyer.ftf**market.k for buyer in market.jobs}
+        mine = job.job.id
+        place = 1 + sum(weight > weights[mine] for weight in weights.values())
+        buyer = next(buyer for buyer in market.jobs if buyer.id == mine)
+        plan = tuple(plans.get(mine, ()))
+        if sum(plan) >= market.most(buyer):  # it ends in the last of its rounds
+            plan = plan[: len(plan) - plan[::-1].index(1)] if 1 in plan else ()
+        counts = {job_id: sum(row) for job_id, row in plans.items()}
+        other, loss = cheapest(market, mine, counts) if 0 in plan or not plan else ("", 0.0)
+        after, speed = self._change(job)
+        return Outlook(
+            weights[mine], buyer.ftf, place, len(weights), max(0.0, self._decided), round_, plan,
+            other, loss, after, speed,
+        )  # fmt: skip
+
     def reason(self, job: JobStateView) -> str:
         """Return how the job is expected to be treated, and what of it is foreseen to change."""
         window = self._windows[job.job.pool]
@@ -244,22 +275,27 @@ class Shockwave(RoundPolicy):
         for (job_id, _), ftf in zip(window.jobs, window.ftf, strict=True):
             if job_id == job.job.id:
                 budget = 1.0 if job.job.budget is None else job.job.budget
+                after, speed = self._change(job)
+                change = (
+                    f"; after {duration(after)} it is foreseen to run {speed:.3g} times as fast"
+                    if after
+                    else ""
+                )
                 return (
                     f"a round of the plan; its estimated finish-time fairness is {ftf:.2f}, "
-                    f"its weight {budget * ftf**k:.3g}{self._change(job)}"
+                    f"its weight {budget * ftf**k:.3g}{change}"
                 )
         return "GPUs that the plan leaves idle"
 
-    def _change(self, job: JobStateView) -> str:
-        """Return in words when its speed is foreseen to change, if it is."""
+    def _change(self, job: JobStateView) -> tuple[float, float]:
+        """Return after how much work its speed is foreseen to change, and the factor; or 0, 1."""
         (epochs, seconds), *later = self._foreseen(job, self.state.now).ahead() or [(0.0, 0.0)]
-        changes = [each for _, each in later if each != seconds]
-        if not changes:
-            return ""
-        speed = seconds / changes[0]
-        return (
-            f"; after {duration(epochs * seconds)} it is foreseen to run {speed:.3g} times as fast"
-        )
+        after = epochs * seconds
+        for more, each in later:
+            if each != seconds:
+                return after, seconds / each
+            after += more * each
+        return 0.0, 1.0
 
     def _market(
         self, pool: PoolStateView, jobs: Sequence[JobStateView], now: float

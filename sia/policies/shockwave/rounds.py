@@ -1,7 +1,8 @@
 """Rounds on a grid: who runs is decided at each multiple of a round, for each pool alone (§7).
 
 A job that comes within a round waits for the next one; GPUs of a job that ends are given away at
-the next one. A job that stays keeps its GPUs.
+the next one. A job that stays keeps its GPUs, and so does one that must not be stopped or has not
+run for its `min_run_time` since it started.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class RoundPolicy(Policy):
 
     Params: ClassVar[type[Struct]] = RoundParams
     needs = Needs(run_times=True, preemption=True)
-    heeds = frozenset({"mode", "regimes"})
+    heeds = frozenset({"min_run_time", "mode", "regimes"})
 
     _decided: float = -1.0  # the latest round that was decided
 
@@ -98,7 +99,7 @@ class RoundPolicy(Policy):
     ) -> Proposals:
         """Stop, resize and start jobs so that those chosen run, as far as they fit."""
         runs: dict[JobStateView, int] = {
-            job: job.width for job in jobs if job.stream is not None and is_pinned(job)
+            job: job.width for job in jobs if job.stream is not None and self._goes_on(job)
         }
         idle = pool.quota - sum(runs.values())
         for job, gpus in chosen.items():
@@ -120,6 +121,11 @@ class RoundPolicy(Policy):
             else:
                 other = 0 if runs[job] == job.job.width else runs[job]
                 yield Start(job, Stream.DEDICATED, self.reason(job), other)
+
+    def _goes_on(self, job: JobStateView) -> bool:
+        """Return whether a running job keeps its GPUs, whoever is chosen."""
+        least = job.job.min_run_time
+        return is_pinned(job) or (least is not None and self.state.now - job.start < least)
 
     def reason(self, job: JobStateView) -> str:
         """Return why a job starts."""

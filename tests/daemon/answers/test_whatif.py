@@ -345,8 +345,8 @@ def test_a_running_job_that_one_future_stops_for_a_while_starts_neither_sooner_n
     world = queue()
     again = [PredictedStart("a1", "a", 4, 30.0, 35.0), PredictedStart("a1", "a", 4, 40.0, 45.0)]
     rest = PredictedStart("a2", "a", 4, 10.0, 30.0)
-    paused = WhatIfOutcome(played=Played(99.0, False, [rest, *again]))
-    alone = WhatIfOutcome(played=Played(99.0, False, [replace(rest, start=11.0)]))
+    paused = WhatIfOutcome(played=Played(99.0, cut=False, starts=[rest, *again]))
+    alone = WhatIfOutcome(played=Played(99.0, cut=False, starts=[replace(rest, start=11.0)]))
     question = Question(WhatIf(lending=False), (), unknown)
     for a, b in ((paused, alone), (alone, paused)):
         said = compare(world.engine.book, world.now, question, a, b, all_)

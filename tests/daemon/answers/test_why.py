@@ -5,6 +5,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from daemon.answers.explain.explain import explain
+from daemon.answers.explain.wording import outlook_words
 from daemon.answers.simulate.fork import ChildTimeoutError
 from daemon.config.config import NodeConfig
 from daemon.doors.http.routes import explain as route
@@ -14,7 +15,7 @@ from daemon.model.inputs import ForecastHealth, Foreseen, SetPool, Started
 from daemon.model.job import JobPhase
 from daemon.model.limits import NO_BUDGET
 from daemon.model.setup import Budget
-from daemon.wire.explain import PoolNotLending
+from daemon.wire.explain import OutlookView, PoolNotLending
 from sia.explain.obstacles import EndingJob, LimitObstacle
 from sia.limits import MAX_GROUP
 from sia.model import Load
@@ -218,3 +219,24 @@ def test_an_unforeseeable_start_is_shown_without_a_number():
     _, words = spare_way(engine)
     assert "reserved for pool b for 1 m 40 s (no forecast of its demand is ready yet)" in words
     assert f"{MAX_GROUP:,}" not in words
+
+
+def test_a_planned_pause_is_announced_with_what_a_round_would_cost_another():
+    told = OutlookView(
+        2.5, 1.2, 1, 3, 1000.0, 120.0, [1, 1, 0, 0, 1], "b", 4.0, changes_after=600.0, speed=2.0
+    )
+    said = " | ".join(outlook_words(told, 1060.0))
+    assert said.startswith("its weight is 2.5, number 1 of 3 jobs in its pool; its finish-time")
+    assert "estimated as 1.20" in said
+    assert "| by the plan it will be paused in 3 m for 4 m; " in said
+    assert "would take one from job b, which would lose 4 times as much as it gains" in said
+    assert said.endswith("| after 10 m of work it is foreseen to run 2 times as fast")
+    for plan, words in (
+        ([0, 0, 1], "its next round begins in 3 m"),
+        ([1, 1], "it goes on for the next 3 m at least"),
+        ([0, 0], "it does not run for the next 3 m at least"),
+        ([1, 1, 0], "it will be paused in 3 m for the rest of the plan"),
+    ):
+        told.plan = plan
+        assert f"by the plan {words}; " in outlook_words(told, 1060.0)[1]
+    assert outlook_words(None, 0.0) == []

@@ -73,6 +73,16 @@ def test_a_job_that_must_not_be_stopped_keeps_its_gpus_in_every_round(label):
     assert ("PreemptJob", "a") not in {(what, job) for _, what, job in seen}
 
 
+@pytest.mark.parametrize("label", ROUNDS)
+def test_a_job_is_not_stopped_before_it_has_run_for_its_least_run_time(label):
+    jobs = [arrival("a", 2000, min_run_time=900.0), arrival("b", 2000, at=130, min_run_time=900.0)]
+    since = {}
+    for now, what, job in told(label, jobs, gpus=1):
+        if what == "PreemptJob":
+            assert now - since[job] >= 900
+        since[job] = now
+
+
 def facts(name, width, remaining, steps=1.0):
     return ShareFacts(name, width, remaining, 0.0, 0.0, steps)
 
@@ -175,6 +185,25 @@ def test_a_window_is_planned_anew_when_jobs_come_end_or_change():
     assert eager[:2] == [0, 120]
     assert set(lazy) < set(eager)
     assert len(eager) == len(lazy) + 1  # the change of a
+
+
+def test_the_outlook_says_what_is_planned_what_it_would_cost_and_what_will_change():
+    core = Core([Pool("all", 1)], make("shockwave"))
+    parts = regimes((8, 100, 30), (16, 100, 15))
+    jobs = [
+        arrival("a", 4500, mode="accordion", regimes=parts), arrival("b", 5000, budget=3.0)
+    ]  # fmt: skip
+    for instant in play(core, jobs, run_times=_RunTimes(jobs), solve=solver([])):
+        if instant.now >= 120:
+            break
+    a, b = (core.policy.outlook(core.state.jobs[name]) for name in "ab")
+    assert (b.weight, b.place, b.jobs) == (pytest.approx(3 * b.fairness**5), 1, 2)
+    assert sum(map(sum, zip(a.plan, b.plan, strict=False))) <= 20
+    assert b.plan[0] == 1
+    assert (a.other, b.begins, b.round) == ("b", 120.0, 120.0)
+    assert a.loss > 1
+    assert (a.changes_after, a.speed) == (pytest.approx(100 * 30), 2.0)
+    assert b.changes_after == 0
 
 
 def test_a_policy_with_drawn_trajectories_starts_all_jobs():
