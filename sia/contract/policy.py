@@ -69,7 +69,7 @@ class PlannedRun(NamedTuple):
     """Whether it misses its deadline although the plan has no start for it yet."""
 
 
-class Outlook(NamedTuple):
+class RoundOutlook(NamedTuple):
     """What a policy that plans rounds ahead says about a job. Times are in seconds."""
 
     weight: float
@@ -282,7 +282,7 @@ class Policy:
         """
         return None
 
-    def outlook(self, job: JobStateView) -> Outlook | None:
+    def outlook(self, job: JobStateView) -> RoundOutlook | None:
         """Return what is planned for a job that has not ended; None if nothing is planned."""
         return None
 

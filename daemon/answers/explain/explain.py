@@ -32,7 +32,7 @@ from daemon.wire.explain import (
     TurnView,
     WayView,
 )
-from sia.contract.policy import Outlook
+from sia.contract.policy import RoundOutlook
 from sia.core.core import Core
 from sia.core.guard import ask
 from sia.explain.explain import explain as explain_start
@@ -114,7 +114,7 @@ def turn_of(core: Core, record: JobRecord) -> TurnView | None:
 def outlook_of(core: Core, record: JobRecord) -> OutlookView | None:
     """What is planned for a job, if the policy plans rounds. O(n log n) in its pool's jobs."""
     job = core.state.jobs.get(record.core) if record.core else None
-    found: Outlook | None = None if job is None else ask(core.policy, "outlook", job)
+    found: RoundOutlook | None = None if job is None else ask(core.policy, "outlook", job)
     if found is None:
         return None
     view = OutlookView(**found._asdict() | {"plan": [*found.plan]})

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from msgspec import Meta, Struct, convert, field, to_builtins
 
-from sia.contract.policy import Changes, Needs, Outlook
+from sia.contract.policy import Changes, Needs, RoundOutlook
 from sia.contract.proposals import Proposals, Solve
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.events import ProgramSolved
@@ -238,7 +238,7 @@ class Shockwave(RoundPolicy):
                 (due if row[window.begin] else others).append(by_id[job_id])
         yield from self.carry_out(pool, jobs, {job: job.job.width for job in (*due, *others)})
 
-    def outlook(self, job: JobStateView) -> Outlook | None:
+    def outlook(self, job: JobStateView) -> RoundOutlook | None:
         """Return its weight, the rounds that are planned for it, and what one more would cost.
 
         O(jobs · log jobs).
@@ -263,7 +263,7 @@ class Shockwave(RoundPolicy):
         counts = {job_id: sum(row) for job_id, row in plans.items()}
         other, loss = cheapest(market, mine, counts) if 0 in plan or not plan else ("", 0.0)
         after, speed = self._change(job)
-        return Outlook(
+        return RoundOutlook(
             weights[mine], buyer.ftf, place, len(weights), max(0.0, self._decided), round_, plan,
             other, loss, after, speed,
         )  # fmt: skip
