@@ -237,7 +237,7 @@ REAL = {
 SLOW = dict.fromkeys([*ELASTIC, "fair-share"], 200) | {
     "jvu": 100,
     "3sigma": 100,
-    "chronus:profile=0": 80,
+    "chronus:profile=0": 50,
     "themis-lease": 80,
     "afs": 120,
 }
@@ -249,7 +249,7 @@ SLOW = dict.fromkeys([*ELASTIC, "fair-share"], 200) | {
 def test_the_checker_accepts_real_logs(log, policy, tmp_path, checker, traces):
     trace_file, pools_file = (traces / name for name in REAL[log])
     if not SOAK:
-        jobs = SLOW.get(policy, 2500)
+        jobs = SLOW.get(policy, 1500)
         trace_file = first_jobs(trace_file, jobs, tmp_path / "trace.csv")
     table = read_pools(pools_file)
     trace = playable(read_trace(trace_file), table)
