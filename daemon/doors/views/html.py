@@ -26,6 +26,9 @@ SHOWN = 200
 UNSEEN = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 """Terminal escape sequences and other control characters."""
 
+TURNS = re.compile("[\u202a-\u202e\u2066-\u2069]")
+"""Characters that change the direction of the text after them."""
+
 
 def isolated(text: str) -> str:
     """Wrap plain text in Unicode isolates, which keep its direction from affecting other text."""
@@ -135,6 +138,11 @@ def value(of: Any, key: str = "") -> Markup | str:
     return name(of if isinstance(of, str) else msgspec.json.encode(of).decode())
 
 
+def straight(text: str) -> str:
+    """Return words with names in them, none of which turns the words after it around."""
+    return TURNS.sub("", text)
+
+
 def sentence(text: str) -> str:
     """Return text with a capital letter first; names within keep their letters."""
     return text[:1].upper() + text[1:]
@@ -188,8 +196,8 @@ def environment(*packages: str, for_files: bool = False) -> Environment:
         "counted": counted, "decimal": decimal, "exact": exact, "exactly": exactly, "hours": hours,
         "isolated": isolated, "measured": measured, "moment": _moment,
         "name": name, "number": number, "percent": percent, "plain": plain, "precise": precise,
-        "sentence": sentence,
-        "share": share, "short": as_typed, "span": duration, "urlencode": quoted, "value": value,
+        "sentence": sentence, "share": share, "short": as_typed, "span": duration,
+        "straight": straight, "urlencode": quoted, "value": value,
     }  # fmt: skip
     made.globals["dash"] = NONE
     return made

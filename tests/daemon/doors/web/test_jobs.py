@@ -205,6 +205,20 @@ async def test_names_and_texts_from_outside_are_escaped(folder):
                 assert names[int(path[-1])] in text
 
 
+@story
+async def test_the_name_of_a_pool_does_not_turn_the_reason_around(folder):
+    pools = (PoolConfig("\u202eevil", 2),)
+    async with door(folder, pools=pools, speed=1.0) as client, browser(client) as visitor:
+        for i in range(2):
+            body = {"id": f"j{i}", "pool": "\u202eevil", "gpus": 2, "duration": 1e6}
+            await asked(client, "POST", "/v1/jobs", body, status=201)
+        for path in ("/ui/queue", "/ui/jobs/j1"):
+            page = await seen(visitor, path)
+            assert "evil has 0 of 2 free" in page
+            outside = re.sub(r"<(bdi|title|option)\b.*?</\1>", "", page, flags=re.DOTALL)
+            assert "\u202e" not in outside
+
+
 def test_a_long_name_is_truncated():
     assert len(name("x" * 4096)) < 250
     assert "<" not in name("<" * 4096).replace("<bdi>", "").replace("</bdi>", "")
