@@ -405,6 +405,7 @@ class Engine:
         self._outages.before_pass()
         previous.flush()  # decide what was due before under the old settings
         accounts.settle()
+        promised = [record for record in before.jobs.values() if record.is_promised]
         made = adapted(before, self.core, asked.setup, asked.unseen)
         if isinstance(made, Refused):
             return made
@@ -429,6 +430,7 @@ class Engine:
                 )
         if context.core.policy.needs.preemption and not previous.core.policy.needs.preemption:
             self._runs.tell_all_work()
+        self._runs.tell_forgotten(promised)
         context.notify("configured")
         return Accepted()
 

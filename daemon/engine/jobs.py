@@ -16,7 +16,7 @@ from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.model.outputs import Accepted, Answer, Refused, StopEffect, name_a_pool
 from daemon.model.setup import Setup
 from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
-from sia.limits import UNKNOWN_RUN_TIME
+from sia.limits import MAX_TIME, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, Estimate, Job
 from sia.policies.shared.elastic import least_width
 from sia.state.bounds import JobFieldError, check_fields
@@ -275,6 +275,7 @@ class Jobs:
             return _not_pending(record)
         self.leave(record)
         record.phase = JobPhase.HELD
+        record.promise = None  # it asks anew when it is released
         self._context.notify("held", job=record.spec.id, pool=record.spec.pool)
         return Accepted()
 
@@ -366,11 +367,13 @@ def _steps_from(record: JobRecord, now: float) -> tuple[tuple[float, float], ...
     due, soft = record.spec.deadline, record.spec.soft
     if due is None or now in (record.submitted, due) or now > due:
         return soft
-    span = due - record.submitted
-    return tuple(
-        (times if times == 1.0 else (record.submitted + times * span - now) / (due - now), reward)
-        for times, reward in soft
-    )
+    span, found = due - record.submitted, list[tuple[float, float]]()
+    for times, reward in soft:
+        at = (record.submitted + times * span - now) / (due - now)
+        again = 1.0 if times == 1.0 else min(at, MAX_TIME)
+        if again > (found[-1][0] if found else 1.0) or times == 1.0:
+            found.append((again, reward))  # else rounding has made it one with the step before
+    return tuple(found)
 
 
 def _core_job(spec: JobSpec, core_id: str, now: float, priority: int, setup: Setup) -> Job:

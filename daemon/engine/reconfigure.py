@@ -81,6 +81,9 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         core = restore(snapshot, make(setup.policy))
     except ValueError as error:
         return Refused(409, "configuration", str(error), "restore the old settings")
+    if forgets:  # what the policy promised is forgotten; who still has a deadline is told anew
+        for record in book.jobs.values():
+            record.promise = None
     nodes = _nodes(book, setup, lost.why)
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
     book = replace(

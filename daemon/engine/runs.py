@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from daemon.engine.jobs import GRACE_OVER, Jobs
@@ -58,6 +58,9 @@ TOO_LONG = "time limit"
 STOPPED_ITSELF = "the backend stopped it"
 """Reason for requeueing a job that has stopped although nobody told it to."""
 
+FORGOTTEN = "the configuration has changed the policy or what it plans by"
+"""Why a promise is none any more after a change of the configuration."""
+
 PASSED_OVER = 3600.0
 """Seconds for which other jobs may pass a started job whose GPUs are not free. After that, GPUs
 that come free are blocked for it, so that small jobs cannot starve it."""
@@ -104,7 +107,7 @@ class Runs:
         steps, spec = job.job.steps, record.spec
         more: dict[str, Any] = {}
         if isinstance(decision, JobRejected):
-            lost = record.promise is not None and record.promise.guaranteed
+            lost = record.is_promised
             if steps:
                 record.promise = DeadlineAnswer(
                     guaranteed=False, at=context.now, soonest=decision.soonest, why=decision.why
@@ -126,6 +129,18 @@ class Runs:
             "promised", job=spec.id, pool=spec.pool, deadline=spec.deadline, step=decision.step,
             by=by, latest=latest, planned=decision.planned, **more,
         )  # fmt: skip
+
+    def tell_forgotten(self, promised: Iterable[JobRecord]) -> None:
+        """Tell the jobs of these whose promise another policy, or other options, have undone."""
+        for record in promised:
+            if record.promise is None:
+                record.promise = DeadlineAnswer(
+                    guaranteed=False, at=self._context.now, why=FORGOTTEN
+                )
+                self._context.notify(
+                    "rejected", job=record.spec.id, pool=record.spec.pool, why=FORGOTTEN,
+                    was_promised=True,
+                )  # fmt: skip
 
     def _refuse(self, decision: ProposalRefused) -> None:
         """Tell why a proposal was refused, unless that was the last thing told about its job."""

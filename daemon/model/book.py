@@ -227,6 +227,11 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
         return self.whole or self.run_time
 
     @property
+    def is_promised(self) -> bool:
+        """Whether its deadline is promised."""
+        return self.promise is not None and self.promise.guaranteed
+
+    @property
     def gpus(self) -> int:
         """GPUs that the core gives it, or would give it."""
         return self.width or self.spec.gpus

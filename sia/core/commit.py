@@ -537,6 +537,9 @@ class Committer:
 
     def _promise(self, proposal: Promise, _now: float, decisions: list[Decision]) -> ProposalResult:
         job = self._known(proposal.job)
+        if not 0 <= proposal.step < len(job.job.steps):
+            why = f"its deadline has no step {proposal.step}"
+            raise RefusedError(job.job.id, why, impossible=True)
         decisions.append(JobPromised(job.job.id, proposal.step, proposal.planned, proposal.why))
         return ProposalResult.DONE
 

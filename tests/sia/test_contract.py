@@ -15,6 +15,7 @@ from sia.contract.policy import Policy, next_multiple
 from sia.contract.proposals import (
     Lease,
     Preempt,
+    Promise,
     ProposalResult,
     Reconsider,
     Reject,
@@ -25,7 +26,15 @@ from sia.contract.proposals import (
 )
 from sia.core.playout import Arrival, play
 from sia.core.snapshot import decode, dump, encode, plain_params, restore
-from sia.decisions import JobRejected, PreemptJob, ProposalRefused, SolveProgram, StartJob, WakeAt
+from sia.decisions import (
+    JobPromised,
+    JobRejected,
+    PreemptJob,
+    ProposalRefused,
+    SolveProgram,
+    StartJob,
+    WakeAt,
+)
 from sia.events import JobProgressed, JobSubmitted, ProgramSolved, TimePassed
 from sia.model import Stream
 from sia.policies import load, names
@@ -345,6 +354,15 @@ def test_a_job_without_a_promise_stays_in_its_queue():
     decisions = propose(core, 1.0, Reject(core.state.jobs["j"], "no room before its deadline"))
     assert decisions == [JobRejected("j", "no room before its deadline")]
     assert core.state.jobs["j"].stream is None
+
+
+@pytest.mark.parametrize("step", [-1, 1])
+def test_only_steps_that_a_deadline_has_are_promised(step):
+    core = asking(Arrival(Job("due", "a", 0.0, 1, deadline=50.0), 9.0), a=1)
+    due = core.state.jobs["due"]
+    refused, promised = propose(core, 1.0, Promise(due, step, 9.0), Promise(due, 0, 9.0))[:2]
+    assert (refused.why, refused.impossible) == (f"its deadline has no step {step}", True)
+    assert promised == JobPromised("due", 0, 9.0)
 
 
 def test_a_policy_may_ask_to_look_at_a_pool_again():

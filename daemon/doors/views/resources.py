@@ -8,14 +8,15 @@ from math import fsum
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from daemon.answers.explain.explain import position_of, waits
 from daemon.doors.views.notes import notes_of
 from daemon.engine.engine import Engine
 from daemon.model.access import Principal
 from daemon.model.account import ShadowState, Turns
-from daemon.model.book import Book, JobRecord, NodeRecord, Override
-from daemon.model.job import OVER
+from daemon.model.book import Book, DeadlineAnswer, JobRecord, NodeRecord, Override
+from daemon.model.job import OVER, JobSpec
 from daemon.wire.jobs import (
     ArrayDetail,
     JobDetail,
@@ -68,14 +69,30 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
 
 def promise_view(record: JobRecord) -> PromiseView | None:
     """Convert what a job was told of its deadline; None if it has no answer."""
-    found = record.promise
-    return None if found is None else PromiseView(**msgspec.structs.asdict(found))
+    return None if record.promise is None else _shown(record.promise)
 
 
-def promise_of(service: Service, job_id: str) -> PromiseView | None:
-    """Return what an accepted job is promised so far."""
-    record = service.book.jobs.get(job_id)
-    return None if record is None else promise_view(record)
+def _shown(promise: DeadlineAnswer) -> PromiseView:
+    return PromiseView(**msgspec.structs.asdict(promise))
+
+
+def promise_of(service: Service, specs: Sequence[JobSpec]) -> PromiseView | None:
+    """Return what an accepted job, or all jobs of an array together, are promised so far. O(size).
+
+    An array is promised what its last job is; nothing, if one of its jobs is promised nothing.
+    """
+    jobs = service.book.jobs
+    found = [jobs[spec.id].promise if spec.id in jobs else None for spec in specs]
+    told = [promise for promise in found if promise is not None]
+    refused = [promise for promise in told if not promise.guaranteed]
+    if refused:
+        soonest = [promise.soonest for promise in refused if promise.soonest is not None]
+        many = f"{len(refused):,} of {len(specs):,} jobs: " if len(specs) > 1 else ""
+        latest = max(soonest) if len(soonest) == len(refused) else None
+        return _shown(replace(refused[0], soonest=latest, why=f"{many}{refused[0].why}"))
+    if len(told) < len(found):
+        return None
+    return _shown(max(told, key=lambda promise: (promise.by or 0.0, promise.planned or 0.0)))
 
 
 def array_detail(book: Book, name: str) -> ArrayDetail:

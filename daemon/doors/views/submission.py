@@ -88,5 +88,5 @@ def line_of(
     return BatchLine(
         name, 201 if found.new else 200,
         notes=notes_of(service, specs[0], planned=planned),
-        promise=promise_of(service, specs[0].id),
+        promise=promise_of(service, specs),
     )  # fmt: skip

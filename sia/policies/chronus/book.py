@@ -31,6 +31,10 @@ from sia.policies.chronus.placing.allocator import Allocator
 from sia.policies.chronus.profiler import Profiler, ProfilerMemory, TrialRow
 from sia.state.nodes import NodeCounts, NodeTable
 
+MOST_LEASES = 20_000
+"""Leases of one job, at most: more than nine months of 20 minutes. A plan has each of them, and
+making plans must not take long."""
+
 
 class BookMemory(Struct):
     """What a book remembers of its group; see `LeaseBook`."""
@@ -124,7 +128,9 @@ class LeaseBook:
         for job_id in (*memory.asking, *memory.plan, *memory.anew, *memory.over, *memory.trying):
             if job_id not in self.jobs:
                 raise ValueError(f"job {job_id} has leases, but is not in the cluster")
-        self.asking, self.plan = dict.fromkeys(memory.asking), dict(memory.plan)
+        self.plan = dict(memory.plan)
+        if memory.had:  # else no pass has answered anybody yet: all who wait ask
+            self.asking = dict.fromkeys(memory.asking)
         self.anew, self.over = dict.fromkeys(memory.anew), dict.fromkeys(memory.over)
         self.given, self.opened, self.selected = memory.given, memory.opened, memory.selected
         self.cycle, self.had = memory.cycle, memory.had
@@ -337,11 +343,8 @@ class LeaseBook:
         return self.planned_end(job, now, [lease + k for k in leases])
 
     def promised(self) -> list[PromisedSpan]:
-        """Return the GPUs that guaranteed jobs are to have, lease by lease."""
-        length, used = self._rules.params.lease, dict[int, int]()
-        for job_id, leases in self.plan.items():
-            for n in leases:
-                used[n] = used.get(n, 0) + self.jobs[job_id].job.width
+        """Return the GPUs that are kept for guaranteed jobs, rounded up, lease by lease."""
+        length, used = self._rules.params.lease, self._used()
         spans: list[PromisedSpan] = []
         for n, gpus in sorted(used.items()):
             last = spans[-1] if spans else None
@@ -372,12 +375,16 @@ class LeaseBook:
 
     def is_free_for_good(self, width: int) -> bool:
         """Return whether so many GPUs are in no lease of the plan."""
+        return max(self._used().values(), default=0) + width <= self.sizes.gpus
+
+    def _used(self) -> dict[int, int]:
+        """Return how many GPUs, rounded up, each lease of the plan takes. O(jobs · leases)."""
         used: dict[int, int] = {}
         for job_id, leases in self.plan.items():
             gpus = self.sizes.rounded(self.jobs[job_id].width)
             for n in leases:
                 used[n] = used.get(n, 0) + gpus
-        return max(used.values(), default=0) + width <= self.sizes.gpus
+        return used
 
     def why_not(self, job: JobStateView) -> str:
         """Return why a deadline cannot be promised whatever else runs, or an empty string."""
@@ -385,8 +392,11 @@ class LeaseBook:
             return "its run time is not known; give an estimate"
         if self.cost(job) == inf:
             return "a stop would cost it all its work, or is not allowed"
-        if self.cost(job) >= self._rules.params.lease:
+        length = self._rules.params.lease
+        if self.cost(job) >= length:
             return "going on costs it a whole lease"
+        if leases_needed(job.run_time, length, self.cost(job)) > MOST_LEASES:
+            return f"it would need more than {MOST_LEASES:,} leases"
         return ""
 
     def check(self) -> None:

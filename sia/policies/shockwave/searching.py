@@ -90,6 +90,8 @@ def searched(
         if work < 0:
             return None
         best, ran = _next(best, may, len(jobs) + 1)
+        if not best:  # jobs that must not be stopped hold more GPUs than the pool has now
+            return None
         came.append(ran)
     state = _best_end(jobs, best, objective)
     return None if state is None else _traced(state, came, len(jobs))

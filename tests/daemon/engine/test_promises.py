@@ -4,7 +4,17 @@ import pytest
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine
-from daemon.model.inputs import Answered, Ended, NodeDown, Started, Stopped, Tick
+from daemon.model.inputs import (
+    Answered,
+    Configured,
+    Ended,
+    Hold,
+    NodeDown,
+    Release,
+    Started,
+    Stopped,
+    Tick,
+)
 from daemon.model.outputs import PreemptEffect, StartEffect
 from tests.support.daemons.daemons import setup, submit
 
@@ -82,6 +92,71 @@ def test_a_lost_node_breaks_as_few_promises_as_can_be_and_tells_whom_at_once():
     assert not engine.book.jobs["j2"].promise.guaranteed
     assert engine.book.jobs["j1"].promise.guaranteed
     engine.check()
+
+
+def test_a_deadline_thousands_of_years_ahead_holds_nothing_up():
+    engine = engine_on(a=8)
+    far = {"gpus": 8, "deadline": 1e11}
+    jobs = [
+        submit("short", run_time=1000.0, soft=((1e12, 20.0),), **far),
+        submit("long", run_time=1e9, **far),
+    ]
+    first, second = promises(engine.step(0.0, jobs))
+    assert (first[0], first[2]["planned"]) == ("promised", 1000.0)
+    assert second == ("rejected", "long", {"why": "it would need more than 20,000 leases"})
+
+
+@pytest.mark.parametrize(
+    "soft",
+    [
+        ((1.0000000000001, 90.0),),
+        ((1.1, 80.0), (1.1000000000001, 50.0)),
+        ((1.0, 90.0), (1e15, 20.0)),
+    ],
+)
+def test_steps_stay_in_order_when_a_job_is_queued_again(soft):
+    """They are counted from then on, where rounding may make two of them one."""
+    begin = 1.7e9
+    engine = engine_on(a=8)
+    job = submit("j", gpus=8, run_time=100.0, deadline=begin + 8000.0, soft=soft, hold=True)
+    engine.step(begin, [job])
+    ((kind, _, data),) = promises(engine.step(begin + 4000.7, [Release("j")]))
+    assert (kind, data["by"]) == ("promised", begin + 8000.0)
+    engine.check()
+
+
+def test_a_job_on_hold_is_promised_nothing_until_it_is_released():
+    engine = engine_on(a=8)
+    jobs = [submit(name, gpus=8, run_time=1000.0, deadline=DEADLINE) for name in ("j1", "j2")]
+    engine.step(0.0, jobs)
+    engine.step(1.0, [Hold("j2")])
+    assert engine.book.jobs["j2"].promise is None
+    assert promises(engine.step(2.0, [Release("j2")]))[0][:2] == ("promised", "j2")
+
+
+@pytest.mark.parametrize("policy", ["sia", "chronus:profile=0:lease=600"])
+def test_another_policy_ends_promises_and_says_so(policy):
+    engine = engine_on(a=8)
+    jobs = [submit(name, gpus=8, run_time=1000.0, deadline=5000.0) for name in ("j1", "j2")]
+    engine.step(0.0, [*jobs, submit("j3", run_time=9000.0, deadline=50.0)])
+    engine.step(1.0, [Started("j1", 1)])
+    assert promises(engine.step(2.0, [Configured(engine.book.setup)])) == []
+    step = engine.step(3.0, [Configured(replace(engine.book.setup, policy=policy))])
+    ended = {"why": "the configuration has changed the policy or what it plans by"}
+    found = promises(step)
+    assert found[:2] == [("rejected", job, {**ended, "was_promised": True}) for job in ("j1", "j2")]
+    told = {name: record.promise for name, record in engine.book.jobs.items()}
+    assert not told["j1"].guaranteed
+    assert told["j2"].guaranteed is (policy != "sia")
+    assert (told["j3"] is None) is (policy == "sia")
+
+
+def test_gpus_are_promised_as_the_plan_rounds_them_up():
+    engine = engine_on(a=8)
+    jobs = [submit(name, gpus=3, run_time=1000.0, deadline=1200.0) for name in ("j1", "j2")]
+    engine.step(0.0, jobs)
+    (group,) = engine.core.state.groups
+    assert engine.core.policy.promised(group) == [(0.0, 1200.0, 8)]
 
 
 def played(engine, jobs, *, restart=False):

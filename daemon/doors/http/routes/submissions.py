@@ -71,7 +71,7 @@ class Submissions:
         body = b'{"id":"%b"}' % name.encode()  # an id needs no escapes
         given = self._eta.at_submission(name) if found.new else None
         notes = notes_of(self._service, group[0])
-        promise = promise_of(self._service, group[0].id)
+        promise = promise_of(self._service, group)
         planned = planned_for(self._service, group[0])
         if given is not None or notes or promise is not None or planned is not None:
             estimate = None if given is None else estimate_view(given)

@@ -6,6 +6,7 @@ what could be reached at most, and then no solver is needed.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
 from typing import Any
@@ -138,25 +139,27 @@ def joined_later(
 def is_impossible(claims: Sequence[Claim], room: Room) -> bool:
     """Return whether no plan can let all jobs meet their last steps, even in parts of GPUs.
 
-    In the first d leases a job must use as many as it cannot make up for later. O(jobs · leases).
+    In the first d leases a job must use as many as it cannot make up for later. This grows evenly
+    between the leases at which a job must begin or end, so that only these are looked at.
+    O(jobs · log jobs), however far the deadlines are.
     """
     if any(claim.leases > claim.last for claim in claims):
         return True
     if any(need > have for claim in claims for need, have in zip(claim.uses, room, strict=True)):
         return True
-    most = max((claim.last for claim in claims), default=0)
     for resource, have in enumerate(room):
-        bends = [0] * (most + 2)  # by d: how much faster the need grows from there on
+        bends = Counter[int]()  # by d: how much faster the need grows from there on
         for claim in claims:
             use = claim.uses[resource]
             bends[claim.last - claim.leases] += use
             bends[claim.last] -= use
-        need = growth = 0
-        for d in range(most + 1):
+        need = growth = before = 0
+        for d, bend in sorted(bends.items()):
+            need += growth * (d - before)
             if need > have * d:
                 return True
-            growth += bends[d]
-            need += growth
+            growth += bend
+            before = d
     return False
 
 

@@ -44,7 +44,11 @@ class LeaseProgram(NamedTuple):
         }
 
     def values_of(self, claims: Sequence[Claim], plan: LeasePlan) -> tuple[float, ...]:
-        """Return the solution that a plan is."""
+        """Return the solution that a plan is; none if it has leases without a column."""
+        if any(
+            plan[c.job_id][-1] >= count for c, (_, count) in zip(claims, self.leases, strict=True)
+        ):
+            return ()
         values = [0.0] * len(self.program.costs)
         for claim, (first, _), steps in zip(claims, self.leases, self.steps, strict=True):
             for k in plan[claim.job_id]:
@@ -114,15 +118,21 @@ def lease_program(
 def _lease_columns(
     builder: ProgramBuilder, claims: Sequence[Claim], goal: LeaseGoal
 ) -> list[tuple[int, int]]:
-    """Add x of each job for the leases before its last step (Eq. 2)."""
+    """Add x of each job for the leases before its last step (Eq. 2).
+
+    Leases later than all jobs need one after the other are left out: if a job has one of them, an
+    earlier one is empty.
+    """
+    horizon = sum(claim.leases for claim in claims)
     scale = 1 + sum(claim.gpus for claim in claims if claim.renews)
     found = []
     for claim in claims:
-        costs = [0.0] * claim.last
+        count = min(claim.last, horizon)
+        costs = [0.0] * count
         if goal is LeaseGoal.SOONEST:
-            costs = [float(scale * k * claim.gpus) for k in range(claim.last)]
+            costs = [float(scale * k * claim.gpus) for k in range(count)]
             costs[0] -= claim.gpus if claim.renews else 0
-        found.append((builder.binaries(costs), claim.last))
+        found.append((builder.binaries(costs), count))
     return found
 
 

@@ -1,5 +1,7 @@
 """A deadline at the door: the answer says whether it is promised, and the plan what is promised."""
 
+import re
+
 from daemon.cli.jobs import description, promise_text
 from tests.support.daemons.doors import asked, door, story
 from tests.support.servers.browsers import browser, seen
@@ -41,3 +43,11 @@ async def test_the_answer_says_by_when_a_job_ends_at_the_latest_or_what_could_be
         assert "at the latest" in await seen(ui, "/ui/jobs/a")
         assert "which is no promise" in await seen(ui, "/ui/jobs/b")
         assert "Promised to deadlines" in await seen(ui, "/ui/plan")
+        array = {"id": "d", **job, "gpus": 1, "array": quota, "deadline": now + 40000.0}
+        all_of_it = await asked(client, "POST", "/v1/jobs", array, status=201)
+        assert all_of_it["promise"]["guaranteed"]
+        many = 6 * quota + 1  # more than fit into the leases until then
+        tight = {**array, "id": "e", "array": many, "deadline": now + 6000.0}
+        (part,) = (await asked(client, "POST", "/v1/jobs", {"jobs": [tight]}))["jobs"]
+        assert not part["promise"]["guaranteed"]
+        assert re.match(rf"[\d,]+ of {many:,} jobs: no plan of", part["promise"]["why"])

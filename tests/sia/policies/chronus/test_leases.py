@@ -17,6 +17,7 @@ from sia.policies.chronus.leases.claims import (
     leases_needed,
 )
 from sia.policies.chronus.leases.lists import is_impossible, least, listed, quality
+from sia.policies.chronus.leases.programs import LeaseGoal, lease_program
 from sia.policies.chronus.leases.selection import Selection
 from sia.policies.chronus.leases.sizes import NodeSizes
 from sia.policies.chronus.placing.placement import Nodes, PlacedJob, consolidated
@@ -106,6 +107,40 @@ def test_on_nodes_of_6_no_plan_has_more_jobs_of_a_size_than_fit(seed):
     plan = chosen(claims, sizes.room)
     if plan is not None:
         assert quality(claims, plan)[:2] == pytest.approx(expected[:2])
+
+
+def naive_impossible(claims, gpus):
+    """Look at every lease: the GPUs that jobs need until then, as they cannot make up for it."""
+    if any(c.leases > c.last or c.gpus > gpus for c in claims):
+        return True
+    return any(
+        sum(c.gpus * max(0, c.leases - max(0, c.last - d)) for c in claims) > gpus * d
+        for d in range(1 + max(c.last for c in claims))
+    )
+
+
+def test_what_is_impossible_is_seen_at_the_leases_where_jobs_begin_or_end():
+    rng, found = Random(1), set()
+    for _ in range(300):
+        claims = [
+            Claim(str(n), (rng.randint(1, 5),), rng.randint(1, 4), ((rng.randint(1, 9), 100.0),))
+            for n in range(rng.randint(1, 6))
+        ]
+        expected = naive_impossible(claims, 4)
+        assert is_impossible(claims, (4,)) is expected
+        found.add(expected)
+    assert found == {True, False}
+
+
+def test_deadlines_far_ahead_make_no_large_programs():
+    far = 10**12
+    claims = [Claim(name, (3,), 2, ((4, 100.0), (far, 50.0))) for name in ("a", "b", "c")]
+    assert not is_impossible(claims, (4,))
+    program = lease_program(claims, (4,), LeaseGoal.REWARD)
+    assert [count for _, count in program.leases] == [6, 6, 6]
+    plan = {"a": (0, 1), "b": (2, 3), "c": (4, 5)}
+    assert program.plan_of(claims, program.values_of(claims, plan)) == plan
+    assert program.values_of(claims, {**plan, "c": (4, 7)}) == ()
 
 
 def test_three_jobs_of_4_do_not_fit_on_two_nodes_of_6():

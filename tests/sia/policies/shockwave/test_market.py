@@ -161,6 +161,15 @@ def test_the_most_urgent_comes_soonest_even_if_two_others_could_run_instead():
     assert planned(Market(2, 100.0, 2, 5, 1, jobs), [1, 1, 1]).plan == [[0, 1], [0, 1], [1, 0]]
 
 
+def test_jobs_that_must_not_be_stopped_run_on_where_the_pool_has_become_too_small_for_all():
+    jobs = [
+        MarketJob(name, 4, 0.0, 10.0, 1000.0, 1.0, [(10.0, 100.0)], running=True, pinned=True)
+        for name in ("a", "b")
+    ]
+    plan = best_plan(Market(4, 120.0, 4, 5.0, 1.0, jobs), None).plan
+    assert [sum(row) for row in plan] == [4, 0]
+
+
 def test_two_markets_are_solved_as_one_program():
     jobs = [MarketJob(f"j{i}", 1, 0, 10, 500 + i, 1 + i / 9, [(10, 50.0)]) for i in range(5)]
     pair = [Market(2, 120.0, 3, 5, 1, jobs), Market(1, 120.0, 3, 5, 0, jobs[:2])]
