@@ -41,6 +41,7 @@ CASES: Sequence[tuple[str, float, StopCost, str]] = (
     ("30 % lose 5 minutes, forecasts from history", 30, 300.0, "sia-reclaim@peaks+survival"),
     ("all restart, Kueue StrictFIFO", 100, "restart", "kueue-strict"),
     ("all restart, Kueue BestEffortFIFO", 100, "restart", "kueue-best-effort"),
+    ("all restart, SRTF without quotas, run times known", 100, "restart", "srtf"),
 )  # fmt: skip
 
 
