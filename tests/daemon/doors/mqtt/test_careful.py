@@ -191,7 +191,7 @@ def test_a_step_that_one_message_breaks_is_made_without_it():
 
     service = SimpleNamespace(
         submit=submit, backend=SimpleNamespace(can=frozenset()), engine=Engine.new(setup(vision=8)),
-        clock=StillClock(), book=SimpleNamespace(setup=setup(vision=8)),
+        clock=StillClock(), book=SimpleNamespace(setup=setup(vision=8), jobs={}),
     )  # fmt: skip
     letters = [
         ParsedMessage("vision", "submit", [[JobSpec(name, "vision", 1, duration=1.0)]])
