@@ -2,8 +2,8 @@
 
 `python benchmarks/jvu_live.py [--day SECONDS] [--jobs NUMBER] [--policy LABEL]`
 
-A daemon (`sia serve`, journal, HTTP) schedules a simulated day, which takes `--day` seconds.
-Half of the jobs have a deadline. The daemon is ended by SIGKILL after submissions, until that was twice
+A daemon (`sia serve`, journal, HTTP) schedules a simulated day, which takes `--day` seconds. Half
+of the jobs have a deadline. The daemon is ended by SIGKILL after submissions, until that was twice
 in the middle of a solve, and started again. Then the journal is exported and replayed.
 While the daemon is down its simulated day goes on, so a restart costs minutes of it.
 """
