@@ -10,6 +10,7 @@ from typing import Any
 
 from daemon.model.job import JobSpec
 from replay.logs.regimes import parse_mode, parse_regimes
+from sia.limits import MAX_JOB_BUDGET
 from sia.model import NEVER_STOPPED, STOP_WORDS, Regime, StopCost
 from sia.state.steps import parse_steps
 from sia.wording import SHOWN, parse_seconds
@@ -60,6 +61,14 @@ def _number(text: str, _: float) -> float:
         value = float("nan")
     if not isfinite(value):
         raise ValueError(f"{text[:SHOWN]!r} is not a number; write one like 1.5")
+    return value
+
+
+def _budget(text: str, now: float) -> float:
+    value = _number(text, now)
+    if not 1 / MAX_JOB_BUDGET <= value <= MAX_JOB_BUDGET:
+        bounds = f"{1 / MAX_JOB_BUDGET:g} to {MAX_JOB_BUDGET:g}"
+        raise ValueError(f"{text[:SHOWN]!r} is out of range; write a number from {bounds}")
     return value
 
 
@@ -135,7 +144,7 @@ def _regimes(text: str, _: float) -> tuple[Regime, ...]:
 
 PARSERS: dict[str, Callable[[str, float], Any]] = {
     "min_width": _whole, "max_width": _whole, "demand": _demand, "deadline": _moment,
-    "soft": _steps, "value": _number, "budget": _number, "estimate": _span, "prefers": _word,
+    "soft": _steps, "value": _number, "budget": _budget, "estimate": _span, "prefers": _word,
     "slowdown": _number, "preemptible": _cost, "min_run_time": _span, "checkpoint": _word,
     "mode": _mode, "model": _word, "regimes": _regimes,
 }  # fmt: skip

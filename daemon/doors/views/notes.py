@@ -13,7 +13,7 @@ from daemon.wire.explain import PlannedView
 from daemon.wire.wishes import unheeded
 from sia.contract.policy import Policy
 from sia.core.guard import PolicyFailedError
-from sia.policies.shockwave.modes import mode_names
+from sia.policies.shockwave.modes import mode_names, mode_of
 from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
 from sia.wording import counted
 
@@ -83,6 +83,10 @@ def _notes(spec: JobSpec, policy: str, heeds: frozenset[str], now: float) -> Ite
         yield f"mode {spec.mode} is unknown, so that the job counts as it states; known: {known}"
     if spec.soft and spec.deadline is None and "soft" in heeds:
         yield "soft has no effect without deadline"
+    if spec.mode and spec.regimes and "mode" in heeds:
+        shrinks = mode_of(spec.mode).problem([regime.config for regime in spec.regimes])
+        if shrinks:
+            yield f"{shrinks}: what follows that regime is not foreseen"
     if spec.value is not None and spec.deadline is None and "value" in heeds:
         yield "value has no effect without deadline"
     if spec.prefers and "prefers" in heeds:

@@ -3,8 +3,12 @@
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
+from daemon.doors.views.notes import _notes
+from daemon.model.job import JobSpec
 from daemon.wire.wishes import parse_wish
+from sia.model import Regime
 from sia.state.checkpoint import CheckpointCommand, CheckpointSignal, parse_checkpoint
 from tests.support.shell import sia
 
@@ -51,6 +55,7 @@ def test_texts_are_read_as_people_mean_them(name, text, means):
         ("--deadline", "in 2", "'2' has no unit; write 2s, 2m or 2h"),
         ("--value", "nan", "'nan' is not a number; write one like 1.5"),
         ("--budget", "much", "'much' is not a number; write one like 1.5"),
+        ("--budget", "0", "'0' is out of range; write a number from 0.001 to 1000"),
         ("--estimate", "0", "'0' is not above 0; write a time like 3h"),
         ("--min-run-time", "0", "'0' is not above 0; write a time like 3h"),
         ("--preemptible", "30", "'30' has no unit; write 30s, 30m or 30h"),
@@ -86,3 +91,13 @@ def test_a_checkpoint_is_a_signal_or_a_command(text, means):
 def test_a_signal_that_no_job_can_handle_is_no_checkpoint(text):
     with pytest.raises(ValueError, match="; "):
         parse_checkpoint(text)
+
+
+def test_a_batch_size_that_shrinks_under_gns_is_noted_not_refused():
+    regimes = (Regime("64", 1.0, 20.0), Regime("32", 1.0, 30.0))
+    spec = JobSpec("a", "a", 1, mode="gns", regimes=regimes)
+    assert [*_notes(spec, "shockwave", frozenset({"mode", "regimes"}), 0.0)] == [
+        "batch size 32 follows 64, but gns never shrinks: what follows that regime is not foreseen"
+    ]
+    grows = replace(spec, regimes=regimes[::-1])
+    assert [*_notes(grows, "shockwave", frozenset({"mode", "regimes"}), 0.0)] == []
