@@ -57,6 +57,7 @@ class FrontUpdates:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
                 await self._task
+            self.said = CANCELLED
 
     async def close(self, _: object) -> None:
         """Stop with the daemon."""
@@ -77,5 +78,4 @@ class FrontUpdates:
         except asyncio.CancelledError:
             child.terminate()
             await child.communicate()
-            self.said = CANCELLED
             raise

@@ -122,7 +122,8 @@ class Schedule:
     loans: list[LoanSpan] = field(default_factory=list)
     segments: list[Segment] | None = None
     stops: Counter[str] = field(default_factory=Counter)
-    """How often each job was stopped, by id, without those that were stopped as they started."""
+    """How often each job was stopped, by id, without stops in the instant of the start and ends of
+    trials."""
     nodes: list[Nodes] | None = None
     """With cells: the GPUs on which each job ran; `nodes_text` formats them."""
     predictions: list[float | None] | None = None
@@ -247,7 +248,8 @@ class Recorder:
             if type(decision) is StartJob:
                 self._start(decision, now)
             elif type(decision) is PreemptJob:
-                if now > self._segments[decision.job_id][0]:
+                is_trial = decision.job_id in self._trials  # which was to end
+                if now > self._segments[decision.job_id][0] and not is_trial:
                     self.schedule.stops[decision.job_id] += 1
                 self._stop(decision.job_id, now, kill=decision.kill)
                 position = self._positions[decision.job_id]

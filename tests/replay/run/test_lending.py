@@ -159,3 +159,10 @@ def test_the_summary_says_what_was_captured_and_wasted(tmp_path):
     assert measures["captured"] == pytest.approx(gain)
     assert (found["fcfs"]["captured"], found["sia"]["captured"]) == (0.0, 1.0)
     assert exp(log(found["sia"]["speedup_geomean"])) < inf
+
+
+def test_the_end_of_a_trial_is_no_stop(tmp_path):
+    jobs = [guest("tried", "a", 0, 1, 2000), guest("short", "a", 0, 1, 100)]
+    found = replayed(tmp_path, jobs, [{"pool": "a", "quota": 32}], "fcfs", "chronus")["chronus"]
+    assert len(rows(tmp_path / "out/chronus/profiling.csv")) == 2
+    assert (found["stops_for_100_jobs"], found["most_stops_of_a_job"]) == (0.0, 0)
