@@ -191,7 +191,9 @@ def replay(
     nodes = checked_nodes(nodes_file, table)
     speeds = _speeds(speeds_file, nodes)
     narrow = not closed_loop and any(load(label).narrows for label in policies)
-    trace = mark(on_nodes(playable(whole, table, places, narrow=narrow), nodes), preemptible, seed)
+    trace = mark(
+        on_nodes(playable(whole, table, places, narrow=narrow), nodes, policies), preemptible, seed
+    )
     _refuse_empty(log, pools, trace)
     check_leases(policies, trace, table, resume_cost, durations, nodes)
     if reports is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
 from sia.limits import MAX_GROUP
 from sia.model import GpuNode
+from sia.policies import load
 from sia.state.nodes import NodeTable
 
 COLUMNS = ("node", "gpus")
@@ -83,10 +84,15 @@ def checked_nodes(path: Path | None, table: PoolTable) -> tuple[GpuNode, ...]:
     return tuple(nodes)
 
 
-def on_nodes(trace: Trace, nodes: Sequence[GpuNode]) -> Trace:
-    """Return the jobs that can run on these nodes; the others are counted by reason."""
+def on_nodes(trace: Trace, nodes: Sequence[GpuNode], labels: Iterable[str]) -> Trace:
+    """Return the jobs that can run on these nodes; the others are counted by reason.
+
+    Raises UserError for a job that can run on some nodes only, and a policy that takes any.
+    O(jobs).
+    """
     if not nodes:
         return trace
+    _refuse_choosy(labels, trace)
     table, dropped, kept = NodeTable(nodes), Counter(trace.dropped), []
     for arrival in trace.arrivals:
         room = table.room(arrival.job)
@@ -96,6 +102,20 @@ def on_nodes(trace: Trace, nodes: Sequence[GpuNode]) -> Trace:
             dropped["wider than the nodes that it can run on" if room else
                     "no node has what it prefers, and it runs nowhere else"] += 1  # fmt: skip
     return replace(trace, arrivals=kept, dropped=dropped)
+
+
+def _refuse_choosy(labels: Iterable[str], trace: Trace) -> None:
+    for label in labels:
+        policy = load(label)
+        if not policy.on_nodes or "prefers" in policy.heeds:
+            continue
+        for job, _ in trace.arrivals:
+            if job.prefers and job.slowdown is None:
+                raise UserError(
+                    f"--policy {label}: job {job.id} has prefers {job.prefers} and no slowdown, so "
+                    "it runs nowhere else, and this policy does not heed prefers; fill column "
+                    "slowdown, or use jvu or prio"
+                )
 
 
 def _node(cells: Sequence[str], at: Mapping[str, int]) -> GpuNode:

@@ -2,9 +2,11 @@
 
 import pytest
 
-from replay.logs.nodes import read_nodes
+from replay.logs.nodes import on_nodes, read_nodes
+from replay.logs.trace import Trace
 from sia.console.errors import UserError
-from sia.model import GpuNode
+from sia.core.playout import Arrival
+from sia.model import GpuNode, Job
 
 
 def nodes_file(tmp_path, text):
@@ -48,3 +50,13 @@ def test_bad_rows_are_refused_with_the_mend(tmp_path, text, said):
         read_nodes(nodes_file(tmp_path, text))
     assert said in refused.value.message
     assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize("label", ["chronus:profile=0", "edf"])
+def test_a_job_of_some_nodes_only_is_refused_to_policies_that_take_any(label):
+    nodes = [GpuNode("m1", 2, ("gpu",), 2), GpuNode("m2", 2, (), 2)]
+    picky, easy = (Job("j", "p", 0.0, 1, prefers="gpu", slowdown=slow) for slow in (None, 2.0))
+    with pytest.raises(UserError, match=rf"--policy {label}: job j has prefers gpu and no slow"):
+        on_nodes(Trace([Arrival(picky, 5.0)]), nodes, [label])
+    for job, policy in ((easy, label), (picky, "jvu")):
+        assert on_nodes(Trace([Arrival(job, 5.0)]), nodes, ["fcfs", policy]).arrivals
