@@ -99,6 +99,9 @@ class PlannedView(Struct, omit_defaults=True):
     ] = []
     cost: Annotated[float, Meta(description="Of these kills, in the policy's values.")] = 0.0
     gain: Annotated[float, Meta(description="Of a start now, in the policy's values.")] = 0.0
+    promised: Annotated[
+        bool, Meta(description="That its deadline is promised, though the plan may change.")
+    ] = False
 
 
 class OutlookView(Struct, omit_defaults=True):

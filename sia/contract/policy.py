@@ -67,6 +67,8 @@ class PlannedRun(NamedTuple):
     """What starting it now would be worth more than the plan does."""
     missed: bool = False
     """Whether it misses its deadline although the plan has no start for it yet."""
+    promised: bool = False
+    """Whether its deadline is promised: the plan may change, but keeps it."""
 
 
 class RoundOutlook(NamedTuple):

@@ -71,7 +71,7 @@ def explain(
     found.turn = turn_of(core, record)
     found.planned = planned_of(book, core, record, who)
     runs = record.stream is not None
-    planned = plan_words(spec, found.planned, found.time, runs=runs)
+    planned = plan_words(record, found.planned, found.time, runs=runs)
     found.outlook = outlook_of(core, record)
     if record.stream is not None:
         found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)

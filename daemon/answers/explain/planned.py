@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import inf
 
 from daemon.model.access import Principal
-from daemon.model.book import Book, JobRecord, job_of
+from daemon.model.book import Book, DeadlineAnswer, JobRecord, job_of
 from daemon.model.job import JobSpec
 from daemon.wire.explain import PlannedView
 from sia.contract.policy import PlannedRun
@@ -46,14 +46,14 @@ def planned_of(
         None if run.start == inf else run.start,
         end,
         False if run.missed else None if end is None or deadline is None else end <= deadline,
-        seen(run.kills), seen(run.before), seen(run.spared), run.cost, run.gain,
+        seen(run.kills), seen(run.before), seen(run.spared), run.cost, run.gain, run.promised,
     )  # fmt: skip
 
 
 def deadline_words(spec: JobSpec, planned: PlannedView | None, now: float) -> list[str]:
     """Whether a job will end by its deadline, by the present plan."""
-    if planned is None or spec.deadline is None:
-        return []
+    if planned is None or spec.deadline is None or planned.promised:
+        return []  # what is promised is said as such
     left = spec.deadline - now
     if planned.end is None and planned.start is not None:
         return ["its run time is unknown, so its deadline cannot be planned for: give an estimate"]
@@ -70,11 +70,30 @@ def deadline_words(spec: JobSpec, planned: PlannedView | None, now: float) -> li
     return [f"by the present plan it ends in {when}, {side} ({NO_PROMISE})"]
 
 
-def plan_words(spec: JobSpec, planned: PlannedView | None, now: float, *, runs: bool) -> list[str]:
-    """What is planned for a job, and what outweighs an earlier start."""
-    if planned is None:
+def promise_words(promise: DeadlineAnswer | None, now: float) -> list[str]:
+    """What a job is promised of its deadline, or why nothing."""
+    if promise is None:
         return []
-    lines = []
+    if not promise.guaranteed or promise.latest is None:
+        line = f"its deadline is not guaranteed: {promise.why}"
+        if promise.soonest is not None and promise.soonest > now:
+            soonest = duration(promise.soonest - now)
+            line += f"; it could end in {soonest} at the soonest (no promise)"
+        return [line]
+    latest = duration(max(0.0, promise.latest - now))
+    line = f"its deadline is guaranteed: it ends in {latest} at the latest"
+    if promise.by is not None and now < promise.by < promise.latest:
+        line += f", by the plan of now in {duration(promise.by - now)}"
+    return [line]
+
+
+def plan_words(
+    record: JobRecord, planned: PlannedView | None, now: float, *, runs: bool
+) -> list[str]:
+    """What is planned and promised for a job, and what outweighs an earlier start."""
+    spec, lines = record.spec, promise_words(record.promise, now)
+    if planned is None:
+        return lines
     if not runs and planned.start is not None:
         wait = max(0.0, planned.start - now)
         when = f"in {duration(wait)}" if wait else "in the next cycle"

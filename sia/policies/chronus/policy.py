@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct, convert, to_builtins
 
 from sia.contract.plan import PromisedSpan
-from sia.contract.policy import Changes, Needs, Policy
+from sia.contract.policy import Changes, Needs, PlannedRun, Policy
 from sia.contract.proposals import (
     Preempt,
     Proposals,
@@ -237,6 +237,16 @@ class Chronus(Policy):
             if later and job.stream is None:
                 begin = later[0] * length
                 plan.intend(job, begin, begin + length, job.width)
+
+    def foretell(self, job: JobStateView) -> PlannedRun | None:
+        """Return the next lease and the planned end of a guaranteed job. O(its leases)."""
+        book, now = self._books[job.pool.group], self.state.now
+        leases = [n for n in book.plan.get(job.job.id, ()) if n >= book.given]
+        if not leases:
+            return None
+        holds = job.stream is not None or leases[0] == book.given
+        start = now if holds else leases[0] * self.params.lease
+        return PlannedRun(start, book.planned_end(job, now, leases), promised=True)
 
     def promised(self, group: GroupStateView) -> list[PromisedSpan]:
         """Return the GPUs of guaranteed jobs, lease by lease."""

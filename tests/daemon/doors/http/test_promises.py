@@ -37,6 +37,11 @@ async def test_the_answer_says_by_when_a_job_ends_at_the_latest_or_what_could_be
         assert facts["promise"].startswith("guaranteed: it ends by ")
         assert " at the latest, by the plan of now by " in facts["promise"]
         assert promise_text(no["promise"]).endswith(", which is no promise")
+        why = (await asked(client, "GET", "/v1/jobs/a/why"))["words"]
+        assert any("its deadline is guaranteed: it ends in" in line for line in why)
+        assert not any("no promise" in line for line in why)
+        why = (await asked(client, "GET", "/v1/jobs/b/why"))["words"]
+        assert any("its deadline is not guaranteed: no plan" in line for line in why)
         (group,) = [each for each in (await asked(client, "GET", "/v1/plan"))["groups"]
                     if each["promised"]]  # fmt: skip
         assert group["promised"][0]["gpus"] == quota
