@@ -87,6 +87,6 @@ def line_of(
         return BatchLine(name, found.status, found.detail, found.mend, found.retry_after)
     return BatchLine(
         name, 201 if found.new else 200,
-        notes=notes_of(service, specs[0], planned=planned),
+        notes=notes_of(service, specs[0], planned=planned and len(specs) == 1),
         promise=promise_of(service, specs),
     )  # fmt: skip

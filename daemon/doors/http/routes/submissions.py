@@ -70,9 +70,10 @@ class Submissions:
             raise refusal(found)
         body = b'{"id":"%b"}' % name.encode()  # an id needs no escapes
         given = self._eta.at_submission(name) if found.new else None
-        notes = notes_of(self._service, group[0])
+        alone = len(group) == 1  # what is planned for one job of an array is not true of all
+        notes = notes_of(self._service, group[0], planned=alone)
         promise = promise_of(self._service, group)
-        planned = planned_for(self._service, group[0])
+        planned = planned_for(self._service, group[0]) if alone else None
         if given is not None or notes or promise is not None or planned is not None:
             estimate = None if given is None else estimate_view(given)
             body = _encode(Submitted(name, estimate, notes, promise, planned))

@@ -137,3 +137,8 @@ async def test_the_answer_to_a_submission_and_why_name_the_planned_branch(folder
         assert why["planned"]["start"] >= now
         lines = await asked(client, "POST", "/v1/jobs", {"jobs": [{**slo, "id": "more"}]})
         assert "by the present plan" in lines["jobs"][0]["notes"][0]
+        array = {**slo, "id": "many", "array": 4}
+        found = await asked(client, "POST", "/v1/jobs", array, status=201)
+        assert not {"planned", "notes"} & found.keys(), "what is true of one is not true of all"
+        lines = await asked(client, "POST", "/v1/jobs", {"jobs": [{**array, "id": "more-of-them"}]})
+        assert "notes" not in lines["jobs"][0]
