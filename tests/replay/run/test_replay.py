@@ -333,7 +333,7 @@ def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
         found.append(digests(folder))
     in_segments = [*PREEMPTING, *ELASTIC, "fair-share", "jvu", "prio"]
     told = [*ELASTIC, "fair-share"]
-    tables = 2  # of chronus
+    tables = 3  # two of chronus, one of sia-reclaim
     assert len(found[0]) == 2 + 3 * len(chosen) + len(in_segments) + len(told) + 2 + tables
     assert found[0] == found[1]
 
