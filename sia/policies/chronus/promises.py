@@ -174,10 +174,11 @@ class Promises:
             yield from self._joined(book, asked, values, now)
         elif asked.selection is not None:
             asked.selection.take(values)
-            if book.given < asked.lease:  # the cycle is still open
-                yield from self._choose(book, now, asked.lease, asked.selection)
-            else:
+            if book.given >= asked.lease:
                 self._improve(book, now, asked.lease, asked.selection.plan)
+            elif all(claim.job_id in book.plan for claim in asked.selection.claims):
+                yield from self._choose(book, now, asked.lease, asked.selection)
+            # else a job of it has ended: the cycle, which is still open, selects anew
 
     def _joined(
         self, book: LeaseBook, asked: LeaseQuestion, values: Sequence[float], now: float

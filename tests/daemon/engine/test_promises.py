@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from daemon.engine.engine import Engine
 from daemon.model.inputs import (
     Answered,
+    Cancel,
     Configured,
     Ended,
     Hold,
@@ -157,6 +158,29 @@ def test_gpus_are_promised_as_the_plan_rounds_them_up():
     engine.step(0.0, jobs)
     (group,) = engine.core.state.groups
     assert engine.core.policy.promised(group) == [(0.0, 1200.0, 8)]
+
+
+def test_a_job_that_ends_while_a_cycle_is_solved_takes_no_promise_with_it():
+    """The answer and the end are heard in one step, before the cycle has given its lease."""
+    engine = engine_on(a=8)
+    jobs = [
+        submit("first", gpus=8, run_time=1000.0, deadline=1200.0),
+        submit("wide", gpus=8, run_time=1000.0, deadline=2400.0),
+        submit("soft", gpus=4, run_time=1000.0, deadline=2400.0, soft=((2.0, 40.0),)),
+    ]
+    engine.step(0.0, [*jobs])
+    if engine.book.solving is not None:
+        engine.step(0.1, [Answered(engine.book.solving.request, "error", [])])
+    engine.step(0.2, [Started("first", 1)])
+    engine.step(1000.0, [Ended("first", 1, 0)])
+    engine.step(1200.0, [Tick()])
+    request = engine.book.solving.request
+    step = engine.step(1200.5, [Answered(request, "error", []), Cancel("wide")])
+    assert "refused" not in {notice.kind for notice in step.notices}
+    assert engine.book.jobs["soft"].is_promised
+    (group,) = engine.core.state.groups
+    assert engine.core.policy.promised(group)
+    engine.check()
 
 
 def played(engine, jobs, *, restart=False):
