@@ -285,7 +285,11 @@ class Policy:
         return None
 
     def outlook(self, job: JobStateView) -> RoundOutlook | None:
-        """Return what is planned for a job that has not ended; None if nothing is planned."""
+        """Return what is planned for a job that has not ended; None if nothing is planned.
+
+        Unlike `foretell`, which answers to submissions ask too, it is asked by `sia why` alone,
+        so it may compute more.
+        """
         return None
 
     def foresees(self, job: JobStateView) -> bool:
