@@ -79,6 +79,8 @@ class LeaseBook:
         cycle: The number of the latest best-effort cycle, or -1.
         had: What guaranteed jobs could use in a lease when a pass last looked.
         sizes: What guaranteed jobs may use in a lease.
+        owned: What the guaranteed jobs of each pool may use in a lease, as GPUs of other pools are
+            not promised; empty where only one pool is in the group.
         told: The number of the step that each guaranteed job was told last.
         moved: Guaranteed jobs whose last lease has changed since the last pass.
         profiler: The trials.
@@ -98,7 +100,7 @@ class LeaseBook:
         self.over: dict[str, None] = {}
         self.given = self.opened = self.selected = self.cycle = -1
         self.had: Room = ()
-        self.sizes = NodeSizes(0)
+        self.sizes, self.owned = NodeSizes(0), tuple[int, ...]()
         self.blocked = False
         self.allocator = None
         if table is not None:
@@ -186,6 +188,21 @@ class LeaseBook:
             reserved = None if less is None else self.reservation(less)
             free = self.allocator.free(stuck, reserved)
         self.sizes = NodeSizes(gpus, self.node, self._rules.params.roundup, free)
+        if self.lends:
+            held = self.left_of_quotas(stuck)
+            self.owned = tuple(max(0, held[pool.name]) for pool in self.group.pools)
+
+    @property
+    def lends(self) -> bool:
+        """Whether GPUs of one pool can be lent to another."""
+        return len(self.group.pools) > 1
+
+    def left_of_quotas(self, jobs: Iterable[JobStateView]) -> dict[str, int]:
+        """Return what these jobs leave of each pool's quota; less than 0 if they borrow."""
+        left = {pool.name: pool.quota for pool in self.group.pools}
+        for job in jobs:
+            left[job.pool.name] -= job.width
+        return left
 
     def reservation(self, capacity: int) -> dict[str, int] | None:
         """Return the nodes of a profiler of this capacity; None if leases keep it from them."""
@@ -207,6 +224,14 @@ class LeaseBook:
         return [self.jobs[i] for i in self._never if self.jobs[i].stream is not None]
 
     @property
+    def running(self) -> list[JobStateView]:
+        """The jobs that run and are not in a trial."""
+        return [
+            job for job_id, job in self.jobs.items()
+            if job.stream is not None and job_id not in self.trying
+        ]  # fmt: skip
+
+    @property
     def has_less(self) -> bool:
         """Whether guaranteed jobs can use less of something than when a pass last looked."""
         alike = len(self.room) == len(self.had)
@@ -215,7 +240,18 @@ class LeaseBook:
     @property
     def room(self) -> Room:
         """What guaranteed jobs may use together in a lease."""
-        return self.sizes.room
+        return self.sizes.room + self.owned
+
+    def uses(self, job: JobStateView) -> Room:
+        """Return what a job uses of `room` in each of its leases.
+
+        Rounding up counts against the quota of its pool, too, as far as that goes.
+        """
+        uses = self.sizes.uses(job.width)
+        if not self.owned:
+            return uses
+        own = max(job.width, min(uses[0], job.pool.quota))
+        return (*uses, *(own if pool is job.pool else 0 for pool in self.group.pools))
 
     def next_lease(self, now: float) -> int:
         """Return the number of the first lease that has not been given."""
@@ -242,9 +278,7 @@ class LeaseBook:
         length, left = self._rules.params.lease, self.left(job, now, lease)
         needed = leases_needed(left, length, self.cost(job)) if left > ROUNDING else 1
         steps = leases_before(job.job.steps, lease * length, length)
-        return Claim(
-            job.job.id, self.sizes.uses(job.width), needed, steps, renews=job.stream is not None
-        )
+        return Claim(job.job.id, self.uses(job), needed, steps, renews=job.stream is not None)
 
     def claims(self, now: float, lease: int) -> list[Claim]:
         """Return the claims of the guaranteed jobs that need a lease from this one on."""
@@ -346,8 +380,8 @@ class LeaseBook:
         """Return the GPUs that are kept for guaranteed jobs, rounded up, lease by lease."""
         length, used = self._rules.params.lease, self._used()
         spans: list[PromisedSpan] = []
-        for n, gpus in sorted(used.items()):
-            last = spans[-1] if spans else None
+        for n, sums in sorted(used.items()):
+            gpus, last = sum(sums.values()), spans[-1] if spans else None
             if last is not None and last.gpus == gpus and last.end == n * length:
                 spans[-1] = last._replace(end=(n + 1) * length)
             else:
@@ -373,17 +407,31 @@ class LeaseBook:
         """Return the guaranteed jobs that have the lease which was given last."""
         return [self.jobs[job_id] for job_id, leases in self.plan.items() if self.given in leases]
 
-    def is_free_for_good(self, width: int) -> bool:
-        """Return whether so many GPUs are in no lease of the plan."""
-        return max(self._used().values(), default=0) + width <= self.sizes.gpus
+    def is_free_for_good(self, jobs: Sequence[JobStateView]) -> bool:
+        """Return whether no lease of the plan needs GPUs that these jobs would hold.
 
-    def _used(self) -> dict[int, int]:
-        """Return how many GPUs, rounded up, each lease of the plan takes. O(jobs · leases)."""
-        used: dict[int, int] = {}
+        O(jobs · leases).
+        """
+        left = self.left_of_quotas([*self.stuck, *jobs])
+        wanted = sum(job.width for job in jobs)
+        return all(
+            sum(used.values()) + wanted <= self.sizes.gpus
+            and (not self.owned or all(gpus <= left[name] for name, gpus in used.items()))
+            for used in (*self._used().values(), dict.fromkeys(left, 0))
+        )
+
+    def _used(self) -> dict[int, dict[str, int]]:
+        """Return how many GPUs, rounded up, each lease of the plan takes, by pool.
+
+        O(jobs · leases).
+        """
+        used: dict[int, dict[str, int]] = {}
         for job_id, leases in self.plan.items():
-            gpus = self.sizes.rounded(self.jobs[job_id].width)
+            job = self.jobs[job_id]
+            gpus, name = self.sizes.rounded(job.width), job.pool.name
             for n in leases:
-                used[n] = used.get(n, 0) + gpus
+                sums = used.setdefault(n, {})
+                sums[name] = sums.get(name, 0) + gpus
         return used
 
     def why_not(self, job: JobStateView) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from itertools import chain
+from collections.abc import Iterator, Mapping
 
 from sia.contract.policy import stream_of
 from sia.contract.proposals import Lease, Preempt, Proposals, Start
@@ -31,16 +30,16 @@ class Cycles:
         chosen = {job.job.id: job for job in (*book.holders(), *fixed.values())}
         free = book.group.quota - book.group.out - book.profiler.capacity
         free -= sum(job.width for job in chosen.values())
-        candidates = [self._spot(book, now)] if free > 0 else []
-        if self.params.fill and free > 0:
-            candidates.append(self._idle_promised(book, now))
-        for job in chain.from_iterable(candidates):
+        owned = book.left_of_quotas(chosen.values())
+        for job, borrows in self._others(book, now) if free > 0 else ():
             if free <= 0:
                 break
             can = job.job.id not in chosen and job.width <= free
+            can = can and (borrows or job.width <= owned[job.pool.name])
             if can and self._is_safe(book, job, chosen) and _fits(book, job, chosen, fixed):
                 chosen[job.job.id] = job
                 free -= job.width
+                owned[job.pool.name] -= job.width
         places = _places(book, chosen, fixed, now)
         for job, why in _stopped(book, chosen, fixed, places):
             yield Preempt(job, why)
@@ -67,14 +66,31 @@ class Cycles:
             yield from self._run_between(book, job, now)
         if not self.params.fill or book.group.idle <= 0:
             return
-        kept = sum(job.width for job in waiting if job.stream is None)
-        for jobs in (self._spot(book, now), self._idle_promised(book, now)):
-            for job in jobs:
-                free = book.group.idle - book.group.out - kept - book.profiler.idle
-                if free <= 0:
-                    return
-                if job.stream is None and job.width <= free and self._is_safe(book, job, {}):
-                    yield from self._run_between(book, job, now)
+        waiting = [job for job in waiting if job.stream is None]
+        kept = sum(job.width for job in waiting)
+        owned = book.left_of_quotas([*waiting, *book.running])
+        for job, borrows in self._others(book, now):
+            free = book.group.idle - book.group.out - kept - book.profiler.idle
+            if free <= 0:
+                return
+            can = job.stream is None and job.width <= free
+            can = can and (borrows or job.width <= owned[job.pool.name])
+            if can and self._is_safe(book, job, {}):
+                yield from self._run_between(book, job, now)
+                if job.stream is not None:
+                    owned[job.pool.name] -= job.width
+
+    def _others(self, book: LeaseBook, now: float) -> Iterator[tuple[JobStateView, bool]]:
+        """Return the jobs that run on what leases leave, in order, and whether they may borrow.
+
+        Where pools lend, jobs first run within the quota of their pool, and the rest is lent.
+        """
+        jobs = self._spot(book, now)
+        if self.params.fill:
+            jobs += self._idle_promised(book, now)
+        if book.lends:
+            yield from ((job, False) for job in jobs)
+        yield from ((job, True) for job in jobs)
 
     def _run_between(self, book: LeaseBook, job: JobStateView, now: float) -> Proposals:
         """Start a job on GPUs that are idle, where there is a place for it."""
@@ -139,12 +155,12 @@ class Cycles:
         if job.stream is not None or job.job.preemptible != NEVER_STOPPED:
             return True
         others = (
-            each.width
+            each
             for each in chosen.values()
             if each.stream is None and each.job.preemptible == NEVER_STOPPED
         )
         book.refresh()
-        return book.is_free_for_good(job.width + sum(others))
+        return book.is_free_for_good([job, *others])
 
 
 # Where nodes are known

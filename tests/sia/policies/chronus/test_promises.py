@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from replay.deadlines.rewards import GUARANTEED, LOST
+from replay.deadlines.rewards import GUARANTEED, LOST, UNGUARANTEED
 from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings, replay_one
 from sia.core.playout import Arrival
@@ -73,3 +73,55 @@ def test_an_estimate_that_is_up_as_a_cycle_begins_keeps_no_gpus_from_other_promi
     assert schedule.promises["long"].label == LOST
     assert schedule.promises["due"] == (GUARANTEED, 2300.0)
     assert schedule.ends == [2700.0, 2300.0]
+
+
+# Where pools lend
+
+
+def test_gpus_of_other_pools_are_not_promised():
+    pools = [Pool("a", 8), Pool("b", 8)]
+    twice = [Job(f"a{i}", "a", 0.0, 8, deadline=1200.0) for i in range(2)]
+    owner = Job("owner", "b", 100.0, 8, deadline=2400.0)
+    trace = Trace([*(Arrival(job, 1200.0) for job in twice), Arrival(owner, 1200.0)])
+    schedule = replayed("chronus:profile=0", trace, pools)
+    assert [schedule.promises[job.id].label for job, _ in trace.arrivals] == [
+        GUARANTEED, UNGUARANTEED, GUARANTEED,
+    ]  # fmt: skip
+    assert schedule.ends == [1200.0, 1200.0, 2400.0]  # the second one borrows for one lease
+
+
+@pytest.mark.parametrize("fill", ["", ":fill"])
+def test_a_borrower_gives_gpus_back_at_the_next_cycle_even_if_it_is_shorter(fill):
+    pools = [Pool("a", 8), Pool("b", 8)]
+    short = [Job(f"a{i}", "a", 0.0, 8) for i in range(2)]
+    owner = Job("owner", "b", 400.0, 8)
+    trace = Trace([*(Arrival(job, 1000.0) for job in short), Arrival(owner, 3000.0)])
+    schedule = replayed(f"chronus:profile=0{fill}", trace, pools)
+    assert (schedule.ends[0], schedule.ends[2]) == (1000.0, 600.0 + 3000.0)
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_at_each_cycle_borrowers_leave_owners_what_is_theirs(seed):
+    """Nobody borrows at a cycle while a job waits that fits in what its pool has left."""
+    rng = Random(seed)
+    pools = [Pool(f"p{i}", rng.choice([4, 8, 12])) for i in range(rng.randint(2, 3))]
+    trace = drawn(rng, pools, jobs=60)
+    fill = rng.choice(["", ":fill"])
+    schedule = replayed(f"chronus:profile=0:roundup=no{fill}", trace, pools)
+    runs = [(s.job_id, s.start, s.end) for s in schedule.segments]
+    jobs = {job.id: (job, end) for (job, _), end in zip(trace.arrivals, schedule.ends, strict=True)}
+    never = {job.id for job, _ in jobs.values() if job.preemptible == "never"}
+    quotas = {pool.name: pool.quota for pool in pools}
+    for cycle in range(1, 200):
+        now = cycle * 300.0
+        busy = {job_id for job_id, start, end in runs if start <= now < end}
+        left = dict(quotas)
+        for job_id in busy:
+            left[jobs[job_id][0].pool] -= jobs[job_id][0].width
+        if min(left.values()) >= 0:
+            continue
+        for job, end in jobs.values():
+            waits = job.submit <= now < (end or now + 1) and job.id not in busy | never
+            best_effort = fill or schedule.promises.get(job.id, ("",))[0] != GUARANTEED
+            if waits and best_effort:
+                assert job.width > left[job.pool], (now, job, left)
