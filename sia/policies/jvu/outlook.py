@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from math import ceil, inf
 from typing import NamedTuple
 
 from sia.contract.plan import PlannedStart
 from sia.contract.policy import is_barred
-from sia.contract.views import ClusterStateView, GroupStateView, JobStateView
+from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, Stream
 from sia.policies.jvu.params import JvuParams
@@ -42,11 +43,20 @@ Over all slots of all jobs of a plan it adds up to less than a slot costs one be
 """
 
 OVERDUE = 0.01
-"""What the start of an overdue job is worth at least, so that it is planned at all; and that of a
-job of unknown run time, so that it does not wait for its deadline while GPUs are idle."""
+"""What a start is worth at least of an overdue job, so that it is planned at all; of a job of
+unknown run time, so that it does not wait for its deadline while GPUs are idle; and of an owner's
+job."""
 
-OWNER = 10_000.0
-"""Added to the value of a job within its pool's quota, where pools lend: no guest outbids it."""
+
+class Scope(Enum):
+    """For which pending jobs a plan is made, where pools share."""
+
+    OWNERS = "owners"
+    """Those that fit in what is left of their pools' quotas; jobs outside quotas are killed."""
+    POOL = "pool"
+    """The others of one pool; its jobs within the quota are killed."""
+    OTHERS = "others"
+    """All others; jobs outside quotas are killed."""
 
 
 class Draining(NamedTuple):
@@ -132,6 +142,10 @@ class JvuOutlook:
         problem: All of it as STRL; None if no pending job has a choice.
         overdue: The pending job that waits longest beyond the planner's patience, by group.
         partitions: The units that no choice tells apart.
+        scope: Of which jobs it is.
+        owned: The pending jobs that fit in what their own pools' jobs leave of the quotas, where
+            pools share. They are planned first; in plans of other jobs, free GPUs are kept for
+            those of them that still wait.
         is_large: Whether an exact program of all choices would have too many columns. Then choices
             without room are left out, and the program takes later starts loosely.
     """
@@ -145,29 +159,41 @@ class JvuOutlook:
         running: Sequence[RunningView],
         draining: Sequence[Draining],
         estimates: Mapping[str, float],
-        only: JobStateView | None = None,
+        only: Scope = Scope.OTHERS,
+        job: JobStateView | None = None,
+        pool: PoolStateView | None = None,
     ) -> None:
         """Look at the cluster. O(pending jobs · choices + running jobs).
 
-        With `only` this pending job alone has choices.
+        Jobs of the scope alone have choices: all of them, or this one, or those of this pool.
         """
         self.now, self.running = now, {names.job(each.job): each for each in running}
         self._state, self._params, self._names = state, params, names
         self._worth, self._estimates = JobWorth(params), estimates
         self.draining = [each for each in draining if each.until > now]
-        self.held = tuple(self._held())
+        self.scope, self._pool = only, pool
+        pending = [each for each in state.jobs.values() if each.stream is None]
+        pending.sort(key=lambda each: (each.job.deadline is None, each.sequence))
+        self.owned = self._owned(pending)
+        waiting = [] if only is Scope.OWNERS else [each for each in pending if each in self.owned]
+        self._needed = {each.pool.group for each in waiting}
+        self._all_costs = sum(each.cost for each in running if each.cost < inf) or 1.0
+        self.held = (*self._held(), *self._kept(waiting))
         self.units = self._units()
         self.soonest_kill = ceil(params.delay / params.cycle)
-        pending = [job for job in state.jobs.values() if job.stream is None]
-        pending.sort(key=lambda job: (job.job.deadline is None, job.sequence))
         self.overdue = self._overdue(pending)
-        self._owners = self._owned(pending)
         self.choices: dict[str, list[StartChoice]] = {}
         slots = self._starts()
-        for job in pending if only is None else [only]:
-            found = self._choices(job, slots)
+        for each in pending:
+            if (
+                (each in self.owned) is not (only is Scope.OWNERS)
+                or (job is not None and each is not job)
+                or (pool is not None and each.pool is not pool)
+            ):
+                continue
+            found = self._choices(each, slots)
             if found:
-                self.choices[job.job.id] = found
+                self.choices[each.job.id] = found
         self.partitions = self._parts()
         self.is_large = self._columns() > MOST_COLUMNS
         if self.is_large:
@@ -182,6 +208,43 @@ class JvuOutlook:
                 yield StrlHolding(name, units, each.end)
         for number, gone in enumerate(self.draining):
             yield StrlHolding(f"d{number}", gone.units, gone.until)
+
+    def _kept(self, waiting: Sequence[JobStateView]) -> Iterable[StrlHolding]:
+        """Yield free units that owners' jobs wait for, so that no other job takes them.
+
+        In the plan of a pool all are kept but those of its quota: a job that it kills would else
+        be within the quota at once, and its successor outside.
+        """
+        table = self._state.nodes
+        if table is None:
+            free = {name: g.idle - g.out for g, name in self._names.groups.items()}
+        else:
+            free = {self._names.nodes[name]: table.free(name) for name in table.nodes}
+        for gone in self.draining:
+            for name, count in gone.units.items():
+                free[name] -= count
+        wanted = [
+            (job.width, frozenset[str]().union(*(units for units, _ in self._names.places(job))))
+            for job in waiting
+        ]
+        if self._pool is not None:
+            pool, group = self._pool, self._pool.group
+            own = sum(job.width for job in waiting if job.pool is pool)
+            there = frozenset([self._names.groups[group]] if table is None else free)
+            rest = sum(max(0, free[name]) for name in there)
+            rest -= sum(job.width for job in waiting if job.pool.group is group)
+            wanted.append((rest - (pool.quota - pool.dedicated - own), there))
+        for number, (width, places) in enumerate(wanted):
+            left, units = width, dict[str, int]()
+            for name in sorted(places):
+                count = min(left, free[name])
+                if count > 0:
+                    units[name] = count
+                    free[name] -= count
+                    left -= count
+            if units:
+                # beyond all that is planned
+                yield StrlHolding(f"o{number}", units, self.now + 2.0 * self._params.ahead)
 
     def _units(self) -> dict[str, int]:
         """Return how many units there are of each node or group."""
@@ -205,10 +268,10 @@ class JvuOutlook:
                 found.setdefault(job.pool.group, job)
         return found
 
-    def _owned(self, pending: Sequence[JobStateView]) -> set[str]:
-        """Return the pending jobs that fit into the quotas of their pools if pools lend."""
+    def _owned(self, pending: Sequence[JobStateView]) -> set[JobStateView]:
+        """Return the pending jobs that fit in what is left of quotas, where pools share."""
         room = {
-            pool: pool.quota
+            pool: pool.quota - pool.dedicated
             for group in self._state.groups
             if len(group.pools) > 1
             for pool in group.pools
@@ -217,7 +280,7 @@ class JvuOutlook:
         for job in pending:
             if job.width <= room.get(job.pool, 0):
                 room[job.pool] -= job.width
-                owned.add(job.job.id)
+                owned.add(job)
         return owned
 
     def _starts(self) -> list[int]:
@@ -321,27 +384,34 @@ class JvuOutlook:
         first = self.overdue.get(job.pool.group)
         if is_barred(job):
             return []
-        latest = inf if first is None or first is job else self._room_for(first)
+        own = job in self.owned
+        waits = first is not None and first is not job and not (own and first.pool is not job.pool)
+        latest = self._room_for(first) if waits and first is not None else inf
         places = self._names.places(job)
         if len(places) * len(starts) > MOST_CHOICES:
             step = ceil(len(places) * len(starts) / MOST_CHOICES)
             starts = starts[::step]
         run_time, params = self.run_time(job), self._params
-        bonus = OWNER if job.job.id in self._owners else 0.0
         found = []
         for slot in starts:
             begin = self.now + slot * params.cycle
             for units, slowdown in places:
                 long = run_time * slowdown
                 value = self._worth.end(job.job, begin + long, self.now)
-                if first is job or run_time >= UNKNOWN_RUN_TIME:
+                if own or first is job or run_time >= UNKNOWN_RUN_TIME:
                     value = max(value, OVERDUE)
                 if begin + long > latest:
                     continue
-                worth = value + bonus - SOONER * slot
+                worth = value - SOONER * slot
                 if worth > 0.0:
                     leaf = Choose(units, job.width, begin, long, worth)
                     found.append(StartChoice(job.job.id, leaf, slot, worth))
+        if own:  # a start later is never worth more, although a missed deadline may be over then
+            most: dict[Units, float] = {}
+            for at, choice in reversed([*enumerate(found)]):
+                units = choice.leaf.units
+                most[units] = worth = max(choice.value, most.get(units, 0.0) + SOONER)
+                found[at] = choice._replace(value=worth, leaf=choice.leaf._replace(value=worth))
         return found
 
     def _room_for(self, job: JobStateView) -> float:
@@ -367,21 +437,34 @@ class JvuOutlook:
         return self._names.held(self.running[name].job)
 
     def kill_cost(self, each: RunningView) -> float:
-        """Return what a kill costs in the plan."""
-        own = each.job.stream is Stream.DEDICATED and len(each.job.pool.group.pools) > 1
-        return each.cost + (OWNER if own else 0.0)
+        """Return what a kill costs in the plan; infinite if this plan must not kill the job.
+
+        Where pools share, a job within its pool's quota is killed for jobs of its pool alone. For
+        an owner's job all kills of others together cost less than a start one slot later.
+        """
+        pool = each.job.pool
+        if len(pool.group.pools) == 1 or each.cost == inf:
+            return each.cost
+        inside = each.job.stream is Stream.DEDICATED
+        if self.scope is Scope.OWNERS:
+            return inf if inside else SOONER / 2.0 * each.cost / self._all_costs
+        if self.scope is Scope.POOL:
+            return each.cost if inside and pool is self._pool else inf
+        fits = pool.dedicated + each.job.width <= pool.quota  # it would be within at once
+        return inf if inside or fits or pool.group in self._needed else each.cost
 
     def kill_leaf(self, name: str) -> Kill | None:
         """Return the choice to kill a running job now, or None if it must not be killed."""
         each, params = self.running[name], self._params
         units = self.running_units(name)
         begin = self.now + self.soonest_kill * params.cycle
-        if each.cost == inf or not units or each.end <= begin:
+        cost = self.kill_cost(each)
+        if cost == inf or not units or each.end <= begin:
             return None
         # Inside `job` it frees this job's units only, so that the set need not name them; sets of
         # their own would tell apart what is alike.
         everywhere = frozenset(self.units)
-        return Kill(everywhere, sum(units.values()), begin, each.end, self.kill_cost(each))
+        return Kill(everywhere, sum(units.values()), begin, each.end, cost)
 
     def _problem(self) -> StrlProblem:
         parts: list[JobScope] = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from functools import partial
 from math import floor, inf
 from typing import Any, NamedTuple
 
@@ -10,12 +11,20 @@ from msgspec import Struct, convert
 from msgspec.structs import replace
 
 from sia.contract.policy import Changes, Needs, PlannedRun, Policy, next_multiple, stream_of
-from sia.contract.proposals import Preempt, ProposalResult, Proposals, Solve, Start, Wake
-from sia.contract.views import ClusterStateView, JobStateView
+from sia.contract.proposals import Preempt, Proposal, ProposalResult, Proposals, Solve, Start, Wake
+from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.events import ProgramSolved
 from sia.policies.jvu.foretell import foretell
 from sia.policies.jvu.greedy import Greedy, JvuPlan, Taken, as_choice
-from sia.policies.jvu.outlook import Draining, JvuOutlook, Names, RunningView, StartChoice, killable
+from sia.policies.jvu.outlook import (
+    Draining,
+    JvuOutlook,
+    Names,
+    RunningView,
+    Scope,
+    StartChoice,
+    killable,
+)
 from sia.policies.jvu.params import JvuParams
 from sia.policies.jvu.strl.compiler import CompiledStrl
 from sia.policies.jvu.strl.expressions import Choose, StrlProblem
@@ -87,6 +96,8 @@ class Jvu(Policy):
         self._draining: list[Draining] = []
         self._asked: AskedPlan | None = None
         self._outlook: JvuOutlook | None = None  # of the latest decision
+        self._first: dict[str, Taken] = {}
+        """Starts of the latest decision that are due later and go before those of guests."""
         self._compiled: CompiledStrl | None = None  # of the open request, unless it was restored
         self._answer: ProgramSolved | None = None
         super().attach(state)
@@ -133,6 +144,7 @@ class Jvu(Policy):
         if self._answer is not None:
             answer, self._answer = self._answer, None
             if self._asked is not None:
+                yield from self._owners_first(now)
                 yield from self._carry_out(self._planned(answer), now)
         if self._asked is None and now >= self._due:
             self._due = inf
@@ -150,10 +162,14 @@ class Jvu(Policy):
             )
         begin = self._cycle(now)
         running = self._runners(begin, keep=False)
-        outlook = JvuOutlook(
+        look = partial(
+            JvuOutlook,
             self.state, self._options, self._names, begin, running, self._draining,
-            self._estimates, only=job,
+            self._estimates, job=job,
         )  # fmt: skip
+        outlook = look()
+        if job in outlook.owned:
+            outlook = look(only=Scope.OWNERS)
         return foretell(outlook, job, self.plan[job.pool.group].starts, self._options.slots)
 
     def due(self) -> float:
@@ -171,10 +187,11 @@ class Jvu(Policy):
     def _decide(self, now: float) -> Proposals:
         """Plan; the greedy mode comes first, and is the answer where there is no other."""
         self._draining = [each for each in self._draining if each.until > now]
+        yield from self._owners_first(now)
         outlook = self._look(now)
         self._outlook = outlook
         if outlook.problem is None:
-            self._show({})
+            self._show(self._first)
             self._plan_next(now)
             return
         planner = Greedy(outlook, self._options.slots)
@@ -201,13 +218,56 @@ class Jvu(Policy):
         first = asked.problem.now + self._options.cycle / 2.0
         return CompiledStrl(asked.problem, first if asked.loose else inf)
 
-    def _look(self, now: float) -> JvuOutlook:
+    def _owners_first(self, now: float) -> Proposals:
+        """Start jobs within their quotas where pools share, whatever other jobs are worth.
+
+        Then let pools kill jobs of their own, within their quotas, for others of their own that
+        are worth more. The greedy mode decides, as owners' jobs all have room at the same time.
+        """
+        self._first = {}
+        if all(len(group.pools) == 1 for group in self.state.groups):
+            return
+        yield from self._start_owned(now)
+        if "p" not in self._options.letters:
+            return
+        killed = False
+        for pool in dict.fromkeys(job.pool for job in self._waiting()):
+            if pool.dedicated == 0 or len(pool.group.pools) == 1:
+                continue
+            outlook = self._look(now, Scope.POOL, pool)
+            plan = Greedy(outlook, self._options.slots).plan()
+            if plan.kills:
+                killed, self._outlook = True, outlook
+                soon = {
+                    job_id: taken
+                    for job_id, taken in plan.taken.items()
+                    if taken.choice.slot <= outlook.soonest_kill
+                }
+                self._first |= yield from self._apply(JvuPlan(soon, plan.kills), now)
+        if killed:  # which may leave room in the quota for narrower jobs
+            yield from self._start_owned(now)
+
+    def _start_owned(self, now: float) -> Proposals:
+        """Start owners' jobs; again after kills, as a killed job may be one within its quota."""
+        before = inf
+        while (guests := sum(pool.spare for pool in self.state.pools.values())) < before:
+            before = guests
+            outlook = self._outlook = self._look(now, Scope.OWNERS)
+            plan = Greedy(outlook, self._options.slots).plan()
+            self._first |= yield from self._apply(plan, now)
+            if not plan.kills:
+                return
+
+    def _look(
+        self, now: float, only: Scope = Scope.OTHERS, pool: PoolStateView | None = None
+    ) -> JvuOutlook:
         cycle: float = self._options.cycle
         begin = floor(now / cycle) * cycle
         running = self._runners(now, keep=True)
         return JvuOutlook(
-            self.state, self._options, self._names, begin, running, self._draining, self._estimates
-        )
+            self.state, self._options, self._names, begin, running, self._draining,
+            self._estimates, only, pool=pool,
+        )  # fmt: skip
 
     def _runners(self, now: float, *, keep: bool) -> list[RunningView]:
         """Return the running jobs as a plan sees them."""
@@ -268,6 +328,14 @@ class Jvu(Policy):
 
     def _carry_out(self, plan: JvuPlan, now: float) -> Proposals:
         """Kill and start what the plan wants now; plan the next decision."""
+        later = yield from self._apply(plan, now)
+        self._show(self._first | later)
+        self._plan_next(now)
+
+    def _apply(
+        self, plan: JvuPlan, now: float
+    ) -> Generator[Proposal, ProposalResult, dict[str, Taken]]:
+        """Kill and start what the plan wants now; return what it wants later."""
         outlook = self._outlook
         assert outlook is not None
         parts = outlook.partitions.parts
@@ -290,8 +358,7 @@ class Jvu(Policy):
             result = yield Start(job, stream_of(job.pool, job.width), reason, nodes=nodes)
             if result is not ProposalResult.DONE:
                 later[job_id] = taken
-        self._show(later)
-        self._plan_next(now)
+        return later
 
     def _kill(self, outlook: JvuOutlook, name: str, plan: JvuPlan, now: float) -> Proposals:
         each = outlook.running.get(name)
@@ -307,7 +374,10 @@ class Jvu(Policy):
             if taken.choice.slot <= outlook.soonest_kill
         ]
         others = f"job {', '.join(sorted(gains)[:3])}" if gains else "other jobs"
-        why = f"starting {others} is worth more than the kill costs ({each.cost:.4g})"
+        if outlook.scope is Scope.OWNERS:
+            why = f"{others} fits in the quota of its pool, which lent the GPUs"
+        else:
+            why = f"starting {others} is worth more than the kill costs ({each.cost:.4g})"
         result = yield Preempt(job, why, kill=True)
         if result is not ProposalResult.DONE:
             return

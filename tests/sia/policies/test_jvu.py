@@ -3,6 +3,7 @@
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from predictors.perfect import PerfectRunTimes
 from replay.run.solving import ReplaySolver
@@ -12,7 +13,7 @@ from sia.contract.solvers import SolverError
 from sia.core.playout import Arrival, no_solver, play
 from sia.core.snapshot import decode, dump, encode, restore
 from sia.decisions import PreemptJob, SolveProgram, StartJob
-from sia.model import GpuNode, Options
+from sia.model import GpuNode, Options, Stream
 from sia.policies import make
 from sia.policies.jvu import outlook
 from sia.policies.jvu.params import PRESETS, JvuParams
@@ -292,3 +293,106 @@ def test_the_label_takes_letters_flags_and_numbers():
 def test_a_solver_that_is_not_installed_is_named():
     with pytest.raises(SolverError, match="solver nobody: not installed; use one of"):
         ReplaySolver("nobody", 0.0)
+
+
+# Pools that lend
+
+
+def of(pool, job_id, submit, width, duration, deadline=None, **wishes):
+    each = arrival(job_id, submit, width, duration, deadline, **wishes)
+    return Arrival(replace(each.job, pool=pool), each.duration)
+
+
+def needed(core):
+    """GPUs for the pending jobs that fit in what is left of their pools' quotas."""
+    found = 0
+    for pool in core.state.pools.values():
+        room = pool.quota - pool.dedicated
+        pending = [j for j in core.state.jobs.values() if j.pool is pool and j.stream is None]
+        for job in sorted(pending, key=lambda j: (j.job.deadline is None, j.sequence)):
+            if job.width <= room:
+                room -= job.width
+                found += job.width
+    return found
+
+
+def lent(label, arrivals, quotas=(4, 4), estimates=None, solve=None):
+    """Play jobs of pools a, b, …; return the runs as `played` does.
+
+    No guest starts on GPUs that an owner's job waits for, and none waits where all can be killed.
+    """
+    pools = [Pool("abc"[i], quota) for i, quota in enumerate(quotas)]
+    core = Core(pools, make(label), Options(tick=5.0))
+    known = PerfectRunTimes({a.job.id: a.duration for a in arrivals} | (estimates or {}))
+    runs = {a.job.id: [] for a in arrivals}
+    for instant in play(core, arrivals, run_times=known, solve=solve or ReplaySolver(None, 0.0)):
+        core.check()
+        for event in instant.events:
+            if type(event).__name__ == "JobFinished":
+                runs[event.job_id][-1] += (instant.now, False)
+        guests = 0
+        for decision in instant.decisions:
+            if isinstance(decision, StartJob):
+                runs[decision.job_id].append((instant.now,))
+                guests += core.state.jobs[decision.job_id].stream is Stream.SPARE
+            elif isinstance(decision, PreemptJob):
+                runs[decision.job_id][-1] += (instant.now, True)
+        (group,) = core.state.groups
+        if guests:
+            assert group.idle >= needed(core), instant.now
+        if instant.decisions and instant.now % 5.0 == 0.0 and label.startswith("jvu:puo:greedy"):
+            assert not needed(core), instant.now
+    return runs
+
+
+@pytest.mark.parametrize("label", ["jvu", "jvu:puo:greedy"])
+def test_many_guests_with_deadlines_do_not_outbid_one_owner(label):
+    """Twelve kills cost 12,120, and twelve deadlines are worth 12,000."""
+    running = [of("a", f"g{i}", 0, 1, 300, 320) for i in range(24)]
+    waiting = [of("a", f"w{i}", 5, 1, 60, 70) for i in range(12)]
+    owner = of("b", "owner", 5, 12, 50)
+    assert lent(label, [*running, *waiting, owner], (12, 12))["owner"] == [(5, 55, False)]
+
+
+def test_a_guest_of_great_value_and_an_owner_whose_deadline_is_far_off():
+    guest = of("a", "guest", 0, 8, 30, 31, value=1e5)
+    runs = lent("jvu", [guest, of("b", "owner", 5, 4, 50, 5000)])
+    assert (runs["guest"][0], runs["owner"]) == ((0, 5, True), [(5, 55, False)])
+
+
+def test_a_pool_that_uses_its_quota_outbids_no_owner_with_its_deadlines():
+    jobs = [of("a", "old", 0, 4, 100), of("a", "slo", 5, 4, 50, 60), of("b", "owner", 5, 4, 50)]
+    runs = lent("jvu", jobs)
+    assert runs["owner"] == [(5, 55, False)]
+    assert runs["old"][0] == (0, 5, True), "its own pool's job makes room"
+    assert runs["slo"] == [(5, 55, False)]
+
+
+def test_without_kills_no_guest_starts_where_an_owner_waits():
+    guests = [of("a", f"g{i}", 10 * i, 1, 100, 10 * i + 120) for i in range(30)]
+    runs = lent("jvu:uo", [*guests, of("b", "owner", 55, 4, 50)])
+    assert runs["owner"] == [(150, 200, False)], "when the two guests that had begun have ended"
+
+
+def test_a_guest_that_waited_beyond_the_patience_keeps_no_owner_back():
+    old = of("a", "wide", 1, 8, 50)
+    owners = [of("b", f"o{i}", 20 * i, 2, 30) for i in range(30)]
+    for each in lent("jvu:puo:patience=60", [owners[0], old, *owners[1:]]).items():
+        if each[0].startswith("o"):
+            assert each[1][0][0] == 20 * int(each[0][1:])
+
+
+@pytest.mark.parametrize("label", ["jvu:puo", "jvu:uo", "jvu:puol:delay=7", "jvu:puo:greedy"])
+def test_random_stories_of_pools_that_lend(label):
+    for seed in range(6):
+        rng, jobs = Random(seed), []
+        for i in range(14):
+            submit, duration = 5 * rng.randint(0, 30), rng.randint(1, 90)
+            deadline = rng.choice([None, submit + int(duration * rng.uniform(1, 2.5))])
+            jobs.append(of(
+                rng.choice("ab"), f"j{i}", submit, rng.randint(1, 4), duration, deadline,
+                value=None if deadline is None else rng.choice([None, 1.0, 5e4]),
+            ))  # fmt: skip
+        jobs.sort(key=lambda each: each.job.submit)
+        wrong = {each.job.id: each.duration * rng.choice([0.3, 1, 2]) for each in jobs}
+        lent(f"{label}:nodes=3:iterations=300:kills=100", jobs, (5, 3), wrong)
