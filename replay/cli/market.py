@@ -19,6 +19,7 @@ from sia.console.errors import UserError
 from sia.console.groups import Group
 from sia.console.tables import show_table
 from sia.contract.solvers import solve as solve_program
+from sia.limits import MAX_QUOTA, MAX_TIME
 from sia.policies.shockwave.estimates import contention, fairness_estimate, makespan_bound
 from sia.policies.shockwave.market import (
     Market,
@@ -35,6 +36,9 @@ JobId = str | int
 
 TRIES = 500_000
 """Choices of a small window that are looked at: about two seconds."""
+
+LEAST, LARGEST = 1e-9, MAX_TIME
+"""The least and the largest number above 0 in a market, so that their products are finite."""
 
 LEAST_SIZE = 1e-9
 """The least size of an objective of which a gap is a part: below, it is rounding."""
@@ -127,12 +131,15 @@ def solve(file: Path, as_json: bool) -> None:
 
 def _market(window: _Window) -> Market:
     """Check a market. Raises ValueError with the problem and the fix."""
-    _require(window.gpus >= 1, f"gpus is {window.gpus}; write a number of at least 1")
-    _require(0 < window.round < inf, f"round is {window.round:g}; write seconds above 0")
+    gpus = f"gpus is {window.gpus}; write a whole number from 1 to {MAX_QUOTA}"
+    _require(1 <= window.gpus <= MAX_QUOTA, gpus)
+    seconds = f"round is {window.round:g}; write seconds above 0, at most {LARGEST:g}"
+    _require(LEAST <= window.round <= LARGEST, seconds)
     most = f"write a whole number from 1 to {MOST_ROUNDS}"
     _require(1 <= window.rounds <= MOST_ROUNDS, f"rounds is {window.rounds}; {most}")
     _require(0 <= window.k <= 100, f"k is {window.k:g}; write a number from 0 to 100")
-    _require(0 <= window.lam < inf, f"lambda is {window.lam:g}; write a number of at least 0")
+    lam = f"lambda is {window.lam:g}; write a number from 0 to {LARGEST:g}"
+    _require(0 <= window.lam <= LARGEST, lam)
     _unique([job.id for job in window.jobs])
     jobs = [_buyer(job, window.gpus) for job in window.jobs]
     return Market(window.gpus, window.round, window.rounds, window.k, window.lam, jobs)
@@ -143,14 +150,17 @@ def _buyer(job: _Buyer, gpus: int) -> MarketJob:
     _require(1 <= job.width <= gpus, f"{name}: width {job.width} on {gpus} GPUs; make it fit")
     above = {"epochs": job.epochs, "total": job.total, "budget": job.budget}
     for key, value in above.items():
-        _require(0 < value < inf, f"{name}: {key} is {value:g}; write a number above 0")
+        mend = f"write a number above 0, at most {LARGEST:g}"
+        _require(LEAST <= value <= LARGEST, f"{name}: {key} is {value:g}; {mend}")
     for key, value in {"done": job.done, "ftf": job.ftf}.items():
-        _require(0 <= value < inf, f"{name}: {key} is {value:g}; write a number of at least 0")
+        mend = f"write a number from 0 to {LARGEST:g}"
+        _require(0 <= value <= LARGEST, f"{name}: {key} is {value:g}; {mend}")
+    past = f"{name}: {job.done:g} of {job.epochs:g} epochs are done; correct done or epochs"
+    _require(job.done <= job.epochs, past)
     for epochs, seconds in job.regimes:
-        fits = 0 <= epochs < inf and 0 < seconds < inf
-        _require(
-            fits, f"{name}: regime [{epochs:g}, {seconds:g}]; write epochs and seconds above 0"
-        )
+        fits = 0 <= epochs <= LARGEST and LEAST <= seconds <= LARGEST
+        mend = f"write epochs and seconds above 0, at most {LARGEST:g}"
+        _require(fits, f"{name}: regime [{epochs:g}, {seconds:g}]; {mend}")
     return MarketJob(
         str(job.id), job.width, job.done, job.epochs, job.total, job.ftf,
         job.regimes, job.budget, job.running,
@@ -250,8 +260,9 @@ def _check_present(job: _Present, gpus: int, now: float) -> None:
     _require(1 <= job.width <= gpus, f"{name}: width {job.width} on {gpus} GPUs; make it fit")
     _require(job.submit <= now, f"{name}: submitted at {job.submit:g}, after now; leave it out")
     for key, value in {"attained": job.attained, "remaining": job.remaining}.items():
-        _require(0 <= value < inf, f"{name}: {key} is {value:g}; write seconds of at least 0")
-    _require(job.attained + job.remaining > 0, f"{name}: it takes no time; write its seconds")
+        mend = f"write seconds from 0 to {LARGEST:g}"
+        _require(0 <= value <= LARGEST, f"{name}: {key} is {value:g}; {mend}")
+    _require(job.attained + job.remaining >= LEAST, f"{name}: it takes no time; write its seconds")
     _require(
         job.end is None or job.submit <= job.end <= now,
         f"{name}: end must be between submit and now; leave it out for a job that is not over",
@@ -298,11 +309,13 @@ def _needs(sale: _Sale) -> Sequence[Sequence[Sequence[float]]]:
         f"{len(sale.budgets)} budgets for {len(given)} jobs; write one for each job",
     )
     for place, budget in enumerate(sale.budgets):
-        _require(0 < budget < inf, f"budget {budget:g} of job {place}; write numbers above 0")
+        mend = f"write numbers above 0, at most {LARGEST:g}"
+        _require(LEAST <= budget <= LARGEST, f"budget {budget:g} of job {place}; {mend}")
     rounds = {len(job) for job in given}
     _require(len(rounds) == 1 and 0 not in rounds, "write as many rounds for each job, at least 1")
     flat = [value for job in given for row in job for value in (row if sale.needs else [row])]
-    _require(all(0 <= value < inf for value in flat), "write numbers of at least 0")
+    bounds = f"write utilities and needs from 0 to {LARGEST:g}"
+    _require(all(0 <= value <= LARGEST for value in flat), bounds)
     if sale.utilities is not None:
         for place, job in enumerate(sale.utilities):
             _require(any(job), f"job {place} gains in no round; leave it out")

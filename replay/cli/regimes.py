@@ -16,6 +16,7 @@ from sia.console.as_json import json_option, print_json
 from sia.console.errors import UserError
 from sia.console.groups import Group
 from sia.console.tables import show_table
+from sia.limits import MAX_REGIME, MAX_TIME
 from sia.policies.shockwave.foresight import RULES, ForeseenJob, PredictionRule, Reached, predict
 from sia.policies.shockwave.modes import mode_of
 from sia.wording import decimal, duration
@@ -93,13 +94,15 @@ def _predicted(job: _JobFacts, rule: PredictionRule) -> ForeseenJob:
     epochs = fsum(truth) if isinstance(job.epochs, list) else job.epochs
     each = _seconds(job.seconds, configs)
     stated = len(configs) if job.regimes is None else job.regimes
-    if stated < 1:
-        raise ValueError(f"regimes is {stated}; write the number of regimes, at least 1")
+    if not 1 <= stated <= MAX_REGIME:
+        raise ValueError(f"regimes is {stated}; write the number of regimes, 1 to {MAX_REGIME}")
     if problem := mode.problem(configs):
         raise ValueError(f"{problem}; write configs in ascending order, or another mode")
     if not epochs > 0 or not all(part > 0 for part in truth):
         raise ValueError(f"epochs must be above 0 (got {epochs:g}); write all epochs of the job")
     seen = tuple(job.seen) or (0.0,)
+    if epochs > MAX_TIME:
+        raise ValueError(f"epochs are {epochs:g}; write at most {MAX_TIME:g}")
     if any(count < 0 or count != int(count) for count in seen):
         raise ValueError("seen must be whole numbers of at least 0; write whole epochs by regime")
     if fsum(seen) > epochs or (fsum(seen) == epochs and job.partial > 0):
@@ -107,7 +110,7 @@ def _predicted(job: _JobFacts, rule: PredictionRule) -> ForeseenJob:
             f"it has run past its end: {fsum(seen):g} of {epochs:g} epochs are done; "
             "correct seen or epochs"
         )
-    if not job.partial >= 0:
+    if not 0 <= job.partial <= MAX_TIME:
         raise ValueError(f"partial is {job.partial:g}; write seconds of at least 0")
     if rule == "perfect" and not truth:
         raise ValueError(
@@ -137,6 +140,8 @@ def _seconds(given: Sequence[float] | dict[str, float], configs: Sequence[str]) 
         raise ValueError(
             f"{len(given)} seconds for {len(configs)} configs; write one for each configuration"
         )
-    if not all(value > 0 for value in given):
-        raise ValueError("seconds must be above 0; write the seconds of an epoch")
+    if not all(0 < value <= MAX_TIME for value in given):
+        raise ValueError(
+            f"seconds must be above 0, at most {MAX_TIME:g}; write the seconds of an epoch"
+        )
     return [float(value) for value in given]

@@ -53,7 +53,7 @@ def regimes_text(regimes: Sequence[Regime]) -> str:
 def check_whole(regimes: Sequence[Regime], duration: float) -> None:
     """Raise ValueError, as `parse_regimes` does, if the regimes miss the job's duration."""
     total = fsum(regime.epochs * regime.seconds for regime in regimes)
-    if abs(total - duration) > TOLERANCE:
+    if round(abs(total - duration), 6) > TOLERANCE:  # 100.01 - 100 is a little more than 0.01
         raise ValueError(
             f"the regimes take {total:.6f} s, but the job {duration:.6f} s; make epochs · seconds "
             "of all regimes add up to column duration"

@@ -37,6 +37,9 @@ such a program in milliseconds, and symmetric rounds make larger ones slow."""
 LARGEST_COST = 1e3
 """The largest weight of a job in a program."""
 
+MOST_WEIGHT = 1e100
+"""The largest weight of a job: with k = 100 that of a short job that waited long is not finite."""
+
 EDGE = 1e-9
 """Part of a round that does not count as one: rounding."""
 
@@ -106,7 +109,7 @@ class Market(NamedTuple):
     def welfare(self, job: MarketJob, rounds: int) -> float:
         """Return what a job adds to the objective if it gets so many rounds."""
         utility = job.utility(rounds * self.round)
-        weight: float = job.budget * job.ftf**self.k / (len(self.jobs) * self.gpus)
+        weight = weight_of(job.budget, job.ftf, self.k) / (len(self.jobs) * self.gpus)
         return weight * log(max(utility, LEAST_UTILITY))
 
     def left(self, job: MarketJob, rounds: int) -> float:
@@ -140,7 +143,7 @@ class Market(NamedTuple):
     @property
     def scale(self) -> float:
         """Factor on the objective in the program, as solvers take 1e-6 for nothing."""
-        weights = (job.budget * job.ftf**self.k for job in self.jobs)
+        weights = (weight_of(job.budget, job.ftf, self.k) for job in self.jobs)
         largest = max(weights, default=0.0) / max(1, len(self.jobs) * self.gpus)
         return LARGEST_COST / largest if largest else 1.0
 
@@ -148,6 +151,14 @@ class Market(NamedTuple):
     def exact(self) -> bool:
         """Whether its program has a variable for each job and round."""
         return len(self.jobs) * self.rounds <= EXACT
+
+
+def weight_of(budget: float, ftf: float, k: float) -> float:
+    """Return the weight of a job in the market, at most `MOST_WEIGHT`."""
+    try:
+        return min(MOST_WEIGHT, budget * float(ftf**k))
+    except OverflowError:
+        return MOST_WEIGHT
 
 
 class MarketPlan(NamedTuple):
@@ -353,7 +364,7 @@ def _settled(market: Market, counts: Sequence[int]) -> list[int]:
     """
     alike: dict[tuple[Hashable, ...], list[int]] = {}
     for j, job in enumerate(market.jobs):
-        weight = job.budget * job.ftf**market.k
+        weight = weight_of(job.budget, job.ftf, market.k)
         ahead = tuple(tuple(map(tuple, path)) for path in (job.regimes, *job.draws))
         key = job.width, job.done, job.epochs, weight, ahead, job.pinned
         alike.setdefault(key, []).append(j)

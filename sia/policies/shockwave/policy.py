@@ -32,6 +32,7 @@ from sia.policies.shockwave.market import (
     counts_of,
     program,
     start_of,
+    weight_of,
 )
 from sia.policies.shockwave.rounds import RoundPolicy, RoundSeconds, is_pinned
 from sia.program import SolveLimit
@@ -253,7 +254,7 @@ class Shockwave(RoundPolicy):
             job_id: row[window.begin :]
             for (job_id, _), row in zip(window.jobs, window.plan, strict=True)
         }
-        weights = {buyer.id: buyer.budget * buyer.ftf**market.k for buyer in market.jobs}
+        weights = {buyer.id: weight_of(buyer.budget, buyer.ftf, market.k) for buyer in market.jobs}
         mine = job.job.id
         place = 1 + sum(weight > weights[mine] for weight in weights.values())
         buyer = next(buyer for buyer in market.jobs if buyer.id == mine)
@@ -283,7 +284,7 @@ class Shockwave(RoundPolicy):
                 )
                 return (
                     f"a round of the plan; its estimated finish-time fairness is {ftf:.2f}, "
-                    f"its weight {budget * ftf**k:.3g}{change}"
+                    f"its weight {weight_of(budget, ftf, k):.3g}{change}"
                 )
         return "GPUs that the plan leaves idle"
 

@@ -156,6 +156,7 @@ def test_regimes_may_miss_the_duration_by_rounding(tmp_path):
     head = "job_id,pool,submit,width,duration,mode,regimes"
     row = "a,p,0,1,80,gns,8:1:20;16:2:30.0049"
     assert read_trace(written(tmp_path, f"{head}\n{row}\n")).notes == []
+    assert read_trace(written(tmp_path, f"{head}\na,p,0,1,80,,8:1:80.01\n")).notes == []
     shrinks = row.replace("8:1:20;16:2:30.0049", "16:2:30;8:1:20")
     (note,) = read_trace(written(tmp_path, f"{head}\n{shrinks}\n")).notes
     assert note == "1 job of mode gns with a batch size that shrinks (a): not foreseen"

@@ -147,7 +147,9 @@ def test_the_true_regimes_are_given_one_by_one(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "line"),
     [
-        ({"regimes": 0}, "job a: regimes is 0; write the number of regimes, at least 1"),
+        ({"regimes": 0}, "job a: regimes is 0; write the number of regimes, 1 to 1000"),
+        ({"regimes": 10**9}, "job a: regimes is 1000000000; write the number"),
+        ({"epochs": 1e300}, "job a: epochs are 1e+300; write at most 1e+15"),
         ({"mode": "gsn"}, "job a: 'gsn' is not a known mode; use one of"),
         ({"epochs": 0}, "job a: epochs must be above 0 (got 0)"),
         ({"seen": [60, 41]}, "job a: it has run past its end: 101 of 100 epochs are done"),

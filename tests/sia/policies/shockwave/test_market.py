@@ -317,6 +317,10 @@ def test_two_jobs_buy_what_each_likes(tmp_path):
     assert found["prices"] == [pytest.approx([4])]
 
 
+def _first(**wrong):
+    return WINDOW | {"jobs": [WINDOW["jobs"][0] | wrong]}
+
+
 @pytest.mark.parametrize(
     ("verb", "value", "line"),
     [
@@ -326,8 +330,11 @@ def test_two_jobs_buy_what_each_likes(tmp_path):
         ("solve", WINDOW | {"gpus": 0}, "gpus is 0"),
         ("solve", WINDOW | {"gpus": 1}, "job b: width 2 on 1 GPUs; make it fit"),
         ("solve", WINDOW | {"jobs": WINDOW["jobs"] * 2}, "job a stands twice"),
-        ("solve", WINDOW | {"jobs": [WINDOW["jobs"][0] | {"budget": 0}]}, "budget is 0"),
-        ("solve", WINDOW | {"jobs": [WINDOW["jobs"][0] | {"regimes": [[1, 0]]}]}, "[1, 0]"),
+        ("solve", _first(budget=0), "budget is 0"),
+        ("solve", _first(regimes=[[1, 0]]), "[1, 0]"),
+        ("solve", _first(regimes=[[1e308, 2]]), "at most 1e+15"),
+        ("solve", _first(budget=1e308), "budget is 1e+308"),
+        ("solve", _first(epochs=9, done=10), "10 of 9 epochs"),
         ("solve", '{"gpus": NaN, "jobs": []}', "correct the file"),
         ("estimate", {"gpus": 1, "now": 0, "jobs": [
             {"id": 1, "width": 1, "submit": 5, "attained": 0, "remaining": 1}]}, "after now"),

@@ -211,6 +211,12 @@ def test_a_policy_with_drawn_trajectories_starts_all_jobs():
     assert {job for _, what, job in seen if what == "StartJob"} == {"a", "b", "c"}
 
 
+def test_a_short_job_that_waited_too_long_for_a_finite_weight_is_planned_all_the_same():
+    jobs = [arrival("long", 9000, preemptible="never"), arrival("short", 1, at=10)]
+    seen = told("shockwave:k=100", jobs, 1, solver([]))
+    assert [(what, job) for _, what, job in seen] == [("StartJob", "long"), ("StartJob", "short")]
+
+
 def test_a_window_that_is_used_up_is_planned_anew():
     programs = []
     told("shockwave:rounds=2", [arrival("a", 1000), arrival("b", 1000)], 1, solver(programs))
