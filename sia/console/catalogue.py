@@ -34,7 +34,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
     "Answers": {
         "why": "Explain why a job is pending.",
         "eta": "Estimate when a job starts and ends.",
-        "whatif": "Show which jobs a change would start earlier or later, without making it.",
+        "whatif": "Show which jobs would start or end earlier or later after a change.",
         "estimates": "Show how accurate past estimates were.",
     },
     "Operate": {

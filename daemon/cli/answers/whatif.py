@@ -96,7 +96,7 @@ def _pool_option(name: str, kind: click.ParamType[Any], about: str) -> Callable[
 @click.option("--file", type=click.File("rb"), help="Read the question as JSON; - for stdin.")
 @asks
 def whatif(client: Client, as_json: bool, file: Any, **options: Any) -> None:
-    """Show which jobs a change would start or end earlier or later, without making it."""
+    """Show which jobs would start or end earlier or later after a change."""
     if file and any(value not in (None, ()) and value is not False for value in options.values()):
         raise click.UsageError("--file excludes other options; put the whole question in the file")
     body = file.read() if file else _question(client, **options)

@@ -171,7 +171,7 @@ def test_more_queues_than_gpus_are_refused(tmp_path):
     files = write_fig_1(tmp_path)
     done = sia("replay", *files, "--policy", "wfq:T=0.01", "--out", tmp_path / "out")
     assert done.returncode == 2
-    assert "has 3 queues, but the largest pool has 1 GPUs; raise T" in done.stderr
+    assert "has 3 queues, but the largest pool has 1 GPU; raise T" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -200,7 +200,7 @@ def test_a_history_makes_the_queues(tmp_path):
     history.write_text(text + "".join(f"h{i},b,0,1,{10 ** (i % 2)}\n" for i in range(12)))
     command = ["replay", *files, "--history", history, "--out", tmp_path / "out"]
     done = sia(*command, "--policy", "wfq:T=0.2")
-    assert "has 2 queues, but the largest pool has 1 GPUs" in done.stderr
+    assert "has 2 queues, but the largest pool has 1 GPU" in done.stderr
     assert sia(*command, "--policy", "wfq:T=5").returncode == 0
     history.write_text(text + "".join(f"h{i},b,0,1,7\n" for i in range(12)))
     done = sia(*command, "--policy", "wfq:T=5")

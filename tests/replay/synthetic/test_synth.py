@@ -310,7 +310,7 @@ def test_more_and_fewer_queues_share_their_first_ones():
 
 @pytest.mark.parametrize("days", [0, -1, float("nan"), float("inf"), 1e9, 1e-9])
 def test_no_days_and_too_many_are_refused_in_one_line(days):
-    with pytest.raises(UserError, match=r"^--days [^\n]+; make [^\n]+$"):
+    with pytest.raises(UserError, match=r"^--days [^\n]+; (give|make) [^\n]+$"):
         synthesize(PRESETS["base"], 0, days)
 
 
