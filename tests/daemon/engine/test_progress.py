@@ -354,3 +354,33 @@ def test_a_reported_change_is_planned_for_and_a_restart_in_mid_solve_plans_the_s
     first, second = (each.step(each.core.state.now, [found]) for each in (engine, again))
     assert (first.effects, first.decisions) == (second.effects, second.decisions)
     assert engine.dump() == again.dump()
+
+
+@pytest.mark.parametrize("policy", ["shockwave", "ftf", "filter:f=1"])
+def test_wrong_words_of_a_job_in_regimes_stop_neither_it_nor_the_next_rounds(policy):
+    story = Story(policy=policy, mode="gns", regimes=REGIMES)
+    engine = story.engine
+
+    def goes_on(now, *inputs):
+        step = engine.step(now, inputs)
+        while engine.book.solving is not None:
+            step = engine.step(now, [solved(engine)])
+        engine.check()
+        return step
+
+    goes_on(0.0)
+    story.runs(0.0)
+    assert story.reports(20.0, 0.5, regime=1) == Accepted()
+    assert story.reports(20.5, 0.5, regime=1).status == 429, "twice within a second"
+    assert story.reports(21.0, 0.5, regime=1) == Accepted(), "twice"
+    assert story.reports(22.0, 0.4).status == 409
+    assert story.reports(22.0, 0.6, regime=0).status == 409
+    assert story.reports(23.0, float("nan")).status == 422
+    assert story.reports(24.0, 1.5).status == 422
+    assert story.reports(25.0, 1.0, regime=9) == Accepted(), "more regimes than stated, at its end"
+    goes_on(30.0, submit("k", run_time=50.0, mode="gns", regimes=REGIMES))
+    for now in (120.0, 240.0, 360.0):
+        goes_on(now, Tick())
+    assert story.reports(400.0, 1.0, regime=9) == Accepted(), "past its end, and it still runs"
+    assert story.record.phase.value in ("running", "stopping")
+    goes_on(480.0, Tick())
