@@ -156,7 +156,7 @@ def _forecast(config: Config) -> Iterator[str]:
     needs = load(policy).needs
     if not (needs.loads or needs.run_times):
         return
-    label = f"{policy}@{config.forecast}"
+    label = f"{name_of(policy)}@{config.forecast}"  # wrong options are named once
     try:
         choice = parse(label, Choice("", "", ""))
     except KeyError as error:

@@ -29,7 +29,7 @@ from replay.logs.trace import CHECKPOINT, KNOWN, PROGRESS, REQUIRED, WISHES, Poo
 from sia.console.errors import OtherFormatError, UserError
 from sia.core.playout import Arrival
 from sia.events import PoolChanged
-from sia.limits import MAX_GROUP, MAX_QUOTA, MAX_TIME
+from sia.limits import MAX_GROUP, MAX_JOB_BUDGET, MAX_QUOTA, MAX_TIME
 from sia.model import STOP_WORDS, Job, Pool, Regime, StopCost
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
@@ -482,6 +482,11 @@ def _amount(text: str, column: str) -> float:
     return number([text], column, 0, zero=True, negative="write 0 or more", unit="a number")
 
 
+def _budget(text: str, column: str) -> float:
+    bounds = f"write a number from {1 / MAX_JOB_BUDGET:g} to {MAX_JOB_BUDGET:g}"
+    return number([text], column, 0, zero=True, negative=bounds, unit="a number")
+
+
 def _word(text: str, _: str) -> str:
     return text.strip()
 
@@ -530,7 +535,7 @@ _CHECKED: dict[str, Callable[[str], object]] = {
 _WISHES: dict[str, Callable[[str, str], object]] = {
     "min_width": _width, "max_width": _width, "demand": _demand, "deadline": _moment,
     "soft": _steps,
-    "value": _amount, "budget": _amount, "estimate": _seconds, "prefers": _word,
+    "value": _amount, "budget": _budget, "estimate": _seconds, "prefers": _word,
     "slowdown": _amount, "preemptible": _cost, "min_run_time": _seconds, "mode": _mode,
     "model": _word, "regimes": _regimes,
 }  # fmt: skip

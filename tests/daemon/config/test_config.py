@@ -254,6 +254,12 @@ def test_an_invalid_value_is_reported_with_a_fix(tmp_path, text, problem):
     assert problem in problems(tmp_path, text)[0]
 
 
+def test_wrong_options_of_a_policy_are_named_once(tmp_path):
+    text = "[daemon]\npolicy = 'shockwave:k=-1'\n[[pool]]\nname = 'a'\nquota = 1\n"
+    wrong = "daemon.policy: shockwave:k=-1: k must be at least 0 (got -1); change it"
+    assert the_problem(tmp_path, text) == wrong
+
+
 def test_two_pools_of_one_name_are_refused(tmp_path):
     pool = "[[pool]]\nname = 'a'\nquota = 1\n"
     assert the_problem(tmp_path, 2 * pool).startswith("pool: the name 'a' is used 2 times")

@@ -71,6 +71,7 @@ def test_a_log_has_a_column_only_if_a_job_fills_it(tmp_path):
         ("estimate", "0", "'0' is too small", "above 0"),
         ("slowdown", "0.5", "slowdown must be 1 to 1000 (got 0.5)", "change slowdown"),
         ("budget", "0", "budget must be 0.001 to 1000 (got 0)", "change budget"),
+        ("budget", "-1", "'-1' is negative", "write a number from 0.001 to 1000"),
         ("min_run_time", "0", "'0' is too small", "above 0"),
         ("slowdown", "nan", "'nan' is not finite", "write a number"),
         ("preemptible", "-1", "'-1' is negative", "restart, never, or leave it empty"),
