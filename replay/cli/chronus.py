@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -207,6 +208,8 @@ def estimate(
     if two is None and nodes > 1:
         raise UserError(f"--t2: the job needs {nodes} nodes; give the seconds on two")
     seconds = run_seconds(one, one if two is None else two, gpus, node_gpus, iterations)
+    if seconds == inf:
+        raise UserError("--iterations: the run time is too long for a number; give fewer")
     if as_json:
         print_json({"seconds": seconds})
         return

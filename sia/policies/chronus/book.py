@@ -270,23 +270,29 @@ class LeaseBook:
         holds = job.stream is not None and self.given in self.plan.get(job.job.id, ())
         return job.run_time - job.work(max(begin, now) if holds else now)
 
-    def claim(self, job: JobStateView, now: float, lease: int) -> Claim:
-        """Return what a job asks for from a lease on.
+    def claim(self, job: JobStateView, now: float, lease: int, uses: Room | None = None) -> Claim:
+        """Return what a job asks for from a lease on; `uses` is what it uses, if that is known.
 
         A job whose estimate is up asks for one lease.
         """
         length, left = self._rules.params.lease, self.left(job, now, lease)
         needed = leases_needed(left, length, self.cost(job)) if left > ROUNDING else 1
         steps = leases_before(job.job.steps, lease * length, length)
-        return Claim(job.job.id, self.uses(job), needed, steps, renews=job.stream is not None)
+        return Claim(
+            job.job.id, uses or self.uses(job), needed, steps, renews=job.stream is not None
+        )
 
     def claims(self, now: float, lease: int) -> list[Claim]:
         """Return the claims of the guaranteed jobs that need a lease from this one on."""
-        return [
-            self.claim(job, now, lease)
-            for job_id in self.plan
-            if job_id not in self.anew and self._needs(job := self.jobs[job_id], now, lease)
-        ]
+        found, uses = list[Claim](), dict[tuple[int, str], Room]()
+        for job_id in self.plan:
+            job = self.jobs[job_id]
+            if job_id not in self.anew and self._needs(job, now, lease):
+                size = job.width, job.pool.name
+                if size not in uses:
+                    uses[size] = self.uses(job)
+                found.append(self.claim(job, now, lease, uses[size]))
+        return found
 
     def _needs(self, job: JobStateView, now: float, lease: int) -> bool:
         if job.job.id in self.over:

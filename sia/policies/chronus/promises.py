@@ -15,7 +15,7 @@ from sia.contract.proposals import Promise, Proposals, Reject, Solve
 from sia.contract.views import JobStateView
 from sia.policies.chronus.book import LeaseBook
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
-from sia.policies.chronus.leases.lists import is_impossible, joined, listed
+from sia.policies.chronus.leases.lists import fitted, is_impossible, joined
 from sia.policies.chronus.leases.programs import LeaseGoal, LeaseProgram, lease_program
 from sia.policies.chronus.leases.selection import Selection
 from sia.program import SolveLimit
@@ -108,7 +108,7 @@ class Promises:
             yield from self._refuse(book, job, now)
             return
         plan = joined(claims, book.room, book.standing(claims, lease), claim)
-        plan = plan or listed(both, book.room)
+        plan = plan or fitted(both, book.room)
         if plan is not None:
             yield from self._promise(book, job, now, plan, lease)
             return
@@ -221,14 +221,14 @@ class Promises:
         if book.holds(claims, book.standing(claims, lease)):
             return
         kept, lost = list[Claim](), list[JobStateView]()
-        plan = listed(claims, book.room)
+        plan = fitted(claims, book.room)
         if plan is not None:
             book.adopt(plan, lease)
             return
         plan = {}
         for claim in sorted(claims, key=lambda claim: book.jobs[claim.job_id].arrival):
             both = [*kept, claim]
-            found = joined(kept, book.room, plan, claim) or listed(both, book.room)
+            found = joined(kept, book.room, plan, claim) or fitted(both, book.room)
             if found is None:
                 book.unpromise(claim.job_id)
                 lost.append(book.jobs[claim.job_id])

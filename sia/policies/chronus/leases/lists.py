@@ -68,6 +68,16 @@ def _by_slack(numbered: tuple[int, Claim]) -> Any:
     return _within(claim) - claim.leases, not claim.renews, number
 
 
+def _by_last(numbered: tuple[int, Claim]) -> Any:
+    number, claim = numbered
+    return claim.last, not claim.renews, number
+
+
+def _by_last_slack(numbered: tuple[int, Claim]) -> Any:
+    number, claim = numbered
+    return claim.last - claim.leases, not claim.renews, number
+
+
 def _by_width(numbered: tuple[int, Claim]) -> Any:
     number, claim = numbered
     return -claim.gpus, _within(claim), number
@@ -93,6 +103,17 @@ def listed(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
     """
     plans = (_listed(claims, room, order) for order in ORDERS)
     return best_of(claims, [plan for plan in plans if plan is not None])
+
+
+def fitted(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
+    """Return a plan that lets every job meet its last step, or None where no list finds one.
+
+    Where steps are soft, the last ones leave more room than the best ones do.
+    """
+    plan = listed(claims, room)
+    for order in (_by_last, _by_last_slack):
+        plan = plan or _listed(claims, room, order)
+    return plan
 
 
 def best_of(claims: Sequence[Claim], plans: Sequence[LeasePlan]) -> LeasePlan | None:

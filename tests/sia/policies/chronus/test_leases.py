@@ -16,7 +16,7 @@ from sia.policies.chronus.leases.claims import (
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.leases.lists import is_impossible, least, listed, quality
+from sia.policies.chronus.leases.lists import fitted, is_impossible, least, listed, quality
 from sia.policies.chronus.leases.programs import LeaseGoal, lease_program
 from sia.policies.chronus.leases.selection import Selection
 from sia.policies.chronus.leases.sizes import NodeSizes
@@ -143,6 +143,13 @@ def test_deadlines_far_ahead_make_no_large_programs():
     assert program.values_of(claims, {**plan, "c": (4, 7)}) == ()
 
 
+def test_a_job_with_later_steps_makes_room_for_one_without():
+    soft = Claim("soft", (8,), 2, ((2, 100.0), (9, 50.0)))
+    strict = Claim("strict", (8,), 2, ((3, 100.0),))
+    assert listed([soft, strict], (8,)) is None
+    assert fitted([soft, strict], (8,)) == {"strict": (0, 1), "soft": (2, 3)}
+
+
 def test_three_jobs_of_4_do_not_fit_on_two_nodes_of_6():
     sizes = NodeSizes(12, 6)
     jobs = [(4, 1, ((1, 100.0),))] * 3
@@ -215,3 +222,10 @@ def test_bad_input_is_one_line_with_the_mend(tmp_path, options, problem):
     assert done.returncode == 2
     assert problem in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_run_time_that_is_no_number_any_more_is_refused():
+    trials = ("--t1", "1e308", "--gpus", "8", "--iterations", "20")
+    done = sia("chronus", "estimate", *trials, "--json")
+    assert done.returncode == 2
+    assert done.stderr == "sia: --iterations: the run time is too long for a number; give fewer\n"
