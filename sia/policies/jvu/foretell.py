@@ -18,7 +18,10 @@ MOST_BEFORE = 20
 def foretell(
     outlook: JvuOutlook, job: JobStateView, starts: Sequence[PlannedStart], slots: int
 ) -> PlannedRun:
-    """Return how a plan runs a pending job; `outlook` has the choices of this job alone.
+    """Return how a plan runs a pending job.
+
+    `outlook` has the choices of this job alone, after those of jobs that go before it and that the
+    plan does not know yet either.
 
     A job that `starts` do not have is fitted in between them: one with a deadline between those of
     the others that have one, as best effort makes room in the next plan. O(starts + slots ·
@@ -39,8 +42,12 @@ def foretell(
     elif taken is not None:
         begin = taken.choice.leaf.start
         end = begin + taken.choice.leaf.duration
-        kills = tuple(outlook.running[name].job.job.id for name in plan.kills)
-    before = tuple(each.job_id for each in others if each.start < begin)[:MOST_BEFORE]
+        mine = [name for name in plan.kills if planner.killed[name] == job_id]
+        kills = tuple(outlook.running[name].job.job.id for name in mine)
+    sooner = [(each.start, each.job_id) for each in others]
+    newer = (each for name, each in plan.taken.items() if name != job_id)
+    sooner += [(each.choice.leaf.start, each.choice.job_id) for each in newer]
+    before = tuple(name for start, name in sorted(sooner) if start < begin)[:MOST_BEFORE]
     spared, cost, gain = Greedy(outlook, slots).what_starts_now(job_id, begin)
     latest = inf if job.job.deadline is None else job.job.deadline - outlook.run_time(job)
     missed = begin == inf and latest < outlook.last_start

@@ -133,7 +133,8 @@ class Greedy:
         self._outlook = outlook
         self.profile = Profile(outlook, slots)
         self.taken: dict[str, Taken] = {}
-        self.killed: dict[str, None] = {}
+        self.killed: dict[str, str | None] = {}
+        """By killed job, the pending one that it is killed for, if the greedy mode chose that."""
 
     def plan(self) -> JvuPlan:
         """Take jobs in their order: those with a deadline first, then the others (§4.1.4)."""
@@ -223,7 +224,7 @@ class Greedy:
     def _commit(self, taken: Taken, kills: Iterable[str]) -> None:
         for name in kills:
             self.profile.kill(name)
-            self.killed[name] = None
+            self.killed[name] = taken.choice.job_id
         self.profile.take(taken)
         self.taken[taken.choice.job_id] = taken
 

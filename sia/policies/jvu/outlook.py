@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum
 from math import ceil, inf
 from typing import NamedTuple
@@ -160,12 +160,12 @@ class JvuOutlook:
         draining: Sequence[Draining],
         estimates: Mapping[str, float],
         only: Scope = Scope.OTHERS,
-        job: JobStateView | None = None,
+        jobs: Collection[JobStateView] | None = None,
         pool: PoolStateView | None = None,
     ) -> None:
         """Look at the cluster. O(pending jobs · choices + running jobs).
 
-        Jobs of the scope alone have choices: all of them, or this one, or those of this pool.
+        Jobs of the scope alone have choices: all of them, or these, or those of this pool.
         """
         self.now, self.running = now, {names.job(each.job): each for each in running}
         self._state, self._params, self._names = state, params, names
@@ -187,7 +187,7 @@ class JvuOutlook:
         for each in pending:
             if (
                 (each in self.owned) is not (only is Scope.OWNERS)
-                or (job is not None and each is not job)
+                or (jobs is not None and each not in jobs)
                 or (pool is not None and each.pool is not pool)
             ):
                 continue

@@ -45,6 +45,10 @@ SMALL = 1_000
 """Coefficients of a program that gets as many nodes as option `nodes` says; one with ten times as
 many gets a tenth."""
 
+MOST_NEWER = 8
+"""Jobs that no plan knows yet and that are fitted in before one: no answer waits for a whole plan.
+Behind more of them a job has no start until the next plan, within a cycle."""
+
 
 class _Memory(Struct, forbid_unknown_fields=True):
     """What the state does not show."""
@@ -98,6 +102,8 @@ class Jvu(Policy):
         self._outlook: JvuOutlook | None = None  # of the latest decision
         self._first: dict[str, Taken] = {}
         """Starts of the latest decision that are due later and go before those of guests."""
+        self._shown: JvuOutlook | None = None  # of the plan that others see
+        self._begins: dict[str, float] = {}  # by job, its start in that plan
         self._compiled: CompiledStrl | None = None  # of the open request, unless it was restored
         self._answer: ProgramSolved | None = None
         super().attach(state)
@@ -160,17 +166,38 @@ class Jvu(Policy):
             return PlannedRun(
                 job.start, max(job.end(whole), self._grown.get(job.job.id, (0, 0.0))[1])
             )
+        newer = self._newer(job)
+        if len(newer) > MOST_NEWER:
+            return PlannedRun(inf, inf)
         begin = self._cycle(now)
         running = self._runners(begin, keep=False)
         look = partial(
             JvuOutlook,
             self.state, self._options, self._names, begin, running, self._draining,
-            self._estimates, job=job,
+            self._estimates, jobs=[*newer, job],
         )  # fmt: skip
         outlook = look()
         if job in outlook.owned:
             outlook = look(only=Scope.OWNERS)
         return foretell(outlook, job, self.plan[job.pool.group].starts, self._options.slots)
+
+    def _newer(self, job: JobStateView) -> list[JobStateView]:
+        """Return pending jobs that go before one and that the shown plan does not know. O(jobs)."""
+        if job.job.id in self._begins:
+            return []
+        shown = self._shown
+        found = [
+            other
+            for other in self._waiting()
+            if other.pool.group is job.pool.group
+            and (shown is None or (other.arrival > shown.now and other.job.id not in shown.choices))
+            and _precedence(other) < _precedence(job)
+        ]
+        return sorted(found, key=_precedence)
+
+    def rank(self, job: JobStateView) -> Any:
+        """By the planned start; those without one as the greedy mode takes them."""
+        return self._begins.get(job.job.id, inf), _precedence(job)
 
     def due(self) -> float:
         """Return when the next decision is made."""
@@ -436,11 +463,13 @@ class Jvu(Policy):
     # The plan that others see, and when to look again
 
     def _show(self, later: dict[str, Taken]) -> None:
+        self._shown = self._outlook
+        self._begins.clear()
         for plan in self.plan.values():
             plan.clear_starts()
         for job_id, taken in later.items():
             job, leaf = self.state.jobs[job_id], taken.choice.leaf
-            begin = max(leaf.start, self.state.now)
+            begin = self._begins[job_id] = max(leaf.start, self.state.now)
             self.plan[job.pool.group].intend(job, begin, begin + leaf.duration, job.width)
 
     def _plan_next(self, now: float) -> None:
@@ -478,3 +507,8 @@ class Jvu(Policy):
         jobs = self.state.jobs
         assert all(i in jobs and jobs[i].stream is not None for i in self._grown)
         assert self._estimates.keys() <= jobs.keys()
+
+
+def _precedence(job: JobStateView) -> tuple[bool, int]:
+    """Order jobs as the greedy mode does: those with a deadline first, then by arrival."""
+    return job.job.deadline is None, job.sequence

@@ -8,10 +8,12 @@ from msgspec.structs import replace
 
 from daemon.answers.explain.planned import deadline_words, planned_of
 from daemon.engine.engine import Engine
+from daemon.model.book import job_of
 from daemon.model.inputs import Answered, Started, Stopped, Tick
 from daemon.model.job import JobPhase
 from daemon.model.outputs import PreemptEffect, StartEffect
 from sia.contract.solvers import answer
+from sia.explain.glance import jobs_ahead
 from tests.support.daemons.daemons import FakeBackend, StillClock, serving, setup, submit, until
 from tests.support.daemons.doors import asked, door, job_in, story
 
@@ -67,6 +69,34 @@ def test_a_submission_is_told_that_its_deadline_will_be_missed():
     planned, words = told(engine, "best")
     assert planned.start is None
     assert words == []
+
+
+def test_jobs_of_one_cycle_are_told_of_each_other():
+    engine = Engine.new(LIVE)
+    slo = [submit(f"slo{i}", gpus=4, run_time=50.0, deadline=1e4) for i in range(10)]
+    engine.step(1.0, [submit("best", gpus=4, run_time=60.0), *slo])
+    found = [told(engine, f"slo{i}")[0] for i in range(10)]
+    assert [each.start for each in found] == [*(5.0 + 50.0 * i for i in range(9)), None]
+    (line,) = told(engine, "slo9")[1]
+    assert line.startswith("the present plan has no start for it yet, and may still meet"), line
+    best = engine.core.state.jobs[engine.book.jobs["best"].core]
+    second = engine.core.state.jobs[engine.book.jobs["slo1"].core]
+    assert [job_of(each.job.id) for each in jobs_ahead(engine.core.policy, second)] == ["slo0"]
+    assert len(jobs_ahead(engine.core.policy, best)) == 10, "deadlines come first"
+    assert started(engine.step(5.0, [Tick()])) == ["slo0"]
+    engine.step(5.0, [Started("slo0", 1)])
+    assert told(engine, "slo1")[0].start == 55.0
+
+
+def test_two_jobs_of_one_cycle_are_not_told_to_kill_the_same_job():
+    engine = Engine.new(LIVE)
+    engine.step(0.0, [submit("best", gpus=4, run_time=600.0)])
+    engine.step(0.0, [Started("best", 1)])
+    engine.step(1.0, [submit(f"slo{i}", gpus=4, run_time=50.0, deadline=1e3) for i in range(2)])
+    first, second = (engine.core.policy.foretell(engine.core.state.jobs[engine.book.jobs[i].core])
+                     for i in ("slo0", "slo1"))  # fmt: skip
+    assert (first.start, len(first.kills), first.before) == (5.0, 1, ())
+    assert (second.start, second.kills, len(second.before)) == (55.0, (), 1)
 
 
 def test_a_job_of_unknown_run_time_does_not_wait_for_its_deadline_on_idle_gpus():
