@@ -36,7 +36,7 @@ Without it, a pool with a budget of 0.1 % would lend nothing up to its 1,000th j
 LATE_REST = 3600.0
 """Seconds for which a group lends nothing after its last late job: forecast errors come in
 clusters (§5.4.1), and in a full pool everyone waits for one job. Without it, one job that
-borrowed again within minutes made 600 of Helios's jobs late (docs/understand/guardrails.md). Ten
+borrowed again within minutes made 600 of Helios's jobs late (docs/operate/guardrails.md). Ten
 minutes and a day work as well."""
 
 GroupKey = tuple[str, str]

@@ -36,8 +36,8 @@ class PoolHeld(Struct, frozen=True, tag="pool_hold"):
 class PoolNotLending(Struct, frozen=True, tag="kept"):
     """A pool is kept from lending. Taken away: it is not, and may lend whatever it has.
 
-    `why` is in words, by kind of reason (docs/guardrails.md); empty words where the asker may not
-    see the pool. `limit` is what it may lend besides; None without a limit.
+    `why` is in words, by kind of reason (docs/operate/guardrails.md); empty words where the asker
+    may not see the pool. `limit` is what it may lend besides; None without a limit.
     """
 
     pool: str

@@ -716,7 +716,7 @@ SLOWED = [
     job("early").gpus(4).at(30).runs(80),
     job("slowed").gpus(8).at(35).runs(LONG),
 ]
-"""A story in which a queue in cells delays itself (docs/cells.md)."""
+"""A story in which a queue in cells delays itself (docs/understand/cells.md)."""
 
 
 def test_a_job_that_runs_elsewhere_keeps_its_turn():
