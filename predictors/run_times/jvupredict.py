@@ -18,6 +18,7 @@ from predictors.run_times.estimators import DENSEST, ESTIMATORS, KEPT, RunTimeEs
 from sia.forecasts import PredictorContext, RunTimes
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
+from sia.wording import HOUR
 
 Selection = Literal["nearest", "nrmse"]
 """How the predicting pair is chosen; see `JVuPredict`."""
@@ -86,18 +87,25 @@ def logical_name(name: str) -> str:
 def values_of(job: Job) -> list[FeatureValue]:
     """Return the feature values of a job, most specific first (§3.2); `ALL` is the last.
 
-    Widths are integers, to which the paper rounds resources above 1.
+    Widths are integers, to which the paper rounds resources above 1. `stated` is the user's own
+    estimate of the run time, which many logs have as requested time. The hour is that of the log's
+    own seconds: its zero is midnight only where the log begins there.
     """
+    stated = "" if job.estimate is None else f"{job.estimate:g}"
     told = (
         ("name", job.name),
         ("logical name", logical_name(job.name)),
+        ("user, stated", f"{stated} {job.user}" if stated and job.user else ""),
         ("user", job.user),
+        ("stated", stated),
+        ("priority", str(job.priority or "")),
         ("pool", job.pool),
     )
     values: list[FeatureValue] = []
     for feature, value in told:
         if value:
             values += [(feature + WIDTH, value, job.width), (feature, value, 0)]
+    values.append(("hour", str(int(job.submit // HOUR) % 24), 0))
     return [*values, ALL]
 
 

@@ -14,13 +14,15 @@ from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
 
 
-def job(job_id="j", name="", user="", pool="a", width=1):
-    return Job(job_id, pool, 0.0, width, user, name)
+def job(job_id="j", name="", user="", pool="a", width=1, hour=0, **said):
+    return Job(job_id, pool, hour * 3600.0 + 1.0, width, user, name, **said)
 
 
 def random_job(rng, i):
     name = rng.choice(["", "", "train-1", "train-2", "eval", f"one-off-{i}"])
-    return job(f"j{i}", name, rng.choice(["", "ann", "bob"]), rng.choice("ab"), rng.randint(1, 2))
+    user, pool, width = rng.choice(["", "ann", "bob"]), rng.choice("ab"), rng.randint(1, 2)
+    said = {"estimate": rng.choice([None, 60.0, 3600.0]), "priority": rng.choice([0, 0, 5])}
+    return job(f"j{i}", name, user, pool, width, rng.randint(0, 50), **said)
 
 
 def random_seconds(rng):
@@ -119,7 +121,7 @@ def test_a_job_of_an_unknown_pool_is_predicted_from_all():
     for choice in ("nearest", "nrmse"):
         predictor = JVuPredict(choice=choice)
         predictor.finished(0.0, job(user="ann"), 10.0)
-        assert predictor.predict(job(pool="new"))[:2] == (10.0, "all")
+        assert predictor.predict(job(pool="new", hour=1))[:2] == (10.0, "all")
 
 
 def naive_densest(runs):
@@ -156,15 +158,22 @@ def test_of_two_alternating_kinds_the_densest_run_time_is_one_of_them():
 
 def test_the_most_telling_past_predicts():
     predictor = JVuPredict()
-    asked = job("new", "train-3", "ann", "a", 2)
+    asked = job("new", "train-3", "ann", "a", 2, 25, estimate=60.0, priority=5)
     assert predictor.predict(asked) is None
     assert predictor.run_time(asked) == UNKNOWN_RUN_TIME
     for seconds, old, feature in (
         (1.0, job(pool="b"), "all"),
+        (3.0, job(pool="b", hour=49), "hour"),
         (2.0, job(pool="a"), "pool"),
         (3.0, job(pool="a", width=2), "pool, width"),
+        (5.0, job(pool="b", priority=5), "priority"),
+        (6.0, job(pool="b", priority=5, width=2), "priority, width"),
+        (7.0, job(pool="b", estimate=60.0), "stated"),
+        (8.0, job(pool="b", estimate=60.0, width=2), "stated, width"),
         (4.0, job(pool="b", user="ann"), "user"),
         (5.0, job(pool="b", user="ann", width=2), "user, width"),
+        (3.0, job(pool="b", user="ann", estimate=60.0), "user, stated"),
+        (2.0, job(pool="b", user="ann", estimate=60.0, width=2), "user, stated, width"),
         (6.0, job(pool="b", name="train-1"), "logical name"),
         (7.0, job(pool="b", name="train-2", width=2), "logical name, width"),
         (8.0, job(pool="b", name="train-3"), "name"),
@@ -197,7 +206,7 @@ def test_a_logical_name_is_without_counts_and_hashes(name, logical):
 def test_a_name_that_is_its_own_logical_name_is_tracked_once():
     features = [feature for feature, _, _ in values_of(job(name="train", user="ann"))]
     assert features == [
-        "name, width", "name", "user, width", "user", "pool, width", "pool", "all",
+        "name, width", "name", "user, width", "user", "pool, width", "pool", "hour", "all",
     ]  # fmt: skip
 
 
