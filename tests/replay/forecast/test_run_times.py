@@ -190,11 +190,11 @@ def test_pairs_are_judged_alone_and_counted_when_chosen():
     """One user, one pool, each job over before the next comes."""
     durations = (10.0, 12.0, 100.0, 11.0, 12.0)
     trace = Trace(
-        [Arrival(Job(f"j{i}", "a", 1000.0 * i, 1, "u"), d) for i, d in enumerate(durations)]
+        [Arrival(Job(f"j{i}", "a", 500.0 * i, 1, "u"), d) for i, d in enumerate(durations)]
     )
     found = evaluate_pairs(trace, JVuPredict(choice="nrmse"), since=0.0)
     assert found.n == 5
-    features = ["user, width", "user", "pool, width", "pool", "all"]
+    features = ["user, width", "user", "pool, width", "pool", "hour", "all"]
     assert found.unseen == pytest.approx(dict.fromkeys(features, 0.2))
     # Averages said: nothing, 10, 11, 40.7, 33.25; medians: nothing, 10, 11, 12, 11.5.
     assert found.outside_2x["user:average"] == pytest.approx(0.8)
