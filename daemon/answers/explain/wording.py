@@ -71,6 +71,8 @@ def doubt(explanation: Explanation) -> list[str]:
     """That what is reported may not be all."""
     if explanation.exact or not any(way.open for way in explanation.ways):
         return []
+    if not explanation.obstacles:
+        return ["It lacks nothing that is known, and waits for the policy's next decision"]
     return ["More may be in its way: no trial has confirmed this"]
 
 

@@ -5,7 +5,7 @@ from unittest.mock import patch
 from msgspec.structs import replace
 
 from daemon.answers.explain.explain import explain
-from daemon.answers.explain.wording import outlook_words
+from daemon.answers.explain.wording import doubt, outlook_words
 from daemon.answers.simulate.fork import ChildTimeoutError
 from daemon.config.config import NodeConfig
 from daemon.doors.http.routes import explain as route
@@ -16,7 +16,7 @@ from daemon.model.job import JobPhase
 from daemon.model.limits import NO_BUDGET
 from daemon.model.setup import Budget
 from daemon.wire.explain import OutlookView, PoolNotLending
-from sia.explain.obstacles import EndingJob, LimitObstacle
+from sia.explain.obstacles import EndingJob, Explanation, LimitObstacle, StartPath
 from sia.limits import MAX_GROUP
 from sia.model import Load
 from sia.policies.sia.policy import Sia
@@ -240,3 +240,9 @@ def test_a_planned_pause_is_announced_with_what_a_round_would_cost_another():
         told.plan = plan
         assert f"by the plan {words}; " in outlook_words(told, 1060.0)[1]
     assert outlook_words(None, 0.0) == []
+
+
+def test_a_job_that_lacks_nothing_waits_for_the_next_decision():
+    way = StartPath("turn", open=True, obstacles=(), exact=False)
+    (line,) = doubt(Explanation((), (way,), exact=False))
+    assert line.endswith("waits for the policy's next decision")
