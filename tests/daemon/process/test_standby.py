@@ -193,7 +193,7 @@ def test_a_stand_by_continues_with_messages_that_were_sent_to_the_leader(tmp_pat
     bus = MqttConfig(port=broker.port, keepalive=5)
 
     async def story():
-        submit = "sia/v1/main/pool/vision/submit"
+        submit = "sia/v1/main/pool/default/submit"
         async with peer(broker.port, "sia/v1/main/state") as one:
             async with member(tmp_path, url, mqtt=bus) as (leader, _):
                 await becomes(leader, "/readyz", 200)
