@@ -246,6 +246,9 @@ class Options(Struct, frozen=True):
     """The most stops and changes of width within an hour, of all jobs; 0 for any number."""
     grace: float = 0.0
     """Seconds that a stopped job may still have its GPUs; 0 where stops free them at once."""
+    owners: bool = False
+    """Whether policies that plan over all GPUs of a sharing group put each pool's own jobs first on
+    what it owns. The papers' systems know no pools; in a daemon owners are never outbid."""
     no_lending: frozenset[tuple[str, float]] = frozenset()
     """Pairs of pool and window (seconds) for which the pool reserves all of its unused quota;
     it can still borrow."""

@@ -165,6 +165,7 @@ def setup_of(
     options = Options(
         windows=config.windows, tick=config.tick, slack=config.slack,
         resume_cost=config.resume_cost, stops_per_hour=config.stops_per_hour, grace=config.grace,
+        owners=True,
     )  # fmt: skip
     pools = tuple(pool.pool for pool in config.pools)
     modes: dict[str, PoolMode] = {}

@@ -155,6 +155,12 @@ if TYPE_CHECKING:
     help="Tell each job at its submission when it will end, under every policy. Elastic policies "
     "always do.",
 )
+@click.option(
+    "--owners",
+    is_flag=True,
+    help="Under chronus and jvu each pool's own jobs come first on what the pool owns, as in a "
+    "daemon. Without it they plan over all GPUs of a sharing group, as their papers do.",
+)
 @click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
 @click.option("--no-report", is_flag=True, help="Write no report.html.")
 @json_option("Print summary.json instead of tables.")
@@ -169,7 +175,8 @@ def replay(
     las_thresholds: tuple[float, ...], las_promote: float, closed_loop: bool, reports: Path | None,
     nodes_file: Path | None, speeds_file: Path | None, seed: int, solver: str | None,
     solver_latency: float, predict: bool,
-    parts: int, history: Path | None, skip_invalid: bool, no_report: bool, as_json: bool, out: Path,
+    parts: int, history: Path | None, owners: bool, skip_invalid: bool, no_report: bool,
+    as_json: bool, out: Path,
 ) -> None:  # fmt: skip
     """Replay a job log under one or more policies.
 
@@ -210,6 +217,7 @@ def replay(
         spare_priority=_priorities(priorities, table),
         no_lending=_no_lending(no_lending, table, windows),
         resume_cost=resume_cost,
+        owners=owners,
     )
     params: dict[str, dict[str, Any]] = {
         "sia-recall": {"recall": recall},

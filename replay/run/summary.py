@@ -45,6 +45,7 @@ def summarize(table: PoolTable, settings: Settings, results: Sequence[Result]) -
             "spare_priority": dict(sorted(settings.options.spare_priority.items())),
             "no_lending": [list(pair) for pair in sorted(settings.options.no_lending)],
             "resume_cost_s": settings.options.resume_cost,
+            **({"owners": True} if settings.options.owners else {}),
             "preemptible": settings.preemptible,
             "recall": recall.get("recall", RECALL),
             "cells": settings.cells is not None,

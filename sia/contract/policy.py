@@ -306,6 +306,11 @@ def empty_plan(state: ClusterStateView) -> dict[GroupStateView, GroupPlan]:
     return {group: GroupPlan(group, windows) for group in state.groups}
 
 
+def owners_first(state: ClusterStateView, group: GroupStateView) -> bool:
+    """Return whether each pool's own jobs come first on what the pool owns, as options say."""
+    return state.options.owners and len(group.pools) > 1
+
+
 def next_multiple(now: float, length: float) -> float:
     """Return the first multiple of a length (seconds) after `now`.
 

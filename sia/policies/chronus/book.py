@@ -62,6 +62,8 @@ class Rules(NamedTuple):
     params: ChronusParams
     resume_cost: float
     """Seconds that going on costs a job that does not say."""
+    owners: bool = False
+    """Whether each pool's own jobs come first on what the pool owns."""
 
 
 class LeaseBook:
@@ -194,8 +196,8 @@ class LeaseBook:
 
     @property
     def lends(self) -> bool:
-        """Whether GPUs of one pool can be lent to another."""
-        return len(self.group.pools) > 1
+        """Whether each pool's jobs come first on what it owns, and the rest is lent."""
+        return self._rules.owners and len(self.group.pools) > 1
 
     def left_of_quotas(self, jobs: Iterable[JobStateView]) -> dict[str, int]:
         """Return what these jobs leave of each pool's quota; less than 0 if they borrow."""

@@ -9,7 +9,7 @@ from math import ceil, inf
 from typing import NamedTuple
 
 from sia.contract.plan import PlannedStart
-from sia.contract.policy import is_barred
+from sia.contract.policy import is_barred, owners_first
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, Stream
@@ -273,7 +273,7 @@ class JvuOutlook:
         room = {
             pool: pool.quota - pool.dedicated
             for group in self._state.groups
-            if len(group.pools) > 1
+            if owners_first(self._state, group)
             for pool in group.pools
         }
         owned = set()
@@ -443,7 +443,7 @@ class JvuOutlook:
         an owner's job all kills of others together cost less than a start one slot later.
         """
         pool = each.job.pool
-        if len(pool.group.pools) == 1 or each.cost == inf:
+        if not owners_first(self._state, pool.group) or each.cost == inf:
             return each.cost
         inside = each.job.stream is Stream.DEDICATED
         if self.scope is Scope.OWNERS:

@@ -10,7 +10,15 @@ from typing import Any, NamedTuple
 from msgspec import Struct, convert
 from msgspec.structs import replace
 
-from sia.contract.policy import Changes, Needs, PlannedRun, Policy, next_multiple, stream_of
+from sia.contract.policy import (
+    Changes,
+    Needs,
+    PlannedRun,
+    Policy,
+    next_multiple,
+    owners_first,
+    stream_of,
+)
 from sia.contract.proposals import Preempt, Proposal, ProposalResult, Proposals, Solve, Start, Wake
 from sia.contract.views import ClusterStateView, JobStateView, PoolStateView
 from sia.events import ProgramSolved
@@ -252,14 +260,14 @@ class Jvu(Policy):
         are worth more. The greedy mode decides, as owners' jobs all have room at the same time.
         """
         self._first = {}
-        if all(len(group.pools) == 1 for group in self.state.groups):
+        if not any(owners_first(self.state, group) for group in self.state.groups):
             return
         yield from self._start_owned(now)
         if "p" not in self._options.letters:
             return
         killed = False
         for pool in dict.fromkeys(job.pool for job in self._waiting()):
-            if pool.dedicated == 0 or len(pool.group.pools) == 1:
+            if pool.dedicated == 0 or not owners_first(self.state, pool.group):
                 continue
             outlook = self._look(now, Scope.POOL, pool)
             plan = Greedy(outlook, self._options.slots).plan()

@@ -322,7 +322,7 @@ def lent(label, arrivals, quotas=(4, 4), estimates=None, solve=None):
     No guest starts on GPUs that an owner's job waits for, and none waits where all can be killed.
     """
     pools = [Pool("abc"[i], quota) for i, quota in enumerate(quotas)]
-    core = Core(pools, make(label), Options(tick=5.0))
+    core = Core(pools, make(label), Options(tick=5.0, owners=True))
     known = PerfectRunTimes({a.job.id: a.duration for a in arrivals} | (estimates or {}))
     runs = {a.job.id: [] for a in arrivals}
     for instant in play(core, arrivals, run_times=known, solve=solve or ReplaySolver(None, 0.0)):

@@ -54,7 +54,8 @@ def test_no_guaranteed_job_misses_its_last_step_with_true_estimates(seed):
     pools = [Pool(f"p{i}", rng.choice([4, 8, 10, 16, 24])) for i in range(rng.randint(1, 2))]
     trace = drawn(rng, pools)
     cost = rng.choice([0.0, 0.0, 45.0])
-    schedule = replayed(options(rng), trace, pools, options=Options(resume_cost=cost))
+    asked = Options(resume_cost=cost, owners=rng.random() < 0.5)
+    schedule = replayed(options(rng), trace, pools, options=asked)
     labels = {job_id: promised.label for job_id, promised in schedule.promises.items()}
     assert LOST not in labels.values()
     for (job, _), end in zip(trace.arrivals, schedule.ends, strict=True):
@@ -78,12 +79,23 @@ def test_an_estimate_that_is_up_as_a_cycle_begins_keeps_no_gpus_from_other_promi
 # Where pools lend
 
 
+OWNERS = Options(owners=True)
+
+
+def test_without_owners_first_jobs_are_promised_any_gpus_of_the_group():
+    pools = [Pool("a", 8), Pool("b", 8)]
+    jobs = [Job(f"{name}{i}", name, 0.0, 8, deadline=1200.0) for name in "ab" for i in range(2)]
+    trace = Trace([Arrival(job, 1200.0) for job in jobs])
+    labels = replayed("chronus:profile=0", trace, pools).promises
+    assert [labels[job.id].label for job in jobs] == 2 * [GUARANTEED] + 2 * [UNGUARANTEED]
+
+
 def test_gpus_of_other_pools_are_not_promised():
     pools = [Pool("a", 8), Pool("b", 8)]
     twice = [Job(f"a{i}", "a", 0.0, 8, deadline=1200.0) for i in range(2)]
     owner = Job("owner", "b", 100.0, 8, deadline=2400.0)
     trace = Trace([*(Arrival(job, 1200.0) for job in twice), Arrival(owner, 1200.0)])
-    schedule = replayed("chronus:profile=0", trace, pools)
+    schedule = replayed("chronus:profile=0", trace, pools, options=OWNERS)
     assert [schedule.promises[job.id].label for job, _ in trace.arrivals] == [
         GUARANTEED, UNGUARANTEED, GUARANTEED,
     ]  # fmt: skip
@@ -96,7 +108,7 @@ def test_a_borrower_gives_gpus_back_at_the_next_cycle_even_if_it_is_shorter(fill
     short = [Job(f"a{i}", "a", 0.0, 8) for i in range(2)]
     owner = Job("owner", "b", 400.0, 8)
     trace = Trace([*(Arrival(job, 1000.0) for job in short), Arrival(owner, 3000.0)])
-    schedule = replayed(f"chronus:profile=0{fill}", trace, pools)
+    schedule = replayed(f"chronus:profile=0{fill}", trace, pools, options=OWNERS)
     assert (schedule.ends[0], schedule.ends[2]) == (1000.0, 600.0 + 3000.0)
 
 
@@ -107,7 +119,7 @@ def test_at_each_cycle_borrowers_leave_owners_what_is_theirs(seed):
     pools = [Pool(f"p{i}", rng.choice([4, 8, 12])) for i in range(rng.randint(2, 3))]
     trace = drawn(rng, pools, jobs=60)
     fill = rng.choice(["", ":fill"])
-    schedule = replayed(f"chronus:profile=0:roundup=no{fill}", trace, pools)
+    schedule = replayed(f"chronus:profile=0:roundup=no{fill}", trace, pools, options=OWNERS)
     runs = [(s.job_id, s.start, s.end) for s in schedule.segments]
     jobs = {job.id: (job, end) for (job, _), end in zip(trace.arrivals, schedule.ends, strict=True)}
     never = {job.id for job, _ in jobs.values() if job.preemptible == "never"}
