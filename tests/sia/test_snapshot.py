@@ -253,7 +253,7 @@ def lively():
 GOLDEN = (
     '{"version":3,"policy":"Sia","params":{},"options":{"windows":[5.0,20.0,100.0],"tick":5.0'
     ',"slack":1.0,"spare_priority":{},"resume_cost":0.0,"stops_per_hour":0,"grace":0.0,'
-    '"no_lending":[["a",5.0]]},"now":11.0,"wake":15.0,"arrivals":5,"lending":true,"pools":[{"pool":{"name":"a",'
+    '"owners":false,"no_lending":[["a",5.0]]},"now":11.0,"wake":15.0,"arrivals":5,"lending":true,"pools":[{"pool":{"name":"a",'
     '"quota":8,"group":"","share":true,"lend_limit":null,"borrow_limit":null,"weight":1.0},"l'
     'oad":[0,0,0],"lent_to":[]},{"pool":{"name":"b","quota":8,"group":"","share":true,"lend_l'
     'imit":null,"borrow_limit":null,"weight":1.0},"load":[0,2,0],"lent_to":["guest"]},{"pool"'
