@@ -14,7 +14,7 @@ from daemon.config.config import Config
 from daemon.runtime.clock import Clock
 
 CANCELLED, STORED = "cancelled; the same update goes on where it stopped", "stored"
-"""What is said of an update that was stopped, and of one that is complete."""
+"""Messages for an update that was cancelled, and for one that is complete."""
 
 
 class FrontUpdates:

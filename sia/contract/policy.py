@@ -17,7 +17,7 @@ from sia.contract.plan import GroupPlan, PromisedSpan
 from sia.contract.proposals import ProposalResult, Proposals, Start
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.events import ProgramSolved
-from sia.model import FutureJob, Stream
+from sia.model import FutureJob, Options, Stream
 
 
 class Needs(NamedTuple):
@@ -306,9 +306,9 @@ def empty_plan(state: ClusterStateView) -> dict[GroupStateView, GroupPlan]:
     return {group: GroupPlan(group, windows) for group in state.groups}
 
 
-def owners_first(state: ClusterStateView, group: GroupStateView) -> bool:
-    """Return whether each pool's own jobs come first on what the pool owns, as options say."""
-    return state.options.owners and len(group.pools) > 1
+def owners_first(options: Options, group: GroupStateView) -> bool:
+    """Return whether the pools of a group have their own jobs first on what they own. O(1)."""
+    return options.owners and len(group.pools) > 1
 
 
 def next_multiple(now: float, length: float) -> float:

@@ -56,7 +56,7 @@ class VirtualJob(Struct, array_like=True, gc=False):
     freed: bool = False
     """Whether `VirtualClock.bound` released its virtual GPUs. Others no longer wait for its end."""
     paused: float = 0.0
-    """Seconds between its stops and the starts after them, and of work that it lost by stops."""
+    """Seconds from each stop to the next start, plus the seconds of work that stops threw away."""
     stopped: float | None = None
     """When it was stopped, until it goes on."""
 

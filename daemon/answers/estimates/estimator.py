@@ -56,7 +56,7 @@ SOLVING = 10.0
 so that a few worlds still fit into the answer to a what-if question."""
 
 NONE_GIVEN = -1
-"""Bit length of an age below all others: of a job without an estimate."""
+"""Rank of a job without an estimate. Others rank by the bit length of their estimate's age."""
 
 PART = "estimates"
 

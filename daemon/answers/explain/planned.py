@@ -1,4 +1,4 @@
-"""How the policy's present plan runs a job, as values and in words. It promises nothing."""
+"""What a policy's present plan and promises say of a job, as values and in words."""
 
 from __future__ import annotations
 
@@ -13,10 +13,7 @@ from sia.contract.policy import PlannedRun
 from sia.core.core import Core
 from sia.core.guard import ask
 from sia.limits import UNKNOWN_RUN_TIME
-from sia.wording import duration
-
-NAMED = 3
-"""Jobs that are named in a line."""
+from sia.wording import duration, some
 
 NO_PROMISE = "no promise: plans change"
 
@@ -51,7 +48,7 @@ def planned_of(
 
 
 def deadline_words(spec: JobSpec, planned: PlannedView | None, now: float) -> list[str]:
-    """Whether a job will end by its deadline, by the present plan."""
+    """Return whether a job will end by its deadline by the present plan; nothing if promised."""
     if planned is None or spec.deadline is None or planned.promised:
         return []  # what is promised is said as such
     left = spec.deadline - now
@@ -71,7 +68,7 @@ def deadline_words(spec: JobSpec, planned: PlannedView | None, now: float) -> li
 
 
 def promise_words(promise: DeadlineAnswer | None, now: float) -> list[str]:
-    """What a job is promised of its deadline, or why nothing."""
+    """Return what a job is promised of its deadline, or why it is promised nothing."""
     if promise is None:
         return []
     if not promise.guaranteed or promise.latest is None:
@@ -90,28 +87,23 @@ def promise_words(promise: DeadlineAnswer | None, now: float) -> list[str]:
 def plan_words(
     record: JobRecord, planned: PlannedView | None, now: float, *, runs: bool
 ) -> list[str]:
-    """What is planned and promised for a job, and what outweighs an earlier start."""
+    """Return what is planned and promised for a job, and what outweighs an earlier start."""
     spec, lines = record.spec, promise_words(record.promise, now)
     if planned is None:
         return lines
     if not runs and planned.start is not None:
         wait = max(0.0, planned.start - now)
         when = f"in {duration(wait)}" if wait else "in the next cycle"
-        kills = f", for which {_jobs(planned.kills)} is killed" if planned.kills else ""
+        kills = f", for which job {some(planned.kills)} is killed" if planned.kills else ""
         lines.append(f"it is planned to start {when}{kills}")
     lines += deadline_words(spec, planned, now)
     if runs:
         return lines
     if planned.before:
-        lines.append(f"{_jobs(planned.before)} is planned to start before it")
+        lines.append(f"job {some(planned.before)} is planned to start before it")
     if planned.spared and planned.cost > planned.gain:
         lines.append(
-            f"to start it now, {_jobs(planned.spared)} would have to be killed: that costs "
+            f"to start it now, job {some(planned.spared)} would have to be killed: that costs "
             f"{planned.cost:.4g}, and the start now would gain {planned.gain:.4g}"
         )
     return lines
-
-
-def _jobs(ids: list[str]) -> str:
-    more = f" and {len(ids) - NAMED:,} more" if len(ids) > NAMED else ""
-    return f"job {', '.join(ids[:NAMED])}{more}"

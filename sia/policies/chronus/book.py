@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from sia.contract.plan import PromisedSpan
+from sia.contract.policy import owners_first
 from sia.contract.views import GroupStateView, JobStateView
 from sia.limits import UNKNOWN_RUN_TIME
-from sia.model import NEVER_STOPPED
+from sia.model import NEVER_STOPPED, Options
 from sia.policies.chronus.leases.claims import (
     ROUNDING,
     Claim,
@@ -60,10 +61,8 @@ class Rules(NamedTuple):
     """What a book plans by."""
 
     params: ChronusParams
-    resume_cost: float
-    """Seconds that going on costs a job that does not say."""
-    owners: bool = False
-    """Whether each pool's own jobs come first on what the pool owns."""
+    options: Options
+    """Of the core: what going on costs a job that does not say, and whether owners come first."""
 
 
 class LeaseBook:
@@ -197,7 +196,7 @@ class LeaseBook:
     @property
     def lends(self) -> bool:
         """Whether each pool's jobs come first on what it owns, and the rest is lent."""
-        return self._rules.owners and len(self.group.pools) > 1
+        return owners_first(self._rules.options, self.group)
 
     def left_of_quotas(self, jobs: Iterable[JobStateView]) -> dict[str, int]:
         """Return what these jobs leave of each pool's quota; less than 0 if they borrow."""
@@ -261,7 +260,7 @@ class LeaseBook:
 
     def cost(self, job: JobStateView) -> float:
         """Return the seconds that going on costs a job; infinite if it must not be stopped."""
-        return lease_cost(job.job, self._rules.resume_cost)
+        return lease_cost(job.job, self._rules.options.resume_cost)
 
     def left(self, job: JobStateView, now: float, lease: int) -> float:
         """Return the seconds of work that a job has left when a lease begins.

@@ -53,7 +53,7 @@ class Chronus(Policy):
 
     def attach(self, state: ClusterStateView) -> None:
         """Take all jobs. Of running ones, none is promised anything."""
-        rules = Rules(self.params, state.options.resume_cost, state.options.owners)
+        rules = Rules(self.params, state.options)
         self._books = {group: LeaseBook(group, rules, state.nodes) for group in state.groups}
         self._promises, self._cycles = Promises(), Cycles(self.params)
         self._shares: tuple[int, int, int] | None = None

@@ -273,7 +273,7 @@ class JvuOutlook:
         room = {
             pool: pool.quota - pool.dedicated
             for group in self._state.groups
-            if owners_first(self._state, group)
+            if owners_first(self._state.options, group)
             for pool in group.pools
         }
         owned = set()
@@ -443,7 +443,7 @@ class JvuOutlook:
         an owner's job all kills of others together cost less than a start one slot later.
         """
         pool = each.job.pool
-        if not owners_first(self._state, pool.group) or each.cost == inf:
+        if not owners_first(self._state.options, pool.group) or each.cost == inf:
             return each.cost
         inside = each.job.stream is Stream.DEDICATED
         if self.scope is Scope.OWNERS:

@@ -260,14 +260,14 @@ class Jvu(Policy):
         are worth more. The greedy mode decides, as owners' jobs all have room at the same time.
         """
         self._first = {}
-        if not any(owners_first(self.state, group) for group in self.state.groups):
+        if not any(owners_first(self.state.options, group) for group in self.state.groups):
             return
         yield from self._start_owned(now)
         if "p" not in self._options.letters:
             return
         killed = False
         for pool in dict.fromkeys(job.pool for job in self._waiting()):
-            if pool.dedicated == 0 or not owners_first(self.state, pool.group):
+            if pool.dedicated == 0 or not owners_first(self.state.options, pool.group):
                 continue
             outlook = self._look(now, Scope.POOL, pool)
             plan = Greedy(outlook, self._options.slots).plan()
