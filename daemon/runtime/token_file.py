@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import secrets
+import tempfile
 from pathlib import Path
 
 from sia.console.errors import UserError
@@ -28,17 +29,31 @@ def make_token(path: Path) -> str:
     except OSError as error:
         mend = "change daemon.state, or the folder of daemon.token_file"
         raise UserError(f"{folder}: {error.strerror}; {mend}") from None
-    try:
-        made = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
+    if path.exists():
         return read_token(path)
+    try:
+        _create(path)
+    except FileExistsError:
+        pass  # another daemon created it a moment ago
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; change daemon.token_file") from None
-    with os.fdopen(made, "w", encoding="ascii") as file:
-        file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
     return read_token(path)
+
+
+def _create(path: Path) -> None:
+    """Create the file with a new token. A reader sees all of it or no file at all.
+
+    Raises FileExistsError if the file exists, OSError if it cannot be created.
+    """
+    made, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # mode 0600
+    try:
+        with os.fdopen(made, "w", encoding="ascii") as file:
+            file.write(secrets.token_urlsafe(TOKEN_BYTES) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(name, path)  # fails if the file exists
+    finally:
+        Path(name).unlink()
 
 
 def read_token(path: Path) -> str:

@@ -3,7 +3,9 @@
 import asyncio
 import json
 import logging
+import os
 from io import BytesIO
+from pathlib import Path
 
 import pytest
 from aiohttp import ClientSession
@@ -354,6 +356,20 @@ def test_the_token_file_is_created_once_and_private(tmp_path):
         read_token(path)
     with pytest.raises(UserError, match="start the daemon first"):
         read_token(tmp_path / "gone")
+
+
+def test_the_token_file_does_not_exist_before_its_token_is_written(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setattr(os, "fsync", lambda _: seen.append((tmp_path / "token").exists()))
+    token = make_token(tmp_path / "token")
+    assert seen == [False]
+    assert [path.name for path in tmp_path.iterdir()] == ["token"]
+
+    # Of two daemons that start at once, the second takes the token of the first.
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", lambda _: False)
+        assert make_token(tmp_path / "token") == token
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @story
