@@ -47,8 +47,20 @@ def test_the_picture_shows_each_job_on_as_many_gpus_as_it_has(drawn):
             assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
 
 
-def test_the_files_that_contributors_are_sent_to_exist():
-    words = re.findall(r"`([^`\s]+)`", (ROOT / "CONTRIBUTING.md").read_text())
-    paths = {word for word in words if "/" in word and "NAME" not in word}
+GUIDES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "docs/understand/where.md")
+
+
+@pytest.mark.parametrize("guide", GUIDES)
+def test_the_files_that_contributors_are_sent_to_exist(guide):
+    words = re.findall(r"`([^`\s]+)`", (ROOT / guide).read_text())
+    rooms = {path.name for path in ROOT.iterdir()}
+    paths = {
+        word for word in words if "/" in word and word.partition("/")[0] in rooms
+        and "NAME" not in word
+    }  # fmt: skip
     assert len(paths) > 20
     assert not [path for path in paths if not (ROOT / path).exists()]
+
+
+def test_the_architecture_fits_on_two_screens():
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 100
