@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import platform
-import statistics
 import sys
 from collections.abc import Callable
+from math import sqrt
 from pathlib import Path
+from statistics import fmean, median, stdev
 from typing import Any
 
 from cells.layout.spec import CellType
@@ -38,6 +39,10 @@ CASES = {
 """Policy, forecast and durations of each line of the results."""
 
 
+STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 10: 2.262}
+"""Quantiles of Student's t for 95 % by number of seeds."""
+
+
 def philly() -> tuple[Trace, PoolTable]:
     """The whole Philly log and its pools."""
     if not TRACES.is_dir():
@@ -50,10 +55,18 @@ def spread(values: list[float]) -> dict[str, float]:
     """Return the minimum, median and maximum of several runs."""
     return {
         "min": round(min(values), 4),
-        "median": round(statistics.median(values), 4),
+        "median": round(median(values), 4),
         "max": round(max(values), 4),
         "runs": len(values),
     }
+
+
+def interval(values: list[float]) -> list[float]:
+    """Return the mean, and the half width of its 95 % interval."""
+    if len(values) < 2:
+        return [round(fmean(values), 3), 0.0]
+    half = STUDENT[len(values)] * stdev(values) / sqrt(len(values))
+    return [round(fmean(values), 3), round(half, 3)]
 
 
 def in_turn(runs: int, *calls: Callable[[], float]) -> list[list[float]]:
@@ -62,11 +75,12 @@ def in_turn(runs: int, *calls: Callable[[], float]) -> list[list[float]]:
     return [list(column) for column in zip(*rounds, strict=True)]
 
 
-def keep(name: str, results: dict[str, Any]) -> None:
-    """Print the results, and store them in `results` with a description of the machine."""
+def keep(name: str, results: dict[str, Any], *, quiet: bool = False) -> None:
+    """Store the results in `results` with a description of the machine; print them unless quiet."""
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
     python = f"Python {platform.python_version()}"
     text = json.dumps({"machine": machine, "python": python, **results}, indent=1)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(text + "\n")
-    print(f"{name}: {text}")
+    if not quiet:
+        print(f"{name}: {text}")

@@ -14,19 +14,14 @@ import argparse
 import json
 import subprocess
 import sys
-from math import sqrt
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
-from statistics import fmean, stdev
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.common import RESULTS, TRACES, keep
+from benchmarks.common import RESULTS, TRACES, interval, keep
 
 MEASURES = ("slo_missed_pct", "best_effort_goodput_gpu_h", "best_effort_avg_jct_s")
-STUDENT = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 10: 2.262}
-"""Quantiles of Student's t for 95 % by number of seeds."""
-
 GREEDY = "jvu:{}:greedy:ahead=120"
 LIMITED = "jvu:{}:global:ahead=120:starts=6:nodes=20:iterations=5000"
 """With less work for the solver than by default: a replay of an hour takes seconds."""
@@ -98,14 +93,6 @@ class Workloads:
             found[label]["kills"] = sum(each > 0.0 for each in lost)
             found[label]["lost_gpu_h"] = sum(lost) / 3600.0
         return found
-
-
-def interval(values: list[float]) -> list[float]:
-    """Return the mean, and the half width of its 95 % interval."""
-    if len(values) < 2:
-        return [round(fmean(values), 3), 0.0]
-    half = STUDENT[len(values)] * stdev(values) / sqrt(len(values))
-    return [round(fmean(values), 3), round(half, 3)]
 
 
 def measure(part: str, workloads: Workloads, seeds: int) -> dict[str, Any]:
