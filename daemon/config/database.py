@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from sia.console.errors import UserError
+from sia.console.neighbours import install_extra
 
 SCHEMES = ("postgresql", "postgres")
 
@@ -16,9 +17,7 @@ NAMED = frozenset(("host", "hostaddr", "dbname", "service"))
 
 HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]{1,5})?")
 
-NEEDS_EXTRA = (
-    "PostgreSQL needs psycopg, which is not installed; pip install 'sia-scheduler[postgres]'"
-)
+NEEDS_EXTRA = f"PostgreSQL needs psycopg, which is not installed; {install_extra('postgres')}"
 
 
 class DatabaseUrl:

@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from sia.console.neighbours import install_extra
+
 PLAIN_PORT, TLS_PORT = 1883, 8883
 """Ports that IANA has assigned to MQTT."""
 
@@ -157,7 +159,7 @@ def _embedded(config: MqttConfig) -> Iterator[str]:
     if find_spec("amqtt") is None:
         yield (
             "mqtt.broker: the embedded broker needs amqtt, which is not installed; "
-            "pip install 'sia-scheduler[broker]', or use an external broker"
+            f"{install_extra('broker')}, or use an external broker"
         )
     for name in ("user", "password_file", "tls", "ca", "cert", "key"):
         if getattr(config, name):

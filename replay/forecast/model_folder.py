@@ -13,6 +13,7 @@ from predictors.learning.features import NAMES
 from predictors.learning.model import FORMAT, QUANTILES, Manifest, Model, booster, digest
 from replay.run.output import whole_folder, write_json
 from sia.console.errors import UserError
+from sia.console.neighbours import install_extra
 from sia.limits import LONGEST_WINDOW, MAX_WINDOWS, TICK
 from sia.wording import as_typed
 
@@ -27,8 +28,7 @@ def require_xgboost() -> None:
     """Raise UserError if xgboost, an extra, is not installed."""
     if find_spec("xgboost") is None:
         raise UserError(
-            "learned forecasts need xgboost, which is not installed; install it with:"
-            " pip install 'sia-scheduler[learn]'"
+            "learned forecasts need xgboost, which is not installed; " + install_extra("learn")
         )
 
 

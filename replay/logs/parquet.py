@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sia.console.errors import UserError
+from sia.console.neighbours import install_extra
 
 
 def duckdb_for(path: Path, doing: str) -> ModuleType:
@@ -17,7 +18,7 @@ def duckdb_for(path: Path, doing: str) -> ModuleType:
         import duckdb  # noqa: PLC0415  an extra
     except ImportError:
         raise UserError(
-            f"{path}: {doing} Parquet needs duckdb; install it with: pip install 'duckdb>=1.1'"
+            f"{path}: {doing} Parquet needs duckdb; {install_extra('parquet')}"
         ) from None
     module: ModuleType = duckdb
     return module

@@ -24,6 +24,11 @@ ROOT = Path(__file__).resolve().parents[2]
 """Folder that contains SIA's packages."""
 
 
+def install_extra(extra: str) -> str:
+    """Return the command that installs an extra, in an environment of SIA's own."""
+    return f"pipx install --force '{OWN}[{extra}]'"
+
+
 def clash(path: Sequence[str] | None = None, root: Path = ROOT) -> str | None:
     """Return a message about another distribution with one of SIA's names; None if there is none.
 

@@ -11,6 +11,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from daemon.config.config import BackendConfig, Config
+from sia.console.neighbours import install_extra
 
 MAX_TEXT = 4096
 """Characters of a path: Linux knows no longer one."""
@@ -102,10 +103,7 @@ class KubeConfig(BackendConfig, frozen=True):
 def kube_problems(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
     """A line for each thing that is wrong with it."""
     if find_spec("kubernetes_asyncio") is None:
-        yield (
-            "backend.kind: kubernetes needs kubernetes-asyncio; "
-            "pip install 'sia-scheduler[kubernetes]'"
-        )
+        yield f"backend.kind: kubernetes needs kubernetes-asyncio; {install_extra('kubernetes')}"
     if config.kubeconfig and not Path(config.kubeconfig).is_file():
         yield f"backend.kubeconfig: there is no file {config.kubeconfig}; name one"
     if config.context and not config.kubeconfig:

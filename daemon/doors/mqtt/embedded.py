@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 
 from daemon.config.mqtt import MqttConfig
 from sia.console.errors import UserError
+from sia.console.neighbours import install_extra
 
 CONNECTIONS = 1000
 """Maximum number of connections; a trial has a few."""
@@ -29,9 +30,7 @@ async def broker(config: MqttConfig | None) -> AsyncIterator[None]:
         from amqtt.broker import Broker  # noqa: PLC0415  optional, and slow to import
         from amqtt.errors import BrokerError  # noqa: PLC0415
     except ImportError as error:
-        raise UserError("mqtt.broker: amqtt is missing; pip install 'sia-scheduler[broker]'") from (
-            error
-        )
+        raise UserError(f"mqtt.broker: amqtt is missing; {install_extra('broker')}") from error
     for name in ("amqtt", "transitions"):
         logging.getLogger(name).setLevel(logging.ERROR)  # below, they log every message
     found = Broker(

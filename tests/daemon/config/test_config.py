@@ -356,7 +356,7 @@ def test_postgresql_needs_an_extra(tmp_path, monkeypatch):
     root = ROOT
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     assert "postgres" in project["optional-dependencies"]
-    mend = f"pip install '{project['name']}[postgres]'"
+    mend = f"pipx install --force '{project['name']}[postgres]'"
     assert mend in said
     assert mend in (root / "docs" / "operate/postgres.md").read_text()
 

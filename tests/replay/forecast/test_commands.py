@@ -482,7 +482,7 @@ def test_without_xgboost_the_extra_is_named(log, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "xgboost", None)
     for command in ("train", "evaluate"):
         asked = [command, "--trace", str(log), "--out", str(tmp_path / "out")]
-        with pytest.raises(UserError, match=r"pip install 'sia-scheduler\[learn\]'"):
+        with pytest.raises(UserError, match=r"pipx install --force 'sia-scheduler\[learn\]'"):
             forecast.main(asked, standalone_mode=False)
     forecast.main([*asked, "--only", "run-times"], standalone_mode=False)
     assert (tmp_path / "out" / "run_times.json").exists()

@@ -275,7 +275,7 @@ def test_without_xgboost_its_extra_is_named(monkeypatch, observed, tmp_path):
         lambda: learn(observed, until=DAY, trace_sha256=""),
         lambda: read_model(tmp_path),
     ):
-        with pytest.raises(UserError, match=r"pip install 'sia-scheduler\[learn\]'"):
+        with pytest.raises(UserError, match=r"pipx install --force 'sia-scheduler\[learn\]'"):
             use()
 
 

@@ -212,8 +212,10 @@ def test_without_duckdb_parquet_is_refused_and_the_mend_is_its_installation(tmp_
     monkeypatch.setitem(sys.modules, "duckdb", None)
     path = written(tmp_path, b"PAR1PAR1", "log.parquet")
     trace = read_trace(written(tmp_path, HEAD + GOOD))
-    assert "pip install" in refusal(read_trace, path)
-    assert "pip install" in refusal(write_trace, path, trace=trace)
+    assert "pipx install --force 'sia-scheduler[parquet]'" in refusal(read_trace, path)
+    assert "pipx install --force 'sia-scheduler[parquet]'" in refusal(
+        write_trace, path, trace=trace
+    )
 
 
 def test_a_log_named_gz_is_compressed(tmp_path):
