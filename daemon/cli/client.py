@@ -100,8 +100,14 @@ def find(config: Path | None) -> Endpoint:
     Raises UserError if no token is found.
     """
     settings = peek(find_config(config))
-    named = os.environ.get("SIA_URL", settings.listen.from_here.url).split(",")
-    urls = tuple(checked_url(url.strip().rstrip("/")) for url in named)
+    named = os.environ.get("SIA_URL")
+    if named is None and not settings.listen.port:
+        raise UserError(
+            "daemon.listen: port 0 lets the daemon choose one; set SIA_URL to the address that "
+            "sia serve prints"
+        )
+    named = settings.listen.from_here.url if named is None else named
+    urls = tuple(checked_url(url.strip().rstrip("/")) for url in named.split(","))
     get = os.environ.get
     own = "" if "SIA_URL" in os.environ else settings.tls.certificate
     ca, certificate = get("SIA_CA_FILE", own), get("SIA_CERT_FILE", "")

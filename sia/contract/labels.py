@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import isfinite
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
@@ -43,13 +44,18 @@ def params_of(label: str, kind: type[Struct], defaults: Mapping[str, Any] | None
             raise ValueError(f"{label}: option {key} is given twice; leave one out")
         given[key] = value
     try:
-        return msgspec.convert({**(defaults or {}), **given}, kind)
+        params = msgspec.convert({**(defaults or {}), **given}, kind)
     except msgspec.ValidationError as error:
         raise ValueError(f"{label}: {_worded(str(error), given)}") from None
+    for key, value in given.items():
+        for each in value if isinstance(value, list) else [value]:
+            if isinstance(each, float) and not isfinite(each):  # no JSON could keep it
+                raise ValueError(f"{label}: {key} must be finite (got {each:g}); change it")
+    return params
 
 
-BOUND = re.compile(r"Expected `(?:float|int)` (>=|>|<=|<) (\S+) - at `\$\.(\w+)`")
-"""What msgspec says of a number out of bounds."""
+BOUND = re.compile(r"Expected `(?:float|int)` (>=|>|<=|<) (\S+) - at `\$\.(\w+)(?:\[(\d+)\])?`")
+"""What msgspec says of a number out of bounds, which may stand in a list."""
 
 WORDS = {">=": "at least", ">": "above", "<=": "at most", "<": "below"}
 
@@ -59,8 +65,9 @@ def _worded(text: str, given: Mapping[str, Any]) -> str:
     found = BOUND.fullmatch(text)
     if found is None:
         return text
-    sign, bound, key = found.groups()
-    got = f" (got {given[key]:g})" if key in given else ""
+    sign, bound, key, place = found.groups()
+    value = given.get(key) if place is None else given.get(key, ())[int(place)]
+    got = "" if value is None else f" (got {value:g})"
     return f"{key} must be {WORDS[sign]} {float(bound):g}{got}; change it"
 
 

@@ -64,6 +64,9 @@ def test_a_label_replaces_defaults():
     ("jvu:sizes=1+x", "sizes must be a number (got 'x')"),
     ("jvu:cycle=nan", "cycle must be above 0 (got nan); change it"),
     ("jvu:cycle=0", "cycle must be above 0 (got 0); change it"),
+    ("jvu:cycle=inf", "cycle must be finite (got inf); change it"),
+    ("jvu:lambda=nan", "lambda must be finite (got nan); change it"),
+    ("jvu:sizes=60+1e400", "sizes must be finite (got inf); change it"),
     ("jvu:cycle=1:cycle=2", "option cycle is given twice; leave one out"),
     ("jvu:cycle", "option cycle needs a value; write cycle=VALUE"),
     ("jvu:fill=maybe", "fill must be yes or no (got 'maybe')"),
@@ -75,6 +78,11 @@ def test_a_wrong_option_is_named_with_the_fix(label, why):
     with pytest.raises(ValueError, match=r"^jvu:") as error:
         options(label)
     assert str(error.value) == f"{label}: {why}"
+
+
+def test_a_number_out_of_bounds_in_a_list_is_named_with_the_fix():
+    with pytest.raises(ValueError, match=r"thresholds must be at least 60 \(got 5\); change it"):
+        make("las:thresholds=3600+5")
 
 
 def test_a_policy_without_options_takes_none():

@@ -15,6 +15,7 @@ from daemon.answers.explain.wording import (
     outlook_words,
     over_words,
     run_words,
+    stop_limit_words,
     stop_words,
     turn_words,
 )
@@ -73,6 +74,7 @@ def explain(
     runs = record.stream is not None
     planned = plan_words(record, found.planned, found.time, runs=runs)
     found.outlook = outlook_of(core, record)
+    stops = stop_words(record, book.setup.stops_per_job)
     if record.stream is not None:
         found.stream, found.reason, found.loans = record.stream, record.reason, dict(record.loans)
     job = waiting_in(core, record)
@@ -87,17 +89,18 @@ def explain(
         found.words = [
             *needed(found, found.time),
             *_outage_words(book, core, job),
+            *_limit_words(core),
             *doubt(explanation),
             *planned,
         ]
         found.words += turn_words(found.turn, found.time, running=False)
-        found.words += [*outlook_words(found.outlook, found.time), *stop_words(record)]
+        found.words += [*outlook_words(found.outlook, found.time), *stops]
         return found
     found.obstacles = _outside(book, record)
     found.exact = bool(found.obstacles)
     found.words = _waits_outside(book, record) or run_words(record, core.state.now)
     found.words += [*planned, *turn_words(found.turn, found.time, running=runs)]
-    found.words += [*outlook_words(found.outlook, found.time), *stop_words(record)]
+    found.words += [*outlook_words(found.outlook, found.time), *stops]
     return found
 
 
@@ -130,7 +133,11 @@ def waits(book: Book, core: Core, record: JobRecord) -> list[str]:
     job = waiting_in(core, record)
     if job is None or record.phase is not JobPhase.PENDING:
         return _waits_outside(book, record)
-    return [*needed(glance(core.policy, job), core.state.now), *_outage_words(book, core, job)]
+    return [
+        *needed(glance(core.policy, job), core.state.now),
+        *_outage_words(book, core, job),
+        *_limit_words(core),
+    ]
 
 
 def position_of(core: Core, record: JobRecord) -> int | None:
@@ -170,6 +177,12 @@ def _outage_words(book: Book, core: Core, job: JobState) -> list[str]:
     if not places:
         return gone
     return [*fragmentation_reason(core, job, out=bool(nodes)), *gone]
+
+
+def _limit_words(core: Core) -> list[str]:
+    """That jobs were stopped as often as they may be within an hour. O(stops within an hour)."""
+    state = core.state
+    return stop_limit_words(core.committer.stops, state.options.stops_per_hour, state.now)
 
 
 def _outside(book: Book, record: JobRecord) -> list[ObstacleView]:

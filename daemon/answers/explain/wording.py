@@ -34,7 +34,7 @@ from sia.explain.obstacles import (
 )
 from sia.limits import MAX_GROUP
 from sia.model import Stream
-from sia.wording import counted, duration
+from sia.wording import HOUR, counted, duration
 
 NAMED = 3
 """Running jobs that are named of those that would have to end: more make no line."""
@@ -293,8 +293,11 @@ def _plan_words(outlook: OutlookView, now: float) -> str:
     return f"by the plan it will be paused in {at(changes)} for {again}; {anew}"
 
 
-def stop_words(record: JobRecord) -> list[str]:
-    """Why a job is being stopped, or how often it was stopped and what it keeps."""
+def stop_words(record: JobRecord, most: int) -> list[str]:
+    """Why a job is being stopped, or how often it was stopped and what it keeps.
+
+    `most` is how often a job may be stopped, 0 for any number.
+    """
     keeps = f"it keeps {duration(record.kept)} of work" if record.kept else "it keeps no work"
     if record.phase is JobPhase.STOPPING:
         lines = [f"it was told to stop, and goes on later: {record.preempted}"]
@@ -304,7 +307,19 @@ def stop_words(record: JobRecord) -> list[str]:
     if not record.stops:
         return []
     times = "once" if record.stops == 1 else f"{record.stops:,} times"
-    return [f"it was stopped {times}, the last time because {record.preempted}; {keeps}"]
+    lines = [f"it was stopped {times}, the last time because {record.preempted}; {keeps}"]
+    if 0 < most <= record.stops:
+        lines.append(f"it is not stopped again: stops_per_job = {most:,} in [daemon]")
+    return lines
+
+
+def stop_limit_words(stops: Sequence[float], most: int, now: float) -> list[str]:
+    """That no job is stopped for a pending one now, as stops within an hour are limited."""
+    recent = [time for time in stops if time > now - HOUR]
+    if not most or len(recent) < most:
+        return []
+    again = duration(recent[-most] + HOUR - now)
+    return [f"No job is stopped for it in the next {again}: stops_per_hour = {most:,} in [daemon]"]
 
 
 def over_words(record: JobRecord) -> list[str]:

@@ -497,6 +497,11 @@ def test_misuse_exits_with_2_and_a_missing_daemon_with_3(served, tmp_path, monke
     monkeypatch.setenv("SIA_URL", "here")
     assert served("jobs").returncode == 2
     monkeypatch.delenv("SIA_URL")
+    chosen = tmp_path / "chosen.toml"
+    chosen.write_text('[daemon]\nlisten = "127.0.0.1:0"\n')
+    unknown = served("jobs", "--config", chosen)
+    assert (unknown.returncode, unknown.stderr.count("\n")) == (2, 1)
+    assert unknown.stderr.startswith("sia: daemon.listen: port 0")
     monkeypatch.setenv("SIA_TOKEN_FILE", str(tmp_path / "none"))
     assert served("jobs").returncode == 2
     wrong = tmp_path / "token"

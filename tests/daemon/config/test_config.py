@@ -398,3 +398,12 @@ def test_jobs_of_a_backend_that_cannot_stop_them_may_not_be_stopped(tmp_path, mo
         config(tmp_path, '[daemon]\npreemptible = "restart"\n')
     (problem,) = caught.value.problems
     assert problem.startswith("daemon.preemptible: this backend cannot stop jobs")
+
+
+def test_every_key_of_the_section_daemon_is_documented(tmp_path):
+    page = (ROOT / "docs/operate/daemon.md").read_text()
+    with pytest.raises(ConfigError) as error:
+        read_config(written(tmp_path, "[daemon]\nnosuchkey = 1", "sia.toml"))
+    keys = re.search("use one of (.*)", str(error.value))[1].split(", ")
+    assert "grace" in keys
+    assert {key for key in keys if f"`{key}`" not in page} == set()

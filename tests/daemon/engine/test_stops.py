@@ -368,6 +368,7 @@ def test_a_job_that_was_stopped_often_enough_runs_to_its_end():
     step = story.at(140.0, submit("other", gpus=2, run_time=10.0))
     assert told(step) == []
     assert story.phase("long") is JobPhase.RUNNING
+    assert words(story, "long")[-1] == "it is not stopped again: stops_per_job = 1 in [daemon]"
     story.at(141.0, Cancel("long"))
 
 
@@ -380,8 +381,11 @@ def test_a_job_is_stopped_a_limited_number_of_times_per_hour():
     story.at(130.0, Started("long", 2))
     step = story.at(140.0, submit("other", gpus=2, run_time=10.0))
     assert (told(step), started(step)) == ([], [])
+    no_stop = "No job is stopped for it in the next 59 m 20 s: stops_per_hour = 1 in [daemon]"
+    assert no_stop in words(story, "other")
     assert told(story.at(3699.0)) == []
     assert told(story.at(3705.0)) == [("long", 2, False)]
+    assert not any("stops_per_hour" in line for line in words(story, "short"))
 
 
 class World:
