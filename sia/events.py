@@ -59,6 +59,9 @@ class JobProgressed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True)
     """The regime that it is in, from 0; None if it does not say."""
     overhead: float = 0.0
     """Seconds from now on without work: the job is still paying for going on."""
+    widths: tuple[int, int] | None = None
+    """The fewest and the most GPUs that it can use from now on: its trials come and go. Its own
+    width is one of them. None leaves both as they are."""
 
 
 SolveStatus = Literal["optimal", "feasible", "infeasible", "limit", "failed"]

@@ -153,6 +153,9 @@ says the same.
 MAX_SLOWDOWN = 1000.0
 """Maximum factor on the run time on nodes that a job does not prefer; beyond it, none is better."""
 
+MAX_TRIALS = 1000
+"""Trials that a job may report at once: a hyper-parameter search has tens, rarely hundreds."""
+
 MAX_POINTS = 256
 """Maximum number of points of a job's demand: one for each width of the largest elastic jobs."""
 

@@ -5,16 +5,34 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import click
 
 from daemon.cli.client import Client, Endpoint, at, checked_url, find
 from daemon.cli.common import CONFIG, JSON, moment, say
 from daemon.runtime.token_file import checked_token, read_token
+from daemon.wire.wishes import gpus_and_seconds
 from sia.console.errors import UserError
 from sia.console.terminal import printable
 from sia.console.text import BoundedFloatType
 from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+
+
+class TrialsType(click.ParamType[tuple[tuple[int, float], ...]]):
+    """GPUs and seconds of each trial that is left."""
+
+    name = "gpus:seconds;…"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[tuple[int, float], ...]:
+        """Parse `1:3600;2:1800`."""
+        try:
+            return gpus_and_seconds(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
 
 HERE = "it is set in the environment of each job that runs; outside of a job, give the option"
 
@@ -23,8 +41,12 @@ HERE = "it is set in the environment of each job that runs; outside of a job, gi
 @click.option(
     "--done",
     type=BoundedFloatType(0, 1),
-    required=True,
     help="Share of the whole work that is done.",
+)
+@click.option(
+    "--trials",
+    type=TrialsType(),
+    help="In place of --done: GPUs and seconds of each trial that is left, like 1:3600;2:1800.",
 )
 @click.option(
     "--speed",
@@ -47,7 +69,8 @@ HERE = "it is set in the environment of each job that runs; outside of a job, gi
 @CONFIG
 @JSON
 def report(
-    done: float, speed: float | None, regime: int | None, job_id: str | None,
+    done: float | None, trials: tuple[tuple[int, float], ...] | None, speed: float | None,
+    regime: int | None, job_id: str | None,
     attempt: int | None, url: str | None, token_file: Path | None, config: Path | None,
     as_json: bool,
 ) -> None:  # fmt: skip
@@ -58,17 +81,22 @@ def report(
 
     Example: sia report --done 0.4 --speed 1.7 --regime 3
     """
+    if (done is None) == (trials is None):
+        raise click.UsageError("give either --done or --trials")
     job_id = job_id or _given("SIA_JOB_ID", "--job")
     number = attempt if attempt is not None else _number(_given("SIA_ATTEMPT", "--attempt"))
-    body = {"done": done, "attempt": number, "speed": speed, "regime": regime}
+    body: dict[str, Any] = {"attempt": number, "speed": speed, "regime": regime}
+    body |= {"done": done} if trials is None else {"trials": trials}
     with closing(Client(_endpoint(url, token_file, config))) as client:
         answer = client.ask("POST", f"/v1/jobs/{at(job_id)}/progress", body)
     if as_json:
         say(answer)
-    elif answer is not None and answer.get("end") is not None:
-        click.echo(printable(f"{job_id}: {done:.1%} done, ends about {moment(answer['end'])}"))
-    else:
-        click.echo(printable(f"{job_id}: {done:.1%} done"))
+        return
+    share = done if answer is None else answer["done"]
+    said = f"{job_id}: {share or 0.0:.1%} done"
+    if answer is not None and answer.get("end") is not None:
+        said += f", ends about {moment(answer['end'])}"
+    click.echo(printable(said))
 
 
 def _given(variable: str, option: str) -> str:

@@ -17,6 +17,7 @@ from sia.console.as_json import json_option, print_json
 from sia.console.terminal import printable
 from sia.console.text import Seconds
 from sia.model import NEVER_STOPPED
+from sia.policies import make
 from sia.wording import as_typed, counted
 
 MISUSE = 2
@@ -47,31 +48,45 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
         for problem in error.problems:
             click.echo(f"sia: {printable(f'{error.path}: {problem}')}", err=True)
         return MISUSE
-    if check and isinstance(settings.database, Path) and (lost := _lost(settings.database)):
+    if check:
+        return _checked(settings, path, as_json=as_json)
+    if path is None:
+        click.echo(_tryout(settings), err=True)
+    _say_unlike(settings)
+    begin(settings.log_level)
+    asyncio.run(_serve(settings))
+    return 0
+
+
+def _checked(settings: Config, path: Path | None, *, as_json: bool) -> int:
+    """Say that a configuration is valid, and what its policy is; or what the journal lacks."""
+    if isinstance(settings.database, Path) and (lost := _lost(settings.database)):
         if as_json:
             print_json({"valid": False, "config": str(path or ""), "problems": [lost]})
         else:
             click.echo(f"sia: {printable(lost)}", err=True)
         return MISUSE
-    if check and as_json:
+    if as_json:
         found = None if path is None else str(path)
         gpus = sum(pool.quota for pool in settings.pools)
         print_json(
             {
                 "valid": True, "config": found, "pools": len(settings.pools), "gpus": gpus,
                 "policy": settings.policy, "preemptible": settings.preemptible,
+                "note": make(settings.policy).unlike_live,
             }
         )  # fmt: skip
         return 0
-    if check:
-        click.echo(f"{path or 'the built-in configuration'}: valid, {_summary(settings)}")
-        click.echo(_stops(settings), err=True)
-        return 0
-    if path is None:
-        click.echo(_tryout(settings), err=True)
-    begin(settings.log_level)
-    asyncio.run(_serve(settings))
+    click.echo(f"{path or 'the built-in configuration'}: valid, {_summary(settings)}")
+    click.echo(_stops(settings), err=True)
+    _say_unlike(settings)
     return 0
+
+
+def _say_unlike(config: Config) -> None:
+    """Say what the options of the policy mean here if that differs from replays."""
+    if note := make(config.policy).unlike_live:
+        click.echo(f"policy {config.policy}: {note}", err=True)
 
 
 def _lost(database: Path) -> str:

@@ -356,6 +356,8 @@ def core_job(record: JobRecord, now: float, setup: Setup = USUAL) -> Job:
     jobs would else narrow it to one GPU, as in a replay of a log without widths.
     """
     job = _core_job(record.spec, record.core, now, record.priority, setup)
+    if record.widths is not None:
+        job = replace(job, min_width=record.widths[0], max_width=record.widths[1])
     return replace(job, soft=_steps_from(record, now)) if job.soft else job
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import fsum
 
+from daemon.engine.jobs import core_job
 from daemon.engine.step import StepContext, unknown_job
 from daemon.model.book import JobRecord, Progress
 from daemon.model.inputs import Reported
@@ -11,7 +13,15 @@ from daemon.model.job import ON_GPUS, OVER, JobPhase
 from daemon.model.limits import REPORT_EVERY
 from daemon.model.outputs import Accepted, Answer, Refused
 from sia.events import JobProgressed
-from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED, UNKNOWN_RUN_TIME
+from sia.limits import (
+    MAX_QUOTA,
+    MAX_REGIME,
+    MAX_SPEED,
+    MAX_TRIALS,
+    MIN_SPEED,
+    UNKNOWN_RUN_TIME,
+)
+from sia.model import NEVER_STOPPED, RESTART
 from sia.policies.shockwave.foresight import foreseen, work_of
 
 
@@ -47,10 +57,48 @@ class ProgressReports:
             )
         if record.phase not in ON_GPUS or not record.placed:
             return _does_not_run(record)
-        return _wrong_values(asked) or self._out_of_order(asked, record.progress)
+        return (
+            _wrong_values(asked)
+            or self._wrong_trials(record, asked)
+            or self._out_of_order(record, asked)
+        )
 
-    def _out_of_order(self, asked: Reported, last: Progress | None) -> Refused | None:
-        """Return why a report cannot follow the last one of the same attempt."""
+    def _wrong_trials(self, record: JobRecord, asked: Reported) -> Refused | None:
+        """Return why a job cannot have these trials: only an elastic one has any."""
+        trials, spec = asked.trials, record.spec
+        if not trials:
+            return None
+        policy, name = self._context.core.policy, self._context.book.setup.policy
+        if not policy.narrows:
+            return Refused(
+                409,
+                "trials",
+                f"policy {name} does not heed the trials of a job",
+                "report done, or run the daemon with wfq or another elastic policy",
+            )
+        job = core_job(record, self._context.now, self._context.book.setup)
+        if spec.regimes or job.preemptible in (NEVER_STOPPED, RESTART):
+            why = "has regimes" if spec.regimes else "cannot change its width"
+            return Refused(
+                409, "trials", f"job {spec.id} {why}, so that it has no trials", "report done"
+            )
+        quota = self._context.book.pools[spec.pool].quota
+        least, _ = _widths(record, trials)
+        if least > quota:
+            return Refused(
+                409,
+                "trials",
+                f"the smallest trial needs {least} GPUs, but pool {spec.pool} has {quota}",
+                "stop this trial, or submit it as a job of another pool",
+            )
+        return None
+
+    def _out_of_order(self, record: JobRecord, asked: Reported) -> Refused | None:
+        """Return why a report cannot follow the last one of the same attempt.
+
+        The share of a job whose trials come and go may fall, as there may be more to do.
+        """
+        last = record.progress
         if last is None:
             return None
         wait = last.at + REPORT_EVERY - self._context.now
@@ -62,7 +110,7 @@ class ProgressReports:
                 f"report at most every {REPORT_EVERY:g} s",
                 wait,
             )
-        if asked.done < last.done:
+        if record.widths is None and asked.done is not None and asked.done < last.done:
             return Refused(
                 409,
                 "progress goes back",
@@ -85,7 +133,9 @@ class ProgressReports:
         a whole of `worked / done`. The clock cannot say how much of the work of earlier attempts a
         further attempt has kept, so that its first report counts against the whole that is known.
         """
-        last, done = record.progress, asked.done
+        if asked.trials:
+            return self._by_trials(record, asked)
+        last, done = record.progress, asked.done or 0.0
         if record.spec.regimes:
             return self._by_epochs(record, asked)
         worked = record.work(self._context.now)
@@ -105,6 +155,23 @@ class ProgressReports:
         left = max(0.0, record.expected - worked) if known else None
         return Progress(self._context.now, done, worked, speed, left, regime)
 
+    def _by_trials(self, record: JobRecord, asked: Reported) -> Progress:
+        """Convert the GPU-seconds of the trials that are left to seconds of work.
+
+        The trials also say how many GPUs the job can use. It never has fewer than its own width at
+        most, nor more than that at least: its own width is that of one trial.
+        """
+        now, last = self._context.now, record.progress
+        record.widths = least, _ = _widths(record, asked.trials)
+        job = core_job(record, now, self._context.book.setup)
+        gpu_seconds = fsum(gpus * seconds for gpus, seconds in asked.trials)
+        worked = record.work(now)
+        left = min(gpu_seconds * job.speed(least) / least, UNKNOWN_RUN_TIME)
+        whole = record.whole = min(worked + left, UNKNOWN_RUN_TIME)
+        regime = last.regime if asked.regime is None and last is not None else asked.regime
+        done = worked / whole if whole else 1.0
+        return Progress(now, min(1.0, done), worked, asked.speed or record.speed, left, regime)
+
     def _by_epochs(self, record: JobRecord, asked: Reported) -> Progress:
         """Convert the reported share of all epochs to seconds of work in the job's regimes.
 
@@ -118,7 +185,8 @@ class ProgressReports:
             regime = core.regime if regime is None else regime
             begun = core.begun
         reached = None if regime is None else (begun or ())[:regime]
-        epochs = asked.done * fsum(each.epochs for each in spec.regimes)
+        done = asked.done or 0.0
+        epochs = done * fsum(each.epochs for each in spec.regimes)
         work = min(work_of(spec.mode, spec.regimes, epochs, reached), UNKNOWN_RUN_TIME)
         if reached is not None and regime is not None:
             reached = (*reached, *[work] * (regime - len(reached)))
@@ -126,7 +194,7 @@ class ProgressReports:
         record.whole = min(max(work, total), UNKNOWN_RUN_TIME)
         speed = asked.speed or record.speed
         left = record.whole - work if record.whole < UNKNOWN_RUN_TIME else None
-        return Progress(self._context.now, asked.done, work, speed, left, regime)
+        return Progress(self._context.now, done, work, speed, left, regime)
 
     def _tell(self, record: JobRecord, progress: Progress, attempt: int) -> None:
         """Tell the core and the event stream.
@@ -152,6 +220,7 @@ class ProgressReports:
                     progress.speed,
                     run_time,
                     progress.regime,
+                    widths=record.widths,
                 )
             )
         context.notify(
@@ -162,7 +231,12 @@ class ProgressReports:
 
 def _wrong_values(asked: Reported) -> Refused | None:
     """Check the bounds of a report. Not-a-number is outside of all of them."""
-    if not 0 <= asked.done <= 1:
+    if (asked.done is None) != bool(asked.trials):
+        return _unfit(
+            "a report has either done or trials",
+            "report the share of the whole work, or each trial that is left as [GPUs, seconds]",
+        )
+    if asked.done is not None and not 0 <= asked.done <= 1:
         return _unfit(
             f"done must be 0 to 1 (got {asked.done:g})", "report the share of the whole work"
         )
@@ -175,7 +249,29 @@ def _wrong_values(asked: Reported) -> Refused | None:
         return _unfit(
             f"regime must be 0 to {MAX_REGIME} (got {asked.regime})", "number the regimes from 0"
         )
+    return _trials_out_of_bounds(asked.trials)
+
+
+def _trials_out_of_bounds(trials: Sequence[tuple[int, float]]) -> Refused | None:
+    for gpus, seconds in trials:
+        if not (1 <= gpus <= MAX_QUOTA and 0 <= seconds <= UNKNOWN_RUN_TIME):
+            return _unfit(
+                f"a trial needs 1 to {MAX_QUOTA} GPUs and 0 to {UNKNOWN_RUN_TIME:g} seconds (got "
+                f"[{gpus}, {seconds:g}])",
+                "report its GPUs and the seconds that it still needs on them",
+            )
+    if len(trials) > MAX_TRIALS or sum(gpus for gpus, _ in trials) > MAX_QUOTA:
+        return _unfit(
+            f"more than {MAX_TRIALS} trials, or {MAX_QUOTA} GPUs for all of them",
+            "report fewer at a time",
+        )
     return None
+
+
+def _widths(record: JobRecord, trials: Sequence[tuple[int, float]]) -> tuple[int, int]:
+    """Return the fewest and the most GPUs that a job of these trials can use."""
+    own = record.spec.gpus
+    return min(own, *(gpus for gpus, _ in trials)), max(own, sum(gpus for gpus, _ in trials))
 
 
 def _unfit(detail: str, fix: str) -> Refused:

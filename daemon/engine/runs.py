@@ -457,13 +457,13 @@ class Runs:
     def _correct_start(self, record: JobRecord) -> None:
         """Tell a core that stops jobs that a job began later than the core decided.
 
-        The core has counted work since its decision, and the job may have waited for its GPUs.
-        What the job itself has reported since then counts more.
+        The core has counted work since its decision, and the job may have waited for its GPUs; its
+        width may have changed meanwhile. What the job itself has reported since then counts more.
         """
         context = self._context
         state = context.core.state.jobs[record.core]
-        late = context.core.policy.needs.preemption and state.since < context.now
-        if late and record.progress is None:
+        late = (state.since, state.done) != (record.since, record.done)
+        if late and context.core.policy.needs.preemption and record.progress is None:
             self._tell_work(record)
 
     def _tell_work(self, record: JobRecord) -> None:

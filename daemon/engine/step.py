@@ -144,8 +144,8 @@ class StepContext:
     def correct(self, event: JobPreempted | JobProgressed) -> None:
         """Tell the core how much work a job has done, unless the job leaves it in this step.
 
-        A later correction of the same step replaces an earlier one, except for an estimate and a
-        regime that only the earlier one has.
+        A later correction of the same step replaces an earlier one, except for an estimate, a
+        regime and widths that only the earlier one has.
         """
         earlier = self.corrections.get(event.job_id)
         if isinstance(earlier, JobProgressed) and isinstance(event, JobProgressed):
@@ -153,6 +153,7 @@ class StepContext:
                 event,
                 run_time=earlier.run_time if event.run_time is None else event.run_time,
                 regime=earlier.regime if event.regime is None else event.regime,
+                widths=earlier.widths if event.widths is None else event.widths,
             )
         self.corrections[event.job_id] = event
 

@@ -187,6 +187,8 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Its last report in the latest attempt; None without one."""
     whole: float = 0.0
     """Its whole work in seconds at its own width, as its reports say; 0 if they do not."""
+    widths: tuple[int, int] | None = None
+    """The fewest and the most GPUs that it can use, as its trials say; None as it was submitted."""
     width: int = 0
     """GPUs that the core gives it, if they are not as many as it asked for; else 0."""
     taken: int = 0

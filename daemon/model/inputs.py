@@ -59,14 +59,18 @@ class Reported(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
     `speed` is its speed from now on, relative to that on its own number of GPUs at nominal speed;
     None if it has not changed. `regime` is the regime that it is in, from 0.
+
+    A job of several trials reports those that are left in place of `done`: the GPUs of each, and
+    the seconds that it still needs on them.
     """
 
     job: str
     attempt: int
-    done: float
+    done: float | None
     speed: float | None = None
     regime: int | None = None
     actor: str = ""
+    trials: tuple[tuple[int, float], ...] = ()
 
 
 class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):

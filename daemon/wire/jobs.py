@@ -30,8 +30,10 @@ from sia.limits import (
     MAX_SLOWDOWN,
     MAX_SPEED,
     MAX_TIME,
+    MAX_TRIALS,
     MAX_VALUE,
     MIN_SPEED,
+    UNKNOWN_RUN_TIME,
 )
 from sia.model import Regime, StopCost, Stream
 from sia.state.steps import parse_steps
@@ -322,17 +324,19 @@ class JobPatch(Struct, forbid_unknown_fields=True):
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Speed = Annotated[float, Meta(ge=MIN_SPEED, le=MAX_SPEED)]
+TrialTime = Annotated[float, Meta(ge=0, le=UNKNOWN_RUN_TIME)]
 RegimeNumber = Annotated[int, Meta(ge=0, le=MAX_REGIME)]
 AttemptNumber = Annotated[int, Meta(ge=1, le=2**31)]
 
 
 class ProgressReport(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """A running job reports its progress."""
+    """A running job reports its progress: either `done` or `trials`."""
 
-    done: Annotated[
-        Share, Meta(description="Share of its whole work that is done. It grows in an attempt.")
-    ]
     attempt: Annotated[AttemptNumber, Meta(description="SIA_ATTEMPT of the job.")]
+    done: Annotated[
+        Share | None,
+        Meta(description="Share of its whole work that is done. It grows in an attempt."),
+    ] = None
     speed: Annotated[
         Speed | None,
         Meta(
@@ -344,6 +348,15 @@ class ProgressReport(Struct, forbid_unknown_fields=True, omit_defaults=True):
         RegimeNumber | None,
         Meta(description="Number of the regime that it is in; null: as before."),
     ] = None
+    trials: Annotated[
+        tuple[tuple[Width, TrialTime], ...],
+        Meta(
+            max_length=MAX_TRIALS,
+            description="Of a job of several trials, in place of `done`: the GPUs of each trial "
+            "that is left, and the seconds that it still needs on them.",
+            examples=[[[1, 3600], [1, 1800]]],
+        ),
+    ] = ()
 
 
 class ProgressView(Struct, omit_defaults=True):

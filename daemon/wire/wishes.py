@@ -90,11 +90,16 @@ def _cost(text: str, _: float) -> StopCost:
     return parse_seconds(text)
 
 
-def _demand(text: str, now: float) -> tuple[tuple[int, float], ...]:
+def _demand(text: str, _: float) -> tuple[tuple[int, float], ...]:
     """Parse `1:100;2:60`: seconds by number of GPUs."""
+    return gpus_and_seconds(text)
+
+
+def gpus_and_seconds(text: str) -> tuple[tuple[int, float], ...]:
+    """Parse `1:100;2:60`. Raises ValueError with what is wrong and the fix."""
     points = (part.partition(":") for part in text.split(";"))
     try:
-        return tuple((_whole(gpus.strip(), now), _number(s.strip(), now)) for gpus, _, s in points)
+        return tuple((_whole(gpus.strip(), 0.0), _number(s.strip(), 0.0)) for gpus, _, s in points)
     except ValueError:
         raise ValueError(
             f"{text[:SHOWN]!r} is not a list of GPUs:seconds; write one like 1:3600;2:1900"

@@ -1,4 +1,4 @@
-"""Tell SIA from a training loop how far it is, and in which configuration.
+"""Tell SIA from a training loop how far it is, and in which configuration or with which trials.
 
 One file, with Python's standard library only: copy it beside your program.
 
@@ -8,6 +8,13 @@ One file, with Python's standard library only: copy it beside your program.
     for epoch in range(30):
         train(batch_size)
         training.epoch(epoch + 1, batch_size)
+
+A hyper-parameter search tells which trials are left, as they come and go:
+
+    from sia_progress import Trials
+
+    trials = Trials()
+    trials.left([(1, 3600.0), (1, 1800.0)])    # GPUs of each trial, and the seconds that it needs
 
 Outside of SIA it does nothing. A report that fails never stops the training: the next one corrects
 it. A loop that goes on from a checkpoint passes the `regime` and the `config` that it has saved.
@@ -21,7 +28,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import quote
@@ -30,7 +37,53 @@ TIMEOUT = 5.0
 """Seconds that a report may take: the training waits for it."""
 
 
-class Training:
+class _Reporter:
+    """Reports by HTTP, or by the local backend's file."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.problem = ""
+        self._environment = environment
+
+    def _report(self, report: Mapping[str, object]) -> bool:
+        """Return whether SIA was told; else `problem` says why not, or we are outside of SIA."""
+        given = self._environment.get
+        urls, token = given("SIA_REPORT_URL", ""), given("SIA_REPORT_TOKEN", "")
+        job, attempt, file = given("SIA_JOB_ID"), given("SIA_ATTEMPT"), given("SIA_PROGRESS_FILE")
+        self.problem = ""
+        try:
+            if job and attempt and urls and token:
+                return self._post(urls, token, job, {**report, "attempt": int(attempt)})
+            if file:
+                Path(file).write_text(json.dumps(report) + "\n", encoding="utf-8")
+                return True
+        except (OSError, ValueError, HTTPException) as error:
+            self.problem = f"{type(error).__name__}: {error}"
+        return False
+
+    def _post(self, urls: str, token: str, job: str, report: Mapping[str, object]) -> bool:
+        """Try each of the daemons, the active one and its standby. Raises OSError, ValueError."""
+        authority = self._environment.get("SIA_CA_FILE")
+        for url in urls.split(","):
+            asked = urllib.request.Request(
+                f"{url.strip().rstrip('/')}/v1/jobs/{quote(job, safe='')}/progress",
+                json.dumps(report).encode(),
+                {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
+            )
+            context = ssl.create_default_context(cafile=authority) if authority else None
+            try:
+                with urllib.request.urlopen(asked, timeout=TIMEOUT, context=context):
+                    self.problem = ""
+                    return True
+            except urllib.error.HTTPError as refused:
+                self.problem = f"{refused.code}: {refused.read(500).decode(errors='replace')}"
+                if refused.code < 500:
+                    return False
+            except (OSError, HTTPException) as error:
+                self.problem = f"{type(error).__name__}: {error}"
+        return False
+
+
+class Training(_Reporter):
     """A training of so many epochs.
 
     Attributes:
@@ -57,8 +110,9 @@ class Training:
             raise ValueError(f"epochs must be above 0 (got {epochs}); give all of the training's")
         if not every >= 1:
             raise ValueError(f"every must be at least 1 (got {every}); SIA refuses more reports")
-        self.regime, self.config, self.problem = regime, config, ""
-        self._epochs, self._every, self._environment = epochs, every, environment
+        super().__init__(environment)
+        self.regime, self.config = regime, config
+        self._epochs, self._every = epochs, every
         self._tried: tuple[float, int] | None = None  # when it last reported, and the regime
 
     def epoch(self, done: float, config: object = None) -> bool:
@@ -82,40 +136,38 @@ class Training:
         self._tried = time.monotonic(), self.regime
         return told
 
-    def _report(self, report: dict[str, float]) -> bool:
-        """Report by HTTP, or by the local backend's file."""
-        given = self._environment.get
-        urls, token = given("SIA_REPORT_URL", ""), given("SIA_REPORT_TOKEN", "")
-        job, attempt, file = given("SIA_JOB_ID"), given("SIA_ATTEMPT"), given("SIA_PROGRESS_FILE")
-        self.problem = ""
-        try:
-            if job and attempt and urls and token:
-                return self._post(urls, token, job, report | {"attempt": int(attempt)})
-            if file:
-                Path(file).write_text(json.dumps(report) + "\n", encoding="utf-8")
-                return True
-        except (OSError, ValueError, HTTPException) as error:
-            self.problem = f"{type(error).__name__}: {error}"
-        return False
 
-    def _post(self, urls: str, token: str, job: str, report: dict[str, float]) -> bool:
-        """Try each of the daemons, the active one and its standby. Raises OSError, ValueError."""
-        authority = self._environment.get("SIA_CA_FILE")
-        for url in urls.split(","):
-            asked = urllib.request.Request(
-                f"{url.strip().rstrip('/')}/v1/jobs/{quote(job, safe='')}/progress",
-                json.dumps(report).encode(),
-                {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
-            )
-            context = ssl.create_default_context(cafile=authority) if authority else None
-            try:
-                with urllib.request.urlopen(asked, timeout=TIMEOUT, context=context):
-                    self.problem = ""
-                    return True
-            except urllib.error.HTTPError as refused:
-                self.problem = f"{refused.code}: {refused.read(500).decode(errors='replace')}"
-                if refused.code < 500:
-                    return False
-            except (OSError, HTTPException) as error:
-                self.problem = f"{type(error).__name__}: {error}"
-        return False
+class Trials(_Reporter):
+    """The trials of a hyper-parameter search, which is one job of SIA.
+
+    Attributes:
+        problem: Why the latest report failed, in one line; empty if it did not.
+    """
+
+    def __init__(self, *, every: float = 30.0, environment: Mapping[str, str] = os.environ) -> None:
+        """Report at most once in `every` seconds, but soon when a trial came or went.
+
+        Raises ValueError if `every` is less than the second that SIA asks for.
+        """
+        if not every >= 1:
+            raise ValueError(f"every must be at least 1 (got {every}); SIA refuses more reports")
+        super().__init__(environment)
+        self._every = every
+        self._tried: tuple[float, Sequence[int]] | None = None  # when, and the GPUs of each trial
+
+    def left(self, trials: Sequence[tuple[int, float]]) -> bool:
+        """Say which trials are left: the GPUs of each, and the seconds that it still needs.
+
+        Returns whether SIA was told: not if it is too soon, if no trial is left, if the report
+        failed (see `problem`), or outside of SIA.
+        """
+        now, gpus = time.monotonic(), sorted(each for each, _ in trials)
+        if self._tried is not None:
+            wait = self._every if self._tried[1] == gpus else 1.0
+            if now < self._tried[0] + wait:
+                return False
+        if not trials:
+            return False
+        told = self._report({"trials": [[each, max(0.0, seconds)] for each, seconds in trials]})
+        self._tried = time.monotonic(), gpus
+        return told

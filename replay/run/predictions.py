@@ -71,16 +71,20 @@ def end_of(core: Core, job_id: str, solve: Solve) -> float | None:
     """Play a core forward until a job ends; return when, or None if it never does.
 
     None is also the answer for a job of unknown run time, and after `MAX_STEPS` steps. Each job
-    runs as long as its estimate says, and ends at once if it has run longer.
+    runs as long as its estimate says. If it has run longer it ends at once, or when it has resumed.
     """
     now = core.state.now
     if core.state.jobs[job_id].run_time >= UNKNOWN_RUN_TIME:
         return None
     run_times, running = {}, []
     for job in core.state.jobs.values():
-        run_times[job.job.id] = max(job.run_time, job.work(now))
+        worked = job.work(now)
+        run_times[job.job.id] = max(job.run_time, worked)
         if job.stream is not None:
-            running.append((max(now, job.end(run_times[job.job.id])), job.job.id))
+            # Of a job that has run longer, rounding would let the end be a moment later.
+            over = worked >= job.run_time
+            end = job.since + job.overhead if over else job.end(job.run_time)
+            running.append((max(now, end), job.job.id))
     instants = play(core, [], running=running, durations=run_times, solve=solve)
     for instant in islice(instants, MAX_STEPS):
         for event in instant.events:

@@ -171,6 +171,11 @@ class Policy:
         """What a daemon cannot carry out with these options and how to mend that, or nothing."""
         return ""
 
+    @property
+    def unlike_live(self) -> str:
+        """What these options mean in a daemon, in one line, if that differs from replays."""
+        return ""
+
     def expecting(self, sizes: Sequence[float], parts: int = 1) -> Policy:
         """Return the policy with options that suit jobs of these sizes.
 

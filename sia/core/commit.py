@@ -652,7 +652,12 @@ class Committer:
             raise ValueError(f"job {event.job_id}: progress must be finite and its speed above 0")
         if not 0 <= event.overhead < inf:
             raise ValueError(f"job {event.job_id}: the overhead must be finite and at least 0")
+        least, most = event.widths or (job.job.min_width, job.job.max_width)
+        if event.widths is not None and not 1 <= least <= job.job.width <= most <= MAX_QUOTA:
+            raise ValueError(f"job {event.job_id}: widths must be from 1 to {MAX_QUOTA} and ascend")
         with self._changing(job):
+            if event.widths is not None:
+                job.job = replace(job.job, min_width=least, max_width=most)
             job.done, job.since, job.overhead = event.done, event.time, event.overhead
             job.speed, job.run_time = event.speed, run_time
             job.pace = event.speed * job.slowdown / job.job.speed(job.width)

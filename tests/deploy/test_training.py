@@ -3,6 +3,8 @@
 import asyncio
 import importlib.util
 import json
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,11 +12,11 @@ from daemon.runtime.job_token import JobTokens
 from tests.support.daemons.deployed import DEPLOY
 from tests.support.daemons.doors import TOKEN, asked, door, job_in, story
 
-PATH = DEPLOY / "training" / "sia_progress.py"
+FOLDER = DEPLOY / "training"
 
 
-def library():
-    spec = importlib.util.spec_from_file_location("sia_progress", PATH)
+def library(name="sia_progress"):
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -115,3 +117,56 @@ def test_a_loop_that_goes_on_from_a_checkpoint_goes_on_counting(tmp_path):
 def test_a_training_without_epochs_is_refused(wrong):
     with pytest.raises(ValueError, match="must be"):
         Training(**wrong)
+
+
+SEARCH = {"id": "search", "pool": "vision", "gpus": 1, "max_width": 1, "duration": 1e6}
+
+
+@story
+async def test_a_search_tells_which_trials_are_left_and_gets_their_gpus(folder):
+    async with door(folder, speed=1.0, policy="wfq:weights=1:zeta=0") as client:
+        await asked(client, "POST", "/v1/jobs", SEARCH, status=201)
+        await job_in(client, "search", "running")
+        environment = {
+            "SIA_JOB_ID": "search", "SIA_ATTEMPT": "1",
+            "SIA_REPORT_URL": str(client.make_url("/")),
+            "SIA_REPORT_TOKEN": JobTokens(TOKEN).of("search", 1),
+        }  # fmt: skip
+        trials = library().Trials(environment=environment)
+        told = await asyncio.to_thread(trials.left, [(1, 3600.0), (1, 1800.0)])
+        assert (told, trials.problem) == (True, "")
+        assert not await asyncio.to_thread(trials.left, [(1, 3600.0)]), "a second has to pass"
+        assert not trials.left([])
+        job = await asked(client, "GET", "/v1/jobs/search")
+        assert (job["min_width"], job["max_width"], job["width"]) == (1, 2, 2)
+        assert job["attempt"] == 2, "it goes on with both"
+
+
+class Trial:
+    """A trial as Ray Tune has it, as far as the callback looks."""
+
+    def __init__(self, status, gpus, iterations=0, seconds=0.0):
+        self.status = status
+        self.placement_group_factory = SimpleNamespace(required_resources={"CPU": 1, "GPU": gpus})
+        self.last_result = (
+            {"training_iteration": iterations, "time_total_s": seconds} if iterations else None
+        )
+
+
+def test_the_callback_of_ray_tune_reports_the_trials_that_have_not_ended(monkeypatch, tmp_path):
+    tune = SimpleNamespace(Callback=object)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(tune=tune))
+    monkeypatch.setitem(sys.modules, "ray.tune", tune)
+    monkeypatch.setitem(sys.modules, "sia_progress", library())
+    file = tmp_path / "progress"
+    callback = library("sia_tune").SiaCallback(10, environment={"SIA_PROGRESS_FILE": str(file)})
+    assert callback.left([Trial("PENDING", 1)]) == [(1, 600.0)], "nothing is known of its pace"
+    trials = [
+        Trial("RUNNING", 2, 4, 40.0), Trial("PENDING", 0.5), Trial("TERMINATED", 1, 1, 30.0),
+        Trial("ERROR", 1),
+    ]  # fmt: skip
+    callback.on_step_end(3, trials, done=False)
+    assert json.loads(file.read_text()) == {"trials": [[2, 60.0], [1, 200.0]]}
+    assert callback.problem == ""
+    with pytest.raises(ValueError, match="iterations must be above 0"):
+        library("sia_tune").SiaCallback(0)

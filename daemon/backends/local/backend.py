@@ -281,7 +281,10 @@ class LocalBackend:
                 await self._report(found)
 
     async def _report(self, found: Sequence[tuple[_Run, ProgressLine]]) -> None:
-        asked = [Reported(*run.key, line.done, line.speed, line.regime) for run, line in found]
+        asked = [
+            Reported(*run.key, line.done, line.speed, line.regime, trials=line.trials)
+            for run, line in found
+        ]
         try:
             answers = await self._context.ask(asked)
         except UnavailableError:

@@ -35,6 +35,7 @@ from sia import __version__
 from sia.console.as_json import json_option
 from sia.console.errors import UserError
 from sia.console.text import BoundedFloatType
+from sia.policies import make
 
 PATH = "/v1/policy"
 
@@ -188,3 +189,5 @@ def _show(answer: dict[str, Any], *, as_json: bool) -> None:
         click.echo(f"in the configuration: {answer['configured']}")
     if answer["before"] is not None:
         click.echo(f"before: {answer['before']} (sia wfq undo)")
+    if note := make(answer["policy"]).unlike_live:
+        click.echo(f"note: {note}")

@@ -178,6 +178,7 @@ def _reported(payload: bytes, pool: str) -> Command:
         progress.speed,
         progress.regime,
         ACTOR.format(pool),
+        progress.trials,
     )
 
 

@@ -53,11 +53,12 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
     """Convert a job with all its fields. O(pending jobs of its pool)."""
     spec, view = record.spec, job_view(record)
     core = service.engine.core
+    least, most = record.widths or (spec.min_width, spec.max_width)
     return JobDetail(
         **msgspec.structs.asdict(view),
         command=spec.command, env=spec.env, cwd=spec.cwd, warn=spec.warn, duration=spec.duration,
         preemptible=service.book.setup.stop_cost(spec), requeue=spec.requeue, array=spec.array,
-        min_width=spec.min_width, max_width=spec.max_width, demand=spec.demand,
+        min_width=least, max_width=most, demand=spec.demand,
         deadline=spec.deadline, soft=spec.soft, promise=promise_view(record),
         value=spec.value, budget=spec.budget, estimate=spec.run_time,
         prefers=spec.prefers, slowdown=spec.slowdown, checkpoint=spec.checkpoint, mode=spec.mode,

@@ -112,6 +112,10 @@ class ThemisLease(Elastic):
         if gone:
             self._before.pop(job.job.id, None)
 
+    def progressed(self, job: JobStateView) -> None:
+        """Forget what a job could use: a report may say otherwise."""
+        self._bids.pop(job.sequence, None)
+
     def _count(self, pool: PoolStateView, now: float) -> None:
         """Count the ends of leases until now, at which nothing changed, and this change."""
         seen, jobs = self._seen[pool.name], len(self._lines[pool.name])

@@ -132,6 +132,17 @@ class Wfq(Elastic):
         self.limits = own.sizes
         self.weights = own.weights or weights_of(len(own.sizes) + 1, own.W)
 
+    @property
+    def unlike_live(self) -> str:
+        """Say that a daemon has no log to make queues of."""
+        own: WfqParams = self.params
+        if own.sizes or own.weights:
+            return ""
+        return (
+            "T and W make queues from the sizes of a log, so that a daemon begins with one queue, "
+            "FIFO; sia wfq update finds limits and weights in its history, sia wfq set sets them"
+        )
+
     def expecting(self, sizes: Sequence[float], parts: int = 1) -> Policy:
         """Return the policy with the queues that T makes of these sizes, unless they are given."""
         own: WfqParams = self.params

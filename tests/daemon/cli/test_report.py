@@ -51,6 +51,13 @@ def test_sia_report_needs_only_the_share_that_is_done(sia):
     assert Daemon.where.token == JOB["SIA_REPORT_TOKEN"]
 
 
+def test_an_app_reports_the_trials_that_are_left(sia):
+    assert sia("--trials", "1:3600;2:90.5") == (0, "j/1: 40.0% done")
+    trials = ((1, 3600.0), (2, 90.5))
+    body = {"attempt": 2, "speed": None, "regime": None, "trials": trials}
+    assert Daemon.asked == ("POST", "/v1/jobs/j%2F1/progress", body)
+
+
 def test_options_override_the_environment(sia, tmp_path):
     token = tmp_path / "token"
     token.write_text("a-token-of-a-submitter")
@@ -74,7 +81,9 @@ def test_outside_of_a_job_sia_report_uses_the_daemon_of_other_commands(sia):
 @pytest.mark.parametrize(
     ("words", "env", "said"),
     [
-        ([], JOB, "Missing option '--done'"),
+        ([], JOB, "give either --done or --trials"),
+        (["--done", 0.4, "--trials", "1:60"], JOB, "give either --done or --trials"),
+        (["--trials", "1:60;x"], JOB, "is not a list of GPUs:seconds; write one like"),
         (["--done", "nan"], JOB, "write a number, like 0.5"),
         (["--done", 1.5], JOB, "is not in the range 0<=x<=1"),
         (["--done", 0.4, "--speed", "nan"], JOB, "write a number, like 0.001"),

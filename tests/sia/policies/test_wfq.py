@@ -156,6 +156,12 @@ def test_queues_are_made_of_sizes_unless_they_are_given():
     assert make("wfq:T=5").expecting([]).params.weights == (1.0,)
 
 
+def test_a_daemon_says_that_it_has_no_log_to_make_queues_of():
+    assert "begins with one queue" in make("wfq:T=0.1:W=0").unlike_live
+    assert make("wfq:sizes=5:weights=2+1").unlike_live == ""
+    assert make("wfq:weights=1").unlike_live == ""
+
+
 def elastic(rng, job_id, submit):
     """Any kind of job: rigid, elastic, with a demand, costly to stop."""
     width = rng.randint(1, 5)

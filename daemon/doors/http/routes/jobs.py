@@ -225,7 +225,15 @@ class JobRoutes:
         job_id, who = request.match_info["id"], who_asks(request)
         await self._do(
             request,
-            Reported(job_id, report.attempt, report.done, report.speed, report.regime, who.name),
+            Reported(
+                job_id,
+                report.attempt,
+                report.done,
+                report.speed,
+                report.regime,
+                who.name,
+                report.trials,
+            ),
         )
         record = self._service.book.job(job_id)
         return answer(None if record is None else progress_view(record))

@@ -1,0 +1,92 @@
+"""Tell SIA from Ray Tune which trials of a search are left. Needs ray[tune] and sia_progress.py.
+
+    from sia_tune import SiaCallback
+
+    tuner = tune.Tuner(
+        trainable,
+        run_config=tune.RunConfig(callbacks=[SiaCallback(iterations=100)]),
+    )
+
+The search is one elastic job of SIA: `sia submit --gpus 1 --max-width 8 …`. After each step of Tune
+the callback reports the trials that have not ended: the GPUs of each, and the seconds that it needs
+by the pace of its own iterations, else by that of the others. A trial that its scheduler stops
+early, or that is added later, so changes how many GPUs the job can use, and how long it takes.
+
+Ray runs as many trials at once as it has GPUs: start it on those of the attempt, `ray.init()`
+without an address, and let `Tuner.restore` continue the search in the next attempt.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any
+
+from ray.tune import Callback
+from sia_progress import Trials
+
+OVER = ("TERMINATED", "ERROR")
+"""States in which a trial needs nothing any more."""
+
+
+class SiaCallback(Callback):
+    """Reports the trials that are left.
+
+    Attributes:
+        problem: Why the latest report failed, in one line; empty if it did not.
+    """
+
+    def __init__(
+        self,
+        iterations: float,
+        *,
+        seconds: float = 60.0,
+        every: float = 30.0,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Take how many iterations a trial makes if it is not stopped early.
+
+        `seconds` is what one takes, for as long as no trial has made any. Raises ValueError as
+        `Trials` does, or if there are no iterations.
+        """
+        if not iterations > 0:
+            raise ValueError(
+                f"iterations must be above 0 (got {iterations}); give those of a trial"
+            )
+        self._iterations, self._seconds = iterations, seconds
+        self._trials = Trials(every=every, environment=environment)
+
+    @property
+    def problem(self) -> str:
+        """Why the latest report failed."""
+        return self._trials.problem
+
+    def on_step_end(self, iteration: int, trials: Sequence[Any], **_: Any) -> None:
+        """Report after each step of Tune; `Trials` sees to it that this is not too often."""
+        self._trials.left(self.left(trials))
+
+    def left(self, trials: Sequence[Any]) -> list[tuple[int, float]]:
+        """Return the GPUs of each trial that is left, and the seconds that it still needs."""
+        made = [_made(trial) for trial in trials]
+        paces = [seconds / count for count, seconds in made if count]
+        usual = sum(paces) / len(paces) if paces else self._seconds
+        found = []
+        for trial, (count, seconds) in zip(trials, made, strict=True):
+            if trial.status not in OVER:
+                pace = seconds / count if count else usual
+                found.append((_gpus(trial), max(0.0, self._iterations - count) * pace))
+        return found
+
+
+def _made(trial: Any) -> tuple[float, float]:
+    """Return how many iterations a trial has made, and in how many seconds."""
+    result = trial.last_result or {}
+    return float(result.get("training_iteration", 0)), float(result.get("time_total_s", 0.0))
+
+
+def _gpus(trial: Any) -> int:
+    """Return the whole GPUs of a trial: at least one, as SIA deals no parts."""
+    factory = trial.placement_group_factory
+    gpus = 0.0 if factory is None else factory.required_resources.get("GPU", 0.0)
+    return max(1, ceil(gpus))
