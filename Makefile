@@ -87,7 +87,8 @@ setup: .venv/ready
 
 # Update the lock files, which are valid for every supported Python. Needs uv.
 lock:
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras \
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+		--extra broker --extra kubernetes --extra parquet --extra postgres --extra learn --extra dev \
 		--no-header pyproject.toml requirements.build.in -o requirements.lock
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 		--extra postgres --extra learn --extra kubernetes --no-header --constraint requirements.lock \

@@ -162,6 +162,12 @@ ARRIVALS = click.option(
 @click.option(
     "--processes", type=click.IntRange(1), help="Number of processes.  [default: one for each CPU]"
 )
+@click.option(
+    "--ray",
+    metavar="ADDRESS",
+    help="Simulate on the Ray cluster at this address, in place of processes here; local starts "
+    "one. Needs the extra ray.",
+)
 @click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows of the log.")
 @json_option("Print front.json.")
 @click.option("--out", type=Path, required=True, help="Folder for the results.")
@@ -170,13 +176,15 @@ def search_command(
     gpus: int | None, load: float | None, objectives: tuple[Objective, ...], simulations: int,
     samples: int, arrivals: int, space: str, queues: int | None, algorithm: str,
     resume_cost: float, seed: int, processes: int | None, skip_invalid: bool, as_json: bool,
-    out: Path, *, keep: Callable[[], None] | None = None,
+    out: Path, *, ray: str | None = None, keep: Callable[[], None] | None = None,
 ) -> None:  # fmt: skip
     """Search for settings of wfq that trade completion time, its prediction and fairness (§3.3).
 
     Writes OUT/front.json, OUT/points.csv, OUT/front.svg, OUT/front.png and OUT/runs. To continue an
     interrupted search, repeat its command; with more --simulations it goes on.
     """
+    if ray is not None and processes is not None:
+        raise click.UsageError("--ray takes the place of --processes; leave one out")
     twice = next((each for each in objectives if objectives.count(each) > 1), None)
     if twice is not None:
         raise UserError(f"--objective {twice}: given twice; leave one out")
@@ -219,7 +227,9 @@ def search_command(
     count = simulations // samples
     with opened(out, facts), writable(out), _resumable(out, count):
         with progress_bars(_ProgressLines()) as done:
-            found = search(plan, out, count, processes or len(os.sched_getaffinity(0)), done)
+            found = search(
+                plan, out, count, processes or len(os.sched_getaffinity(0)), done, ray or ""
+            )
         facts["simulations"] = {
             "train": len(found.points) * samples,
             "test": len({test.number for _, test in (*found.front, found.fifo)}) * samples,
@@ -236,6 +246,10 @@ def search_command(
     show_front(msgspec.json.decode(msgspec.json.encode(front)))
     if keep is None:  # else they are elsewhere now
         click.echo(f"results: {out / FRONT}, {out / FIGURE}.svg")
+
+
+def _cpus() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def _workload(

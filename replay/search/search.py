@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from replay.run.output import write_json
 from replay.run.workers import signals_held, worker_processes
 from replay.search.algorithms import Genome, Individual, front_of, make_algorithm, random_genome
 from replay.search.objectives import Measured, Objective, Prepared, evaluate
+from replay.search.on_ray import ray_cluster
 from replay.search.space import Point, Space
 from sia.console.errors import UserError
 
@@ -66,12 +67,15 @@ class Found(NamedTuple):
     """The first point, with its results on both sides."""
 
 
-def search(plan: SearchPlan, folder: Path, points: int, processes: int, done: Done) -> Found:
+def search(
+    plan: SearchPlan, folder: Path, points: int, processes: int, done: Done, ray: str = ""
+) -> Found:
     """Evaluate so many points, the front of them on the test samples too. Raises UserError.
 
-    `folder` is the folder of results, opened by `replay.experiment.folder.opened`.
+    `folder` is the folder of results, opened by `replay.experiment.folder.opened`; `ray` is the
+    address of a Ray cluster that simulates in place of processes here.
     """
-    with _simulator(plan, folder, processes) as simulator:
+    with _simulator(plan, folder, processes, ray) as simulator:
         found = _searched(plan, simulator, points, done)
         values = [_values(plan, each) for each in found]
         chosen = list(dict.fromkeys([0, *front_of(values)]))  # the first point is FIFO
@@ -196,10 +200,12 @@ class _Simulator:
 
 
 @contextmanager
-def _simulator(plan: SearchPlan, folder: Path, processes: int) -> Iterator[_Simulator]:
-    workers = (
-        nullcontext(None) if processes < 2 else worker_processes(processes, _begin_worker, plan)
-    )
+def _simulator(plan: SearchPlan, folder: Path, processes: int, ray: str) -> Iterator[_Simulator]:
+    workers: AbstractContextManager[Executor | None] = nullcontext()
+    if ray:
+        workers = ray_cluster(ray, _begin_worker, plan)
+    elif processes > 1:
+        workers = worker_processes(processes, _begin_worker, plan)
     with workers as executor:
         yield _Simulator(plan, folder, executor)
 
