@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sia.console.errors import UserError
+from sia.console.neighbours import install_extra
 
 LOCAL = "local"
 """The address that starts a cluster on this machine for as long as the search runs."""
@@ -58,9 +59,7 @@ def ray_cluster(address: str, begin: Callable[..., None], *args: Any) -> Iterato
     try:
         import ray  # type: ignore[import-not-found, unused-ignore]  # noqa: PLC0415  an extra
     except ImportError:
-        raise UserError(
-            "--ray needs the package ray; install the extra: pip install 'sia-scheduler[ray]'"
-        ) from None
+        raise UserError(f"--ray needs the package ray; {install_extra('ray')}") from None
     try:
         ray.init(None if address == LOCAL else address, log_to_driver=False)
     except (ConnectionError, RuntimeError, ValueError) as error:
