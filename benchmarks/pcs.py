@@ -65,19 +65,19 @@ ONE_QUEUE = "wfq:weights=1:zeta=0"
 
 def searched(
     jobs: JobSource, objectives: Sequence[str], simulations: int = SIMULATIONS,
-    space: str = "heuristics", arrivals: int = ARRIVALS,
+    space: str = "heuristics", arrivals: int = ARRIVALS, seed: int = 0,
 ) -> Found:  # fmt: skip
     """Search on samples of a workload; the test samples are others."""
     limits = quarter_limits(jobs.sizes)
 
     def samples(side: Any) -> list[Any]:
         return [
-            prepare(jobs.sample(side, i, arrivals, 0), jobs.gpus, limits) for i in range(SAMPLES)
+            prepare(jobs.sample(side, i, arrivals, seed), jobs.gpus, limits) for i in range(SAMPLES)
         ]
 
     plan = SearchPlan(
         SPACES[space](jobs.sizes, jobs.gpus, capped=jobs.capped), "spea2",
-        [parse_objective(each) for each in objectives], 0, samples("train"), samples("test"),
+        [parse_objective(each) for each in objectives], seed, samples("train"), samples("test"),
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / RUNS).mkdir()
@@ -145,17 +145,19 @@ def measured(runs: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, Any]:
                 ordered = sorted(run[metric])
                 value = fmean(ordered) if part is None else quantile(ordered, part)
                 values.append(value or 0.0)
-            half = (
-                STUDENT[len(values)] * stdev(values) / len(values) ** 0.5
-                if len(values) > 1
-                else 0.0
-            )
-            found[f"{name}:{metric}"] = [round(fmean(values), 2), round(half, 2)]
+            found[f"{name}:{metric}"] = _interval(values)
     every = sorted(value for run in runs for value in run["pred_err"])
     found["cdf:pred_err"] = [round(quantile(every, q) or 0.0, 2) for q in QUANTILES]
     every = sorted(value for run in runs for value in run["unfairness"])
     found["cdf:unfairness"] = [round(quantile(every, q) or 0.0, 2) for q in QUANTILES]
     return found
+
+
+def _interval(values: Sequence[float]) -> list[float]:
+    """Return a mean, and half of its 95 % interval (Student)."""
+    count = len(values)
+    half = STUDENT[count] * stdev(values) / count**0.5 if count > 1 else 0.0
+    return [round(fmean(values), 2), round(half, 2)]
 
 
 def compared(
@@ -206,30 +208,30 @@ def clusters() -> dict[str, Any]:
 
 
 def heuristics() -> dict[str, Any]:
-    """Fig. 9c: points on the joint front, and train against test, at equal numbers."""
+    """Fig. 9c: points on the joint front, and test over train, at equal numbers of simulations.
+
+    Means over five seeds of the samples and of the search.
+    """
     jobs, objectives, found = cluster(CLUSTERS[0]), ("avg:jct", "avg:pred_err"), {}
     for number in (100, 200, 400):
-        both = {space: searched(jobs, objectives, number, space) for space in SPACES}
-        points = [
-            (space, tuple(test.mean(each) for each in objectives))
-            for space, result in both.items()
-            for _, test in result.front
-        ]
-        best = front_of([values for _, values in points])
-        found[str(number)] = {
-            "front": {space: len(result.front) for space, result in both.items()},
-            "of_the_joint_front": {
-                space: sum(points[i][0] == space for i in best) for space in SPACES
-            },
-            "test_over_train": {
-                space: [
-                    round(fmean(test.mean(each) / (train.mean(each) or 1.0)
-                                for train, test in result.front if train.mean(each)), 3)
-                    for each in objectives
-                ]
+        rows: dict[str, list[float]] = {}
+        for seed in range(SEEDS):
+            both = {space: searched(jobs, objectives, number, space, seed=seed) for space in SPACES}
+            points = [
+                (space, tuple(test.mean(each) for each in objectives))
                 for space, result in both.items()
-            },
-        }  # fmt: skip
+                for _, test in result.front
+            ]
+            best = front_of([values for _, values in points])
+            for space, result in both.items():
+                count = sum(points[i][0] == space for i in best)
+                rows.setdefault(f"{space}: on the joint front", []).append(count)
+                for each in objectives:
+                    pairs = [(test.mean(each), train.mean(each)) for train, test in result.front]
+                    ratios = [test / train for test, train in pairs if train]
+                    ratio = fmean(ratios) if ratios else 1.0
+                    rows.setdefault(f"{space}: {each}, test / train", []).append(ratio)
+        found[str(number)] = {name: _interval(values) for name, values in rows.items()}
     return found
 
 

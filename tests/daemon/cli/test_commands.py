@@ -598,7 +598,8 @@ def test_the_check_reports_all_errors_of_the_configuration(tmp_path):
     assert (done.returncode, done.stdout) == (0, f"{config}: valid, 2 pools with 12 GPUs\n")
     assert "may jobs be stopped and started again?" in done.stderr
     assert not (tmp_path / "state").exists()
-    config.write_text(f'daemon.policy = "wfq:T=0.2:W=1"\n{CONFIG.format(port=1)}')
+    named = '[daemon]\npolicy = "wfq:T=0.2:W=1"\n'
+    config.write_text(CONFIG.format(port=1).replace("[daemon]\n", named))
     done = run("serve", "--config", config, "--check")
     [note] = [line for line in done.stderr.splitlines() if "wfq" in line and "T and W" in line]
     assert "begins with one queue" in note
