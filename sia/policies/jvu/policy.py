@@ -68,6 +68,9 @@ class _Memory(Struct, forbid_unknown_fields=True):
     asked: str | None
     """The problem of the open request, as text."""
     loose: bool
+    known: int = 0
+    planned: tuple[tuple[str, float, float], ...] = ()
+    """Job, start and end of the plan that others see."""
 
 
 class AskedPlan(NamedTuple):
@@ -110,7 +113,7 @@ class Jvu(Policy):
         self._outlook: JvuOutlook | None = None  # of the latest decision
         self._first: dict[str, Taken] = {}
         """Starts of the latest decision that are due later and go before those of guests."""
-        self._shown: JvuOutlook | None = None  # of the plan that others see
+        self._known = 0  # jobs that had arrived when the plan was made that others see
         self._begins: dict[str, float] = {}  # by job, its start in that plan
         self._compiled: CompiledStrl | None = None  # of the open request, unless it was restored
         self._answer: ProgramSolved | None = None
@@ -125,6 +128,13 @@ class Jvu(Policy):
             "draining": [[each.until, dict(each.units)] for each in self._draining],
             "asked": None if self._asked is None else format_strl(self._asked.problem),
             "loose": self._asked is not None and self._asked.loose,
+            "known": self._known,
+            "planned": [
+                [each.job_id, each.start, each.end]
+                for plan in self.plan.values()
+                for each in plan.starts
+                if (job := self.state.jobs.get(each.job_id)) is not None and job.stream is None
+            ],
         }
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
@@ -136,6 +146,11 @@ class Jvu(Policy):
         self._draining = [Draining(*each) for each in found.draining]
         if found.asked is not None:
             self._asked = AskedPlan(parse_strl(found.asked), found.loose)
+        self._known = found.known
+        for job_id, begin, end in found.planned:
+            job = state.jobs.get(job_id)
+            if job is not None and job.stream is None:
+                self._intend(job, begin, end)
 
     def left(self, job: JobStateView) -> None:
         """Forget a job that was cancelled; of one that started the estimate stays."""
@@ -193,12 +208,11 @@ class Jvu(Policy):
         """Return pending jobs that go before one and that the shown plan does not know. O(jobs)."""
         if job.job.id in self._begins:
             return []
-        shown = self._shown
         found = [
             other
             for other in self._waiting()
-            if other.pool.group is job.pool.group
-            and (shown is None or (other.arrival > shown.now and other.job.id not in shown.choices))
+            if other.arrival > self._known
+            and other.pool.group is job.pool.group
             and _precedence(other) < _precedence(job)
         ]
         return sorted(found, key=_precedence)
@@ -471,14 +485,18 @@ class Jvu(Policy):
     # The plan that others see, and when to look again
 
     def _show(self, later: dict[str, Taken]) -> None:
-        self._shown = self._outlook
+        self._known = max((job.arrival for job in self.state.jobs.values()), default=0)
         self._begins.clear()
         for plan in self.plan.values():
             plan.clear_starts()
         for job_id, taken in later.items():
-            job, leaf = self.state.jobs[job_id], taken.choice.leaf
-            begin = self._begins[job_id] = max(leaf.start, self.state.now)
-            self.plan[job.pool.group].intend(job, begin, begin + leaf.duration, job.width)
+            leaf = taken.choice.leaf
+            begin = max(leaf.start, self.state.now)
+            self._intend(self.state.jobs[job_id], begin, begin + leaf.duration)
+
+    def _intend(self, job: JobStateView, begin: float, end: float) -> None:
+        self._begins[job.job.id] = begin
+        self.plan[job.pool.group].intend(job, begin, end, job.width)
 
     def _plan_next(self, now: float) -> None:
         """Decide again when a planned start is due, an estimate is up, or a value changes."""

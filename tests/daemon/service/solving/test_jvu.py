@@ -91,6 +91,24 @@ def test_jobs_of_one_cycle_are_told_of_each_other():
     assert told(engine, "slo1")[0].start == 55.0
 
 
+def test_jobs_that_came_since_the_last_plan_are_told_of_each_other_also_after_a_restart():
+    engine = Engine.new(replace(LIVE, policy="jvu:greedy:starts=120"))
+    engine.step(0.0, [submit("best", gpus=4, run_time=600.0)])
+    engine.step(0.0, [Started("best", 1)])
+    engine.step(1.0, [submit("slo0", gpus=4, run_time=60.0, deadline=100.0)])
+    engine.step(5.0, [Tick()])  # it plans, and kills
+    for i in range(1, 4):
+        engine.step(6.0, [submit(f"slo{i}", gpus=4, run_time=60.0, deadline=1e4)])
+        assert told(engine, f"slo{i}")[0].start == 5.0 + 60.0 * i
+    engine.step(10.0, [Tick()])
+    engine.step(11.0, [submit("slo4", gpus=4, run_time=60.0, deadline=1e4)])
+    again = Engine.restore(engine.dump())
+    assert again.dump() == engine.dump()
+    for i in range(5):
+        assert told(again, f"slo{i}") == told(engine, f"slo{i}")
+        assert told(again, f"slo{i}")[0].start == 5.0 + 60.0 * i
+
+
 def test_two_jobs_of_one_cycle_are_not_told_to_kill_the_same_job():
     engine = Engine.new(LIVE)
     engine.step(0.0, [submit("best", gpus=4, run_time=600.0)])
