@@ -243,14 +243,17 @@ def nodes(client: Client, as_json: bool) -> None:
     if as_json:
         say(answer)
         return
+    differ = any(node.get("attributes") for node in answer["nodes"])
     rows = [
         [
             node["name"], f"{node['gpus']:,}", f"{node['used']:,}",
+            *([" ".join(node.get("attributes", ()))] if differ else []),
             _out(node), ", ".join(node["jobs"][:5]),
         ]
         for node in answer["nodes"]
     ]  # fmt: skip
-    show_table("Nodes", ["node", "GPUs", "used", "state", "jobs"], rows, ("state", "jobs"))
+    columns = ["node", "GPUs", "used", *(["attributes"] if differ else []), "state", "jobs"]
+    show_table("Nodes", columns, rows, ("attributes", "state", "jobs"))
 
 
 def _out(node: Mapping[str, Any]) -> str:

@@ -232,17 +232,46 @@ def _nodes(config: Config) -> Iterator[str]:
     for name in dict.fromkeys(node.name for node in config.nodes):
         if not NAME.fullmatch(name):
             yield f"node: invalid name {name!r}; use no spaces, commas, colons and semicolons"
-    there = sum(node.gpus for node in config.nodes)
-    if config.nodes and there < owned:
+    yield from _attributes(config)
+    finds = config.backend.finds_nodes
+    given = all(node.gpus is not None for node in config.nodes)
+    there = sum(node.gpus or 0 for node in config.nodes)
+    if config.nodes and there < owned and not finds and given:
         yield (
             f"node: the nodes have {counted(there, 'GPU')} in total, but the pools own {owned:,}; "
             "reduce the quotas or add a node"
         )
-    if config.backend.finds_nodes and config.nodes:
-        yield "node: this backend reads the nodes from its cluster; remove [[node]]"
-    if config.backend.finds_nodes and config.cells is not None:
+    for node in config.nodes:
+        if finds and (node.gpus is not None or not node.attributes):
+            yield (
+                f"node.{node.name}: this backend reads the nodes and their GPUs from its cluster; "
+                "give attributes only, or remove [[node]]"
+            )
+        elif not finds and node.gpus is None:
+            yield f"node.{node.name}: gpus is missing; write how many GPUs the node has"
+    if finds and config.cells is not None:
         yield "daemon.cells: this backend does not support cells; remove the key"
     yield from config.backend.problems(config)
+
+
+def _attributes(config: Config) -> Iterator[str]:
+    """Check attributes of nodes, by which only the pools of one sharing group can plan."""
+    for node in config.nodes:
+        for attribute in node.attributes:
+            word, colon, value = attribute.partition(":")
+            if not word or (colon and not value) or not NAME.fullmatch(word + value):
+                yield (
+                    f"node.{node.name}: {attribute!r} is no attribute; write a word, or a kind and "
+                    "a value like rack:r1"
+                )
+        if len({*node.attributes}) < len(node.attributes):
+            yield f"node.{node.name}: an attribute stands twice; remove one"
+    groups = {pool.group if pool.share else f"alone {pool.name}" for pool in config.pools}
+    if len(groups) > 1 and any(node.attributes for node in config.nodes):
+        yield (
+            f"node: the pools are of {len(groups)} sharing groups, and attributes do not say whose "
+            "a node is; put the pools into one group, or remove attributes"
+        )
 
 
 def _webhooks(config: Config) -> Iterator[str]:

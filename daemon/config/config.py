@@ -124,10 +124,13 @@ class PoolConfig(Struct, frozen=True):
 
 
 class NodeConfig(Struct, frozen=True):
-    """`[[node]]`: a node of a cluster without cells."""
+    """`[[node]]`: a node of a cluster without cells, or the attributes of one that is found."""
 
     name: Name
-    gpus: Annotated[int, Meta(ge=1, le=MAX_QUOTA)]
+    gpus: Annotated[int, Meta(ge=1, le=MAX_QUOTA)] | None = None
+    """None if the backend finds the nodes."""
+    attributes: tuple[str, ...] = ()
+    """Words such as `fast`; some are a kind and a value, such as `rack:r1`."""
 
 
 class BackendConfig(Struct, frozen=True):
@@ -144,7 +147,7 @@ class BackendConfig(Struct, frozen=True):
     jobs_are_here: ClassVar[bool] = False
     """Whether jobs run on the daemon's machine, so that they reach its loopback address."""
     finds_nodes: ClassVar[bool] = False
-    """Whether the backend reads the nodes from its cluster; `[[node]]` is then not allowed."""
+    """Whether the backend reads the nodes from its cluster; `[[node]]` then has attributes only."""
 
     @property
     def clock_speed(self) -> float:

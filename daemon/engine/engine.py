@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from cells.cells import Cells
 from cells.layout.spec import Spec, shapes
 from daemon.engine.guardrails import GuardRails
-from daemon.engine.invariants import check_book
+from daemon.engine.invariants import check_book, check_nodes
 from daemon.engine.jobs import GRACE_OVER, Jobs
 from daemon.engine.nodes import BEGIN, CONFIG, OVER, NodeStates
 from daemon.engine.observers import AccountsObserver, ShadowLending
@@ -324,7 +324,8 @@ class Engine:
         """
         cells = None if setup.cells is None else Cells(setup.cells)
         book, policy = _new_book(setup), partial(make, setup.policy)
-        core = Core(setup.pools, policy(), setup.options, cells)
+        made = policy()
+        core = Core(setup.pools, made, setup.options, cells, setup.nodes_for(made))
         if setup.lending not in (None, LendingMode.ON):
             book.lending = False
             core = restore(replace(dump(core), lending=False), policy())
@@ -371,6 +372,8 @@ class Engine:
         if placement is not None:
             used = [r.nodes for r in self.book.jobs.values() if r.placed and r.phase in ON_GPUS]
             placement.check({name: node.gpus for name, node in self.book.nodes.items()}, used)
+        if self.core.state.nodes is not None:
+            check_nodes(self.book, self.core.state.nodes)
 
     def _foresee(self, news: Foreseen) -> Answer:
         self._context.events.append(ForecastUpdated(self._context.now, news.loads))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from daemon.model.book import Book, core_limits
 from daemon.model.job import ON_GPUS, OVER, JobPhase
 from sia.core.core import Core
+from sia.state.nodes import NodeTable
 
 
 def check_book(book: Book, core: Core) -> None:
@@ -63,3 +64,13 @@ def _check_pools(book: Book, core: Core) -> None:
         assert state.group.name == (pool.group if pool.share else f"{name} alone"), name
     for window in book.windows.values():
         assert window.node in book.nodes, window
+
+
+def check_nodes(book: Book, table: NodeTable) -> None:
+    """Assert that jobs have GPUs of the nodes that the core chose, and which are out. O(jobs)."""
+    for job_id, record in book.jobs.items():
+        if record.core and record.placed and record.phase in (JobPhase.STARTING, JobPhase.RUNNING):
+            there = {node: len(gpus) for node, gpus in record.nodes}
+            assert there == table.held(record.core), job_id
+    gone = {name for name, node in book.nodes.items() if node.reasons}
+    assert gone == table.out.keys(), "nodes that are out"

@@ -21,6 +21,7 @@ from sia.model import NEVER_STOPPED, Estimate, Job
 from sia.policies.shared.elastic import least_width
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
+from sia.wording import some
 
 USUAL = Setup(())
 """A configuration that says nothing of stops."""
@@ -96,7 +97,34 @@ class Jobs:
                 f"no cell of pool {pool.name} has {spec.gpus} GPUs",
                 f"request fewer GPUs, or change its cells; see: sia pool show {pool.name}",
             )
-        return _wrong_id(spec.id) or _wrong_fields(spec, job) or self._wrong_array(spec)
+        return (
+            self._wrong_nodes(spec, job)
+            or _wrong_id(spec.id)
+            or _wrong_fields(spec, job)
+            or self._wrong_array(spec)
+        )
+
+    def _wrong_nodes(self, spec: JobSpec, job: Job) -> Refused | None:
+        """Return why no nodes would do for a job, if they differ."""
+        table = self._context.core.state.nodes
+        if table is None:
+            return None
+        if spec.nodes is not None:
+            return _unfit(
+                f"the policy chooses nodes by what jobs prefer, not {spec.nodes} of them",
+                "omit nodes, or give prefers",
+            )
+        room = table.room(job)
+        if job.width <= room:
+            return None
+        known = sorted({word for node in table.nodes.values() for word in node.attributes})
+        return _unfit(
+            f"the nodes that {spec.prefers} asks for have {room} GPUs, not {spec.gpus}, and it "
+            "runs nowhere else" if spec.prefers else
+            f"the nodes have {room} GPUs, not {spec.gpus}",
+            f"give slowdown, or prefer one of {some(known)}" if spec.prefers else
+            "request fewer GPUs",
+        )  # fmt: skip
 
     def _fits_in_cells(self, spec: JobSpec) -> bool:
         places = self._context.core.state.places

@@ -173,6 +173,9 @@ class NodeStates:
         elif context.placement is not None:
             context.placement.out(node.name)
             context.changed_nodes[node.name] = None
+            if context.core.state.nodes is not None:
+                self._separate(node.name)
+                context.events.append(NodeOut(context.now, node.name, why))
         context.notify("node_out", node=node.name, why=why)
 
     def _bring_back(self, node: NodeRecord, who: str) -> None:
@@ -186,6 +189,9 @@ class NodeStates:
         elif context.placement is not None:
             context.placement.back(node.name)
             context.changed_nodes[node.name] = None
+            if context.core.state.nodes is not None:
+                self._separate(node.name)
+                context.events.append(NodeBack(context.now, node.name))
         context.notify("node_back", node=node.name)
 
     def _separate(self, node: str) -> None:

@@ -124,6 +124,15 @@ class Placement:
         name = self._names[node]
         return name, tuple(self._free[name][:gpus])
 
+    def find_on(self, wanted: Mapping[str, int]) -> Nodes | None:
+        """Find so many free GPUs of each of these nodes; None if there are too few.
+
+        Nodes that are out count as well: the start was decided before. O(their GPUs).
+        """
+        if any(len(self._free[name]) < gpus for name, gpus in wanted.items()):
+            return None
+        return tuple((name, tuple(self._free[name][:gpus])) for name, gpus in wanted.items())
+
     def take(self, nodes: Nodes) -> None:
         """Mark GPUs as used. O(log nodes) each."""
         for name, gpus in nodes:
@@ -226,6 +235,10 @@ class AreaPlacement:
                 if nodes is not None:
                     return name, nodes
         return None
+
+    def find_on(self, wanted: Mapping[str, int]) -> Nodes | None:
+        """Find GPUs of the nodes that the core has chosen; see `Placement.find_on`."""
+        return self._all.find_on(wanted)
 
     def block_for(self, job: JobRecord, names: Iterable[str], blocked: set[str]) -> bool:
         """Block, for a job, the first of these areas that is large enough for it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from msgspec import UNSET
@@ -20,8 +20,9 @@ from sia.core.snapshot import JobSnapshot, dump, memory_of, plain_params, restor
 from sia.core.snapshot import PoolSnapshot as SnapshotPool
 from sia.events import PoolChanged
 from sia.limits import MAX_GROUP
-from sia.model import Pool
+from sia.model import GpuNode, Pool
 from sia.policies import load, make
+from sia.wording import some
 
 OTHER_CELLS = (
     "restore the cells file and the pools, and change quotas while the daemon runs "
@@ -59,9 +60,19 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         memory = snapshot.memory
         if forgets:
             solving = None  # the policy that asked has forgotten why
-            memory = memory_of(Core(setup.pools, policy, setup.options).policy)
+            memory = memory_of(
+                Core(setup.pools, policy, setup.options, nodes=setup.nodes_for(policy)).policy
+            )
     except PolicyFailedError as error:
         return Refused(409, "configuration", str(error), "name another policy in daemon.policy")
+    nodes = _nodes(book, setup, lost.why)
+    differ = setup.nodes_for(policy)
+    unplaced = _unplaced(book, snapshot.jobs) if differ and snapshot.nodes is UNSET else []
+    if unplaced:
+        return Refused(
+            409, "configuration", f"job {some(unplaced)} is about to start, on no certain node yet",
+            "restore the old settings, and add attributes of nodes when it runs",
+        )  # fmt: skip
     known = {record.pool.name: record for record in snapshot.pools}
     loads = (unseen,) * len(setup.options.windows)
     pools = [_pool_snapshot(p, known.get(p.name), loads, same=same) for p in setup.pools]
@@ -74,7 +85,11 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         dirty=tuple(p.name for p in setup.pools),
         memory=memory,
         open_request=snapshot.open_request and same and costs,
-        jobs=snapshot.jobs if costs else tuple(_costed(snapshot.jobs, book, setup)),
+        jobs=tuple(
+            _on_nodes(snapshot.jobs if costs else _costed(snapshot.jobs, book, setup), book, differ)
+        ),
+        nodes=differ or UNSET,
+        nodes_out=tuple(name for name, node in nodes.items() if differ and node.reasons) or UNSET,
         out=UNSET,  # nodes, quotas and groups may have changed: it is counted again
     )
     try:
@@ -84,7 +99,6 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     if forgets:  # what the policy promised is forgotten; who still has a deadline is told anew
         for record in book.jobs.values():
             record.promise = None
-    nodes = _nodes(book, setup, lost.why)
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
     book = replace(
         book, setup=setup, pools=_pools(book, setup), nodes=nodes, windows=windows, solving=solving
@@ -101,6 +115,30 @@ def _costed(jobs: Iterable[JobSnapshot], book: Book, setup: Setup) -> Iterator[J
         if unsaid:  # else it says, or was stopped as often as it may be
             each = replace(each, job=replace(each.job, preemptible=setup.preemptible))  # noqa: PLW2901
         yield each
+
+
+def _unplaced(book: Book, jobs: Iterable[JobSnapshot]) -> list[str]:
+    """Return the jobs that the core has started and that have no GPUs yet. O(jobs)."""
+    names = [job_of(each.job.id) for each in jobs if each.stream is not None]
+    return [name for name in names if not book.jobs[name].placed or name in book.seatless]
+
+
+def _on_nodes(
+    jobs: Iterable[JobSnapshot], book: Book, differ: Sequence[GpuNode]
+) -> Iterator[JobSnapshot]:
+    """Yield the jobs of a core with the GPUs that they have, if nodes differ; else without.
+
+    The core numbers the GPUs of each node from 0. O(jobs).
+    """
+    for each in jobs:
+        if each.stream is None or bool(differ) is bool(each.nodes):
+            yield each
+            continue
+        taken = book.jobs[job_of(each.job.id)].nodes if differ else ()
+        numbers = tuple(
+            (name, tuple(map(book.nodes[name].gpus.index, gpus))) for name, gpus in taken
+        )
+        yield replace(each, nodes=numbers)
 
 
 def tuned(setup: Setup, label: str) -> Setup | Refused:
@@ -226,7 +264,7 @@ class _Lost(NamedTuple):
         for node in found:
             names.add(node.name)
             more = self.gpus.get(node.name)
-            yield node if more is None else Node(node.name, (*sorted({*node.gpus, *more}),))
+            yield node if more is None else replace(node, gpus=(*sorted({*node.gpus, *more}),))
         for name, gpus in self.gpus.items():
             if name not in names:
                 yield Node(name, (*sorted(gpus),))

@@ -384,14 +384,20 @@ class Runs:
         """Block an area for a job that has waited long; return whether it is the whole cluster."""
         placement = self._context.placement
         late = self._context.now - (record.decided or 0.0) >= PASSED_OVER
-        if not late or placement is None:
+        if not late or placement is None or self._context.core.state.nodes is not None:
             return False
         return placement.block_for(record, self._areas(record), blocked)
 
     def _place(self, record: JobRecord, blocked: set[str]) -> bool:
         """Give a job its GPUs; return whether they are free."""
-        placement = self._context.placement
-        if placement is not None:
+        placement, table = self._context.placement, self._context.core.state.nodes
+        if placement is not None and table is not None:
+            nodes = placement.find_on(table.held(record.core))
+            if nodes is None:
+                return False
+            record.nodes = nodes
+            placement.take(nodes)
+        elif placement is not None:
             found = placement.find(record, self._areas(record), blocked)
             if found is None:
                 return False

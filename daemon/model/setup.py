@@ -11,15 +11,23 @@ from cells.layout.spec import Spec
 from daemon.model.job import JobSpec, LendingMode, PoolMode
 from daemon.model.limits import GRACE, MAX_BUDGET
 from daemon.model.names import MAX_NAME, GpuCount
+from sia.contract.policy import Policy
 from sia.limits import MAX_GROUP, MAX_VALUE
-from sia.model import Options, Pool, StopCost
+from sia.model import GpuNode, Options, Pool, StopCost
 
 
-class Node(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
+class Node(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A node and the indices of its GPUs."""
 
     name: str
     gpus: tuple[int, ...]
+    attributes: tuple[str, ...] = ()
+    """What tells it from other nodes: words, some of them a kind and a value, such as `rack:r1`."""
+
+    @property
+    def as_core(self) -> GpuNode:
+        """The node as the core knows it: GPUs are numbered from 0."""
+        return GpuNode(self.name, len(self.gpus), self.attributes)
 
 
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -116,6 +124,14 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
             self, policy=previous.policy, configured=self.policy, before=previous.before,
             tuned=previous.tuned,
         )  # fmt: skip
+
+    def nodes_for(self, policy: Policy) -> tuple[GpuNode, ...]:
+        """Return the nodes for a core whose policy heeds what jobs prefer; none if all are alike.
+
+        Other policies count GPUs, and the engine chooses the nodes.
+        """
+        differ = "prefers" in policy.heeds and any(node.attributes for node in self.nodes)
+        return tuple(node.as_core for node in self.nodes) if differ else ()
 
     def stop_cost(self, spec: JobSpec) -> StopCost | None:
         """Return what a stop costs a job: what it says, or what the site says of its jobs."""

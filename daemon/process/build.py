@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +25,7 @@ from daemon.service.observer import Observer
 from daemon.service.service import Service
 from sia.console.errors import UserError
 from sia.model import Nodes, Options
-from sia.wording import counted
+from sia.wording import counted, some
 
 if TYPE_CHECKING:
     from daemon.process.lease import PostgresLease
@@ -136,6 +136,27 @@ def _clock(config: Config, journal: Journal) -> Clock:
     return Clock(anchor)
 
 
+def _refuse_unknown(
+    config: Config, nodes: Sequence[Node], areas: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Raise UserError for attributes of nodes that the backend did not find, or with areas."""
+    if not config.backend.finds_nodes or not config.nodes:
+        return
+    names = [node.name for node in nodes]
+    for node in config.nodes:
+        if node.name not in names:
+            known = some(names)
+            raise UserError(
+                f"node.{node.name}: the backend found no such node; remove it, or name one of "
+                f"{known}"
+            )
+    if any({*area} != {*names} for area in areas.values()):
+        raise UserError(
+            "node.attributes: partitions differ in their nodes, and a plan by attributes takes "
+            "nodes of all; give all pools the same nodes, or remove [[node]]"
+        )
+
+
 def setup_of(
     config: Config,
     found: Nodes | None,
@@ -153,8 +174,11 @@ def setup_of(
     """
     nodes: tuple[Node, ...] = ()
     if config.cells is None:
-        declared = ((node.name, tuple(range(node.gpus))) for node in config.nodes)
-        nodes = tuple(Node(*node) for node in found or declared)
+        declared = ((node.name, tuple(range(node.gpus or 0))) for node in config.nodes)
+        attributes = {node.name: node.attributes for node in config.nodes}
+        nodes = tuple(
+            Node(name, gpus, attributes.get(name, ())) for name, gpus in found or declared
+        )
     owned = sum(pool.quota for pool in config.pools)
     there = sum(len(node.gpus) for node in nodes)
     if nodes and there < owned and not (found and again):
@@ -162,6 +186,7 @@ def setup_of(
             f"this machine has {counted(there, 'GPU')}, and the pools own {owned}; give the pools "
             "smaller quotas or set backend.gpus"
         )
+    _refuse_unknown(config, nodes, areas)
     options = Options(
         windows=config.windows, tick=config.tick, slack=config.slack,
         resume_cost=config.resume_cost, stops_per_hour=config.stops_per_hour, grace=config.grace,

@@ -583,6 +583,9 @@ class NodeView(Struct, omit_defaults=True):
     ]
     jobs: list[str]
     note: Annotated[str, Meta(description="Hint for the person who made the change.")] = ""
+    attributes: Annotated[
+        tuple[str, ...], Meta(description="What jobs can prefer, such as rack:r1.")
+    ] = ()
 
 
 class NodeList(Struct):

@@ -723,17 +723,24 @@ class Committer:
         self._state.dirty[pool] = None
 
     def _node_out(self, event: NodeOut) -> None:
-        self._places().take_out(event.node, event.why)
+        if self._state.nodes is None:
+            self._places().take_out(event.node, event.why)
+            return
+        self._state.nodes.take_out(event.node)
+        self._state.dirty.update(dict.fromkeys(self._state.pools.values()))  # starts were planned
 
     def _node_back(self, event: NodeBack) -> None:
-        self._places().bring_back(event.node)
+        if self._state.nodes is None:
+            self._places().bring_back(event.node)
+        else:
+            self._state.nodes.bring_back(event.node)
         # Any pending job may fit on the node.
         self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
 
     def _places(self) -> Places:
         places = self._state.places
         if places is None:
-            raise ValueError("a cluster without cells has no nodes")
+            raise ValueError("a cluster without cells and nodes that differ has no nodes")
         return places
 
     def _forecast_updated(self, event: ForecastUpdated) -> None:

@@ -122,6 +122,8 @@ class Snapshot(Struct, frozen=True, forbid_unknown_fields=True):
     """
     nodes: tuple[GpuNode, ...] | UnsetType = UNSET
     """The nodes of a cluster whose nodes differ; else left out."""
+    nodes_out: tuple[str, ...] | UnsetType = UNSET
+    """Those of them that are out; left out if there are none."""
     speeds: tuple[SpeedRow, ...] | UnsetType = UNSET
     """How fast models run by the nodes that they spread over; left out if nothing is known."""
 
@@ -184,6 +186,7 @@ def dump(core: Core, *, forgets: bool = False) -> Snapshot:
         round=_late_round(core),
         stops=tuple(core.committer.stops) or UNSET,
         nodes=UNSET if state.nodes is None else tuple(state.nodes.nodes.values()),
+        nodes_out=UNSET if state.nodes is None else tuple(state.nodes.out) or UNSET,
         speeds=UNSET if state.nodes is None else state.nodes.speeds.rows or UNSET,
     )
 
@@ -295,6 +298,9 @@ def restore(snapshot: Snapshot, policy: Policy) -> Core:
         nodes = () if snapshot.nodes is UNSET else snapshot.nodes
         speeds = () if snapshot.speeds is UNSET else snapshot.speeds
         core = Core(pools, policy, snapshot.options, nodes=nodes, speeds=speeds)
+        for node in () if snapshot.nodes_out is UNSET else snapshot.nodes_out:
+            if core.state.nodes is not None:
+                core.state.nodes.take_out(node)
         _fill(core, snapshot)
         core.check()
     except (AssertionError, ArithmeticError, LookupError) as error:

@@ -20,6 +20,7 @@ class NodeTable:
     Attributes:
         nodes: The nodes by name, in the order given.
         speeds: How fast models run by the nodes that they spread over.
+        out: The nodes that take no jobs.
     """
 
     def __init__(self, nodes: Iterable[GpuNode], speeds: Iterable[SpeedRow] = ()) -> None:
@@ -29,6 +30,7 @@ class NodeTable:
         if len(self.nodes) < len(given):
             raise ValueError("two nodes have the same name")
         self.speeds = Speeds(speeds)
+        self.out: dict[str, None] = {}
         self._free: dict[str, list[int]] = {node.name: [*range(node.usable)] for node in given}
         self._fewest: dict[int, int] = {}
         self._sizes = [node.gpus for node in given]
@@ -41,8 +43,18 @@ class NodeTable:
         return sum(node.usable for node in self.nodes.values())
 
     def free(self, node: str) -> int:
-        """Return the number of free GPUs of a node."""
-        return len(self._free[node])
+        """Return the number of free GPUs of a node; none if it is out."""
+        return 0 if node in self.out else len(self._free[node])
+
+    def take_out(self, node: str) -> None:
+        """Give no more GPUs of a node; its jobs go on. Raises ValueError for an unknown name."""
+        if node not in self.nodes:
+            raise ValueError(f"no node {node!r}")
+        self.out[node] = None
+
+    def bring_back(self, node: str) -> None:
+        """Give GPUs of a node again, if it was out."""
+        self.out.pop(node, None)
 
     def of(self, job_id: str) -> Nodes:
         """Return the GPUs of a running job; empty if it has none."""
@@ -51,6 +63,10 @@ class NodeTable:
     def held(self, job_id: str) -> dict[str, int]:
         """Return the number of GPUs that a running job has of each node."""
         return {node: len(gpus) for node, gpus in self.of(job_id)}
+
+    def frees(self, job_id: str) -> dict[str, int]:
+        """Return the number of GPUs of each node that others could use if a job stopped."""
+        return {node: len(gpus) for node, gpus in self.of(job_id) if node not in self.out}
 
     def preferred(self, prefers: str) -> tuple[frozenset[str], ...]:
         """Return the sets of nodes within any of which a job runs at full speed. O(1) amortised.
@@ -111,8 +127,8 @@ class NodeTable:
             if node not in self.nodes or not 0 < gpus <= self.nodes[node].gpus:
                 return f"node {node} has no {gpus} GPUs"
         for node, gpus in wanted:
-            if gpus > len(self._free[node]):
-                return f"node {node} has {len(self._free[node])} free GPUs, not {gpus}"
+            if gpus > self.free(node):
+                return f"node {node} has {self.free(node)} free GPUs, not {gpus}"
         return ""
 
     def closest(self, job: Job, width: int) -> NodeCounts:
@@ -123,7 +139,7 @@ class NodeTable:
         names = [*self.nodes]
         for near in (*(self.preferred(job.prefers) if job.prefers else ()), frozenset(names)):
             there = [name for name in names if name in near]
-            found = quasi(width, [len(self._free[name]) for name in there])
+            found = quasi(width, [self.free(name) for name in there])
             if found:
                 return tuple((there[n], gpus) for n, gpus in found.items())
         return ()

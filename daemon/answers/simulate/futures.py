@@ -134,10 +134,11 @@ def facts_of(engine: Engine, now: float) -> list[Fact]:
     book, facts = engine.book, list[Fact]()
     for pool in book.pools.values():
         facts += _changes(pool, now)
-    if engine.core.state.places is not None:
+    state = engine.core.state
+    if state.places is not None or state.nodes is not None:
         for window in book.windows.values():
             facts += _maintained(book, window, now)
-    else:
+    if state.places is None:
         facts += outages_ahead(engine, now)
     return sorted(facts, key=lambda fact: fact.time)
 

@@ -15,6 +15,7 @@ from sia.contract.policy import Policy
 from sia.core.guard import PolicyFailedError
 from sia.policies.shockwave.modes import mode_names, mode_of
 from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
+from sia.state.nodes import NodeTable
 from sia.wording import counted
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def notes_of(service: Service, spec: JobSpec, *, planned: bool = True) -> list[s
     O(1), and with `planned`, for a job with a deadline, that of `planned_for`.
     """
     heeds = heeded(service.engine.core.policy)
-    notes = [*_notes(spec, service.book.setup.policy, heeds, service.clock.now())]
+    table = service.engine.core.state.nodes
+    notes = [*_notes(spec, service.book.setup.policy, heeds, service.clock.now(), table)]
     if spec.checkpoint and "checkpoint" in heeds:
         notes += _cannot_save(spec.checkpoint, service.backend.can)
     if spec.origin and spec.elastic and "adopted_widths" not in service.backend.can:
@@ -72,7 +74,9 @@ def notes_of(service: Service, spec: JobSpec, *, planned: bool = True) -> list[s
     return notes
 
 
-def _notes(spec: JobSpec, policy: str, heeds: frozenset[str], now: float) -> Iterator[str]:
+def _notes(
+    spec: JobSpec, policy: str, heeds: frozenset[str], now: float, table: NodeTable | None
+) -> Iterator[str]:
     if spec.deadline is not None and spec.deadline <= now:
         passed = datetime.fromtimestamp(spec.deadline, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
         yield f"the deadline is missed: it was {passed}"
@@ -89,9 +93,16 @@ def _notes(spec: JobSpec, policy: str, heeds: frozenset[str], now: float) -> Ite
             yield f"{shrinks}: what follows that regime is not foreseen"
     if spec.value is not None and spec.deadline is None and "value" in heeds:
         yield "value has no effect without deadline"
-    if spec.prefers and "prefers" in heeds:
-        yield "prefers has no effect: the daemon knows no attributes of nodes"
-    elif spec.slowdown is not None and not spec.prefers and "slowdown" in heeds:
+    if "prefers" in heeds:
+        yield from _preferences(spec, table)
+
+
+def _preferences(spec: JobSpec, table: NodeTable | None) -> Iterator[str]:
+    if spec.prefers and table is None:
+        yield "prefers has no effect: no node has attributes; see attributes in [[node]]"
+    elif spec.prefers and table is not None and not table.preferred(spec.prefers):
+        yield f"no node has {spec.prefers}: the job is slower by its slowdown wherever it runs"
+    elif spec.slowdown is not None and not spec.prefers:
         yield "slowdown has no effect without prefers"
 
 

@@ -193,7 +193,9 @@ def node_views(book: Book, who: Principal) -> list[NodeView]:
             used[node] += len(gpus)
             if len(jobs.setdefault(node, [])) < NODE_JOBS and who.sees(record.spec.pool):
                 jobs[node].append(record.spec.id)
-    return [_node_view(node, used[node.name], jobs[node.name]) for node in book.nodes.values()]
+    views = [_node_view(node, used[node.name], jobs[node.name]) for node in book.nodes.values()]
+    attributes = {node.name: node.attributes for node in book.setup.nodes}
+    return [replace(view, attributes=attributes.get(view.name, ())) for view in views]
 
 
 def _node_view(node: NodeRecord, used: int, jobs: list[str]) -> NodeView:

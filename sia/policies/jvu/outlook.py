@@ -90,26 +90,35 @@ class Names:
             found = self._sets[names] = frozenset(self.nodes[name] for name in names)
         return found
 
+    def has(self, name: str) -> bool:
+        """Return whether there is a node with this short name that is not out, or a group."""
+        table = self._state.nodes
+        return table is None or self.real[name] not in table.out
+
     def places(self, job: JobStateView) -> list[tuple[Units, float]]:
         """Return the sets of units on which a job may run, with the factor on its run time."""
         table = self._state.nodes
         if table is None:
             return [(frozenset([self.groups[job.pool.group]]), 1.0)]
-        everywhere = self.units(frozenset(table.nodes))
+        out = frozenset(table.out)
+        everywhere = self.units(frozenset(table.nodes) - out)
+        if not everywhere:
+            return []
         if not job.job.prefers:
             return [(everywhere, 1.0)]
-        sets = [(self.units(each), 1.0) for each in table.preferred(job.job.prefers)]
+        near = (each - out for each in table.preferred(job.job.prefers))
+        sets = [(self.units(each), 1.0) for each in near if each]
         slowdown = job.job.slowdown
         if slowdown is None:
             return sets
         return [(everywhere, 1.0)] if slowdown == 1.0 else [*sets, (everywhere, slowdown)]
 
     def held(self, job: JobStateView) -> dict[str, int]:
-        """Return the units of a running job."""
+        """Return the units of a running job, without those on nodes that are out."""
         table = self._state.nodes
         if table is None:
             return {self.groups[job.pool.group]: job.frees} if job.frees else {}
-        return {self.nodes[node]: gpus for node, gpus in table.held(job.job.id).items()}
+        return {self.nodes[node]: gpus for node, gpus in table.frees(job.job.id).items()}
 
 
 class StartChoice(NamedTuple):
@@ -207,7 +216,9 @@ class JvuOutlook:
             if units:
                 yield StrlHolding(name, units, each.end)
         for number, gone in enumerate(self.draining):
-            yield StrlHolding(f"d{number}", gone.units, gone.until)
+            units = {name: count for name, count in gone.units.items() if self._names.has(name)}
+            if units:
+                yield StrlHolding(f"d{number}", units, gone.until)
 
     def _kept(self, waiting: Sequence[JobStateView]) -> Iterable[StrlHolding]:
         """Yield free units that owners' jobs wait for, so that no other job takes them.
@@ -250,7 +261,11 @@ class JvuOutlook:
         """Return how many units there are of each node or group."""
         table = self._state.nodes
         if table is not None:
-            return {self._names.nodes[node.name]: node.usable for node in table.nodes.values()}
+            return {
+                self._names.nodes[node.name]: node.usable
+                for node in table.nodes.values()
+                if node.name not in table.out
+            }
         used = dict.fromkeys(self._names.groups.values(), 0)
         there = {name: max(0, g.idle - g.out) for g, name in self._names.groups.items()}
         for holding in self.held:

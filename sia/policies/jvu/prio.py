@@ -95,7 +95,7 @@ class Prio(Policy):
 
     def _held(self, job: JobStateView) -> Iterable[tuple[str, int]]:
         table = self.state.nodes
-        return [("", job.frees)] if table is None else table.held(job.job.id).items()
+        return [("", job.frees)] if table is None else table.frees(job.job.id).items()
 
     def _place(self, job: JobStateView, freed: dict[str, int]) -> NodeCounts | None:
         """Return GPUs for a job, with those that kills would free; None if there are too few."""

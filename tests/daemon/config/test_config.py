@@ -270,6 +270,28 @@ def test_two_nodes_of_one_name_are_refused(tmp_path):
     assert the_problem(tmp_path, 2 * node).startswith("node: the name 'n' is used 2 times")
 
 
+@pytest.mark.parametrize(
+    ("node", "said"),
+    [
+        ("gpus = 200\nattributes = ['']", "node.n: '' is no attribute; write a word, or a kind"),
+        ("gpus = 200\nattributes = ['rack:']", "node.n: 'rack:' is no attribute; write a word"),
+        ("gpus = 200\nattributes = ['a b']", "node.n: 'a b' is no attribute; write a word"),
+        ("gpus = 200\nattributes = ['a', 'a']", "node.n: an attribute stands twice; remove one"),
+        ("attributes = ['a']", "node.n: gpus is missing; write how many GPUs the node has"),
+    ],
+)
+def test_wrong_attributes_of_nodes_are_named(tmp_path, node, said):
+    assert problems(tmp_path, f"[[node]]\nname = 'n'\n{node}\n")[0].startswith(said)
+
+
+def test_attributes_of_nodes_need_one_sharing_group(tmp_path):
+    pools = "".join(f"[[pool]]\nname = '{n}'\nquota = 1\ngroup = '{n}'\n" for n in "ab")
+    node = "[[node]]\nname = 'n'\ngpus = 2\nattributes = ['gpu', 'rack:r1']\n"
+    assert the_problem(tmp_path, pools + node).startswith("node: the pools are of 2 sharing groups")
+    found = config(tmp_path, node.replace("= 2", "= 200"))
+    assert found.nodes[0].attributes == ("gpu", "rack:r1")
+
+
 def test_this_machine_is_one_node(tmp_path):
     text = "[backend]\nkind = 'local'\n"
     text += "".join(f"[[node]]\nname = 'n{i}'\ngpus = 100\n" for i in range(2))

@@ -1,0 +1,154 @@
+"""`jvu` and `prio` in a daemon whose nodes differ: `prefers`, `slowdown`, nodes that are out."""
+
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from daemon.answers.explain.planned import planned_of
+from daemon.engine.engine import Engine
+from daemon.model.inputs import (
+    Answered,
+    Configured,
+    Drain,
+    Ended,
+    Resume,
+    Started,
+    Stopped,
+    Tick,
+)  # fmt: skip
+from daemon.model.job import JobPhase
+from daemon.model.outputs import PreemptEffect, Refused, StartEffect
+from daemon.model.setup import Node
+from sia.contract.solvers import answer
+from tests.support.daemons.daemons import setup, submit
+
+RACKS = tuple(
+    Node(f"m{i}", (0, 1), (f"rack:r{i // 2}", *(["gpu"] if i < 2 else []))) for i in range(4)
+)
+LIVE = replace(setup(a=8), policy="jvu:greedy", nodes=RACKS)
+
+
+def starts(step):
+    return {each.job: each for each in step.effects if isinstance(each, StartEffect)}
+
+
+def places(step):
+    return {job: {node for node, _ in each.nodes} for job, each in starts(step).items()}
+
+
+def test_jobs_get_the_nodes_that_they_prefer_and_are_slower_elsewhere():
+    engine = Engine.new(LIVE)
+    first = submit("first", gpus=3, run_time=60.0, prefers="gpu", slowdown=2.0)
+    assert places(engine.step(0.0, [first])) == {"first": {"m0", "m1"}}
+    engine.step(0.0, [Started("first", 1)])
+    begun = starts(engine.step(5.0, [
+        submit("late", gpus=2, run_time=60.0, prefers="gpu", slowdown=1.5, deadline=100.0),
+        submit("rack", gpus=2, run_time=10.0, prefers="same:rack"),
+    ]))  # fmt: skip
+    assert begun["late"].speed == 1 / 1.5, "it meets its deadline on other nodes, too"
+    assert {node for node, _ in begun["rack"].nodes} == {"m3"} or {
+        node for node, _ in begun["rack"].nodes
+    } == {"m2"}
+    engine.check()
+    again = Engine.restore(engine.dump())
+    again.check()
+    assert again.dump() == engine.dump()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"gpus": 5, "prefers": "gpu"}, "the nodes that gpu asks for have 4 GPUs, not 5, and"),
+        ({"prefers": "fast"}, "the nodes that fast asks for have 0 GPUs, not 1, and it runs"),
+        ({"prefers": "same:zone"}, "the nodes that same:zone asks for have 0 GPUs, not 1"),
+        ({"gpus": 2, "nodes": 2}, "the policy chooses nodes by what jobs prefer, not 2 of them"),
+    ],
+)  # fmt: skip
+def test_a_job_that_could_run_nowhere_is_refused(more, said):
+    (found,) = Engine.new(LIVE).step(0.0, [submit("job", **more)]).answers
+    assert isinstance(found, Refused)
+    assert found.detail.startswith(said)
+
+
+def test_no_job_is_planned_on_a_node_that_is_out():
+    engine = Engine.new(LIVE)
+    engine.step(0.0, [Drain("m0", "broken")])
+    only = submit("only", gpus=3, run_time=60.0, prefers="gpu")
+    assert not starts(engine.step(0.0, [only]))
+    other = submit("other", gpus=2, run_time=60.0, prefers="gpu", slowdown=2.0)
+    assert places(engine.step(5.0, [other])) == {"other": {"m1"}}
+    engine.step(5.0, [Started("other", 1)])
+    engine.check()
+    engine.step(30.0, [Ended("other", 1, 0)])
+    assert places(engine.step(35.0, [Resume("m0")])) == {"only": {"m0", "m1"}}
+    engine.check()
+
+
+def test_attributes_and_policies_change_while_jobs_run():
+    engine = Engine.new(replace(LIVE, policy="fcfs"))
+    assert starts(engine.step(0.0, [submit("one", gpus=3, run_time=600.0, prefers="gpu")]))
+    engine.step(0.0, [Started("one", 1)])
+    assert engine.core.state.nodes is None
+    (done,) = engine.step(1.0, [Configured(LIVE, 0)]).answers
+    assert not isinstance(done, Refused), done
+    engine.check()
+    assert engine.core.state.nodes is not None
+    found = engine.step(5.0, [submit("two", gpus=2, run_time=60.0, prefers="gpu", slowdown=2.0)])
+    assert not places(found).get("two", set()) & {"m0"}
+    nodes = tuple(Node(node.name, node.gpus, ("gpu",)) for node in RACKS)
+    engine.step(6.0, [Started("two", 1), Configured(replace(LIVE, nodes=nodes), 0)])
+    engine.check()
+    engine.step(7.0, [Configured(replace(LIVE, policy="fcfs"), 0)])
+    engine.check()
+    assert engine.core.state.nodes is None
+
+
+@pytest.mark.parametrize("policy", ["jvu:greedy", "jvu:ahead=60", "prio:kill"])
+def test_random_stories_keep_engine_and_core_agreed(policy):
+    for seed in range(4):
+        play(Random(seed), policy)
+
+
+def step(engine, now, inputs):
+    """Make a step, and answer what the policy asks for; return all effects."""
+    effects = [*engine.step(now, inputs).effects]
+    while (request := engine.book.solving) is not None:
+        event = answer(now, request, timed=False).event
+        told = Answered(request.request, event.status, event.values)
+        effects += engine.step(now, [told]).effects
+    return effects
+
+
+def play(rnd, policy):
+    """Play a random story with kills, drains and restarts; check the engine after each step."""
+    engine, now, seen = Engine.new(replace(LIVE, policy=policy)), 0.0, []
+    for number in range(25):
+        now += rnd.choice([0.5, 2.0, 5.0])
+        inputs = [each for _, each in seen]
+        seen = []
+        if rnd.random() < 0.6:
+            prefers = rnd.choice(["", "gpu", "same:rack"])
+            slowdown = rnd.choice([None, 1.0, 2.0]) if prefers else None
+            deadline = {"deadline": now + 90.0} if rnd.random() < 0.5 else {}
+            inputs.append(submit(f"j{number}", gpus=rnd.choice([1, 2, 4]), run_time=40.0,
+                                 prefers=prefers, slowdown=slowdown, **deadline))  # fmt: skip
+        if rnd.random() < 0.2:
+            node = f"m{rnd.randrange(4)}"
+            inputs.append(Drain(node, "why") if rnd.random() < 0.5 else Resume(node))
+        running = [r for r in engine.book.jobs.values() if r.phase is JobPhase.RUNNING]
+        if running and rnd.random() < 0.4:
+            inputs.append(Ended(running[0].spec.id, running[0].attempt, 0))
+        effects = step(engine, now, [*inputs, Tick()])
+        engine.check()
+        for each in engine.book.jobs.values():
+            planned_of(engine.book, engine.core, each)
+        for effect in effects:
+            if isinstance(effect, StartEffect):
+                seen.append((now, Started(effect.job, effect.attempt)))
+            elif isinstance(effect, PreemptEffect):
+                seen.append((now, Stopped(effect.job, effect.attempt)))
+        if rnd.random() < 0.3:
+            again = Engine.restore(engine.dump())
+            assert again.dump() == engine.dump()
+            engine = again
