@@ -396,6 +396,7 @@ class Runs:
             if nodes is None:
                 return False
             record.nodes = nodes
+            record.area = record.spec.pool if self._book.setup.areas else ""  # all have its nodes
             placement.take(nodes)
         elif placement is not None:
             found = placement.find(record, self._areas(record), blocked)
