@@ -175,7 +175,9 @@ async def test_the_answer_says_that_nodes_have_no_attributes_that_a_job_could_pr
             job = {"id": "a", **SHORT, "slowdown": 1.5}
             said = await asked(client, "POST", "/v1/jobs", {**job, "prefers": "v100"}, status=201)
             plain = await asked(client, "POST", "/v1/jobs", {**job, "id": "b"}, status=201)
-        assert said["notes"] == ["prefers has no effect: the daemon knows no attributes of nodes"]
+        assert said["notes"] == [
+            "prefers has no effect: no node has attributes; see attributes in [[node]]"
+        ]
         assert plain["notes"] == ["slowdown has no effect without prefers"]
 
 
