@@ -1,8 +1,13 @@
-"""wDMR of Chronus and its rivals on many pieces of a log: python -m benchmarks.deadlines LOG.
+"""wDMR of Chronus and its rivals on many pieces of Philly's log: python -m benchmarks.deadlines.
 
-A piece has 6 % of the jobs of four days of the two weeks of the paper (12 to 25 October 2017),
-those above 300 s and of at most 48 GPUs, drawn by a seed, with run times cut at two days. Draws
-whose load on 48 GPUs is not within 0.97 to 1.07 are skipped, so that it is about 1.02. Deadlines
+A piece has 6 % of the jobs of four days of the two weeks of the paper (12 to 25 October 2017), of
+at most 48 GPUs, with run times cut at two days, on 48 GPUs. These commands make it:
+
+    sia trace slice --trace philly.csv.gz --pools philly_pools.csv --from SECOND --length 4d \
+        --longest 2d --widest 48 --merge 48 --out piece
+    sia trace deadlines --trace piece/trace.csv --mix 30/60/10 --density 6 --seed SEED --out due.csv
+
+Draws whose load on 48 GPUs over the four days is not within 1.00 to 1.04 are passed over. Deadlines
 are 1.2 to 2 run times after the submission; estimates are true. Prints a line for each piece, mix
 and policy as JSON, and means with intervals at the end.
 """
@@ -12,26 +17,23 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from multiprocessing import Pool as Processes
-from pathlib import Path
-from random import Random
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
+from benchmarks.common import TRACES
 from replay.deadlines.rewards import GUARANTEED, UNGUARANTEED, deadline_measures
-from replay.deadlines.workloads import PHILLY_WEEKS, SHORT, Mix, with_deadlines
-from replay.logs.read import read_trace
+from replay.deadlines.workloads import PHILLY_WEEKS, Mix, with_deadlines
+from replay.logs.read import read_pools, read_trace
+from replay.logs.slice import merged, shortened, slice_trace
 from replay.logs.trace import PoolTable, Trace
 from replay.run.run import Settings, replay_one
-from sia.core.playout import Arrival
 from sia.model import Pool
 
 DAY = 86400.0
-GPUS, DAYS, SHARE, LONGEST = 48, 4, 0.06, 2 * DAY
-LOADS = 0.97, 1.07
+GPUS, DAYS, SHARE, LONGEST = 48, 4, 6.0, 2 * DAY
+LOADS = 1.00, 1.04
 MIXES = {"30/60/10": Mix(30, 60, 10), "70/0/30": Mix(70, 0, 30)}
 POLICIES = (
     "edf", "yarn-cs:slo=90", "yarn-cs:slo=70", "chronus:profile=0", "chronus:profile=0:fill",
@@ -51,41 +53,28 @@ class Piece(NamedTuple):
     trace: Trace
 
 
-def pieces(log: Trace, number: int) -> Iterator[tuple[int, int, float, Trace]]:
-    """Yield pieces whose load is about 1.02: first day, seed, load, jobs."""
-    found = 0
+def pieces(log: Trace, table: PoolTable, mix: Mix) -> Iterator[tuple[int, int, float, Trace]]:
+    """Yield pieces whose load is about 1.02: first day, seed, load, jobs with deadlines.
+
+    The jobs of a piece are the same for each mix.
+    """
+    names = [pool.name for pool in table.pools]
+    days = []
+    for day in range(11):
+        begin = PHILLY_WEEKS[0] + day * DAY
+        whole, _ = slice_trace(log, table, begin=begin, end=begin + DAYS * DAY, pools=names)
+        days.append(merged(shortened(whole, LONGEST, GPUS), GPUS)[0])
     for seed in count():
-        for day in range(11):
-            begin = PHILLY_WEEKS[0] + day * DAY
-            able = [
-                arrival
-                for arrival in log.arrivals
-                if begin <= arrival.job.submit < begin + DAYS * DAY
-                and arrival.duration > SHORT
-                and arrival.job.width <= GPUS
-            ]
-            random = Random(f"{day} {seed}")
-            drawn = sorted(random.sample(range(len(able)), round(SHARE * len(able))))
-            jobs = [
-                Arrival(
-                    replace(able[i].job, pool="p", submit=able[i].job.submit - begin),
-                    min(able[i].duration, LONGEST),
-                )
-                for i in drawn
-            ]
-            load = sum(a.job.width * a.duration for a in jobs) / (GPUS * DAYS * DAY)
+        for day, whole in enumerate(days):
+            piece = with_deadlines(whole, mix, (1.2, 2.0), SHARE, seed)
+            load = sum(a.job.width * a.duration for a in piece.arrivals) / (GPUS * DAYS * DAY)
             if LOADS[0] <= load <= LOADS[1]:
-                yield day, seed, load, Trace(jobs)
-                found += 1
-                if found == number:
-                    return
+                yield day, seed, load, piece
 
 
 def measured(piece: Piece) -> dict[str, Any]:
     """Replay a piece, and return what came of its deadlines."""
-    mix = MIXES[piece.mix]
-    trace = with_deadlines(piece.trace, mix, (1.2, 2.0), 100.0, piece.seed)
-    table = PoolTable([Pool("p", GPUS)])
+    trace, table = piece.trace, PoolTable([Pool("all", GPUS)])
     found = replay_one(trace, table, piece.policy, Settings([piece.policy]), None)
     measures = deadline_measures(trace, found.ends)
     labels = [found.promises[a.job.id].label for a in trace.arrivals if a.job.id in found.promises]
@@ -110,16 +99,19 @@ def measured(piece: Piece) -> dict[str, Any]:
 def main() -> None:
     """Measure all pieces under all policies."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("log", type=Path)
     parser.add_argument("--pieces", type=int, default=10)
+    parser.add_argument("--skip", type=int, default=0, help="pieces to pass over first")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--policy", default=",".join(POLICIES))
     parser.add_argument("--mix", default=",".join(MIXES))
     given = parser.parse_args()
+    log, table = read_trace(TRACES / "philly.csv.gz"), read_pools(TRACES / "philly_pools.csv")
+    mixes = given.mix.split(",")
+    drawn = zip(*(pieces(log, table, MIXES[mix]) for mix in mixes), strict=True)
     tasks = [
         Piece(day, seed, load, mix, policy, trace)
-        for day, seed, load, trace in pieces(read_trace(given.log), given.pieces)
-        for mix in given.mix.split(",")
+        for of_mix in islice(drawn, given.skip, given.skip + given.pieces)
+        for mix, (day, seed, load, trace) in zip(mixes, of_mix, strict=True)
         for policy in given.policy.split(",")
     ]
     rows: dict[tuple[str, str], list[dict[str, Any]]] = {}

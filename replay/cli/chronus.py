@@ -30,7 +30,12 @@ from sia.policies.chronus.leases.claims import (
     leases_needed,
 )
 from sia.policies.chronus.leases.lists import Room, delay, is_impossible, joined, listed
-from sia.policies.chronus.leases.programs import LeaseGoal, LeaseProgram, lease_program
+from sia.policies.chronus.leases.programs import (
+    LeaseGoal,
+    LeaseProgram,
+    TargetProgram,
+    lease_program,
+)
 from sia.policies.chronus.leases.selection import Selection
 from sia.policies.chronus.leases.sizes import NODE_GPUS, NodeSizes
 from sia.policies.chronus.params import MAX_SEARCH, SEARCH
@@ -65,7 +70,9 @@ class _Solver(NamedTuple):
     name: str | None
     seconds: float
 
-    def values(self, asked: LeaseProgram, start: Sequence[float] | None) -> list[float] | None:
+    def values(
+        self, asked: LeaseProgram | TargetProgram, start: Sequence[float] | None
+    ) -> list[float] | None:
         """Return the solution, or None if there is none. Raises UserError without an answer."""
         solved = solve(
             asked.program, seconds=self.seconds, start=start, heuristics=True, solver=self.name

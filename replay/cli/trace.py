@@ -19,7 +19,7 @@ from replay.logs.importers.workload import draw_jobs, read_workload
 from replay.logs.limits import MAX_DRAWN, MAX_LOAD, WIDTHS_SHOWN
 from replay.logs.read import read_pools, read_trace
 from replay.logs.regimes import parse_mode
-from replay.logs.slice import slice_trace
+from replay.logs.slice import merged, shortened, slice_trace
 from replay.logs.trace import PoolTable, Trace, largest_load
 from replay.run.output import whole_folder, write_pools, write_trace
 from replay.synthetic.cloud import make_cloud
@@ -242,12 +242,21 @@ def convert(
     metavar="L|L-H",
     help="Scale quotas to this load, or to a load drawn for each pool from L to H.",
 )
+@click.option("--longest", type=SPAN, default=None, help="Cut longer run times at this time.")
+@click.option("--widest", type=click.IntRange(1), metavar="N", help="Leave out jobs of more GPUs.")
+@click.option(
+    "--merge",
+    type=click.IntRange(1, MAX_QUOTA),
+    metavar="N",
+    help="Put all jobs into one pool, named all, of N GPUs.",
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of what is drawn.")
 @click.option("--out", type=Path, required=True, help="Folder for trace.csv and pools.csv.")
 @json_option()
 def slice_(
     log: Path, pools: Path, begin: float, length: float, pick: str, queues: int | None,
-    loads: str | None, seed: int, out: Path, as_json: bool,
+    loads: str | None, longest: float | None, widest: int | None, merge: int | None, seed: int,
+    out: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Cut a piece out of a job log, and scale its quotas to a load (§6.1)."""
     found, table = read_trace(log), read_pools(pools)
@@ -266,9 +275,14 @@ def slice_(
     if loads is not None:
         low, high = load_bounds(loads)
         scaled = {name: random.uniform(low, high) for name in chosen}
+    if merge is not None and loads is not None:
+        raise UserError("--merge: gives the GPUs already; leave out --load")
     piece, small = slice_trace(
         found, table, begin=begin, end=begin + length, pools=chosen, loads=scaled
     )
+    piece = shortened(piece, longest or inf, widest)
+    if merge is not None:
+        piece, small = merged(piece, merge)
     _write(out, "trace.csv", piece, small, log, pools)
     if as_json:
         print_json(written(out / "trace.csv", piece, small, found.notes))

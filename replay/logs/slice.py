@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import inf
+
+from msgspec.structs import replace
 
 from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.model import Pool
-from sia.wording import did_you_mean, some
+from sia.wording import counted, did_you_mean, duration, some
 
 
 def scaled_quota(work: float, load: float, length: float) -> int:
@@ -49,18 +52,48 @@ def slice_trace(
     return part, PoolTable([Pool(p.name, scaled[p.name], p.group, p.share) for p in selected])
 
 
+def shortened(trace: Trace, longest: float = inf, widest: int | None = None) -> Trace:
+    """Return a log without jobs of more than `widest` GPUs, and with run times cut at `longest`.
+
+    Raises UserError if no job is left.
+    """
+    kept = [
+        Arrival(job, min(run_time, longest))
+        for job, run_time in trace.arrivals
+        if widest is None or job.width <= widest
+    ]
+    if not kept:
+        raise UserError(f"--widest {widest}: all jobs of the piece are wider; give a larger number")
+    dropped = Counter({f"wider than {widest} GPUs": len(trace.arrivals) - len(kept)})
+    cut = sum(run_time > longest for _, run_time in trace.arrivals)
+    notes = [f"{counted(cut, 'run time')} cut at {duration(longest)}"] if cut else []
+    return Trace(
+        kept, trace.columns, trace.extras, +dropped + trace.dropped, [*trace.notes, *notes],
+        trace.origin,
+    )  # fmt: skip
+
+
+def merged(trace: Trace, gpus: int) -> tuple[Trace, PoolTable]:
+    """Return a log whose jobs are all in one pool, `all`, of so many GPUs."""
+    kept = [Arrival(replace(job, pool="all"), run_time) for job, run_time in trace.arrivals]
+    whole = Trace(
+        kept, trace.columns, trace.extras, trace.dropped, [*trace.notes], trace.origin
+    )  # fmt: skip
+    return whole, PoolTable([Pool("all", gpus)])
+
+
 def _cut(trace: Trace, begin: float, end: float, pools: Sequence[str]) -> Trace:
     wanted = set(pools)
     arrivals = []
     dropped: Counter[str] = Counter()
-    for job, duration in trace.arrivals:
+    for job, run_time in trace.arrivals:
         if job.pool not in wanted:
             dropped["of another pool"] += 1
         elif not begin <= job.submit < end:
             dropped["submitted outside of the piece"] += 1
         else:
             moved = job.submitted_at(job.submit - begin)
-            arrivals.append(Arrival(moved, duration))
+            arrivals.append(Arrival(moved, run_time))
     if not arrivals:
         raise UserError(
             f"no job of {some(pools)} was submitted between {begin:,.0f} s and {end:,.0f} s; "

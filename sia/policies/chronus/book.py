@@ -331,7 +331,6 @@ class LeaseBook:
 
     def holds(self, claims: Sequence[Claim], plan: LeasePlan) -> bool:
         """Return whether each job has what it needs in a plan, and all fit. O(jobs · leases)."""
-        used: dict[int, list[int]] = {}
         room = self.room
         for claim in claims:
             leases = plan.get(claim.job_id, ())
@@ -339,13 +338,16 @@ class LeaseBook:
                 return False
             if len(claim.uses) != len(room):
                 return False  # other nodes were to be had when it was asked
-            for k in leases:
-                sums = used.setdefault(k, [0] * len(claim.uses))
-                for i, use in enumerate(claim.uses):
-                    sums[i] += use
-        return all(
-            need <= have for sums in used.values() for need, have in zip(sums, room, strict=True)
-        )
+        end = 1 + max((plan[claim.job_id][-1] for claim in claims), default=-1)
+        for resource, have in enumerate(room):
+            used = [0] * end
+            for claim in claims:
+                use = claim.uses[resource]
+                for k in plan[claim.job_id]:
+                    used[k] += use
+            if max(used, default=0) > have:
+                return False
+        return True
 
     def keeps(self, now: float, *taken: NodeCounts) -> bool:
         """Return whether the plan holds without these GPUs of nodes, from the next lease on."""

@@ -232,10 +232,9 @@ class Chronus(Policy):
         plan, length = self.plan[book.group], self.params.lease
         plan.clear_starts()
         for job_id, leases in book.plan.items():
-            later = [n for n in leases if n > book.given]
             job = book.jobs[job_id]
-            if later and job.stream is None:
-                begin = later[0] * length
+            if job.stream is None and leases[-1] > book.given:
+                begin = next(n for n in leases if n > book.given) * length
                 plan.intend(job, begin, begin + length, job.width)
 
     def foretell(self, job: JobStateView) -> PlannedRun | None:

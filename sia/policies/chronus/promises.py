@@ -16,7 +16,13 @@ from sia.contract.views import JobStateView
 from sia.policies.chronus.book import LeaseBook
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
 from sia.policies.chronus.leases.lists import fitted, is_impossible, joined
-from sia.policies.chronus.leases.programs import LeaseGoal, LeaseProgram, lease_program
+from sia.policies.chronus.leases.programs import (
+    LeaseGoal,
+    LeaseProgram,
+    TargetProgram,
+    lease_program,
+)
+from sia.policies.chronus.leases.repair import by_laxity, made_room
 from sia.policies.chronus.leases.selection import Selection
 from sia.program import SolveLimit
 
@@ -39,6 +45,9 @@ LATER = "its leases were moved so that more deadlines can be kept"
 NO_ROOM = "no plan of leases has room for it before its last step"
 LOST = "GPUs were lost, and no plan of leases has room for it on the others"
 OVER = "its estimate is up, and no plan of leases has room for one more"
+
+
+Asked = LeaseProgram | TargetProgram
 
 
 class LeaseQuestion(Struct):
@@ -107,8 +116,10 @@ class Promises:
         if is_impossible(both, book.room):
             yield from self._refuse(book, job, now)
             return
-        plan = joined(claims, book.room, book.standing(claims, lease), claim)
-        plan = plan or fitted(both, book.room)
+        standing = book.standing(claims, lease)
+        plan = joined(claims, book.room, standing, claim)
+        plan = plan or made_room(claims, book.room, standing, claim)
+        plan = plan or by_laxity(both, book.room) or fitted(both, book.room)
         if plan is not None:
             yield from self._promise(book, job, now, plan, lease)
             return
@@ -154,7 +165,7 @@ class Promises:
         yield Reject(job, OVER if was else NO_ROOM, None if was else book.soonest(job, now))
 
     def _ask(
-        self, book: LeaseBook, asked: LeaseQuestion, program: LeaseProgram, start: tuple[float, ...]
+        self, book: LeaseBook, asked: LeaseQuestion, program: Asked, start: tuple[float, ...]
     ) -> Proposals:
         """Ask a solver, unless it works for another group at this instant."""
         book.blocked = self.asked is not None and self.asked.at == asked.at

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replay.logs.slice import slice_trace
+from replay.logs.slice import merged, shortened, slice_trace
 from replay.logs.trace import PoolTable, Trace
 from replay.run.output import write_pools, write_trace
 from replay.synthetic.paper import DAY, LOAD, MINUTE, PRESETS, WIDTHS, mean_minutes, synthesize
@@ -351,6 +351,20 @@ def test_a_piece_begins_at_second_0_and_ends_before_its_end():
     ]
     assert piece.columns == ("state",)
     assert piece.extras == {"first": ("done",)}
+
+
+def test_a_piece_can_have_shorter_and_narrower_jobs_in_one_pool_of_any_size():
+    piece, _ = slice_trace(MONTH, CLUSTER, begin=100, end=200, pools=["a", "c"])
+    short, table = merged(shortened(piece, longest=60.0, widest=2), 6)
+    assert short.arrivals == [
+        Arrival(Job("first", "all", 0.0, 2, "user of first"), 50.0),
+        Arrival(Job("last", "all", 99.5, 1, "user of last"), 60.0),
+    ]
+    assert table.pools == [Pool("all", 6)]
+    assert short.dropped["wider than 2 GPUs"] == 1
+    assert "2 run times cut at 1 m" in short.notes
+    with pytest.raises(UserError, match="--widest 0: all jobs of the piece are wider"):
+        shortened(piece, widest=0)
 
 
 def test_jobs_outside_a_piece_are_counted_by_reason():

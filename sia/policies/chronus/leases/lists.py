@@ -7,8 +7,9 @@ what could be reached at most, and then no solver is needed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice, repeat
+from operator import le
 from typing import Any
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
@@ -24,38 +25,47 @@ class _Free:
 
     def __init__(self, room: Room) -> None:
         self._room = room
-        self._left: list[list[int]] = []  # by lease; later leases are free
+        self._left: list[list[int]] = [[] for _ in room]  # of each, by lease; later ones are free
         self._begin = 0  # the leases before have no GPU free
 
     def take(self, claim: Claim, within: int) -> tuple[int, ...] | None:
         """Take the first free leases before `within` for a job; None, and nothing, if too few."""
-        found: list[int] = []
-        need, single = claim.uses[0], len(claim.uses) == 1
-        while self._begin < len(self._left) and self._left[self._begin][0] <= 0:
+        gpus = self._left[0]
+        while self._begin < len(gpus) and gpus[self._begin] <= 0:
             self._begin += 1
-        for lease in range(self._begin, within):
-            if lease >= len(self._left):
-                fits = self._has(claim.uses, lease)
-            else:
-                fits = need <= self._left[lease][0] and (single or self._has(claim.uses, lease))
-            if fits:
-                found.append(lease)
-                if len(found) == claim.leases:
-                    self.use(claim, found)
-                    return tuple(found)
-        return None
+        found = tuple(islice(self._fitting(claim.uses, within), claim.leases))
+        if len(found) < claim.leases:
+            return None
+        self.use(claim, found)
+        return found
 
-    def _has(self, uses: Room, lease: int) -> bool:
-        left = self._left[lease] if lease < len(self._left) else self._room
-        return all(need <= have for need, have in zip(uses, left, strict=True))
+    def _fitting(self, uses: Room, within: int) -> Iterator[int]:
+        """Yield the leases before `within` that have room."""
+        if any(need > have for need, have in zip(uses, self._room, strict=True)):
+            return
+        begin, known = self._begin, min(within, len(self._left[0]))
+        rows = [left[begin:known] for left in self._left]
+        if len(rows) == 1:
+            need = uses[0]
+            for lease, have in enumerate(rows[0], begin):
+                if need <= have:
+                    yield lease
+        else:
+            for lease, all_left in enumerate(zip(*rows, strict=True), begin):
+                if all(map(le, uses, all_left)):
+                    yield lease
+        yield from range(max(begin, known), within)
 
-    def use(self, claim: Claim, leases: Iterable[int]) -> None:
-        """Use these leases."""
-        for lease in leases:
-            while len(self._left) <= lease:
-                self._left.append([*self._room])
-            for i, need in enumerate(claim.uses):
-                self._left[lease][i] -= need
+    def use(self, claim: Claim, leases: Sequence[int]) -> None:
+        """Use these leases, which ascend."""
+        if not leases:
+            return
+        missing = leases[-1] + 1 - len(self._left[0])
+        for left, have, need in zip(self._left, self._room, claim.uses, strict=True):
+            if missing > 0:
+                left.extend([have] * missing)
+            for lease in leases:
+                left[lease] -= need
 
 
 def _by_deadline(numbered: tuple[int, Claim]) -> Any:
@@ -263,6 +273,8 @@ def by_arrival(claims: Sequence[Claim], plan: LeasePlan) -> LeasePlan:
 def _exchange(plan: LeasePlan, one: Claim, other: Claim) -> None:
     """Give the earlier job the sooner ones of the leases that only one of two jobs has."""
     mine, theirs = plan[one.job_id], plan[other.job_id]
+    if mine == theirs or mine[-1] < theirs[0] or mine[-1] >= other.last:
+        return  # the earlier job has the sooner leases, or the other one would be late
     both = set(mine) & set(theirs)
     split = sorted(set(mine) ^ set(theirs))
     count = one.leases - len(both)

@@ -19,6 +19,9 @@ from sia.program import Program, ProgramBuilder
 class LeaseGoal(Enum):
     """What a program looks for."""
 
+    STEPS = "steps"
+    """The steps of the most reward, without leases: see `target_program`."""
+
     ANY = "any"
     """Any plan in which all jobs meet their last steps: admission."""
     REWARD = "reward"
@@ -56,6 +59,70 @@ class LeaseProgram(NamedTuple):
             met = claim.met(plan[claim.job_id])
             values[next(column for number, column in steps if number == met)] = 1.0
         return tuple(values)
+
+
+class TargetProgram(NamedTuple):
+    """A program that chooses which step each job shall meet, not its leases."""
+
+    program: Program
+    targets: tuple[tuple[int, int, int], ...]
+    """Claim, step and column of each choice; a job without one chosen shall meet its last step."""
+
+    def claims_of(self, claims: Sequence[Claim], values: Sequence[float]) -> list[Claim]:
+        """Return the claims without the steps after those that a solution chooses."""
+        found = [*claims]
+        for n, number, column in self.targets:
+            if values[column] > 0.5:
+                found[n] = claims[n]._replace(steps=claims[n].steps[: number + 1])
+        return found
+
+    def values_of(self, claims: Sequence[Claim], plan: LeasePlan) -> tuple[float, ...]:
+        """Return the solution that a plan is."""
+        met = [claim.met(plan[claim.job_id]) for claim in claims]
+        return tuple(float(met[n] == number) for n, number, _ in self.targets)
+
+
+def target_program(claims: Sequence[Claim], room: Room) -> TargetProgram:
+    """Return the program that chooses steps of the most reward, as if GPUs had parts.
+
+    No plan has more reward than its solution. It has no columns for leases: jobs that shall meet
+    such steps can do so, in parts of GPUs, exactly if in the first d leases, for each d, they need
+    no more than there is (`lists.is_impossible`). Only leases d at which the best steps of all jobs
+    would need too much have a row. O(jobs · steps · leases).
+    """
+    builder, targets = ProgramBuilder(), list[tuple[int, int, int]]()
+    for n, claim in enumerate(claims):
+        reachable = [i for i, (within, _) in enumerate(claim.steps) if within >= claim.leases]
+        gains = [claim.steps[i][1] - claim.steps[-1][1] for i in reachable[:-1]]
+        first = builder.binaries([-gain for gain in gains])
+        targets += [(n, i, first + place) for place, i in enumerate(reachable[:-1])]
+        if gains:
+            builder.at_most(dict.fromkeys(range(first, first + len(gains)), 1.0), 1.0)
+    soonest = [next(w for w, _ in claim.steps if w >= claim.leases) for claim in claims]
+    ends = {within for claim in claims for within, _ in claim.steps if within >= claim.leases}
+    for resource, have in enumerate(room):
+        uses = [claim.uses[resource] for claim in claims]
+        for d in sorted(ends):
+            most = sum(
+                use * _needed(claim.leases, within, d)
+                for use, claim, within in zip(uses, claims, soonest, strict=True)
+            )
+            if most <= have * d:
+                continue
+            least = [_needed(claim.leases, claim.last, d) for claim in claims]
+            terms = {
+                column: float(uses[n] * (_needed(claims[n].leases, within, d) - least[n]))
+                for n, i, column in targets
+                for within in (claims[n].steps[i][0],)
+            }
+            held = sum(use * need for use, need in zip(uses, least, strict=True))
+            builder.at_most({c: more for c, more in terms.items() if more}, float(have * d - held))
+    return TargetProgram(builder.build(), tuple(targets))
+
+
+def _needed(leases: int, within: int, d: int) -> int:
+    """Return how many of the first d leases a job needs at least, to meet its step."""
+    return min(leases, max(0, leases - within + d))
 
 
 class _Tie(NamedTuple):

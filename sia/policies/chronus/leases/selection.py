@@ -12,11 +12,20 @@ from msgspec import Struct
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
 from sia.policies.chronus.leases.lists import Room, best_of, by_arrival, least, listed, quality
-from sia.policies.chronus.leases.programs import LeaseGoal, LeaseProgram, lease_program, tie_program
+from sia.policies.chronus.leases.programs import (
+    LeaseGoal,
+    LeaseProgram,
+    TargetProgram,
+    lease_program,
+    target_program,
+    tie_program,
+)
+from sia.policies.chronus.leases.repair import by_laxity
 
 MOST_LEASES = 4_000
 """Leases among which jobs may choose, up to which a solver looks for the least delay. With more it
-takes longer than a cycle may, and the plan that is known is close."""
+takes longer than a cycle may, and the plan that is known is close. Then the most reward, too, is
+first looked for by steps alone."""
 
 
 class Selection(Struct):
@@ -29,7 +38,7 @@ class Selection(Struct):
     room: Room
     plan: LeasePlan
     asked: int = 0
-    """How many of the goals are done with."""
+    """How many of the goals are done with: steps, reward, soonest."""
 
     @classmethod
     def of(
@@ -41,25 +50,28 @@ class Selection(Struct):
         return None if plan is None else cls(tuple(claims), room, by_arrival(claims, plan))
 
     @property
-    def _leases(self) -> int:
-        return sum(claim.last for claim in self.claims)
+    def _is_large(self) -> bool:
+        return sum(claim.last for claim in self.claims) > MOST_LEASES
 
     @property
     def goal(self) -> LeaseGoal | None:
         """What is to be solved next, or None if the plan is the best or all was asked."""
         found, bound = quality(self.claims, self.plan), least(self.claims, self.room)
-        if self.asked == 0 and found[0] > bound[0] + 1e-9:
-            return LeaseGoal.REWARD
-        if self.asked <= 1 and found[1:] > bound[1:] and self._leases <= MOST_LEASES:
+        if self.asked <= 1 and found[0] > bound[0] + 1e-9:
+            return LeaseGoal.STEPS if self._is_large and not self.asked else LeaseGoal.REWARD
+        if self.asked <= 2 and found[1:] > bound[1:] and not self._is_large:
             return LeaseGoal.SOONEST
         return None
 
     @property
-    def question(self) -> tuple[LeaseProgram, tuple[float, ...]] | None:
+    def question(self) -> tuple[LeaseProgram | TargetProgram, tuple[float, ...]] | None:
         """Return the program to solve next with the solution to begin from, or None."""
         goal = self.goal
         if goal is None:
             return None
+        if goal is LeaseGoal.STEPS:
+            targets = target_program(self.claims, self.room)
+            return targets, targets.values_of(self.claims, self.plan)
         reward = -quality(self.claims, self.plan)[0]
         program = lease_program(self.claims, self.room, goal, reward)
         return program, program.values_of(self.claims, self.plan)
@@ -68,12 +80,21 @@ class Selection(Struct):
         """Take the solution of the latest question, or nothing where there is none."""
         goal = self.goal
         assert goal is not None
-        if values:
+        found = None
+        if values and goal is LeaseGoal.STEPS:
+            claims = target_program(self.claims, self.room).claims_of(self.claims, values)
+            found = listed(claims, self.room) or by_laxity(claims, self.room)
+            if found is not None:  # no plan has more reward than the steps of this one
+                self.asked = 2
+        elif values:
             program = lease_program(self.claims, self.room, goal)
-            found = by_arrival(self.claims, program.plan_of(self.claims, values))
+            found = program.plan_of(self.claims, values)
+        if found is not None:
+            found = by_arrival(self.claims, found)
             if quality(self.claims, found) < quality(self.claims, self.plan):
                 self.plan = found
-        self.asked = 1 if goal is LeaseGoal.REWARD else 2
+        done = {LeaseGoal.STEPS: 1, LeaseGoal.REWARD: 2, LeaseGoal.SOONEST: 3}
+        self.asked = max(self.asked, done[goal])
 
     def tie(self, number: int) -> tuple[LeaseProgram, tuple[float, ...]] | None:
         """Return the program that gives a job the earliest leases among equal plans.

@@ -17,7 +17,8 @@ from sia.policies.chronus.leases.claims import (
     leases_needed,
 )
 from sia.policies.chronus.leases.lists import fitted, is_impossible, least, listed, quality
-from sia.policies.chronus.leases.programs import LeaseGoal, lease_program
+from sia.policies.chronus.leases.programs import LeaseGoal, lease_program, target_program
+from sia.policies.chronus.leases.repair import by_laxity, made_room
 from sia.policies.chronus.leases.selection import Selection
 from sia.policies.chronus.leases.sizes import NodeSizes
 from sia.policies.chronus.placing.placement import Nodes, PlacedJob, consolidated
@@ -130,6 +131,74 @@ def test_what_is_impossible_is_seen_at_the_leases_where_jobs_begin_or_end():
         assert is_impossible(claims, (4,)) is expected
         found.add(expected)
     assert found == {True, False}
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_room_is_made_only_where_a_plan_exists_and_all_meet_their_last_steps(seed):
+    rng = Random(seed)
+    jobs = drawn(rng) + drawn(rng)[:2]
+    gpus = rng.choice([8, 16])
+    sizes = NodeSizes(gpus)
+    claims = claims_of(jobs, sizes)
+    *others, more = claims
+    can = next(naive_leases.plans(jobs, gpus, 8), None) is not None
+    before = fitted(others, sizes.room)
+    plans = [by_laxity(claims, sizes.room)]
+    if before is not None:
+        plans.append(made_room(others, sizes.room, before, more))
+    for plan in plans:
+        if plan is None:
+            continue
+        assert can
+        assert plan.keys() == {claim.job_id for claim in claims}
+        for claim in claims:
+            leases = plan[claim.job_id]
+            assert list(leases) == sorted(set(leases))
+            assert len(leases) == claim.leases
+            assert leases[-1] < claim.last
+            assert all(
+                sum(c.gpus for c in claims if k in plan[c.job_id]) <= gpus for k in leases
+            )  # fmt: skip
+
+
+def test_a_job_moves_to_a_later_lease_for_one_that_cannot_wait():
+    calm = [Claim(name, (4,), 1, ((9, 100.0),)) for name in ("a", "b")]
+    urgent = Claim("urgent", (8,), 1, ((1, 100.0),))
+    before = {"a": (0,), "b": (0,)}
+    assert made_room(calm, (8,), before, urgent) == {"a": (1,), "b": (1,), "urgent": (0,)}
+    assert before == {"a": (0,), "b": (0,)}
+
+
+def test_least_laxity_plans_what_no_list_of_jobs_does():
+    claims = [
+        Claim("long", (1,), 2, ((3, 100.0),)),
+        Claim("short", (1,), 2, ((3, 100.0),)),
+        Claim("other", (1,), 2, ((3, 100.0),)),
+    ]
+    assert fitted(claims, (2,)) is None
+    assert by_laxity(claims, (2,)) == {"long": (0, 1), "short": (0, 2), "other": (1, 2)}
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_steps_alone_give_a_bound_and_large_selections_the_most_reward(seed, monkeypatch):
+    monkeypatch.setattr("sia.policies.chronus.leases.selection.MOST_LEASES", 0)
+    rng = Random(seed)
+    jobs, sizes = drawn(rng), NodeSizes(16)
+    expected = naive_leases.best(jobs, 16, 8)
+    if expected is None:
+        return
+    claims = claims_of(jobs, sizes)
+    program = target_program(claims, sizes.room)
+    last = sum(claim.steps[-1][1] for claim in claims)
+    cost = solve(program.program).cost if program.program.costs else 0.0
+    assert last - cost >= -expected[0] - 1e-6
+    plan = fitted(claims, sizes.room) or by_laxity(claims, sizes.room)
+    selection = Selection.of(claims, sizes.room, plan)
+    if selection is None:
+        return
+    while (asked := selection.question) is not None:
+        selection.take(solve(asked[0].program, start=asked[1]).values or ())
+    assert quality(claims, selection.plan)[0] == pytest.approx(expected[0])
 
 
 def test_deadlines_far_ahead_make_no_large_programs():

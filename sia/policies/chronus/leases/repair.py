@@ -1,0 +1,145 @@
+"""Room for one more job in a plan: other jobs move to later leases, or the plan is made again.
+
+Both look only for some plan in which every job meets its last step, which is what admission asks.
+Where they find one, no solver is asked; where they find none, a solver may still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sia.policies.chronus.leases.claims import Claim, LeasePlan
+from sia.policies.chronus.leases.lists import Room
+
+MOST_LOOKS = 20_000
+"""Leases that are looked at for jobs to move to: some 15 ms. A solver takes a second or more."""
+
+
+class _Table:
+    """A plan by lease: who has it, and what it leaves free."""
+
+    def __init__(self, claims: Sequence[Claim], room: Room, plan: LeasePlan) -> None:
+        self.room = room
+        self.jobs = {claim.job_id: claim for claim in claims}
+        self.leases = {claim.job_id: {*plan[claim.job_id]} for claim in claims}
+        end = 1 + max((leases[-1] for leases in plan.values() if leases), default=-1)
+        self.who: list[dict[str, None]] = [{} for _ in range(end)]
+        self.left = [[*room] for _ in range(end)]
+        self.looks = 0
+        for claim in claims:
+            for k in plan[claim.job_id]:
+                self.take(claim, k)
+
+    def take(self, claim: Claim, k: int) -> None:
+        """Give a lease to a job."""
+        while k >= len(self.who):
+            self.who.append({})
+            self.left.append([*self.room])
+        self.who[k][claim.job_id] = None
+        self.leases[claim.job_id].add(k)
+        for i, use in enumerate(claim.uses):
+            self.left[k][i] -= use
+
+    def free(self, claim: Claim, k: int) -> None:
+        """Take a lease from a job."""
+        del self.who[k][claim.job_id]
+        self.leases[claim.job_id].discard(k)
+        for i, use in enumerate(claim.uses):
+            self.left[k][i] += use
+
+    def fits(self, claim: Claim, k: int) -> bool:
+        """Return whether a lease has room for a job."""
+        left = self.left[k] if k < len(self.left) else self.room
+        return claim.uses[0] <= left[0] and (len(left) == 1 or _is_within(claim.uses, left))
+
+    def other(self, claim: Claim, more: Claim) -> int | None:
+        """Return a lease that a job could have instead, and that `more` does not need.
+
+        Leases after the last step of `more` come first.
+        """
+        mine = self.leases[claim.job_id]
+        for leases in (range(more.last, claim.last), range(min(more.last, claim.last))):
+            for k in leases:
+                self.looks += 1
+                is_wanted = k < more.last and self.fits(more, k)
+                if k not in mine and not is_wanted and self.fits(claim, k):
+                    return k
+        return None
+
+    def clear(self, k: int, more: Claim) -> bool:
+        """Move jobs out of a lease until `more` fits. Some may have moved although it does not."""
+        stuck = set[str]()
+        while not self.fits(more, k):
+            short = max(
+                use - have for use, have in zip(more.uses, self.left[k], strict=True)
+            )  # GPUs, or places of a size: what is missing most
+            found = [self.jobs[i] for i in self.who[k] if i not in stuck and i != more.job_id]
+            if not found or self.looks > MOST_LOOKS:
+                return False
+            one = min(found, key=lambda c: (c.gpus < short, abs(c.gpus - short), -c.last))
+            to = self.other(one, more)
+            if to is None:
+                stuck.add(one.job_id)
+            else:
+                self.free(one, k)
+                self.take(one, to)
+        return True
+
+
+def made_room(
+    claims: Sequence[Claim], room: Room, plan: LeasePlan, more: Claim
+) -> LeasePlan | None:
+    """Return a plan with one more job, for which others move to other leases, or None.
+
+    The leases that need the least room come first. O(jobs · leases), and at most `MOST_LOOKS`.
+    """
+    table = _Table(claims, room, plan)
+    table.leases[more.job_id] = set()
+    table.jobs[more.job_id] = more
+    within = min(more.last, len(table.left) + more.leases)
+    for fits in (True, False):
+        order = [k for k in range(within) if k not in table.leases[more.job_id]]
+        if not fits:
+            order.sort(key=lambda k: -min(table.left[k]))
+        for k in order:
+            if table.fits(more, k) if fits else table.clear(k, more):
+                table.take(more, k)
+                if len(table.leases[more.job_id]) == more.leases:
+                    return {job_id: tuple(sorted(had)) for job_id, had in table.leases.items()}
+            if table.looks > MOST_LOOKS:
+                return None
+    return None
+
+
+def by_laxity(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
+    """Return a plan that gives each lease to those who can least do without it, or None.
+
+    Laxity is how many leases a job could still do without. O(leases · jobs · log jobs).
+    """
+    plan: list[list[int]] = [[] for _ in claims]
+    waiting = [(claim.last - claim.leases, -claim.gpus, n) for n, claim in enumerate(claims)]
+    k, single = 0, len(room) == 1
+    if any(laxity < 0 for laxity, _, _ in waiting):
+        return None
+    while waiting:
+        waiting.sort()
+        left, following = [*room], list[tuple[int, int, int]]()
+        for laxity, width, n in waiting:
+            claim = claims[n]
+            if -width <= left[0] and (single or _is_within(claim.uses, left)):
+                for i, use in enumerate(claim.uses):
+                    left[i] -= use
+                plan[n].append(k)
+                if len(plan[n]) < claim.leases:
+                    following.append((laxity, width, n))
+            elif laxity <= 0:
+                return None
+            else:
+                following.append((laxity - 1, width, n))
+        waiting = following
+        k += 1
+    return {claim.job_id: tuple(had) for claim, had in zip(claims, plan, strict=True)}
+
+
+def _is_within(uses: Room, left: Sequence[int]) -> bool:
+    return all(use <= have for use, have in zip(uses, left, strict=True))
