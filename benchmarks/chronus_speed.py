@@ -112,10 +112,12 @@ class Cluster:
             self.advance(at)
             self.step(at, [], "cycle of leases" if is_lease else "cycle of best effort")
             if is_lease:
+                self.advance(at + BE / 2)
                 self.fill(at + BE / 2)
 
 
 def main() -> None:
+    """Measure, and store the result."""
     cluster = Cluster()
     cluster.run(int(sys.argv[1]) if len(sys.argv) > 1 else LEASES)
     found: dict[str, Any] = {
