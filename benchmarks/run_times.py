@@ -17,7 +17,7 @@ from replay.forecast.run_times import (
     evaluate_run_times,
     last_quarter,
     starts_of,
-    told,
+    submissions,
 )
 from replay.logs.importers import google, swf
 from replay.logs.read import read_trace
@@ -40,7 +40,7 @@ class Nothing(RunTimes):
 def seconds(trace: Trace, starts: list[float], predictor: RunTimes) -> float:
     """Return the CPU seconds to predict each job and learn from it, in the order of the log."""
     began = time.process_time()
-    for job, _ in told(trace, [predictor], starts):
+    for job, _ in submissions(trace, [predictor], starts):
         predictor.run_time(job)
     return time.process_time() - began
 

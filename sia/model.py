@@ -103,6 +103,8 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     regimes: tuple[Regime, ...] = ()
     """Its configurations in order. A policy that predicts looks only at what a job has reached, at
     the number of regimes, and at the seconds of an epoch in each; see `sia.policies.shockwave`."""
+    sched_class: str = ""
+    """How sensitive to waiting it is, such as Google's 0 to 3; only forecasts use it."""
 
     @property
     def stop_seconds(self) -> float | None:

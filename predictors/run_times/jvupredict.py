@@ -96,8 +96,10 @@ def values_of(job: Job) -> list[FeatureValue]:
         ("name", job.name),
         ("logical name", logical_name(job.name)),
         ("user, stated", f"{stated} {job.user}" if stated and job.user else ""),
+        ("user, class", f"{job.sched_class} {job.user}" if job.sched_class and job.user else ""),
         ("user", job.user),
         ("stated", stated),
+        ("class", job.sched_class),
         ("priority", str(job.priority or "")),
         ("pool", job.pool),
     )
@@ -257,6 +259,40 @@ class JVuPredict(RunTimes):
             seconds = min(stated.run_time * errors[rank - 1] * moved, UNKNOWN_RUN_TIME)
             most = stated.quantiles[probability] = max(most, seconds)
         return [stated.quantiles[probability] for probability in probabilities]
+
+    def running(self, job: Job, elapsed: float) -> float:
+        """Return the run time in seconds of a job that has run for some time.
+
+        It is what was predicted at submission while the job may end then. Once it has run longer,
+        it is the median of those past jobs that ran longer by the same factor.
+        """
+        stated = self._stated.get(job.id) or self._state(job)
+        if stated is None:
+            return UNKNOWN_RUN_TIME
+        if elapsed < stated.run_time:
+            return stated.run_time
+        return self.quantiles_after(job, [0.5], elapsed)[0]
+
+    def quantiles_after(
+        self, job: Job, probabilities: Sequence[float], elapsed: float
+    ) -> list[float]:
+        """Return quantiles of the run time in seconds, given that a job has run for some time.
+
+        They are those of the past real / predicted ratios that are above elapsed / predicted, of
+        the most specific feature value with `ENOUGH` of them. Where none has, lasting twice as long
+        is half as likely (Harchol-Balter and Downey, which §2.2 quotes).
+        """
+        stated = self._stated.get(job.id) or self._state(job)
+        if stated is None:
+            return [UNKNOWN_RUN_TIME] * len(probabilities)
+        least = elapsed / stated.run_time
+        for value in values_of(job):
+            past = self._pasts.get(value)
+            longer = [] if past is None else sorted(r for r in past.errors if r > least)
+            if len(longer) >= ENOUGH:
+                ranks = (min(ceil((len(longer) + 1) * p), len(longer)) for p in probabilities)
+                return [min(stated.run_time * longer[r - 1], UNKNOWN_RUN_TIME) for r in ranks]
+        return [min(max(elapsed, LEAST) / (1.0 - p), UNKNOWN_RUN_TIME) for p in probabilities]
 
     def predict(self, job: Job) -> Prediction | None:
         """Return the prediction and its pair, or None without any history."""

@@ -11,6 +11,7 @@ from predictors.run_times.jvupredict import JVuPredict
 from predictors.run_times.survival import SurvivalRunTimes
 from replay.forecast.arrivals import ArrivalScores, ScoreRow, ageing, evaluate_arrivals
 from replay.forecast.loads import judge_loads
+from replay.forecast.refinements import Refinement, refinements
 from replay.forecast.run_times import (
     PREDICTORS,
     LastOfUser,
@@ -60,6 +61,7 @@ class Evaluation(NamedTuple):
     pairs: PairScores | None
     notes: list[str]
     loads: list[ScoreRow]
+    refinements: list[Refinement]
 
     def arrival_rows(self) -> list[ScoreRow]:
         """Return the content of `arrivals.json`."""
@@ -79,6 +81,7 @@ class Evaluation(NamedTuple):
             "ageing": self.ages,
             "run_times": self.run_times,
             "pairs": self.pairs,
+            "refinements": self.refinements,
             "notes": self.notes,
         }
 
@@ -103,7 +106,8 @@ def evaluate_all(
         _arrivals(split, model, notes, tell) if "arrivals" in asked else (None, [], [])
     )
     scores, pairs = _run_times(split, notes, tell) if "run-times" in asked else ({}, None)
-    return Evaluation(split, found, ages, scores, pairs, notes, loads)
+    fine = _refinements(split, tell) if "run-times" in asked else []
+    return Evaluation(split, found, ages, scores, pairs, notes, loads, fine)
 
 
 def _unsaid(trace: Trace) -> list[str]:
@@ -205,6 +209,16 @@ def _run_times(
         trace, JVuPredict(choice="nrmse"), since=since, starts=starts, judged=judged
     )
     return found, pairs
+
+
+def _refinements(split: Split, tell: StageCallback) -> list[Refinement]:
+    """Test on all jobs that count whether secondary features tell them apart."""
+    tell("run times: Kruskal-Wallis tests of secondary features")
+    arrivals = split.trace.arrivals
+    if split.state is None:
+        return refinements(arrivals)
+    judged = ended_as(split.trace, split.state)
+    return refinements(a for a, kept in zip(arrivals, judged, strict=True) if kept)
 
 
 def _predictors(split: Split) -> dict[str, Callable[[], RunTimes]]:

@@ -14,6 +14,7 @@ from predictors.learning.features import GROUPS
 from replay.forecast.arrivals import BASE, ArrivalScores, ScoreRow
 from replay.forecast.arrivals_figures import draw_ageing, draw_recall, draw_reliability
 from replay.forecast.evaluate import Evaluation
+from replay.forecast.refinements import Refinement
 from replay.forecast.run_times import PairScores, RunTimeScores
 from replay.forecast.run_times_figures import draw_chosen, draw_errors, draw_outside
 from replay.forecast.run_times_figures import draw_reliability as draw_run_time_reliability
@@ -248,6 +249,7 @@ def _of_run_times(found: Evaluation) -> list[PageSection]:
             draw_errors(scores),
         ),
         *(_of_pairs(found.pairs) if found.pairs else []),
+        *(_of_refinements(found.refinements) if found.refinements else []),
         PageSection(
             "How true are the stated quantiles of run time?",
             "Of the measured jobs, the percentage that ran no longer than stated, by the quantile "
@@ -282,6 +284,23 @@ def _of_pairs(pairs: PairScores) -> list[PageSection]:
             "Of the measured jobs (JamaisVu, Fig. 13).",
             drawn=draw_chosen(pairs),
         ),
+    ]
+
+
+def _of_refinements(found: Sequence[Refinement]) -> list[PageSection]:
+    """Return what Kruskal-Wallis tests say of secondary features."""
+    rows = [
+        [of.primary, of.secondary, f"{of.values:,}", f"{of.median_p:.3g}", _percent(of.significant)]
+        for of in found
+    ]
+    return [
+        PageSection(
+            "Do secondary features tell jobs apart?",
+            "The jobs of each user (name, logical name) with more than 20 jobs are divided by a "
+            "secondary feature. A Kruskal-Wallis test says how likely run times would differ as "
+            "much by chance: below 0.05 the division is significant (JamaisVu, §3.2).",
+            Grid(["jobs of a", "divided by", "tested", "median p", "% below 0.05"], [("", rows)]),
+        )
     ]
 
 

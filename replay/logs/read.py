@@ -537,7 +537,7 @@ _WISHES: dict[str, Callable[[str, str], object]] = {
     "soft": _steps,
     "value": _amount, "budget": _budget, "estimate": _seconds, "prefers": _word,
     "slowdown": _amount, "preemptible": _cost, "min_run_time": _seconds, "mode": _mode,
-    "model": _word, "regimes": _regimes,
+    "model": _word, "regimes": _regimes, "sched_class": _word,
 }  # fmt: skip
 """How to parse the cell of each column in `WISHES`."""
 

@@ -23,7 +23,7 @@ KNOWN = ("user", "name")
 WISHES = (
     "min_width", "max_width", "demand", "deadline", "soft", "value", "budget", "estimate",
     "prefers", "slowdown", "preemptible", "min_run_time", "mode",
-    "model", "regimes",
+    "model", "regimes", "sched_class",
 )  # fmt: skip
 """What a job asks for beyond its width; the columns are fields of `Job`."""
 CHECKPOINT = "checkpoint"

@@ -1,7 +1,7 @@
 """JVuPredict against its definition, recomputed from all ended jobs at every question."""
 
 from itertools import pairwise
-from math import exp, inf, log, sqrt
+from math import ceil, exp, inf, log, sqrt
 from random import Random
 from statistics import fmean, median
 
@@ -110,6 +110,29 @@ def test_the_paper_chooses_the_least_wrong_pair_and_all_jobs_only_for_want_of_ot
     assert by_all == 0  # pools a and b are soon known
 
 
+def test_quantiles_of_a_job_that_has_run_are_of_jobs_that_ran_longer_by_the_same_factor():
+    rng, predictor = Random(5), JVuPredict()
+    ratios = []
+    for i in range(60):
+        asked = job(f"j{i}")
+        said, run = predictor.run_time(asked), rng.lognormvariate(4, 1)
+        if said < UNKNOWN_RUN_TIME:
+            ratios = [*ratios, run / said][-KEPT:]
+        predictor.finished(0.0, asked, run)
+    asked = job("new")
+    said = predictor.run_time(asked)
+    for elapsed in (0.0, said / 2, said, 1.5 * said):
+        longer = sorted(ratio for ratio in ratios if ratio > elapsed / said)
+        assert len(longer) >= ENOUGH
+        found = predictor.quantiles_after(asked, [0.1, 0.5, 0.9], elapsed)
+        ranks = [ceil((len(longer) + 1) * p) for p in (0.1, 0.5, 0.9)]
+        assert found == [said * longer[min(rank, len(longer)) - 1] for rank in ranks]
+        assert predictor.running(asked, elapsed) == (said if elapsed < said else found[1])
+    far = 100.0 * said
+    assert predictor.quantiles_after(asked, [0.5, 0.75], far) == [2 * far, 4 * far]
+    assert JVuPredict().running(asked, 5.0) == UNKNOWN_RUN_TIME
+
+
 def test_a_constant_width_is_no_feature():
     predictor = JVuPredict(choice="nrmse")
     for seconds in (10.0, 20.0, 40.0):
@@ -158,7 +181,7 @@ def test_of_two_alternating_kinds_the_densest_run_time_is_one_of_them():
 
 def test_the_most_telling_past_predicts():
     predictor = JVuPredict()
-    asked = job("new", "train-3", "ann", "a", 2, 25, estimate=60.0, priority=5)
+    asked = job("new", "train-3", "ann", "a", 2, 25, estimate=60.0, priority=5, sched_class="2")
     assert predictor.predict(asked) is None
     assert predictor.run_time(asked) == UNKNOWN_RUN_TIME
     for seconds, old, feature in (
@@ -168,10 +191,12 @@ def test_the_most_telling_past_predicts():
         (3.0, job(pool="a", width=2), "pool, width"),
         (5.0, job(pool="b", priority=5), "priority"),
         (6.0, job(pool="b", priority=5, width=2), "priority, width"),
+        (4.0, job(pool="b", sched_class="2"), "class"),
         (7.0, job(pool="b", estimate=60.0), "stated"),
         (8.0, job(pool="b", estimate=60.0, width=2), "stated, width"),
         (4.0, job(pool="b", user="ann"), "user"),
         (5.0, job(pool="b", user="ann", width=2), "user, width"),
+        (9.0, job(pool="b", user="ann", sched_class="2"), "user, class"),
         (3.0, job(pool="b", user="ann", estimate=60.0), "user, stated"),
         (2.0, job(pool="b", user="ann", estimate=60.0, width=2), "user, stated, width"),
         (6.0, job(pool="b", name="train-1"), "logical name"),

@@ -72,7 +72,7 @@ def read(log: Path, pools: Path | None) -> tuple[Trace, PoolTable | None]:
     """
     if pools is not None:
         raise UserError(f"{pools}: Google's trace has no pools file; omit this argument")
-    jobs_out = ImportedJobs(log, "job_id", "state", "sched_class", "wait")
+    jobs_out = ImportedJobs(log, "job_id", "state", "wait")
     jobs_out.notes.append("second 600 is 2011-05-01 19:00:00, local time of the cluster")
     jobs_out.notes.append("every job has width 1: the trace does not contain widths")
     events = _Events()
@@ -155,10 +155,12 @@ class _JobRecord(Struct, gc=False):
         elif self.end is None:
             jobs_out.dropped["without an end"] += 1
         else:
-            job = Job(self.id, POOL, self.submit, 1, self.user, self.name)
+            job = Job(
+                self.id, POOL, self.submit, 1, self.user, self.name, sched_class=self.sched_class
+            )
             # Times are whole microseconds; rounding removes the error of the subtraction.
             wait = round(self.start - self.submit, 6)
-            extras = (self.state, self.sched_class, repr(wait) if wait >= 0 else "")
+            extras = (self.state, repr(wait) if wait >= 0 else "")
             return jobs_out.add(job, round(self.end - self.start, 6), *extras)
         return False
 

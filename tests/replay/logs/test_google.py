@@ -50,10 +50,13 @@ def test_a_google_job_runs_from_its_schedule_to_its_end(tmp_path):
 """
     trace = google_of(tmp_path, rows)
     assert trace.arrivals == [
-        Arrival(Job("6251639646", "google", 604.046, 1, "hb/5+=", "logical="), 69.683001)
+        Arrival(
+            Job("6251639646", "google", 604.046, 1, "hb/5+=", "logical=", sched_class="1"),
+            69.683001,
+        )
     ]
-    assert trace.columns == ("state", "sched_class", "wait")
-    assert trace.extras == {"6251639646": ("FINISH", "1", "1.261")}
+    assert trace.columns == ("state", "wait")
+    assert trace.extras == {"6251639646": ("FINISH", "1.261")}
     assert trace.notes == [
         "second 600 is 2011-05-01 19:00:00, local time of the cluster",
         "every job has width 1: the trace does not contain widths",
@@ -84,9 +87,9 @@ def test_time_between_an_eviction_and_the_next_schedule_counts_and_is_reported(t
     )  # fmt: skip
     trace = google_of(tmp_path, rows + SURE)
     assert by_id(trace)["6251639646"] == Arrival(
-        Job("6251639646", "google", 700.0, 1, "u81", "n3591"), 60.0
+        Job("6251639646", "google", 700.0, 1, "u81", "n3591", sched_class="1"), 60.0
     )
-    assert trace.extras["6251639646"] == ("KILL", "1", "5.0")
+    assert trace.extras["6251639646"] == ("KILL", "5.0")
     assert trace.notes[-1].startswith("1 job scheduled again")
     assert not any("again" in note for note in google_of(tmp_path, SURE).notes)
 
@@ -102,7 +105,7 @@ def test_a_row_that_leaves_the_user_out_takes_nothing_away(tmp_path):
     rows = event(700, G_SUBMIT) + event(701, G_SCHEDULE, user="", sched_class="", name="")
     trace = google_of(tmp_path, rows + event(702, G_FINISH, user="", sched_class="", name=""))
     assert (trace.arrivals[0].job.user, trace.arrivals[0].job.name) == ("u81", "n3591")
-    assert trace.extras["6251639646"] == ("FINISH", "1", "1.0")
+    assert trace.extras["6251639646"] == ("FINISH", "1.0")
 
 
 GOOGLE_DROPS = {
@@ -178,12 +181,12 @@ def test_a_folder_without_parts_is_refused(tmp_path):
 def test_joined_google_jobs_are_told_by_their_header(tmp_path):
     trace = google_of(tmp_path, JOINED_HEAD + JOINED, "jobs.csv")
     assert trace.arrivals == [
-        Arrival(Job("6486638013", "google", 601.5, 1, "u181", "n7585"), 2.25),
-        Arrival(Job("6251639646", "google", 604.046, 1, "u81", "n3591"), 69.683),
+        Arrival(Job("6486638013", "google", 601.5, 1, "u181", "n7585", sched_class="1"), 2.25),
+        Arrival(Job("6251639646", "google", 604.046, 1, "u81", "n3591", sched_class="1"), 69.683),
     ]
     assert trace.extras == {
-        "6251639646": ("FINISH", "1", "1.261"),
-        "6486638013": ("FAIL", "1", "1.0"),
+        "6251639646": ("FINISH", "1.261"),
+        "6486638013": ("FAIL", "1.0"),
     }
     assert trace.dropped == Counter(
         {
@@ -199,8 +202,10 @@ def test_joined_google_jobs_are_told_by_their_header(tmp_path):
 def test_joined_google_columns_may_stand_in_another_order(tmp_path):
     text = "end_s,job_id,submit_s,user,schedule_s,end_event,logical_job_name,sched_class\n"
     trace = google_of(tmp_path, text + "674.5,1,604,u81,605,KILL,n1,2\n")
-    assert trace.arrivals == [Arrival(Job("1", "google", 604.0, 1, "u81", "n1"), 69.5)]
-    assert trace.extras == {"1": ("KILL", "2", "1.0")}
+    assert trace.arrivals == [
+        Arrival(Job("1", "google", 604.0, 1, "u81", "n1", sched_class="2"), 69.5)
+    ]
+    assert trace.extras == {"1": ("KILL", "1.0")}
 
 
 BAD_GOOGLE = {
@@ -343,5 +348,6 @@ def test_the_jobs_of_google_are_read_as_they_stand_there(traces, tmp_path):
                 assert (job.pool, job.width) == ("google", 1)
                 assert (job.user, job.name) == (row["user"], row["logical_job_name"])
                 waited = float(Fraction(row["schedule_s"]) - Fraction(row["submit_s"]))
-                told = (row["end_event"], row["sched_class"], repr(waited))
+                assert job.sched_class == row["sched_class"]
+                told = (row["end_event"], repr(waited))
                 assert trace.extras[job.id] == told
