@@ -26,7 +26,7 @@ GREEDY = "jvu:{}:greedy:ahead=120"
 LIMITED = "jvu:{}:global:ahead=120:starts=6:nodes=20:iterations=5000"
 """With less work for the solver than by default: a replay of an hour takes seconds."""
 
-EXPERIMENTS = ("EXP1", "EXP3")
+EXPERIMENTS = ("EXP1", "EXP2", "EXP3")
 RIVALS = [GREEDY.format("puo"), GREEDY.format("base"), "prio", "prio:kill"]
 LETTERS = [GREEDY.format(each) for each in ("base", "p", "pu", "puo")]
 SLACKS = [f"DEADLINE-{slack}" for slack in (20, 60, 180)]
