@@ -2,12 +2,18 @@
 
 Uses the life tables of `predictors.run_times.survival`, at ages close enough to interpolate between
 them. A job that has run for an hour is compared with jobs that ran for at least an hour.
+
+A job whose user has stated a run time is compared with jobs that ran as long in proportion to what
+was stated of them. So a stated time always counts, and is corrected by how such statements have
+proved so far. If all similar jobs state the same time, both tables say the same.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import pairwise
 from math import exp, log
 from typing import NamedTuple
 
@@ -19,6 +25,7 @@ from predictors.run_times.survival import (
     _Alike,
     _Group,
     _kinds,
+    _Run,
 )
 from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Job
@@ -51,15 +58,45 @@ AGES = ages()
 
 _LOGS = [0.0, *map(log, AGES)]  # logarithms of 1 second and of the ages
 
+THOUSANDTHS = (
+    5.0, 10.0, 20.0, 40.0, 70.0, 100.0, 150.0, 220.0, 330.0, 450.0, 570.0, 680.0, 780.0, 870.0,
+    940.0, 985.0, 1015.0, 1060.0, 1130.0, 1250.0, 1500.0, 2e3, 3e3, 5e3, 1e4, 3e4, 1e5, 1e6,
+)  # fmt: skip
+"""The ages of the tables of ratios, in thousandths of the stated run time. They are dense around
+1000, as many jobs end just as stated, or are ended then."""
+
+_THOUSANDTHS_LOGS = [0.0, *map(log, THOUSANDTHS)]
+
+
+class _Unproved(_Group):
+    """What is assumed of stated times before jobs have shown how good they are.
+
+    Half of the jobs end by the stated time, four of five by twice and nine of ten by three times as
+    much (a log-logistic distribution). It weighs `PRIOR` jobs.
+    """
+
+    __slots__ = ("_assumed",)
+
+    def __init__(self) -> None:
+        super().__init__(len(THOUSANDTHS), None)
+        left = [1.0, *(1.0 / (1.0 + (each / 1000.0) ** 2) for each in THOUSANDTHS)]
+        self._assumed = [after / before for before, after in pairwise(left)]
+
+    def hazards(self, known: int) -> list[float]:
+        return self._assumed
+
 
 class HazardCurve:
     """The negative logarithm of the chance to last beyond each age. It is ascending."""
 
-    __slots__ = ("known", "risk")
+    __slots__ = ("_logs", "known", "risk")
 
-    def __init__(self, hazards: Sequence[float], known: int) -> None:
-        """Build the curve from the chances to last beyond each age, given that a job reached it."""
-        self.known = known
+    def __init__(self, hazards: Sequence[float], known: int, logs: Sequence[float] = _LOGS) -> None:
+        """Build the curve from the chances to last beyond each age, given that a job reached it.
+
+        `logs` are the logarithms of 1 and of these ages.
+        """
+        self.known, self._logs = known, logs
         self.risk = [0.0]
         for hazard in hazards:
             self.risk.append(self.risk[-1] - log(max(hazard, HARDLY)))
@@ -70,31 +107,45 @@ class HazardCurve:
         Times are in seconds; `chance` is at least 0 and below 1. Beyond the last age, lasting twice
         as long is half as likely, because without observations no time scale is preferred.
         """
-        at = log(max(age, 1.0))
+        at, logs = log(max(age, 1.0)), self._logs
         risk = self._risk(at) - log(1.0 - chance)
         if risk >= self.risk[-1]:
-            before = max(at, _LOGS[-1]) - self._beyond(at)
+            before = max(at, logs[-1]) - self._beyond(at)
             seconds = exp(min(before + risk - self.risk[-1], log(UNKNOWN_RUN_TIME)))
         else:
             i = bisect_left(self.risk, risk)
             low, high = self.risk[i - 1] if i else 0.0, self.risk[i]
             part = (risk - low) / (high - low) if high > low else 0.0
-            seconds = exp(_LOGS[i - 1] + part * (_LOGS[i] - _LOGS[i - 1])) if i else 1.0
+            seconds = exp(logs[i - 1] + part * (logs[i] - logs[i - 1])) if i else 1.0
         return max(seconds, age)
 
     def _beyond(self, at: float) -> float:
         """Return the excess of the logarithm of an age over that of the last age."""
-        return max(0.0, at - _LOGS[-1])
+        return max(0.0, at - self._logs[-1])
 
     def _risk(self, at: float) -> float:
         """Return the risk up to an age that is given by its logarithm."""
-        if at >= _LOGS[-1]:
-            return self.risk[-1] + at - _LOGS[-1]
-        i = bisect_left(_LOGS, at)
+        logs = self._logs
+        if at >= logs[-1]:
+            return self.risk[-1] + at - logs[-1]
+        i = bisect_left(logs, at)
         if i == 0:
             return 0.0
-        part = (at - _LOGS[i - 1]) / (_LOGS[i] - _LOGS[i - 1])
+        part = (at - logs[i - 1]) / (logs[i] - logs[i - 1])
         return self.risk[i - 1] + part * (self.risk[i] - self.risk[i - 1])
+
+
+class StatedCurve(NamedTuple):
+    """The curve of a job with a stated run time: one of ratios, in units of what was stated."""
+
+    ratios: HazardCurve
+    unit: float
+    """A thousandth of the stated run time, in seconds."""
+
+    def quantile(self, chance: float, age: float = 0.0) -> float:
+        """Return the same as `HazardCurve.quantile`."""
+        seconds = self.unit * self.ratios.quantile(chance, age / self.unit)
+        return max(min(seconds, UNKNOWN_RUN_TIME), age)
 
 
 class Evidence(NamedTuple):
@@ -114,6 +165,12 @@ class RunTimeDistributions(SurvivalRunTimes):
         self._curves: dict[_Group, HazardCurve] = {}
         self._lots: dict[str, str] = {}  # job alive: first job of its batch
         self._batches: dict[_Group, tuple[_Group, str]] = {}  # kind: newest batch and its first job
+        self._all.ratios = _Group(len(THOUSANDTHS), _Unproved())
+        # Running jobs with a stated run time: when each reaches the next age of the ratios' table,
+        # a number that decides between equal times, the unit, that age, the run.
+        self._stated: list[tuple[float, int, float, int, _Run]] = []
+        self._stated_runs: dict[str, _Run] = {}
+        self._numbered = 0
 
     def submitted(self, job: Job) -> None:
         """Record that a job has arrived. O(ages)."""
@@ -142,9 +199,21 @@ class RunTimeDistributions(SurvivalRunTimes):
         if job.id not in self._waiting and job.id not in self._running:
             self.run_time(job)
 
+    def started(self, now: float, job: Job) -> None:
+        """Record that a job has started."""
+        super().started(now, job)
+        if job.estimate:
+            run = self._stated_runs[job.id] = _Run(now, self._ratios(self._running[job.id].group))
+            self._await(run, job.estimate / 1000.0, 0)
+
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Record that a job has ended, with its run time in seconds."""
         group: _Group | None = self._alike(job)
+        run = self._stated_runs.pop(job.id, None)
+        if run is not None:
+            run.ended = run_time
+        elif job.estimate and group is not None:  # its start was not reported
+            self._count(self._ratios(group), run_time * 1000.0 / job.estimate)
         while group is not None:
             group.ended += 1
             group = group.wider
@@ -154,6 +223,10 @@ class RunTimeDistributions(SurvivalRunTimes):
     def withdrawn(self, now: float, job: Job) -> None:
         """Record that a job was cancelled. The ages that it reached count."""
         self._lots.pop(job.id, None)
+        run = self._stated_runs.pop(job.id, None)
+        if run is not None:
+            self._advance_ratios(now)
+            run.gone = True
         super().withdrawn(now, job)
 
     def knows(self) -> bool:
@@ -174,14 +247,53 @@ class RunTimeDistributions(SurvivalRunTimes):
         """Count the jobs that have reached further ages by now."""
         self._cross(now)
 
-    def curve(self, job: Job) -> HazardCurve:
+    def _cross(self, now: float) -> None:
+        super()._cross(now)
+        self._advance_ratios(now)
+
+    def _advance_ratios(self, now: float) -> None:
+        """Count the jobs with a stated run time that have reached further ages by now."""
+        while self._stated and self._stated[0][0] < now:
+            _, _, unit, age, run = heappop(self._stated)
+            if not run.gone:
+                lasted = run.ended is None or run.ended > unit * THOUSANDTHS[age]
+                self._add(run.group, age, lasted=lasted)
+                if lasted and age + 1 < len(THOUSANDTHS):
+                    self._await(run, unit, age + 1)
+
+    def _await(self, run: _Run, unit: float, age: int) -> None:
+        self._numbered += 1
+        reached = run.start + unit * THOUSANDTHS[age]
+        heappush(self._stated, (reached, self._numbered, unit, age, run))
+
+    def _count(self, ratios: _Group, thousandths: float) -> None:
+        """Count a job that has ended, by its run time in thousandths of what was stated."""
+        for age, length in enumerate(THOUSANDTHS):
+            self._add(ratios, age, lasted=thousandths > length)
+            if thousandths <= length:
+                return
+
+    def _ratios(self, group: _Group) -> _Group:
+        """Return the table of ratios that belongs to a group."""
+        if group.ratios is None:
+            assert group.wider is not None, "the group of all jobs has one from the beginning"
+            group.ratios = _Group(len(THOUSANDTHS), self._ratios(group.wider))
+        return group.ratios
+
+    def curve(self, job: Job) -> HazardCurve | StatedCurve:
         """Return the curve of a job, by its batch if it is alive. O(ages) after a change."""
         group = self._alike(job)
+        if job.estimate:
+            ratios = self._ratios(group)
+            return StatedCurve(self._curve(ratios, _THOUSANDTHS_LOGS), job.estimate / 1000.0)
+        return self._curve(group, _LOGS)
+
+    def _curve(self, group: _Group, logs: Sequence[float]) -> HazardCurve:
         curve = self._curves.get(group)
         if curve is None or curve.known != self._known:
             if len(self._curves) >= MOST_GROUPS:
                 self._curves.clear()
-            curve = self._curves[group] = HazardCurve(group.hazards(self._known), self._known)
+            curve = self._curves[group] = HazardCurve(group.hazards(self._known), self._known, logs)
         return curve
 
     def _alike(self, job: Job) -> _Group:

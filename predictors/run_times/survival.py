@@ -61,8 +61,8 @@ class _Group:
     """Similar jobs: for each window, how many reached it and how many lasted longer."""
 
     __slots__ = (
-        "_hazards", "_known", "_unseen", "batch", "ended", "lasted", "latest", "peers", "reached",
-        "wider",
+        "_hazards", "_known", "_unseen", "batch", "ended", "lasted", "latest", "peers", "ratios",
+        "reached", "wider",
     )  # fmt: skip
 
     def __init__(self, windows: int, wider: _Group | None, unseen: float = 1.0) -> None:
@@ -75,6 +75,7 @@ class _Group:
         self.batch: _Group | None = None  # its newest batch
         self.latest = -inf  # submission of the latest job
         self.peers: _Group | None = None  # of a batch: the jobs of the same user, pool and width
+        self.ratios: _Group | None = None  # run time by stated time, of `RunTimeDistributions`
 
     def add(self, window: int, *, lasted: bool) -> None:
         group: _Group | None = self

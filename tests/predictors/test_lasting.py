@@ -56,6 +56,70 @@ def test_a_job_that_outlasts_all_others_has_a_finite_estimate():
     assert 1000 < curve.quantile(0.9) < 86400.0
 
 
+def stating(pairs, user="ann"):
+    """Jobs long apart: what was stated of each, and how long it ran."""
+    lasting, now = RunTimeDistributions(), 0.0
+    for i, (stated, run_time) in enumerate(pairs):
+        job = Job(f"{user}{i}", "a", now, 1, user, estimate=stated)
+        lasting.submitted(job)
+        lasting.started(now, job)
+        lasting.finished(now + run_time, job, run_time)
+        now += 1e6
+    lasting.advance(now + LAST)
+    return lasting
+
+
+def of_user(user, stated):
+    return Job("new", "a", 1e9, 1, user, estimate=stated)
+
+
+def test_a_stated_run_time_counts_however_many_similar_jobs_have_ended():
+    lasting = stating([(600.0, 600.0)] * 200)
+    curve = lasting.curve(of_user("ann", 7200.0))
+    assert curve.quantile(0.5) == pytest.approx(7200, rel=0.02)
+    assert lasting.curve(of_user("ann", None)).quantile(0.5) == pytest.approx(600, rel=0.25)
+
+
+def test_a_stated_run_time_is_corrected_by_what_such_statements_were_worth():
+    curve = stating([(4000.0, 1000.0), (400.0, 100.0), (40_000.0, 10_000.0)] * 40).curve(
+        of_user("ann", 8000.0)
+    )
+    assert curve.quantile(0.5) == pytest.approx(2000, rel=0.25)
+    assert curve.quantile(0.5, 6000.0) > 6000, "it has run longer than those before"
+
+
+def test_a_stated_run_time_is_believed_to_a_factor_of_two_where_nobody_stated_any():
+    curve = taught([100.0] * 100).curve(of_user("ann", 3600.0))
+    assert curve.quantile(0.5) == pytest.approx(3600, rel=0.1)
+    assert 4000 < curve.quantile(0.9) < 4 * 3600
+
+
+def test_running_and_cancelled_jobs_count_for_what_was_stated_of_them():
+    lasting = stating([(100.0, 100.0)] * 12)
+    over = [Job(f"o{i}", "a", 1e9, 1, "ann", estimate=100.0) for i in range(40)]
+    for job in over:
+        lasting.submitted(job)
+        lasting.started(1e9, job)
+    lasting.advance(1e9 + 1000)
+    assert lasting.curve(of_user("ann", 100.0)).quantile(0.5) > 500
+    for job in over:
+        lasting.withdrawn(1e9 + 1000, job)
+    lasting.advance(1e9 + 1e6)
+    late = lasting.curve(of_user("ann", 100.0))
+    assert 500 < late.quantile(0.5) < 1e5, "they ran as far as they ran"
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(st.floats(1.0, 1e6), st.floats(0.0, 1e6)), max_size=12),
+    st.floats(1.0, 1e6), st.floats(0.0, 1e7), st.floats(0.0, 0.99), st.floats(0.0, 0.99),
+)  # fmt: skip
+def test_quantiles_of_stated_run_times_are_ordered_and_not_before_the_age(jobs, own, age, one, two):
+    curve = stating(jobs).curve(of_user("ann", own))
+    low, high = sorted((one, two))
+    assert age <= curve.quantile(low, age) <= curve.quantile(high, age)
+
+
 def test_a_batch_that_runs_on_is_believed_before_it_ends():
     lasting = taught([100.0] * 100)
     mates = [Job(f"m{i}", "a", 1e9 + i, 1) for i in range(20)]

@@ -172,7 +172,10 @@ def _apart(start: float, end: float) -> float:
 def plain_job(record: JobRecord) -> Job:
     """Return the job for run-time distributions, under its public id."""
     spec = record.spec
-    return Job(spec.id, spec.pool, record.submitted, spec.gpus, spec.user, spec.kind)
+    return Job(
+        spec.id, spec.pool, record.submitted, spec.gpus, spec.user, spec.kind,
+        estimate=spec.run_time,
+    )  # fmt: skip
 
 
 def ran(record: JobRecord, now: float) -> float:

@@ -114,15 +114,15 @@ async def test_a_progress_report_changes_the_jobs_end_at_once_and_others_soon(
 
 @story
 async def test_whatif_and_eta_agree_on_a_new_job(folder):
-    """Whatever its owner and the forecasts say: of the same worlds, moved alike."""
+    """Of the same worlds, moved alike; what its owner says about its run time counts for both."""
     async with estimating(folder) as client:
         taught(client)
         await send(client, "wide", gpus=4, duration=1e6)
         await job_in(client, "wide", "running")
-        new = {"pool": "vision", "gpus": 1, "run_time": 900_000.0}
+        new = {"pool": "vision", "gpus": 1, "run_time": 90_000.0}
         asking = {"submit": [new], "horizon": 60}
         then = (await asked(client, "POST", "/v1/whatif", asking))["jobs"][0]["then"]
-        await send(client, "y", run_time=900_000.0)
+        await send(client, "y", run_time=90_000.0)
         await client.eta.look()
         said = (await asked(client, "GET", "/v1/jobs/y/eta"))["estimate"]
         assert (then["by"], said["by"], then["within"]) == ("playout", "playout", 604_800.0)
@@ -133,6 +133,8 @@ async def test_whatif_and_eta_agree_on_a_new_job(folder):
             for late, key in ((what, "p50"), (f"{what}_p90", "p90")):
                 away = said[what][key] - said["made"]
                 assert then[late] - said["made"] == pytest.approx(away, rel=0.3, abs=60)
+        lasts = then["end"] - then["start"]
+        assert lasts > 45_000, "40 jobs of the pool ran for 1000 s, but none of them stated a time"
 
 
 @story
