@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -54,7 +55,8 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
         click.echo(_tryout(settings), err=True)
     _say_unlike(settings)
     begin(settings.log_level)
-    asyncio.run(_serve(settings))
+    with suppress(KeyboardInterrupt):  # it came before `_serve` listened to signals
+        asyncio.run(_serve(settings))
     return 0
 
 

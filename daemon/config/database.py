@@ -15,6 +15,9 @@ SCHEMES = ("postgresql", "postgres")
 NAMED = frozenset(("host", "hostaddr", "dbname", "service"))
 """Parameters of which a URL has one at least; libpq would guess a database by the user's name."""
 
+MAX_PORT = 2**16 - 1
+"""The highest port of TCP."""
+
 HOST = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:[0-9]{1,5})?")
 
 NEEDS_EXTRA = f"PostgreSQL needs psycopg, which is not installed; {install_extra('postgres')}"
@@ -56,7 +59,8 @@ class DatabaseUrl:
         if parts.fragment or parts.netloc.count("@") > 1 or "@" in parts.path + parts.query:
             return False
         hosts = parts.netloc.rpartition("@")[2]
-        return all(HOST.fullmatch(host) for host in hosts.split(","))
+        found = [HOST.fullmatch(host) for host in hosts.split(",")]
+        return all(each and 0 < int((each[2] or ":1")[1:]) <= MAX_PORT for each in found)
 
     def __str__(self) -> str:
         if not self.well_formed:

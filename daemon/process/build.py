@@ -70,7 +70,7 @@ def build(
         clock = _clock(config, journal)
         backend: Backend = config.backend.build(BuildContext(config, clock, journal))
         areas = getattr(backend, "areas", {})
-        setup = setup_of(config, backend.gpus, areas, again=journal.anchor() is not None)
+        setup = setup_of(config, backend.gpus, areas, again=bool(journal.snapshots()))
         predictors, models = Predictors(setup, config.forecast), Models(config.models)
         foresight = None
         if predictors.any:

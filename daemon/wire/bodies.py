@@ -265,7 +265,9 @@ def _unread(error: Exception, where: str) -> ProblemError:
     if isinstance(error, _TwiceError):
         key = str(error)[:40]
         wrong = FieldProblem(where, f"duplicate key {key!r}", "keep one of the two")
-        what = f"{where.removeprefix('/').replace('/', ' ') or 'the body'}: {wrong.detail}"
+        name, _, number = where.removeprefix("/").partition("/")
+        at = f"{name}[{number}]" if number else name or "the body"
+        what = f"{at}: {wrong.detail}"
         return ProblemError(422, "invalid", what, wrong.mend, errors=[wrong])
     why = str(error)
     return _no_json(why if not isinstance(error, JSONDecodeError) else f"{why[:200]}")

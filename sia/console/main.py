@@ -59,7 +59,7 @@ def main() -> None:
         click.echo(f"sia: {printable(message)}{hint}", err=True)
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, click.Abort):
-        click.echo("sia: interrupted; no partial results were left", err=True)
+        click.echo("sia: interrupted", err=True)
         sys.exit(INTERRUPTED)
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

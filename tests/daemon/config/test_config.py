@@ -356,6 +356,7 @@ def test_a_database_is_a_file_or_a_postgresql(tmp_path):
     "url",
     [
         "postgresql://me:s3cret@host:port/db",
+        "postgresql://me:s3cret@host:99999/db",
         "postgresql://me:s3cret%zz@host/db",
         "postgresql://me:s3cret@host/db?pasword=s3cret",
         "postgresql://[me:s3cret@host/db",

@@ -90,3 +90,17 @@ async def test_a_node_that_lost_gpus_while_the_daemon_was_down_is_out_until_they
             await until(lambda: service.book.nodes["n1"].reasons == {"backend": says})
             k8s.change("nodes", {"name": "n1"}, {"status": {"allocatable": {GPU: "8"}}})
             await until(lambda: not service.book.nodes["n1"].reasons)
+
+
+@story
+async def test_a_daemon_that_never_took_a_job_starts_although_its_nodes_shrank(tmp_path):
+    async with cluster(("n1",)) as k8s:
+        async with serving(tmp_path, k8s, pools=ONE):
+            pass
+        k8s.change("nodes", {"name": "n1"}, {"status": {"allocatable": {GPU: "2"}}})
+        async with serving(tmp_path, k8s, pools=ONE) as service:
+            says = "Kubernetes reports 2 GPUs instead of 8"
+            await until(lambda: service.book.nodes["n1"].reasons == {"backend": says})
+            k8s.change("nodes", {"name": "n1"}, {"status": {"allocatable": {GPU: "8"}}})
+            await submit(service, "first")
+            await phase_is(service, "first", "finished")

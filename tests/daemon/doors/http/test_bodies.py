@@ -41,7 +41,7 @@ async def said(client, body, path="/v1/jobs", *, method="POST", **headers):
     [
         (TWICE, "the body: duplicate key 'gpus'"),
         (IN_TAGS, "the body: duplicate key 'x'"),
-        (b'{"jobs":[%b,%b]}' % (GOOD, TWICE), "jobs 1: duplicate key 'gpus'"),
+        (b'{"jobs":[%b,%b]}' % (GOOD, TWICE), "jobs[1]: duplicate key 'gpus'"),
         (b'{"jobs":[%b],"jobs":[]}' % GOOD, "unexpected key after jobs"),
     ],
 )
