@@ -3,9 +3,11 @@
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
-from predictors.run_time_errors import NoisyRunTimes, WithinRunTimes
+from predictors.run_time_errors import BiasedRunTimes, NoisyRunTimes, WithinRunTimes
 from replay.logs.trace import PoolTable, Trace, playable
+from replay.run.parts import in_parts
 from replay.run.run import Settings, replay_all
 from sia import Job, Options, Pool
 from sia.core.playout import Arrival
@@ -16,25 +18,32 @@ from tests.support.naive.naive_pcs import NaiveJob, NaivePool
 LEASE = 20.0
 
 POLICIES = {
-    "elastic-fifo": (naive_pcs.fifo, None),
-    "elastic-srtf": (naive_pcs.srtf, None),
-    "elastic-srsf": (naive_pcs.srsf, None),
-    "afs": (naive_pcs.afs, None),
-    f"themis-lease:lease={LEASE:g}": (naive_pcs.themis, LEASE),
-    "wfq:weights=1:zeta=0": (naive_pcs.wfq((), (1,), 0.0, 0.1), None),
-    "wfq:sizes=150+400:weights=1+3+2:zeta=0.6:delta=0.2": (
-        naive_pcs.wfq((150.0, 400.0), (1, 3, 2), 0.6, 0.2),
+    "elastic-fifo": lambda _: (naive_pcs.fifo, None),
+    "elastic-srtf": lambda _: (naive_pcs.srtf, None),
+    "elastic-srsf": lambda _: (naive_pcs.srsf, None),
+    "afs": lambda _: (naive_pcs.afs, None),
+    f"themis-lease:lease={LEASE:g}": lambda _: (naive_pcs.themis, LEASE),
+    "wfq:weights=1:zeta=0": lambda _: (naive_pcs.wfq((), (1,), 0.0, 0.1), None),
+    "wfq:sizes=150+400:weights=1+3+2:zeta=0.6:delta=0.2": lambda parts: (
+        naive_pcs.wfq((150.0 * parts, 400.0 * parts), (1, 3, 2), 0.6, 0.2),
         None,
     ),
 }
+"""How a naive pool deals under each policy, with GPUs cut into so many parts, and its lease."""
 
 
-def log(rng):
+def log(rng, pools):
     """Jobs of any kind, in bursts and with pauses; some are submitted together."""
     arrivals, now = [], 0.0
     for i in range(rng.randint(4, 14)):
         now += rng.choice([0.0, rng.expovariate(1 / 20), rng.expovariate(1 / 200)])
-        arrivals.append(Arrival(elastic(rng, f"j{i}", now), rng.uniform(1, 150)))
+        seconds = rng.uniform(1, 150)
+        job = replace(
+            elastic(rng, f"j{i}", now),
+            pool=rng.choice(pools),
+            estimate=seconds * rng.uniform(0.5, 2),
+        )
+        arrivals.append(Arrival(job, seconds))
     return arrivals
 
 
@@ -42,25 +51,41 @@ def estimates_of(durations, arrivals):
     run_times = {job.id: duration for job, duration in arrivals}
     if durations == "perfect":
         return run_times
-    kind = {"within:20": WithinRunTimes, "noisy:40": NoisyRunTimes}[durations]
-    wrong = kind(run_times, float(durations.partition(":")[2]) / 100)
+    if durations == "stated":
+        return {job.id: job.estimate for job, _ in arrivals}
+    name, _, percent = durations.partition(":")
+    kind = {"within": WithinRunTimes, "noisy": NoisyRunTimes, "biased": BiasedRunTimes}[name]
+    wrong = kind(run_times, float(percent) / 100)
     return {job.id: wrong.run_time(job) for job, _ in arrivals}
+
+
+DURATIONS = ("perfect", "within:20", "noisy:40", "biased:-40", "biased:60", "stated")
 
 
 @pytest.mark.parametrize("seed", range(24))
 def test_ends_and_predictions_are_those_of_a_naive_replay(seed):
     rng = Random(seed)
-    gpus, cost = rng.choice([3, 5, 8]), rng.choice([0.0, 5.0])
-    durations = rng.choice(["perfect", "within:20", "noisy:40"])
-    table = PoolTable([Pool("a", gpus)])
-    trace = playable(Trace(log(rng)), table, narrow=True)
-    settings = Settings([*POLICIES], options=Options(resume_cost=cost), durations=durations)
+    cost, parts = rng.choice([0.0, 5.0]), rng.choice([1, 1, 3])
+    pools = [Pool(name, rng.choice([3, 5, 8])) for name in rng.choice([["a"], ["a", "b"]])]
+    durations = rng.choice(DURATIONS)
+    table = PoolTable(pools)
+    trace = playable(Trace(log(rng, [pool.name for pool in pools])), table, narrow=True)
+    trace, table = in_parts(trace, table, parts)
+    settings = Settings(
+        [*POLICIES], options=Options(resume_cost=cost), durations=durations, parts=parts
+    )
     believed = estimates_of(durations, trace.arrivals)
     for label, result in zip(POLICIES, replay_all(trace, table, settings), strict=True):
-        deal, lease = POLICIES[label]
-        pool = NaivePool(gpus, deal, cost, lease)
-        jobs = [NaiveJob(job, duration, believed[job.id]) for job, duration in trace.arrivals]
-        told, ends = pool.replay(jobs)
+        deal, lease = POLICIES[label](parts)
+        told, ends = {}, {}
+        for pool in table.pools:
+            jobs = [
+                NaiveJob(job, duration, believed[job.id])
+                for job, duration in trace.arrivals
+                if job.pool == pool.name
+            ]
+            naive = NaivePool(pool.quota, deal, cost, lease).replay(jobs)
+            told, ends = told | naive[0], ends | naive[1]
         names = [job.id for job, _ in trace.arrivals]
         assert result.schedule.ends == pytest.approx([ends[name] for name in names]), label
         assert result.schedule.predictions == pytest.approx([told[name] for name in names]), label
