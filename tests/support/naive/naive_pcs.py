@@ -32,6 +32,8 @@ class NaiveJob:
     def end(self, now):
         if not self.width:
             return inf
+        if self.work(now) >= self.run_time:  # told to be over: rounding shall not delay it
+            return max(now, self.since + self.pause)
         left = max(0.0, self.run_time - self.done) / self.job.speed(self.width)
         return max(now, self.since + self.pause + left)
 
