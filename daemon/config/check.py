@@ -111,6 +111,11 @@ def _policy(config: Config) -> Iterator[str]:
             f"daemon.policy: {config.policy} stops jobs that go on later, and this backend cannot; "
             f"use one of {', '.join(able)}"
         )
+    elif made.queues > (largest := max((pool.quota for pool in config.pools), default=0)):
+        yield (
+            f"daemon.policy: {config.policy} has {made.queues} queues, but the largest pool has "
+            f"{counted(largest, 'GPU')}; give fewer sizes, as queues share whole GPUs"
+        )
     elif made.only_in_replays:
         yield f"daemon.policy: {config.policy}: {made.only_in_replays}"
     if config.cells is not None and not policy.places:

@@ -90,6 +90,7 @@ from sia.events import (
 )
 from sia.policies import make
 from sia.virtual.virtual_clock import VirtualClock
+from sia.wording import counted
 
 VERSION = 1
 """Version of the snapshot format. It changes whenever older code would misread a snapshot."""
@@ -444,10 +445,18 @@ class Engine:
             return made
         if made == self.book.setup:
             return Accepted(new=False)
+        policy, pools = make(made.policy), self.book.pools.values()
+        largest = max((pool.quota for pool in pools), default=0)
+        if asked.policy and policy.queues > largest:
+            return Refused(
+                422, "policy",
+                f"{policy.queues} queues, but the largest pool has {counted(largest, 'GPU')}",
+                "give fewer sizes, as queues share whole GPUs",
+            )  # fmt: skip
         context = self._context
         context.flush()
         try:
-            policy = attached(make(made.policy), self.core.state)
+            policy = attached(policy, self.core.state)
         except PolicyFailedError as error:
             return Refused(409, "policy", str(error), "give other options")
         self.book.setup = replace(made, tuned=context.now)

@@ -163,7 +163,8 @@ def tuned(setup: Setup, label: str) -> Setup | Refused:
     try:
         make(label)
     except ValueError as error:
-        return Refused(422, "policy", str(error), "change the option")
+        what, _, mend = str(error).rpartition("; ")
+        return Refused(422, "policy", what or mend, mend if what else "change the option")
     return replace(
         setup, policy=label, configured=setup.configured or setup.policy, before=setup.policy
     )

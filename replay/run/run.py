@@ -132,11 +132,10 @@ def policy_for(trace: Trace, table: PoolTable, label: str, settings: Settings) -
         sizes = [size * settings.parts for size in settings.sizes]
     policy = policy.expecting(sizes, settings.parts)
     largest = max((quota for steps in table.quotas().values() for _, quota in steps), default=0)
-    queues = max(len(policy.params.weights), len(policy.params.sizes) + 1)
-    if queues > largest:
+    if policy.queues > largest:
         unit = "GPU" if settings.parts == 1 else "part"
         raise UserError(
-            f"--policy: {label} has {queues:,} queues, but the largest pool has "
+            f"--policy: {label} has {policy.queues:,} queues, but the largest pool has "
             f"{counted(largest, unit)}; raise T, give fewer sizes, or cut GPUs with --parts"
         )
     return policy

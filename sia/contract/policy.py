@@ -172,6 +172,11 @@ class Policy:
         return ""
 
     @property
+    def queues(self) -> int:
+        """Into how many queues it sorts the jobs of a pool, whose GPUs they share."""
+        return 1
+
+    @property
     def unlike_live(self) -> str:
         """What these options mean in a daemon, in one line, if that differs from replays."""
         return ""

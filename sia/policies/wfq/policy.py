@@ -133,6 +133,11 @@ class Wfq(Elastic):
         self.weights = own.weights or weights_of(len(own.sizes) + 1, own.W)
 
     @property
+    def queues(self) -> int:
+        """The number of queues in each pool."""
+        return len(self.weights)
+
+    @property
     def unlike_live(self) -> str:
         """Say that a daemon has no log to make queues of."""
         own: WfqParams = self.params

@@ -260,6 +260,13 @@ def test_wrong_options_of_a_policy_are_named_once(tmp_path):
     assert the_problem(tmp_path, text) == wrong
 
 
+def test_more_queues_than_gpus_are_refused(tmp_path):
+    text = "daemon.policy = 'wfq:sizes=5:weights=2+1'\n[[pool]]\nname = 'a'\nquota = 1\n"
+    assert "2 queues, but the largest pool has 1 GPU; give fewer sizes" in the_problem(
+        tmp_path, text
+    )
+
+
 def test_two_pools_of_one_name_are_refused(tmp_path):
     pool = "[[pool]]\nname = 'a'\nquota = 1\n"
     assert the_problem(tmp_path, 2 * pool).startswith("pool: the name 'a' is used 2 times")

@@ -97,6 +97,7 @@ def test_the_options_last_until_the_configuration_has_another_policy():
         (FIFO, "fcfs", "the policy in force is wfq, not fcfs"),
         (FIFO, "wfq:zeta=2", "zeta must be 0 to 1"),
         (FIFO, "wfq:no=2", "has no option"),
+        (FIFO, "wfq:sizes=1+2+3+4:weights=1+1+1+1+1", "5 queues, but the largest pool has 4 GPUs"),
         (FIFO, "", "has not been changed"),
         ("fcfs", "fcfs:x=1", "cannot change while it runs"),
     ],
