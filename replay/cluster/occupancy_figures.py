@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from replay.cluster.gpu_names import CellGpus
 from replay.cluster.occupancy import Occupancy
-from replay.plotting.canvas import COLOURS, GREY, axes_in, drawn, plain
+from replay.plotting.canvas import COLOURS, GREY, area, axes_in, drawn, plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -138,7 +138,7 @@ def draw_fragmentation(found: Occupancy, chain: str, number: int = 0) -> str:
         axes = axes_in(figure, left=0.075, right=0.985, bottom=0.14, top=0.89)
         for level, colour in zip(levels, colours, strict=True):
             words = _type_words(shape.names[level], shape.size[level])
-            axes.stairs(shares[level], edges, fill=True, color=colour, linewidth=0, label=words)
+            area(axes, shares[level], edges, colour, words)
         axes.set_xlim(edges[0], edges[-1])
         axes.set_ylim(0.0, max(1.0, float(shares[0].max())) * 1.06)
         axes.yaxis.set_major_formatter(lambda y, _: f"{y:.10g} %")

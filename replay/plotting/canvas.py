@@ -327,10 +327,10 @@ def draw_time_line(line: TimeLine, number: int, warmup: float) -> str:
         # Each layer reaches down to 0 and the next covers it: half the points, and no seams.
         tops = np.cumsum([line.dedicated, line.own_spare, line.lent, line.idle], axis=0)
         for top, part in zip(tops[::-1], ("idle", "lent", "own_spare", "dedicated"), strict=True):
-            upper.stairs(top, days, fill=True, color=COLOURS[part], linewidth=0)
-        upper.stairs(line.owned, days, color=COLOURS["owned"], linewidth=1.1, baseline=None)
-        lower.stairs(line.waiting, days, fill=True, color=COLOURS["waiting"], linewidth=0)
-        lower.stairs(line.borrowed, days, color=COLOURS["borrowed"], linewidth=1.1, baseline=None)
+            area(upper, top, days, COLOURS[part])
+        steps(upper, line.owned, days, COLOURS["owned"])
+        area(lower, line.waiting, days, COLOURS["waiting"])
+        steps(lower, line.borrowed, days, COLOURS["borrowed"])
         highest = max(tops[-1].max(), line.owned.max(), 1.0)
         below = max(line.waiting.max(), line.borrowed.max(), 1.0)
         for axes, most in ((upper, highest), (lower, below)):
@@ -368,6 +368,27 @@ def curve(
     line.set_drawstyle("steps-pre" if falling else "steps-post")
     if look.dash:
         line.set_dashes(look.dash)
+
+
+def steps(axes: Axes, values: ArrayLike, edges: ArrayLike, colour: str, width: float = 1.1) -> None:
+    """Draw a line of steps: the values between the edges. The limits of the axes stay as they are.
+
+    `Axes.stairs` looks at each step for these limits, which takes longer than to draw them.
+    """
+    from matplotlib.patches import StepPatch  # noqa: PLC0415
+
+    axes.add_artist(
+        StepPatch(values, edges, baseline=None, fill=False, edgecolor=colour, linewidth=width)
+    )
+
+
+def area(
+    axes: Axes, values: ArrayLike, edges: ArrayLike, colour: str, label: str | None = None
+) -> None:
+    """Fill the area below values between the edges, as `steps`."""
+    from matplotlib.patches import StepPatch  # noqa: PLC0415
+
+    axes.add_artist(StepPatch(values, edges, facecolor=colour, linewidth=0, label=label))
 
 
 def _spots(ordered: FloatArray) -> NDArray[np.int64]:

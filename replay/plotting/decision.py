@@ -12,9 +12,11 @@ from replay.plotting.canvas import (
     GREY,
     FloatArray,
     PolicyStyle,
+    area,
     axes_in,
     drawn,
     plain,
+    steps,
 )
 from sia.wording import duration
 
@@ -119,12 +121,9 @@ def draw_use(
 
     def draw(figure: Figure) -> None:
         axes = axes_in(figure, left=0.075, right=0.98, bottom=0.17, top=0.96)
-        axes.stairs(owned, days, color=COLOURS["owned"], linewidth=1.1, baseline=None)
+        steps(axes, owned, days, COLOURS["owned"])
         for i, (name, used) in enumerate(curves.items()):
-            axes.stairs(
-                used, days, color=style[name].colour, baseline=None, fill=False,
-                linewidth=(1.4, 1.2, 0.9)[min(i, 2)],
-            )  # fmt: skip
+            steps(axes, used, days, style[name].colour, (1.4, 1.2, 0.9)[min(i, 2)])
         if 0 < warm < days[-1]:
             axes.axvline(warm, color="#333c44", linewidth=0.9, linestyle=":")
         axes.set_xlim(days[0], days[-1])
@@ -146,8 +145,8 @@ def draw_accuracy(panels: Sequence[ForecastPanel], quota: int, start: float) -> 
             bottom = height - (i + 1) * (head + pitch)
             axes = figure.add_axes((0.075, bottom / height, 0.905, pitch / height))
             days = (panel.edges - start) / 86400
-            axes.stairs(panel.actual, days, fill=True, color=COLOURS["own_spare"], linewidth=0)
-            axes.stairs(panel.forecast, days, color=COLOURS["owned"], linewidth=1.2, baseline=None)
+            area(axes, panel.actual, days, COLOURS["own_spare"])
+            steps(axes, panel.forecast, days, COLOURS["owned"], 1.2)
             axes.axhline(quota, color=GREY, linewidth=0.9, linestyle="--")
             axes.set_xlim(days[0], days[-1])
             axes.set_ylim(0, max(1.0, float(quota), float(panel.actual.max())) * 1.1)
