@@ -16,6 +16,7 @@ from hypothesis.internal.conjecture import providers
 from tests.support.budget import SOAK, budget
 from tests.support.clusters.slurm import NEEDED, slurm_cluster
 from tests.support.forecasting import of_few_trees
+from tests.support.pictures import blank_pictures
 from tests.support.servers.servers import mosquitto, needs, postgres_server
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared"
@@ -83,6 +84,13 @@ def folder(tmp_path_factory):
 def few_trees():
     """Models of a few trees each, for tests that do not check the quality of forecasts."""
     with of_few_trees():
+        yield
+
+
+@pytest.fixture(name="blank_pictures", scope="module")
+def pictures_are_blank():
+    """Pictures of this file's reports are blank, as nothing here looks at them."""
+    with blank_pictures():
         yield
 
 

@@ -22,7 +22,10 @@ from tests.support.budget import budget
 from tests.support.clusters.cells import TYPES_FILE as TYPES
 from tests.support.files import refusal, written
 from tests.support.logs import first_jobs
+from tests.support.pictures import drawn_pictures
 from tests.support.shell import digests, sia
+
+pytestmark = pytest.mark.usefixtures("blank_pictures")
 
 LOG = "job_id,pool,submit,width,duration\n" + "".join(
     f"{pool}{i},{pool},{600 * i},{width},{duration}\n"
@@ -55,7 +58,8 @@ def rows_of(path):
 def test_a_replay_in_cells_from_log_to_picture(files, tmp_path, checker):
     log, pools, types = files
     out = tmp_path / "out"
-    ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, "--out", out)
+    with drawn_pictures():
+        ran = sia("replay", "--trace", log, "--pools", pools, "--cells", types, "--out", out)
     assert ran.returncode == 0, ran.stderr
     assert [p.name for p in sorted(out.iterdir()) if p.is_dir()] == sorted([*POLICIES, LIVE])
     for policy in POLICIES:

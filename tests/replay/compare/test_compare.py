@@ -35,6 +35,8 @@ from sia.console.main import cli
 from sia.core.playout import Arrival
 from tests.support.shell import sia
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 DAY = 86400.0
 MEAN = [lambda means: means[..., 0]]
 

@@ -19,6 +19,8 @@ from sia.core.playout import Arrival
 from sia.model import Job
 from tests.support.shell import sia
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 LOG = [
     Arrival(
         Job(f"j{i}", "p", float(i), 1 + i % 3, user=f"u{i % 2}"), (10 if i % 2 else 900) + i / 10

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 from random import Random
 from statistics import median
-from unittest.mock import patch
 
 import pytest
 from click import ClickException
@@ -25,7 +24,6 @@ from replay.experiment.table import HEADER, MEASURES
 from replay.logs.read import read_pools, read_trace
 from replay.logs.slice import scaled_quota
 from replay.logs.trace import PoolTable, Trace, playable
-from replay.plotting import canvas
 from replay.run.hourly_use import gpu_hours
 from replay.run.output import write_pools, write_trace
 from replay.run.run import Settings
@@ -37,9 +35,10 @@ from sia.model import Pool
 from sia.wording import percent
 from tests.support.budget import budget
 from tests.support.builders import job
+from tests.support.pictures import drawn_pictures
 from tests.support.shell import digests, sia
 
-pytestmark = pytest.mark.xdist_group("experiment")
+pytestmark = [pytest.mark.xdist_group("experiment"), pytest.mark.usefixtures("blank_pictures")]
 
 DAY, WEEK = 86400.0, 604800.0
 LOADS = (0.6, 1.1)
@@ -284,19 +283,6 @@ def rows_in(folder):
         return list(csv.DictReader(file))
 
 
-DRAWN = canvas._saved
-BLANK = b'<svg xmlns="http://www.w3.org/2000/svg" />'
-
-
-@pytest.fixture(scope="module", autouse=True)
-def blank_pictures():
-    """In this process pictures are blank: to draw them takes longer than the runs they show."""
-    with patch.object(
-        canvas, "_saved", lambda _name, _height, _draw, *forms: [BLANK for _ in forms]
-    ):
-        yield
-
-
 @pytest.fixture(scope="module")
 def reference(log, tmp_path_factory):
     """What an undisturbed experiment of 8 runs leaves, in one process."""
@@ -310,7 +296,7 @@ def pictured(log, reference, tmp_path_factory):
     """The reference with its pictures drawn."""
     out = tmp_path_factory.mktemp("pictured") / "out"
     shutil.copytree(reference, out)
-    with patch.object(canvas, "_saved", DRAWN):
+    with drawn_pictures():
         done(log, out, "--runs", 4)
     return out
 

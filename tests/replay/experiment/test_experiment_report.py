@@ -26,6 +26,7 @@ from replay.plotting.canvas import DASHES, PALETTE, TIMES, PolicyStyle, looks
 from replay.report.provenance import predictors_of
 from replay.run.run import Settings
 from tests.replay.report.test_report import HOSTILE, Tags, svgs
+from tests.support.pictures import blank_pictures
 
 pytestmark = [
     pytest.mark.xdist_group("experiment_report"),
@@ -156,6 +157,12 @@ def blank_pngs(monkeypatch):
 DRAWN = canvas._saved
 
 
+def words(folder: Path, runs: list[dict], **settings) -> str:
+    """The text of the page, whose pictures are blank."""
+    with blank_pictures():
+        return Tags(written(folder, runs, **settings)[0]).text
+
+
 def test_the_report_needs_nothing_else(of_pieces):
     html, *_ = of_pieces
     named = re.sub(r'xmlns(:\w+)?="http://www\.w3\.org/[^"]*"', "", html)
@@ -238,7 +245,8 @@ def test_pieces_have_the_papers_figures(of_pieces):
 )
 def test_the_ablation_needs_two_variants_of_sia(tmp_path: Path, labels: list[str], drawn):
     runs = [run(i, **{label: gave(2.0) for label in labels}) for i in range(2)]
-    assert ("fig15a" in written(tmp_path / "out", runs)[1]) is drawn
+    with blank_pictures():
+        assert ("fig15a" in written(tmp_path / "out", runs)[1]) is drawn
 
 
 def test_a_whole_log_at_several_sizes_has_figure_18_and_table_17(tmp_path: Path):
@@ -260,9 +268,10 @@ def test_a_single_size_is_shown_as_a_table(tmp_path: Path):
 
 
 def test_pictures_that_are_no_longer_drawn_go(tmp_path: Path):
-    written(tmp_path / "out", sizes())
-    (tmp_path / "out" / "figures" / "mine.png").write_text("mine")
-    write_experiment_report(tmp_path / "out", pieces(), {})
+    with blank_pictures():
+        written(tmp_path / "out", sizes())
+        (tmp_path / "out" / "figures" / "mine.png").write_text("mine")
+        write_experiment_report(tmp_path / "out", pieces(), {})
     names = {path.stem for path in (tmp_path / "out" / "figures").iterdir()}
     assert names == {"fig02", "fig13", "fig14", "mine"}
 
@@ -303,7 +312,7 @@ def test_jobs_that_never_ended_are_told(tmp_path: Path):
 def test_the_report_says_who_knew_the_future(tmp_path: Path):
     labels = ("mmfs", "sia", "sia@sliding-max+history", "sia-vc")
     runs = [run(0, **{label: gave(2.0) for label in labels})]
-    text = Tags(written(tmp_path / "out", runs)[0]).text
+    text = words(tmp_path / "out", runs)
     assert "These policies knew the future, unlike a live system: sia, sia-vc" in text
     guessed = Experiment(runs, {"forecast": "sliding-max", "durations": "history"})
     assert [name for name in labels if guessed.foresees(name)] == ["sia-vc"]
@@ -552,14 +561,14 @@ def test_an_experiments_report_says_where_jobs_lie_and_who_stops_them(tmp_path: 
     settings = {"cells_sha256": "0a", "cells": "node of 8 gpu, 8 GPUs a node"}
     settings |= {"preemptible": [30.0, 300.0], "recall": 0.25, "resume_cost_s": 0.0}
     runs = [run(0, **{"sia-recall": gave(2.0), "mmfs": gave(2.0)})]
-    text = Tags(written(tmp_path, runs, **settings)[0]).text
+    text = words(tmp_path, runs, **settings)
     assert "Cells node of 8 gpu, 8 GPUs a node; pools own whole nodes; a job's GPUs are" in text
     assert "rounding its width up stay unused" in text
     assert (
         "Preemption by sia-recall; a random 30 % of the jobs is preemptible, at a cost of" in text
     )
     assert "Recall relies on preempting spare jobs if this costs up to 25 % of a window" in text
-    plain = Tags(written(tmp_path, [run(0, mmfs=gave(2.0))])[0]).text
+    plain = words(tmp_path, [run(0, mmfs=gave(2.0))])
     assert "Preemption" not in plain
     assert "Cells" not in plain
 

@@ -22,10 +22,11 @@ from sia.core.playout import Arrival
 from sia.model import Job
 from tests.support.budget import budget
 from tests.support.builders import job
+from tests.support.pictures import drawn_pictures
 from tests.support.shell import digests, sia
 
 pytestmark = [
-    pytest.mark.usefixtures("few_trees"),
+    pytest.mark.usefixtures("few_trees", "blank_pictures"),
     pytest.mark.xdist_group("forecast"),  # in one process, which trains one model
 ]
 
@@ -77,7 +78,8 @@ def model(log, few_trees):
 @pytest.fixture(scope="module")
 def evaluated(log, few_trees):
     out = log.parent / "evaluated"
-    done = sia("forecast", "evaluate", "--trace", log, "--windows", WINDOWS, "--out", out)
+    with drawn_pictures():
+        done = sia("forecast", "evaluate", "--trace", log, "--windows", WINDOWS, "--out", out)
     assert done.returncode == 0, done.stderr
     return out, done.stdout
 
@@ -323,7 +325,8 @@ def test_a_log_is_no_part_of_the_page_s_code(tmp_path):
 def test_same_log_same_bytes_and_what_is_no_longer_asked_for_goes(model, tmp_path):
     log, outs = write(tmp_path, office(seed=3, days=4)), (tmp_path / "out", tmp_path / "again")
     command = ("forecast", "evaluate", "--trace", log, "--model", model)
-    assert sia(*command, "--out", outs[0]).returncode == 0
+    with drawn_pictures():
+        assert sia(*command, "--out", outs[0]).returncode == 0
     assert sia(*command, "--out", outs[1], hash_seed="7").returncode == 0
     assert digests(outs[0]) == digests(outs[1])
     out = outs[0]

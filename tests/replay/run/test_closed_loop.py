@@ -16,6 +16,8 @@ from sia.events import PoolChanged
 from tests.support.builders import job, pools
 from tests.support.shell import sia
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 
 def by(user, arrival):
     return Arrival(replace(arrival.job, user=user), arrival.duration)

@@ -244,7 +244,10 @@ def test_a_past_of_misses_raises_the_first_answer_of_a_learned_load(width):
         assert (now.gpus > before.gpus) == (width == 20)
 
 
-pytestmark = [pytest.mark.usefixtures("few_trees"), pytest.mark.xdist_group("foresight")]
+pytestmark = [
+    pytest.mark.usefixtures("few_trees", "blank_pictures"),
+    pytest.mark.xdist_group("foresight"),
+]
 
 LABELS = [
     f"sia@{forecast}+{durations}"

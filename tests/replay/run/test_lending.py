@@ -17,6 +17,8 @@ from tests.support.budget import budget
 from tests.support.naive.naive_turns import Alone, turns
 from tests.support.shell import sia
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 SEEDS = budget(ci=40, soak=2000)
 POLICIES = ["sia-reclaim", "sia-reclaim@random+random", "sia-reclaim@peaks+survival"]
 

@@ -17,6 +17,8 @@ from sia.core.playout import Arrival
 from tests.sia.policies.test_wfq import story
 from tests.support.shell import sia
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 FIG_1 = [("J1", 0, 10), ("J2", 0, 8), ("J3", 1, 1), ("J4", 10, 8)]
 """Jobs on one GPU that give the numbers of Fig. 1: submission and seconds."""
 

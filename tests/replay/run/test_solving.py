@@ -22,6 +22,8 @@ from tests.support.knapsack import Knapsack
 from tests.support.plugins import package, sia_with
 from tests.support.programs import hard, request
 
+pytestmark = pytest.mark.usefixtures("blank_pictures")
+
 POOL = Pool("a", 5)
 JOBS = [
     Arrival(Job("one", "a", 0.0, 1), 100.0),
