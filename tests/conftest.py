@@ -24,6 +24,9 @@ TRACES = Path(os.environ.get("SIA_TRACES", SHARED / "traces"))
 CHECKER = Path(os.environ.get("SIA_CHECKER", SHARED / "tools" / "check_schedule.py"))
 
 
+# No test trusts a public certificate authority, and a process loads them as it imports aiohttp.
+os.environ["SSL_CERT_FILE"] = os.devnull
+
 settings.register_profile(
     "suite", max_examples=budget(ci=30, soak=1000), deadline=None, derandomize=True
 )

@@ -45,7 +45,8 @@ def log(tmp_path_factory):
 def options(log, out, *more):
     return (
         *("wfq", "search", "--trace", log / "trace.csv", "--pools", log / "pools.csv"),
-        *("--pool", "vision", "--arrivals", 60, "--samples", 2, "--out", out, *more),
+        *("--pool", "vision", "--arrivals", 60, "--samples", 2, "--out", out),
+        *("--processes", 1, *more),
     )  # fmt: skip
 
 
@@ -62,7 +63,7 @@ def done(log, out, *more):
 def found(log, tmp_path_factory):
     """What an undisturbed search leaves."""
     out = tmp_path_factory.mktemp("found") / "out"
-    done(log, out, *MANY, "--processes", 1)
+    done(log, out, *MANY)
     return out
 
 
