@@ -3,11 +3,15 @@
 import ast
 import itertools
 from collections import defaultdict
+from functools import cache
 from graphlib import TopologicalSorter
+from typing import NamedTuple
 
 import pytest
 
 from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.xdist_group("house")  # in one process, which parses each module once
 
 ROOMS = ("cells", "sia", "predictors", "replay", "oracle", "daemon")
 MOST_ENTRIES = 15
@@ -33,8 +37,32 @@ def folders():
         )
 
 
+class ModuleFacts(NamedTuple):
+    """What is looked at in a module."""
+
+    docstring: str
+    classes: list[str]
+    imports: set[str]
+
+
+@cache
 def modules():
-    return itertools.chain.from_iterable((ROOT / room).rglob("*.py") for room in ROOMS)
+    """What each module says, by its path: each is parsed once."""
+    paths = itertools.chain.from_iterable((ROOT / room).rglob("*.py") for room in ROOMS)
+    return {path: facts(ast.parse(path.read_text())) for path in paths}
+
+
+def facts(tree):
+    """The names of its classes and what it imports, also within functions and for type checks."""
+    classes, imports = [], set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            classes.append(node.name)
+        elif isinstance(node, ast.Import):
+            imports |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            imports |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    return ModuleFacts(ast.get_docstring(tree) or "", classes, imports)
 
 
 def test_no_folder_has_more_than_15_entries():
@@ -44,36 +72,32 @@ def test_no_folder_has_more_than_15_entries():
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_each_package_docstring_begins_with_a_sentence(room):
-    packages = {path.parent for path in (ROOT / room).rglob("*.py")}
+    packages = {path.parent for path in modules() if path.is_relative_to(ROOT / room)}
     for package in sorted(packages):
-        said = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+        said = modules()[package / "__init__.py"].docstring
         assert said.partition("\n")[0].endswith("."), package
 
 
 def test_no_public_class_name_stands_in_two_files():
     where = defaultdict(set)
-    for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                where[node.name].add(str(path.relative_to(ROOT)))
+    for path, module in modules().items():
+        for name in module.classes:
+            if not name.startswith("_"):
+                where[name].add(str(path.relative_to(ROOT)))
     assert not {name: paths for name, paths in where.items() if len(paths) > 1}
 
 
 def imports():
-    """The modules that each module imports, also within functions and for type checks alone."""
-    paths = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in modules()}
-    graph = {name: set() for name in paths}
-    for name, path in paths.items():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Import):
-                names = [each.name for each in node.names]
-            elif isinstance(node, ast.ImportFrom):
-                names = [node.module, *(f"{node.module}.{each.name}" for each in node.names)]
-            else:
-                continue
-            found = {each for one in names for each in (one, f"{one}.__init__")}
-            graph[name] |= found & paths.keys() - {name}
-    return graph
+    """The modules that each module imports."""
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): module.imports
+        for path, module in modules().items()
+    }
+    return {
+        name: {each for one in imported for each in (one, f"{one}.__init__")} & names.keys()
+        - {name}
+        for name, imported in names.items()
+    }  # fmt: skip
 
 
 def test_no_modules_import_each_other_not_even_within_functions():
