@@ -6,7 +6,6 @@ import errno
 import socket
 from collections.abc import Sequence
 
-import msgspec
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
@@ -19,7 +18,6 @@ from daemon.doors.http.metrics.accounts import AccountMetrics
 from daemon.doors.http.metrics.estimates import EtaMetrics
 from daemon.doors.http.metrics.exposition import PrometheusMetrics
 from daemon.doors.http.metrics.webhooks import HookMetrics
-from daemon.doors.http.openapi import document
 from daemon.doors.http.operations import Handler, Operation
 from daemon.doors.http.routes.accounts import AccountRoutes
 from daemon.doors.http.routes.audit import AuditRoutes
@@ -94,7 +92,7 @@ def make_app(
     pages.api = Api(operations, guard)
     app = web.Application(middlewares=[_door(guard, metrics, pages)], client_max_size=MAX_BODY)
     _add(app, served)
-    views.document = msgspec.json.encode(document(operations))
+    views.described = operations
     app.on_shutdown.append(events.close)
     app.on_shutdown.append(updates.close)
     return app
