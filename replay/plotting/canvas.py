@@ -377,8 +377,9 @@ def steps(axes: Axes, values: ArrayLike, edges: ArrayLike, colour: str, width: f
     """
     from matplotlib.patches import StepPatch  # noqa: PLC0415
 
+    none: Any = None  # the stub of StepPatch knows no line without a baseline
     axes.add_artist(
-        StepPatch(values, edges, baseline=None, fill=False, edgecolor=colour, linewidth=width)
+        StepPatch(values, edges, baseline=none, fill=False, edgecolor=colour, linewidth=width)
     )
 
 
