@@ -173,13 +173,14 @@ def grants(client: Client, as_json: bool) -> None:
         [
             each["user"] or NONE, each["pool"], f"{each['jobs']:,}", f"{each['value']:g}",
             f"{each['top_value']:g}", f"{each['never_jobs']:,}", f"{each['never_gpus']:,}",
-            f"{each['extra_budget']:g}", f"{each['gpu_hours']:,.1f}",
+            f"{each['extra_budget']:g}", f"{each['deadline_jobs']:,} of {each['all_jobs']:,}",
+            f"{each['promised_jobs']:,}", f"{each['gpu_hours']:,.1f}",
         ]
         for each in answer["used"]
     ]  # fmt: skip
     header = [
         "user", "pool", "jobs", "sum of values", "highest", "never stopped", "their GPUs",
-        "extra budget", "GPU-hours by deadline",
+        "extra budget", "with a deadline", "promised", "GPU-hours by deadline",
     ]  # fmt: skip
     show_table("In use by jobs that have not ended", header, used, ("user", "pool"))
 

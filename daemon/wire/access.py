@@ -108,6 +108,8 @@ class GrantUse(Struct):
     never_gpus: Annotated[int, Meta(description="GPUs of these jobs.")] = 0
     extra_budget: Annotated[float, Meta(description="Sum of their budgets beyond 1 each.")] = 0.0
     deadline_jobs: Annotated[int, Meta(description="Jobs with a deadline.")] = 0
+    promised_jobs: Annotated[int, Meta(description="Jobs whose deadline is guaranteed.")] = 0
+    all_jobs: Annotated[int, Meta(description="All jobs, also those that ask for nothing.")] = 0
     gpu_hours: Annotated[
         float, Meta(description="GPU-hours of these jobs by their own estimates or time limits.")
     ] = 0.0

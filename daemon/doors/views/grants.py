@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from daemon.model.access import Principal
 from daemon.model.book import Book
 from daemon.model.grants import MILLIONTHS, MILLISECONDS, NOTHING, Asked, asked_by
@@ -20,6 +22,7 @@ def grants_view(book: Book, who: Principal) -> GrantList:
         if not each.pool or who.sees(each.pool)
     ]  # fmt: skip
     used: dict[tuple[str, str], tuple[GrantUse, Asked]] = {}
+    unended = Counter((record.spec.user, record.spec.pool) for record in book.jobs.values())
     for record in book.jobs.values():
         spec, asked = record.spec, asked_by(record.spec)
         said = spec.value is not None or spec.deadline is not None or asked != NOTHING
@@ -30,6 +33,8 @@ def grants_view(book: Book, who: Principal) -> GrantList:
             use.value += spec.value or 0.0
             use.top_value = max(use.top_value, spec.value or 0.0)
             use.deadline_jobs += spec.deadline is not None
+            use.promised_jobs += record.is_promised
+            use.all_jobs = unended[key]
             used[key] = use, total.plus(asked)
     return GrantList(grants, [_with_sums(*used[key]) for key in sorted(used)])
 

@@ -52,7 +52,7 @@ class Chronus(Policy):
     heeds = frozenset({"deadline", "soft", "preemptible"})
 
     def attach(self, state: ClusterStateView) -> None:
-        """Take all jobs. Of running ones, none is promised anything."""
+        """Take all jobs. Running ones with a deadline ask anew whether that is promised."""
         rules = Rules(self.params, state.options)
         self._books = {group: LeaseBook(group, rules, state.nodes) for group in state.groups}
         self._promises, self._cycles = Promises(), Cycles(self.params)
@@ -60,7 +60,10 @@ class Chronus(Policy):
         super().attach(state)
         for job in state.jobs.values():
             if job.stream is not None:
-                self._books[job.pool.group].take(job)
+                book = self._books[job.pool.group]
+                book.take(job)
+                if job.job.deadline is not None:
+                    book.asking[job.job.id] = None
 
     def memory(self) -> Any:
         """Return the plans, and what is being solved."""

@@ -147,9 +147,23 @@ def test_another_policy_ends_promises_and_says_so(policy):
     found = promises(step)
     assert found[:2] == [("rejected", job, {**ended, "was_promised": True}) for job in ("j1", "j2")]
     told = {name: record.promise for name, record in engine.book.jobs.items()}
-    assert not told["j1"].guaranteed
-    assert told["j2"].guaranteed is (policy != "sia")
+    assert [told[name].guaranteed for name in ("j1", "j2")] == 2 * [policy != "sia"]
     assert (told["j3"] is None) is (policy == "sia")
+    engine.check()
+
+
+def test_a_running_job_that_asks_anew_is_promised_no_more_than_there_is_room_for():
+    """Half of its work is done, so that it needs one lease; the other job waits for its first."""
+    engine = engine_on(a=8)
+    jobs = [submit(name, gpus=8, run_time=2000.0, deadline=5000.0) for name in ("runs", "waits")]
+    engine.step(0.0, jobs)
+    engine.step(0.0, [Started("runs", 1)])
+    setup = replace(engine.book.setup, policy="chronus:profile=0:lease=1500:be=500")
+    engine.step(1000.0, [Configured(setup)])
+    told = {name: record.promise for name, record in engine.book.jobs.items()}
+    assert told["runs"].guaranteed
+    assert told["runs"].planned == 2500.0
+    assert not told["waits"].guaranteed
 
 
 def test_gpus_are_promised_as_the_plan_rounds_them_up():

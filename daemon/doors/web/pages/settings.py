@@ -51,6 +51,9 @@ USED = (
     Column("never_jobs", "Never stopped", number=True),
     Column("never_gpus", "Their GPUs", number=True),
     Column("extra_budget", "Extra budget", number=True),
+    Column("all_jobs", "All jobs", number=True),
+    Column("deadline_jobs", "With a deadline", number=True),
+    Column("promised_jobs", "Promised", number=True),
     Column("gpu_hours", "GPU-hours by deadline", number=True),
 )
 """Columns of what jobs use of the grants."""

@@ -129,10 +129,10 @@ async def test_the_use_of_each_grant_is_shown(folder):
         assert said["used"] == [
             {"user": "ann", "pool": "vision", "jobs": 3, "value": 13.0, "top_value": 9.0,
              "never_jobs": 1, "never_gpus": 2, "extra_budget": 2.5, "deadline_jobs": 2,
-             "gpu_hours": 3.0},
+             "promised_jobs": 0, "all_jobs": 3, "gpu_hours": 3.0},
             {"user": "bob", "pool": "speech", "jobs": 1, "value": 0.0, "top_value": 0.0,
              "never_jobs": 1, "never_gpus": 2, "extra_budget": 0.0, "deadline_jobs": 0,
-             "gpu_hours": 0.0},
+             "promised_jobs": 0, "all_jobs": 1, "gpu_hours": 0.0},
         ]  # fmt: skip
         page = await seen(visitor, "/ui/settings")
         assert "In use by jobs that have not ended" in page
