@@ -25,15 +25,17 @@ def foretell(
 
     A job that `starts` do not have is fitted in between them: one with a deadline between those of
     the others that have one, as best effort makes room in the next plan. O(starts + slots ·
-    running jobs). Where nodes differ, planned starts of others are not considered.
+    running jobs). Where nodes differ, the others are put where they are likely to run.
     """
     job_id = job.job.id
     planned = next((each for each in starts if each.job_id == job_id), None)
     others = [each for each in starts if each.job_id != job_id and outlook.outranks(each, job)]
     planner = Greedy(outlook, slots)
-    if outlook.one_kind:
-        for each in others:
+    for each in others:
+        if outlook.one_kind:
             planner.profile.use(job, each.gpus, each.start, each.end)
+        else:
+            planner.profile.use_any(outlook.planned(each))
     plan = planner.plan()
     taken = plan.taken.get(job_id)
     begin, end, kills = inf, inf, tuple[str, ...]()

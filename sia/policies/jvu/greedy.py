@@ -78,6 +78,14 @@ class Profile:
                 after = self._outlook.slot_after
                 self._add(at, after(begin), after(end), -gpus)
 
+    def use_any(self, choices: Iterable[StartChoice]) -> None:
+        """Use the units of the first of these choices that fits, if one does."""
+        for choice in choices:
+            units = self.fit(choice) if choice.slot < self._slots else None
+            if units is not None:
+                self.take(Taken(choice, units))
+                return
+
     def take(self, taken: Taken, sign: int = 1) -> None:
         """Use the units of a choice; give them back if `sign` is -1."""
         first, last = self._span(taken.choice)

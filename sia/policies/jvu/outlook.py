@@ -192,6 +192,7 @@ class JvuOutlook:
         self.soonest_kill = ceil(params.delay / params.cycle)
         self.overdue = self._overdue(pending)
         self.choices: dict[str, list[StartChoice]] = {}
+        self._others = [] if jobs is None or self.one_kind else pending  # see `planned`
         slots = self._starts()
         for each in pending:
             if (
@@ -316,6 +317,8 @@ class JvuOutlook:
         sets = dict.fromkeys([frozenset(self.units)])  # that of kills
         for choices in self.choices.values():
             sets.update(dict.fromkeys(choice.leaf.units for choice in choices))
+        for job in self._others:
+            sets.update(dict.fromkeys(units for units, _ in self._names.places(job)))
         return Partitions(self.units, self.held, [*sets])
 
     def _columns(self) -> int:
@@ -376,6 +379,20 @@ class JvuOutlook:
     def unit_of(self, job: JobStateView) -> str:
         """Return the name of a job's group, where all its GPUs are alike."""
         return self._names.groups[job.pool.group]
+
+    def planned(self, start: PlannedStart) -> list[StartChoice]:
+        """Return where a planned start may be, where nodes differ: the likeliest place first.
+
+        That is the one on which the job would run as long as planned. Only for an outlook of some
+        of the pending jobs.
+        """
+        job = self._state.jobs[start.job_id]
+        long, run_time = start.end - start.start, self.run_time(job)
+        places = self._names.places(job)
+        places.sort(key=lambda place: abs(long - run_time * place[1]))
+        slot = self.slot_after(start.start)
+        leaves = (Choose(units, start.gpus, start.start, long, 1.0) for units, _ in places)
+        return [StartChoice(start.job_id, leaf, slot, 1.0) for leaf in leaves]
 
     def outranks(self, planned: PlannedStart, job: JobStateView) -> bool:
         """Return whether a planned start keeps its place beside that of a new job."""

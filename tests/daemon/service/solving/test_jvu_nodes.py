@@ -104,6 +104,21 @@ def test_attributes_and_policies_change_while_jobs_run():
     assert engine.core.state.nodes is None
 
 
+def test_a_job_is_told_of_those_that_are_planned_on_the_nodes_that_it_prefers():
+    engine = Engine.new(replace(LIVE, policy="jvu:greedy:starts=120"))
+    engine.step(0.0, [submit("first", gpus=4, run_time=50.0, prefers="gpu", deadline=80.0)])
+    engine.step(0.0, [Started("first", 1)])
+    second = submit("second", gpus=4, run_time=60.0, prefers="gpu", deadline=200.0)
+    engine.step(5.0, [second])  # it is planned
+    engine.step(6.0, [
+        submit("third", gpus=4, run_time=60.0, prefers="gpu", deadline=300.0),
+        submit("free", gpus=4, run_time=60.0, deadline=300.0),
+    ])  # fmt: skip
+    found = {name: planned_of(engine.book, engine.core, engine.book.jobs[name]).start
+             for name in ("second", "third", "free")}  # fmt: skip
+    assert found == {"second": 50.0, "third": 110.0, "free": 10.0}
+
+
 @pytest.mark.parametrize("policy", ["jvu:greedy", "jvu:ahead=60", "prio:kill"])
 def test_random_stories_keep_engine_and_core_agreed(policy):
     for seed in range(4):
