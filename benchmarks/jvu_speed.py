@@ -22,7 +22,7 @@ from benchmarks.common import keep, spread
 from sia import Core, Job, Pool
 from sia.contract.solvers import answer
 from sia.decisions import Decision, PreemptJob, SolveProgram, StartJob
-from sia.events import Event, JobFinished, JobSubmitted
+from sia.events import Event, JobFinished, JobSubmitted, ProgramSolved
 from sia.model import GpuNode, Options
 from sia.policies import make
 
@@ -106,13 +106,17 @@ class Cluster:
         while asked := next((d for d in decisions if isinstance(d, SolveProgram)), None):
             self.apply(decisions, now)
             before = perf_counter()
-            event, _ = answer(now, asked, timed=False)
+            event = self.ask(now, asked)
             solving, solved = solving + perf_counter() - before, True
             columns = len(asked.program.costs)
             decisions = self.core.step(now, [event])
         took, busy = perf_counter() - began, process_time() - busy
         self.apply(decisions, now)
         return Cycle(took, busy, solving, columns, solved)
+
+    def ask(self, now: float, asked: SolveProgram) -> ProgramSolved:
+        """Return the solver's answer."""
+        return answer(now, asked, timed=False).event
 
     def apply(self, decisions: Sequence[Decision], now: float) -> None:
         """Record which jobs start and which stop."""

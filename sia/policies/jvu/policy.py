@@ -200,9 +200,14 @@ class Jvu(Policy):
             self._estimates, jobs=[*newer, job],
         )  # fmt: skip
         outlook = look()
+        starts, slots = self.plan[job.pool.group].starts, self._options.slots
         if job in outlook.owned:
             outlook = look(only=Scope.OWNERS)
-        return foretell(outlook, job, self.plan[job.pool.group].starts, self._options.slots)
+        elif self._may_kill_own(job.pool):
+            found = foretell(look(only=Scope.POOL, pool=job.pool), job, starts, slots)
+            if found.kills:
+                return found
+        return foretell(outlook, job, starts, slots)
 
     def _newer(self, job: JobStateView) -> list[JobStateView]:
         """Return pending jobs that go before one and that the shown plan does not know. O(jobs)."""
@@ -277,11 +282,9 @@ class Jvu(Policy):
         if not any(owners_first(self.state.options, group) for group in self.state.groups):
             return
         yield from self._start_owned(now)
-        if "p" not in self._options.letters:
-            return
         killed = False
         for pool in dict.fromkeys(job.pool for job in self._waiting()):
-            if pool.dedicated == 0 or not owners_first(self.state.options, pool.group):
+            if not self._may_kill_own(pool):
                 continue
             outlook = self._look(now, Scope.POOL, pool)
             plan = Greedy(outlook, self._options.slots).plan()
@@ -295,6 +298,11 @@ class Jvu(Policy):
                 self._first |= yield from self._apply(JvuPlan(soon, plan.kills), now)
         if killed:  # which may leave room in the quota for narrower jobs
             yield from self._start_owned(now)
+
+    def _may_kill_own(self, pool: PoolStateView) -> bool:
+        """Return whether a pool may kill jobs within its quota for others of its own."""
+        first = owners_first(self.state.options, pool.group)
+        return first and "p" in self._options.letters and pool.dedicated > 0
 
     def _start_owned(self, now: float) -> Proposals:
         """Start owners' jobs; again after kills, as a killed job may be one within its quota."""

@@ -120,6 +120,18 @@ def test_two_jobs_of_one_cycle_are_not_told_to_kill_the_same_job():
     assert (second.start, second.kills, len(second.before)) == (55.0, (), 1)
 
 
+def test_a_job_is_told_of_the_kill_of_a_job_of_its_own_pool():
+    live = replace(setup(a=6, b=2), policy="jvu:greedy")
+    engine = Engine.new(replace(live, options=replace(live.options, owners=True)))
+    engine.step(0.0, [submit("best", gpus=4, run_time=600.0)])
+    engine.step(0.0, [Started("best", 1)])
+    engine.step(1.0, [submit("slo", gpus=4, run_time=60.0, deadline=200.0)])
+    run = engine.core.policy.foretell(engine.core.state.jobs[engine.book.jobs["slo"].core])
+    assert (run.start, run.end, [job_of(each) for each in run.kills]) == (5.0, 65.0, ["best"])
+    step = engine.step(5.0, [Tick()])
+    assert [each.job for each in step.effects if isinstance(each, PreemptEffect)] == ["best"]
+
+
 def test_a_job_of_unknown_run_time_does_not_wait_for_its_deadline_on_idle_gpus():
     engine = Engine.new(LIVE)
     assert started(engine.step(0.0, [submit("slo", gpus=4, run_time=0.0, deadline=1e6)])) == ["slo"]
