@@ -182,7 +182,9 @@ class UsageHistory:
         the sums.
         """
         now = self._service.clock.now()
-        start = max(start, now - table.KEPT[STEPS[-1]])
+        oldest = now - table.KEPT[STEPS[-1]]
+        if end is None or end > oldest:  # else nothing of the range is kept
+            start = max(start, oldest)
         step = step_of(now - start, key)
         span = max(0.0, (now if end is None else end) - start)
         parts = points if end is None else points - 1  # one more for what is before and after

@@ -3,7 +3,7 @@
 import re
 from functools import partial
 from hashlib import sha256
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 from yarl import URL
@@ -60,6 +60,32 @@ async def test_tables_contain_what_charts_show_and_links_keep_the_range(folder):
         assert 'href="/ui/?range=1w"' in await seen(visitor, "/ui/pools/speech?range=1w")
         await seen(visitor, "/ui/?range=2y", status=422)
         await seen(visitor, "/ui/queue?from=luck", status=422)
+
+
+@story
+async def test_one_steps_through_time_by_as_much_as_is_shown(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+
+        async def steps(path):
+            tags, _ = parsed(await seen(visitor, path))
+            return {
+                title.split(", ")[1]: has["href"]
+                for tag, has in tags
+                if tag == "a" and (title := has.get("title", "")).startswith("As long a range")
+            }
+
+        day = "/ui/?from=2025-11-02T00:00Z&to=2025-11-03T00:00Z"
+        there = await steps(day)
+        assert parse_qs(urlsplit(there["just before this one"]).query) == {
+            "from": ["2025-11-01T00:00:00.000Z"], "to": ["2025-11-02T00:00:00.000Z"],
+        }  # fmt: skip
+        assert parse_qs(urlsplit(there["just after this one"]).query) == {
+            "from": ["2025-11-03T00:00:00.000Z"], "to": ["2025-11-04T00:00:00.000Z"],
+        }  # fmt: skip
+        back = await steps(there["just before this one"])
+        assert (await steps(back["just after this one"])) == there
+        assert [*await steps("/ui/?range=1d")] == ["just before this one"], "nothing is later yet"
+        assert [*await steps("/ui/users/ann?range=1w")] == ["just before this one"]
 
 
 @story
