@@ -228,6 +228,14 @@ class SurvivalRunTimes(RunTimes):
                 changed += [Estimate(job_id, fit) for job_id in jobs]
         return changed
 
+    def hazards(self, now: float, job: Job) -> Sequence[float]:
+        """Return the chances that a pending job lasts beyond each window, given that it reached it.
+
+        O(windows) after a change of any group.
+        """
+        self._cross(now)
+        return self._waiting[job.id][0].batch.hazards(self._known)
+
     def _cross(self, now: float) -> None:
         """Count jobs that have reached the end of a window, whether they still run or not."""
         if now <= self._crossed:

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from math import ceil, inf
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
-from msgspec import Struct, convert, to_builtins
+from msgspec import Meta, Struct, convert, to_builtins
 
 from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
@@ -27,6 +27,7 @@ from sia.policies.shared.fifo import FifoQueue
 from sia.policies.shared.lineup import Lineup
 from sia.policies.sia.cell_turns import VirtualQueue, VirtualQueueSnapshot
 from sia.policies.sia.reservations import ROUNDING, no_lending_windows
+from sia.policies.sia.risk import LendingRisk, RiskSnapshot
 from sia.state.places import Places
 
 
@@ -43,16 +44,26 @@ class _Group:
         self.holds: list[ReservedGpus] = []  # by window, in a cluster with cells
 
 
+class SiaParams(Struct, frozen=True):
+    """Options of SIA."""
+
+    risk: Annotated[float, Meta(gt=0, le=1)] | None = None
+    """The part of the GPUs that no dedicated job has which all loans of a sharing group together
+    may come to keep beyond their windows; None for any number (`sia.policies.sia.risk`)."""
+
+
 class _Memory(Struct):
     """Groups to consider in the next pass; in a cluster with cells, the baseline order."""
 
     uncovered: list[str]
     turns: VirtualQueueSnapshot | None = None
+    risks: dict[str, RiskSnapshot] = {}
 
 
 class Sia(Policy):
     """Dedicated starts in order within quota, then spare starts on GPUs not needed by others."""
 
+    Params: ClassVar[type[Struct]] = SiaParams
     needs = Needs(run_times=True, updates=True, loads=True)
     shares = True
     places = True
@@ -80,13 +91,17 @@ class Sia(Policy):
         # this pass, so the next pass must consider them.
         self._uncovered: dict[GroupStateView, None] = {}
         self._turns = None if state.places is None else VirtualQueue()
+        self._most: float | None = getattr(self.params, "risk", None)
+        measured = () if self._most is None else state.groups
+        self._risks = {group: LendingRisk(options.windows) for group in measured}
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
 
     def memory(self) -> Any:
         """Return the groups left for the next pass, and the baseline order."""
         turns = None if self._turns is None else self._turns.memory()
-        return to_builtins(_Memory([group.first for group in self._uncovered], turns))
+        risks = {group.first: risk.memory() for group, risk in self._risks.items()}
+        return to_builtins(_Memory([group.first for group in self._uncovered], turns, risks))
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore all reservations. O(pools · windows) in addition to `attach`."""
@@ -98,6 +113,10 @@ class Sia(Policy):
         if kept.turns is not None:
             self._turns = VirtualQueue()
             self._turns.resume(kept.turns, state)
+        jobs = {job.arrival: job for job in state.jobs.values()} if kept.risks else {}
+        for group, risk in zip(state.groups_of(kept.risks), kept.risks.values(), strict=True):
+            if group in self._risks:
+                self._risks[group].resume(risk, jobs)
         self._restore(memory)
 
     def _restore(self, memory: Any) -> None:
@@ -133,6 +152,8 @@ class Sia(Policy):
                 self._turns.withdrawn(job, self.state.now)
         window = self.bin(job)
         if window < len(self._windows):
+            if job.stream is Stream.SPARE and self._risks:
+                self._risks[job.pool.group].add(job, window, self.state.now)
             group = self._groups[job.pool.group]
             queues = group.queues[job.pool][window]
             jobs = queues[job.width].jobs
@@ -147,9 +168,11 @@ class Sia(Policy):
                 del group.widths[window][job.width]
 
     def finished(self, job: JobStateView) -> None:
-        """Update the baseline order. O(log n) in a cluster with cells."""
+        """Update the baseline order and the risk of loans. O(log n)."""
         if self._turns is not None:
             self._turns.finished(job, self.state.now)
+        if self._risks:
+            self._risks[job.pool.group].drop(job, self.state.now)
 
     def due(self) -> float:
         """Return when the next reservation of cells ends."""
@@ -165,6 +188,8 @@ class Sia(Policy):
             self._reserve(pool)
             groups[pool.group] = None
         for group in groups:
+            if self._risks:
+                self._risks[group].advance(now)
             yield from self._start_heads(group)
             yield from self._start_spare(group)
         next_tick = next_multiple(now, state.options.tick) if state.waiting else inf
@@ -331,14 +356,24 @@ class Sia(Policy):
                 for width, queue in queues.items():
                     if width <= usable:
                         head = queue.first()
-                        if first is None or head < first:
+                        if (first is None or head < first) and self._is_bearable(queue.jobs[head]):
                             first, job = head, queue.jobs[head]
             if first is not None:
                 rank = (self._rank[pool], pool.ratio, pool.name)
                 if order is None or rank < order:
                     order, best = rank, job
-        assert best is not None or group.limited, "a width is counted that no job has"
+        assert best is not None or group.limited or self._risks, (
+            "a width is counted that no job has"
+        )
         return best
+
+    def _is_bearable(self, job: JobStateView) -> bool:
+        """Return whether all loans together, with one to this job, come to what they may."""
+        group = job.pool.group
+        if self._most is None:
+            return True
+        free = group.idle + sum(pool.spare for pool in group.pools)  # of dedicated jobs
+        return self._risks[group].gpus(job, self.bin(job)) <= self._most * free
 
     def _spared(self, pool: PoolStateView, window: int) -> int:
         """Return what a pool may lend in addition to its own reservation.
@@ -360,6 +395,8 @@ class Sia(Policy):
         if self._turns is not None and self.state.places is not None:
             waiting = [job for pool in self.state.pools.values() for job in pool.waiting()]
             self._turns.check(waiting, self.state.places.reserved_jobs())
+        for risk in self._risks.values():
+            risk.check()
         for group, own in self._groups.items():
             if not any(pool in self.state.dirty for pool in group.pools):
                 heads = [head for p in group.pools if (head := p.head) and self._may_begin(head)]

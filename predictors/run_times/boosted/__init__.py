@@ -1,0 +1,1 @@
+"""Run times by boosted trees, mixed with life tables: what is known of a job, trees, decisions."""
