@@ -35,6 +35,8 @@ NAME = "lending_never"
 POOLS = 8
 LENGTH = 2 * WEEK
 LOADS = (0.6, 1.1)
+SINCE = 4 * WEEK
+"""Pieces begin at this second of the log or later, so that forecasts know four weeks before."""
 
 
 class Cut(NamedTuple):
@@ -53,7 +55,7 @@ def main() -> None:
     pairs = zip(runnable.arrivals, starts_of(runnable, table), strict=True)
     starts = {arrival.job.id: start for arrival, start in pairs if start is not None}
     if draw == "together":
-        planned = plan_pieces(trace, table, PieceDesign([POOLS], pieces, LENGTH, LOADS))
+        planned = plan_pieces(trace, table, PieceDesign([POOLS], pieces, LENGTH, LOADS, 0, SINCE))
         cuts = [joined(trace, starts, [piece], policies) for piece in planned]
     else:
         cuts = [joined(trace, starts, apart(trace, table, i), policies) for i in range(pieces)]
@@ -78,7 +80,7 @@ def apart(trace: Trace, table: PoolTable, number: int) -> list[Piece]:
         own = PoolTable([pool for pool in table.pools if pool.name == name])
         only = Trace([a for a in trace.arrivals if a.job.pool == name], trace.columns)
         seed = Random(f"{name}/{number}").randrange(2**31)
-        found += plan_pieces(only, own, PieceDesign([1], 1, LENGTH, LOADS, seed))
+        found += plan_pieces(only, own, PieceDesign([1], 1, LENGTH, LOADS, seed, SINCE))
     return found
 
 

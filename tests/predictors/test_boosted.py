@@ -20,6 +20,8 @@ from predictors.run_times.survival import BATCH, SurvivalRunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Job
 
+pytest.importorskip("xgboost")
+
 WINDOWS = (300.0, 3600.0, 43200.0)
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
+from importlib.util import find_spec
 from math import exp, floor, inf, log
 from typing import NamedTuple, Self
 
@@ -24,6 +25,7 @@ import numpy as np
 from predictors.run_times.boosted.known import NUMBERS, Kind, KnownJob, KnownJobs
 from predictors.run_times.boosted.trees import Trees
 from predictors.run_times.survival import SurvivalRunTimes
+from sia.console.errors import UserError
 from sia.forecasts import PredictorContext, RunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
@@ -112,7 +114,12 @@ class BoostedRunTimes(RunTimes):
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build a predictor without history."""
+        """Build a predictor without history. Raises UserError without xgboost, an extra."""
+        if find_spec("xgboost") is None:
+            raise UserError(
+                "boosted run times need xgboost, which is not installed; install it with:"
+                " pip install 'sia-scheduler[learn]', or use survival"
+            )
         return cls(context.windows, context.quantile or QUANTILE)
 
     def __init__(self, windows: Sequence[float], quantile: float = QUANTILE) -> None:

@@ -44,7 +44,7 @@ class _Group:
         self.holds: list[ReservedGpus] = []  # by window, in a cluster with cells
 
 
-class SiaParams(Struct, frozen=True):
+class SiaParams(Struct, frozen=True, omit_defaults=True):
     """Options of SIA."""
 
     risk: Annotated[float, Meta(gt=0, le=1)] | None = None
@@ -57,6 +57,11 @@ class _Memory(Struct):
 
     uncovered: list[str]
     turns: VirtualQueueSnapshot | None = None
+
+
+class _MemoryOfRisks(_Memory):
+    """With the option `risk`: by group, the guests and what was measured of those before."""
+
     risks: dict[str, RiskSnapshot] = {}
 
 
@@ -100,13 +105,16 @@ class Sia(Policy):
     def memory(self) -> Any:
         """Return the groups left for the next pass, and the baseline order."""
         turns = None if self._turns is None else self._turns.memory()
+        uncovered = [group.first for group in self._uncovered]
+        if not self._risks:
+            return to_builtins(_Memory(uncovered, turns))
         risks = {group.first: risk.memory() for group, risk in self._risks.items()}
-        return to_builtins(_Memory([group.first for group in self._uncovered], turns, risks))
+        return to_builtins(_MemoryOfRisks(uncovered, turns, risks))
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore all reservations. O(pools · windows) in addition to `attach`."""
         self.attach(state)
-        kept = convert(memory, _Memory)
+        kept = convert(memory, _MemoryOfRisks)
         self._uncovered = dict.fromkeys(state.groups_of(kept.uncovered))
         if (self._turns is None) is not (kept.turns is None):
             raise ValueError("the memory has a virtual queue if and only if the cluster has cells")

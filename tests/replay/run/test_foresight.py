@@ -59,7 +59,10 @@ def test_a_label_names_all_of_its_predictors():
         ("sia@model:0.9+survival", "no forecast 'model'; for a model write learned and give"),
         ("sia@peaks+stars:0.9", "there is no way to foresee durations 'stars'; there is biased, "),
         ("sia@perfect:0.9+history", "perfect takes no quantile; only learned, peaks do"),
-        ("sia@peaks+random:0.9", "random takes no quantile; only history, jvupredict, survival do"),
+        (
+            "sia@peaks+random:0.9",
+            "random takes no quantile; only boosted, history, jvupredict, survival do",
+        ),
         ("sia@survival:0.9+peaks:0.9", "there is no forecast 'survival'"),
         ("sia@peaks:high+history", "must be between 0 and 1 (got 'high')"),
         ("sia@peaks:1+history", "must be between 0 and 1"),
@@ -412,7 +415,7 @@ def test_a_replay_reports_the_training_span_of_a_model(files, tmp_path):
         ),
         (
             ("--forecast", "peaks", "--run-time-quantile", 0.9),
-            "does not work with perfect, only with history, jvupredict, survival; leave it out",
+            "not work with perfect, only with boosted, history, jvupredict, survival; leave it out",
         ),
         (("--forecast", "none", "--max-slowed-pct", 1), "has no effect with --forecast none"),
         (("--windows", "5m,31d"), "the last must be at most 30d"),
