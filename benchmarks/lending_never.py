@@ -2,10 +2,11 @@
 
     python benchmarks/lending_never.py philly.csv.gz philly_pools.csv DRAW PIECES POLICY[,POLICY…]
 
-`together` draws the pieces of `sia experiment --queues 8`; in `apart` each pool has a start of its
-own, so that pools which were busy at different times are busy at once. Forecasts know the four
-weeks before. The unit of what is captured is the gain of `sia` with perfect forecasts; windows are
-the three of the paper. Results are added to `lending_never.json`.
+PIECES are numbers such as 0+4+7. `together` draws the pieces of `sia experiment --queues 8`; in
+`apart` each pool has a start of its own, so that pools which were busy at different times are busy
+at once. Forecasts know the four weeks before. The unit of what is captured is the gain of `sia`
+with perfect forecasts; windows are the three of the paper. Each piece is added to
+`lending_never.json`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from math import fsum, log
 from pathlib import Path
 from random import Random
@@ -33,6 +33,9 @@ from sia.wording import DAY, WEEK
 
 NAME = "lending_never"
 POOLS = 8
+MOST = 20
+"""Pieces that can be drawn together."""
+
 LENGTH = 2 * WEEK
 LOADS = (0.6, 1.1)
 SINCE = 4 * WEEK
@@ -50,26 +53,28 @@ class Cut(NamedTuple):
 
 def main() -> None:
     trace, table = read_trace(Path(sys.argv[1])), read_pools(Path(sys.argv[2]))
-    draw, pieces, policies = sys.argv[3], int(sys.argv[4]), tuple(sys.argv[5].split(","))
+    draw, pieces = sys.argv[3], [int(number) for number in sys.argv[4].split("+")]
+    policies = tuple(sys.argv[5].split(","))
     runnable = playable(trace, table)
     pairs = zip(runnable.arrivals, starts_of(runnable, table), strict=True)
     starts = {arrival.job.id: start for arrival, start in pairs if start is not None}
-    if draw == "together":
-        planned = plan_pieces(trace, table, PieceDesign([POOLS], pieces, LENGTH, LOADS, 0, SINCE))
-        cuts = [joined(trace, starts, [piece], policies) for piece in planned]
-    else:
-        cuts = [joined(trace, starts, apart(trace, table, i), policies) for i in range(pieces)]
-    found: dict[str, list[dict[str, Any]]] = {label: [] for label in policies}
-    with ProcessPoolExecutor(2) as processes:
-        for number, measured in enumerate(processes.map(measure, cuts)):
-            for label, measures in measured.items():
-                found[label].append(measures)
-                print(draw, number, label, measures, flush=True)
+    design = PieceDesign([POOLS], MOST, LENGTH, LOADS, 0, SINCE)
+    planned = plan_pieces(trace, table, design) if draw == "together" else []
     path = RESULTS / f"{NAME}.json"
-    before = json.loads(path.read_text()).get("draws", {}) if path.exists() else {}
-    rows = {label: row_of(runs) for label, runs in found.items()}
-    key = f"{draw}, {pieces} pieces"
-    keep(NAME, {"draws": {**before, key: {**before.get(key, {}), **rows}}})
+    draws: dict[str, Any] = json.loads(path.read_text())["draws"] if path.exists() else {}
+    for piece in pieces:
+        chosen = [planned[piece]] if planned else apart(trace, table, piece)
+        for label, row in measure(joined(trace, starts, chosen, policies)).items():
+            draws.setdefault(draw, {}).setdefault(label, {})[str(piece)] = row
+            print(draw, piece, label, row, flush=True)
+    keep(NAME, {"draws": draws, "sums": sums(draws)})
+
+
+def sums(draws: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the sums over all pieces of each draw and policy."""
+    return {
+        f"{draw}, {label}": row_of(rows) for draw in draws for label, rows in draws[draw].items()
+    }
 
 
 def apart(trace: Trace, table: PoolTable, number: int) -> list[Piece]:
@@ -112,7 +117,7 @@ def measure(cut: Cut) -> dict[str, dict[str, Any]]:
         measures = summarize(cut.table, settings, results)["policies"][label]
         found[label] = {
             "unit": round(unit, 5),
-            "gain": round(log(measures["speedup_geomean"]), 5),
+            "captured": round(log(measures["speedup_geomean"]) / unit, 3),
             "measured": measures["measured"],
             "slowed": measures["slowed"],
             "minutes": round(measures["slowdown_total_min"], 1),
@@ -121,22 +126,20 @@ def measure(cut: Cut) -> dict[str, dict[str, Any]]:
     return found
 
 
-def row_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+def row_of(runs: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     def total(key: str) -> float:
-        return fsum(run[key] for run in runs)
+        return fsum(run[key] for run in runs.values())
 
-    captured = sorted(run["gain"] / run["unit"] for run in runs)
-    worst = max(run["slowed"] / run["measured"] for run in runs)
+    gained = fsum(run["captured"] * run["unit"] for run in runs.values())
+    worst = max(run["slowed"] / run["measured"] for run in runs.values())
     return {
+        "pieces": "+".join(runs),
         "measured": int(total("measured")),
-        "captured": round(total("gain") / total("unit"), 3),
-        "captured_least": round(captured[0], 3),
-        "captured_most": round(captured[-1], 3),
+        "captured": round(gained / total("unit"), 3),
         "slowed": int(total("slowed")),
         "slowed_pct": round(100 * total("slowed") / total("measured"), 4),
         "slowed_pct_worst": round(100 * worst, 3),
         "minutes": round(total("minutes"), 1),
-        "pieces_without": sum(not run["slowed"] for run in runs),
         "cpu_s": round(total("cpu_s")),
     }
 

@@ -11,5 +11,9 @@ def of_few_trees():
     training = import_module(
         "predictors.learning.training"
     )  # imported here because numpy takes long to import
-    with patch.multiple(training, ARRIVAL_ROUNDS=20, LOAD_ROUNDS=4):
+    boosted = import_module("predictors.run_times.boosted.trees")
+    with (
+        patch.multiple(training, ARRIVAL_ROUNDS=20, LOAD_ROUNDS=4),
+        patch.multiple(boosted, FIRST=100, ROUNDS=8),
+    ):
         yield

@@ -264,6 +264,9 @@ LABELS = [
 ]
 
 
+WITH_TREES = ["sia@learned+survival", "sia@learned:0.8+history", "sia@peaks:0.8+boosted:0.9"]
+
+
 def a_log():
     trace, table = synthesize(PRESETS["base"], 5, days=12.0)
     return trace, table
@@ -288,7 +291,7 @@ def model(few_trees):
     return train_on(trace, table, until=5 * DAY)
 
 
-@pytest.mark.parametrize("label", [*LABELS, "sia@learned+survival", "sia@learned:0.8+history"])
+@pytest.mark.parametrize("label", [*LABELS, *WITH_TREES])
 def test_events_after_a_piece_do_not_change_it(label, model):
     """The future is planted with other jobs: a forecast that sees it would decide otherwise.
 
