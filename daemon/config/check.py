@@ -111,7 +111,7 @@ def _policy(config: Config) -> Iterator[str]:
             f"daemon.policy: {config.policy} stops jobs that go on later, and this backend cannot; "
             f"use one of {', '.join(able)}"
         )
-    elif made.queues > (largest := max((pool.quota for pool in config.pools), default=0)):
+    elif config.pools and made.queues > (largest := max(pool.quota for pool in config.pools)):
         yield (
             f"daemon.policy: {config.policy} has {made.queues} queues, but the largest pool has "
             f"{counted(largest, 'GPU')}; give fewer sizes, as queues share whole GPUs"

@@ -91,6 +91,7 @@ def test_a_file_without_pools_is_refused_whatever_runs_the_jobs(tmp_path, kind):
     with pytest.raises(ConfigError) as caught:
         read_config(path)
     assert "pool: is missing; add [[pool]] with name and quota" in caught.value.problems
+    assert not any("queues" in each for each in caught.value.problems), "of pools that are missing"
 
 
 def test_state_that_is_a_file_is_refused_in_one_line(tmp_path):
