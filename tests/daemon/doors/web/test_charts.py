@@ -86,6 +86,7 @@ async def test_one_steps_through_time_by_as_much_as_is_shown(folder):
         assert (await steps(back["just after this one"])) == there
         assert [*await steps("/ui/?range=1d")] == ["just before this one"], "nothing is later yet"
         assert [*await steps("/ui/users/ann?range=1w")] == ["just before this one"]
+        assert [*await steps("/ui/?from=1&to=2")] == ["just after this one"], "time begins at 0"
 
 
 @story
