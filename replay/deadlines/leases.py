@@ -114,10 +114,12 @@ def _groups(trace: Trace, table: PoolTable) -> list[_Group]:
 
 def _note_no_estimates(labels: Iterable[str], trace: Trace, durations: str) -> None:
     """Add a note if estimates are the users' own and jobs with a deadline have none. O(jobs)."""
+    if durations != STATED:
+        return
     without = [
         job.id for job, _ in trace.arrivals if job.deadline is not None and job.estimate is None
     ]
-    if without and durations == STATED:
+    if without:
         for label in lease_policies(labels):
             trace.notes.append(
                 f"{label}: {counted(len(without), 'job')} with a deadline, {some(without)}, "

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import TextIOWrapper
-from itertools import chain, pairwise
+from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -166,9 +166,10 @@ def _csv_rows(path: Path, text: TextIOWrapper) -> Iterator[LogRow]:
     first = 1  # first line of the current row: an unclosed quote can span many lines
     try:
         for cells in reader:
+            line = reader.line_num
             if cells:
-                yield LogRow(reader.line_num, cells)
-            first = reader.line_num + 1
+                yield LogRow(line, cells)
+            first = line + 1
     except csv.Error as error:
         raise UserError(
             f"{path}: row {first}: invalid CSV ({error}); fix or remove the row"
@@ -370,7 +371,8 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
     if not arrivals:
         raise UserError(f"{path}: the log has no valid job; add rows, or fix those skipped")
     notes = []
-    if any(a.job.submit > b.job.submit for a, b in pairwise(arrivals)):
+    submits = [arrival.job.submit for arrival in arrivals]
+    if submits != sorted(submits):
         arrivals.sort(key=lambda arrival: arrival.job.submit)
         notes.append("rows were not in order of submission and were sorted")
     if "regimes" in at:

@@ -41,10 +41,10 @@ def measure(jcts: Sequence[tuple[float, float]]) -> Metrics:
     """
     pairs = [(jct, base) for jct, base in jcts if jct > 0]
     n = len(pairs)
-    speedups = sorted(base / jct for jct, base in pairs)
+    speedups = sorted([base / jct for jct, base in pairs])
     slowdowns = [jct - base for jct, base in pairs if jct > base]
     slowed = sum(1 for s in slowdowns if s > SLOWED)
-    total, total_base = fsum(jct for jct, _ in pairs), fsum(base for _, base in pairs)
+    total, total_base = fsum([jct for jct, _ in pairs]), fsum([base for _, base in pairs])
     positive = [s for s in speedups if s > 0]
     return Metrics(
         measured=n,

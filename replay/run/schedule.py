@@ -26,6 +26,7 @@ from sia.decisions import (
     ResizeJob,
     RowRecorded,
     StartJob,
+    WakeAt,
 )
 from sia.events import Event, ForecastUpdated, JobFinished, JobSubmitted
 from sia.model import RESTART, Nodes, Stream
@@ -247,6 +248,8 @@ class Recorder:
         for decision in decisions:
             if type(decision) is StartJob:
                 self._start(decision, now)
+            elif type(decision) is WakeAt:
+                continue  # the most frequent of all others
             elif type(decision) is PreemptJob:
                 is_trial = decision.job_id in self._trials  # which was to end
                 if now > self._segments[decision.job_id][0] and not is_trial:
@@ -262,15 +265,17 @@ class Recorder:
                 self._close_loans(decision.job_id, now)
             elif type(decision) is MoveLoan:
                 self._move(decision, now)
-            elif type(decision) is ProposalRefused and decision.impossible:
-                label = self.schedule.policy
-                raise AssertionError(f"{label}: {decision.job_id}: {decision.why}")
             else:
                 self._note(decision)
 
     def _note(self, decision: Decision) -> None:
-        """Record promises, trials and rows of tables."""
+        """Record promises, trials and rows of tables.
+
+        Raises AssertionError for a proposal that could never have been right.
+        """
         schedule = self.schedule
+        if type(decision) is ProposalRefused and decision.impossible:
+            raise AssertionError(f"{schedule.policy}: {decision.job_id}: {decision.why}")
         if type(decision) is JobTried:
             self._trials[decision.job_id] = None
         elif type(decision) is RowRecorded:
@@ -340,6 +345,9 @@ class Recorder:
         segments, job = self.schedule.segments, self._arrivals[self._positions[job_id]].job
         assert segments is not None, "the policy does not preempt"
         if now <= since:
+            return
+        if not cost and job.preemptible is None:  # as most segments end
+            segments.append(Segment(job_id, since, now, width, spare, nodes))
             return
         rate = job.speed(width) * job.width if job.demand else width
         lost = min(cost, now - since) * rate

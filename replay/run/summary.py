@@ -264,9 +264,22 @@ def owned_seconds(table: PoolTable, begin: float, end: float) -> dict[str, float
 
 def used_seconds(trace: Trace, schedule: Schedule, begin: float, end: float) -> float:
     """Return the GPU-seconds used between two times."""
+    if schedule.segments is not None:
+        runs = [(each.width, each.start, each.end) for each in schedule.segments]
+    else:
+        runs = [
+            (job.width, start, stop)
+            for (job, _), start, stop in zip(
+                trace.arrivals, schedule.starts, schedule.ends, strict=True
+            )
+            if start is not None and stop is not None
+        ]
     return fsum(
-        run.width * max(0.0, min(run.end, end) - max(run.start, begin))
-        for run in schedule.runs(trace)
+        [
+            width * (min(stop, end) - max(start, begin))
+            for width, start, stop in runs
+            if stop > begin and start < end
+        ]
     )
 
 

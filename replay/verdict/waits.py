@@ -11,7 +11,6 @@ from typing import Any
 from replay.run.metrics import quantile
 from replay.run.run import Settings
 from replay.run.schedule import Result, Schedule
-from replay.run.summary import jct_pairs
 from sia.model import Job
 
 Waited = tuple[Job, float]
@@ -20,12 +19,18 @@ Waited = tuple[Job, float]
 
 def waited(result: Result, settings: Settings, schedule: Schedule) -> list[Waited]:
     """Return the wait of each measured job of a result, under its policy or its baseline."""
-    found = []
-    pairs = jct_pairs(result, settings)
-    for (job, _), pair, start in zip(result.trace.arrivals, pairs, schedule.starts, strict=True):
-        if pair is not None and pair[0] > 0 and start is not None:
-            found.append((job, start - job.submit))
-    return found
+    return [
+        (job, start - job.submit)
+        for (job, _), start, end, base in zip(
+            result.trace.arrivals,
+            schedule.starts,
+            result.schedule.ends,
+            result.baseline.ends,
+            strict=True,
+        )
+        if start is not None and end is not None and base is not None
+        and job.submit >= settings.warmup and end > job.submit
+    ]  # fmt: skip
 
 
 def summed(waits: Iterable[float]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Changes:
     @property
     def groups(self) -> list[GroupStateView]:
         """The groups of the changed pools, in order of their first change. O(changed pools)."""
-        return list(dict.fromkeys(pool.group for pool in self.pools))
+        return [*dict.fromkeys([pool.group for pool in self.pools])]
 
 
 class Policy:

@@ -261,7 +261,8 @@ class Committer:
         preempted) for a job that was preempted.
         """
         view, stream, wanted, until = proposal.job, proposal.stream, proposal.width, proposal.until
-        job = self._state.jobs.get(view.job.id)
+        state = self._state
+        job = state.jobs.get(view.job.id)
         if job is None or job is not view or job.stream is not None:
             raise RefusedError(view.job.id, "not pending")
         pool = job.pool
@@ -274,9 +275,9 @@ class Committer:
         if not own and width > pool.room:
             return ProposalResult.OVER_LIMIT
         nodes: Nodes | None = ()
-        if self._state.nodes is not None:
+        if state.nodes is not None:
             nodes = self._take_nodes(job, width, proposal.nodes)
-        elif self._state.places is not None or proposal.inside:
+        elif state.places is not None or proposal.inside:
             nodes = self._take_cells(job, width, proposal)
         if nodes is None:
             return ProposalResult.NO_CELLS
@@ -606,15 +607,16 @@ class Committer:
 
     def _finished(self, event: JobFinished) -> None:
         """Remove a job that ended; one that was being stopped may still have ended by itself."""
-        job = self._state.jobs.get(event.job_id)
+        state = self._state
+        job = state.jobs.get(event.job_id)
         if job is None or (job.stream is None and not job.attempt):
             raise ValueError(f"job {event.job_id} ended but is not running")
         if job.stream is None:
             self._withdraw(job)
             return
-        del self._state.jobs[event.job_id]
+        del state.jobs[event.job_id]
         self._take_back(job)
-        self._state.dirty[job.pool] = None
+        state.dirty[job.pool] = None
         self.told.finished(job)
 
     def _cancelled(self, event: JobCancelled) -> None:
@@ -794,18 +796,20 @@ class Committer:
 
     def _take_back(self, job: JobState) -> None:
         """Release a job's GPUs and cells, and end its lease."""
+        state = self._state
         if job.lease is not None:
             self.timers.lease(job, None)
-        if self._state.places is not None:
-            self._state.places.free(job.job.id)
+        if state.places is not None:
+            state.places.free(job.job.id)
             self.cells_freed = True
-        if self._state.nodes is not None:
-            self._state.nodes.give_back(job.job.id)
+        if state.nodes is not None:
+            state.nodes.give_back(job.job.id)
         self.accounts.give_back(job)
 
     def _leave_queue(self, job: JobState) -> None:
         pool = job.pool
-        del (pool.pending if job.sequence in pool.pending else pool.out_of_order)[job.sequence]
+        if pool.pending.pop(job.sequence, None) is None:
+            del pool.out_of_order[job.sequence]
         pool.pending_width -= job.gpus
         self._state.waiting -= 1
 

@@ -119,7 +119,10 @@ class JobState:
 
     def end(self, run_time: float) -> float:
         """Return when its segment ends, given its total work and no interruption."""
-        return self.since + (self.overhead + max(0.0, run_time - self.done) / self.speed)
+        left = run_time - self.done
+        if left < 0.0:  # noqa: PLR1730  three times as fast as max()
+            left = 0.0
+        return self.since + (self.overhead + left / self.speed)
 
 
 class PoolState:

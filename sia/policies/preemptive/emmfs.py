@@ -143,6 +143,8 @@ def deal(group: GroupStateView, demand: dict[PoolStateView, int]) -> dict[PoolSt
     A pool without quota gets GPUs only when no other pool can use more. O(pools · log pools).
     """
     left = group.quota
+    if sum(demand.values()) <= left:
+        return demand
     shares = dict.fromkeys(group.pools, 0)
     # Pools that want the smallest part of their quota are satisfied first.
     owners = [pool for pool in group.pools if pool.quota and demand[pool]]
@@ -195,8 +197,9 @@ class _Line:
         self.share = 0
         self._admitted: SortedDict[int, JobStateView] = SortedDict()
         self._others: SortedDict[int, JobStateView] = SortedDict()
-        self._least = 0  # sum of the minimum widths of the admitted jobs
-        self._flexible: SortedDict[int, JobStateView] = SortedDict()  # admitted, can change width
+        self._least = self._most = 0  # sums of the least and most widths of the admitted jobs
+        # Admitted, can change width: with its least and most width.
+        self._flexible: SortedDict[int, tuple[JobStateView, int, int]] = SortedDict()
         self._kinds: Counter[tuple[int, int]] = (
             Counter()
         )  # (minimum, maximum) width of the admitted
@@ -251,7 +254,8 @@ class _Line:
     def deal(self, share: int) -> list[tuple[JobStateView, int]]:
         """Return the jobs that must change their width, with the new width; 0 is pending."""
         self.share = share
-        share = max(0, share - sum(job.width for job in self._pinned.values()))
+        if self._pinned:
+            share = max(0, share - sum(job.width for job in self._pinned.values()))
         while self._admitted and self._least > share:
             self._dismiss(self._admitted.peekitem(-1)[1])
         while self._others:
@@ -278,43 +282,60 @@ class _Line:
         All get the common level within their limits, and the first ones one GPU more.
         """
         level = self._level(gpus)
-        extra = gpus - sum(n * _clamp(level, kind) for kind, n in self._kinds.items())
+        extra = gpus - self._used(level)
         changes = []
-        for job in self._flexible.values():
-            least, most = least_width(job.job), most_width(job.job)
-            width = _clamp(level, (least, most))
-            if extra and least <= level < most:
-                width += 1
+        flexible = self._flexible
+        for sequence in flexible:  # faster than its values
+            job, least, most = flexible[sequence]
+            if level < least:
+                width = least
+            elif level >= most:
+                width = most
+            elif extra:
+                width = level + 1
                 extra -= 1
-            if job.stream is None or width != job.width:
+            else:
+                width = level
+            if width != job.width or job.stream is None:
                 changes.append((job, width))
         return changes
 
     def _level(self, gpus: int) -> int:
         """Return the highest common width of all admitted jobs, within their own limits."""
         low, high = 0, max((most for _, most in self._kinds), default=0)
+        if self._most <= gpus:
+            return high
         while low < high:
             level = (low + high + 1) // 2
-            if sum(n * _clamp(level, kind) for kind, n in self._kinds.items()) <= gpus:
+            if self._used(level) <= gpus:
                 low = level
             else:
                 high = level - 1
         return low
+
+    def _used(self, level: int) -> int:
+        """Return the GPUs that all admitted jobs use at a common width. O(kinds of jobs)."""
+        used = 0
+        for (least, most), jobs in self._kinds.items():
+            used += jobs * (least if level < least else min(level, most))
+        return used
 
     def _admit(self, job: JobStateView) -> None:
         del self._others[job.sequence]
         self._admitted[job.sequence] = self._news[job.sequence] = job
         least, most = least_width(job.job), most_width(job.job)
         self._least += least
+        self._most += most
         self._kinds[least, most] += 1
         if least < most:
-            self._flexible[job.sequence] = job
+            self._flexible[job.sequence] = job, least, most
 
     def _dismiss(self, job: JobStateView) -> None:
         del self._admitted[job.sequence]
         self._others[job.sequence] = self._news[job.sequence] = job
         least, most = least_width(job.job), most_width(job.job)
         self._least -= least
+        self._most -= most
         self._kinds[least, most] -= 1
         if not self._kinds[least, most]:
             del self._kinds[least, most]
@@ -327,8 +348,9 @@ class _Line:
         assert self.demand == sum(most_width(job.job) for job in jobs)
         admitted = self._admitted.values()
         assert self._least == sum(least_width(job.job) for job in admitted)
-        flexible = [job for job in admitted if least_width(job.job) < most_width(job.job)]
-        assert list(self._flexible.values()) == flexible
+        assert self._most == sum(most_width(job.job) for job in admitted)
+        widths = [(job, least_width(job.job), most_width(job.job)) for job in admitted]
+        assert list(self._flexible.values()) == [each for each in widths if each[1] < each[2]]
         assert self._kinds == Counter(
             (least_width(job.job), most_width(job.job)) for job in admitted
         )
@@ -336,7 +358,3 @@ class _Line:
 
 def _never_stops(job: JobStateView) -> bool:
     return job.job.preemptible == NEVER_STOPPED
-
-
-def _clamp(level: int, kind: tuple[int, int]) -> int:
-    return min(max(level, kind[0]), kind[1])

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import convert
 from sortedcontainers import SortedList
@@ -29,13 +29,9 @@ Rank = tuple[int, Any, int]
 """(minus priority, the policy's own measure, order of arrival); the lowest goes first."""
 
 
-class _Entry(NamedTuple):
-    minus: int
-    key: Any
-    sequence: int
-    job_id: str
-    width: int
-    """Of the list that it is in: a pending job's own, a running job's present width."""
+_Entry = tuple[int, Any, int, str, int]
+"""A job in a list: its rank, its ID, and the list's width, which is a pending job's own and a
+running job's present one. A plain tuple, as each start makes two."""
 
 
 class _Group:
@@ -132,8 +128,10 @@ class Ranked(Policy):
 
     def propose(self, now: float, changes: Changes) -> Proposals:
         """Stop jobs and start jobs of a higher rank, in the groups that changed."""
-        groups = dict.fromkeys([*self._reranked, *changes.groups])
-        self._reranked.clear()
+        groups = changes.groups
+        if self._reranked:
+            groups = [*dict.fromkeys([*self._reranked, *groups])]
+            self._reranked.clear()
         for group in groups:
             starts, stops = self._decide(group, now)
             for job in stops:
@@ -157,18 +155,24 @@ class Ranked(Policy):
     ) -> tuple[list[JobStateView], list[JobStateView]]:
         """Return the jobs to start and the jobs to stop for them, each in order of rank."""
         own, jobs = self._groups[group], self.state.jobs
+        starts: list[JobStateView] = []
+        stops: list[JobStateView] = []
+        if not own.waiting:
+            return starts, stops
+        if self.state.waiting == 1 and not group.limited:  # a job that came, as at most instants
+            (((*_, job_id, width),),) = own.waiting.values()
+            if width <= group.idle:
+                return [jobs[job_id]], stops
         passed = {
-            entry.job_id
+            job_id
             for entries in (own.waiting.values() if group.limited else ())
-            for entry in entries
-            if is_barred(jobs[entry.job_id])
+            for *_, job_id, _ in entries
+            if is_barred(jobs[job_id])
         }
         queues = {width: _Queue(entries, passed) for width, entries in own.waiting.items()}
         firsts = {width: queue for width, queue in queues.items() if queue.advance()}
         tail = _Tail(self, own.running, now)
         free = group.idle
-        starts: list[JobStateView] = []
-        stops: list[JobStateView] = []
         aside: list[
             tuple[Rank, int, str]
         ] = []  # heap of jobs taken from the tail that may still continue
@@ -193,7 +197,7 @@ class Ranked(Policy):
                 del firsts[width]
 
     def _put(self, lists: dict[int, SortedList[_Entry]], job: JobStateView, key: Any) -> None:
-        entry = _Entry(-job.job.priority, key, job.sequence, job.job.id, job.width)
+        entry = (-job.job.priority, key, job.sequence, job.job.id, job.width)
         self._entries[job.job.id] = entry
         queue = lists.get(job.width)
         if queue is None:
@@ -202,10 +206,11 @@ class Ranked(Policy):
 
     def _take(self, lists: dict[int, SortedList[_Entry]], job: JobStateView) -> None:
         entry = self._entries.pop(job.job.id)
-        queue = lists[entry.width]
+        width = entry[-1]
+        queue = lists[width]
         queue.remove(entry)
         if not queue:
-            del lists[entry.width]
+            del lists[width]
 
     def check(self) -> None:
         """Assert that every job is indexed once."""
@@ -216,12 +221,12 @@ class Ranked(Policy):
         for group, own in self._groups.items():
             running = [*own.running.values(), *own.pinned.values()]
             for lists, runs in (([*own.waiting.values()], False), (running, True)):
-                found = sorted(entry.sequence for queue in lists for entry in queue)
+                found = sorted(entry[2] for queue in lists for entry in queue)
                 assert found == sorted(expected.get((group, runs), [])), group.name
             for by_width in (own.waiting, own.running, own.pinned):
                 for width, queue in by_width.items():
-                    for entry in queue:
-                        assert entry.width == width == self.state.jobs[entry.job_id].width
+                    for *_, job_id, own_width in queue:
+                        assert own_width == width == self.state.jobs[job_id].width
 
 
 class _Queue:
@@ -293,7 +298,7 @@ class _Tail:
             return False
         width = max(self._last, key=self._last.__getitem__)
         rank, place = self._last[width]
-        job = self._policy.state.jobs[self._running[width][place].job_id]
+        job = self._policy.state.jobs[self._running[width][place][3]]
         self._order.append((rank, self._frees(job), job.job.id))
         if place:
             self._last[width] = self._rank_at(width, place - 1)
