@@ -59,6 +59,7 @@ class Core:
         self.policy = policy
         attached(policy, self.state)
         self.state.dirty.update(dict.fromkeys(self.state.pools.values()))
+        self._changes = Changes(self.state.dirty)  # what each pass is told
         self.committer = Committer(self.state, policy)
         self.wake = inf  # of the latest `WakeAt`, until its time has come
         self._round = policy.round
@@ -84,8 +85,8 @@ class Core:
         self.policy = committer.policy  # its options may have changed
         if committer.failure is not None:
             self._restart_policy(committer.failure, (), decisions)
-        changes = Changes(state.dirty.keys())
-        if now >= self.wake:
+        changes = self._changes
+        if now >= self.wake or changes.round or changes.expired:
             self._heed_timers(now, changes)
         failure = self._pass(changes, now, decisions) or committer.failure
         if failure is not None:
@@ -109,7 +110,10 @@ class Core:
         self.committer.tolerate()
 
     def _heed_timers(self, now: float, changes: Changes) -> None:
-        """Stop the timers whose time has come, and tell the policy of leases and the round."""
+        """Stop the timers whose time has come, and tell the policy of leases and the round.
+
+        If none has come, this pass is not told again what the last one was told.
+        """
         timers = self.committer.timers
         if now >= timers.wish:
             timers.wish = inf  # the policy may ask for another time
@@ -117,7 +121,8 @@ class Core:
             timers.retry = inf
         changes.round = now >= timers.round
         changes.expired = self.committer.expire(now)
-        self.wake = inf
+        if now >= self.wake:
+            self.wake = inf
 
     def _pass(
         self, changes: Changes, now: float, decisions: list[Decision]

@@ -328,7 +328,8 @@ def _fill(core: Core, snapshot: Snapshot) -> None:
         group.lending = snapshot.lending
         accounts.relimit(group)
     _resume(core.policy, state, snapshot.memory)
-    state.dirty = dict.fromkeys(state.pools_of(snapshot.dirty))
+    state.dirty.clear()
+    state.dirty.update(dict.fromkeys(state.pools_of(snapshot.dirty)))
     accounts.overdrawn = dict.fromkeys(state.groups_of(snapshot.overdrawn))
     accounts.unsettled = bool(accounts.overdrawn)
     _restore_timers(core, snapshot)
