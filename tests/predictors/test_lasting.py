@@ -1,13 +1,22 @@
 """How long jobs last, in whole distributions: against what was drawn, and of those that run."""
 
-from math import log
+from math import inf, log
+from operator import itemgetter
 from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from predictors.run_time_distribution import AGES, LAST, HazardCurve, RunTimeDistributions
+from predictors.run_time_distribution import (
+    AGES,
+    LAST,
+    THOUSANDTHS,
+    HazardCurve,
+    RunTimeDistributions,
+)
+from predictors.run_times.survival import KEPT, PRIOR
 from sia.model import Job
 
 
@@ -107,6 +116,57 @@ def test_running_and_cancelled_jobs_count_for_what_was_stated_of_them():
     lasting.advance(1e9 + 1e6)
     late = lasting.curve(of_user("ann", 100.0))
     assert 500 < late.quantile(0.5) < 1e5, "they ran as far as they ran"
+
+
+def recounted(jobs, until):
+    """The curve of ratios of all jobs, counted anew: (start, stated, run time or None, gone)."""
+    hazards = []
+    for age, left in enumerate(THOUSANDTHS):
+        before = THOUSANDTHS[age - 1] if age else 0.0
+        passes = []
+        for start, stated, ran, gone in jobs:
+            ratio = inf if ran is None else ran * 1000.0 / stated
+            at = start + stated * left / 1000.0
+            if ratio > before and at < min(until, gone):
+                passes.append((at, ratio > left))
+        reached = lasted = 0.0
+        for _, on in sorted(passes):
+            reached, lasted = reached * KEPT + 1.0, lasted * KEPT + on
+        here, there = (1.0 + (each / 1000.0) ** 2 for each in (left, before))
+        hazards.append((lasted + PRIOR * there / here) / (reached + PRIOR))
+    return HazardCurve(hazards, 0, [0.0, *map(log, THOUSANDTHS)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ratios_are_those_of_a_recount(seed):
+    """Of jobs that overlap, end, are cancelled or still run, each with another stated time."""
+    rng, jobs, events = Random(seed), [], []
+    for i in range(60):
+        start, stated = rng.uniform(0, 1e5), rng.choice((60.0, 3600.0, rng.uniform(1, 1e5)))
+        ran = stated * rng.lognormvariate(-0.5, 1.5)
+        gone = start + ran / 2 if rng.random() < 0.2 else inf
+        job = Job(f"j{i}", rng.choice("ab"), start, rng.choice((1, 4)), rng.choice("xy"))
+        job = replace(job, estimate=stated)
+        events += [(start, "started", job, ran), (min(gone, start + ran), "over", job, ran)]
+        jobs.append((start, stated, ran if gone == inf else None, gone))
+    lasting, until = RunTimeDistributions(), 1.2e5
+    for now, what, job, ran in sorted(events, key=itemgetter(0)):
+        if now > until:
+            break
+        lasting.advance(now)
+        if what == "started":
+            lasting.submitted(job)
+            lasting.started(now, job)
+        elif jobs[int(job.id[1:])][3] < inf:
+            lasting.withdrawn(now, job)
+        else:
+            lasting.finished(now, job, ran)
+    lasting.advance(until)
+    seen = [job if job[0] <= until else (inf, *job[1:]) for job in jobs]
+    found = lasting.curve(Job("new", "elsewhere", until, 1, estimate=1000.0))
+    counted = recounted(seen, until)
+    for share in (0.1, 0.5, 0.9, 0.99):
+        assert found.quantile(share) == pytest.approx(counted.quantile(share))
 
 
 @settings(max_examples=30)
