@@ -7,7 +7,12 @@ from math import inf
 
 from msgspec.structs import replace
 
-from daemon.answers.explain.placement import fragmentation_reason, out, placement_reasons
+from daemon.answers.explain.placement import (
+    fragmentation_reason,
+    out,
+    placement_reasons,
+    preference_reason,
+)
 from daemon.answers.explain.planned import plan_words, planned_of
 from daemon.answers.explain.wording import (
     doubt,
@@ -175,7 +180,7 @@ def _outage_words(book: Book, core: Core, job: JobState) -> list[str]:
     nodes = "; ".join(out(book)) if places or job.pool.group.out else ""
     gone = [f"nodes that are out give nothing, though they count here: {nodes}"] if nodes else []
     if not places:
-        return gone
+        return [*preference_reason(core, job), *gone]
     return [*fragmentation_reason(core, job, out=bool(nodes)), *gone]
 
 

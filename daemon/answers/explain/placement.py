@@ -6,6 +6,7 @@ from daemon.engine.nodes import BACKEND, CONFIG, OPERATOR
 from daemon.model.book import Book, JobRecord, NodeRecord
 from daemon.model.job import ON_GPUS
 from sia.core.core import Core
+from sia.state.nodes import SAME
 from sia.state.state import JobState
 from sia.wording import counted
 
@@ -65,6 +66,24 @@ def _back(node: str, who: str) -> str:
     if who == BACKEND:
         return "its cluster reports it out: fix it there"
     return f"sia maintenance cancel {who.partition(' ')[2]}"
+
+
+def preference_reason(core: Core, job: JobState) -> list[str]:
+    """Why a job waits whose preferred nodes have too few free GPUs. O(nodes)."""
+    table, prefers = core.state.nodes, job.job.prefers
+    if table is None or not prefers:
+        return []
+    free = max((sum(map(table.free, each)) for each in table.preferred(prefers)), default=0)
+    if free >= job.width:
+        return []
+    what = f"any one {prefers.removeprefix(SAME)}" if prefers.startswith(SAME) else prefers
+    slow = job.job.slowdown
+    elsewhere = (
+        "it runs nowhere else" if slow is None else f"elsewhere it takes {slow:g} times as long"
+    )
+    return [
+        f"the nodes of {what} have {counted(free, 'free GPU')}, and it needs {job.width}; {elsewhere}"
+    ]
 
 
 def fragmentation_reason(core: Core, job: JobState, *, out: bool) -> list[str]:

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from daemon.answers.explain.placement import preference_reason
 from daemon.answers.explain.planned import planned_of
 from daemon.engine.engine import Engine
 from daemon.model.inputs import (
@@ -117,6 +118,29 @@ def test_a_job_is_told_of_those_that_are_planned_on_the_nodes_that_it_prefers():
     found = {name: planned_of(engine.book, engine.core, engine.book.jobs[name]).start
              for name in ("second", "third", "free")}  # fmt: skip
     assert found == {"second": 50.0, "third": 110.0, "free": 10.0}
+
+
+def test_why_names_the_preferred_nodes_that_are_in_use():
+    engine = Engine.new(LIVE)
+    engine.step(0.0, [submit("first", gpus=3, run_time=600.0, prefers="gpu")])
+    waits = {
+        "only": {"prefers": "gpu"},
+        "slow": {"prefers": "same:rack", "slowdown": 2.0},
+        "fits": {"prefers": "rack:r1"},
+        "any": {},
+    }
+    engine.step(1.0, [submit(name, gpus=4, **more) for name, more in waits.items()])
+    jobs = {name: engine.core.state.jobs[engine.book.jobs[name].core] for name in waits}
+    words = {name: preference_reason(engine.core, jobs[name]) for name in waits}
+    assert words == {
+        "only": ["the nodes of gpu have 1 free GPU, and it needs 4; it runs nowhere else"],
+        "slow": [],
+        "fits": [],
+        "any": [],
+    }
+    engine.step(5.0, [Tick()])
+    slow = preference_reason(engine.core, jobs["slow"])
+    assert not slow or slow[0].endswith("elsewhere it takes 2 times as long")
 
 
 @pytest.mark.parametrize("policy", ["jvu:greedy", "jvu:ahead=60", "prio:kill"])
