@@ -78,12 +78,11 @@ def preference_reason(core: Core, job: JobState) -> list[str]:
         return []
     what = f"any one {prefers.removeprefix(SAME)}" if prefers.startswith(SAME) else prefers
     slow = job.job.slowdown
-    elsewhere = (
-        "it runs nowhere else" if slow is None else f"elsewhere it takes {slow:g} times as long"
-    )
-    return [
-        f"the nodes of {what} have {counted(free, 'free GPU')}, and it needs {job.width}; {elsewhere}"
-    ]
+    elsewhere = "it runs nowhere else"
+    if slow is not None:
+        elsewhere = f"elsewhere it takes {slow:g} times as long"
+    there = counted(free, "free GPU")
+    return [f"the nodes of {what} have {there}, and it needs {job.width}; {elsewhere}"]
 
 
 def fragmentation_reason(core: Core, job: JobState, *, out: bool) -> list[str]:
