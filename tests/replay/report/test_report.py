@@ -16,6 +16,7 @@ from replay.plotting import canvas
 from replay.plotting.canvas import TIMES
 from replay.plotting.numbers import hours, speed
 from replay.report.report import time_lines, write_report
+from replay.report.terminal import show_pools
 from replay.run.arrays import Replayed
 from replay.run.run import Settings
 from replay.run.schedule import LoanSpan, Result, Schedule
@@ -343,6 +344,19 @@ def test_pools_overdrawn_after_a_change_are_never_less_than_idle():
 )
 def test_speed_ups_are_written_in_words(value: float | None, words: str):
     assert speed(value) == words.replace("x", TIMES)
+
+
+def test_measured_jobs_are_counted_beside_all_of_a_pool_where_they_differ(capsys):
+    pool = {"quota": 8, "jobs": 1493, "median_width": 2.0, "median_duration_s": 60.0}
+    pool |= {"load_pct": 50.0, "speedup_geomean": 1.5}
+    for measured, row in (
+        (1493, ["p", "8", "1,493", "2", "1", "m"]),
+        (313, ["p", "8", "1,493", "313"]),
+    ):
+        show_pools({"sia": {"pools": {"p": {**pool, "measured": measured}}}})
+        shown = capsys.readouterr().out.splitlines()
+        assert shown[-1].split()[: len(row)] == row
+        assert ("measured" in " ".join(shown)) == (measured == 313)
 
 
 def test_times_and_hours_are_written_in_words():
