@@ -111,8 +111,8 @@ if TYPE_CHECKING:
     "reports",
     type=Path,
     metavar="FILE",
-    help="What jobs report while they run: job_id,done,speed[,regime], a row for each report. "
-    "Without it, column progress of the log, if any.",
+    help="What jobs report while they run: job_id,done,speed[,regime][,gpus], a row for each "
+    "report. Without it, column progress of the log, if any.",
 )
 @click.option(
     "--nodes",

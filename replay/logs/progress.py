@@ -1,8 +1,8 @@
-"""What jobs report while they run: column `progress` of a job log, as `0.25:1.0;0.5:1.7:3`.
+"""What jobs report while they run: column `progress` of a job log, as `0.25:1.0;0.5:1.7:3:1-6`.
 
 Each point is the share of its work that the job has done, its speed from then on, and optionally
-its regime. A replay reports at these shares, and not at times: when a job gets there depends on the
-policy.
+its regime and the fewest and the most GPUs that its trials can use. A replay reports at these
+shares, and not at times: when a job gets there depends on the policy.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ from itertools import pairwise
 
 from replay.logs.trace import PROGRESS, Trace
 from sia.core.playout import ProgressPoint
-from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
+from sia.limits import MAX_QUOTA, MAX_REGIME, MAX_SPEED, MIN_SPEED
 
-FORM = "write done:speed or done:speed:regime, separated by semicolons, like 0.25:1;0.5:1.7:3"
+FORM = (
+    "write done:speed, done:speed:regime or done:speed:regime:gpus, separated by semicolons, like "
+    "0.25:1;0.5:1.7:3;0.7:1::1-6"
+)
 
 
 def parse_progress(text: str) -> tuple[ProgressPoint, ...]:
@@ -29,11 +32,14 @@ def parse_progress(text: str) -> tuple[ProgressPoint, ...]:
 
 def _point(text: str) -> ProgressPoint:
     done, colon, rest = text.partition(":")
-    speed, more, regime = rest.partition(":")
+    speed, _, more = rest.partition(":")
+    regime, _, gpus = more.partition(":")
     try:
-        if "_" in text or not colon:
+        if "_" in text or not colon or more.endswith(":") or (rest.endswith(":")):
             raise ValueError
-        point = ProgressPoint(float(done), float(speed), int(regime) if more else None)
+        point = ProgressPoint(
+            float(done), float(speed), int(regime) if regime else None, _widths(gpus)
+        )
     except ValueError:
         raise ValueError(f"{text[:40]!a} is not a report of progress; {FORM}") from None
     if not 0 <= point.done < 1:
@@ -49,13 +55,33 @@ def _point(text: str) -> ProgressPoint:
     return point
 
 
-def progress_of(trace: Trace) -> dict[str, tuple[ProgressPoint, ...]]:
+def _widths(gpus: str) -> tuple[int, int] | None:
+    """Parse `1-6`. Raises ValueError."""
+    if not gpus:
+        return None
+    least, most = map(int, gpus.split("-"))
+    if not 1 <= least <= most <= MAX_QUOTA:
+        raise ValueError
+    return least, most
+
+
+def progress_of(trace: Trace, parts: int = 1) -> dict[str, tuple[ProgressPoint, ...]]:
     """Return the reports of each job of a log that makes some. O(jobs) if the log has the column.
 
-    The reader of the log has checked the cells.
+    The reader of the log has checked the cells. Widths are in GPUs there, here in `parts` of them.
     """
     if PROGRESS not in trace.columns:
         return {}
     at = trace.columns.index(PROGRESS)
     cells = ((job.id, trace.extras[job.id][at]) for job, _ in trace.arrivals)
-    return {job_id: parse_progress(cell) for job_id, cell in cells if cell.strip()}
+    return {
+        job_id: _in_parts(parse_progress(cell), parts) for job_id, cell in cells if cell.strip()
+    }
+
+
+def _in_parts(points: tuple[ProgressPoint, ...], parts: int) -> tuple[ProgressPoint, ...]:
+    return tuple(
+        point if point.widths is None or parts == 1
+        else point._replace(widths=(point.widths[0] * parts, point.widths[1] * parts))
+        for point in points
+    )  # fmt: skip

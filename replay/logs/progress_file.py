@@ -29,11 +29,11 @@ def with_progress(trace: Trace, path: Path) -> Trace:
     foreign = 0
     with open_table(path) as table:
         at = columns_of(path, table.header, COLUMNS)
-        places = [at[name] for name in (*COLUMNS, "regime") if name in at]
+        places = [at.get(name) for name in (*COLUMNS, "regime", "gpus")]
         for row in table.rows:
             try:
                 complete(row.cells, len(table.header), "job_id")
-                job_id, *parts = (row.cells[i].strip() for i in places)
+                job_id, *parts = ("" if i is None else row.cells[i].strip() for i in places)
                 cell = ":".join(parts).rstrip(":")
                 last[job_id] = _following(cell, last.get(job_id, -1.0))
             except BadCellError as bad:

@@ -257,7 +257,7 @@ def replay_one(
         loads=loads is not None and "arrivals" not in known,
         run_times=policy.needs.run_times and "run times" not in known,
     )
-    reports = progress_of(trace)
+    reports = progress_of(trace, settings.parts)
     began = perf_counter()
     for instant in play(
         core,

@@ -86,6 +86,8 @@ class ProgressPoint(NamedTuple):
     done: float
     speed: float
     regime: int | None = None
+    widths: tuple[int, int] | None = None
+    """The fewest and the most GPUs of its trials from then on; only elastic policies hear of it."""
 
 
 ProgressPoints = Mapping[str, Sequence[ProgressPoint]]
@@ -438,8 +440,9 @@ class _CorePlayout(Playout[Instant]):
         job_id, points = job.job.id, self._points[job.job.id]
         self._newest[job_id] = self._scheduled
         if points:
-            # The last point that it has reached says how fast it goes on.
-            reached = bisect_right(points, job.done / duration, key=itemgetter(0))
+            # The last point that it has reached says how fast it goes on. Products, as `_report`
+            # has them: rounding must not make it report an earlier point again, and so forever.
+            reached = bisect_right(points, job.done, key=lambda point: point.done * duration)
             self._schedule_report(job, max(0, reached - 1))
 
     def _schedule_report(self, job: JobState, number: int) -> None:
@@ -462,7 +465,13 @@ class _CorePlayout(Playout[Instant]):
             done = max(point.done * whole, job.done)
             speed = point.speed * job.job.speed(job.width) / job.slowdown
             run_time = whole if done else None
-            events.append(JobProgressed(now, job_id, done, speed, run_time, point.regime))
+            widths = None
+            if point.widths is not None and self._core.policy.narrows:
+                least, most = point.widths
+                widths = min(least, job.job.width), max(most, job.job.width)
+            events.append(
+                JobProgressed(now, job_id, done, speed, run_time, point.regime, widths=widths)
+            )
             if self._run_times is not None:
                 self._run_times.progressed(now, job.job, done, speed)
             self._reporting.append((job_id, number))

@@ -5,12 +5,13 @@ from random import Random
 import pytest
 
 from predictors.perfect import PerfectRunTimes
-from sia import Core, Options
-from sia.core.playout import ProgressPoint, play
+from sia import Core, Job, Options
+from sia.core.playout import Arrival, ProgressPoint, play
 from sia.decisions import PreemptJob, ResizeJob
 from sia.events import JobFinished, JobProgressed, JobSubmitted
 from sia.forecasts import RunTimes
-from sia.policies import load
+from sia.policies import load, make
+from tests.support.budget import budget
 from tests.support.builders import SMALL, job, pools
 
 
@@ -142,3 +143,26 @@ class Frozen:
     def __init__(self, state):
         for name in ("done", "since", "overhead", "speed"):
             setattr(self, name, getattr(state, name))
+
+
+def test_policies_stay_sound_while_trials_come_and_go():
+    for seed in range(budget(ci=6, soak=200)):
+        rng, arrivals, reports, now = Random(seed), [], {}, 0.0
+        for i in range(10):
+            now += rng.choice([0.0, rng.uniform(0, 20)])
+            width = rng.randint(1, 2)
+            own = Job(f"j{i}", "a", now, width, min_width=1, max_width=width + rng.randint(0, 4))
+            arrivals.append(Arrival(own, rng.uniform(5, 60)))
+            shares = sorted({round(rng.random() * 0.99, 3) for _ in range(3)})
+            reports[own.id] = tuple(
+                ProgressPoint(share, 1.0, None, (rng.randint(1, 2), rng.randint(2, 6)))
+                for share in shares
+            )
+        for label in ("wfq:sizes=40:weights=2+1:zeta=0.5", "afs", "themis-lease:lease=10",
+                      "elastic-srsf"):  # fmt: skip
+            core, ended = Core(pools(a=6), make(label), Options(resume_cost=1.0)), 0
+            log = PerfectRunTimes({each.job.id: each.duration for each in arrivals})
+            for instant in play(core, arrivals, run_times=log, reports=reports):
+                core.check()
+                ended += sum(type(event) is JobFinished for event in instant.events)
+            assert ended == 10, (label, seed)

@@ -13,6 +13,7 @@ from replay.run.output import write_trace
 from sia.console.errors import UserError
 from sia.core.playout import ProgressPoint
 from sia.limits import MAX_SPEED
+from tests.support.shell import sia
 
 LOG = """\
 job_id,pool,submit,width,duration,user,team
@@ -118,7 +119,20 @@ def test_a_wrong_report_is_shown_with_its_row(ends, row, words):
 
 @pytest.mark.parametrize(
     "cell",
-    ["0.5", "0.5:1;0.4:1", "1:1", "0.5:1:1:1", "nan:1", f"0.5:{MAX_SPEED * 2}", "0_1:1", ";"],
+    [
+        "0.5",
+        "0.5:1;0.4:1",
+        "1:1",
+        "0.5:1:1:1",
+        "nan:1",
+        f"0.5:{MAX_SPEED * 2}",
+        "0_1:1",
+        ";",
+        "0.5:1:1:3-2",
+        "0.5:1:1:0-2",
+        "0.5:1::x",
+        "0.5:1::1-2-3",
+    ],
 )
 def test_a_wrong_cell_of_the_column_is_refused(tmp_path, cell):
     path = tmp_path / "log.csv"
@@ -140,3 +154,26 @@ def test_an_empty_cell_says_nothing():
     assert parse_progress("0.25:1; 0.5:1.7:3") == (
         ProgressPoint(0.25, 1.0), ProgressPoint(0.5, 1.7, 3),
     )  # fmt: skip
+
+
+def test_an_app_whose_trials_come_and_go_has_their_gpus(tmp_path):
+    """Its own width is that of a trial; for a part of its work it has three trials."""
+    for parts in (1, 2):
+        log, reports = tmp_path / "log.csv", tmp_path / "reports.csv"
+        log.write_text("job_id,pool,submit,width,duration,min_width\na,p,0,1,600,1\nb,p,0,4,50,1\n")
+        reports.write_text("job_id,done,speed,gpus\na,0.1,1,1-3\na,0.5,1,1-1\n")
+        (tmp_path / "pools.csv").write_text("pool,quota\np,4\n")
+        out = tmp_path / str(parts)
+        done = sia(
+            "replay", "--trace", log, "--pools", tmp_path / "pools.csv", "--progress", reports,
+            "--policy", "elastic-fifo", "--parts", parts, "--out", out,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        with (out / "elastic-fifo" / "segments.csv").open(newline="") as file:
+            rows = [
+                (float(row["start"]), float(row["end"]), float(row["width"]))
+                for row in csv.DictReader(file)
+                if row["job_id"] == "a"
+            ]
+        # 60 GPU-seconds alone, 240 on three GPUs, 300 alone again
+        assert rows == [(0.0, 60.0, 1.0), (60.0, 140.0, 3.0), (140.0, 440.0, 1.0)]
