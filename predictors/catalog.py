@@ -132,6 +132,8 @@ def parse(label: str, default: Choice) -> Choice:
     _refuse_unknown(LOADS, chosen.forecast)
     check_durations(chosen.durations)
     needs = load(policy).needs
+    if needs.run_times and (missing := run_times_class(chosen.durations).missing()):
+        raise KeyError(missing)
     if at and not (needs.loads or needs.run_times):
         raise KeyError(f"{label!r}: {policy} uses no forecasts; leave out {at}{senses}")
     if at and chosen.guard is not None and (not needs.loads or chosen.forecast == NONE):

@@ -65,6 +65,11 @@ class Predictor:
     """Whether its predictions depend on the jobs before."""
 
     @classmethod
+    def missing(cls) -> str:
+        """Say which package it needs that is not installed, and how to mend that; else nothing."""
+        return ""
+
+    @classmethod
     def quantile_limit(cls, windows: Sequence[float]) -> QuantileLimit:
         """Return the highest quantile for windows of these lengths (seconds)."""
         return QuantileLimit(1.0, "")

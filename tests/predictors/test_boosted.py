@@ -6,6 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from predictors.catalog import Choice, parse
 from predictors.run_times.boosted import trees as trees_module
 from predictors.run_times.boosted.known import LATEST, NUMBERS, KnownJobs
 from predictors.run_times.boosted.predictor import (
@@ -278,3 +279,12 @@ def test_numbers_are_never_infinite():
     assert all(isnan(number) or abs(number) < inf for number in row)
     assert np.isfinite(row[:2]).all()
     assert ENOUGH < KEPT
+
+
+def test_without_xgboost_a_label_is_refused_with_the_mend(monkeypatch):
+    monkeypatch.setattr("predictors.run_times.boosted.predictor.find_spec", lambda _: None)
+    default = Choice("", "peaks", "survival")
+    with pytest.raises(KeyError, match=r"xgboost, which is not installed; install it with: pipx"):
+        parse("sia@peaks+boosted", default)
+    assert parse("fcfs", default._replace(durations="boosted")).policy == "fcfs", "it needs none"
+    assert parse("sia@peaks+survival", default).durations == "survival"

@@ -25,7 +25,6 @@ import numpy as np
 from predictors.run_times.boosted.known import NUMBERS, Kind, KnownJob, KnownJobs
 from predictors.run_times.boosted.trees import Trees
 from predictors.run_times.survival import SurvivalRunTimes
-from sia.console.errors import UserError
 from sia.forecasts import PredictorContext, RunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
@@ -114,13 +113,18 @@ class BoostedRunTimes(RunTimes):
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self:
-        """Build a predictor without history. Raises UserError without xgboost, an extra."""
-        if find_spec("xgboost") is None:
-            raise UserError(
-                "boosted run times need xgboost, which is not installed; install it with:"
-                " pip install 'sia-scheduler[learn]', or use survival"
-            )
+        """Build a predictor without history."""
         return cls(context.windows, context.quantile or QUANTILE)
+
+    @classmethod
+    def missing(cls) -> str:
+        """Say how to install xgboost, an extra, if it is not there."""
+        if find_spec("xgboost") is not None:
+            return ""
+        return (
+            "durations boosted need xgboost, which is not installed; install it with:"
+            " pipx install --force 'sia-scheduler[learn]', or write survival"
+        )
 
     def __init__(self, windows: Sequence[float], quantile: float = QUANTILE) -> None:
         """Take windows in seconds, ascending. Raises ValueError unless 0 < quantile < 1."""
