@@ -22,7 +22,7 @@ from sia.policies.chronus.leases.programs import (
     TargetProgram,
     lease_program,
 )
-from sia.policies.chronus.leases.repair import by_laxity, made_room
+from sia.policies.chronus.leases.repair import rearranged
 from sia.policies.chronus.leases.selection import Selection
 from sia.program import SolveLimit
 
@@ -118,8 +118,7 @@ class Promises:
             return
         standing = book.standing(claims, lease)
         plan = joined(claims, book.room, standing, claim)
-        plan = plan or made_room(claims, book.room, standing, claim)
-        plan = plan or by_laxity(both, book.room) or fitted(both, book.room)
+        plan = plan or rearranged(claims, book.room, standing, claim) or fitted(both, book.room)
         if plan is not None:
             yield from self._promise(book, job, now, plan, lease)
             return

@@ -86,6 +86,28 @@ class _Table:
         return True
 
 
+def rearranged(
+    claims: Sequence[Claim], room: Room, plan: LeasePlan, more: Claim
+) -> LeasePlan | None:
+    """Return a plan with one more job, or None if none is found.
+
+    First all others keep the steps that they meet, so that nobody hears of a later one; then they
+    may move as far as their last steps.
+    """
+    kept = [_as_met(claim, plan[claim.job_id]) for claim in claims]
+    for others in (kept, claims) if kept != [*claims] else (claims,):
+        found = made_room(others, room, plan, more) or by_laxity([*others, more], room)
+        if found is not None:
+            return found
+    return None
+
+
+def _as_met(claim: Claim, leases: Sequence[int]) -> Claim:
+    """Return a claim without the steps after the one that its leases meet."""
+    met = next((n for n, (d, _) in enumerate(claim.steps) if leases and leases[-1] < d), None)
+    return claim if met is None else claim._replace(steps=claim.steps[: met + 1])
+
+
 def made_room(
     claims: Sequence[Claim], room: Room, plan: LeasePlan, more: Claim
 ) -> LeasePlan | None:

@@ -18,7 +18,7 @@ from sia.policies.chronus.leases.claims import (
 )
 from sia.policies.chronus.leases.lists import fitted, is_impossible, least, listed, quality
 from sia.policies.chronus.leases.programs import LeaseGoal, lease_program, target_program
-from sia.policies.chronus.leases.repair import by_laxity, made_room
+from sia.policies.chronus.leases.repair import by_laxity, made_room, rearranged
 from sia.policies.chronus.leases.selection import Selection
 from sia.policies.chronus.leases.sizes import NodeSizes
 from sia.policies.chronus.placing.placement import Nodes, PlacedJob, consolidated
@@ -167,6 +167,19 @@ def test_a_job_moves_to_a_later_lease_for_one_that_cannot_wait():
     before = {"a": (0,), "b": (0,)}
     assert made_room(calm, (8,), before, urgent) == {"a": (1,), "b": (1,), "urgent": (0,)}
     assert before == {"a": (0,), "b": (0,)}
+
+
+def test_others_keep_the_steps_that_they_meet_where_that_leaves_room():
+    soft = [
+        Claim(name, (4,), 1, ((within, 100.0), (9, 50.0))) for name, within in (("a", 2), ("b", 1))
+    ]
+    before = {"a": (0,), "b": (0,)}
+    urgent = Claim("urgent", (4,), 1, ((1, 100.0),))
+    assert rearranged(soft, (8,), before, urgent) == {"a": (1,), "b": (0,), "urgent": (0,)}
+    wide = Claim("urgent", (8,), 1, ((1, 100.0),))
+    assert rearranged(soft, (8,), before, wide) == {"a": (1,), "b": (1,), "urgent": (0,)}
+    alone = Claim("urgent", (8,), 2, ((2, 100.0),))
+    assert rearranged(soft, (8,), before, alone) == {"a": (2,), "b": (2,), "urgent": (0, 1)}
 
 
 def test_least_laxity_plans_what_no_list_of_jobs_does():
