@@ -118,7 +118,7 @@ class Promises:
             return
         standing = book.standing(claims, lease)
         plan = joined(claims, book.room, standing, claim)
-        plan = plan or rearranged(claims, book.room, standing, claim) or fitted(both, book.room)
+        plan = plan or rearranged(claims, book.room, standing, claim)
         if plan is not None:
             yield from self._promise(book, job, now, plan, lease)
             return

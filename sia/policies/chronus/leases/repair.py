@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
-from sia.policies.chronus.leases.lists import Room
+from sia.policies.chronus.leases.lists import Room, fitted
 
-MOST_LOOKS = 20_000
-"""Leases that are looked at for jobs to move to: some 15 ms. A solver takes a second or more."""
+MOST_LOOKS = 40_000
+"""Jobs that could move, and leases that are looked at for them: some 20 ms, less than a solver."""
 
 
 class _Table:
@@ -76,6 +76,7 @@ class _Table:
             found = [self.jobs[i] for i in self.who[k] if i not in stuck and i != more.job_id]
             if not found or self.looks > MOST_LOOKS:
                 return False
+            self.looks += len(found)
             one = min(found, key=lambda c: (c.gpus < short, abs(c.gpus - short), -c.last))
             to = self.other(one, more)
             if to is None:
@@ -92,14 +93,15 @@ def rearranged(
     """Return a plan with one more job, or None if none is found.
 
     First all others keep the steps that they meet, so that nobody hears of a later one; then they
-    may move as far as their last steps.
+    may have leases up to their last steps.
     """
     kept = [_as_met(claim, plan[claim.job_id]) for claim in claims]
-    for others in (kept, claims) if kept != [*claims] else (claims,):
-        found = made_room(others, room, plan, more) or by_laxity([*others, more], room)
-        if found is not None:
-            return found
-    return None
+    return (
+        by_laxity([*kept, more], room)
+        or by_laxity([*claims, more], room)
+        or fitted([*claims, more], room)
+        or made_room(claims, room, plan, more)
+    )
 
 
 def _as_met(claim: Claim, leases: Sequence[int]) -> Claim:
