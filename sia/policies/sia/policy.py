@@ -59,10 +59,13 @@ class _Memory(Struct):
     turns: VirtualQueueSnapshot | None = None
 
 
-class _MemoryOfRisks(_Memory):
-    """With the option `risk`: by group, the guests and what was measured of those before."""
+class _WholeMemory(_Memory):
+    """With what is left out if there is none."""
 
     risks: dict[str, RiskSnapshot] = {}
+    """With the option `risk`: by group, the guests and what was measured of those before."""
+    short: list[str] = []
+    """In a cluster with cells: pools whose head waits for GPUs of other pools' jobs."""
 
 
 class Sia(Policy):
@@ -99,6 +102,8 @@ class Sia(Policy):
         self._most: float | None = getattr(self.params, "risk", None)
         measured = () if self._most is None else state.groups
         self._risks = {group: LendingRisk(options.windows) for group in measured}
+        # Pools whose head waits for GPUs that jobs of other pools have, in a cluster with cells.
+        self._short: dict[PoolStateView, None] = {}
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
 
@@ -106,16 +111,20 @@ class Sia(Policy):
         """Return the groups left for the next pass, and the baseline order."""
         turns = None if self._turns is None else self._turns.memory()
         uncovered = [group.first for group in self._uncovered]
-        if not self._risks:
-            return to_builtins(_Memory(uncovered, turns))
-        risks = {group.first: risk.memory() for group, risk in self._risks.items()}
-        return to_builtins(_MemoryOfRisks(uncovered, turns, risks))
+        memory = to_builtins(_Memory(uncovered, turns))
+        if self._risks:
+            risks = {group.first: risk.memory() for group, risk in self._risks.items()}
+            memory["risks"] = to_builtins(risks)
+        if self._short:
+            memory["short"] = [pool.name for pool in self._short]
+        return memory
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
         """Restore all reservations. O(pools · windows) in addition to `attach`."""
         self.attach(state)
-        kept = convert(memory, _MemoryOfRisks)
+        kept = convert(memory, _WholeMemory)
         self._uncovered = dict.fromkeys(state.groups_of(kept.uncovered))
+        self._short = dict.fromkeys(state.pools_of(kept.short))
         if (self._turns is None) is not (kept.turns is None):
             raise ValueError("the memory has a virtual queue if and only if the cluster has cells")
         if kept.turns is not None:
@@ -212,7 +221,7 @@ class Sia(Policy):
         """AllocateDedicatedResources; in a cluster with cells, in the baseline order."""
         if self._turns is not None:
             for pool in group.pools:
-                if pool in self.state.dirty:
+                if pool in self.state.dirty or pool in self._short:
                     yield from self._take_turns(pool, self._turns, self.state.places)
             return
         own = self._groups[group]
@@ -227,6 +236,7 @@ class Sia(Policy):
     ) -> Proposals:
         """Start the heads of a pool, or reserve cells for heads that started in spare cells."""
         assert places is not None, "the virtual queue exists only with cells"
+        self._short.pop(pool, None)
         while (job := turns.first(pool, self.state.jobs)) is not None:
             yield from self._clear_turn(job)
             if turns.first(pool, self.state.jobs) is not job:
@@ -238,7 +248,11 @@ class Sia(Policy):
                 done = reserved = places.is_reserved(job.job.id)
             elif not away:
                 done = False
-                if reserved or self._is_within_quota(job):
+                width = job.job.width
+                within = reserved or pool.dedicated + width <= pool.quota
+                if within and not reserved and width > pool.idle:
+                    self._short[pool] = None  # look again when any job of the group ends
+                elif within:
                     yield Start(job, Stream.DEDICATED, "next in its pool's order")
                     done = job.stream is not None
                 if done and job.done and not reserved:
@@ -250,11 +264,6 @@ class Sia(Policy):
             self._reserve(pool)
             if away:
                 yield from self._settle_turn(job)
-
-    def _is_within_quota(self, job: JobStateView) -> bool:
-        """Return whether idle GPUs and the pool's quota allow a dedicated start, cells aside."""
-        pool, width = job.pool, job.job.width
-        return pool.dedicated + width <= pool.quota and width <= pool.idle
 
     def _clear_turn(self, job: JobStateView) -> Proposals:
         """Make way for the head of a pool, whose turn may have come."""

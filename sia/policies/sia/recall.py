@@ -277,7 +277,8 @@ class SiaRecall(Sia):
         turns = self._turns
         if turns is not None:
             for pool in group.pools:
-                if pool in self.state.dirty or any(own.jobs for own in self._stoppable.values()):
+                waits = pool in self.state.dirty or pool in self._short
+                if waits or any(own.jobs for own in self._stoppable.values()):
                     yield from self._take_turns(pool, turns, self.state.places)
             return
         yield from super()._start_heads(group)

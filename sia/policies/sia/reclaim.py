@@ -23,7 +23,7 @@ from sia.contract.proposals import Dedicate, Preempt, Proposals, Record, Start, 
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.limits import SLOWED, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, RESTART, Stream
-from sia.policies.sia.guests import Candidates, Guests, bin_of_least
+from sia.policies.sia.guests import MOST_NAMED, Candidates, Guests, bin_of_least
 from sia.policies.sia.policy import Sia
 from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
 from sia.virtual.turns import TurnClock, TurnClockSnapshot
@@ -31,9 +31,6 @@ from sia.wording import as_typed
 
 AS_GUEST = "may be stopped when somebody's turn comes"
 """Why a guest starts."""
-
-MOST_NAMED = 5
-"""Guests that must not be stopped which a reason names."""
 
 
 class _Lending:

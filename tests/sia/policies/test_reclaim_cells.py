@@ -8,9 +8,11 @@ import pytest
 from predictors.perfect import PerfectLoads, PerfectRunTimes
 from sia import Core
 from sia.core.playout import play
-from sia.decisions import PreemptJob, ProposalRefused, StartJob
+from sia.decisions import PreemptJob, ProposalRefused, RowRecorded, StartJob
 from sia.events import JobFinished
-from sia.model import RESTART
+from sia.model import RESTART, Stream
+from sia.policies.sia.policy import Sia
+from sia.policies.sia.recall import SiaRecall
 from sia.policies.sia.reclaim import SiaReclaim
 from sia.policies.sia.reclaim_cells import ReclaimInCells, ReclaimParams
 from tests.sia.test_places import alone, nodes_of, preemptible, stopped_often
@@ -127,6 +129,61 @@ def test_a_job_that_must_not_be_stopped_is_no_guest_outside_a_window():
         job("guest").pool("a").gpus(8).at(10).runs(500),
     ])  # fmt: skip
     assert life.found[1] == (50.0, "start", "guest", "dedicated")
+
+
+BLOCKED = [
+    preemptible(job("own").pool("a").gpus(8).runs(500), RESTART),
+    job("never").pool("a").gpus(8).runs(100),
+    preemptible(job("first").pool("b").gpus(8).at(20).runs(50), RESTART),
+    preemptible(job("second").pool("b").gpus(8).at(21).runs(50), RESTART),
+]
+"""A job that must not be stopped runs in b's node when b's first job comes."""
+
+
+def test_late_turns_are_recorded_with_who_was_in_the_way():
+    rows = []
+    core = Core(pools(a=8, b=8), SiaReclaim(), SMALL, nodes_of(pools(a=8, b=8)))
+    times = PerfectRunTimes({arrival.job.id: arrival.duration for arrival in BLOCKED})
+    for _, _, decisions in play(
+        core, BLOCKED, run_times=times, loads=PerfectLoads([], SMALL.windows)
+    ):
+        rows += [each.row for each in decisions if isinstance(each, RowRecorded)]
+    assert rows == [
+        ("first", "b", 20.0, 100.0, "never", ""),
+        ("second", "b", 70.0, 150.0, "", "first"),
+    ]
+
+
+@pytest.mark.parametrize("policy", [Sia, SiaRecall, SiaReclaim])
+def test_a_head_starts_as_soon_as_another_pools_job_has_left_its_cells(policy):
+    core = Core(pools(a=8, b=8), policy(), SMALL, nodes_of(pools(a=8, b=8)))
+    times = PerfectRunTimes({arrival.job.id: arrival.duration for arrival in BLOCKED})
+    loads, starts = PerfectLoads([], SMALL.windows), {}
+    for now, _, decisions in play(core, BLOCKED, run_times=times, loads=loads):
+        starts |= {each.job_id: now for each in decisions if isinstance(each, StartJob)}
+    assert starts == {"own": 0.0, "never": 0.0, "first": 100.0, "second": 150.0}
+
+
+@pytest.mark.parametrize("policy", [Sia, SiaRecall, SiaReclaim])
+def test_no_request_within_quota_waits_once_guests_are_gone(policy):
+    """Whatever the estimates: in each pool the head waits for its own pool or for guests."""
+    checked = 0
+    for seed in range(budget(ci=40, soak=2000)):
+        rng = Random(seed)
+        owned, story = stopped_often(rng)
+        wrong = {a.job.id: a.duration * rng.choice([0.1, 1.0, 3.0]) for a in story}
+        core = Core(owned, policy(), SMALL, nodes_of(owned))
+        loads = PerfectLoads([], SMALL.windows)
+        for now, _, _ in play(core, story, run_times=PerfectRunTimes(wrong), loads=loads):
+            state = core.state
+            if any(each.stream is Stream.SPARE for each in state.jobs.values()):
+                continue
+            for pool in owned:
+                head, unused = state.pools[pool.name].head, state.places.in_quota
+                if head is not None and core.policy._turns.first(head.pool, state.jobs) is head:
+                    checked += 1
+                    assert not unused(pool.name, head.job.width), (seed, now, head.job.id)
+    assert checked > 100
 
 
 @pytest.mark.parametrize("costs", [(RESTART,), (RESTART, RESTART, 5.0, 0.0), (0.5, 20.0)])

@@ -42,20 +42,26 @@ class Graceful:
 
     def lateness(self):
         """Each job's end minus that in its pool alone, by id."""
+        return {
+            job_id: self.ends[job_id] - end
+            for pool in self.compared()
+            for job_id, (_, end) in pool.items()
+        }
+
+    def compared(self):
+        """Live to the end; of each pool, turn and end alone of each of its jobs."""
         while self.at < len(self.jobs) or self.core.state.jobs:
             self.live()
-        late = {}
+        found = []
         for pool in self.owned:
             mine = [
                 Alone(number, job.submit, job.width, job.priority, seconds)
                 for number, (job, seconds) in enumerate(self.jobs)
                 if job.pool == pool.name
             ]
-            _, alone = turns([(-1.0, pool.quota)], mine)
-            late |= {
-                self.jobs[n][0].id: self.ends[self.jobs[n][0].id] - e for n, e in alone.items()
-            }
-        return late
+            came, alone = turns([(-1.0, pool.quota)], mine)
+            found.append({self.jobs[n][0].id: (came[n], end) for n, end in alone.items()})
+        return found
 
     def live(self):
         nexts = [job.submit for job, _ in self.jobs[self.at : self.at + 1]]
@@ -135,9 +141,29 @@ def clouds(draw, costs=(RESTART,), priorities=(0,)):
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(clouds(), st.sampled_from([0.0, GRACE]))
-def test_lateness_does_not_accumulate_when_stops_take_time(cloud, grace):
-    late = Graceful(make("sia-reclaim"), *cloud, grace).lateness()
-    assert max(late.values()) <= 2 * grace + SLOWED
+def test_nobody_waits_longer_than_the_grace_time_once_its_turn_is_known(cloud, grace):
+    """A turn is known once all jobs of the pool have ended that have ended alone by then."""
+    life = Graceful(make("sia-reclaim"), *cloud, grace)
+    for pool in life.compared():
+        for job_id, (turn, end) in pool.items():
+            over = [life.ends[other] for other, (_, gone) in pool.items() if gone <= turn]
+            known = max([turn, *over])
+            assert life.ends[job_id] - end <= known - turn + grace + SLOWED, job_id
+
+
+def test_lateness_can_grow_along_a_queue_where_others_come_at_the_worst_moments():
+    """Each job of `p` needs one GPU more than the one before, which is kept for it.
+
+    Just before it starts, a job of `q` takes that GPU, while the guest in its own place leaves.
+    """
+    owned = [Pool("p", 6), Pool("q", 20), Pool("r", 26)]
+    rows = [("own", "r", 0.0, 26, 400.0)] + [(f"g{i}", "r", 1.0, 1, 390.0) for i in range(26)]
+    rows += [(f"p{width}", "p", 10.0, width, 20.0) for width in range(1, 7)]
+    rows += [(f"q{n}", "q", 10.0 + n * (19.0 + GRACE), 6 - n, 300.0) for n in range(1, 6)]
+    rows.sort(key=lambda row: row[2])
+    jobs = [(Job(n, p, at, width, preemptible=RESTART), took) for n, p, at, width, took in rows]
+    late = Graceful(make("sia-reclaim"), owned, jobs).lateness()
+    assert [late[f"p{width}"] for width in range(1, 7)] == [7.0, 7.0, 7.0, 13.0, 19.0, 25.0]
 
 
 class Naive(SiaReclaim):
