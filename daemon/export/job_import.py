@@ -31,7 +31,7 @@ from replay.run.starts import source_of_starts, starts_of
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.model import Pool
-from sia.wording import counted
+from sia.wording import counted, some
 
 IMPORT = "journal import"
 """The command, as the audit names it."""
@@ -86,10 +86,7 @@ def import_log(
     ours = _of_pools(trace, pools, names)
     fitting = playable(ours, table)
     if not fitting.arrivals:
-        raise UserError(
-            f"the log has no job of the daemon's pools ({', '.join(sorted(pools))}); name them "
-            "with --map LOG_POOL=POOL"
-        )
+        raise UserError(_why_none(trace, ours, pools))
     starts = starts_of(fitting, table)
     runs = [
         (arrival, start)
@@ -138,6 +135,19 @@ def _of_pools(trace: Trace, pools: Mapping[str, int], names: Mapping[str, str]) 
         else:
             others[f"of pool {job.pool}, which the daemon lacks"] += 1
     return replace(trace, arrivals=arrivals, dropped=others)
+
+
+def _why_none(trace: Trace, ours: Trace, pools: Mapping[str, int]) -> str:
+    """Return why no job of a log can be imported, and what to do about it."""
+    if ours.arrivals:
+        return "each job of the log is wider than its pool in sia.toml; correct --map or the quota"
+    theirs = list(dict.fromkeys(arrival.job.pool for arrival in trace.arrivals))
+    if not theirs:
+        return "the log has no job that can be imported; check --format"
+    return (
+        f"the log has no job of the daemon's pools ({some(sorted(pools))}), but of "
+        f"{some(theirs)}; name them with --map LOG_POOL=POOL"
+    )
 
 
 def _origin(known: float | None, began: float | None, last: float, now: float) -> tuple[float, int]:

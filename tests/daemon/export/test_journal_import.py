@@ -16,13 +16,20 @@ from daemon.forecasts.retraining import trace_of
 from daemon.journal.audit import AuditRecord
 from daemon.journal.journal import Journal
 from daemon.model.inputs import Foreseen, Submit
+from replay.logs.importers import FORMATS, read_log
 from replay.logs.trace import Trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.model import Job
 from tests.daemon.forecasts.test_forecasting import MONDAY, SETUP, World, job
+from tests.replay.logs.test_gavel import ROW as GAVEL
+from tests.replay.logs.test_gavel import SPEEDS
+from tests.replay.logs.test_importers import HELIOS_HEAD, HELIOS_LOG, PHILLY_LOG
+from tests.replay.logs.test_pcs import LOG as PCS
+from tests.replay.logs.test_pcs import SPEEDUPS
 from tests.support.daemons.daemons import FakeBackend, serving, setup
 from tests.support.files import written
+from tests.support.logs import PAI_JOBS, PAI_TASKS
 from tests.support.servers.databases import OnServer
 
 DAY = 86400.0
@@ -180,6 +187,53 @@ def test_the_command_reports_what_was_imported_and_what_was_left_out(tmp_path):
     report = json.loads(done.output)
     assert (report["jobs"], report["stored"]) == (1, 2)
     assert report["left_out"] == {"already imported": 1}
+
+
+GOOGLE = """\
+604046000,,6251639646,0,hb/5+=,1,jobhash=,logical=
+605307000,,6251639646,1,hb/5+=,1,jobhash=,logical=
+674990001,,6251639646,4,hb/5+=,1,jobhash=,logical=
+"""
+SWF = "; MaxProcs: 8\n1 0 5 60 4 -1 -1 4 -1 -1 1 3 -1 -1 1 -1 -1 -1\n"
+LOGS = {
+    "alibaba": (PAI_JOBS, PAI_TASKS),
+    "canonical": ("job_id,pool,submit,width,duration\n1,theirs,0,1,60\n", None),
+    "gavel": (GAVEL, SPEEDS),
+    "google": (GOOGLE, None),
+    "helios": (HELIOS_HEAD + HELIOS_LOG, None),
+    "pcs": (PCS, SPEEDUPS),
+    "philly": (PHILLY_LOG, None),
+    "slurm": (SACCT, None),
+    "swf": (SWF, None),
+}
+"""Of each format of `sia trace convert`, a log, and its second file."""
+
+
+@pytest.mark.parametrize("form", ["canonical", *FORMATS])
+def test_a_log_of_each_format_can_be_brought_along(tmp_path, form):
+    config = written(tmp_path, CONFIG, "sia.toml")
+    log, second = LOGS[form]
+    files = [written(tmp_path, log, "log")]
+    if second is not None:
+        files.append(written(tmp_path, second, "second.csv"))
+    trace, _ = read_log(files[0], files[1] if second else None, form)
+    pools = dict.fromkeys(arrival.job.pool for arrival in trace.arrivals)
+    mapped = [word for pool in pools for word in ("--map", f"{pool}=gpu")]
+    done = ran(*files, "--format", form, *mapped, "--config", config, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    wide = report["left_out"].get("wider than its pool", 0)
+    assert report["jobs"] + wide == len(trace.arrivals) > wide
+
+
+def test_the_command_names_the_pools_of_a_log_that_has_none_of_the_daemons(tmp_path):
+    config = written(tmp_path, CONFIG, "sia.toml")
+    log = written(tmp_path, LOGS["canonical"][0], "log")
+    done = ran(log, "--config", config)
+    says = "no job of the daemon's pools (gpu), but of theirs; name them with --map LOG_POOL=POOL"
+    assert says in done.output
+    wide = written(tmp_path, "job_id,pool,submit,width,duration\n1,gpu,0,9,60\n", "wide")
+    assert "wider than its pool in sia.toml" in ran(wide, "--config", config).output
 
 
 def test_the_command_refuses_unusable_input(tmp_path, monkeypatch):
