@@ -3,17 +3,19 @@
 `python -m benchmarks.shockwave [PART …] [--logs 120,220] [--policies LABEL,…] [--seeds 5]`
 
 Parts: `logs` replays the four logs of the artifact; `sweep` varies k, lambda and the window on the
-log of 120 jobs; `mixes` (Fig. 10), `errors` (Fig. 13), `contention` (Fig. 16) and `philly`
-(Fig. 17) draw 60 jobs of the log of 900, a seed each; `predictions` (Fig. 5) compares the
-predicted run times of the 120 jobs. Each row is stored as soon as it is measured, in
-`results/shockwave.json` by part; rows that are there already are measured again.
+log of 120 jobs; `predictions` (Fig. 5) compares the predicted run times of these jobs. The others
+draw 60 jobs of the log of 900 for each seed: `mixes` (Fig. 10), `errors` (Fig. 13), `contention`
+(Fig. 16), `philly` (Fig. 17), and `sweep-drawn`, which varies k and lambda. Each row is stored as
+soon as it is measured, in `results/shockwave.json` by part; rows that are there already are
+measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import product
 from math import fsum
 from random import Random
@@ -46,6 +48,10 @@ SWEEP = [
     )
 ]
 
+DRAWN_SWEEP = [
+    f"shockwave:k={k}:lambda={weight}" for k, weight in product((5, 20, 40, 80), (0.1, 1, 10, 30))
+]
+
 JOBS, SMALL = 60, 16
 """Jobs and GPUs of a drawn workload: a replay of it takes seconds."""
 
@@ -54,6 +60,9 @@ EVERY = 42.0
 
 MIXES = {"all static": 0.0, "half dynamic": 0.5, "all dynamic": 1.0}
 """Shares of jobs that change their speed."""
+
+Drawn = Callable[[int], tuple[Trace, PoolTable]]
+"""Draws a workload with a seed."""
 
 Row = tuple[str, str, dict[str, Any]]
 """The case, the policy, and what was measured."""
@@ -77,7 +86,7 @@ def of_log(jobs: str, labels: list[str]) -> Iterator[Row]:
         yield jobs, label, measured(trace, table, label)
 
 
-def of_drawn(case: str, labels: list[str], seeds: int, draw: Any) -> Iterator[Row]:
+def of_drawn(case: str, labels: list[str], seeds: int, draw: Drawn) -> Iterator[Row]:
     """Replay drawn workloads under each policy: means and half widths of 95 % intervals."""
     logs = [draw(seed) for seed in range(seeds)]
     for label in labels:
@@ -85,7 +94,7 @@ def of_drawn(case: str, labels: list[str], seeds: int, draw: Any) -> Iterator[Ro
         yield case, label, {key: interval([run[key] for run in runs]) for key in runs[0]}
 
 
-def drawn(seed: int, dynamic: float, gpus: int) -> tuple[Trace, PoolTable]:
+def drawn(seed: int, dynamic: float = 0.5, gpus: int = SMALL) -> tuple[Trace, PoolTable]:
     """Draw jobs of the log of 900 that change, and keep a share of them as they are.
 
     The others become static: one regime of as many epochs that takes as long.
@@ -108,12 +117,12 @@ def drawn(seed: int, dynamic: float, gpus: int) -> tuple[Trace, PoolTable]:
     return Trace(arrivals), PoolTable([Pool("all", gpus)])
 
 
-def as_philly(log: tuple[Trace, PoolTable], seed: int) -> tuple[Trace, PoolTable]:
-    """Give the jobs of a drawn workload the gaps between submissions of a pool of Philly.
+def as_philly(seed: int) -> tuple[Trace, PoolTable]:
+    """Draw jobs, and give them the gaps between submissions of as many jobs in a row of Philly.
 
-    The gaps are those of as many jobs in a row, scaled to the same mean.
+    The gaps are scaled to the same mean.
     """
-    trace, table = log
+    trace, table = drawn(seed)
     times = [a.job.submit for a in read_trace(TRACES / "philly.csv.gz").arrivals]
     times = times[(seed + 1) * 10_000 :][: len(trace.arrivals)]
     scale = trace.arrivals[-1].job.submit / (times[-1] - times[0])
@@ -139,44 +148,39 @@ def predictions() -> Iterator[Row]:
         yield f"{len(changing)} jobs that change", rule, row
 
 
+FAIR = [EVEN, "gavel", "ftf", "ossp", "filter:f=0.2", "filter:f=1"]
+FORESIGHT = [f"{EVEN}:predict={rule}" for rule in ("last", "perfect")]
+NOISY = [f"{EVEN}:noise={noise}" for noise in (0, 30, 60, 100)]
+
+DRAWN: dict[str, list[tuple[str, list[str], Drawn]]] = {
+    "mixes": [
+        (case, FAIR + FORESIGHT, partial(drawn, dynamic=share)) for case, share in MIXES.items()
+    ],
+    "errors": [("all dynamic", NOISY, partial(drawn, dynamic=1.0))],
+    "contention": [
+        (f"{JOBS / gpus:.1f} jobs for each GPU", FAIR, partial(drawn, gpus=gpus))
+        for gpus in (14, 20, 28, 40)
+    ],
+    "philly": [("Philly's gaps", FAIR, as_philly)],
+    "sweep-drawn": [("half dynamic", DRAWN_SWEEP, drawn)],
+}
+"""The parts that draw workloads: their cases with the policies and how to draw."""
+
+
 def rows(part: str, asked: argparse.Namespace) -> Iterator[Row]:
     """Measure a part."""
-    labels = asked.policies.split(",")
-    fair = [EVEN, "gavel", "ftf", "ossp", "filter:f=0.2", "filter:f=1"]
     if part == "logs":
         for jobs in asked.logs.split(","):
-            yield from of_log(jobs, labels)
+            yield from of_log(jobs, asked.policies.split(","))
     elif part == "sweep":
         yield from of_log("120", SWEEP)
     elif part == "predictions":
         yield from predictions()
-    elif part == "mixes":
-        for case, dynamic in MIXES.items():
-            foresight = [f"{EVEN}:predict={rule}" for rule in ("last", "perfect")]
-            yield from of_drawn(
-                case, [*fair, *foresight], asked.seeds,
-                lambda seed, dynamic=dynamic: drawn(seed, dynamic, SMALL),
-            )  # fmt: skip
-    elif part == "errors":
-        noisy = [f"{EVEN}:noise={noise}" for noise in (0, 30, 60, 100)]
-        yield from of_drawn(
-            "all dynamic", noisy, asked.seeds,
-            lambda seed: drawn(seed, 1.0, SMALL),
-        )  # fmt: skip
-    elif part == "contention":
-        for gpus in (14, 20, 28, 40):
-            yield from of_drawn(
-                f"{JOBS / gpus:.1f} jobs for each GPU", fair, asked.seeds,
-                lambda seed, gpus=gpus: drawn(seed, 0.5, gpus),
-            )  # fmt: skip
-    else:
-        yield from of_drawn(
-            "Philly's gaps", fair, asked.seeds,
-            lambda seed: as_philly(drawn(seed, 0.5, SMALL), seed),
-        )  # fmt: skip
+    for case, labels, draw in DRAWN.get(part, ()):
+        yield from of_drawn(case, labels, asked.seeds, draw)
 
 
-PARTS = ("logs", "sweep", "mixes", "errors", "contention", "philly", "predictions")
+PARTS = ("logs", "sweep", "predictions", *DRAWN)
 
 
 def main() -> None:
