@@ -43,8 +43,7 @@ SWEEP = [
     f"shockwave:k={k}:lambda={weight}:rounds={rounds}"
     for k, weight, rounds in (
         *product((10, 20, 25, 30), (1, 10, 30, 40), (20,)),
-        *product((20, 25, 30), (20, 30), (25, 30)),
-        *product((25,), (30,), (10, 15)),
+        *product((20, 25), (20, 30), (25, 30)),
     )
 ]
 
