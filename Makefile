@@ -49,7 +49,7 @@ check: lint test
 # Run before each release; takes hours. Runs all tests, server tests included, with SIA_SOAK=1: repeated tests run at
 # full length (200 crashes, 50 takeovers, whole logs). ARGS=tests/cells runs a part. benchmarks/results/soak.json has the last results.
 soak: setup
-	$(BIN)/python benchmarks/soak.py $(ARGS)
+	$(BIN)/python -m benchmarks.soak $(ARGS)
 
 # Follow docs/start/install.md and docs/operate/upgrade.md on a fresh Debian. Needs root; takes minutes.
 # SIA_OLDER=COMMIT upgrades from that commit.
@@ -70,10 +70,10 @@ docs: setup
 	@echo "open build/docs/index.html"
 
 bench: setup
-	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/rivals.py
-	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/cells_speed.py
+	$(BIN)/python -m benchmarks.replays.speed
+	$(BIN)/python -m benchmarks.replays.rivals
+	$(BIN)/python -m benchmarks.replays.growth
+	$(BIN)/python -m benchmarks.replays.cells_speed
 
 setup: .venv/ready
 

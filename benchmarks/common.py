@@ -80,7 +80,8 @@ def keep(name: str, results: dict[str, Any], *, quiet: bool = False) -> None:
     machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
     python = f"Python {platform.python_version()}"
     text = json.dumps({"machine": machine, "python": python, **results}, indent=1)
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / f"{name}.json").write_text(text + "\n")
+    path = RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
     if not quiet:
         print(f"{name}: {text}")

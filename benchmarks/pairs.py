@@ -1,6 +1,6 @@
 """Processor time of whole processes before and after a change, in pairs.
 
-`python benchmarks/pairs.py BEFORE [--pairs N] [--only COMMAND] [--keep NAME]`
+`python -m benchmarks.pairs BEFORE [--pairs N] [--only COMMAND] [--keep NAME]`
 
 BEFORE is a checkout of an earlier commit (`git worktree add BEFORE COMMIT`). Each pair runs the
 same command from there and from here, one right after the other, in alternating order, and counts
@@ -20,7 +20,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from common import ROOT, TRACES, keep, spread
+from benchmarks.common import ROOT, TRACES, keep, spread
 
 POLICIES = ("fcfs", "sia", "sia@peaks+survival", "srtf", "las", "emmfs")
 CORE = """
@@ -46,8 +46,8 @@ PASS = """
 import sys, time
 from random import Random
 
-sys.path.insert(0, sys.argv[1])
-from daemon_core import PENDING, POOLS, QUOTA, crowded, spec
+sys.path.append(sys.argv[1])  # after the checkout that is measured
+from benchmarks.daemon.core import PENDING, POOLS, QUOTA, crowded, spec
 from daemon.model.inputs import Ended, Submit
 from daemon.model.outputs import StartEffect
 
@@ -149,7 +149,7 @@ def _pairs(
         for side in (0, 1) if pair % 2 else (1, 0):
             more = ["--out", f"{out}-{pair}-{side}"] if "replay" in words else []
             if PASS in words:
-                more = [str(sides[side][0] / "benchmarks")]
+                more = [str(sides[side][0])]
             took[side].append(seconds(*sides[side], [*words, *more]))
     return took
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from common import RESULTS, ROOT, keep
+from benchmarks.common import RESULTS, ROOT, keep
 
 ALL = "all"
 

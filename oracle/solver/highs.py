@@ -1,6 +1,6 @@
 """HiGHS, without PuLP: with 10,000 columns PuLP takes longer to build a program than arrays do.
 
-See benchmarks/solvers.py.
+See benchmarks/replays/solvers.py.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ ANSWER = 5.0
 """Seconds that a simulation for a question may take: people wait that long."""
 
 A_JOB = 2e-4
-"""Seconds per world and job, measured with 20,000 jobs (`benchmarks/daemon_eta_speed.py`). Used for
-questions that arrive before the first simulation has ended."""
+"""Seconds per world and job, measured with 20,000 jobs (`benchmarks/answers/eta_speed.py`).
+
+Used for questions that arrive before the first simulation has ended."""
 
 SELDOM = 4 * 3600.0
 """Maximum of seconds between two attempts: a queue too long by day may be short enough by night."""

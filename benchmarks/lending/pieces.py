@@ -1,0 +1,131 @@
+"""What `sia-reclaim` gains and costs on pieces of a log.
+
+    python -m benchmarks.lending.pieces philly.csv.gz philly_pools.csv [pieces]
+
+Draws the pieces of `sia experiment --queues 8 --runs 20` and replays each, or the first few, under
+several policies, forecasts, and costs of a stop. The unit of what is captured is the gain of `sia`
+with perfect forecasts in three windows. The results of all 20 pieces are in `lending.json`, those
+of the first 3 in `lending_3.json`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from math import fsum, log
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.common import keep
+from replay.experiment.design import PieceDesign, plan_pieces
+from replay.logs.past import PastJobs
+from replay.logs.preemptible import PreemptibleShare, mark
+from replay.logs.read import read_pools, read_trace
+from replay.logs.trace import PoolTable, Trace, playable
+from replay.run.run import Settings, replay_all
+from replay.run.starts import starts_of
+from replay.run.summary import summarize
+from sia.limits import SLOWED
+from sia.model import StopCost
+from sia.wording import DAY, WEEK
+
+PIECES = 20
+
+CASES: Sequence[tuple[str, float, StopCost, str]] = (
+    ("all restart, forecasts from history", 100, "restart", "sia-reclaim@peaks+survival"),
+    ("all restart, random forecasts", 100, "restart", "sia-reclaim@random+random"),
+    ("all lose 5 minutes, forecasts from history", 100, 300.0, "sia-reclaim@peaks+survival"),
+    ("30 % lose 5 minutes, forecasts from history", 30, 300.0, "sia-reclaim@peaks+survival"),
+    ("all restart, Kueue StrictFIFO", 100, "restart", "kueue-strict"),
+    ("all restart, Kueue BestEffortFIFO", 100, "restart", "kueue-best-effort"),
+    ("all restart, SRTF without quotas, run times known", 100, "restart", "srtf"),
+)  # fmt: skip
+
+
+class Cut(NamedTuple):
+    """A piece of the log, its pools, and the four weeks before it."""
+
+    log: Trace
+    table: PoolTable
+    past: PastJobs | None
+
+
+def main() -> None:
+    trace, table = read_trace(Path(sys.argv[1])), read_pools(Path(sys.argv[2]))
+    runs = int(sys.argv[3]) if len(sys.argv) > 3 else PIECES
+    runnable = playable(trace, table)
+    pairs = zip(runnable.arrivals, starts_of(runnable, table), strict=True)
+    starts = {arrival.job.id: start for arrival, start in pairs if start is not None}
+    design = PieceDesign([8], PIECES, 2 * WEEK, (0.6, 1.1))
+    planned = plan_pieces(trace, table, design)[:runs]
+    cuts = [Cut(piece.cut(trace), piece.table, piece.past(trace, starts)) for piece in planned]
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name, *_ in CASES}
+    with ProcessPoolExecutor(2) as processes:
+        for number, measured in enumerate(processes.map(measure, cuts)):
+            for name, measures in measured.items():
+                found[name].append(measures)
+                print(number, name, measures, flush=True)
+            name = "lending/pieces" if runs == PIECES else f"lending/pieces_{runs}"
+            keep(name, {case: row_of(rows) for case, rows in found.items() if rows})
+
+
+def measure(cut: Cut) -> dict[str, dict[str, Any]]:
+    """Return the measures of all cases on a piece."""
+    found: dict[str, dict[str, Any]] = {}
+    unit = 0.0
+    for name, percent, cost, label in CASES:
+        settings = Settings((label,), warmup=2 * DAY, preemptible=PreemptibleShare(percent, cost))
+        jobs = playable(mark(cut.log, settings.preemptible, 0), cut.table)
+        if not unit:
+            perfect = replay_all(jobs, cut.table, settings._replace(policies=("sia",)))
+            unit = log(
+                summarize(cut.table, settings, perfect)["policies"]["sia"]["speedup_geomean"]
+            )
+        (result,) = replay_all(jobs, cut.table, settings, past=cut.past)
+        measures = summarize(cut.table, settings, [result])["policies"][label]
+        attempts = Counter(segment.job_id for segment in result.schedule.segments or ())
+        found[name] = {
+            "unit": unit,
+            "gain": log(measures["speedup_geomean"]),
+            "measured": measures["measured"],
+            "late": measures["slowed"],
+            "latest_s": round(60 * measures["slowdown_max_min"], 3),
+            "jobs": len(jobs.arrivals),
+            "stops": measures["interruptions"],
+            "most": max(attempts.values(), default=1) - 1,
+            "wasted": measures["gpu_hours_thrown_away"],
+            "used": _gpu_hours(jobs),
+        }
+    return found
+
+
+def _gpu_hours(trace: Trace) -> float:
+    return fsum(seconds * job.width for job, seconds in trace.arrivals) / 3600
+
+
+def row_of(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    def total(key: str) -> float:
+        return fsum(run[key] for run in runs)
+
+    captured = sorted(run["gain"] / run["unit"] for run in runs)
+    return {
+        "runs": len(runs),
+        "measured": int(total("measured")),
+        "captured": round(total("gain") / total("unit"), 3),
+        "captured_least": round(captured[0], 3),
+        "captured_median": round(captured[len(captured) // 2], 3),
+        "captured_most": round(captured[-1], 3),
+        f"later_by_more_than_{SLOWED}_s": int(total("late")),
+        "later_pct": round(100 * total("late") / total("measured"), 5),
+        "runs_without": sum(not run["late"] for run in runs),
+        "latest_s": max(run["latest_s"] for run in runs),
+        "stops_for_100_jobs": round(100 * total("stops") / total("jobs"), 2),
+        "most_stops_of_a_job": max(run["most"] for run in runs),
+        "gpu_time_wasted_pct": round(100 * total("wasted") / total("used"), 3),
+    }
+
+
+if __name__ == "__main__":
+    main()

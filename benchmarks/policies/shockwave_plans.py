@@ -1,0 +1,75 @@
+"""How long a plan of Shockwave's market takes, with a solver and greedily, and how good it is.
+
+Jobs are those of Shockwave's log of 900 jobs, each somewhere in its life, with an estimated
+finish-time fairness around 1.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from time import process_time
+from typing import Any
+
+from benchmarks.common import TRACES, keep
+from replay.logs.read import read_trace
+from sia.contract.solvers import solve
+from sia.policies.shockwave.foresight import foreseen
+from sia.policies.shockwave.market import (
+    Market,
+    MarketJob,
+    best_plan,
+    counts_of,
+    program,
+    start_of,
+)
+from sia.policies.shockwave.policy import SOLVE_GAP, SOLVE_LIMIT
+
+SIZES = ((300, 128), (900, 256))
+
+
+def market(jobs: int, gpus: int) -> Market:
+    """Return a market of so many jobs, a window of 20 rounds, and the usual options."""
+    random, buyers = Random(1), []
+    for job, duration in read_trace(TRACES / "shockwave_900.csv.gz").arrivals[:jobs]:
+        seen = foreseen(
+            "restate", job.mode, job.regimes, random.choice((0.0, random.random())) * duration
+        )
+        ahead = seen.ahead()
+        done = sum(seen.reached.seen)
+        buyers.append(
+            MarketJob(
+                job.id, job.width, done, done + sum(epochs for epochs, _ in ahead), seen.total,
+                random.uniform(0.6, 1.4), ahead, 1.0, running=random.random() < gpus / jobs,
+            )
+        )  # fmt: skip
+    return Market(gpus, 120.0, 20, 5.0, 1.0, buyers)
+
+
+def main() -> None:
+    """Plan each size once, and store what it took."""
+    results: dict[str, Any] = {}
+    for jobs, gpus in SIZES:
+        found = market(jobs, gpus)
+        began = process_time()
+        rough = best_plan(found, None)
+        greedy = process_time() - began
+        began = process_time()
+        answer = solve(
+            program([found]), start=start_of([found]), gap=SOLVE_GAP, nodes=SOLVE_LIMIT.nodes,
+            iterations=SOLVE_LIMIT.iterations, heuristics=True,
+        )  # fmt: skip
+        counts = None if answer.values is None else counts_of([found], answer.values)[0]
+        plan = best_plan(found, counts)
+        bound = -answer.bound / found.scale
+        results[f"{jobs} jobs, {gpus} GPUs"] = {
+            "seconds": round(process_time() - began, 2), "status": answer.status,
+            "gap": (bound - plan.objective) / abs(plan.objective),
+            "greedy_seconds": round(greedy, 2),
+            "greedy_gap": (bound - rough.objective) / abs(rough.objective),
+        }  # fmt: skip
+        print(jobs, gpus, results[f"{jobs} jobs, {gpus} GPUs"], flush=True)
+    keep("policies/shockwave_plans", results)
+
+
+if __name__ == "__main__":
+    main()
