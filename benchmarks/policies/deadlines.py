@@ -1,4 +1,4 @@
-"""wDMR of Chronus and its rivals on many pieces of Philly's log: python -m benchmarks.deadlines.
+"""wDMR of Chronus and its rivals on many pieces of Philly's log.
 
 A piece has 6 % of the jobs of four days of the two weeks of the paper (12 to 25 October 2017), of
 at most 48 GPUs, with run times cut at two days, on 48 GPUs. These commands make it:
@@ -9,7 +9,7 @@ at most 48 GPUs, with run times cut at two days, on 48 GPUs. These commands make
 
 Draws whose load on 48 GPUs over the four days is not within 1.00 to 1.04 are passed over. Deadlines
 are 1.2 to 2 run times after the submission; estimates are true. Prints a line for each piece, mix
-and policy as JSON, and means with intervals at the end.
+and policy as JSON, and means with intervals at the end: python -m benchmarks.policies.deadlines.
 """
 
 from __future__ import annotations
