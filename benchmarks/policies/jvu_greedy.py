@@ -5,7 +5,8 @@ python -m benchmarks.policies.jvu_greedy [ROUNDS] [SEEDS]
 The clusters are those of `benchmarks.policies.jvu_speed`, but smaller: 32 nodes of one GPU in 4
 racks and 12 pending jobs, so that the solver proves most plans best within its usual limits. In
 each cycle whose program is solved, the plan of the greedy mode, from which the solver starts, is
-compared with the answer. Misses are of jobs with deadlines that ended, when each mode runs by itself.
+compared with the answer. Misses are of jobs with deadlines that ended, when each mode runs by
+itself.
 """
 
 from __future__ import annotations
