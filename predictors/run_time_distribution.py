@@ -39,6 +39,9 @@ STEP = 1.5
 LAST = 60 * 86400.0
 """The last age in seconds. Beyond it, jobs behave like jobs of which nothing is known."""
 
+LEAST_STATED = 1.0
+"""Seconds; a shorter stated run time counts as this one, so that ratios to it stay finite."""
+
 HARDLY = 1e-9
 """Minimum chance of continuing, to keep the logarithm finite in tables where no job continued."""
 
@@ -135,6 +138,11 @@ class HazardCurve:
         return self.risk[i - 1] + part * (self.risk[i] - self.risk[i - 1])
 
 
+def _thousandth(estimate: float) -> float:
+    """Return the unit of ratios to a stated run time, in seconds."""
+    return max(estimate, LEAST_STATED) / 1000.0
+
+
 class StatedCurve(NamedTuple):
     """The curve of a job with a stated run time: one of ratios, in units of what was stated."""
 
@@ -204,7 +212,7 @@ class RunTimeDistributions(SurvivalRunTimes):
         super().started(now, job)
         if job.estimate:
             run = self._stated_runs[job.id] = _Run(now, self._ratios(self._running[job.id].group))
-            self._await(run, job.estimate / 1000.0, 0)
+            self._await(run, _thousandth(job.estimate), 0)
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Record that a job has ended, with its run time in seconds."""
@@ -213,7 +221,7 @@ class RunTimeDistributions(SurvivalRunTimes):
         if run is not None:
             run.ended = run_time
         elif job.estimate and group is not None:  # its start was not reported
-            self._count(self._ratios(group), run_time * 1000.0 / job.estimate)
+            self._count(self._ratios(group), run_time / _thousandth(job.estimate))
         while group is not None:
             group.ended += 1
             group = group.wider
@@ -285,7 +293,7 @@ class RunTimeDistributions(SurvivalRunTimes):
         group = self._alike(job)
         if job.estimate:
             ratios = self._ratios(group)
-            return StatedCurve(self._curve(ratios, _THOUSANDTHS_LOGS), job.estimate / 1000.0)
+            return StatedCurve(self._curve(ratios, _THOUSANDTHS_LOGS), _thousandth(job.estimate))
         return self._curve(group, _LOGS)
 
     def _curve(self, group: _Group, logs: Sequence[float]) -> HazardCurve:

@@ -117,12 +117,11 @@ class Jobs:
         room = table.room(job)
         if job.width <= room:
             return None
-        known = sorted({word for node in table.nodes.values() for word in node.attributes})
         return _unfit(
             f"the nodes that {spec.prefers} asks for have {room} GPUs, not {spec.gpus}, and it "
             "runs nowhere else" if spec.prefers else
             f"the nodes have {room} GPUs, not {spec.gpus}",
-            f"give slowdown, or prefer one of {some(known)}" if spec.prefers else
+            f"give slowdown, or prefer one of {some(table.attributes)}" if spec.prefers else
             "request fewer GPUs",
         )  # fmt: skip
 

@@ -76,6 +76,13 @@ class ProgressReports:
                 f"policy {name} does not heed the trials of a job",
                 "report done, or run the daemon with wfq or another elastic policy",
             )
+        if spec.origin and spec.min_width == spec.max_width:  # its script is for its own width
+            return Refused(
+                409,
+                "trials",
+                f"job {spec.id} was submitted to the cluster itself, for {spec.gpus} GPUs",
+                "report done, or submit it with sia submit",
+            )
         job = core_job(record, self._context.now, self._context.book.setup)
         if spec.regimes or job.preemptible in (NEVER_STOPPED, RESTART):
             why = "has regimes" if spec.regimes else "cannot change its width"

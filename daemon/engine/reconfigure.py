@@ -258,6 +258,7 @@ class _Lost(NamedTuple):
 
     why: dict[str, str]
     gpus: dict[str, set[int]]
+    attributes: dict[str, tuple[str, ...]]
 
     def nodes(self, found: Iterable[Node]) -> Iterator[Node]:
         """Yield the nodes that the backend found, and these, with all their GPUs."""
@@ -268,7 +269,7 @@ class _Lost(NamedTuple):
             yield node if more is None else replace(node, gpus=(*sorted({*node.gpus, *more}),))
         for name, gpus in self.gpus.items():
             if name not in names:
-                yield Node(name, (*sorted(gpus),))
+                yield Node(name, (*sorted(gpus),), self.attributes[name])
 
 
 def _lost(book: Book, setup: Setup) -> _Lost:
@@ -279,7 +280,7 @@ def _lost(book: Book, setup: Setup) -> _Lost:
     jobs; all stay while the pools own more GPUs than are left, so that the daemon starts and the
     pools share what there is.
     """
-    kept = _Lost({}, {})
+    kept = _Lost({}, {}, {})
     if not setup.discovered or setup.cells is not None:
         return kept
     there = {node.name: set(node.gpus) for node in setup.nodes}
@@ -293,6 +294,7 @@ def _lost(book: Book, setup: Setup) -> _Lost:
         if gone and (few or gone & used.get(node.name, set())):
             kept.why[node.name] = LESS if node.name in there else GONE
             kept.gpus[node.name] = set(node.gpus)
+            kept.attributes[node.name] = node.attributes
     return kept
 
 

@@ -137,13 +137,16 @@ def _clock(config: Config, journal: Journal) -> Clock:
 
 
 def _refuse_unknown(
-    config: Config, nodes: Sequence[Node], areas: Mapping[str, tuple[str, ...]]
+    config: Config, nodes: Sequence[Node], areas: Mapping[str, tuple[str, ...]], *, again: bool
 ) -> None:
-    """Raise UserError for attributes of nodes that the backend did not find, or with areas."""
+    """Raise UserError for attributes of nodes that the backend did not find, or with areas.
+
+    A daemon that has run before starts although a node is gone by now.
+    """
     if not config.backend.finds_nodes or not config.nodes:
         return
     names = [node.name for node in nodes]
-    for node in config.nodes:
+    for node in () if again else config.nodes:
         if node.name not in names:
             known = some(names)
             raise UserError(
@@ -186,7 +189,7 @@ def setup_of(
             f"this machine has {counted(there, 'GPU')}, and the pools own {owned}; give the pools "
             "smaller quotas or set backend.gpus"
         )
-    _refuse_unknown(config, nodes, areas)
+    _refuse_unknown(config, nodes, areas, again=again)
     options = Options(
         windows=config.windows, tick=config.tick, slack=config.slack,
         resume_cost=config.resume_cost, stops_per_hour=config.stops_per_hour, grace=config.grace,

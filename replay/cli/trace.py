@@ -277,10 +277,10 @@ def slice_(
         scaled = {name: random.uniform(low, high) for name in chosen}
     if merge is not None and loads is not None:
         raise UserError("--merge: gives the GPUs already; leave out --load")
-    piece, small = slice_trace(
-        found, table, begin=begin, end=begin + length, pools=chosen, loads=scaled
-    )
-    piece = shortened(piece, longest or inf, widest)
+    piece, small = slice_trace(found, table, begin=begin, end=begin + length, pools=chosen)
+    piece = shortened(piece, inf if longest is None else longest, widest)
+    if scaled is not None:  # to the jobs as they are now
+        piece, small = slice_trace(piece, small, begin=0, end=length, pools=chosen, loads=scaled)
     if merge is not None:
         piece, small = merged(piece, merge)
     _write(out, "trace.csv", piece, small, log, pools)

@@ -248,10 +248,6 @@ def search_command(
         click.echo(f"results: {out / FRONT}, {out / FIGURE}.svg")
 
 
-def _cpus() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def _workload(
     log: Path | None, workload: str | None, pools: Path | None, pool: str | None,
     gpus: int | None, load: float | None, seed: int, skip_invalid: bool,

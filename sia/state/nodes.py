@@ -19,6 +19,7 @@ class NodeTable:
 
     Attributes:
         nodes: The nodes by name, in the order given.
+        attributes: All words that nodes have, sorted.
         speeds: How fast models run by the nodes that they spread over.
         out: The nodes that take no jobs.
     """
@@ -29,6 +30,7 @@ class NodeTable:
         self.nodes: dict[str, GpuNode] = {node.name: node for node in given}
         if len(self.nodes) < len(given):
             raise ValueError("two nodes have the same name")
+        self.attributes = sorted({word for node in given for word in node.attributes})
         self.speeds = Speeds(speeds)
         self.out: dict[str, None] = {}
         self._free: dict[str, list[int]] = {node.name: [*range(node.usable)] for node in given}
@@ -76,7 +78,9 @@ class NodeTable:
         """
         found = self._preferred.get(prefers)
         if found is None:
-            found = self._preferred[prefers] = tuple(self._sets(prefers))
+            found = tuple(self._sets(prefers))
+            if found:  # words that no node has are not kept: there is no end of them
+                self._preferred[prefers] = found
         return found
 
     def _sets(self, prefers: str) -> Iterable[frozenset[str]]:
@@ -89,10 +93,8 @@ class NodeTable:
                 if value is not None:
                     values.setdefault(value, []).append(node.name)
             yield from map(frozenset, values.values())
-        else:
-            names = [node.name for node in self.nodes.values() if prefers in node.attributes]
-            if names:
-                yield frozenset(names)
+        elif prefers in self.attributes:
+            yield frozenset(n.name for n in self.nodes.values() if prefers in n.attributes)
 
     def slowdown(self, job: Job, names: Iterable[str]) -> float | None:
         """Return the factor on a job's run time on these nodes; None if it cannot run there."""

@@ -103,6 +103,13 @@ def test_a_stated_run_time_is_believed_to_a_factor_of_two_where_nobody_stated_an
     assert 4000 < curve.quantile(0.9) < 4 * 3600
 
 
+@pytest.mark.parametrize("stated", [5e-324, 1e-310, 1e-6])
+def test_a_stated_run_time_of_almost_nothing_gives_a_finite_estimate(stated):
+    curve = stating([(stated, 100.0)] * 20).curve(of_user("ann", stated))
+    assert 0 < curve.quantile(0.5) < LAST
+    assert 50.0 <= curve.quantile(0.9, 50.0) < LAST
+
+
 def test_running_and_cancelled_jobs_count_for_what_was_stated_of_them():
     lasting = stating([(100.0, 100.0)] * 12)
     over = [Job(f"o{i}", "a", 1e9, 1, "ann", estimate=100.0) for i in range(40)]

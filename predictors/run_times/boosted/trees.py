@@ -2,8 +2,8 @@
 
 One set of trees serves all windows: each job is one example for each window that it reached, once
 the window has passed since its start. An early end counts no sooner, since else the first jobs of a
-batch to fail would bias the trees. Trees are made again as jobs start, one round of boosting at an
-event, so that no event takes long.
+batch to fail would bias the trees. Trees are made again as jobs start, one round of boosting at a
+time, so that many events together take no longer than one.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Trees:
         self._seen = np.zeros(FIRST)  # seconds after which nothing is known of it
         self._count = 0  # jobs so far; job i is in row i % MOST_JOBS
         self._next = FIRST
+        self._learned = -np.inf  # when the latest round was made
         self._trees: Booster | None = None
         self._training: tuple[Booster, QuantileDMatrix, int] | None = None  # with its rounds
 
@@ -93,7 +94,10 @@ class Trees:
             self._seen[number % MOST_JOBS] = seen
 
     def learn(self, now: float) -> None:
-        """Make one round of the training that is due, if one is."""
+        """Make one round of the training that is due, if one is; at most one at a time `now`."""
+        if now == self._learned:
+            return
+        self._learned = now
         if self._training is None:
             if self._count < self._next:
                 return

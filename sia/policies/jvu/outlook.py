@@ -395,9 +395,14 @@ class JvuOutlook:
         return [StartChoice(start.job_id, leaf, slot, 1.0) for leaf in leaves]
 
     def outranks(self, planned: PlannedStart, job: JobStateView) -> bool:
-        """Return whether a planned start keeps its place beside that of a new job."""
+        """Return whether a planned start keeps its place beside that of a new job.
+
+        One that has started since the plan was made counts among the running jobs.
+        """
         other = self._state.jobs.get(planned.job_id)
-        return other is not None and (job.job.deadline is None or other.job.deadline is not None)
+        if other is None or other.stream is not None:
+            return False
+        return job.job.deadline is None or other.job.deadline is not None
 
     def slot_after(self, time: float) -> int:
         """Return the first slot that begins at a time or later."""

@@ -389,7 +389,7 @@ class Sia(Policy):
         group = job.pool.group
         if self._most is None:
             return True
-        free = group.idle + sum(pool.spare for pool in group.pools)  # of dedicated jobs
+        free = group.idle - group.out + sum(pool.spare for pool in group.pools)
         return self._risks[group].gpus(job, self.bin(job)) <= self._most * free
 
     def _spared(self, pool: PoolStateView, window: int) -> int:

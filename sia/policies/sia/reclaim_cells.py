@@ -63,8 +63,8 @@ class _Memory(Struct):
 
     sia: Any
     stops: dict[str, int]
-    missed: dict[str, _Missed]
-    late: dict[str, _Late]
+    missed: dict[str, _Missed] = {}
+    late: dict[str, _Late] = {}
 
 
 class ReclaimInCells(SiaRecall):

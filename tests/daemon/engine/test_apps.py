@@ -145,6 +145,9 @@ def test_only_elastic_jobs_under_elastic_policies_have_trials():
     assert "either done or trials" in story.step(1.0, both).detail
     story.submit("wide", 100.0, gpus=8, min_width=8)
     assert story.widths == {"app": 1}
+    story = Story()
+    story.submit("script", 100.0, gpus=4, min_width=4, origin="17")
+    assert "submitted to the cluster itself" in story.trials(1.0, "script", (1, 5.0)).detail
 
 
 def test_work_is_counted_from_the_start_of_a_job_that_was_resized_while_it_waited_for_gpus():

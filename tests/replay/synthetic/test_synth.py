@@ -23,6 +23,7 @@ from sia.core.playout import Arrival
 from sia.events import PoolChanged
 from sia.model import Job, Pool
 from tests.support.paths import ROOT
+from tests.support.shell import sia
 
 SEEDS = 200
 
@@ -365,6 +366,18 @@ def test_a_piece_can_have_shorter_and_narrower_jobs_in_one_pool_of_any_size():
     assert "2 run times cut at 1 m" in short.notes
     with pytest.raises(UserError, match="--widest 0: all jobs of the piece are wider"):
         shortened(piece, widest=0)
+
+
+def test_quotas_are_scaled_to_the_jobs_of_a_piece_as_they_are_cut(tmp_path):
+    (tmp_path / "log.csv").write_text(
+        "job_id,pool,submit,width,duration\nlong,a,0,1,9000\nwide,a,10,8,900\nshort,a,20,2,900\n"
+    )
+    (tmp_path / "pools.csv").write_text("pool,quota\na,8\n")
+    done = sia("trace", "slice", "--trace", tmp_path / "log.csv", "--pools", tmp_path / "pools.csv",
+               "--from", 0, "--length", "15m", "--load", 1, "--longest", "15m", "--widest", 2,
+               "--out", tmp_path / "piece")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "piece" / "pools.csv").read_text().splitlines()[1].startswith("a,3")
 
 
 def test_jobs_outside_a_piece_are_counted_by_reason():

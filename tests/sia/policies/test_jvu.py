@@ -19,6 +19,7 @@ from sia.policies.jvu import outlook
 from sia.policies.jvu.params import PRESETS, JvuParams
 from sia.policies.jvu.policy import Jvu
 from sia.policies.jvu.worth import JobWorth
+from sia.state.nodes import NodeTable
 
 RACKS = [
     GpuNode("m1", 1, ("gpu", "rack:r1")),
@@ -27,6 +28,15 @@ RACKS = [
     GpuNode("m4", 1, ("rack:r2",)),
 ]
 """The cluster of Fig. 6."""
+
+
+def test_words_that_no_node_has_are_not_kept():
+    table = NodeTable(RACKS)
+    for i in range(100):
+        assert table.preferred(f"word{i}") == table.preferred(f"same:word{i}") == ()
+    assert not table._preferred
+    assert table.preferred("gpu") == (frozenset(("m1", "m2")),)
+    assert table.attributes == ["gpu", "rack:r1", "rack:r2"]
 
 
 def arrival(job_id, submit, width, duration, deadline=None, **wishes):

@@ -14,6 +14,9 @@ from sia.policies.chronus.leases.lists import Room, fitted
 MOST_LOOKS = 40_000
 """Jobs that could move, and leases that are looked at for them: some 20 ms, less than a solver."""
 
+MOST_STEPS = 200_000
+"""Jobs that `by_laxity` looks at, lease by lease: some 100 ms, less than a solver takes then."""
+
 
 class _Table:
     """A plan by lease: who has it, and what it leaves free."""
@@ -64,6 +67,8 @@ class _Table:
                 is_wanted = k < more.last and self.fits(more, k)
                 if k not in mine and not is_wanted and self.fits(claim, k):
                     return k
+                if self.looks > MOST_LOOKS:
+                    return None
         return None
 
     def clear(self, k: int, more: Claim) -> bool:
@@ -138,14 +143,19 @@ def made_room(
 def by_laxity(claims: Sequence[Claim], room: Room) -> LeasePlan | None:
     """Return a plan that gives each lease to those who can least do without it, or None.
 
-    Laxity is how many leases a job could still do without. O(leases · jobs · log jobs).
+    Laxity is how many leases a job could still do without. O(leases · jobs · log jobs), and None
+    after `MOST_STEPS`.
     """
     plan: list[list[int]] = [[] for _ in claims]
     waiting = [(claim.last - claim.leases, -claim.gpus, n) for n, claim in enumerate(claims)]
     k, single = 0, len(room) == 1
     if any(laxity < 0 for laxity, _, _ in waiting):
         return None
+    steps = 0
     while waiting:
+        steps += len(waiting)
+        if steps > MOST_STEPS:
+            return None
         waiting.sort()
         left, following = [*room], list[tuple[int, int, int]]()
         for laxity, width, n in waiting:
