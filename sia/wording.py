@@ -17,6 +17,9 @@ SMALLER = {"m": "s", "h": "m", "d": "h"}
 NUMBER = r"\d+(?:\.\d+)?"
 NONE = "–"
 
+PRODUCT = "sia-scheduler"
+"""The name under which SIA is installed."""
+
 SHOWN = 40
 """Characters of a wrong input that a message repeats."""
 
@@ -125,3 +128,8 @@ def percent(value: float | None) -> str:
     if value is None:
         return NONE
     return f"{value:.2f}" if value == 0 or value >= 0.01 else f"{value:.1g}"
+
+
+def install_extra(extra: str) -> str:
+    """Return the command that installs an extra, in an environment of SIA's own."""
+    return f"pipx install --force '{PRODUCT}[{extra}]'"

@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from sia.console.errors import UserError
-from sia.console.neighbours import install_extra
+from sia.wording import install_extra
 
 SCHEMES = ("postgresql", "postgres")
 

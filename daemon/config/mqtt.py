@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from sia.console.neighbours import install_extra
+from sia.wording import install_extra
 
 PLAIN_PORT, TLS_PORT = 1883, 8883
 """Ports that IANA has assigned to MQTT."""

@@ -16,11 +16,11 @@ falls into the same one, it is the more exact answer.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
 from collections.abc import Sequence
 from math import inf
 from typing import NamedTuple, Self
 
+from predictors.run_times.window_ends import WindowEnds
 from sia.forecasts import PredictorContext, RunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
@@ -167,9 +167,7 @@ class SurvivalRunTimes(RunTimes):
         self._waiting: dict[str, tuple[_Alike, float]] = {}  # pending job: its kind, estimate
         self._last: dict[_Alike, dict[float, dict[str, None]]] = {}  # kind: estimate: jobs
         self._running: dict[str, _Run] = {}
-        # Running jobs by the number of windows they have outlasted, in order of their starts.
-        self._young: list[deque[_Run]] = [deque() for _ in windows]
-        self._crossed = inf  # no job reaches the end of a window before this time
+        self._ends = WindowEnds[_Run](windows)
         self._looked = -inf  # the last tick at which estimates of pending jobs were updated
 
     def run_time(self, job: Job) -> float:
@@ -184,8 +182,7 @@ class SurvivalRunTimes(RunTimes):
     def started(self, now: float, job: Job) -> None:
         """Record that a job has started; it will reach the end of the first window later."""
         run = self._running[job.id] = _Run(now, self._leave_queue(job))
-        self._young[0].append(run)
-        self._crossed = min(self._crossed, now + self._windows[0])
+        self._ends.add(run)
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Record an end. It counts once the window in which the job ended is over."""
@@ -238,22 +235,15 @@ class SurvivalRunTimes(RunTimes):
 
     def _cross(self, now: float) -> None:
         """Count jobs that have reached the end of a window, whether they still run or not."""
-        if now <= self._crossed:
-            return
-        self._crossed = inf
-        for window, length in enumerate(self._windows):
-            young = self._young[window]
-            while young:
-                run = young[0]
-                if run.start + length >= now:
-                    self._crossed = min(self._crossed, run.start + length)
-                    break
-                young.popleft()
-                if not run.gone:
-                    lasted = run.ended is None or run.ended > length
-                    self._add(run.group, window, lasted=lasted)
-                    if lasted and window + 1 < len(self._young):
-                        self._young[window + 1].append(run)
+        self._ends.advance(now, self._reach)
+
+    def _reach(self, run: _Run, window: int) -> bool:
+        """Count a job whose window is over, and return whether it lasted longer."""
+        if run.gone:
+            return False
+        lasted = run.ended is None or run.ended > self._windows[window]
+        self._add(run.group, window, lasted=lasted)
+        return lasted
 
     def _add(self, group: _Group, window: int, *, lasted: bool) -> None:
         self._known += 1

@@ -13,9 +13,8 @@ from predictors.learning.features import NAMES
 from predictors.learning.model import FORMAT, QUANTILES, Manifest, Model, booster, digest
 from replay.run.output import whole_folder, write_json
 from sia.console.errors import UserError
-from sia.console.neighbours import install_extra
 from sia.limits import LONGEST_WINDOW, MAX_WINDOWS, TICK
-from sia.wording import as_typed
+from sia.wording import as_typed, install_extra
 
 MAX_FILE = 2**25
 """Maximum size of a model's file in bytes; the trees of one window take a sixtieth of it."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 from sia.console.errors import UserError
-from sia.console.neighbours import install_extra
+from sia.wording import install_extra
 
 
 def duckdb_for(path: Path, doing: str) -> ModuleType:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from replay.logs.trace import PROGRESS, Trace
+from sia.console.errors import UserError
 from sia.core.playout import ProgressPoint
 from sia.limits import MAX_QUOTA, MAX_REGIME, MAX_SPEED, MIN_SPEED
 
@@ -80,6 +81,12 @@ def progress_of(trace: Trace, parts: int = 1) -> dict[str, tuple[ProgressPoint, 
 
 
 def _in_parts(points: tuple[ProgressPoint, ...], parts: int) -> tuple[ProgressPoint, ...]:
+    widest = max((point.widths[1] for point in points if point.widths is not None), default=0)
+    if widest * parts > MAX_QUOTA:
+        raise UserError(
+            f"--parts {parts}: trials on {widest:,} GPUs would be more than {MAX_QUOTA:,} parts; "
+            "use fewer"
+        )
     return tuple(
         point if point.widths is None or parts == 1
         else point._replace(widths=(point.widths[0] * parts, point.widths[1] * parts))

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sia.console.errors import UserError
-from sia.console.neighbours import install_extra
+from sia.wording import install_extra
 
 LOCAL = "local"
 """The address that starts a cluster on this machine for as long as the search runs."""

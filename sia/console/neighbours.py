@@ -12,21 +12,17 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from sia.wording import PRODUCT
+
 NAMES = ("cells", "daemon", "oracle", "predictors", "replay", "sia")
 """Top-level packages that SIA's wheel installs."""
 
-OWN = "sia-scheduler"
 
 METADATA = re.compile(r"(?P<name>.+?)-[^-]+?(-py3.*)?\.(dist|egg)-info")
 """Name of a folder that describes an installed distribution."""
 
 ROOT = Path(__file__).resolve().parents[2]
 """Folder that contains SIA's packages."""
-
-
-def install_extra(extra: str) -> str:
-    """Return the command that installs an extra, in an environment of SIA's own."""
-    return f"pipx install --force '{OWN}[{extra}]'"
 
 
 def clash(path: Sequence[str] | None = None, root: Path = ROOT) -> str | None:
@@ -36,15 +32,15 @@ def clash(path: Sequence[str] | None = None, root: Path = ROOT) -> str | None:
     `path` lists the folders to search, by default `sys.path`.
     """
     if gone := [name for name in NAMES if not (root / name / "__init__.py").is_file()]:
-        return f"files of the package {gone[0]!r} are missing; install {OWN} again"
+        return f"files of the package {gone[0]!r} are missing; install {PRODUCT} again"
     named = sys.path if path is None else path
     folders = list(dict.fromkeys(Path(each).resolve() for each in named))
     suspects = {*_elsewhere(folders, root), *_overwritten(root)}
     for name, owner in _owners(folders) if suspects else ():
         if name in suspects:
             return (
-                f"{owner} also installs a package named {name!r}; install {OWN} in an environment "
-                f"of its own: pipx install {OWN}"
+                f"{owner} also installs a package named {name!r}; install {PRODUCT} in an "
+                f"environment of its own: pipx install {PRODUCT}"
             )
     return None
 
@@ -62,7 +58,7 @@ def _overwritten(root: Path) -> Iterator[str]:
 
     An editable installation has no RECORD in its source tree, where nothing else is installed.
     """
-    record = next((folder / "RECORD" for name, folder in _installed(root) if name == OWN), None)
+    record = next((folder / "RECORD" for name, folder in _installed(root) if name == PRODUCT), None)
     files = {} if record is None else dict(map(_file_and_size, _lines(record)))
     if not files:
         return
@@ -81,7 +77,7 @@ def _owners(folders: Sequence[Path]) -> Iterator[tuple[str, str]]:
     """Yield each of SIA's package names that another distribution installs, and its owner."""
     for folder in folders:
         for owner, metadata in _installed(folder):
-            if owner == OWN:
+            if owner == PRODUCT:
                 continue
             files = _lines(metadata / "top_level.txt") or _lines(metadata / "RECORD")
             found = {re.split(r"/|,|\.py", file)[0] for file in files}

@@ -284,7 +284,7 @@ def test_numbers_are_never_infinite():
 def test_without_xgboost_a_label_is_refused_with_the_mend(monkeypatch):
     monkeypatch.setattr("predictors.run_times.boosted.predictor.find_spec", lambda _: None)
     default = Choice("", "peaks", "survival")
-    with pytest.raises(KeyError, match=r"xgboost, which is not installed; install it with: pipx"):
+    with pytest.raises(KeyError, match=r"xgboost, which is not installed; pipx install"):
         parse("sia@peaks+boosted", default)
     assert parse("fcfs", default._replace(durations="boosted")).policy == "fcfs", "it needs none"
     assert parse("sia@peaks+survival", default).durations == "survival"

@@ -11,7 +11,7 @@ from msgspec import Meta, field
 from msgspec.structs import replace
 
 from daemon.config.config import BackendConfig, Config
-from sia.console.neighbours import install_extra
+from sia.wording import install_extra
 
 MAX_TEXT = 4096
 """Characters of a path: Linux knows no longer one."""

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 from daemon.config.mqtt import MqttConfig
 from sia.console.errors import UserError
-from sia.console.neighbours import install_extra
+from sia.wording import install_extra
 
 CONNECTIONS = 1000
 """Maximum number of connections; a trial has a few."""

@@ -25,9 +25,11 @@ import numpy as np
 from predictors.run_times.boosted.known import NUMBERS, Kind, KnownJob, KnownJobs
 from predictors.run_times.boosted.trees import Trees
 from predictors.run_times.survival import SurvivalRunTimes
+from predictors.run_times.window_ends import WindowEnds
 from sia.forecasts import PredictorContext, RunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
+from sia.wording import install_extra
 
 QUANTILE = 0.97
 """The share of jobs that should not outlast their window; those without a window do not."""
@@ -122,8 +124,8 @@ class BoostedRunTimes(RunTimes):
         if find_spec("xgboost") is not None:
             return ""
         return (
-            "durations boosted need xgboost, which is not installed; install it with:"
-            " pipx install --force 'sia-scheduler[learn]', or write survival"
+            "durations boosted need xgboost, which is not installed; "
+            f"{install_extra('learn')}, or write survival"
         )
 
     def __init__(self, windows: Sequence[float], quantile: float = QUANTILE) -> None:
@@ -138,9 +140,7 @@ class BoostedRunTimes(RunTimes):
         self._losses = [[0.0, 0.0] for _ in windows]  # of tables and trees
         self._scores: dict[str, _Scores] = {}
         self._all = _Scores()
-        # Running jobs by the number of windows that they have reached the end of, by their starts.
-        self._young: list[deque[_Run]] = [deque() for _ in windows]
-        self._crossed = inf  # no job reaches the end of a window before this time
+        self._ends = WindowEnds[_Run](windows)
         self._pending: dict[_Alike, dict[str, float]] = {}  # alike: job, estimate
         self._looked = -inf
 
@@ -218,8 +218,7 @@ class BoostedRunTimes(RunTimes):
             self._leave(run)
             run.start, run.number = now, self._trees.add(now, run.row)
             self._jobs.started(now, run.known)
-            self._young[0].append(run)
-            self._crossed = min(self._crossed, now + self._windows[0])
+            self._ends.add(run)
 
     def finished(self, now: float, job: Job, run_time: float) -> None:
         """Record an end. It counts once the window in which the job ended is over."""
@@ -286,29 +285,19 @@ class BoostedRunTimes(RunTimes):
 
     def _hear(self, now: float) -> None:
         """Judge what was stated of jobs that have reached the end of a window; learn a bit."""
-        if now > self._crossed:
-            self._cross(now)
+        self._ends.advance(now, self._reach)
         self._trees.learn(now)
 
-    def _cross(self, now: float) -> None:
-        self._crossed = inf
-        for window, length in enumerate(self._windows):
-            young = self._young[window]
-            while young:
-                run = young[0]
-                if run.start + length >= now:
-                    self._crossed = min(self._crossed, run.start + length)
-                    break
-                young.popleft()
-                if run.ended is not None and run.ended < 0.0:
-                    continue
-                lasted = run.ended is None or run.ended > length
-                if run.said is not None:
-                    self._judge(run, window, lasted=lasted)
-                if lasted and window + 1 < len(self._young):
-                    self._young[window + 1].append(run)
-                elif run.chances:
-                    self._score(run, window if lasted else window - 1)
+    def _reach(self, run: _Run, window: int) -> bool:
+        """Judge what was stated of a job whose window is over; return whether it lasted longer."""
+        if run.ended is not None and run.ended < 0.0:
+            return False
+        lasted = run.ended is None or run.ended > self._windows[window]
+        if run.said is not None:
+            self._judge(run, window, lasted=lasted)
+        if run.chances and not (lasted and window + 1 < len(self._windows)):
+            self._score(run, window if lasted else window - 1)
+        return lasted
 
     def _judge(self, run: _Run, window: int, *, lasted: bool) -> None:
         """Add the losses of both predictions for a window that the job reached."""

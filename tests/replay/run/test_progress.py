@@ -177,3 +177,13 @@ def test_an_app_whose_trials_come_and_go_has_their_gpus(tmp_path):
             ]
         # 60 GPU-seconds alone, 240 on three GPUs, 300 alone again
         assert rows == [(0.0, 60.0, 1.0), (60.0, 140.0, 3.0), (140.0, 440.0, 1.0)]
+
+
+def test_trials_on_more_parts_of_gpus_than_a_pool_may_have_are_refused(tmp_path):
+    (tmp_path / "log.csv").write_text(
+        "job_id,pool,submit,width,duration,progress\na,a,0,4,100,0.5:1::1-2000\n"
+    )
+    trace = read_trace(tmp_path / "log.csv")
+    assert progress_of(trace, 500)["a"][0].widths == (500, 1_000_000)
+    with pytest.raises(UserError, match=r"--parts 1000: trials on 2,000 GPUs .*; use fewer"):
+        progress_of(trace, 1000)
