@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from daemon.model.access import Principal
@@ -94,16 +94,20 @@ def plan_words(
     if not runs and planned.start is not None:
         wait = max(0.0, planned.start - now)
         when = f"in {duration(wait)}" if wait else "in the next cycle"
-        kills = f", for which job {some(planned.kills)} is killed" if planned.kills else ""
+        kills = f", for which {_jobs_are(planned.kills)} killed" if planned.kills else ""
         lines.append(f"it is planned to start {when}{kills}")
     lines += deadline_words(spec, planned, now)
     if runs:
         return lines
     if planned.before:
-        lines.append(f"job {some(planned.before)} is planned to start before it")
+        lines.append(f"{_jobs_are(planned.before)} planned to start before it")
     if planned.spared and planned.cost > planned.gain:
         lines.append(
             f"to start it now, job {some(planned.spared)} would have to be killed: that costs "
             f"{planned.cost:.4g}, and the start now would gain {planned.gain:.4g}"
         )
     return lines
+
+
+def _jobs_are(names: Sequence[str]) -> str:
+    return f"job {names[0]} is" if len(names) == 1 else f"jobs {some(names)} are"

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from daemon.answers.explain.planned import deadline_words, planned_of
+from daemon.answers.explain.planned import _jobs_are, deadline_words, planned_of
 from daemon.engine.engine import Engine
 from daemon.model.book import job_of
 from daemon.model.inputs import Answered, Started, Stopped, Tick
@@ -205,3 +205,8 @@ async def test_the_answer_to_a_submission_and_why_name_the_planned_branch(folder
         assert not {"planned", "notes"} & found.keys(), "what is true of one is not true of all"
         lines = await asked(client, "POST", "/v1/jobs", {"jobs": [{**array, "id": "more-of-them"}]})
         assert "notes" not in lines["jobs"][0]
+
+
+def test_one_job_is_and_several_jobs_are_planned_before_another():
+    assert f"{_jobs_are(['a'])} planned to start before it" == "job a is planned to start before it"
+    assert _jobs_are(["a", "b"]) == "jobs a, b are"
