@@ -14,8 +14,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -170,15 +170,23 @@ def quantiles(took: list[float]) -> dict[str, float]:
     return {**found, "runs": len(took)}
 
 
-async def case(group: int, questions: int) -> dict[str, Any]:
-    config = configuration(group)
+@asynccontextmanager
+async def filled(
+    config: str, submitted: list[dict[str, Any]]
+) -> AsyncIterator[tuple[aiohttp.ClientSession, list[Any], int]]:
+    """Run a daemon with these jobs; give a session with it, its pools, and its process id."""
     with TemporaryDirectory() as folder, served(Path(folder), config) as (url, token, pid):
         headers = {"Authorization": f"Bearer {token}"}
         async with aiohttp.ClientSession(url, headers=headers) as session:
-            await fill(session, jobs())
+            await fill(session, submitted)
             async with session.get("/v1/pools") as response:
                 pools = (await response.json())["pools"]
-            found = await measured(session, questions, pid)
+            yield session, pools, pid
+
+
+async def case(group: int, questions: int) -> dict[str, Any]:
+    async with filled(configuration(group), jobs()) as (session, pools, pid):
+        found = await measured(session, questions, pid)
         return {
             "gpus_running": sum(pool["running"] for pool in pools),
             "jobs_waiting": sum(pool["waiting"] for pool in pools),

@@ -13,9 +13,7 @@ import argparse
 import asyncio
 import os
 import time
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import aiohttp
@@ -26,8 +24,7 @@ from benchmarks.answers.whatif import (
     POOLS,
     RUNNING,
     configuration,
-    fill,
-    served,
+    filled,
     submissions,
     worked,
 )
@@ -106,13 +103,8 @@ async def case(group: int, questions: int, *, limits: bool) -> dict[str, Any]:
     config = configuration(group)
     if limits:
         config = limited(config)
-    with TemporaryDirectory() as folder, served(Path(folder), config) as (url, token, pid):
-        headers = {"Authorization": f"Bearer {token}"}
-        async with aiohttp.ClientSession(url, headers=headers) as session:
-            await fill(session, jobs())
-            async with session.get("/v1/pools") as response:
-                pools = (await response.json())["pools"]
-            found = await measured(session, questions, pid)
+    async with filled(config, jobs()) as (session, pools, pid):
+        found = await measured(session, questions, pid)
     counts = {name: sum(pool[name] for pool in pools) for name in ("running", "waiting", "lent")}
     return {**counts, **found}
 
