@@ -126,35 +126,48 @@ class Listener:
         self._most = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._dropped, self._telling = 0, TokenBucket(1 / TOLD_EVERY, 1.0)
         bound.setblocking(False)  # noqa: FBT003  its only argument
-        self._taking = asyncio.create_task(self._take())
+        self._loop = asyncio.get_running_loop()
+        self._again: asyncio.TimerHandle | None = None
+        self._start()
 
     async def cleanup(self) -> None:
         """Stop accepting, and give running requests `SHUTDOWN_SECONDS` seconds to finish."""
-        self._taking.cancel()
-        await asyncio.wait([self._taking])
+        self._stop()
         self._bound.close()
+        await asyncio.sleep(0)  # a task cancelled before its first step would not close its socket
         coming = [each.coming for each in self._inside if each.coming is not None]
         for task in coming:
             task.cancel()
         await asyncio.gather(*coming, return_exceptions=True)
         await self._runner.cleanup()
 
-    async def _take(self) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                taken, _ = await loop.sock_accept(self._bound)
-            except OSError as error:  # out of file descriptors or memory
-                self._tell(str(error.strerror))
-                await asyncio.sleep(PROBE_EVERY)
-                continue
-            if self._room():
-                visitor = Connection(self._server, self._gone)
-                self._inside[visitor] = None
-                visitor.coming = asyncio.create_task(self._let_in(visitor, taken))
-            else:
-                taken.close()
-            await asyncio.sleep(0)  # yield to the event loop even under a flood of connections
+    def _start(self) -> None:
+        # Not loop.sock_accept: cancelled at the wrong moment, it loses a connection it accepted.
+        self._again = None
+        self._loop.add_reader(self._bound, self._take)
+
+    def _stop(self) -> None:
+        self._loop.remove_reader(self._bound)
+        if self._again is not None:
+            self._again.cancel()
+
+    def _take(self) -> None:
+        """Accept one connection, so that a flood of them leaves the event loop to others, too."""
+        try:
+            taken, _ = self._bound.accept()
+        except (BlockingIOError, ConnectionAbortedError):  # the client has left
+            return
+        except OSError as error:  # out of file descriptors or memory
+            self._tell(str(error.strerror))
+            self._stop()
+            self._again = self._loop.call_later(PROBE_EVERY, self._start)
+            return
+        if self._room():
+            visitor = Connection(self._server, self._gone)
+            self._inside[visitor] = None
+            visitor.coming = asyncio.create_task(self._let_in(visitor, taken))
+        else:
+            taken.close()
 
     def _room(self) -> bool:
         """Make room for one connection: close one that has sent nothing, else an idle one."""
@@ -173,7 +186,7 @@ class Listener:
         context = None if self._tls is None else self._tls.context
         within = None if context is None else HEAD_WITHIN
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
+            await self._loop.connect_accepted_socket(
                 lambda: visitor, taken, ssl=context, ssl_handshake_timeout=within
             )
         except OSError:  # the client has disconnected or does not speak TLS

@@ -1,6 +1,7 @@
 """The door itself: who connects and says nothing, and what is no HTTP."""
 
 import asyncio
+import gc
 import gzip
 import json
 import socket
@@ -92,6 +93,32 @@ def test_a_silent_connection_is_closed(monkeypatch):
             await door.cleanup()
 
     asyncio.run(story())
+
+
+def test_a_listener_that_stops_leaves_no_client_without_an_end():
+    """However far the connection got: it is answered or closed, and its socket is not lost."""
+
+    async def story(steps):
+        bound = bind(Address("127.0.0.1", 0))
+        door = await listen(web.Application(), bound)
+        await asyncio.sleep(0.001)  # it accepts
+        with socket.create_connection(bound.getsockname()) as client:
+            client.settimeout(0)
+            client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            await door.cleanup()
+            async with asyncio.timeout(20):
+                with suppress(ConnectionError):
+                    said = await asyncio.get_running_loop().sock_recv(client, 1000)
+                    assert not said or said.startswith(b"HTTP/1.1 404")
+
+    gc.disable()  # it would close a lost socket by chance
+    try:
+        for steps in range(12):
+            asyncio.run(story(steps))
+    finally:
+        gc.enable()
 
 
 TOKEN = "hush-of-the-token"
