@@ -98,6 +98,8 @@ def _tail(path: Path) -> bytes:
 
 def _last_line(text: bytes) -> ProgressLine | None:
     """Return the last line, whole or still being written; None in an empty file."""
+    if len(text) >= TAIL and b"\n" not in text.rstrip():
+        raise ProgressFileError(_TOO_LONG)
     whole, _, begun = text.rpartition(b"\n")
     lines = [line for line in whole.split(b"\n") if line.strip()]
     if begun.strip():
@@ -112,6 +114,11 @@ def _last_line(text: bytes) -> ProgressLine | None:
         return _decode(lines[-1])
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise ProgressFileError(_why(lines[-1])) from None
+
+
+_TOO_LONG = (
+    f"progress file: the last line has {TAIL} bytes or more; report fewer trials in one line"
+)
 
 
 def _why(line: bytes) -> str:

@@ -51,6 +51,13 @@ def test_only_the_end_of_a_long_progress_file_is_read(file, tmp_path):
     assert file.look() == ProgressLine(0.5)
 
 
+def test_a_line_longer_than_what_is_read_is_reported(file, tmp_path):
+    trials = ",".join(["[1,10.0]"] * 1000)
+    (tmp_path / "progress").write_text(f'{{"trials": [{trials}]}}\n')
+    with pytest.raises(ProgressFileError, match="more; report fewer trials"):
+        file.look()
+
+
 @pytest.mark.parametrize(
     "line",
     ["half of it", "{}", '{"done": 1.5}', '{"done": NaN}', '{"done": null}', "[0.5]", "[" * 4000,
