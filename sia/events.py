@@ -123,11 +123,16 @@ class GpusOut(Struct, frozen=True, gc=False, tag=True):
 
 
 class NodeOut(Struct, frozen=True, gc=False, tag=True):
-    """A node failed or was drained: its jobs go on, and no job is placed on it."""
+    """A node failed or was drained: its jobs go on, and no job is placed on it.
+
+    `waiting` has the jobs that were started on it and whose GPUs others have not left yet: where
+    nodes differ, their starts are taken back.
+    """
 
     time: float
     node: str
     why: str
+    waiting: tuple[str, ...] = ()
 
 
 class NodeBack(Struct, frozen=True, gc=False, tag=True):

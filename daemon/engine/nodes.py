@@ -175,8 +175,16 @@ class NodeStates:
             context.changed_nodes[node.name] = None
             if context.core.state.nodes is not None:
                 self._separate(node.name)
-                context.events.append(NodeOut(context.now, node.name, why))
+                waiting = self._waiting(node.name)
+                context.events.append(NodeOut(context.now, node.name, why, waiting))
         context.notify("node_out", node=node.name, why=why)
+
+    def _waiting(self, node: str) -> tuple[str, ...]:
+        """Return the started jobs that wait for GPUs of a node. O(jobs that wait for some)."""
+        book, table = self._book, self._context.core.state.nodes
+        assert table is not None
+        waiting = (book.jobs[job_id].core for job_id in book.seatless)
+        return tuple(job_id for job_id in waiting if node in table.held(job_id))
 
     def _bring_back(self, node: NodeRecord, who: str) -> None:
         del node.reasons[who]

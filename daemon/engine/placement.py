@@ -125,11 +125,12 @@ class Placement:
         return name, tuple(self._free[name][:gpus])
 
     def find_on(self, wanted: Mapping[str, int]) -> Nodes | None:
-        """Find so many free GPUs of each of these nodes; None if there are too few.
+        """Find so many free GPUs of each of these nodes, or None if one is out or has too few.
 
-        Nodes that are out count as well: the start was decided before. O(their GPUs).
+        O(their GPUs).
         """
-        if any(len(self._free[name]) < gpus for name, gpus in wanted.items()):
+        out, free = self._out, self._free
+        if any(name in out or len(free[name]) < gpus for name, gpus in wanted.items()):
             return None
         return tuple((name, tuple(self._free[name][:gpus])) for name, gpus in wanted.items())
 

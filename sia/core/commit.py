@@ -152,6 +152,7 @@ class Committer:
         self.open_request = False
         self.failure: PolicyFailure | None = None
         self.again: dict[PoolState, None] = {}
+        self._taken_back: list[PreemptJob] = []  # of starts on nodes that are out
         self.carry_out: dict[type, Callable[[Any, float, list[Decision]], ProposalResult]] = {
             Start: self._start,
             Preempt: self._preempt,
@@ -220,7 +221,7 @@ class Committer:
         self._state.dirty.update(dict.fromkeys(self._state.pools.values()))
 
     def apply(self, events: Iterable[Event], decisions: list[Decision]) -> None:
-        """Apply events in order, and append the loans that must move to `decisions`.
+        """Apply events in order; append loans that move and starts taken back to `decisions`.
 
         Raises ValueError for an event that cannot have happened: an unknown pool or job, an id in
         use, or a width, quota or run time out of bounds. Events before it are then applied, it and
@@ -229,6 +230,9 @@ class Committer:
         handlers = self._handlers
         for event in events:
             handlers[type(event)](event)
+        if self._taken_back:
+            decisions += self._taken_back
+            self._taken_back.clear()
         if self.accounts.overdrawn:
             self.accounts.settle(decisions)
         if self.cells_freed:
@@ -426,10 +430,7 @@ class Committer:
         job.done = 0.0 if lost else job.work(now)
         job.trial = False
         self._take_back(job)
-        job.stream = None
-        job.width = job.job.width
-        job.speed = job.slowdown = 1.0
-        self._requeue(job)
+        self._to_queue(job)
         self._count_stop(now)
         decisions.append(PreemptJob(job.job.id, proposal.reason, killed))
         self.told.submitted(job)
@@ -729,6 +730,16 @@ class Committer:
             self._places().take_out(event.node, event.why)
             return
         self._state.nodes.take_out(event.node)
+        for job_id in event.waiting:
+            job = self._state.jobs.get(job_id)
+            if job is None or job.stream is None:
+                raise ValueError(f"job {job_id} waits for node {event.node} but was not started")
+            self._take_back(job)
+            job.attempt -= 1  # nothing of it has run
+            self._to_queue(job)
+            why = f"node {event.node} is out, and its GPUs were not free yet"
+            self._taken_back.append(PreemptJob(job_id, why))
+            self.told.submitted(job)
         self._state.dirty.update(dict.fromkeys(self._state.pools.values()))  # starts were planned
 
     def _node_back(self, event: NodeBack) -> None:
@@ -812,6 +823,13 @@ class Committer:
             del pool.out_of_order[job.sequence]
         pool.pending_width -= job.gpus
         self._state.waiting -= 1
+
+    def _to_queue(self, job: JobState) -> None:
+        """Return a job that has no GPUs any more to its queue."""
+        job.stream = None
+        job.width = job.job.width
+        job.speed = job.slowdown = 1.0
+        self._requeue(job)
 
     def _requeue(self, job: JobState) -> None:
         """Queue a job at its place in the order of arrival and priority."""

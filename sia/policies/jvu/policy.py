@@ -152,6 +152,10 @@ class Jvu(Policy):
             if job is not None and job.stream is None:
                 self._intend(job, begin, end)
 
+    def submitted(self, job: JobStateView) -> None:
+        """Forget how far a job that runs no more had outgrown its estimate."""
+        self._grown.pop(job.job.id, None)
+
     def left(self, job: JobStateView) -> None:
         """Forget a job that was cancelled; of one that started the estimate stays."""
         if job.stream is None and job.job.id not in self.state.jobs:
@@ -438,7 +442,6 @@ class Jvu(Policy):
         result = yield Preempt(job, why, kill=True)
         if result is not ProposalResult.DONE:
             return
-        self._grown.pop(job.job.id, None)
         if outgrown:
             self._estimates[job.job.id] = max(outgrown, self._estimates.get(job.job.id, 0.0))
         if self._options.delay > 0.0:

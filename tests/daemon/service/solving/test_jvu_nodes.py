@@ -86,6 +86,30 @@ def test_no_job_is_planned_on_a_node_that_is_out():
     engine.check()
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_a_start_that_waits_for_gpus_of_a_node_that_goes_out_is_taken_back(again):
+    engine = Engine.new(LIVE)
+    engine.step(0.0, [submit("guest", gpus=4, run_time=600.0, prefers="gpu")])
+    engine.step(0.0, [Started("guest", 1)])
+    urgent = submit("urgent", gpus=4, run_time=60.0, prefers="gpu", deadline=120.0)
+    killed = engine.step(5.0, [urgent])
+    assert [each.job for each in killed.effects if isinstance(each, PreemptEffect)] == ["guest"]
+    assert engine.book.seatless == {"urgent": None}
+    if again:
+        engine.step(6.0, [Stopped("guest", 1), Drain("m1", "broken")])
+    else:
+        engine.step(6.0, [Drain("m1", "broken")])
+        assert not starts(engine.step(7.0, [Stopped("guest", 1)]))
+    engine.check()
+    record = engine.book.jobs["urgent"]
+    assert (record.phase, record.attempt) == (JobPhase.PENDING, 0)
+    assert engine.core.state.jobs[record.core].attempt == 0
+    assert not engine.core.state.nodes.held(record.core)
+    begun = starts(engine.step(10.0, [Resume("m1")]))
+    assert {node for node, _ in begun["urgent"].nodes} == {"m0", "m1"}
+    engine.check()
+
+
 def test_attributes_and_policies_change_while_jobs_run():
     engine = Engine.new(replace(LIVE, policy="fcfs"))
     assert starts(engine.step(0.0, [submit("one", gpus=3, run_time=600.0, prefers="gpu")]))
