@@ -60,12 +60,14 @@ def turn_row(turns: Mapping[str, Any]) -> list[str]:
 
 def worth_of(recalls: Mapping[str, Any]) -> str:
     """Return the line that describes what recall gained and cost."""
-    return (
+    text = (
         f"{counted(recalls['stops'], 'spare job')} stopped for others, after "
         f"{recalls['gpu_hours']:,.1f} GPU-hours on spare GPUs; {recalls['lost_gpu_hours']:,.1f} "
-        f"GPU-hours of work were lost; by estimates they would have run "
-        f"{duration(recalls['left_s'])} longer (together)"
+        "GPU-hours of work were lost"
     )
+    if not recalls["left_s"]:
+        return text
+    return f"{text}; by estimates they would have run {duration(recalls['left_s'])} longer in total"
 
 
 def _show(shadow: Mapping[str, Any]) -> None:

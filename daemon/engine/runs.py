@@ -47,6 +47,7 @@ from sia.decisions import (
     StartJob,
 )
 from sia.events import JobPreempted, JobProgressed
+from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import RESTART, Nodes, Stream
 
 WARN, LIMIT = "limit 1 warn", "limit 2 end"
@@ -608,7 +609,8 @@ class Runs:
         recalls.stops += 1
         recalls.ran += ran * (record.taken or spec.gpus)
         recalls.lost += (max(0.0, work - kept) + pays) * spec.gpus
-        recalls.left += record.left(max(record.run_time, work), context.now)
+        if record.run_time < UNKNOWN_RUN_TIME:
+            recalls.left += record.left(max(record.run_time, work), context.now)
         record.recalled = False
 
     def _turns_of(self, record: JobRecord) -> Turns:

@@ -135,7 +135,10 @@ class Turns(Struct, omit_defaults=True, forbid_unknown_fields=True):
     lost: float = 0.0
     """GPU-seconds of work that the stops cost, including what the jobs pay when they go on."""
     left: float = 0.0
-    """Sum of the seconds that the jobs would have run on, by the estimates of their run times."""
+    """Sum of the seconds that the jobs would have run on, by the estimates of their run times.
+
+    Jobs without an estimate do not count.
+    """
 
 
 class ShadowLoan(NamedTuple):

@@ -157,7 +157,10 @@ class LendingRecalls(Struct):
     lost_gpu_hours: Annotated[float, Meta(description="GPU-hours of their work that stops cost.")]
     left_s: Annotated[
         float,
-        Meta(description="Sum of seconds that they would have run on: an estimate by run times."),
+        Meta(
+            description="Sum of seconds that they would have run on: an estimate by run times. "
+            "Jobs without an estimate do not count."
+        ),
     ]
 
 

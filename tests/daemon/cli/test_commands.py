@@ -404,8 +404,9 @@ def test_sia_lending_shows_gains_and_costs_of_recall():
     recalls = {"stops": 3, "gpu_hours": 12.04, "lost_gpu_hours": 0.5, "left_s": 7200.0}
     assert worth_of(recalls) == (
         "3 spare jobs stopped for others, after 12.0 GPU-hours on spare GPUs; 0.5 GPU-hours of "
-        "work were lost; by estimates they would have run 2 h longer (together)"
+        "work were lost; by estimates they would have run 2 h longer in total"
     )
+    assert worth_of(recalls | {"left_s": 0.0}).endswith("work were lost")
 
 
 def test_turns_and_guests_are_shown_by_pool():

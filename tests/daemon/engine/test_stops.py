@@ -28,6 +28,7 @@ from daemon.model.job import JobPhase, PoolMode
 from daemon.model.outputs import PreemptEffect, ResizeEffect, StartEffect, StopEffect
 from daemon.wire.explain import TurnView
 from sia.events import JobPreempted
+from sia.limits import UNKNOWN_RUN_TIME
 from tests.support.budget import budget
 from tests.support.daemons.daemons import setup, submit
 
@@ -644,6 +645,17 @@ def test_turns_guests_stops_and_waste_are_counted_by_pool():
     story.at(100.0, Ended("own", 1, 0))
     assert (sums := story.engine.book.turns)["a"].turns == 2, "the guest starts at its turn"
     assert not sums["a"].late
+
+
+@pytest.mark.parametrize(("run_time", "left"), [(400.0, 388.0), (UNKNOWN_RUN_TIME, 0.0)])
+def test_what_stopped_guests_had_left_is_counted_where_it_is_known(run_time, left):
+    story = Story(lending())
+    story.at(0.0, submit("own", "a", run_time=500.0), submit("guest", "a", run_time=run_time))
+    story.at(0.0, Started("own", 1), Started("guest", 1))
+    story.at(10.0, submit("owner", "b"))
+    story.at(12.0, Stopped("guest", 1))
+    sums = story.engine.book.turns["a"]
+    assert (sums.stops, sums.left) == (1, left)
 
 
 def test_a_guest_that_runs_on_has_had_its_turn():
