@@ -7,8 +7,6 @@ shares, and not at times: when a job gets there depends on the policy.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from replay.logs.trace import PROGRESS, Trace
 from sia.console.errors import UserError
 from sia.core.playout import ProgressPoint
@@ -23,12 +21,31 @@ FORM = (
 def parse_progress(text: str) -> tuple[ProgressPoint, ...]:
     """Parse a cell. Raises ValueError with the problem and, after a semicolon, the fix."""
     points = tuple(_point(part.strip()) for part in text.split(";")) if text.strip() else ()
-    for before, point in pairwise(points):
-        if point.done <= before.done:
-            raise ValueError(
-                f"{point.done:g} follows {before.done:g}; write the points in ascending order"
-            )
+    last = None
+    for point in points:
+        last = following(point, last)
     return points
+
+
+def following(point: ProgressPoint, last: ProgressPoint | None) -> ProgressPoint:
+    """Return what is known after a report: the point, in the last regime if it names none.
+
+    Raises ValueError, as `parse_progress` does, if it goes back, which a daemon refuses, too.
+    """
+    if last is None:
+        return point
+    if point.done <= last.done:
+        raise ValueError(
+            f"{point.done:g} follows {last.done:g}; write the reports of a job in ascending order"
+        )
+    if point.regime is None:
+        return point._replace(regime=last.regime)
+    if last.regime is not None and point.regime < last.regime:
+        raise ValueError(
+            f"regime {point.regime} follows regime {last.regime}; number the regimes of a job in "
+            "the order in which it is in them"
+        )
+    return point
 
 
 def _point(text: str) -> ProgressPoint:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from replay.logs.progress import parse_progress
+from replay.logs.progress import following, parse_progress
 from replay.logs.read import BadCellError, bad_row, columns_of, complete, open_table
 from replay.logs.trace import PROGRESS, Trace
 from sia.console.errors import UserError
+from sia.core.playout import ProgressPoint
 from sia.wording import counted
 
 COLUMNS = ("job_id", "done", "speed")
@@ -25,7 +26,7 @@ def with_progress(trace: Trace, path: Path) -> Trace:
         )
     jobs = {job.id for job, _ in trace.arrivals}
     reports: dict[str, list[str]] = {}
-    last: dict[str, float] = {}
+    last: dict[str, ProgressPoint] = {}
     foreign = 0
     with open_table(path) as table:
         at = columns_of(path, table.header, COLUMNS)
@@ -35,7 +36,7 @@ def with_progress(trace: Trace, path: Path) -> Trace:
                 complete(row.cells, len(table.header), "job_id")
                 job_id, *parts = ("" if i is None else row.cells[i].strip() for i in places)
                 cell = ":".join(parts).rstrip(":")
-                last[job_id] = _following(cell, last.get(job_id, -1.0))
+                last[job_id] = _following(cell, last.get(job_id))
             except BadCellError as bad:
                 raise bad_row(path, row, bad) from None
             if job_id in jobs:
@@ -57,14 +58,13 @@ def with_progress(trace: Trace, path: Path) -> Trace:
     return replace(trace, columns=(*trace.columns, PROGRESS), extras=extras, notes=notes)
 
 
-def _following(cell: str, before: float) -> float:
-    """Return the share of the work at a report after one at `before`. Raises BadCellError."""
+def _following(cell: str, last: ProgressPoint | None) -> ProgressPoint:
+    """Return what is known after a report of a job. Raises BadCellError."""
+    column = "done"
     try:
         (point,) = parse_progress(cell)
+        column = "regime" if last is not None and point.done > last.done else column
+        return following(point, last)
     except ValueError as error:
         problem, _, fix = str(error).partition("; ")
-        raise BadCellError("done", problem, fix, "") from None
-    if point.done <= before:
-        problem = f"{point.done:g} follows {before:g}"
-        raise BadCellError("done", problem, "write the reports of a job in ascending order", "")
-    return point.done
+        raise BadCellError(column, problem, fix, "") from None

@@ -98,6 +98,7 @@ def test_reports_of_jobs_that_are_not_replayed_are_counted(ends):
     [
         ("one,0.4,1,", "0.4 follows 0.5; write the reports of a job in ascending order"),
         ("one,0.5,1,", "0.5 follows 0.5"),
+        ("one,0.6,1,0", "column regime: regime 0 follows regime 1; number the regimes of a job"),
         ("two,1,1,", "write a number from 0 to below 1"),
         ("two,nan,1,", "write a number from 0 to below 1"),
         ("two,half,1,", "is not a report of progress"),
@@ -122,6 +123,8 @@ def test_a_wrong_report_is_shown_with_its_row(ends, row, words):
     [
         "0.5",
         "0.5:1;0.4:1",
+        "0.5:1:2;0.6:1:1",
+        "0.5:1:2;0.6:1;0.7:1:1",
         "1:1",
         "0.5:1:1:1",
         "nan:1",
