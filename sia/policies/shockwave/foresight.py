@@ -64,10 +64,16 @@ class ForeseenJob(NamedTuple):
         """What is left of the run time, at least 0."""
         return max(0.0, self.total - self.run)
 
+    @property
+    def done(self) -> float:
+        """The epochs that are done, with the part of the one under way."""
+        ongoing = len(self.reached.seen) - 1
+        return fsum(self.reached.seen) + self.reached.partial / self.seconds[ongoing]
+
     def ahead(self) -> list[tuple[float, float]]:
         """Return (epochs left, seconds of an epoch) of the ongoing and the later regimes."""
         ongoing = len(self.reached.seen) - 1
-        begun = self.reached.seen[-1] + self.reached.partial / self.seconds[ongoing]
+        begun = self.done - fsum(self.reached.seen[:-1])
         first = max(0.0, self.epochs[ongoing] - begun), self.seconds[ongoing]
         later = zip(self.epochs[ongoing + 1 :], self.seconds[ongoing + 1 :], strict=True)
         return [part for part in (first, *later) if part[0] > 0]

@@ -326,11 +326,11 @@ class Shockwave(RoundPolicy):
         contended = contention(present, max(1, pool.quota))
         ahead = seen.ahead() or [(LEAST_LEFT / seen.seconds[-1], seen.seconds[-1])]
         stretch = left / fsum(epochs * seconds for epochs, seconds in ahead)
-        done = fsum(seen.reached.seen)
+        done = seen.done
         epochs = done + fsum(epochs for epochs, _ in ahead)
         running = job.stream is not None
         return MarketJob(
-            job.job.id, job.job.width, max(0.0, epochs - fsum(e for e, _ in ahead)), epochs, total,
+            job.job.id, job.job.width, done, epochs, total,
             fairness_estimate(max(0.0, now - since), left, total, contended),
             [(each, seconds * stretch) for each, seconds in ahead],
             1.0 if job.job.budget is None else job.job.budget, running, running and is_pinned(job),
