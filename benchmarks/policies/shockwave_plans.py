@@ -35,7 +35,7 @@ def market(jobs: int, gpus: int) -> Market:
             "restate", job.mode, job.regimes, random.choice((0.0, random.random())) * duration
         )
         ahead = seen.ahead()
-        done = sum(seen.reached.seen)
+        done = seen.done
         buyers.append(
             MarketJob(
                 job.id, job.width, done, done + sum(epochs for epochs, _ in ahead), seen.total,

@@ -18,7 +18,7 @@ single round can hold whatever these rows allow.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from math import ceil, fsum, log
 from typing import NamedTuple
@@ -76,7 +76,9 @@ class MarketJob(NamedTuple):
 
     def utility(self, seconds: float) -> float:
         """Return the part of its epochs that is done then, on average over draws, if there are."""
-        draws = self.draws or (self.regimes,)
+        if not self.draws:
+            return self._epochs(self.regimes, seconds) / self.epochs
+        draws = self.draws
         done = fsum(self._epochs(regimes, seconds) for regimes in draws)
         return done / len(draws) / self.epochs
 
@@ -108,9 +110,13 @@ class Market(NamedTuple):
 
     def welfare(self, job: MarketJob, rounds: int) -> float:
         """Return what a job adds to the objective if it gets so many rounds."""
-        utility = job.utility(rounds * self.round)
+        return self.welfares(job, (rounds,))[0]
+
+    def welfares(self, job: MarketJob, rounds: Iterable[int]) -> list[float]:
+        """Return that for each of these numbers of rounds. O(rounds · regimes)."""
         weight = weight_of(job.budget, job.ftf, self.k) / (len(self.jobs) * self.gpus)
-        return weight * log(max(utility, LEAST_UTILITY))
+        utilities = (job.utility(number * self.round) for number in rounds)
+        return [weight * log(max(utility, LEAST_UTILITY)) for utility in utilities]
 
     def left(self, job: MarketJob, rounds: int) -> float:
         """Return what remains of a job after so many rounds, in seconds."""
@@ -192,7 +198,7 @@ def _add(builder: ProgramBuilder, market: Market) -> None:
     scale = market.scale
     most = [market.most(job) for job in market.jobs]
     for job, count in zip(market.jobs, most, strict=True):
-        costs = [-scale * market.welfare(job, s) for s in range(count + 1)]
+        costs = [-scale * welfare for welfare in market.welfares(job, range(count + 1))]
         if job.pinned:  # it gets all
             builder.offset += costs[-1]
             costs = [0.0]
@@ -285,7 +291,7 @@ def greedy(market: Market) -> list[int]:
     """
     most = [market.most(job) for job in market.jobs]
     gains = [
-        [market.welfare(job, s) for s in range(high + 1)]
+        market.welfares(job, range(high + 1))
         for job, high in zip(market.jobs, most, strict=True)
     ]
     counts = [most[j] if job.pinned else 0 for j, job in enumerate(market.jobs)]
@@ -338,7 +344,9 @@ def _asked(market: Market, counts: Sequence[int]) -> list[AskedRounds]:
 
 
 def best_plan(market: Market, counts: Sequence[int] | None, work: int = WORK) -> MarketPlan:
-    """Return the plan of a solution, or the greedy one without a solution, or if it is better.
+    """Return the plan of a solution, or the greedy one if there is none.
+
+    If the rounds of a solution do not fit together, it is the better of the two.
 
     Of a window so small that `work` choices are all, it is the best of all plans, with the fewest
     starts, then the most urgent soonest.
@@ -350,9 +358,12 @@ def best_plan(market: Market, counts: Sequence[int] | None, work: int = WORK) ->
         tried = searched(_asked(market, most), market.gpus, market.rounds, objective, work)
     if tried is not None:
         return MarketPlan(tried, market.objective([sum(row) for row in tried]))
-    plans = [planned(market, _settled(market, greedy(market)))]
+    plans = []
     if counts is not None:
-        plans.insert(0, planned(market, _settled(market, counts)))
+        plans.append(planned(market, _settled(market, counts)))
+        if plans[0].objective >= market.objective(counts):
+            return plans[0]  # a solver begins with the greedy plan, so that this is no better
+    plans.append(planned(market, _settled(market, greedy(market))))
     return max(plans, key=lambda plan: plan.objective)
 
 
