@@ -291,8 +291,7 @@ def greedy(market: Market) -> list[int]:
     """
     most = [market.most(job) for job in market.jobs]
     gains = [
-        market.welfares(job, range(high + 1))
-        for job, high in zip(market.jobs, most, strict=True)
+        market.welfares(job, range(high + 1)) for job, high in zip(market.jobs, most, strict=True)
     ]
     counts = [most[j] if job.pinned else 0 for j, job in enumerate(market.jobs)]
     room = {

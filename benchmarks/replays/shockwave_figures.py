@@ -1,6 +1,6 @@
-"""Figs. 2 and 8 of Shockwave again, and one picture of all that `shockwave.py` has stored.
+"""Figs. 2 and 8 of Shockwave again, and one picture of all that `policies/shockwave.py` has stored.
 
-`python -m benchmarks.policies.shockwave_figures` replays the log of 120 jobs for Fig. 2 (a job that
+`python -m benchmarks.replays.shockwave_figures` replays the log of 120 jobs for Fig. 2 (a job that
 speeds up, foreseen and not) and a batch of 50 of its jobs on 16 GPUs for Fig. 8 (who runs when, and
 how fair it ends), stores both, and draws `docs/figures/shockwave.svg`; with `--draw` it only draws.
 """
@@ -23,7 +23,7 @@ from replay.run.run import Settings, replay_one
 from sia.core.playout import Arrival
 from sia.model import Job, Pool
 from sia.policies.shockwave.estimates import contention
-from sia.policies.shockwave.foresight import foreseen
+from sia.policies.shockwave.foresight import PredictionRule, foreseen
 
 STORE, PICTURE = "policies/shockwave_figures", ROOT / "docs" / "figures" / "shockwave.svg"
 ROUND = 120.0
@@ -44,7 +44,7 @@ def run(trace: Trace, table: PoolTable, label: str) -> Runs:
     schedule = replay_one(trace, table, label, Settings([label]), None)
     found: Runs = {}
     for job_id, start, end, width, *_ in sorted(schedule.segments or ()):
-        found.setdefault(job_id, []).append(RunSegment(start, end, width))
+        found.setdefault(job_id, []).append(RunSegment(start, end, int(width)))
     return found
 
 
@@ -57,7 +57,8 @@ def reactive() -> dict[str, Any]:
         key=lambda a: a.job.regimes[0].seconds / min(regime.seconds for regime in a.job.regimes),
     )
     found: dict[str, Any] = {"job": job.id, "regimes": [list(each) for each in job.regimes]}
-    for label, rule in (("filter:f=0.2", "last"), (EVEN, "restate")):
+    rules: dict[str, PredictionRule] = {"filter:f=0.2": "last", EVEN: "restate"}
+    for label, rule in rules.items():
         runs = run(trace, table, label)
         ends = {job_id: parts[-1].end for job_id, parts in runs.items()}
         present = PresentJobs([(a.job.submit, ends[a.job.id], 1.0) for a in trace.arrivals])
@@ -80,7 +81,7 @@ def reactive() -> dict[str, Any]:
 
 def done(job: Job, runs: list[RunSegment], now: float) -> float:
     """Return the seconds of work done by then: each start but the first costs its resume time."""
-    cost = job.preemptible or 0.0
+    cost = job.preemptible if isinstance(job.preemptible, float) else 0.0
     ran = [
         min(part.end, now) - part.start - (cost if number else 0.0)
         for number, part in enumerate(runs)
