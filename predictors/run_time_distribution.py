@@ -160,7 +160,7 @@ class Evidence(NamedTuple):
     """Numbers of ended jobs."""
 
     similar: int
-    """Of the same pool, user and name, and of similar width (up to a power of two)."""
+    """Ended jobs of the same pool, user, name and similar width (the same power of two)."""
     in_pool: int
 
 

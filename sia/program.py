@@ -220,11 +220,11 @@ class SolveLimit(Struct, frozen=True, gc=False):
     """
 
     seconds: float
-    """Of wall-clock time, live."""
+    """Wall-clock time of a solve in the daemon."""
     nodes: int
-    """Of branch and bound."""
+    """Nodes of branch and bound."""
     iterations: int
-    """Of the simplex method, as far as the solver counts them."""
+    """Simplex iterations, if the solver counts them."""
     gap: float = 1e-6
     """Relative distance to the optimum at which an answer is good enough."""
 

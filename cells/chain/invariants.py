@@ -42,14 +42,13 @@ def _free_leaves(state: ChainState) -> tuple[dict[int, set[int]], dict[int, set[
     used |= _leaves(state, [cell for cells in state.out.values() for cell in cells])
     lent = _leaves(state, state.loans.jobs)
     opened: dict[int, set[int]] = {}
-    vacant: dict[int, set[int]] = {}
-    for leaf in range(state.tops * shape.size[shape.top]):
-        if leaf not in used:
-            zone = id(state.root(Cell(0, leaf)).zone)
-            opened.setdefault(zone, set()).add(leaf)
-            if leaf not in lent:
-                vacant.setdefault(zone, set()).add(leaf)
-    return opened, vacant
+    unbound = set(range(state.tops * shape.size[shape.top]))
+    for cell, root in state.roots.items():
+        unbound.difference_update(shape.leaves(Cell(*cell)))
+        opened.setdefault(id(root.zone), set()).update(shape.leaves(Cell(*cell)))
+    opened.setdefault(id(state.common), set()).update(unbound)
+    opened = {zone: leaves - used for zone, leaves in opened.items()}
+    return opened, {zone: leaves - lent for zone, leaves in opened.items()}
 
 
 def _leaves(state: ChainState, cells: Iterable[Cell]) -> set[int]:

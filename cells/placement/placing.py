@@ -27,7 +27,7 @@ def equal_price(job: str) -> float:  # noqa: ARG001
 
 
 class Near(NamedTuple):
-    """Where the cells of a gang should be, if possible.
+    """The preferred location of a gang's cells.
 
     Attributes:
         own: The rack, in the zone's own numbers, if whole racks are bound to the zone.

@@ -62,7 +62,7 @@ class AuditRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     """HTTP status; 403 and 404 mark denied attempts, which changed nothing."""
     note: str = ""
     jobs: tuple[tuple[str, str, int, int], ...] = ()
-    """Of a submission: id, pool, GPUs and number of jobs with that id."""
+    """The jobs of a submission: (id, pool, GPUs, number of jobs with that id)."""
 
 
 class AuditHead(NamedTuple):

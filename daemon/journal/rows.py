@@ -96,7 +96,7 @@ class SnapshotPart(NamedTuple):
     body: bytes
     last: bool
     digest: str = ""
-    """Of the whole snapshot, in its last piece."""
+    """The digest of the whole snapshot; only its last piece has it."""
 
 
 def parts_of(seq: int, snapshot: bytes) -> list[SnapshotPart]:

@@ -85,7 +85,7 @@ class Principal(NamedTuple):
     pools: frozenset[str] = frozenset()
     """Empty for all pools (viewer). An operator has all pools in any case."""
     job: tuple[str, int] | None = None
-    """Of a job: its id and attempt, for which alone it may report."""
+    """For a job's own token: the id and the attempt for which it may report."""
 
     @property
     def sees_all(self) -> bool:

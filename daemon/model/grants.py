@@ -87,7 +87,7 @@ _BOUNDS = (
 
 
 class _Scope(NamedTuple):
-    """Whose jobs are counted together; None stands for all users, or all pools."""
+    """The user and pool whose jobs are counted together; None stands for all of them."""
 
     user: str | None
     pool: str | None

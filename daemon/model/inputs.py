@@ -83,10 +83,10 @@ class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):
     pool: str
     quota: int | None = None
     cells: Mapping[str, Mapping[str, int]] | None = None
-    """Where the daemon has cells: how many cells of each type the pool owns, by chain."""
+    """The number of cells of each type that the pool owns, by chain; None without cells."""
     state: PoolMode | None = None
     lend_limit: int | None = None
-    """Most GPUs of its own that other pools may use at a time."""
+    """Maximum of its own GPUs that other pools may use at a time."""
     borrow_limit: int | None = None
     """Most GPUs of other pools that its jobs may use at a time."""
     weight: float | None = None

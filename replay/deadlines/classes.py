@@ -64,7 +64,7 @@ class JobClass(NamedTuple):
 
     members: Sequence[Arrival]
     mean: float
-    """Of the logarithms of run times in seconds."""
+    """Mean of the logarithms of the run times in seconds."""
     deviation: float
     shortest: float
     longest: float

@@ -77,7 +77,7 @@ class Prepared(NamedTuple):
     jobs: SampleColumns
     fair: Sequence[float]
     quarters: Sequence[int]
-    """Of each job its quarter by size, from 0."""
+    """The quarter of each job by size, from 0."""
 
 
 def quarter_limits(sizes: Sequence[float]) -> list[float]:

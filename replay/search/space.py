@@ -43,7 +43,7 @@ class Point(NamedTuple):
     limits: tuple[float, ...]
     """The largest size of each queue but the last, in GPU-seconds, ascending."""
     weights: tuple[float, ...]
-    """Of each queue, that of the smallest jobs first."""
+    """The weight of each queue; the queue of the smallest jobs comes first."""
     zeta: float
     delta: float
 

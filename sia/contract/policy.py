@@ -62,7 +62,7 @@ class PlannedRun(NamedTuple):
     spared: tuple[str, ...] = ()
     """Running jobs whose kill would let it start now, but costs more than the plan gains by it."""
     cost: float = 0.0
-    """Of these kills, in the policy's values."""
+    """The value that these kills would destroy, in the policy's units."""
     gain: float = 0.0
     """What starting it now would be worth more than the plan does."""
     missed: bool = False
@@ -75,13 +75,13 @@ class RoundOutlook(NamedTuple):
     """What a policy that plans rounds ahead says about a job. Times are in seconds."""
 
     weight: float
-    """Of the job against others in its pool."""
+    """The job's weight relative to other jobs of its pool."""
     fairness: float
     """Its finish-time fairness as estimated: above 1 is unfair."""
     place: int
-    """By weight, from 1 on."""
+    """The job's rank by weight, from 1."""
     jobs: int
-    """Of its pool."""
+    """The number of jobs that its pool ranks."""
     begins: float
     """When the first of the planned rounds begins or began."""
     round: float

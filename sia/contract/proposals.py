@@ -128,7 +128,7 @@ class ReserveCells(Struct, frozen=True, gc=False):
 
     job: JobStateView
     price: Price = equal_price
-    """Of cells in which spare jobs run, those with the lowest price are reserved."""
+    """The price of a cell in which spare jobs run; the cheapest cells are reserved first."""
     around: bool = False
     """Whether only the cells in which the job runs may be reserved: the pool binds these."""
 

@@ -121,12 +121,12 @@ def explain(core: Core, job: JobState, try_start: TryStart | None = None) -> Exp
 
 
 def start_in_copy(core: Core, job_id: str, events: Sequence[Event]) -> Stream | None:
-    """In which stream a job starts in a copy of the core to which this happens. O(state)."""
+    """As `start_after`, on a copy of the core. O(state)."""
     return start_after(core.copy(), job_id, events)
 
 
 def start_after(core: Core, job_id: str, events: Sequence[Event]) -> Stream | None:
-    """In which stream a job starts in the pass after these events. It changes the core."""
+    """Apply events to the core; return the stream in which a job starts, or None."""
     for decision in core.step(core.state.now, events):
         if isinstance(decision, StartJob) and decision.job_id == job_id:
             return decision.stream

@@ -185,7 +185,7 @@ def _outage_words(book: Book, core: Core, job: JobState) -> list[str]:
 
 
 def _limit_words(core: Core) -> list[str]:
-    """That jobs were stopped as often as they may be within an hour. O(stops within an hour)."""
+    """Say if the hourly limit on stops is reached. O(stops within an hour)."""
     state = core.state
     return stop_limit_words(core.committer.stops, state.options.stops_per_hour, state.now)
 

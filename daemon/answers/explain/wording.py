@@ -68,7 +68,7 @@ def needed(explanation: Explanation | JobWhy, now: float) -> list[str]:
 
 
 def doubt(explanation: Explanation) -> list[str]:
-    """That what is reported may not be all."""
+    """Say that the listed obstacles may be incomplete, or return nothing if they are exact."""
     if explanation.exact or not any(way.open for way in explanation.ways):
         return []
     if not explanation.obstacles:
@@ -314,7 +314,7 @@ def stop_words(record: JobRecord, most: int) -> list[str]:
 
 
 def stop_limit_words(stops: Sequence[float], most: int, now: float) -> list[str]:
-    """That no job is stopped for a pending one now, as stops within an hour are limited."""
+    """Say that the hourly limit on stops keeps pending jobs waiting, if it does."""
     recent = [time for time in stops if time > now - HOUR]
     if not most or len(recent) < most:
         return []

@@ -51,9 +51,9 @@ class KubeConfig(BackendConfig, frozen=True):
     home: LabelText = "sia"
     """The daemon's own namespace: its Lease is there."""
     lease: ObjectName = "sia-daemon"
-    """That Lease, needed where no PostgreSQL decides who acts."""
+    """The name of that Lease. The daemon needs it unless PostgreSQL decides who leads."""
     namespace: Annotated[str, Meta(max_length=63)] = ""
-    """That of all pools, where only the label `sia.internal/pool` says which is whose."""
+    """One namespace for all pools; the label `sia.internal/pool` then names each Job's pool."""
     namespaces: dict[str, LabelText] = field(default_factory=dict)
     """By pool; a pool that is not here has the namespace of its own name."""
     nodes: dict[str, dict[LabelName, LabelValue]] = field(default_factory=dict)

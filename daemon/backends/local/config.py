@@ -29,7 +29,7 @@ class LocalConfig(BackendConfig, frozen=True):
     jobs_are_here = True
 
     folder: str = "jobs"
-    """Where their logs and states are kept; in the state folder if it is relative."""
+    """The folder of the jobs' logs and states; a relative path is in the state folder."""
     gpus: GpuCount | None = None
     """GPUs of this machine; None detects them."""
     kill_after: Annotated[float, Meta(gt=0, le=1e9)] = 10.0

@@ -27,11 +27,11 @@ class SlurmConfig(BackendConfig, frozen=True):
     finds_nodes = True
 
     rest: ConfigText = ""
-    """Where slurmrestd is: `unix:/PATH`, or `http://HOST:PORT` with `jwt_file` and `user`."""
+    """The address of slurmrestd: `unix:/PATH`, or `http://HOST:PORT` with `jwt_file` and `user`."""
     jwt_file: ConfigText = ""
     """A file with a token, read again when it changes; relative to the configuration's folder."""
     user: ConfigText = ""
-    """Whose token that is."""
+    """The Slurm user of that token."""
     plain_http: bool = False
     """Whether the token may go to another machine by http://, where something else encrypts."""
     commands: bool = False
@@ -47,7 +47,7 @@ class SlurmConfig(BackendConfig, frozen=True):
     """Whether held jobs are taken over that others submit to Slurm."""
     work_dir: ConfigText = "/tmp"  # noqa: S108  where jobs begin that say nothing else
     folder: ConfigText = ""
-    """Where jobs write what they have to say, on a disk that nodes and daemon share; nowhere."""
+    """Folder for the jobs' reports, on a disk that nodes and daemon share; "" for no reports."""
 
     def partition_of(self, pool: str) -> str:
         """The partition of a pool."""

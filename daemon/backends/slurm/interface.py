@@ -30,7 +30,7 @@ class SlurmRefusedError(Exception):
 
 
 class SlurmTarget(NamedTuple):
-    """Where a job is to run."""
+    """The partition and nodes on which Slurm should run a job."""
 
     partition: str
     nodes: Sequence[tuple[str, int]]

@@ -16,7 +16,7 @@ FEW = 64
 """Jobs queried one by one in a turn: about half a second."""
 
 WAITING = FEW // 4
-"""Of these, pending jobs if there are many of both: delays of running jobs leave GPUs idle."""
+"""The most of these that are pending, if many jobs run: late news of running jobs idles GPUs."""
 
 
 class LeastRecentlyPolled:

@@ -17,7 +17,7 @@ FAR = "not within a week,"
 UNKNOWN = "not known yet,"
 
 APART = ", before a change"
-"""Of estimates after which the options of the policy were changed."""
+"""Marks estimates that were made before the policy's options changed."""
 
 OLD = 60.0
 """Age in seconds above which an estimate is shown with its age."""

@@ -25,7 +25,7 @@ TO = Parameter("to", Time, f"End of the range of time, which is not part of it; 
 
 
 class TimeRange(NamedTuple):
-    """From a time until before another one, in seconds since the epoch; None: not limited."""
+    """A half-open range [first, second) in seconds since the epoch; None for no limit."""
 
     start: float | None
     end: float | None

@@ -62,7 +62,7 @@ class Rules(NamedTuple):
 
     params: ChronusParams
     options: Options
-    """Of the core: what going on costs a job that does not say, and whether owners come first."""
+    """Options of the core: the default cost of a resume, and whether owners come first."""
 
 
 class LeaseBook:

@@ -45,7 +45,7 @@ class RunningTrial(NamedTuple):
     gpus: int
     first: bool
     nodes: NodeCounts = ()
-    """Where it runs, if nodes are known."""
+    """The trial's GPUs on each node, if nodes are known."""
 
 
 TrialPlace = Callable[[int, int, Sequence[RunningTrial]], NodeCounts | None]

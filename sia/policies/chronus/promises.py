@@ -27,10 +27,10 @@ from sia.policies.chronus.leases.selection import Selection
 from sia.program import SolveLimit
 
 LIMIT = SolveLimit(seconds=4.0, nodes=500, iterations=50_000, gap=0.0)
-"""Of one program. Two of them, for the reward and the delay, stay below ten seconds live."""
+"""Limits of one program. A question solves two, so a live answer takes less than ten seconds."""
 
 SOON = SolveLimit(seconds=2.0, nodes=20, iterations=3_000, gap=0.01)
-"""Of a large program for the least delay: the reward is proven before, and soon is good enough."""
+"""Limits of a large delay program. The reward is proven before, so a good delay is enough."""
 
 LARGE = 300
 """Columns from which on a program is large. Smaller ones are solved to the end."""

@@ -24,7 +24,7 @@ MOST_JOBS = 60
 """Pending jobs of one program, those with the first deadlines first, then by arrival."""
 
 LIMIT = SolveLimit(seconds=5.0, nodes=200, iterations=20_000, gap=1e-4)
-"""Of one program."""
+"""Limits of one program."""
 
 STOP = 0.5
 """Cost of stopping a best-effort job. Ending one is worth at most 1."""

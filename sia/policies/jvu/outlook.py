@@ -49,7 +49,7 @@ job."""
 
 
 class Scope(Enum):
-    """For which pending jobs a plan is made, where pools share."""
+    """The pending jobs that a plan covers when pools share GPUs."""
 
     OWNERS = "owners"
     """Those that fit in what is left of their pools' quotas; jobs outside quotas are killed."""
@@ -137,7 +137,7 @@ class RunningView(NamedTuple):
     end: float
     """Its expected end, in seconds, after `now`."""
     cost: float
-    """Of a kill; infinite if it must not be killed."""
+    """The cost of killing it; infinite if it must not be killed."""
 
 
 class JvuOutlook:

@@ -347,7 +347,7 @@ def best_plan(market: Market, counts: Sequence[int] | None, work: int = WORK) ->
 
     If the rounds of a solution do not fit together, it is the better of the two.
 
-    Of a window so small that `work` choices are all, it is the best of all plans, with the fewest
+    If `work` choices cover the whole window, it is the best of all plans, with the fewest
     starts, then the most urgent soonest.
     """
     tried = None

@@ -71,7 +71,7 @@ class RoundPolicy(Policy):
         return True
 
     def propose(self, now: float, changes: Changes) -> Proposals:
-        """At the beginning of a round, stop who is not chosen and start who is."""
+        """At the start of a round, stop the jobs that are not chosen and start those that are."""
         if self.begins(now, changes):
             for pool, jobs in self.present():
                 yield from self.carry_out(pool, jobs, self.choose(pool, jobs, now))

@@ -46,10 +46,10 @@ _Cost = tuple[int, tuple[int, ...]]
 whose digits are the rounds: the smaller, the sooner."""
 
 _Choice = tuple[tuple[int, ...], _State, tuple[int, ...]]
-"""Who runs in a round, the state after it, and how many run by urgency."""
+"""The jobs that run in a round, the state after it, and the number of them by urgency."""
 
 _Came = dict[_State, tuple[_State, tuple[int, ...]]]
-"""From which state, and with whom in the round, a state is reached at the least cost."""
+"""For each state, its cheapest predecessor and the jobs that run in the round between them."""
 
 
 def searched(

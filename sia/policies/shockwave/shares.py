@@ -38,7 +38,7 @@ class ShareFacts(NamedTuple):
     id: str
     width: int
     remaining: float
-    """At today's speed."""
+    """Remaining seconds at the current speed."""
     work: float
     """Done so far."""
     age: float
@@ -57,9 +57,9 @@ class _Shares(Struct):
     had: dict[str, float]
     """Seconds in which each job ran since then."""
     ran: list[str]
-    """Who was chosen in the round before."""
+    """Ids of the jobs that were chosen in the previous round."""
     alone: dict[str, AloneSoFar] = {}
-    """Of `ftf`."""
+    """The state of `ftf`, by job id."""
 
 
 class SharePolicy(RoundPolicy):

@@ -50,9 +50,9 @@ class _Lending:
         self.behind: dict[int, JobStateView] = {}
         """Own jobs that began late and will end later than alone."""
         self.leaving = -inf
-        """Until when stopped guests may still have their GPUs."""
+        """The time until which stopped guests may still hold their GPUs."""
         self.missed: dict[int, tuple[float, str]] = {}
-        """Of claims that could not be served at their turns, the turn and who had the GPUs."""
+        """By claim that was not served at its turn: the turn, and the jobs that held the GPUs."""
         self.latest: dict[PoolStateView, str] = {}
         """The job of each pool that was last given its turn late: it makes later turns late."""
 

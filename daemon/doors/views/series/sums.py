@@ -37,7 +37,7 @@ OTHERS = ""
 
 
 class Key(NamedTuple):
-    """Whose sums: a pool's, or a user's in a pool. Without either: those of the cluster."""
+    """Names a row of sums: a pool, a user of a pool, or, with neither, the cluster."""
 
     pool: str = ""
     user: str = ""

@@ -64,7 +64,7 @@ class CompiledLeaf(NamedTuple):
     number: int
     leaf: Leaf
     job: str
-    """Of the scope that it stands in; empty without one."""
+    """The job of the enclosing scope; empty outside any scope."""
     column: int
     """Its indicator, or -1 if it has none of its own: a linear leaf."""
     takes: list[_Take]
@@ -436,7 +436,7 @@ class _Node(NamedTuple):
     expression: Expression
     parts: list[_Node]
     eligible: list[tuple[int, int, int]]
-    """Of a leaf: partition, holding (-1 for none), most units."""
+    """For a leaf: (partition, holding or -1, maximum of units) of each source."""
     optional: bool
     """Whether choosing it may mean no units and no value, so that it needs no indicator."""
     number: int = -1

@@ -42,7 +42,7 @@ class Kill(NamedTuple):
 
 
 class Max(NamedTuple):
-    """At most one part is chosen."""
+    """Choose at most one part."""
 
     parts: tuple[Expression, ...]
 
