@@ -6,7 +6,8 @@ contains all that was known at each time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from sia.limits import RECENT
@@ -25,6 +26,8 @@ class PredictorContext(NamedTuple):
         recent: Number of past windows to remember.
         seed: Seed of random predictors.
         model: The trained model, if the class says `needs_model`.
+        since: By pool that is newer than `start`, the second from which on it exists.
+        quotas: By pool, its quota in GPUs; forecasts of a new pool are shares of it.
         log: All jobs and how long they run in seconds, if the class says `needs_log`.
     """
 
@@ -37,6 +40,8 @@ class PredictorContext(NamedTuple):
     seed: int = 0
     model: object = None
     log: Sequence[tuple[Job, float]] = ()
+    since: Mapping[str, float] = MappingProxyType({})
+    quotas: Mapping[str, int] = MappingProxyType({})
 
 
 class QuantileLimit(NamedTuple):
@@ -99,6 +104,12 @@ class RunTimes(Predictor):
         """Return the estimate at submission. SIA uses only the run-time bin into which it falls."""
         raise NotImplementedError
 
+    def guess(self, now: float, job: Job) -> float:
+        """Return the estimate of a job that is not submitted, in seconds. It teaches nothing."""
+        estimate = self.run_time(job)
+        self.withdrawn(now, job)
+        return estimate
+
     def started(self, now: float, job: Job) -> None:
         """Record that a job has started."""
 
@@ -124,6 +135,9 @@ class RunTimes(Predictor):
 
 class Loads(Predictor):
     """Predicts the GPUs that new jobs will request (§5.2, TotalNewLoad)."""
+
+    minds_new_pools = False
+    """Whether it heeds from when on each pool exists (`PredictorContext.since`)."""
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self | None:

@@ -97,7 +97,11 @@ class Predictors(NamedTuple):
         if model is None and loads_class(choice.forecast).needs_model:
             choice = choice._replace(forecast=UNTRAINED, load_quantile=None)
         pools = [pool.name for pool in self.setup.pools]
-        context = PredictorContext(self.setup.options.windows, pools, story.begin, model=model)
+        since = {pool: story.seen(pool) for pool in pools}
+        quotas = {pool.name: pool.quota for pool in self.setup.pools}
+        context = PredictorContext(
+            self.setup.options.windows, pools, story.begin, model=model, since=since, quotas=quotas
+        )
         run_times = run_times_by(choice, context) if needs.run_times else None
         loads = self._loads(choice, context, story, places) if needs.loads else None
         forecaster = Forecaster(run_times, loads, updates=needs.updates)
@@ -120,10 +124,11 @@ class Predictors(NamedTuple):
             return None
         if places is not None:
             loads = RoundedLoads(loads, places.gpus)
+        if loads_class(choice.forecast).minds_new_pools:
+            return loads
         from predictors.loads.new_pools import NewPoolLoads  # noqa: PLC0415  imports numpy too
 
-        since = {pool.name: story.seen(pool.name) for pool in pools}
-        return NewPoolLoads(loads, since, windows)
+        return NewPoolLoads(loads, context.since, windows)
 
 
 class ForecastService:

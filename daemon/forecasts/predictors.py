@@ -110,10 +110,7 @@ class Forecaster:
         """Return the estimated run time of such a job if submitted now; 0 if unknown."""
         if self._run_times is None:
             return 0.0
-        job = _job_of(spec, now)
-        run_time = self._run_times.run_time(job)
-        self._run_times.withdrawn(now, job)
-        return run_time
+        return self._run_times.guess(now, _job_of(spec, now))
 
     def _load_changes(self, now: float) -> Sequence[Load]:
         """Return changed loads; at first also resets of loads from another forecaster."""

@@ -4,11 +4,15 @@ TotalNewLoad adds up all arrivals in a window, although a job that ends makes ro
 lender needs back no more GPUs than its new jobs hold at the same time: the peak. In windows of
 hours the peak is much lower, and reserving it gives the same guarantee as reserving the sum: if a
 pool's new jobs always fit next to its old ones, none of them has to queue.
+
+A quantile is stated from a pool's own windows once these have earned it: as many windows as the
+quantile needs, none of which overlap, and at most one an hour. Before that, the pool is compared
+with pools of public logs and with the other pools here (`predictors.loads.kindred`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, floor
 from typing import Self
 
@@ -16,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from predictors.loads.differences import differences
+from predictors.loads.kindred import Kindred
 from sia.forecasts import Loads, PredictorContext, QuantileLimit
 from sia.limits import MAX_GROUP, TICK
 from sia.model import Job, Load
@@ -33,6 +38,9 @@ APART = 4
 
 FARTHEST = 24
 """Maximum ticks between the starts of two windows (two hours), so that a day has enough windows."""
+
+HOUR = 12
+"""Ticks of an hour."""
 
 REFRESH = 12
 """Ticks between two updates of a pool: within an hour, two weeks of history change little."""
@@ -55,6 +63,15 @@ def highest(windows: Sequence[float]) -> float:
     """
     fewest = min(remembered(ceil(window / TICK)) for window in windows)
     return fewest / (fewest + 1)
+
+
+def independent(windows: NDArray[np.int64], ticks: int) -> NDArray[np.float64]:
+    """Return how many independent windows as many overlapping ones of `ticks` ticks are worth.
+
+    Windows of less than an hour that are in the same hour are one, since a pool that is quiet in
+    one of them is hardly busy in the next.
+    """
+    return windows * (apart(ticks) / max(ticks, HOUR))
 
 
 class Peaks:
@@ -109,9 +126,12 @@ class Peaks:
 class PeakLoads(Loads):
     """A quantile of the peaks in recent windows of the same length.
 
-    The forecast is above any quota until there are enough windows for the quantile. A tick costs
-    O(pools · windows), plus O(windows remembered) for each twelfth of the pools.
+    Until a pool has enough windows of its own, the quantile is that of kindred pools; it is above
+    any quota if the quota is not known. A tick costs O(pools · windows), plus O(windows remembered)
+    for each twelfth of the pools.
     """
+
+    minds_new_pools = True
 
     summary = "the most GPUs that new jobs held at once in recent windows"
     takes_quantile = True
@@ -121,7 +141,9 @@ class PeakLoads(Loads):
     def build(cls, context: PredictorContext) -> Self:
         """Build a predictor without history."""
         quantile = context.quantile or QUANTILE
-        return cls(context.pools, context.windows, context.start, quantile)
+        return cls(
+            context.pools, context.windows, context.start, quantile, context.since, context.quotas
+        )
 
     @classmethod
     def quantile_limit(cls, windows: Sequence[float]) -> QuantileLimit:
@@ -135,8 +157,12 @@ class PeakLoads(Loads):
         windows: Sequence[float],
         start: float,
         quantile: float = QUANTILE,
+        since: Mapping[str, float] | None = None,
+        quotas: Mapping[str, int] | None = None,
     ) -> None:
         """Start to observe at `start` (seconds). Windows are in seconds.
+
+        `since` has the second from which on a pool exists, if later. `quotas` are in GPUs.
 
         Raises ValueError unless 0 < quantile < 1 and quantile ≤ `highest(windows)`.
         """
@@ -145,11 +171,13 @@ class PeakLoads(Loads):
         if quantile > highest(windows):
             raise ValueError(f"quantile must be at most {highest(windows)} (got {quantile})")
         self._pools = pools
-        self._quantile = quantile
         lengths = [ceil(window / TICK) for window in windows]
         self._first = ceil(start / TICK)  # the tick of the first mark
         self._peaks = Peaks(pools, max(lengths) + 1)
-        self._past = [_Past(len(pools), ticks) for ticks in lengths]
+        began = [max(start, (since or {}).get(pool, start)) for pool in pools]
+        first = np.ceil(np.array(began) / TICK)
+        owned = np.array([(quotas or {}).get(pool, 0) for pool in pools], np.int64)
+        self._past = [_Past(first, owned, ticks, quantile) for ticks in lengths]
         self._forgotten = (
             max(lengths) + FARTHEST + ceil(MEMORY / TICK)
         )  # ticks after which nothing is remembered
@@ -179,7 +207,7 @@ class PeakLoads(Loads):
         loads = self._last.copy()
         for rows in self._due(tick):
             for window, past in enumerate(self._past):
-                loads[rows, window] = past.quantile(self._quantile, rows)
+                loads[rows, window] = past.state(rows)
         self._asked = tick
         before, self._last = self._last, loads
         return differences(self._pools, before, loads)
@@ -202,31 +230,59 @@ class PeakLoads(Loads):
             for past in self._past:
                 begun = mark - past.ticks
                 if begun >= 0 and not (self._first + begun) % past.apart:
-                    past.add(peaks.since(begun))
+                    past.add(self._first + begun, peaks.since(begun))
 
 
 class _Past:
-    """The peaks of the last windows of one length."""
+    """The peaks of the last windows of one length, and what is stated from them."""
 
-    def __init__(self, pools: int, ticks: int) -> None:
+    def __init__(
+        self, first: NDArray[np.float64], quotas: NDArray[np.int64], ticks: int, quantile: float
+    ) -> None:
+        """Take each pool's first tick, and its quota in GPUs; 0 if that is not known."""
         self.ticks = ticks
         self.apart = apart(ticks)
-        self._peaks = np.zeros((pools, remembered(ticks)), np.int32)
+        self._kept = remembered(ticks)
+        self._quantile = quantile
+        self._first = first
+        self._peaks = np.zeros((len(first), self._kept), np.int32)
         self._seen = 0
+        self._own = np.zeros(len(first), np.int64)  # windows in which the pool existed
+        self._kindred = Kindred(quotas, ticks, quantile)
 
-    def add(self, peaks: NDArray[np.int64]) -> None:
-        self._peaks[:, self._seen % self._peaks.shape[1]] = np.minimum(peaks, MAX_GROUP)
+    def add(self, begun: int, peaks: NDArray[np.int64]) -> None:
+        """Add the windows that began at tick `begun` and are over."""
+        slot = self._seen % self._kept
+        self._kindred.count(self._peaks[:, slot], self._own == self._kept, -1)
+        self._peaks[:, slot] = np.minimum(peaks, MAX_GROUP)
         self._seen += 1
+        existed = self._first <= begun
+        self._kindred.count(self._peaks[:, slot], existed)
+        self._own = np.minimum(self._own + existed, self._kept)
 
-    def quantile(self, quantile: float, rows: slice) -> NDArray[np.int32] | int:
-        """Return the value that a share `quantile` of future windows will not exceed: (rows).
+    def state(self, rows: slice) -> NDArray[np.int64]:
+        """Return the value that a share `quantile` of future windows will not exceed: (rows)."""
+        pools = np.arange(len(self._own))[rows]
+        own, worth = self._own[pools], independent(self._own, self.ticks)
+        full = own == self._kept
+        earned = full | (worth[pools] * (1.0 - self._quantile) >= self._quantile - 1e-9)
+        stated = np.zeros(len(pools), np.int64)
+        for count in np.unique(own[earned]).tolist():
+            of = earned & (own == count)
+            stated[of] = self._ranked(pools[of], count)
+        if not earned.all():
+            stated[~earned] = self._kindred.state(pools[~earned], worth)
+        return stated
+
+    def _ranked(self, pools: NDArray[np.intp], count: int) -> NDArray[np.int32]:
+        """Return the quantile of the last `count` windows of these pools.
 
         The rank is one higher than for the same share of the past, because the next window is one
-        more. Returns `MAX_GROUP` if there are too few windows.
+        more.
         """
-        seen = min(self._seen, self._peaks.shape[1])
-        place = ceil((seen + 1) * quantile) - 1
-        if place >= seen:
-            return MAX_GROUP
-        peaks: NDArray[np.int32] = np.partition(self._peaks[rows, :seen], place)[:, place]
+        place = ceil((count + 1) * self._quantile) - 1
+        of = self._peaks[pools]
+        if count < self._kept:
+            of = of[:, np.arange(self._seen - count, self._seen) % self._kept]
+        peaks: NDArray[np.int32] = np.partition(of, place)[:, place]
         return peaks

@@ -179,6 +179,14 @@ class SurvivalRunTimes(RunTimes):
         self._last.setdefault(alike, {}).setdefault(estimate, {})[job.id] = None
         return estimate
 
+    def guess(self, now: float, job: Job) -> float:
+        """Return what `run_time` would, without adding the job to a batch. O(windows)."""
+        return self._fit(_Alike(self._group(job, stays=False), job.estimate))
+
+    def guessed_hazards(self, job: Job) -> Sequence[float]:
+        """Return what `hazards` would if the job were submitted now."""
+        return self._group(job, stays=False).hazards(self._known)
+
     def started(self, now: float, job: Job) -> None:
         """Record that a job has started; it will reach the end of the first window later."""
         run = self._running[job.id] = _Run(now, self._leave_queue(job))
@@ -283,20 +291,29 @@ class SurvivalRunTimes(RunTimes):
                 return window
         return UNKNOWN_RUN_TIME
 
-    def _group(self, job: Job) -> _Group:
+    def _group(self, job: Job, *, stays: bool = True) -> _Group:
         """Return the batch of a job. Pending and running jobs keep a batch whose group is dropped.
 
-        A wider group is used whenever a narrower one is, so it is not dropped first.
+        A wider group is used whenever a narrower one is, so it is not dropped first. If the job
+        does not stay, no group remembers it.
         """
         group = peers = self._all
         for kind in _kinds(job):
             known = self._groups.get(kind)
             if known is None:
-                known = self._older.pop(kind, None) or _Group(len(self._windows), group)
-                self._groups[kind] = known
+                known = self._older.get(kind) or _Group(len(self._windows), group)
+                if stays:
+                    self._older.pop(kind, None)
+                    self._groups[kind] = known
             group = known
             if len(kind) <= USERS_OWN:
                 peers = known
+        if not stays:
+            batch = group.batch
+            if batch is None or job.submit > group.latest + BATCH:
+                batch = _Group(len(self._windows), group)
+                batch.peers = peers
+            return batch
         if len(self._groups) > MOST_GROUPS:
             self._groups, self._older = {}, self._groups
         if group.batch is None or job.submit > group.latest + BATCH:

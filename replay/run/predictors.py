@@ -44,7 +44,8 @@ def loads_of(
     """
     pools = [pool.name for pool in table.pools]
     start = _begin(trace) if past is None else past.begin
-    context = context._replace(pools=pools, start=start, log=trace.arrivals)
+    quotas = {pool.name: pool.quota for pool in table.pools}
+    context = context._replace(pools=pools, start=start, log=trace.arrivals, quotas=quotas)
     return loads_by(choice, context)
 
 

@@ -1,12 +1,14 @@
 """Peaks of new load against their definition, recounted from the whole story at every question."""
 
 from itertools import chain
-from math import ceil, floor
+from math import ceil, exp, floor, log
 from random import Random
 
 import pytest
 
-from predictors.loads.peaks import FARTHEST, MEMORY, REFRESH, PeakLoads, Peaks, highest
+from predictors.loads.kindred import WORTH
+from predictors.loads.peaks import FARTHEST, HOUR, MEMORY, REFRESH, PeakLoads, Peaks, highest
+from predictors.loads.public_pools import POOLS, SHARES
 from predictors.perfect import PerfectRunTimes
 from sia import Core, Job
 from sia.core.playout import play
@@ -94,8 +96,9 @@ def test_very_many_very_wide_jobs_are_not_taken_for_few():
 class Story:
     """What a forecast was told, and what it should say by its definition."""
 
-    def __init__(self, names, windows, start, quantile):
+    def __init__(self, names, windows, start, quantile, since=None, quotas=None):
         self.names, self.windows, self.start, self.quantile = names, windows, start, quantile
+        self.since, self.quotas = since or {}, quotas or {}
         self.stays, self.place, self.times = [], 0, []
 
     def now(self, now):
@@ -107,16 +110,63 @@ class Story:
         return sum(1 for past in self.times if past <= time)
 
     def load(self, pool, window, now):
-        """The quantile among the peaks of those windows of the last two weeks that are over."""
+        """The quantile of the pool's own windows if they have earned it, else of kindred pools."""
+        own, _, earned = self.own(pool, window, now)
+        if earned:
+            return sorted(own)[ceil((len(own) + 1) * self.quantile) - 1]
+        return self.kindred(pool, window, now) if pool in self.quotas else MAX_GROUP
+
+    def own(self, pool, window, now):
+        """Peaks of the pool's windows of the last two weeks, what they are worth, if that will do.
+
+        Two windows that overlap, or are in one hour, are no two pieces of evidence.
+        """
         ticks = ceil(self.windows[window] / TICK)
         apart = min(max(1, ticks // 4), FARTHEST)
         over = ceil(now / TICK) - 1  # the last tick that has passed
-        begun = [t for t in range(ceil(self.start / TICK), over - ticks + 1) if t % apart == 0]
-        seen = begun[-int(MEMORY / TICK / apart) :]
-        place = ceil((len(seen) + 1) * self.quantile) - 1
-        if place >= len(seen):
+        first = ceil(max(self.start, self.since.get(pool, self.start)) / TICK)
+        begun = [t for t in range(first, over - ticks + 1) if t % apart == 0]
+        kept = int(MEMORY / TICK / apart)
+        own = [self.peak(pool, tick, ticks) for tick in begun[-kept:]]
+        worth = len(own) * apart / max(ticks, HOUR)
+        needed = self.quantile / (1 - self.quantile)
+        return own, worth, len(own) == kept or worth >= needed - 1e-9
+
+    def classes(self, pool, window, now):
+        """How many independent windows of a pool fell into each class."""
+        own, worth, _ = self.own(pool, window, now)
+        counts = [0.0] * (len(SHARES) + 1)
+        for gpus in own:
+            counts[sum(gpus > share * self.quotas[pool] for share in SHARES)] += worth / len(own)
+        return counts, worth
+
+    def kindred(self, pool, window, now):
+        """By Bayes' rule, from public pools and the others here."""
+        longer = [length for length in POOLS if length >= ceil(self.windows[window] / TICK) * TICK]
+        public = POOLS[min(longer)].values() if longer else []
+        like = [[(n + 1) / (sum(row) + len(row)) for n in row] for row in public]
+        mean = [sum(each) / len(like) for each in zip(*like, strict=True)] if like else None
+        mean = mean or [1 / (len(SHARES) + 1)] * (len(SHARES) + 1)
+        weights = [1 / max(len(like), 1)] * len(like)
+        for other in self.names:
+            counts, worth = self.classes(other, window, now)
+            if other != pool and worth:
+                like.append([(n + m) / (worth + 1) for n, m in zip(counts, mean, strict=True)])
+                weights.append(worth / (worth + WORTH))
+        if not like:
             return MAX_GROUP
-        return sorted(self.peak(pool, tick, ticks) for tick in seen)[place]
+        counts, worth = self.classes(pool, window, now)
+        fits = [
+            log(w) + sum(n * log(p) for n, p in zip(counts, row, strict=True))
+            for w, row in zip(weights, like, strict=True)
+        ]
+        chances = [exp(fit - max(fits)) for fit in fits]
+        for place, share in enumerate(SHARES):
+            above = sum(c * sum(row[place + 1 :]) for c, row in zip(chances, like, strict=True))
+            left = (WORTH * above / sum(chances) + sum(counts[place + 1 :])) / (WORTH + worth)
+            if left <= 1 - self.quantile + 1e-9:
+                return ceil(share * self.quotas[pool])
+        return MAX_GROUP
 
     def peak(self, pool, tick, ticks):
         """GPUs at once of those who came in (tick, tick + ticks]."""
@@ -155,10 +205,15 @@ def stories():
     """Random stories: each forecast with its story and instants."""
     for seed in range(ROUNDS):
         rng = Random(seed)
-        windows = rng.choice([(300.0, 900.0), (250.0, 1000.0, 3601.0)])
+        windows = rng.choice([(300.0, 900.0), (250.0, 1000.0, 3601.0), (600.0, 90000.0)])
         start, quantile = rng.choice([0.0, -5000.0, 123.0]), rng.choice([0.5, 0.75, 0.9])
-        story = Story("abc", windows, start, quantile)
-        forecast = PeakLoads("abc", windows, start, quantile)
+        since = {
+            pool: start + rng.choice([-50.0, 1000.0, 7777.7])
+            for pool in rng.choice(["", "b", "abc"])
+        }
+        quotas = {} if rng.random() < 0.2 else {pool: rng.randint(4, 40) for pool in "abc"}
+        story = Story("abc", windows, start, quantile, since, quotas)
+        forecast = PeakLoads("abc", windows, start, quantile, since, quotas)
         yield seed, story, told(story, forecast, rng, random_instants(rng, start))
 
 
@@ -189,13 +244,50 @@ def test_a_cold_start_lends_nothing():
     first = forecast.changes(0.0)
     assert {load.gpus for load in first} == {MAX_GROUP}
     assert len(first) == 4
-    assert forecast.changes(18 * TICK + 1.0) == []  # 18 windows are too few for 0.95
+    assert forecast.changes(18 * HOUR * TICK + 1.0) == []  # 18 hours are too few for 0.95
 
 
-def test_enough_windows_end_the_cold_start():
-    forecast = PeakLoads("a", (300.0,), start=0.0)
+def test_nineteen_independent_windows_end_the_cold_start():
+    forecast = PeakLoads("a", (300.0, 7200.0), start=0.0)
     forecast.changes(0.0)
-    assert forecast.changes(19 * TICK + 1.0) == [("a", 0, 0)]
+    assert forecast.changes(19 * HOUR * TICK - 1.0) == []
+    assert forecast.changes(19 * HOUR * TICK + 1.0) == [("a", 0, 0)]
+    assert forecast.changes(38 * HOUR * TICK + 1.0) == []  # 73 windows of 2 hours, which overlap
+    assert forecast.changes(42 * HOUR * TICK + 1.0) == [("a", 1, 0)]
+
+
+def test_a_new_pool_is_as_careful_as_public_pools_and_follows_its_own_windows():
+    forecast = PeakLoads("a", (3600.0, 30 * 86400.0), start=0.0, quotas={"a": 100})
+    (first, longest) = forecast.changes(0.0)
+    assert 10 <= first.gpus <= 80, "as most pools of public logs"
+    assert longest.gpus == MAX_GROUP, "no log says anything of windows of a month"
+    quiet = forecast.changes(12 * HOUR * TICK)
+    assert 0 < quiet[0].gpus < first.gpus, "half a day without jobs"
+    assert forecast.changes(20 * HOUR * TICK) == [("a", 0, 0)], "its own windows have earned it"
+
+
+def test_a_new_pool_is_like_the_others_of_its_site():
+    names = "abcd"
+    quotas = dict.fromkeys(names, 100)
+    day = 24 * HOUR * TICK
+
+    def stated(widths):
+        forecast = PeakLoads(names, (3600.0,), 0.0, 0.95, {"d": 10 * day}, quotas)
+        for hour in range(240):
+            for pool, width in zip(names, widths, strict=False):
+                new = Job(f"{pool}{hour}", pool, hour * 3600.0 + 1, width)
+                forecast.submitted(hour * 3600.0 + 1, new)
+                forecast.finished(hour * 3600.0 + 600, new)
+        return {load.pool: load.gpus for load in forecast.changes(10 * day)}["d"]
+
+    assert stated((1, 1, 1)) < stated((60, 60, 60)) <= 100
+
+
+def test_the_time_before_a_pool_existed_is_no_evidence():
+    forecast = PeakLoads("ab", (300.0,), -MEMORY, since={"b": 0.0})
+    assert forecast.changes(0.0) == [("b", 0, MAX_GROUP)]
+    assert forecast.changes(18 * HOUR * TICK) == []
+    assert forecast.changes(20 * HOUR * TICK) == [("b", 0, 0)]
 
 
 def test_a_pools_turn_comes_once_in_an_hour():
@@ -203,7 +295,8 @@ def test_a_pools_turn_comes_once_in_an_hour():
     forecast = PeakLoads(names, (300.0,), start=0.0)
     forecast.changes(0.0)
     turns = [
-        [load.pool for load in forecast.changes(tick * TICK)] for tick in range(1, 20 + 2 * REFRESH)
+        [load.pool for load in forecast.changes(tick * TICK)]
+        for tick in range(1, 19 * HOUR + 2 * REFRESH)
     ]
     assert max(map(len, turns)) == 2
     assert sorted(chain(*turns)) == sorted(names)
@@ -222,15 +315,15 @@ def test_a_very_long_silence_is_processed_at_once_and_forgets():
 
 
 def test_windows_older_than_two_weeks_are_forgotten():
-    forecast = PeakLoads("a", (300.0,), start=0.0, quantile=0.99)
+    forecast = PeakLoads("a", (300.0,), start=0.0, quantile=0.9)
     forecast.changes(0.0)
-    for step in range(100):
+    for step in range(500):
         burst = Job(f"j{step}", "a", 0.0, 5)
         forecast.submitted(step * TICK + 1.0, burst)
         forecast.finished(step * TICK + 2.0, burst)
-    assert forecast.changes(101 * TICK) == [("a", 0, 5)]
+    assert forecast.changes(501 * TICK) == [("a", 0, 5)]
     assert forecast.changes(50 * TICK + MEMORY) == []
-    assert forecast.changes(102 * TICK + MEMORY) == [("a", 0, 0)]
+    assert forecast.changes(502 * TICK + MEMORY) == [("a", 0, 0)]
 
 
 @pytest.mark.parametrize("quantile", [0.0, 1.0, -1.0, float("nan")])

@@ -97,6 +97,14 @@ class KnownJobs:
         known = self.alive[job.id] = KnownJob(job, [*kinds, batch], batch)
         return known
 
+    def like(self, job: Job) -> KnownJob:
+        """Return a job that is not submitted with the kinds it would have; adds nothing."""
+        kinds = [None if key is None else self._kinds.get(key) or Kind() for key in _keys(job)]
+        batch = self._batches.get(_batch_of(job))
+        if batch is None or job.submit > batch.submitted + BATCH:
+            batch = Kind()
+        return KnownJob(job, [*kinds, batch], batch)
+
     def counted(self, known: KnownJob) -> None:
         """Record the submission of a job with its kinds."""
         for kind in known.kinds:
@@ -147,7 +155,7 @@ class KnownJobs:
         return kind
 
     def _batch(self, job: Job) -> Kind:
-        key = (job.pool, _size(job), job.user)
+        key = _batch_of(job)
         batch = self._batches.get(key)
         if batch is not None and job.submit <= batch.submitted + BATCH:
             self._batches.move_to_end(key)
@@ -160,6 +168,10 @@ class KnownJobs:
 
 def _size(job: Job) -> int:
     return (job.width - 1).bit_length()
+
+
+def _batch_of(job: Job) -> _Key:
+    return job.pool, _size(job), job.user
 
 
 def _keys(job: Job) -> list[_Key | None]:

@@ -157,6 +157,15 @@ class BoostedRunTimes(RunTimes):
         self._pending.setdefault(run.alike, {})[job.id] = estimate
         return estimate
 
+    def guess(self, now: float, job: Job) -> float:
+        """Return what `run_time` would; no kind of jobs remembers it."""
+        if not self._trees.ready:
+            return self._tables.guess(now, job)
+        tables = self._tables.guessed_hazards(job)
+        row = [*self._jobs.row(self._jobs.like(job), now), *tables]
+        trees = self._trees.hazards(np.array([row], np.float32))[0].tolist()
+        return self._window(self._mixed(tables, trees), job.pool)
+
     def _admit(self, job: Job) -> _Run:
         known = self._jobs.submitted(job)
         row = self._row(known, job.submit)

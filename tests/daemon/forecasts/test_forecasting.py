@@ -561,7 +561,7 @@ def test_a_better_model_makes_the_forecasts_from_then_on(first):
     async def swap():
         foresight.begin(world.engine, world.now, read_from(ended))
         await foresight.heard()
-        by_peaks = type(foresight._forecaster._loads._loads).__name__
+        by_peaks = type(foresight._forecaster._loads).__name__
         foresight.begin(world.engine, world.now, read_from(ended), model, "better")
         await foresight.heard()
         return by_peaks, type(foresight._forecaster._loads._loads).__name__
