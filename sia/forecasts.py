@@ -156,6 +156,9 @@ class Loads(Predictor):
     def withdrawn(self, now: float, job: Job) -> None:
         """Record that a job was cancelled before its end."""
 
+    def forget(self, pool: str, before: float) -> None:
+        """Drop what was observed of a pool before that second, because the pool has changed."""
+
     def unasked(self, now: float) -> None:
         """Record a tick of the past without a query, for calibration."""
 

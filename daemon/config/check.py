@@ -194,7 +194,7 @@ def _learned(config: Config, choice: Choice) -> Iterator[str]:
             yield f"daemon.forecast: {error.format_message()}"
     if config.retrain is None:
         return
-    if not trained:
+    if not (trained or config.chosen_by_backtest):
         yield f"daemon.retrain: {choice.forecast} trains no model; remove the key, or use {LEARNED}"
     elif config.retrain < LEAST_RETRAIN:
         least = as_typed(LEAST_RETRAIN)

@@ -66,6 +66,9 @@ LENDING = "sia"
 RECLAIMING = "sia-reclaim"
 """The policy of a site that says so."""
 
+USUAL_FORECAST = "peaks+survival"
+"""The forecast of a site that names none, until another one gains more on its history."""
+
 CLUSTER = "main"
 """Default name of the cluster."""
 
@@ -242,10 +245,12 @@ class Config(Struct, frozen=True, kw_only=True):
     policy: str = LENDING
     solver: str = ""
     """Solver of a policy that plans with one; empty for the best that is installed."""
-    forecast: str = "peaks+survival"
+    forecast: str = USUAL_FORECAST
     """The forecasts of the policy, written like the part of a label after `@`; "none" for none."""
+    chosen_by_backtest: bool = False
+    """Whether a forecast that gains more on the daemon's history may take its place."""
     retrain: float | None = None
-    """Seconds between two trainings of a learned forecast; None: the daemon does not train."""
+    """Seconds between two trainings; None for the usual time."""
     models: Path
     """Folder of trained models; each model has its own folder in it."""
     windows: tuple[float, ...] = WINDOWS
@@ -306,4 +311,7 @@ class Config(Struct, frozen=True, kw_only=True):
     def embedded(cls, folder: Path | None = None) -> Config:
         """Return the configuration of a daemon that runs without `sia.toml`."""
         state = state_folder() if folder is None else folder
-        return cls(database=state / "sia.db", token_file=state / "token", models=state / "models")
+        return cls(
+            database=state / "sia.db", token_file=state / "token", models=state / "models",
+            chosen_by_backtest=True,
+        )  # fmt: skip

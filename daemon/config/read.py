@@ -18,6 +18,7 @@ from daemon.config.config import (
     FIRST_NAME,
     LOOPBACK,
     USUAL_BACKEND,
+    USUAL_FORECAST,
     Address,
     BackendConfig,
     ClusterName,
@@ -69,7 +70,7 @@ class _Daemon(Struct, frozen=True):
     cluster: ClusterName = CLUSTER
     policy: str | None = None
     solver: str = ""
-    forecast: str = "peaks+survival"
+    forecast: str | None = None
     retrain: ConfigTime | None = None
     windows: tuple[ConfigTime, ...] = ("5m", "1h", "12h")
     tick: ConfigTime = "5m"
@@ -163,7 +164,8 @@ def _config(path: Path, values: dict[str, Any], problems: list[ConfigProblem]) -
         cluster=section.cluster,
         policy=usual_policy(stops) if section.policy is None else section.policy,
         solver=section.solver,
-        forecast=section.forecast,
+        forecast=USUAL_FORECAST if section.forecast is None else section.forecast,
+        chosen_by_backtest=section.forecast is None,
         retrain=None if section.retrain is None else _seconds("retrain", section.retrain, problems),
         windows=tuple(_seconds("windows", window, problems) for window in section.windows),
         tick=_seconds("tick", section.tick, problems),

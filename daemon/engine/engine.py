@@ -465,7 +465,7 @@ class Engine:
         return Accepted()
 
     def _change_model(self, news: ModelChanged) -> Answer:
-        self.book.model = news.digest
+        self.book.model, self.book.adopted = news.digest, news.label
         self._context.notify("model", name=news.name, digest=news.digest, why=news.why)
         return Accepted()
 

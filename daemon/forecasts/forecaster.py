@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from daemon.engine.engine import Engine, Step
 from daemon.engine.guardrails import DRIFT
+from daemon.forecasts.drift import SPAN as DRIFTED
 from daemon.forecasts.drift import Drift, unwatched
 from daemon.forecasts.history import SPAN, JournalHistory, said_to
 from daemon.forecasts.predictors import Forecaster
@@ -38,11 +39,26 @@ SAID = 3
 """Maximum of pools in a message about drift."""
 
 KEPT = "these pools do not lend until their forecasts improve"
-LENDS = 'with drift = "keep" in [daemon] these pools would not lend until their forecasts improve'
+LENDS = (
+    "they are forecast from the last day on and from other pools; "
+    'with drift = "keep" in [daemon] these pools would not lend until their forecasts improve'
+)
 MEND = "check these pools for a new kind of jobs"
 
 HEAR_AGAIN = 60.0
 """Seconds until the history is read again after a failure: reading takes seconds."""
+
+
+class WantedForecast(NamedTuple):
+    """What is to be forecast with from now on: a model, and the reason for a change.
+
+    `label` replaces the one in the journal; None leaves it as it is.
+    """
+
+    model: Model | None = None
+    why: str = ""
+    label: str | None = None
+
 
 ReadHistory = Callable[[int, int], Awaitable[list[tuple[int, JobRecord]]]]
 """Reads ended jobs, newest first: see `Service.observed_jobs`."""
@@ -53,6 +69,8 @@ class Predictors(NamedTuple):
 
     setup: Setup
     label: str
+    chosen_by_backtest: bool = False
+    """Whether a better one may take its place, because the configuration names none."""
 
     @property
     def any(self) -> bool:
@@ -87,6 +105,20 @@ class Predictors(NamedTuple):
         if not (self.any and load(self.setup.policy).needs.loads):
             return False
         return loads_class(self.choice.forecast).needs_model
+
+    def adopting(self, label: str) -> Predictors:
+        """Return the predictors of a label that a backtest has chosen; "" for the usual ones.
+
+        A label that this installation cannot make, for want of a package, is the usual one.
+        """
+        if not (label and self.chosen_by_backtest):
+            return self
+        found = self._replace(label=label)
+        try:
+            _ = found.choice
+        except KeyError:
+            return self
+        return found
 
     def make(self, story: JournalHistory, places: Places | None, model: Model | None) -> Forecaster:
         """Return predictors that know the history. Takes seconds; call it outside the event loop.
@@ -155,11 +187,12 @@ class ForecastService:
         self._forecaster: Forecaster | None = None
         self._missed: list[tuple[float, Step]] = []
         self._hearing: asyncio.Task[None] | None = None
-        self._wanted: tuple[Model | None, str] | None = None
+        self._wanted: WantedForecast | None = None
         self._later: asyncio.TimerHandle | None = None
         self.unwell: Callable[[str, str], object] = lambda *_: None
         """Called with the reason and the fix if forecasts are unhealthy, else with empty texts."""
         self._drift: Drift | None = None
+        self._drifting: set[str] = set()
         self._untold = False
 
     @property
@@ -172,13 +205,12 @@ class ForecastService:
         engine: Engine,
         now: float,
         read: ReadHistory,
-        model: Model | None = None,
-        why: str = "",
+        wanted: WantedForecast = WantedForecast(),  # noqa: B008  immutable
     ) -> None:
         """Read the history up to now, anew; called on the event loop, between two steps.
 
-        The current forecaster continues until the new one is ready. Without a `model`, the one
-        named in the journal is used. The reason `why` for a new model is journaled.
+        The current forecaster continues until the new one is ready. Without a model, the one named
+        in the journal is used. The reason for a new one is journaled.
         """
         self.end()
         self._wanted = None
@@ -187,11 +219,11 @@ class ForecastService:
         story.add_alive(engine.book.jobs.values())
         self._missed = []
         self._untold = not any(load.gpus for load in said_to(engine.core.state))
-        self._hearing = asyncio.create_task(self._try(engine, story, read, model, why))
+        self._hearing = asyncio.create_task(self._try(engine, story, read, wanted))
 
-    def want(self, model: Model | None, why: str) -> None:
-        """Request a restart with this model; may be called while a step commits."""
-        self._wanted = model, why
+    def want(self, model: Model | None, why: str, label: str | None = None) -> None:
+        """Request a restart with this model and label; may be called while a step commits."""
+        self._wanted = WantedForecast(model, why, label)
         self.wake()
 
     @property
@@ -201,8 +233,7 @@ class ForecastService:
 
     def begin_anew(self, engine: Engine, now: float, read: ReadHistory) -> None:
         """Call `begin` with the requested model, if there is one."""
-        model, why = self._wanted or (None, "")
-        self.begin(engine, now, read, model, why)
+        self.begin(engine, now, read, self._wanted or WantedForecast())
 
     def end(self) -> None:
         """Stop reading the history."""
@@ -228,47 +259,50 @@ class ForecastService:
         engine: Engine,
         story: JournalHistory,
         read: ReadHistory,
-        model: Model | None,
-        why: str,
+        wanted: WantedForecast,
     ) -> None:
         """Read the history; on failure, retry later."""
         try:
-            await self._hear(engine, story, read, model, why)
+            await self._hear(engine, story, read, wanted)
         except Exception as error:  # noqa: BLE001  nothing else would report the error
             self._missed = []
-            self._try_later(f"cannot read the history: {error!r}", model, why)
+            self._try_later(f"cannot read the history: {error!r}", wanted)
 
     def _give_up(self, error: Exception) -> None:
         """Drop the predictors after a failure: jobs start without forecasts too."""
         self.forget()
-        self._try_later(f"a predictor failed: {error!r}", None, "")
+        self._try_later(f"a predictor failed: {error!r}", WantedForecast())
 
-    def _try_later(self, failed: str, model: Model | None, why: str) -> None:
+    def _try_later(self, failed: str, wanted: WantedForecast) -> None:
         self.failed(failed)
         loop = asyncio.get_running_loop()
-        self._later = loop.call_later(HEAR_AGAIN, self.want, model, why)
+        self._later = loop.call_later(HEAR_AGAIN, self.want, *wanted)
 
     async def _hear(
         self,
         engine: Engine,
         story: JournalHistory,
         read: ReadHistory,
-        model: Model | None,
-        why: str,
+        wanted: WantedForecast,
     ) -> None:
         story.add_ended(await ended_between(read, story.begin, story.end))
+        book, model = engine.book, wanted.model
         if model is None:
-            model = await asyncio.to_thread(self._model, engine.book.model)
+            model = await asyncio.to_thread(self._model, book.model)
+        label = book.adopted if wanted.label is None else wanted.label
+        predictors = self.predictors.adopting(label)
         places = engine.core.state.places
-        forecaster = await asyncio.to_thread(self.predictors.make, story, places, model)
+        forecaster = await asyncio.to_thread(predictors.make, story, places, model)
         for now, step in self._missed:
             forecaster.after(now, step)
         forecaster.correct(said_to(engine.core.state))
         self._missed, self._forecaster = [], forecaster
         watched = forecaster.foresees_loads and self.drift != "off"
         self._drift = self._watch(engine, story.end) if watched else None
-        if model is not None and model.checksum != engine.book.model:
-            self._news.append(ModelChanged("loads", model.checksum, why))
+        self._drifting = set()
+        digest = book.model if model is None else model.checksum
+        if digest != book.model or label != book.adopted:
+            self._news.append(ModelChanged("loads", digest, wanted.why, label))
         self.wake()
 
     def _watch(self, engine: Engine, now: float) -> Drift:
@@ -283,10 +317,17 @@ class ForecastService:
         """Return results of a pool's forecasts (see `Drift.record`); empty if not checked."""
         return [] if self._drift is None else self._drift.record(pool)
 
-    def _drifted(self, book: Book) -> list[Input]:
-        """Return the input for pools whose forecasts drift, if it differs from the book."""
+    def _drifted(self, now: float, book: Book) -> list[Input]:
+        """Return the input for pools whose forecasts drift, if it differs from the book.
+
+        Of a pool that begins to drift the forecaster forgets what is older than the drift.
+        """
         if self._drift is None:
             return [*unwatched(book)]
+        if self._forecaster is not None:
+            for pool in self._drift.why.keys() - self._drifting:
+                self._forecaster.forget(pool, now - DRIFTED)
+        self._drifting = set(self._drift.why)
         stopped = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
         why = {pool: each for pool, each in self._drift.why.items() if pool in book.pools}
         keeps = why if self.drift == "keep" else {}
@@ -322,7 +363,7 @@ class ForecastService:
             self._give_up(error)
             return [*inputs]
         news, self._news = self._news, []
-        return [*news, *self._drifted(book), *foreseen]
+        return [*news, *self._drifted(now, book), *foreseen]
 
     def guess(self, now: float, spec: JobSpec) -> float:
         """Return the estimated run time (seconds) of a job that is not submitted; 0 if unknown."""
@@ -341,13 +382,18 @@ class ForecastService:
                 self._give_up(error)
 
 
-async def ended_between(read: ReadHistory, begin: float, end: float) -> list[JobRecord]:
-    """Return the jobs that ended in this span (seconds), read in pages so that steps can commit."""
+async def ended_between(
+    read: ReadHistory, begin: float, end: float, most: float = inf
+) -> list[JobRecord]:
+    """Return the jobs that ended in this span (seconds), the newest `most` or a page more of them.
+
+    They are read in pages so that steps can commit.
+    """
     found: list[JobRecord] = []
     before = 0
     while True:
         page = await read(before, PAGE)
         found += [job for _, job in page if job.ended is not None and begin <= job.ended <= end]
-        if len(page) < PAGE or (page[-1][1].ended or begin) < begin:
+        if len(page) < PAGE or len(found) >= most or (page[-1][1].ended or begin) < begin:
             return found[::-1]
         before = page[-1][0]

@@ -92,6 +92,12 @@ class Forecaster:
         self._stale = {(load.pool, load.window): load.gpus for load in loads if load.gpus}
         self.curious = True
 
+    def forget(self, pool: str, before: float) -> None:
+        """Forecast the loads of a pool without what was observed before that second."""
+        if self._loads is not None:
+            self._loads.forget(pool, before)
+            self.curious = True
+
     def before(self, now: float, inputs: Sequence[Input], book: Book) -> list[Input]:
         """Return the inputs of a step with forecasts: loads first, then run times of new jobs."""
         self.curious = False

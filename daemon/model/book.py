@@ -415,6 +415,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     """Sequence number of the latest notice."""
     model: str = ""
     """Digest of the forecast model."""
+    adopted: str = ""
+    """The forecast that a backtest has chosen, as in a label; "" for the configuration's."""
     tokens: dict[str, TokenRecord] = {}
     """By digest, so that a request's token is found in O(1)."""
     shadow: ShadowState | None = None

@@ -13,7 +13,7 @@ from daemon.config.database import DatabaseUrl
 from daemon.doors.views.series.sampler import UsageHistory
 from daemon.doors.webhooks.webhooks import Hooks
 from daemon.forecasts.forecaster import ForecastService, Predictors
-from daemon.forecasts.retraining import Models, Retraining
+from daemon.forecasts.retraining import USUAL_EVERY, Models, Retraining
 from daemon.journal.journal import Journal
 from daemon.lending.accounts import BOOK_EVERY
 from daemon.model.job import PoolMode
@@ -25,6 +25,7 @@ from daemon.service.observer import Observer
 from daemon.service.service import Service
 from sia.console.errors import UserError
 from sia.model import Nodes, Options
+from sia.policies import load
 from sia.wording import counted, some
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def build(
         areas = getattr(backend, "areas", {})
         setup = setup_of(config, backend.gpus, areas, again=bool(journal.snapshots()))
         predictors, models = Predictors(setup, config.forecast), Models(config.models)
+        if config.chosen_by_backtest and load(setup.policy).needs.loads:
+            predictors = predictors._replace(chosen_by_backtest=True)
         foresight = None
         if predictors.any:
             known = partial(models.read, windows=setup.options.windows)
@@ -96,8 +99,10 @@ def build(
         journal.close()
         raise
     retraining = None
-    if foresight is not None and config.retrain is not None:
-        retraining = Retraining(models, foresight, clock, setup, config.retrain)
+    if foresight is not None and (predictors.chosen_by_backtest or predictors.learns):
+        every = USUAL_EVERY if config.retrain is None else config.retrain
+        retraining = Retraining(models, foresight, clock, setup, every)
+        retraining.unwell = partial(service.parts.say, "forecast")
     admission = _admission(config, service)
     eta = EtaService(service, off=not config.estimates)
     return Daemon(

@@ -124,6 +124,10 @@ class GuardedLoads(Loads):
         self._clock(job).withdrawn(now, job.id)
         self._misses.remove(job)
 
+    def forget(self, pool: str, before: float) -> None:
+        """Drop what the forecast has observed of a pool before that second."""
+        self._loads.forget(pool, before)
+
     def unasked(self, now: float) -> None:
         """Record a tick without a query, for the forecast only."""
         self._loads.unasked(now)

@@ -23,6 +23,7 @@ CLASSES = len(SHARES) + 1
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
+Peaks = NDArray[np.int64] | NDArray[np.int32]
 
 
 def public(ticks: int) -> Floats:
@@ -49,10 +50,15 @@ class Kindred:
         self._ends = np.array(SHARES) * quotas[:, None]  # of each class, in GPUs
         self._counts = np.zeros((len(quotas), CLASSES))
 
-    def count(self, peaks: Counts, rows: NDArray[np.bool_], by: int = 1) -> None:
+    def count(self, peaks: Peaks, rows: NDArray[np.bool_], by: int = 1) -> None:
         """Add a window of each of these pools, or with -1 forget one. O(pools · classes)."""
         classes = (peaks[:, None] > self._ends).sum(axis=1)
         self._counts[rows, classes[rows]] += by
+
+    def recount(self, row: int, peaks: Peaks) -> None:
+        """Count these windows of a pool, and no others."""
+        classes = (peaks[:, None] > self._ends[row]).sum(axis=1)
+        self._counts[row] = np.bincount(classes, minlength=CLASSES)
 
     def state(self, asked: NDArray[np.intp], worth: Floats) -> Counts:
         """Return the quantile of the pools that are asked for, in GPUs; `MAX_GROUP` if unknown.
@@ -73,7 +79,9 @@ class Kindred:
         above = 1.0 - np.cumsum(mixed, axis=1)  # the share of windows above each class
         place = (above > 1.0 - self._quantile + 1e-9).sum(axis=1)
         ends = np.concatenate([np.ceil(self._ends[asked]), np.full((len(asked), 1), MAX_GROUP)], 1)
-        stated = ends[np.arange(len(asked)), np.minimum(place, CLASSES - 1)].astype(np.int64)
+        stated: Counts = ends[np.arange(len(asked)), np.minimum(place, CLASSES - 1)].astype(
+            np.int64
+        )
         stated[self._quotas[asked] == 0] = MAX_GROUP
         return stated
 

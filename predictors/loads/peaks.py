@@ -71,7 +71,7 @@ def independent(windows: NDArray[np.int64], ticks: int) -> NDArray[np.float64]:
     Windows of less than an hour that are in the same hour are one, since a pool that is quiet in
     one of them is hardly busy in the next.
     """
-    return windows * (apart(ticks) / max(ticks, HOUR))
+    return windows.astype(np.float64) * (apart(ticks) / max(ticks, HOUR))
 
 
 class Peaks:
@@ -198,6 +198,13 @@ class PeakLoads(Loads):
         """Remove a job."""
         self.finished(now, job)
 
+    def forget(self, pool: str, before: float) -> None:
+        """Drop the windows of a pool that began before that second."""
+        row = list(self._pools).index(pool)
+        for past in self._past:
+            past.forget(row, ceil(before / TICK))
+        self._asked = None  # the pool's turn is now
+
     def changes(self, now: float) -> list[Load]:
         """Return the loads that changed since the last tick."""
         self._advance(now)
@@ -248,17 +255,30 @@ class _Past:
         self._peaks = np.zeros((len(first), self._kept), np.int32)
         self._seen = 0
         self._own = np.zeros(len(first), np.int64)  # windows in which the pool existed
+        self._latest = 0  # the tick at which the latest window began
         self._kindred = Kindred(quotas, ticks, quantile)
 
     def add(self, begun: int, peaks: NDArray[np.int64]) -> None:
         """Add the windows that began at tick `begun` and are over."""
-        slot = self._seen % self._kept
+        slot, self._latest = self._seen % self._kept, begun
         self._kindred.count(self._peaks[:, slot], self._own == self._kept, -1)
         self._peaks[:, slot] = np.minimum(peaks, MAX_GROUP)
         self._seen += 1
         existed = self._first <= begun
         self._kindred.count(self._peaks[:, slot], existed)
         self._own = np.minimum(self._own + existed, self._kept)
+
+    def forget(self, row: int, first: int) -> None:
+        """Drop a pool's windows that began before tick `first`. O(windows remembered)."""
+        left = max(0, (self._latest - first) // self.apart + 1)
+        if left < self._own[row]:
+            self._own[row] = left
+            self._kindred.recount(row, self._peaks[row, self._newest(left)])
+        self._first[row] = max(self._first[row], first)
+
+    def _newest(self, count: int) -> NDArray[np.int64]:
+        """Return where the newest windows are."""
+        return np.arange(self._seen - count, self._seen) % self._kept
 
     def state(self, rows: slice) -> NDArray[np.int64]:
         """Return the value that a share `quantile` of future windows will not exceed: (rows)."""
@@ -283,6 +303,6 @@ class _Past:
         place = ceil((count + 1) * self._quantile) - 1
         of = self._peaks[pools]
         if count < self._kept:
-            of = of[:, np.arange(self._seen - count, self._seen) % self._kept]
+            of = of[:, self._newest(count)]
         peaks: NDArray[np.int32] = np.partition(of, place)[:, place]
         return peaks

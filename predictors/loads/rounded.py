@@ -42,6 +42,10 @@ class RoundedLoads(Loads):
         """Record that a job was cancelled."""
         self._loads.withdrawn(now, rounded(job, self._gpus))
 
+    def forget(self, pool: str, before: float) -> None:
+        """Drop what the forecast has observed of a pool before that second."""
+        self._loads.forget(pool, before)
+
     def unasked(self, now: float) -> None:
         """Record a tick without a query."""
         self._loads.unasked(now)

@@ -99,6 +99,7 @@ class Story:
     def __init__(self, names, windows, start, quantile, since=None, quotas=None):
         self.names, self.windows, self.start, self.quantile = names, windows, start, quantile
         self.since, self.quotas = since or {}, quotas or {}
+        self.forgot = False
         self.stays, self.place, self.times = [], 0, []
 
     def now(self, now):
@@ -188,6 +189,11 @@ def told(story, forecast, rng, instants):
             stay = Stay(Job(name, rng.choice(story.names), now, rng.randint(1, 8)), story.place)
             story.stays.append(stay)
             forecast.submitted(now, stay.job)
+        story.forgot = rng.random() < 0.1
+        if story.forgot:
+            pool, before = rng.choice(story.names), now - rng.choice([0.0, 1000.0, 20000.0])
+            story.since[pool] = max(before, story.since.get(pool, before))
+            forecast.forget(pool, before)
         yield now, {(load.pool, load.window): load.gpus for load in forecast.changes(now)}
 
 
@@ -229,6 +235,7 @@ def test_the_forecast_is_the_quantile_of_recent_peaks():
         last = None
         for now, changes in instants:
             tick, true = floor(now / TICK), dict(said)
+            last = None if story.forgot else last
             if tick != last:
                 for pool, window in said:
                     if looked_at("abc".index(pool), last, tick):

@@ -225,7 +225,10 @@ def test_all_errors_are_reported_at_once(tmp_path):
             "daemon.forecast: invalid forecast 'peaks'; write FORECAST[",
         ),
         ("[daemon]\nforecast = 'peaks:0.9999+survival'", "use at most 0."),
-        ("[daemon]\nretrain = '1d'", "daemon.retrain: peaks trains no model"),
+        (
+            "[daemon]\nforecast = 'peaks+survival'\nretrain = '1d'",
+            "daemon.retrain: peaks trains no",
+        ),
         (
             "[daemon]\nforecast = 'learned+survival'\nretrain = '10m'",
             "daemon.retrain: 10m is too short; use at least 1h",
@@ -345,6 +348,14 @@ def test_a_forecast_that_learns_needs_what_it_learns_with(tmp_path, monkeypatch)
     assert (read.retrain, read.models.name) == (86400.0, "models")
     monkeypatch.setattr(model_folder, "find_spec", lambda _: None)
     assert "xgboost, which is not installed" in the_problem(tmp_path, text)
+
+
+def test_a_site_that_names_no_forecast_has_it_chosen(tmp_path):
+    unasked = config(tmp_path, "[daemon]\nretrain = '2d'")
+    assert (unasked.forecast, unasked.chosen_by_backtest) == ("peaks+survival", True)
+    assert unasked.retrain == 2 * 86400.0
+    named = config(tmp_path, "[daemon]\nforecast = 'peaks+survival'")
+    assert (named.forecast, named.chosen_by_backtest) == ("peaks+survival", False)
 
 
 def test_forecasts_may_be_none(tmp_path):

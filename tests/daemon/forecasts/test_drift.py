@@ -130,7 +130,25 @@ def test_drift_that_is_only_reported_stops_no_lending():
     foresight._drift.why["b"] = "7 of 20"
     assert not any(isinstance(e, ForecastHealth) for e in foresight.before(2000.0, [], engine.book))
     assert said[-1][0] == "forecasts are wrong too often: b: 7 of 20"
-    assert said[-1][1].startswith("with drift =")
+    assert "with drift =" in said[-1][1]
+
+
+@pytest.mark.parametrize("drift", ["say", "keep"])
+def test_a_pool_whose_forecasts_drift_is_forecast_from_the_last_day_on(drift):
+    foresight, engine = foresight_of(setup(a=2, b=4), drift)
+    now = 1000.0 + 480 * HOUR
+    foresight._forecaster.before(now, [], engine.book)
+    remembered = foresight._forecaster._loads._past
+    hours = remembered[1]._own.tolist()
+    assert hours == [hours[0]] * 2 > [500] * 2, "three weeks without jobs"
+    foresight._drift.why["b"] = "7 of 20"
+    foresight.before(now + 1.0, [], engine.book)
+    assert foresight.curious, "the next step asks for the forecasts again"
+    assert remembered[1]._own[0] == hours[0], "a does not drift"
+    assert remembered[1]._own[1] <= 288 < hours[0], "windows of the last day"
+    foresight.before(now + 2.0, [], engine.book)
+    foresight.before(now + 3.0, [], engine.book)
+    assert foresight._forecaster._loads._asked is not None, "it forgets once"
 
 
 @pytest.mark.parametrize("drift", ["say", "off"])

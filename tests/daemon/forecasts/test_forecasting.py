@@ -9,10 +9,22 @@ import pytest
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine, Step
-from daemon.forecasts.forecaster import ForecastService, Predictors, ended_between
+from daemon.forecasts.forecaster import (
+    ForecastService,
+    Predictors,
+    WantedForecast,
+    ended_between,
+)
 from daemon.forecasts.history import JournalHistory, said_to
 from daemon.forecasts.predictors import Forecaster
-from daemon.forecasts.retraining import Models, trace_of
+from daemon.forecasts.retraining import (
+    CANDIDATES,
+    Models,
+    Retraining,
+    RetrainingResult,
+    best,
+    trace_of,
+)
 from daemon.journal.journal import Journal
 from daemon.model.book import JobRecord
 from daemon.model.errors import JournalError
@@ -550,7 +562,7 @@ def test_too_short_a_history_is_no_error(tmp_path):
 
 
 def test_a_better_model_makes_the_forecasts_from_then_on(first):
-    models, (model, _) = first
+    models, (model, *_) = first
     ended = busy_weeks(9)
     world = World(LEARNING, "learned+survival")
     world.now = ended[-1].ended + 1.0
@@ -562,7 +574,8 @@ def test_a_better_model_makes_the_forecasts_from_then_on(first):
         foresight.begin(world.engine, world.now, read_from(ended))
         await foresight.heard()
         by_peaks = type(foresight._forecaster._loads).__name__
-        foresight.begin(world.engine, world.now, read_from(ended), model, "better")
+        wanted = WantedForecast(model, "better")
+        foresight.begin(world.engine, world.now, read_from(ended), wanted)
         await foresight.heard()
         return by_peaks, type(foresight._forecaster._loads._loads).__name__
 
@@ -572,6 +585,77 @@ def test_a_better_model_makes_the_forecasts_from_then_on(first):
     changed = [i for i in world.taken if type(i) is ModelChanged]
     assert changed == [ModelChanged("loads", model.checksum, "better")]
     assert world.engine.book.model == model.checksum
+
+
+USUAL = "peaks+survival"
+
+
+@pytest.mark.parametrize(
+    ("gains", "label"),
+    [
+        ({USUAL: (0.4, 0), "x": (0.5, 0), "y": (0.6, 1)}, "x"),
+        ({USUAL: (0.4, 1), "x": (0.5, 0), "y": (0.6, 1)}, "y"),
+        ({USUAL: (0.4, 0), "x": (0.41, 0)}, USUAL),
+        ({USUAL: (0.0, 0), "x": (0.0, 0)}, USUAL),
+        ({USUAL: (0.0, 0), "x": (0.01, 0)}, "x"),
+        ({USUAL: (-0.1, 0), "x": (-0.05, 0)}, USUAL),
+    ],
+)
+def test_the_forecast_that_gains_most_without_more_delayed_jobs_is_chosen(gains, label):
+    assert best(gains, USUAL) == label
+
+
+def test_a_history_of_weeks_chooses_the_forecast_and_a_shorter_one_does_not(tmp_path):
+    models = Models(tmp_path)
+    short = asyncio.run(models.choose(busy_weeks(9), LEARNING, USUAL))
+    assert (short.label, short.mend) == (None, "")
+    assert "a history of 3w is needed" in short.why
+
+    chosen = asyncio.run(models.choose(busy_weeks(24), LEARNING, USUAL))
+    assert chosen.label in ("", *CANDIDATES), chosen
+    assert not chosen.mend, chosen
+    assert "on the newest" in chosen.why
+    assert not list(tmp_path.glob("learning-*"))
+
+
+def test_without_xgboost_a_daemon_with_history_says_what_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr("daemon.forecasts.retraining.find_spec", lambda _: None)
+    missing = asyncio.run(Models(tmp_path).choose(busy_weeks(24), LEARNING, USUAL))
+    assert missing.label is None
+    assert "xgboost, which is not installed; peaks+survival is used" in missing.why
+    assert "[learn]" in missing.mend
+
+
+def test_a_forecast_that_a_backtest_has_chosen_is_journaled_and_used(tmp_path):
+    world = World(LEARNING)
+    chooses = Predictors(LEARNING, USUAL, chosen_by_backtest=True)
+    foresight = ForecastService(chooses)
+    world.forecaster, said = foresight, []
+
+    class Chosen(Models):
+        async def choose(self, ended, setup, usual):
+            return RetrainingResult(None, "gains more", "peaks:0.9+history")
+
+    async def story():
+        foresight.begin(world.engine, 0.0, read_from([]))
+        retraining = Retraining(Chosen(tmp_path), foresight, None, LEARNING, 60.0)
+        retraining._clock = StillClock(0.0)
+        await foresight.heard()
+        await retraining.once(lambda: world.engine, read_from([]))
+        assert foresight.wants
+        foresight.begin_anew(world.engine, 0.0, read_from([]))
+        await foresight.heard()
+        foresight.end()
+        said.append(type(foresight._forecaster._run_times).__name__)
+
+    asyncio.run(story())
+    assert said == ["HistoryRunTimes"]
+    world.step()
+    assert world.engine.book.adopted == "peaks:0.9+history"
+    assert chooses.adopting(world.engine.book.adopted).label == "peaks:0.9+history"
+    fixed = Predictors(LEARNING, "peaks+survival")
+    assert fixed.adopting("peaks:0.9+history") == fixed, "the configuration names one"
+    assert chooses.adopting("peaks+gone").label == USUAL, "a plugin that is gone"
 
 
 def test_the_log_of_a_history_has_the_jobs_that_ran():

@@ -160,10 +160,10 @@ class ViewRoutes:
             pools.append(PoolForecast(name, list(pool.load), held, judged, missed))
         ready = foresight is not None and foresight.ready
         learned = retraining.last.why if retraining is not None and retraining.last else ""
-        model = self._service.book.model
-        return answer(
-            Forecasts(config.policy, config.forecast, ready, model, learned, windows, pools)
-        )
+        book, label = self._service.book, config.forecast
+        if foresight is not None:
+            label = foresight.predictors.adopting(book.adopted).label
+        return answer(Forecasts(config.policy, label, ready, book.model, learned, windows, pools))
 
     async def grants(self, request: web.Request) -> web.Response:
         """Show the grants and their use."""
