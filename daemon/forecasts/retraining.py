@@ -288,11 +288,16 @@ class Retraining:
         The first training is at once, so that a history that was imported is used.
         """
         await self._foresight.heard()
+        unwell = False
         while True:
             due = self._clock.now() + self._every
             self.last = await self.once(engine, read)
             log().info("retraining", better=self.last.model is not None, why=self.last.why)
-            self.unwell(self.last.why if self.last.mend else "", self.last.mend)
+            if self.last.mend:
+                self.unwell(self.last.why, self.last.mend)
+            elif unwell:
+                self.unwell("", "")
+            unwell = bool(self.last.mend)
             while self._clock.now() < due:
                 await self._clock.sleep_until(due)
 

@@ -175,10 +175,11 @@ def test_only_the_latest_scores_count():
     assert kept.critical(0.05) == 0.2
 
 
-def night(predictor, jobs, random, gap=200.0):
+def night(predictor, jobs, random, gap=200.0, guesses=None):
     """Run so many jobs one after the other: with "short" in their name 100 s, else a day or so.
 
-    Returns the estimates and the run times.
+    Returns the estimates and the run times. Before each submission it asks for a guess of the job,
+    and of one of another user, and adds the first one to `guesses`.
     """
     told, queue, now = [], [], 0.0
     for number in range(jobs):
@@ -192,6 +193,9 @@ def night(predictor, jobs, random, gap=200.0):
         run_time = 100.0 + random.random() if width == 1 else 86400.0 * (0.7 + random.random())
         job = Job(f"j{number}", "a", now, width, estimate=random.random() * 1000 + 1)
         lookup[job.id] = job
+        if guesses is not None:
+            guesses.append(predictor.guess(now, job))
+            predictor.guess(now, Job("if", "a", now, 2, "nobody", "new"))
         told.append((predictor.run_time(job), run_time))
         predictor.started(now, job)
         queue.append((now + run_time, job.id, run_time))
@@ -224,6 +228,16 @@ def test_the_same_events_have_the_same_answers():
     assert night(BoostedRunTimes(WINDOWS), 300, Random(3)) == night(
         BoostedRunTimes(WINDOWS), 300, Random(3)
     )
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("made", [BoostedRunTimes, SurvivalRunTimes])
+def test_a_guess_is_what_a_submission_would_be_told_and_teaches_nothing(made):
+    guesses = []
+    told = night(made(WINDOWS, 0.9), 300, Random(7), guesses=guesses)
+    assert told == night(made(WINDOWS, 0.9), 300, Random(7))
+    differ = sum(guess != estimate for guess, (estimate, _) in zip(guesses, told, strict=True))
+    assert differ <= 0.02 * len(told), "but where the submission itself ends a training"
 
 
 def test_without_trees_it_estimates_as_survival_does():
