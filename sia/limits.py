@@ -153,6 +153,12 @@ says the same.
 MAX_SLOWDOWN = 1000.0
 """Maximum factor on the run time on nodes that a job does not prefer; beyond it, none is better."""
 
+MAX_ASKS = 64
+"""Times `nck` in what one job asks for as STRL: eight places with eight steps of worth each."""
+
+MAX_ASK_TEXT = 4096
+"""Characters of what one job asks for as STRL, about 60 for each `nck`."""
+
 MAX_TRIALS = 1000
 """Trials that a job may report at once: a hyper-parameter search has tens, rarely hundreds."""
 

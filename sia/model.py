@@ -93,6 +93,9 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
     """Attribute of the nodes on which the job runs at full speed; empty for any node."""
     slowdown: float | None = None
     """Factor of at least 1 on the run time on other nodes; None if it cannot run there."""
+    strl: str = ""
+    """Where it may run from when on, how long, and what that is worth, in place of `prefers`,
+    `slowdown` and `value`; see `sia.state.strl`. Empty if the job does not say."""
     mode: str = ""
     """How its speed changes while it runs, as in `static`, `accordion` or `gns`."""
     min_run_time: float | None = None

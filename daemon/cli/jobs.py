@@ -136,6 +136,13 @@ class Wish(click.ParamType[Any]):
 @click.option("--prefers", help="Attribute of the nodes on which the job runs at full speed.")
 @click.option("--slowdown", type=Wish("slowdown"), help="Factor on the run time on other nodes.")
 @click.option(
+    "--strl",
+    type=Wish("strl"),
+    metavar="EXPR",
+    help="Where the job may run from when on, how long, and what that is worth, as STRL: "
+    "'(max (nck gpu 2 0 60 100) (nck all 2 0 90 100))'.",
+)
+@click.option(
     "--preemptible",
     type=Wish("preemptible"),
     metavar="COST",

@@ -21,6 +21,7 @@ from sia.model import NEVER_STOPPED, Estimate, Job
 from sia.policies.shared.elastic import least_width
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
+from sia.state.strl import ALL
 from sia.wording import some
 
 USUAL = Setup(())
@@ -117,6 +118,11 @@ class Jobs:
         room = table.room(job)
         if job.width <= room:
             return None
+        if spec.strl:
+            return _unfit(
+                f"the nodes that its STRL names have {room} GPUs, not {spec.gpus}",
+                f"name nodes that there are, {ALL}, or one of {some(table.attributes)}",
+            )
         return _unfit(
             f"the nodes that {spec.prefers} asks for have {room} GPUs, not {spec.gpus}, and it "
             "runs nowhere else" if spec.prefers else
@@ -413,7 +419,7 @@ def _core_job(spec: JobSpec, core_id: str, now: float, priority: int, setup: Set
         preemptible=setup.stop_cost(spec), priority=priority, deadline=spec.deadline,
         soft=spec.soft, value=spec.value, budget=spec.budget, estimate=spec.run_time,
         prefers=spec.prefers,
-        slowdown=spec.slowdown, mode=spec.mode, min_run_time=spec.min_run_time,
+        slowdown=spec.slowdown, strl=spec.strl, mode=spec.mode, min_run_time=spec.min_run_time,
         model=spec.model, regimes=spec.regimes,
     )  # fmt: skip
 

@@ -128,7 +128,7 @@ class GrantedUse:
     def refusal(self, grants: Sequence[Grant], spec: JobSpec, jobs: int = 1) -> Refused | None:
         """Return why so many new jobs like this one exceed a grant; None if none is exceeded."""
         asked = asked_by(spec)
-        if asked == NOTHING and spec.value is None and spec.deadline is None:
+        if asked == NOTHING and spec.worth is None and spec.deadline is None:
             return None
         for grant in valid_for(grants, spec):
             why = (
@@ -168,10 +168,11 @@ def valid_for(grants: Sequence[Grant], spec: JobSpec) -> Iterator[Grant]:
 
 def _too_valuable(grant: Grant, spec: JobSpec) -> Refused | None:
     most = grant.max_value
-    if most is None or spec.value is None or spec.value <= most:
+    worth = None if most is None else spec.worth
+    if most is None or worth is None or worth <= most:
         return None
     return _not_granted(
-        f"{_who(grant, spec)} may give a job a value of at most {most:g} (got {spec.value:g})",
+        f"{_who(grant, spec)} may give a job a value of at most {most:g} (got {worth:g})",
         f"give at most {most:g}, {ASK}",
     )
 

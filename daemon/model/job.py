@@ -7,6 +7,7 @@ from enum import Enum
 from msgspec import Struct
 
 from sia.model import Regime, StopCost
+from sia.state.strl import asks_of
 
 WARN = 60.0
 """Seconds before its time limit at which a job is warned: enough to write a checkpoint."""
@@ -72,6 +73,8 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     """Attribute of the nodes on which it runs at full speed; empty for any node."""
     slowdown: float | None = None
     """Factor on its run time on other nodes; None if it cannot run there."""
+    strl: str = ""
+    """Where it may run from when on, how long, and what that is worth; see `sia.state.strl`."""
     checkpoint: str = ""
     """How it is told to save its work before a stop: a signal or a command, which
     `sia.state.checkpoint` parses; empty if it is not told."""
@@ -90,6 +93,13 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     def elastic(self) -> bool:
         """Whether it can run on other numbers of GPUs than its own."""
         return bool(self.min_width or self.max_width)
+
+    @property
+    def worth(self) -> float | None:
+        """The most that it says to be worth; None if it does not say. O(its STRL)."""
+        if not self.strl:
+            return self.value
+        return max((ask.value for ask in asks_of(self.strl)), default=0.0)
 
     @property
     def kind(self) -> str:

@@ -22,6 +22,7 @@ from daemon.wire.estimates import EstimateView
 from daemon.wire.explain import PlannedView
 from replay.logs.regimes import parse_mode
 from sia.limits import (
+    MAX_ASK_TEXT,
     MAX_JOB_BUDGET,
     MAX_POINTS,
     MAX_QUOTA,
@@ -37,6 +38,7 @@ from sia.limits import (
 )
 from sia.model import Regime, StopCost, Stream
 from sia.state.steps import parse_steps
+from sia.state.strl import StrlError, asks_of, quickest
 
 MAX_ARRAY = 10_000
 """Maximum number of jobs of one array. Equal to the limit of a batch."""
@@ -188,6 +190,14 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
         Slowdown | None,
         Meta(description="Factor on the run time on other nodes; null: it cannot run there."),
     ] = None
+    strl: Annotated[
+        Annotated[str, Meta(max_length=MAX_ASK_TEXT)],
+        Meta(
+            description="Where the job may run from when on, how long, and what that is worth, as "
+            "an STRL expression; in place of `prefers`, `slowdown` and `value`.",
+            examples=["(max (nck gpu 2 0 60 100) (nck all 2 0 90 100))"],
+        ),
+    ] = ""
     checkpoint: Annotated[
         Text,
         Meta(
@@ -211,7 +221,7 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     ] = ()
 
     def __post_init__(self) -> None:
-        """Refuse two different estimates, and a mode that is not known. Raises ValueError."""
+        """Refuse two different estimates, and texts of a wrong form. Raises ValueError."""
         if self.estimate is not None and self.run_time not in (None, self.estimate):
             raise ValueError("estimate and run_time are two names of one value; give one of them")
         if isinstance(self.soft, str):
@@ -224,6 +234,11 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
                 parse_mode(self.mode)
             except ValueError as error:
                 raise ValueError(f"mode {error}") from None
+        if self.strl:
+            try:
+                asks_of(self.strl)
+            except StrlError as error:
+                raise ValueError(f"strl: {error}") from None
 
     @property
     def steps(self) -> tuple[tuple[float, float], ...]:
@@ -232,8 +247,9 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     @property
     def expected(self) -> float | None:
-        """The user's estimate of the run time in seconds."""
-        return self.run_time if self.estimate is None else self.estimate
+        """The user's estimate of the run time in seconds: the stated one, or that of its STRL."""
+        stated = self.run_time if self.estimate is None else self.estimate
+        return quickest(self.strl) if stated is None else stated
 
 
 class Batch(Struct, forbid_unknown_fields=True):
@@ -442,6 +458,7 @@ class JobDetail(JobView, omit_defaults=True):
     estimate: Annotated[float | None, Meta(description="The user's estimate in seconds.")] = None
     prefers: str = ""
     slowdown: float | None = None
+    strl: str = ""
     checkpoint: str = ""
     mode: str = ""
     model: str = ""

@@ -13,6 +13,7 @@ from replay.logs.regimes import parse_mode, parse_regimes
 from sia.limits import MAX_JOB_BUDGET
 from sia.model import NEVER_STOPPED, STOP_WORDS, Regime, StopCost
 from sia.state.steps import parse_steps
+from sia.state.strl import asks_of, quickest
 from sia.wording import SHOWN, parse_seconds
 
 MAX_WORD = 1000
@@ -45,6 +46,8 @@ def wishes_of(given: Mapping[str, str], now: float) -> dict[str, Any]:
             raise ValueError(f"{name[:SHOWN]!r} is not a field of a job; use one of {known}")
         field = "run_time" if name == "estimate" else name
         found[field] = parse_wish(name, text, now)
+    if "strl" in found:
+        found.setdefault("run_time", quickest(found["strl"]))
     return found
 
 
@@ -137,6 +140,12 @@ def _word(text: str, _: float) -> str:
     return text
 
 
+def _strl(text: str, _: float) -> str:
+    """Check a request as STRL: `(max (nck gpu 2 0 60 100) (nck all 2 0 90 100))`."""
+    asks_of(text)
+    return text
+
+
 def _mode(text: str, _: float) -> str:
     """Parse the name of an installed mode; a log with another one could not be replayed."""
     return parse_mode(text) if text else ""
@@ -150,13 +159,13 @@ def _regimes(text: str, _: float) -> tuple[Regime, ...]:
 PARSERS: dict[str, Callable[[str, float], Any]] = {
     "min_width": _whole, "max_width": _whole, "demand": _demand, "deadline": _moment,
     "soft": _steps, "value": _number, "budget": _budget, "estimate": _span, "prefers": _word,
-    "slowdown": _number, "preemptible": _cost, "min_run_time": _span, "checkpoint": _word,
-    "mode": _mode, "model": _word, "regimes": _regimes,
+    "slowdown": _number, "strl": _strl, "preemptible": _cost, "min_run_time": _span,
+    "checkpoint": _word, "mode": _mode, "model": _word, "regimes": _regimes,
 }  # fmt: skip
 
 FOR_POLICIES = (
     "min_width", "max_width", "demand", "deadline", "soft", "value", "budget", "prefers",
-    "slowdown", "preemptible", "min_run_time", "checkpoint", "mode", "regimes",
+    "slowdown", "strl", "preemptible", "min_run_time", "checkpoint", "mode", "regimes",
 )  # fmt: skip
 """Fields that have an effect only if the policy heeds them. `estimate` is not among them: the
 daemon's own estimates use it."""

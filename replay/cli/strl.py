@@ -15,7 +15,8 @@ from sia.contract.solvers import chosen, solve
 from sia.policies.jvu.strl.answer import PlacedLeaf, answer_of, describe
 from sia.policies.jvu.strl.compiler import CompiledStrl
 from sia.policies.jvu.strl.expressions import Choose
-from sia.policies.jvu.strl.text import MAX_TEXT, StrlError, parse_strl
+from sia.policies.jvu.strl.text import MAX_TEXT, parse_strl
+from sia.state.strl import StrlError
 from sia.wording import counted
 
 

@@ -22,6 +22,7 @@ from sia.limits import MAX_GROUP
 from sia.model import GpuNode
 from sia.policies import load
 from sia.state.nodes import NodeTable
+from sia.state.strl import ALL, asks_of, durations
 
 COLUMNS = ("node", "gpus")
 
@@ -115,6 +116,12 @@ def _refuse_choosy(labels: Iterable[str], trace: Trace) -> None:
                     f"--policy {label}: job {job.id} has prefers {job.prefers} and no slowdown, so "
                     "it runs nowhere else, and this policy does not heed prefers; fill column "
                     "slowdown, or use jvu or prio"
+                )
+            if job.strl and ALL not in durations(asks_of(job.strl)):
+                raise UserError(
+                    f"--policy {label}: job {job.id} has strl without the set {ALL}, so it runs on "
+                    f"some nodes only, and this policy does not heed strl; add an nck of {ALL}, or "
+                    "use jvu or prio"
                 )
 
 

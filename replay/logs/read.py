@@ -34,6 +34,7 @@ from sia.model import STOP_WORDS, Job, Pool, Regime, StopCost
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.checkpoint import parse_checkpoint
 from sia.state.steps import parse_steps
+from sia.state.strl import quickest
 from sia.wording import some
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -454,6 +455,8 @@ def _with_wishes(job: Job, given: dict[str, str]) -> Job:
     except JobFieldError as error:
         why = f"{error.field} is not allowed"
         raise BadCellError(error.field, error.problem, error.fix, why) from None
+    if wished.strl and wished.estimate is None:
+        return replace(wished, estimate=quickest(wished.strl))
     return wished
 
 
@@ -538,8 +541,8 @@ _WISHES: dict[str, Callable[[str, str], object]] = {
     "min_width": _width, "max_width": _width, "demand": _demand, "deadline": _moment,
     "soft": _steps,
     "value": _amount, "budget": _budget, "estimate": _seconds, "prefers": _word,
-    "slowdown": _amount, "preemptible": _cost, "min_run_time": _seconds, "mode": _mode,
-    "model": _word, "regimes": _regimes, "sched_class": _word,
+    "slowdown": _amount, "strl": _word, "preemptible": _cost, "min_run_time": _seconds,
+    "mode": _mode, "model": _word, "regimes": _regimes, "sched_class": _word,
 }  # fmt: skip
 """How to parse the cell of each column in `WISHES`."""
 

@@ -22,7 +22,7 @@ REQUIRED = ("job_id", "pool", "submit", "width", "duration")
 KNOWN = ("user", "name")
 WISHES = (
     "min_width", "max_width", "demand", "deadline", "soft", "value", "budget", "estimate",
-    "prefers", "slowdown", "preemptible", "min_run_time", "mode",
+    "prefers", "slowdown", "strl", "preemptible", "min_run_time", "mode",
     "model", "regimes", "sched_class",
 )  # fmt: skip
 """What a job asks for beyond its width; the columns are fields of `Job`."""

@@ -22,6 +22,7 @@ from sia.limits import (
     UNLIMITED,
 )
 from sia.model import FULL_REWARD, LEAST_REWARD, Job
+from sia.state.strl import problem_of
 
 
 class JobFieldError(ValueError):
@@ -66,7 +67,7 @@ def check_fields(job: Job) -> None:
         raise _out_of_bounds(
             job, "estimate", job.estimate, f"above 0 and at most {UNKNOWN_RUN_TIME:g} seconds"
         )
-    if job.slowdown is not None or job.regimes:
+    if job.slowdown is not None or job.regimes or job.strl:
         _check_speeds(job)
 
 
@@ -95,7 +96,21 @@ def _check_stops(job: Job) -> None:
         )
 
 
+def _check_strl(job: Job) -> None:
+    for name, given in (
+        ("prefers", job.prefers), ("slowdown", job.slowdown), ("value", job.value),
+    ):  # fmt: skip
+        if given not in ("", None):
+            said = f"strl says what {name} says"
+            raise JobFieldError(job.id, "strl", said, f"leave out either strl or {name}")
+    found = problem_of(job.strl, job.width)
+    if found is not None:
+        raise JobFieldError(job.id, "strl", *found)
+
+
 def _check_speeds(job: Job) -> None:
+    if job.strl:
+        _check_strl(job)
     if job.slowdown is not None and not 1 <= job.slowdown <= MAX_SLOWDOWN:
         raise _out_of_bounds(job, "slowdown", job.slowdown, f"1 to {MAX_SLOWDOWN:g}")
     if len(job.regimes) > MAX_REGIME:

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from sia.model import GpuNode, Job, Nodes
 from sia.state.speeds import SpeedRow, Speeds
+from sia.state.strl import ALL, asks_of, durations
 
 SAME = "same:"
 """Prefix of a preference for nodes of one value: `same:rack`."""
 
 NodeCounts = tuple[tuple[str, int], ...]
 """(node, GPUs), each node once."""
+
+
+class JobPlace(NamedTuple):
+    """Where a job may run."""
+
+    nodes: frozenset[str]
+    slowdown: float
+    """Factor on its run time there."""
+    among: str = ""
+    """The set that its STRL names, if it brings some."""
 
 
 class NodeTable:
@@ -86,6 +98,10 @@ class NodeTable:
     def _sets(self, prefers: str) -> Iterable[frozenset[str]]:
         if not prefers:
             yield frozenset(self.nodes)
+        elif prefers.startswith("("):
+            names = prefers[1:-1].split()
+            if all(name in self.nodes for name in names):
+                yield frozenset(names)
         elif prefers.startswith(SAME):
             values: dict[str, list[str]] = {}
             for node in self.nodes.values():
@@ -96,15 +112,33 @@ class NodeTable:
         elif prefers in self.attributes:
             yield frozenset(n.name for n in self.nodes.values() if prefers in n.attributes)
 
+    def places(self, job: Job) -> list[JobPlace]:
+        """Return the sets of nodes within any of which a job may run, the preferred ones first."""
+        if job.strl:
+            long = durations(asks_of(job.strl))
+            least = min(long.values())
+            return [
+                JobPlace(nodes, seconds / least, among)
+                for among, seconds in long.items()
+                for nodes in self.preferred("" if among == ALL else among)
+            ]
+        found = [JobPlace(nodes, 1.0) for nodes in self.preferred(job.prefers)]
+        if job.prefers and job.slowdown is not None:
+            found.append(JobPlace(frozenset(self.nodes), job.slowdown))
+        return found
+
     def slowdown(self, job: Job, names: Iterable[str]) -> float | None:
         """Return the factor on a job's run time on these nodes; None if it cannot run there."""
         there = frozenset(names)
         spread = 1.0
         if job.model:
             spread = self.speeds.speed(job.model, job.width, len(there), self.fewest(job.width))
-        if not job.prefers or any(there <= each for each in self.preferred(job.prefers)):
+        if not job.prefers and not job.strl:
             return 1.0 / spread
-        return None if job.slowdown is None else job.slowdown / spread
+        slow = min(
+            (each.slowdown for each in self.places(job) if there <= each.nodes), default=None
+        )
+        return None if slow is None else slow / spread
 
     def fewest(self, width: int) -> int:
         """Return the fewest nodes that hold so many GPUs if all are free. O(1) amortised."""
@@ -115,9 +149,9 @@ class NodeTable:
 
     def room(self, job: Job) -> int:
         """Return the GPUs of the widest place on which a job can run at all."""
-        if job.slowdown is not None or not job.prefers:
+        if job.slowdown is not None or not (job.prefers or job.strl):
             return self.gpus
-        sets = self.preferred(job.prefers)
+        sets = (place.nodes for place in self.places(job))
         return max((sum(self.nodes[name].usable for name in each) for each in sets), default=0)
 
     def why_not(self, job: Job, width: int, wanted: NodeCounts) -> str:
@@ -139,8 +173,9 @@ class NodeTable:
         They are on nodes that it prefers, if these suffice. O(nodes of its place).
         """
         names = [*self.nodes]
-        for near in (*(self.preferred(job.prefers) if job.prefers else ()), frozenset(names)):
-            there = [name for name in names if name in near]
+        near = [place.nodes for place in self.places(job)] if job.prefers or job.strl else []
+        for nodes in (*near, frozenset(names)):
+            there = [name for name in names if name in nodes]
             found = quasi(width, [self.free(name) for name in there])
             if found:
                 return tuple((there[n], gpus) for n, gpus in found.items())

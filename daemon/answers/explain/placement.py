@@ -71,11 +71,15 @@ def _back(node: str, who: str) -> str:
 def preference_reason(core: Core, job: JobState) -> list[str]:
     """Why a job waits whose preferred nodes have too few free GPUs. O(nodes)."""
     table, prefers = core.state.nodes, job.job.prefers
-    if table is None or not prefers:
+    if table is None or not (prefers or job.job.strl):
         return []
-    free = max((sum(map(table.free, each)) for each in table.preferred(prefers)), default=0)
+    near = [each.nodes for each in table.places(job.job) if job.job.strl or each.slowdown == 1.0]
+    free = max((sum(map(table.free, each)) for each in near), default=0)
     if free >= job.width:
         return []
+    if job.job.strl:
+        there = counted(free, "free GPU")
+        return [f"no set of its STRL has more than {there}, and it needs {job.width}"]
     what = f"any one {prefers.removeprefix(SAME)}" if prefers.startswith(SAME) else prefers
     slow = job.job.slowdown
     elsewhere = "it runs nowhere else"

@@ -25,13 +25,14 @@ def grants_view(book: Book, who: Principal) -> GrantList:
     unended = Counter((record.spec.user, record.spec.pool) for record in book.jobs.values())
     for record in book.jobs.values():
         spec, asked = record.spec, asked_by(record.spec)
-        said = spec.value is not None or spec.deadline is not None or asked != NOTHING
+        worth = spec.worth
+        said = worth is not None or spec.deadline is not None or asked != NOTHING
         if said and who.sees(spec.pool):
             key = spec.user, spec.pool
             use, total = used.get(key) or (GrantUse(*key), NOTHING)
             use.jobs += 1
-            use.value += spec.value or 0.0
-            use.top_value = max(use.top_value, spec.value or 0.0)
+            use.value += worth or 0.0
+            use.top_value = max(use.top_value, worth or 0.0)
             use.deadline_jobs += spec.deadline is not None
             use.promised_jobs += record.is_promised
             use.all_jobs = unended[key]

@@ -16,7 +16,8 @@ from sia.core.guard import PolicyFailedError
 from sia.policies.shockwave.modes import mode_names, mode_of
 from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
 from sia.state.nodes import NodeTable
-from sia.wording import counted
+from sia.state.strl import ALL, asks_of, durations
+from sia.wording import counted, some
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
@@ -102,6 +103,10 @@ def _preferences(spec: JobSpec, table: NodeTable | None) -> Iterator[str]:
         yield "prefers has no effect: no node has attributes; see attributes in [[node]]"
     elif spec.prefers and table is not None and not table.preferred(spec.prefers):
         yield f"no node has {spec.prefers}: the job is slower by its slowdown wherever it runs"
+    elif spec.strl and table is None:
+        sets = [among for among in durations(asks_of(spec.strl)) if among != ALL]
+        if sets:
+            yield f"{some(sets)} means all GPUs: no node has attributes; see attributes in [[node]]"
     elif spec.slowdown is not None and not spec.prefers:
         yield "slowdown has no effect without prefers"
 

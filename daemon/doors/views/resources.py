@@ -61,8 +61,9 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
         min_width=least, max_width=most, demand=spec.demand,
         deadline=spec.deadline, soft=spec.soft, promise=promise_view(record),
         value=spec.value, budget=spec.budget, estimate=spec.run_time,
-        prefers=spec.prefers, slowdown=spec.slowdown, checkpoint=spec.checkpoint, mode=spec.mode,
-        min_run_time=spec.min_run_time, model=spec.model, regimes=spec.regimes,
+        prefers=spec.prefers, slowdown=spec.slowdown, strl=spec.strl,
+        checkpoint=spec.checkpoint, mode=spec.mode, min_run_time=spec.min_run_time,
+        model=spec.model, regimes=spec.regimes,
         notes=[] if record.phase in OVER else notes_of(service, spec),
         position=position_of(core, record), waits=waits(service.book, core, record),
     )  # fmt: skip

@@ -54,7 +54,7 @@ def _spec(job: JobRequest, job_id: str, array: tuple[int, int] | None) -> JobSpe
         min_width=job.min_width or 0, max_width=job.max_width or 0, demand=job.demand,
         deadline=job.deadline, soft=job.steps, value=job.value, budget=job.budget,
         prefers=job.prefers,
-        slowdown=job.slowdown, checkpoint=job.checkpoint, mode=job.mode,
+        slowdown=job.slowdown, strl=job.strl, checkpoint=job.checkpoint, mode=job.mode,
         min_run_time=job.min_run_time, model=job.model, regimes=job.regimes,
     )  # fmt: skip
 

@@ -25,7 +25,7 @@ from sia.policies.jvu.strl.expressions import (
     Units,
 )
 from sia.policies.jvu.strl.partitions import Partitions
-from sia.policies.jvu.worth import JobWorth, overdue_from
+from sia.policies.jvu.worth import JobWorth, overdue_from, steps_of
 
 MOST_COLUMNS = 1_000
 """Columns of a program up to which it has every choice, exactly; see `JvuOutlook.is_large`."""
@@ -95,23 +95,19 @@ class Names:
         table = self._state.nodes
         return table is None or self.real[name] not in table.out
 
-    def places(self, job: JobStateView) -> list[tuple[Units, float]]:
+    def places(self, job: JobStateView) -> list[Place]:
         """Return the sets of units on which a job may run, with the factor on its run time."""
         table = self._state.nodes
         if table is None:
-            return [(frozenset([self.groups[job.pool.group]]), 1.0)]
+            return [Place(frozenset([self.groups[job.pool.group]]), 1.0)]
         out = frozenset(table.out)
         everywhere = self.units(frozenset(table.nodes) - out)
-        if not everywhere:
-            return []
-        if not job.job.prefers:
-            return [(everywhere, 1.0)]
-        near = (each - out for each in table.preferred(job.job.prefers))
-        sets = [(self.units(each), 1.0) for each in near if each]
-        slowdown = job.job.slowdown
-        if slowdown is None:
-            return sets
-        return [(everywhere, 1.0)] if slowdown == 1.0 else [*sets, (everywhere, slowdown)]
+        if job.job.prefers and job.job.slowdown == 1.0:
+            return [Place(everywhere, 1.0)] if everywhere else []
+        there = ((place, place.nodes - out) for place in table.places(job.job))
+        return [
+            Place(self.units(nodes), place.slowdown, place.among) for place, nodes in there if nodes
+        ]
 
     def held(self, job: JobStateView) -> dict[str, int]:
         """Return the units of a running job, without those on nodes that are out."""
@@ -119,6 +115,14 @@ class Names:
         if table is None:
             return {self.groups[job.pool.group]: job.frees} if job.frees else {}
         return {self.nodes[node]: gpus for node, gpus in table.frees(job.job.id).items()}
+
+
+class Place(NamedTuple):
+    """A set of units on which a job may run; see `JobPlace`."""
+
+    units: Units
+    slowdown: float
+    among: str = ""
 
 
 class StartChoice(NamedTuple):
@@ -236,7 +240,7 @@ class JvuOutlook:
             for name, count in gone.units.items():
                 free[name] -= count
         wanted = [
-            (job.width, frozenset[str]().union(*(units for units, _ in self._names.places(job))))
+            (job.width, frozenset[str]().union(*(units for units, *_ in self._names.places(job))))
             for job in waiting
         ]
         if self._pool is not None:
@@ -318,7 +322,7 @@ class JvuOutlook:
         for choices in self.choices.values():
             sets.update(dict.fromkeys(choice.leaf.units for choice in choices))
         for job in self._others:
-            sets.update(dict.fromkeys(units for units, _ in self._names.places(job)))
+            sets.update(dict.fromkeys(units for units, *_ in self._names.places(job)))
         return Partitions(self.units, self.held, [*sets])
 
     def _columns(self) -> int:
@@ -389,9 +393,9 @@ class JvuOutlook:
         job = self._state.jobs[start.job_id]
         long, run_time = start.end - start.start, self.run_time(job)
         places = self._names.places(job)
-        places.sort(key=lambda place: abs(long - run_time * place[1]))
+        places.sort(key=lambda place: abs(long - run_time * place.slowdown))
         slot = self.slot_after(start.start)
-        leaves = (Choose(units, start.gpus, start.start, long, 1.0) for units, _ in places)
+        leaves = (Choose(units, start.gpus, start.start, long, 1.0) for units, *_ in places)
         return [StartChoice(start.job_id, leaf, slot, 1.0) for leaf in leaves]
 
     def outranks(self, planned: PlannedStart, job: JobStateView) -> bool:
@@ -425,31 +429,39 @@ class JvuOutlook:
         waits = first is not None and first is not job and not (own and first.pool is not job.pool)
         latest = self._room_for(first) if waits and first is not None else inf
         places = self._names.places(job)
-        if len(places) * len(starts) > MOST_CHOICES:
-            step = ceil(len(places) * len(starts) / MOST_CHOICES)
-            starts = starts[::step]
+        starts = self._starts_of(job, starts, len(places))
         run_time, params = self.run_time(job), self._params
         found = []
+        anyway = not job.job.strl and (own or run_time >= UNKNOWN_RUN_TIME)
         for slot in starts:
             begin = self.now + slot * params.cycle
-            for units, slowdown in places:
+            for units, slowdown, among in places:
                 long = run_time * slowdown
-                value = self._worth.end(job.job, begin + long, self.now)
-                if own or first is job or run_time >= UNKNOWN_RUN_TIME:
-                    value = max(value, OVERDUE)
                 if begin + long > latest:
                     continue
+                value = self._worth.choice(job.job, begin, long, self.now, among)
+                if first is job or anyway:
+                    value = max(value, OVERDUE)
                 worth = value - SOONER * slot
                 if worth > 0.0:
                     leaf = Choose(units, job.width, begin, long, worth)
                     found.append(StartChoice(job.job.id, leaf, slot, worth))
-        if own:  # a start later is never worth more, although a missed deadline may be over then
+        if (
+            own and anyway
+        ):  # a start later is never worth more, although a missed deadline may be over then
             most: dict[Units, float] = {}
             for at, choice in reversed([*enumerate(found)]):
                 units = choice.leaf.units
                 most[units] = worth = max(choice.value, most.get(units, 0.0) + SOONER)
                 found[at] = choice._replace(value=worth, leaf=choice.leaf._replace(value=worth))
         return found
+
+    def _starts_of(self, job: JobStateView, starts: Sequence[int], places: int) -> Sequence[int]:
+        """Return the slots in which starts of a job on so many places are considered."""
+        if job.job.strl:
+            asked = {self.slot_after(time) for time in steps_of(job.job)}
+            starts = sorted({*starts, *(at for at in asked if at < self._params.slots)})
+        return starts[:: max(1, ceil(places * len(starts) / MOST_CHOICES))]
 
     def _room_for(self, job: JobStateView) -> float:
         """Return when an overdue job should find room, by the estimates: others end before.

@@ -37,7 +37,7 @@ from sia.policies.jvu.params import JvuParams
 from sia.policies.jvu.strl.compiler import CompiledStrl
 from sia.policies.jvu.strl.expressions import Choose, StrlProblem
 from sia.policies.jvu.strl.text import format_strl, parse_strl
-from sia.policies.jvu.worth import JobWorth, overdue_from
+from sia.policies.jvu.worth import JobWorth, overdue_from, steps_of
 from sia.program import SolveLimit
 from sia.state.nodes import NodeCounts
 from sia.wording import duration
@@ -92,7 +92,7 @@ class Jvu(Policy):
     needs = Needs(run_times=True, preemption=True, solver=True)
     shares = True
     on_nodes = True
-    heeds = frozenset({"deadline", "value", "prefers", "slowdown", "preemptible"})
+    heeds = frozenset({"deadline", "value", "prefers", "slowdown", "strl", "preemptible"})
 
     def __init__(self, params: JvuParams | None = None) -> None:
         """Take the options; those of a preset replace the usual ones."""
@@ -533,6 +533,7 @@ class Jvu(Policy):
         for job in self._waiting():
             since = overdue_from(job.job)
             yield since
+            yield from steps_of(job.job)
             yield since + self._options.patience * 1.000001
             yield since + 2.0 * self._options.patience * 1.000001
 

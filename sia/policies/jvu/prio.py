@@ -31,7 +31,7 @@ class Prio(Policy):
     needs = Needs(preemption=True)
     shares = True
     on_nodes = True
-    heeds = frozenset({"deadline", "prefers", "slowdown", "preemptible"})
+    heeds = frozenset({"deadline", "prefers", "slowdown", "strl", "preemptible"})
 
     def propose(self, now: float, changes: Changes) -> Proposals:
         """Start jobs in order until one does not fit."""
@@ -120,9 +120,7 @@ class Prio(Policy):
         return None
 
     def _sets(self, job: JobStateView) -> Iterator[frozenset[str]]:
-        """Yield the sets of nodes on which a job may run, the preferred ones first."""
+        """Return the sets of nodes on which a job may run, the preferred ones first."""
         table = self.state.nodes
         assert table is not None
-        yield from table.preferred(job.job.prefers)
-        if job.job.prefers and job.job.slowdown is not None:
-            yield frozenset(table.nodes)
+        return (place.nodes for place in table.places(job.job))

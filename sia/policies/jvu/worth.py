@@ -5,6 +5,7 @@ from __future__ import annotations
 from sia.contract.views import JobStateView
 from sia.model import RESTART, Job
 from sia.policies.jvu.params import JvuParams
+from sia.state.strl import asks_of, durations, worth_of
 from sia.wording import HOUR
 
 
@@ -24,6 +25,20 @@ class JobWorth:
             return self._best_effort(end - job.deadline)
         return value
 
+    def choice(self, job: Job, begin: float, long: float, now: float, among: str = "") -> float:
+        """Return what a start is worth that lasts `long`, on a set of the job's own STRL or not."""
+        return self.start(job, begin, among) if job.strl else self.end(job, begin + long, now)
+
+    def start(self, job: Job, begin: float, among: str = "") -> float:
+        """Return what a start is worth by the job's own STRL: on one of its sets, or on the best.
+
+        O(its `nck`).
+        """
+        asks, waited = asks_of(job.strl), begin - job.submit
+        if among:
+            return worth_of(asks, among, waited)
+        return max(worth_of(asks, each, waited) for each in durations(asks))
+
     def _by_deadline(self, job: Job, deadline: float, end: float) -> float:
         full = self._params.slo if job.value is None else job.value
         if end <= deadline:
@@ -41,7 +56,8 @@ class JobWorth:
     def kill(self, job: JobStateView, end: float, now: float) -> float:
         """Return the cost of killing a running job that is expected to end at `end`."""
         params = self._params
-        cost = params.stop * max(self.end(job.job, end, now), params.best)
+        worth = self.start(job.job, job.start) if job.job.strl else self.end(job.job, end, now)
+        cost = params.stop * max(worth, params.best)
         if "l" in params.letters:
             cost += params.lost * lost_work(job, now) * job.width / HOUR
         return cost
@@ -56,4 +72,10 @@ def lost_work(job: JobStateView, now: float) -> float:
 
 def overdue_from(job: Job) -> float:
     """Return from when on a job's wait counts against the planner's patience."""
-    return job.submit if job.deadline is None else max(job.submit, job.deadline)
+    first = min(steps_of(job), default=job.submit)
+    return first if job.deadline is None else max(first, job.deadline)
+
+
+def steps_of(job: Job) -> list[float]:
+    """Return when starts of a job change their worth by its own STRL, in seconds."""
+    return [job.submit + ask.start for ask in asks_of(job.strl)] if job.strl else []

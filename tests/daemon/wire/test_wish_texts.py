@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from daemon.doors.views.notes import _notes
 from daemon.model.job import JobSpec
-from daemon.wire.wishes import parse_wish
+from daemon.wire.wishes import parse_wish, wishes_of
 from sia.model import Regime
 from sia.state.checkpoint import CheckpointCommand, CheckpointSignal, parse_checkpoint
 from tests.support.shell import sia
@@ -37,12 +37,19 @@ NOW = 1_800_000_000.0
         ("preemptible", "restart", "restart"),
         ("preemptible", "never", "never"),
         ("prefers", " v100 ", "v100"),
+        ("strl", " (nck all 2 0 60 1) ", "(nck all 2 0 60 1)"),
         ("mode", "gns", "gns"),
         ("mode", " ", ""),
     ],
 )
 def test_texts_are_read_as_people_mean_them(name, text, means):
     assert parse_wish(name, text, NOW) == means
+
+
+def test_strl_in_a_comment_says_how_long_the_job_runs():
+    text = "(max (nck gpu 2 0 60 1) (nck all 2 0 90 1))"
+    assert wishes_of({"strl": text}, NOW) == {"strl": text, "run_time": 60.0}
+    assert wishes_of({"estimate": "2m", "strl": text}, NOW)["run_time"] == 120.0
 
 
 @pytest.mark.parametrize(
@@ -53,6 +60,7 @@ def test_texts_are_read_as_people_mean_them(name, text, means):
         ("--deadline", "tomorrow", "'tomorrow' is not a time; write one like 2026-05-01T18:00"),
         ("--deadline", "nan", "'nan' is not a time; write one like"),
         ("--deadline", "in 2", "'2' has no unit; write 2s, 2m or 2h"),
+        ("--strl", "(nck all", "line 1, column 1: this parenthesis is not closed; write )"),
         ("--value", "nan", "'nan' is not a number; write one like 1.5"),
         ("--budget", "much", "'much' is not a number; write one like 1.5"),
         ("--budget", "0", "'0' is out of range; write a number from 0.001 to 1000"),

@@ -20,6 +20,7 @@ ASKING = [
     Job("late", "p", 0.0, 1, deadline=-60.0, value=0.0),
     Job("soft", "p", 0.0, 1, deadline=600.0, soft=((1.0, 90.0), (1.25, 33.5), (2.0, 1.0))),
     Job("picky", "p", 0.0, 1, budget=4.0, prefers="v100", slowdown=1.5, mode="gns"),
+    Job("asks", "p", 0.0, 1, estimate=9.0, strl="(max (nck gpu 1 0 9 5) (nck all 1 0 18 5))"),
     Job("cheap", "p", 0.0, 1, preemptible=0.0),
     Job("costly", "p", 0.0, 1, preemptible=30.5),
     Job("restarts", "p", 0.0, 1, preemptible="restart", min_run_time=600.0),
@@ -38,7 +39,7 @@ def test_wishes_are_written_and_read(tmp_path, name):
 
 
 def test_a_log_has_a_column_only_if_a_job_fills_it(tmp_path):
-    log = Trace([Arrival(job, 60.0) for job in (ASKING[2], ASKING[5], ASKING[-1])])
+    log = Trace([Arrival(job, 60.0) for job in (ASKING[2], ASKING[6], ASKING[-1])])
     write_trace(tmp_path / "log.csv", log)
     header, late, cheap, plain = (tmp_path / "log.csv").read_text().splitlines()
     assert header == f"{HEAD},user,name,deadline,value,preemptible"
@@ -77,6 +78,8 @@ def test_a_log_has_a_column_only_if_a_job_fills_it(tmp_path):
         ("preemptible", "-1", "'-1' is negative", "restart, never, or leave it empty"),
         ("preemptible", "5m", "'5m' is not a number", "write seconds of at least 0, restart"),
         ("preemptible", "1e6", "must be 0 to 86400 seconds (got 1e+06)", "restart or never"),
+        ("strl", "(nck gpu 2 0 60", "strl: line 1, column 1: this parenthesis is not", "write )"),
+        ("strl", "(nck gpu 1 0 60 5)", "strl: K is 1, but the job has 2 GPUs", "write 2"),
         ("checkpoint", "SIGKILL", "'SIGKILL' is not a signal that a job can handle", "USR1"),
         ("checkpoint", "save 'now", "has no closing quotation", "close the quotation"),
     ],
@@ -90,6 +93,12 @@ def test_a_cell_that_cannot_be_is_named_with_row_column_and_fix(
     assert problem in message
     assert fix in message.partition(problem)[2]
     assert sum(read_trace(log, skip_invalid=True).dropped.values()) == 1
+
+
+def test_the_run_time_in_strl_is_an_estimate_unless_there_is_another(tmp_path):
+    rows = "a,p,0,2,60,,(nck all 2 0 50 1)\nb,p,0,2,60,70,(nck all 2 0 50 1)\n"
+    log = read_trace(written(tmp_path, f"{HEAD},estimate,strl\n{rows}"))
+    assert [job.estimate for job, _ in log.arrivals] == [50.0, 70.0]
 
 
 def test_the_checkpoint_method_stays_in_the_log(tmp_path):

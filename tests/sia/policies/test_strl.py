@@ -20,7 +20,8 @@ from sia.policies.jvu.strl.expressions import (
     Sum,
     leaves_of,
 )
-from sia.policies.jvu.strl.text import MAX_DEPTH, MAX_OPTIONS, StrlError, parse_strl
+from sia.policies.jvu.strl.text import MAX_OPTIONS, parse_strl
+from sia.state.strl import MAX_DEPTH, StrlError
 from tests.support.naive.naive_strl import best_value, fits
 
 PAPER = """

@@ -27,6 +27,10 @@ async def test_a_user_may_give_jobs_values_up_to_the_granted_sum(folder):
         assert said["detail"] == "user 'bob' may give a job a value of at most 10 (got 11)"
         assert said["mend"].startswith("give at most 10, or ask an operator")
         await submitted(client, "dear", **JOB, user="ann", value=50)
+        text = f"(scale 6 (nck all {JOB['gpus']} 0 60 2))"
+        said = await submitted(client, "asks", 403, **JOB, user="bob", strl=text)
+        assert said["detail"] == "user 'bob' may give a job a value of at most 10 (got 12)"
+        await submitted(client, "asks", **JOB, user="ann", strl=text)
 
 
 @story

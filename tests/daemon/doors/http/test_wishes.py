@@ -51,6 +51,28 @@ async def test_requests_of_a_job_reach_the_core_and_are_shown(folder):
         assert shown["run_time"] == 900.0, "the daemon estimates with the user's estimate"
 
 
+STRL = "(max (nck gpu 2 0 60 100) (nck all 2 0 90 50))"
+
+
+@story
+async def test_a_job_brings_strl_of_its_own(folder):
+    async with door(folder, speed=1.0) as client, browser(client) as visitor:
+        with patch.object(Sia, "heeds", frozenset({"prefers", "strl"}), create=True):
+            job = {"id": "a", **SHORT, "strl": STRL}
+            said = await asked(client, "POST", "/v1/jobs", job, status=201)
+        assert said["notes"] == [
+            "gpu means all GPUs: no node has attributes; see attributes in [[node]]"
+        ]
+        shown = await asked(client, "GET", "/v1/jobs/a")
+        assert (shown["strl"], shown["estimate"], shown["run_time"]) == (STRL, 60.0, 60.0)
+        assert ("strl", STRL) in list(description(shown))
+        assert STRL in await seen(visitor, "/ui/jobs/a")
+        core = client.service.engine.core.state.jobs["a"].job
+        assert (core.strl, core.estimate) == (STRL, 60.0)
+        await asked(client, "POST", "/v1/jobs", job, status=200)
+        await asked(client, "POST", "/v1/jobs", job | {"strl": ""}, status=409)
+
+
 @story
 async def test_the_page_of_a_job_and_its_description_say_what_it_asks_for(folder):
     async with door(folder, speed=1.0) as client, browser(client) as visitor:
@@ -111,6 +133,11 @@ async def test_submitting_the_same_wishes_again_is_submitting_once(folder):
         ({"soft": [[0.5, 80]], "deadline": 4e9}, "", "soft does not ascend", "from 1 up"),
         ({"soft": [[2, 80], [3, 80]], "deadline": 4e9}, "", "soft does not fall", "earn less"),
         ({"deadline": 4e12}, "/deadline", "", "at most 1e+11"),
+        ({"strl": "(nck gpu 2 0 60"}, "", "strl: line 1, column 1: this parenthesis", "write )"),
+        ({"strl": "(nkc gpu 2 0 6 1)"}, "", "unknown operator 'nkc'", "Did you mean 'nck'"),
+        ({"strl": "(nck gpu 3 0 60 1)"}, "", "strl: K is 3, but the job has 2", "write 2"),
+        ({"strl": STRL, "prefers": "gpu"}, "", "strl says what prefers says", "leave out"),
+        ({"strl": "x" * 5000}, "/strl", "", "of length 4096 or less"),
         ({"checkpoint": "SIGKILL"}, "", "checkpoint 'SIGKILL' is not a signal", "USR1"),
         ({"mode": "gsn"}, "", "mode 'gsn' is not a known mode", "gns, static"),
         ({"estimate": 60, "run_time": 90}, "", "estimate and run_time are two names", "give one"),

@@ -86,6 +86,23 @@ def test_no_job_is_planned_on_a_node_that_is_out():
     engine.check()
 
 
+def test_a_job_gets_the_nodes_that_its_strl_names_and_is_refused_if_there_are_none():
+    engine = Engine.new(LIVE)
+    text = "(max (nck (m3) 2 0 60 9) (nck gpu 2 0 90 9))"
+    first = submit("first", gpus=2, run_time=60.0, strl=text)
+    assert places(engine.step(0.0, [first])) == {"first": {"m3"}}
+    begun = starts(engine.step(5.0, [
+        Started("first", 1),
+        submit("second", gpus=2, run_time=60.0, strl=text.replace("90", "66")),
+    ]))  # fmt: skip
+    assert begun["second"].speed == pytest.approx(60 / 66)
+    (found,) = engine.step(6.0, [submit("none", gpus=2, strl="(nck (m9) 2 0 60 9)")]).answers
+    assert isinstance(found, Refused)
+    assert found.detail == "the nodes that its STRL names have 0 GPUs, not 2"
+    again = Engine.restore(engine.dump())
+    assert again.dump() == engine.dump()
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_start_that_waits_for_gpus_of_a_node_that_goes_out_is_taken_back(again):
     engine = Engine.new(LIVE)

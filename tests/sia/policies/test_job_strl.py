@@ -1,0 +1,154 @@
+"""STRL that a job brings: what it may say, what a start is worth, and how `jvu` runs it."""
+
+from random import Random
+
+import pytest
+
+from sia.limits import MAX_ASK_TEXT, MAX_ASKS
+from sia.model import GpuNode, Job
+from sia.state.bounds import JobFieldError, check_fields
+from sia.state.nodes import NodeTable
+from sia.state.strl import StrlAsk, StrlError, asks_of, quickest, worth_of
+from tests.sia.policies.test_jvu import RACKS, arrival, played
+
+NCK = "(nck gpu 2 0 60 100)"
+
+
+def test_an_expression_is_read_as_what_starts_on_which_set_are_worth():
+    text = f"(job me (max {NCK} (scale 2 (nck (m1 m2) 2 30 90 5)) (barrier 3 (nck all 2 0 80 4))))"
+    assert asks_of(text) == (
+        StrlAsk("gpu", 2, 0.0, 60.0, 100.0),
+        StrlAsk("(m1 m2)", 2, 30.0, 90.0, 10.0),
+        StrlAsk("all", 2, 0.0, 80.0, 3.0),
+    )
+    assert quickest(text) == 60.0
+    assert asks_of("(max (barrier 5 (nck all 1 0 9 4)) (nck gpu 1 0 9 4))")[0].among == "gpu"
+
+
+def test_a_start_is_worth_what_the_last_nck_of_its_set_says():
+    for seed in range(200):
+        rnd = Random(seed)
+        said = [(rnd.choice("ab"), rnd.randint(0, 5), rnd.randint(0, 9)) for _ in range(5)]
+        parts = (f"(nck {among} 1 {start} 10 {value})" for among, start, value in said)
+        asks = asks_of(f"(max {' '.join(parts)})")
+        for among in "ab":
+            for waited in range(7):
+                known = 0
+                for start in range(waited + 1):
+                    here = [v for a, s, v in said if (a, s) == (among, start)]
+                    known = max(here) if here else known
+                assert worth_of(asks, among, waited) == known, (said, among, waited)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("(nck gpu 2 0 60", "this parenthesis is not closed; write"),
+        ("", "there are 0 expressions; write one, such as (max"),
+        (NCK * 2, "there are 2 expressions; write one"),
+        ("gpu", "'gpu' is no expression; write an operator in parentheses"),
+        ("(lnck gpu 2 0 60 1)", "a job cannot ask for lnck, which takes any number of GPUs; write"),
+        ("(killnck all 1 0 9 1)", "a job cannot ask for killnck, which is for the scheduler"),
+        (f"(sum {NCK} {NCK})", "a job runs on GPUs of one set, which sum is not; write max"),
+        ("(nck () 2 0 60 1)", "the set is empty; name at least one node"),
+        ("(nck gpu 2 -1 60 1)", "START is '-1'; write a number of at least 0"),
+        ("(nck gpu 2 0 60 nan)", "VALUE is 'nan'; write a number"),
+        ("(nck gpu 0 0 60 1)", "K is '0'; write a whole number from 1"),
+        (f"(max {NCK * (MAX_ASKS + 1)})", f"there are {MAX_ASKS + 1} times nck; give at most"),
+        (f"(max {NCK * 1000})", f"the request has 20006 characters; write at most {MAX_ASK_TEXT}"),
+        (f"{NCK}\n", "the request has line breaks, or what cannot be printed; write it in one"),
+    ],
+)
+def test_a_wrong_expression_is_refused_with_place_and_mend(text, said):
+    with pytest.raises(StrlError) as refused:
+        asks_of(text)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        ({"strl": "(nck gpu 3 0 60 1)"}, "strl: K is 3, but the job has 2 GPUs; write 2"),
+        ({"strl": "(nck gpu 2 0 60 0)"}, "strl: no start is worth anything; give at least one"),
+        ({"strl": "(nck gpu 2 0 0 1)"}, "strl: DUR is 0; write the seconds that the job runs"),
+        ({"strl": "(nck gpu 2 0 9 2e6)"}, "strl: VALUE is 2e+06; write at most 1e+06"),
+        ({"strl": f"(max {NCK} (nck gpu 2 9 70 1))"}, "strl: DUR of gpu is 60 and 70; write the"),
+        ({"strl": f"(max {NCK} (nck all 2 0 1e6 1))"}, "strl: DUR is 60 and 1e+06; write at most"),
+        ({"strl": NCK, "prefers": "gpu"}, "strl says what prefers says; leave out either strl or"),
+        ({"strl": NCK, "value": 5.0}, "strl says what value says; leave out either strl or value"),
+    ],
+)
+def test_an_expression_that_does_not_fit_the_job_is_refused(wishes, said):
+    with pytest.raises(JobFieldError) as refused:
+        check_fields(Job("j", "a", 0.0, 2, **wishes))
+    assert said in str(refused.value)
+
+
+def test_places_are_the_sets_in_their_order_with_the_factor_on_the_run_time():
+    table = NodeTable(RACKS)
+    job = Job("j", "a", 0.0, 2, strl="(max (nck same:rack 2 0 20 9) (nck (m1 m3) 2 0 30 9))")
+    assert [(sorted(nodes), slow) for nodes, slow, _ in table.places(job)] == [
+        (["m1", "m2"], 1.0),
+        (["m3", "m4"], 1.0),
+        (["m1", "m3"], 1.5),
+    ]
+    assert table.room(job) == 2
+    assert table.slowdown(job, ["m1", "m3"]) == 1.5
+    assert table.slowdown(job, ["m1"]) == 1.0
+    assert table.slowdown(job, ["m1", "m4"]) is None
+    unknown = Job("j", "a", 0.0, 2, strl="(max (nck fast 2 0 20 9) (nck (m1 m9) 2 0 30 9))")
+    assert table.room(unknown) == 0
+
+
+@pytest.mark.parametrize("label", ["jvu", "jvu:greedy"])
+def test_a_job_waits_for_the_set_that_is_worth_more_and_runs_longer_elsewhere(label):
+    busy = arrival("busy", 0, 2, 20, prefers="gpu", preemptible="never")
+    text = "(max (nck gpu 2 0 20 {gpu}) (nck all 2 0 40 50))"
+    waits = arrival("asks", 0, 2, 20, strl=text.format(gpu=100))
+    goes = arrival("asks", 0, 2, 20, strl=text.format(gpu=40))
+    assert played(label, [busy, waits], nodes=RACKS)["asks"] == [(20, 40, False)]
+    assert played(label, [busy, goes], nodes=RACKS)["asks"] == [(0, 40, False)]
+
+
+@pytest.mark.parametrize("label", ["jvu", "jvu:greedy", "prio"])
+def test_a_job_starts_on_the_nodes_that_it_names_only(label):
+    jobs = [
+        arrival("named", 0, 1, 20, strl="(nck (m3) 1 0 20 5)"),
+        arrival("again", 0, 1, 20, strl="(nck (m3) 1 0 20 5)"),
+    ]
+    assert played(label, jobs, nodes=RACKS) == {
+        "named": [(0, 20, False)],
+        "again": [(20, 40, False)],
+    }
+
+
+def test_a_job_does_not_start_before_its_first_start_nor_after_it_is_worth_nothing():
+    later = arrival("later", 0, 4, 10, strl="(nck all 4 32 10 5)")
+    assert played("jvu", [later])["later"] == [(35, 45, False)]
+    # From 10 s on it is worth nothing: it waits until it is overdue, and runs then.
+    gone = arrival("gone", 0, 4, 10, strl="(max (nck all 4 0 10 5) (nck all 4 10 10 0))")
+    first = arrival("first", 0, 4, 20, 20, preemptible="never")
+    assert played("jvu:patience=60", [first, gone])["gone"][0][0] == 65
+
+
+def test_what_a_running_job_asked_for_is_what_its_kill_costs():
+    cheap = arrival("old", 0, 4, 100, strl="(nck all 4 0 100 5)")
+    dear = arrival("old", 0, 4, 100, strl="(nck all 4 0 100 2000)")
+    urgent = arrival("urgent", 10, 4, 10, 30)
+    assert played("jvu", [cheap, urgent])["urgent"] == [(10, 20, False)]
+    assert played("jvu", [dear, urgent])["old"] == [(0, 100, False)]
+
+
+def test_a_snapshot_keeps_what_jobs_ask_for():
+    jobs = [
+        arrival(f"j{i}", 3 * i, 2, 30, strl="(max (nck gpu 2 0 30 9) (nck all 2 60 45 4))")
+        for i in range(5)
+    ]
+    assert played("jvu", jobs, nodes=RACKS, restarts=Random(1)) == played("jvu", jobs, nodes=RACKS)
+
+
+def test_without_nodes_all_gpus_are_each_set():
+    jobs = [arrival("j", 0, 4, 20, strl="(max (nck gpu 4 30 20 9) (nck (m1) 4 60 40 4))")]
+    assert played("jvu", jobs)["j"] == [(30, 50, False)]
+    assert NodeTable([GpuNode("m1", 4)]).room(jobs[0].job) == 4
