@@ -10,7 +10,7 @@ from daemon.answers.estimates.estimator import EtaService
 from daemon.doors.mqtt.requests import ParsedMessage
 from daemon.doors.mqtt.schemas import Reply
 from daemon.doors.views.estimates import add_estimates
-from daemon.doors.views.submission import MOST_TOLD, array_name, line_of, nothing_to_run, together
+from daemon.doors.views.submission import array_name, line_of, nothing_to_run, together
 from daemon.model.errors import JournalError, UnavailableError
 from daemon.model.inputs import Command, Reported
 from daemon.model.limits import PROBE_EVERY
@@ -183,7 +183,7 @@ def _reply(
                 service,
                 group,
                 wrong.get((i, k)) or together([*islice(answers, len(group))]),
-                planned=len(message.groups) <= MOST_TOLD,
+                len(message.groups),
             )
             for k, group in enumerate(message.groups)
         ],

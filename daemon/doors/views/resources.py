@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from daemon.answers.explain.explain import position_of, waits
-from daemon.doors.views.notes import notes_of
+from daemon.doors.views.notes import notes_of, planned_for
 from daemon.engine.engine import Engine
 from daemon.model.access import Principal
 from daemon.model.account import ShadowState, Turns
@@ -64,7 +64,7 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
         prefers=spec.prefers, slowdown=spec.slowdown, strl=spec.strl,
         checkpoint=spec.checkpoint, mode=spec.mode, min_run_time=spec.min_run_time,
         model=spec.model, regimes=spec.regimes,
-        notes=[] if record.phase in OVER else notes_of(service, spec),
+        notes=[] if record.phase in OVER else notes_of(service, spec, planned_for(service, spec)),
         position=position_of(core, record), waits=waits(service.book, core, record),
     )  # fmt: skip
 

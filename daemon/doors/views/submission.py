@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 from daemon.config.config import Ability
-from daemon.doors.views.notes import notes_of
+from daemon.doors.views.notes import notes_of, planned_for
 from daemon.doors.views.resources import promise_of
 from daemon.model.job import JobSpec
 from daemon.model.outputs import Accepted, Answer, Refused
@@ -74,19 +74,13 @@ def together(answers: Sequence[Answer]) -> Answer:
     return Accepted(new=any(isinstance(a, Accepted) and a.new for a in answers))
 
 
-MOST_TOLD = 8
-"""Jobs of a batch up to which each line says what is planned: each takes a few ms."""
-
-
-def line_of(
-    service: Service, specs: Sequence[JobSpec], found: Answer, *, planned: bool
-) -> BatchLine:
-    """Build the result line of one job or array of a batch."""
+def line_of(service: Service, specs: Sequence[JobSpec], found: Answer, jobs: int) -> BatchLine:
+    """Build the result line of one job or array of a batch of so many."""
     name = array_name(specs[0])
     if isinstance(found, Refused):
         return BatchLine(name, found.status, found.detail, found.mend, found.retry_after)
+    planned = planned_for(service, specs[0], jobs) if len(specs) == 1 else None
     return BatchLine(
-        name, 201 if found.new else 200,
-        notes=notes_of(service, specs[0], planned=planned and len(specs) == 1),
+        name, 201 if found.new else 200, notes=notes_of(service, specs[0], planned),
         promise=promise_of(service, specs),
     )  # fmt: skip

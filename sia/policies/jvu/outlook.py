@@ -12,7 +12,7 @@ from sia.contract.plan import PlannedStart
 from sia.contract.policy import is_barred, owners_first
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.limits import UNKNOWN_RUN_TIME
-from sia.model import NEVER_STOPPED, Stream
+from sia.model import NEVER_STOPPED, Job, Stream
 from sia.policies.jvu.params import JvuParams
 from sia.policies.jvu.strl.expressions import (
     Choose,
@@ -26,6 +26,7 @@ from sia.policies.jvu.strl.expressions import (
 )
 from sia.policies.jvu.strl.partitions import Partitions
 from sia.policies.jvu.worth import JobWorth, overdue_from, steps_of
+from sia.state.nodes import NodeTable
 
 MOST_COLUMNS = 1_000
 """Columns of a program up to which it has every choice, exactly; see `JvuOutlook.is_large`."""
@@ -35,6 +36,9 @@ MOST_CHOICES_KEPT = 350
 
 MOST_CHOICES = 480
 """Choices of one job: below the limit of `strl.text`."""
+
+MOST_WISHES = 1_000
+"""Different wishes for nodes whose places are kept; hundreds of users have tens."""
 
 SOONER = 1e-6
 """What starting a slot later costs: of equal plans the one that starts soonest is worth most.
@@ -66,6 +70,14 @@ class Draining(NamedTuple):
     units: dict[str, int]
 
 
+class Place(NamedTuple):
+    """A set of units on which a job may run; see `JobPlace`."""
+
+    units: Units
+    slowdown: float
+    among: str = ""
+
+
 class Names:
     """Short names of nodes, or of groups where nodes are alike, and of jobs, for STRL."""
 
@@ -77,6 +89,8 @@ class Names:
         self.nodes = {} if table is None else {name: f"n{i}" for i, name in enumerate(table.nodes)}
         self.real = {short: name for name, short in self.nodes.items()}
         self._sets: dict[frozenset[str], Units] = {}
+        self._out = frozenset[str]()  # the nodes that were out when these were found:
+        self._places: dict[tuple[str, float | None, str], list[Place]] = {}
 
     @staticmethod
     def job(job: JobStateView) -> str:
@@ -96,15 +110,27 @@ class Names:
         return table is None or self.real[name] not in table.out
 
     def places(self, job: JobStateView) -> list[Place]:
-        """Return the sets of units on which a job may run, with the factor on its run time."""
+        """Return the sets of units on which a job may run, with the factor on its run time.
+
+        O(1) amortised over jobs that ask for the same nodes.
+        """
         table = self._state.nodes
         if table is None:
             return [Place(frozenset([self.groups[job.pool.group]]), 1.0)]
         out = frozenset(table.out)
-        everywhere = self.units(frozenset(table.nodes) - out)
-        if job.job.prefers and job.job.slowdown == 1.0:
+        if out != self._out or len(self._places) >= MOST_WISHES:
+            self._out, self._places = out, {}
+        wish = job.job.prefers, job.job.slowdown, job.job.strl
+        found = self._places.get(wish)
+        if found is None:
+            found = self._places[wish] = self._find(table, job.job)
+        return found
+
+    def _find(self, table: NodeTable, job: Job) -> list[Place]:
+        if job.prefers and job.slowdown == 1.0:
+            everywhere = self.units(frozenset(table.nodes) - self._out)
             return [Place(everywhere, 1.0)] if everywhere else []
-        there = ((place, place.nodes - out) for place in table.places(job.job))
+        there = ((place, place.nodes - self._out) for place in table.places(job))
         return [
             Place(self.units(nodes), place.slowdown, place.among) for place, nodes in there if nodes
         ]
@@ -115,14 +141,6 @@ class Names:
         if table is None:
             return {self.groups[job.pool.group]: job.frees} if job.frees else {}
         return {self.nodes[node]: gpus for node, gpus in table.frees(job.job.id).items()}
-
-
-class Place(NamedTuple):
-    """A set of units on which a job may run; see `JobPlace`."""
-
-    units: Units
-    slowdown: float
-    among: str = ""
 
 
 class StartChoice(NamedTuple):
@@ -322,7 +340,8 @@ class JvuOutlook:
         for choices in self.choices.values():
             sets.update(dict.fromkeys(choice.leaf.units for choice in choices))
         for job in self._others:
-            sets.update(dict.fromkeys(units for units, *_ in self._names.places(job)))
+            for place in self._names.places(job):
+                sets[place.units] = None
         return Partitions(self.units, self.held, [*sets])
 
     def _columns(self) -> int:
@@ -393,7 +412,7 @@ class JvuOutlook:
         job = self._state.jobs[start.job_id]
         long, run_time = start.end - start.start, self.run_time(job)
         places = self._names.places(job)
-        places.sort(key=lambda place: abs(long - run_time * place.slowdown))
+        places = sorted(places, key=lambda place: abs(long - run_time * place.slowdown))
         slot = self.slot_after(start.start)
         leaves = (Choose(units, start.gpus, start.start, long, 1.0) for units, *_ in places)
         return [StartChoice(start.job_id, leaf, slot, 1.0) for leaf in leaves]

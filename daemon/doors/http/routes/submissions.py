@@ -17,7 +17,6 @@ from daemon.doors.views.estimates import add_estimates, estimate_view
 from daemon.doors.views.notes import notes_of, planned_for
 from daemon.doors.views.resources import promise_of
 from daemon.doors.views.submission import (
-    MOST_TOLD,
     array_name,
     line_of,
     nothing_to_run,
@@ -71,9 +70,9 @@ class Submissions:
         body = b'{"id":"%b"}' % name.encode()  # an id needs no escapes
         given = self._eta.at_submission(name) if found.new else None
         alone = len(group) == 1  # what is planned for one job of an array is not true of all
-        notes = notes_of(self._service, group[0], planned=alone)
-        promise = promise_of(self._service, group)
         planned = planned_for(self._service, group[0]) if alone else None
+        notes = notes_of(self._service, group[0], planned)
+        promise = promise_of(self._service, group)
         if given is not None or notes or promise is not None or planned is not None:
             estimate = None if given is None else estimate_view(given)
             body = _encode(Submitted(name, estimate, notes, promise, planned))
@@ -120,7 +119,7 @@ class Submissions:
                 raise
             found = [not_now(UnavailableError(503, str(error), PROBE_EVERY))] * len(groups)
         return [
-            line_of(self._service, group, answers, planned=len(groups) <= MOST_TOLD)
+            line_of(self._service, group, answers, len(groups))
             for group, answers in zip(groups, found, strict=True)
         ]
 

@@ -346,7 +346,7 @@ def test_the_comment_contains_the_wishes_of_a_job(tmp_path, monkeypatch):
             assert all(service.book.job(f"slurm-{i}") is None for i in (7, 8, 11))
             wide = service.book.job("slurm-13").spec
             assert wide.min_width == wide.max_width == wide.gpus
-            assert notes_of(service, wide)[-2:] == [
+            assert notes_of(service, wide, None)[-2:] == [
                 "checkpoint has no effect: the backend runs no command before a stop",
                 NO_WIDTHS,
             ]
