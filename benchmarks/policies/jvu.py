@@ -43,7 +43,7 @@ PARTS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
                [GREEDY.format("puo"), GREEDY.format("po")])],
     "lost": [(["EXP1"], ["jvupredict"], [GREEDY.format("puo"), GREEDY.format("puol"),
                                          f"{GREEDY.format('puol')}:lost=100"])],
-    "global": [(["EXP1", "DEADLINE-60"], ["perfect", "jvupredict"],
+    "global": [(["EXP1", "DEADLINE-60"], ["jvupredict"],
                 [GREEDY.format("puo"), LIMITED.format("puo")])],
 }  # fmt: skip
 """By part: workloads, estimates and policies, all combined."""
