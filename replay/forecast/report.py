@@ -257,6 +257,7 @@ def _of_run_times(found: Evaluation) -> list[PageSection]:
             quantiles_grid(reliable),
             draw_run_time_reliability(reliable),
         ),
+        *_of_outlasting(scores),
         PageSection(
             "Which window does a job fit? Foretold and true",
             "Rows are the true bins of run time, columns the foretold ones, numbers percent of the "
@@ -264,6 +265,37 @@ def _of_run_times(found: Evaluation) -> list[PageSection]:
             "may have been slowed.",
             confusion_grid(scores, found.split.windows),
         ),
+    ]
+
+
+def _of_outlasting(scores: Mapping[str, RunTimeScores]) -> list[PageSection]:
+    """Return how well jobs are estimated anew once they have outlasted their estimates."""
+    parts = [
+        (
+            name,
+            [
+                [
+                    decimal(of.times, 0),
+                    f"{of.n:,}",
+                    *map(_percent, (of.within_2x, of.by_p50, of.by_p90)),
+                ]
+                for of in each.outlasting
+            ],
+        )
+        for name, each in scores.items()
+        if each.outlasting
+    ]
+    if not parts:
+        return []
+    return [
+        PageSection(
+            "How long will a job run that has outlasted its estimate?",
+            "Measured jobs that ran longer than once or twice as long as estimated, by what would "
+            "have been said of them then. Within 2: the new estimate is from half to twice the "
+            "true run time. By p50 and p90: jobs that ran no longer than the median and the 90th "
+            "percentile stated then.",
+            Grid(["times estimated", "jobs", "% within 2", "% by p50", "% by p90"], parts),
+        )
     ]
 
 

@@ -69,12 +69,41 @@ PREDICTORS: dict[str, Callable[[], RunTimes]] = {
 """Return the predictors by name; each call makes one without a past."""
 
 
+OUTLASTED = (1.0, 2.0)
+"""Multiples of its estimate at which a job that still runs is asked about again."""
+
+
+@runtime_checkable
+class EstimatesRunning(Protocol):
+    """A predictor that estimates jobs anew once they have run for some time."""
+
+    def running(self, job: Job, elapsed: float) -> float:
+        """Return the run time in seconds of a job that has run so long."""
+
+    def quantiles_after(
+        self, job: Job, probabilities: Sequence[float], elapsed: float
+    ) -> list[float]:
+        """Return quantiles of the run time in seconds of a job that has run so long."""
+
+
 @runtime_checkable
 class StatesQuantiles(Protocol):
     """A predictor that states the run time that a job does not exceed with a given probability."""
 
     def quantiles(self, job: Job, probabilities: Sequence[float]) -> list[float]:
         """Return seconds, in the order of the probabilities (0 to 1)."""
+
+
+class OutlastingScores(Struct, frozen=True):
+    """Estimates of jobs that have run `times` as long as estimated; shares are of these jobs."""
+
+    times: float
+    n: int
+    within_2x: float
+    """Share whose new estimate is within a factor of two of the true run time."""
+    by_p50: float
+    """Share that ran no longer than the median stated then; a half, if it is true."""
+    by_p90: float
 
 
 class RunTimeScores(Struct, frozen=True):
@@ -94,6 +123,8 @@ class RunTimeScores(Struct, frozen=True):
     without."""
     confusion: tuple[tuple[int, ...], ...]
     """Jobs by the bin of their run time (rows) and of the estimate (columns)."""
+    outlasting: tuple[OutlastingScores, ...] = ()
+    """Of jobs that outlast their estimates; empty for predictors that do not estimate them anew."""
 
     def row(self, trace: str, predictor: str) -> dict[str, Any]:
         """Return the content of `run_times.json`."""
@@ -191,8 +222,11 @@ class _Asked:
     def __init__(self, predictor: RunTimes) -> None:
         self._predictor = predictor
         self._states = predictor if isinstance(predictor, StatesQuantiles) else None
+        self._running = predictor if isinstance(predictor, EstimatesRunning) else None
         self.run_times: list[float] = []
         self.quantiles: list[list[float]] = []
+        self.after: list[list[float]] = []
+        """For each multiple in `OUTLASTED`: the new estimate, and its quantiles of 50 and 90 %."""
 
     def ask(self, job: Job, *, measured: bool) -> None:
         """Query as at any submission; predictors learn from queries, measured or not."""
@@ -201,6 +235,18 @@ class _Asked:
         if measured:
             self.run_times.append(run_time)
             self.quantiles.append(quantiles)
+            if self._running is not None:
+                self.after.append(self._ask_later(self._running, job, run_time))
+
+    @staticmethod
+    def _ask_later(predictor: EstimatesRunning, job: Job, run_time: float) -> list[float]:
+        """Ask for what a job would be told while it runs, from the past that is known now."""
+        found = []
+        for times in OUTLASTED:
+            elapsed = times * run_time
+            found.append(predictor.running(job, elapsed))
+            found += predictor.quantiles_after(job, (0.5, 0.9), elapsed)
+        return found
 
 
 def evaluate_run_times(
@@ -259,7 +305,25 @@ def _scores(actual: FloatArray, answers: _Asked, windows: Sequence[float]) -> Ru
         errors=tuple((classes / len(actual)).tolist()),
         reliability=dict(zip(LEVELS, covered, strict=True)) if covered else {},
         confusion=tuple(map(tuple, confusion.tolist())),
+        outlasting=tuple(_outlasting(actual, estimated, np.array(answers.after))),
     )
+
+
+def _outlasting(
+    actual: FloatArray, estimated: FloatArray, after: FloatArray
+) -> Iterator[OutlastingScores]:
+    """Yield the scores of jobs that outlast their estimates, which are at least known."""
+    if not len(after):
+        return
+    for at, times in enumerate(OUTLASTED):
+        longer = (estimated < UNKNOWN_RUN_TIME) & (actual > times * estimated)
+        if longer.any():
+            real = actual[longer]
+            again, p50, p90 = after[longer, 3 * at : 3 * at + 3].T
+            yield OutlastingScores(
+                times, len(real), _within(real, again, 2),
+                float((real <= p50).mean()), float((real <= p90).mean()),
+            )  # fmt: skip
 
 
 def _within(actual: FloatArray, estimated: FloatArray, factor: float) -> float:

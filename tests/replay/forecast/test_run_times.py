@@ -11,6 +11,7 @@ from replay.forecast.run_times import (
     ERRORS,
     PREDICTORS,
     LastOfUser,
+    OutlastingScores,
     ended_as,
     evaluate_pairs,
     evaluate_run_times,
@@ -179,6 +180,28 @@ def test_scores_are_what_one_counts_by_hand():
     assert scores.reliability[0.1] == 0.25  # e alone, of which nothing is known
     assert scores.reliability[0.2] == 0.5  # c: 2 · 0.2 · 25 = 10
     assert scores.reliability[0.99] == 0.5  # b: 99 s are not enough
+
+
+class Doubles(Says):
+    """A job that has run for some time runs as long again, with a chance of a half."""
+
+    def running(self, job, elapsed):
+        return 2 * elapsed
+
+    def quantiles_after(self, job, probabilities, elapsed):
+        return [elapsed / (1 - p) for p in probabilities]
+
+
+def test_jobs_that_outlast_their_estimates_are_judged_by_what_is_said_then():
+    """b runs twice, d nearly ten times as long as said; c ends before, of e nothing is known."""
+    says = Doubles(a=1.0, b=50.0, c=25.0, d=100.5)
+    scores = evaluate_run_times(FIVE, {"says": says}, since=1.0, windows=WINDOWS)["says"]
+    assert scores.outlasting == (
+        OutlastingScores(1.0, 2, 0.5, 0.5, 1.0),  # b is said to run 100 s, d 201 or 1005
+        OutlastingScores(2.0, 1, 0.0, 0.0, 1.0),
+    )
+    none = evaluate_run_times(FIVE, {"says": Says(a=1.0)}, since=1.0, windows=WINDOWS)["says"]
+    assert none.outlasting == ()
 
 
 def test_a_predictor_without_quantiles_has_no_reliability():
