@@ -3,8 +3,9 @@
 `python -m benchmarks.policies.jvu_live [--day SECONDS] [--jobs NUMBER] [--policy LABEL]`
 
 A daemon (`sia serve`, journal, HTTP) schedules a simulated day, which takes `--day` seconds. Half
-of the jobs have a deadline. The daemon is ended by SIGKILL after submissions, until that was twice
-in the middle of a solve, and started again. Then the journal is exported and replayed.
+of the jobs have a deadline. The daemon is ended by SIGKILL when it has written a request to the
+solver into its journal, until that was twice in the middle of the solve, and started again. Then
+the journal is exported and replayed.
 While the daemon is down its simulated day goes on, so a restart costs minutes of it.
 """
 
@@ -29,6 +30,9 @@ from daemon.journal.journal import Journal
 from daemon.model.inputs import Answered
 
 GPUS = 32
+CYCLE = 300.0
+"""Seconds of the simulated day."""
+
 KILLS = 2
 
 
@@ -45,6 +49,21 @@ def is_solving(folder: Path) -> bool:
     finally:
         journal.close()
     return asked > answered
+
+
+def asks(folder: Path, since: int, seconds: float) -> bool:
+    """Wait until the journal has a request to the solver behind this size; return whether it has.
+
+    The daemon holds its database for itself, so the bytes of the write-ahead log are read.
+    """
+    until, log = time.monotonic() + seconds, folder / "state" / "sia.db-wal"
+    while time.monotonic() < until:
+        with log.open("rb") as file:
+            file.seek(since)
+            if b"SolveProgram" in file.read():
+                return True
+        time.sleep(0.002)
+    return False
 
 
 def restarted(daemon: Daemon) -> bool:
@@ -73,10 +92,11 @@ def lived(daemon: Daemon, jobs: list[dict[str, Any]], speed: float, kills: int) 
         if "slack" in job:
             now = daemon.ask("/v1/status")["time"]
             body["deadline"] = now + job["work"] * (1.0 + job["slack"])
-        before = time.monotonic()
+        before, size = time.monotonic(), (daemon.folder / "state" / "sia.db-wal").stat().st_size
         found = daemon.ask("/v1/jobs", body)
         told.append(1000.0 * (time.monotonic() - before))
-        if hits < kills and tries < 10 and number >= len(jobs) // 4:
+        late = hits < kills and tries < 10 and number >= len(jobs) // 4
+        if late and asks(daemon.folder, size, 2.0 * CYCLE / speed):
             tries += 1
             hits += restarted(daemon)
         job["in_time"] = (found.get("planned") or {}).get("in_time")
@@ -120,7 +140,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--day", type=float, default=200.0)
     options.add_argument("--jobs", type=int, default=150)
-    options.add_argument("--policy", default="jvu:puo:cycle=300:ahead=36000:starts=12")
+    options.add_argument("--policy", default=f"jvu:puo:cycle={CYCLE:g}:ahead=36000:starts=12")
     asked = options.parse_args()
     speed, rng = DAY / asked.day, Random(1)
     jobs = jobs_of({"a": GPUS}, asked.jobs, DAY, 1)
