@@ -36,38 +36,38 @@ _TOKEN = re.compile(r"[()]|[^\s();]+|;[^\n]*")
 class StrlError(ValueError):
     """What is wrong with a text, where, and how to mend it, in one line."""
 
-    def __init__(self, at: Place, problem: str, fix: str) -> None:
+    def __init__(self, at: TextPlace, problem: str, fix: str) -> None:
         """Name the place, the problem and the fix."""
         super().__init__(f"line {at.line}, column {at.column}: {problem}; {fix}")
 
 
-class Place(NamedTuple):
+class TextPlace(NamedTuple):
     """Where something stands in a text, from 1."""
 
     line: int
     column: int
 
 
-class Word(NamedTuple):
+class StrlWord(NamedTuple):
     """A word, with its place."""
 
     text: str
-    at: Place
+    at: TextPlace
 
 
-class Form(NamedTuple):
+class StrlForm(NamedTuple):
     """What stands in one pair of parentheses."""
 
-    items: list[Item]
-    at: Place
+    items: list[StrlItem]
+    at: TextPlace
 
 
-Item = Word | Form
+StrlItem = StrlWord | StrlForm
 
 
-def forms(text: str) -> list[Item]:
+def forms(text: str) -> list[StrlItem]:
     """Return the forms of a text, each in its parentheses."""
-    top = Form([], Place(1, 1))
+    top = StrlForm([], TextPlace(1, 1))
     open_forms = [top]
     line, begin, seen = 1, 0, 0
     for match in _TOKEN.finditer(text):
@@ -77,14 +77,14 @@ def forms(text: str) -> list[Item]:
             line += newlines
             begin = text.rfind("\n", seen, start) + 1
         seen = start
-        at = Place(line, start - begin + 1)
+        at = TextPlace(line, start - begin + 1)
         if found[0] == ";":
             continue
         if found == "(":
             if len(open_forms) > MAX_DEPTH:
                 fix = "join sums in sums, and the like"
                 raise StrlError(at, f"more than {MAX_DEPTH} parentheses are open", fix)
-            form = Form([], at)
+            form = StrlForm([], at)
             open_forms[-1].items.append(form)
             open_forms.append(form)
         elif found == ")":
@@ -92,7 +92,7 @@ def forms(text: str) -> list[Item]:
                 raise StrlError(at, "this parenthesis closes nothing", "remove it, or open one")
             open_forms.pop()
         else:
-            open_forms[-1].items.append(Word(found, at))
+            open_forms[-1].items.append(StrlWord(found, at))
     if len(open_forms) > 1:
         at = open_forms[-1].at
         raise StrlError(at, "this parenthesis is not closed", "write ) at the end of its form")
@@ -104,15 +104,15 @@ def shown(text: str) -> str:
     return ascii(text if len(text) <= 40 else text[:37] + "...")
 
 
-def word_of(item: Item, what: str) -> Word:
+def word_of(item: StrlItem, what: str) -> StrlWord:
     """Return a word. Raises StrlError for a form."""
-    if isinstance(item, Form):
+    if isinstance(item, StrlForm):
         raise StrlError(item.at, f"{what} is expected, not a parenthesis", f"write {what}")
     return item
 
 
 def number_of(
-    item: Item, what: str, *, least: float | None = None, most: float = MAX_TIME
+    item: StrlItem, what: str, *, least: float | None = None, most: float = MAX_TIME
 ) -> float:
     """Parse a finite number. Raises StrlError."""
     word = word_of(item, what)
@@ -130,7 +130,7 @@ def number_of(
     return value
 
 
-def count_of(item: Item, what: str, *, least: int = 0) -> int:
+def count_of(item: StrlItem, what: str, *, least: int = 0) -> int:
     """Parse a whole number. Raises StrlError."""
     value = number_of(item, what)
     if value != int(value) or not least <= value <= MAX_QUOTA:
@@ -140,7 +140,7 @@ def count_of(item: Item, what: str, *, least: int = 0) -> int:
     return int(value)
 
 
-def operator_of(form: Form, known: dict[str, str]) -> Word:
+def operator_of(form: StrlForm, known: dict[str, str]) -> StrlWord:
     """Return the first word of a form, one of those known."""
     if not form.items:
         raise StrlError(form.at, "the parentheses are empty", f"write {some([*known])} first")
@@ -152,7 +152,7 @@ def operator_of(form: Form, known: dict[str, str]) -> Word:
     return word
 
 
-def arguments_of(form: Form, usage: str, least: int, most: int | None = None) -> list[Item]:
+def arguments_of(form: StrlForm, usage: str, least: int, most: int | None = None) -> list[StrlItem]:
     """Return the arguments of a form, of which there are so many."""
     given = form.items[1:]
     if len(given) < least or (most is not None and len(given) > most):
@@ -176,9 +176,9 @@ OPERATORS = {
 """How each operator of an expression is written."""
 
 
-def expression_of(item: Item) -> Form:
+def expression_of(item: StrlItem) -> StrlForm:
     """Return an expression's form. Raises StrlError for a word."""
-    if isinstance(item, Word):
+    if isinstance(item, StrlWord):
         fix = f"write an operator in parentheses: {', '.join(OPERATORS)}"
         raise StrlError(item.at, f"{shown(item.text)} is no expression", fix)
     return item
@@ -206,23 +206,25 @@ def asks_of(text: str) -> tuple[StrlAsk, ...]:
     """
     if len(text) > MAX_ASK_TEXT:
         fix = f"write at most {MAX_ASK_TEXT} characters"
-        raise StrlError(Place(1, 1), f"the request has {len(text)} characters", fix)
+        raise StrlError(TextPlace(1, 1), f"the request has {len(text)} characters", fix)
     if not text.isprintable():
         fix = "write it in one line, without comments"
-        raise StrlError(Place(1, 1), "the request has line breaks, or what cannot be printed", fix)
+        raise StrlError(
+            TextPlace(1, 1), "the request has line breaks, or what cannot be printed", fix
+        )
     found = forms(text)
     if len(found) != 1:
-        at = found[1].at if found else Place(1, 1)
+        at = found[1].at if found else TextPlace(1, 1)
         fix = "write one, such as (max (nck gpu 2 0 60 100) (nck all 2 0 90 100))"
         raise StrlError(at, f"there are {len(found)} expressions", fix)
     asks = _asks(found[0], 1.0)
     if len(asks) > MAX_ASKS:
         fix = f"give at most {MAX_ASKS}; a start is worth as much as the one before on its set"
-        raise StrlError(Place(1, 1), f"there are {len(asks)} times nck", fix)
+        raise StrlError(TextPlace(1, 1), f"there are {len(asks)} times nck", fix)
     return tuple(asks)
 
 
-def _asks(item: Item, factor: float) -> list[StrlAsk]:
+def _asks(item: StrlItem, factor: float) -> list[StrlAsk]:
     form = expression_of(item)
     word = operator_of(form, OPERATORS)
     name, usage = word.text, OPERATORS[word.text]
@@ -251,8 +253,8 @@ def _asks(item: Item, factor: float) -> list[StrlAsk]:
     return _asks(part, factor)
 
 
-def _set_of(item: Item) -> str:
-    if isinstance(item, Word):
+def _set_of(item: StrlItem) -> str:
+    if isinstance(item, StrlWord):
         return item.text
     names = [word_of(each, "the name of a node").text for each in item.items]
     if not names:

@@ -70,7 +70,7 @@ class Draining(NamedTuple):
     units: dict[str, int]
 
 
-class Place(NamedTuple):
+class UnitsPlace(NamedTuple):
     """A set of units on which a job may run; see `JobPlace`."""
 
     units: Units
@@ -90,7 +90,7 @@ class Names:
         self.real = {short: name for name, short in self.nodes.items()}
         self._sets: dict[frozenset[str], Units] = {}
         self._out = frozenset[str]()  # the nodes that were out when these were found:
-        self._places: dict[tuple[str, float | None, str], list[Place]] = {}
+        self._places: dict[tuple[str, float | None, str], list[UnitsPlace]] = {}
 
     @staticmethod
     def job(job: JobStateView) -> str:
@@ -109,14 +109,14 @@ class Names:
         table = self._state.nodes
         return table is None or self.real[name] not in table.out
 
-    def places(self, job: JobStateView) -> list[Place]:
+    def places(self, job: JobStateView) -> list[UnitsPlace]:
         """Return the sets of units on which a job may run, with the factor on its run time.
 
         O(1) amortised over jobs that ask for the same nodes.
         """
         table = self._state.nodes
         if table is None:
-            return [Place(frozenset([self.groups[job.pool.group]]), 1.0)]
+            return [UnitsPlace(frozenset([self.groups[job.pool.group]]), 1.0)]
         out = frozenset(table.out)
         if out != self._out or len(self._places) >= MOST_WISHES:
             self._out, self._places = out, {}
@@ -126,13 +126,15 @@ class Names:
             found = self._places[wish] = self._find(table, job.job)
         return found
 
-    def _find(self, table: NodeTable, job: Job) -> list[Place]:
+    def _find(self, table: NodeTable, job: Job) -> list[UnitsPlace]:
         if job.prefers and job.slowdown == 1.0:
             everywhere = self.units(frozenset(table.nodes) - self._out)
-            return [Place(everywhere, 1.0)] if everywhere else []
+            return [UnitsPlace(everywhere, 1.0)] if everywhere else []
         there = ((place, place.nodes - self._out) for place in table.places(job))
         return [
-            Place(self.units(nodes), place.slowdown, place.among) for place, nodes in there if nodes
+            UnitsPlace(self.units(nodes), place.slowdown, place.among)
+            for place, nodes in there
+            if nodes
         ]
 
     def held(self, job: JobStateView) -> dict[str, int]:

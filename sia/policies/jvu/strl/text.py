@@ -22,11 +22,11 @@ from sia.policies.jvu.strl.expressions import (
 from sia.state.strl import (
     ALL,
     OPERATORS,
-    Form,
-    Item,
-    Place,
     StrlError,
-    Word,
+    StrlForm,
+    StrlItem,
+    StrlWord,
+    TextPlace,
     arguments_of,
     count_of,
     expression_of,
@@ -53,7 +53,7 @@ def parse_strl(text: str) -> StrlProblem:
     """Parse a problem. Raises StrlError. O(text · log text)."""
     if len(text) > MAX_TEXT:
         fix = f"write at most {MAX_TEXT} characters"
-        raise StrlError(Place(1, 1), f"the text has {len(text)} characters", fix)
+        raise StrlError(TextPlace(1, 1), f"the text has {len(text)} characters", fix)
     return _Problem(forms(text)).read()
 
 
@@ -96,10 +96,10 @@ def _written(expression: Expression, sets: dict[Units, str]) -> str:
 class _Problem:
     """Reads the forms of a text: nodes first, as others name them."""
 
-    def __init__(self, forms: Sequence[Item]) -> None:
-        self._forms: dict[str, list[Form]] = {name: [] for name in _STATEMENTS}
+    def __init__(self, forms: Sequence[StrlItem]) -> None:
+        self._forms: dict[str, list[StrlForm]] = {name: [] for name in _STATEMENTS}
         for item in forms:
-            if isinstance(item, Word):
+            if isinstance(item, StrlWord):
                 fix = "put it in parentheses, as in (now 10)"
                 raise StrlError(item.at, f"{shown(item.text)} stands alone", fix)
             name = operator_of(item, _STATEMENTS).text
@@ -116,7 +116,7 @@ class _Problem:
         held = self._read_held()
         goals = self._forms["maximise"]
         if len(goals) != 1:
-            at = goals[1].at if goals else Place(1, 1)
+            at = goals[1].at if goals else TextPlace(1, 1)
             problem = f"{len(goals)} forms say what to maximise"
             raise StrlError(at, problem, "write (maximise EXPR) once")
         (goal,) = arguments_of(goals[0], "maximise EXPR", 1, 1)
@@ -129,7 +129,7 @@ class _Problem:
             return default
         usage = _STATEMENTS[name]
         if len(forms) != 1:
-            at = forms[1].at if forms else Place(1, 1)
+            at = forms[1].at if forms else TextPlace(1, 1)
             problem = f"{len(forms)} forms say {name}"
             raise StrlError(at, problem, f"write ({usage}) once, with a number of seconds")
         (item,) = arguments_of(forms[0], usage, 1, 1)
@@ -162,7 +162,7 @@ class _Problem:
             self._sets[attribute] = frozenset(names)
         self._sets[ALL] = frozenset(self._nodes)
 
-    def _new_node(self, item: Item, units: int) -> str:
+    def _new_node(self, item: StrlItem, units: int) -> str:
         word = word_of(item, "the name of a node")
         if word.text in self._nodes:
             problem = f"node {shown(word.text)} stands twice"
@@ -170,7 +170,7 @@ class _Problem:
         self._nodes[word.text] = units
         return word.text
 
-    def _node(self, item: Item) -> str:
+    def _node(self, item: StrlItem) -> str:
         word = word_of(item, "the name of a node")
         if word.text not in self._nodes:
             if word.text in self._sets:
@@ -186,7 +186,7 @@ class _Problem:
         held, used = [], dict.fromkeys(self._nodes, 0)
         for form in self._forms["held"]:
             job, names, end = arguments_of(form, _STATEMENTS["held"], 3, 3)
-            if isinstance(names, Word):
+            if isinstance(names, StrlWord):
                 fix = "write the nodes in parentheses, each once for each unit"
                 raise StrlError(names.at, f"{shown(names.text)} is no list of nodes", fix)
             units: dict[str, int] = {}
@@ -207,9 +207,9 @@ class _Problem:
                     raise StrlError(names.at, problem, fix)
         return tuple(held)
 
-    def _units(self, item: Item) -> Units:
+    def _units(self, item: StrlItem) -> Units:
         """Return the set that is named: names of nodes, an attribute, or `all`."""
-        if isinstance(item, Form):
+        if isinstance(item, StrlForm):
             names = tuple(self._node(each) for each in item.items)
             if not names:
                 raise StrlError(item.at, "the set is empty", "name at least one node")
@@ -224,7 +224,7 @@ class _Problem:
             raise StrlError(item.at, f"unknown attribute {shown(item.text)}", fix)
         return found
 
-    def _expression(self, item: Item) -> Expression:
+    def _expression(self, item: StrlItem) -> Expression:
         item = expression_of(item)
         name = operator_of(item, OPERATORS).text
         if name in _LEAVES:
@@ -247,7 +247,7 @@ class _Problem:
             raise StrlError(item.at, f"job {shown(scope.job)} has {options} options", fix)
         return scope
 
-    def _leaf(self, item: Form, name: str) -> Leaf:
+    def _leaf(self, item: StrlForm, name: str) -> Leaf:
         units, count, begin, long, worth = arguments_of(item, OPERATORS[name], 5, 5)
         self._leaves += 1
         if self._leaves > MAX_LEAVES:
