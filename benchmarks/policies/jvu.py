@@ -1,6 +1,6 @@
 """Figures 8 to 10 and 14 to 16 of JamaisVu in a small size: jvu and its rivals on drawn workloads.
 
-python -m benchmarks.policies.jvu [PART…] [--length 10m] [--load 120] [--seeds 5]
+python -m benchmarks.policies.jvu [PART…] [--length 10m] [--load 120] [--seeds 5] [--warmup 0s]
 
 Classes and run times are of Google's log of 2011, widths of Philly's (`sia trace classes`). There
 are 256 nodes of one GPU in 8 racks. Each part replays each workload with each seed; plans look two
@@ -43,6 +43,7 @@ PARTS: dict[str, list[tuple[list[str], list[str], list[str]]]] = {
                [GREEDY.format("puo"), GREEDY.format("po")])],
     "lost": [(["EXP1"], ["jvupredict"], [GREEDY.format("puo"), GREEDY.format("puol"),
                                          f"{GREEDY.format('puol')}:lost=100"])],
+    "history": [(SLACKS[1:2], ["perfect", "jvupredict"], [GREEDY.format("puo")])],
     "global": [(["EXP1", "DEADLINE-60"], ["jvupredict"],
                 [GREEDY.format("puo"), LIMITED.format("puo")])],
 }  # fmt: skip
@@ -61,9 +62,9 @@ def sia(*options: object) -> str:
 class Workloads:
     """Draws each workload once."""
 
-    def __init__(self, folder: Path, length: str, load: float) -> None:
-        """Convert the log."""
-        self._folder, self._length, self._load = folder, length, load
+    def __init__(self, folder: Path, length: str, load: float, warmup: str) -> None:
+        """Convert the log. What is submitted during the warm-up is not measured."""
+        self._folder, self._length, self._load, self._warmup = folder, length, load, warmup
         log = TRACES / "google2011_jobs.csv.gz"
         sia("trace", "convert", log, "--format", "google", "--out", folder / "log")
 
@@ -82,7 +83,7 @@ class Workloads:
         told = json.loads(sia(
             "replay", "--trace", drawn / "trace.csv", "--pools", drawn / "pools.csv", "--nodes",
             drawn / "nodes.csv", "--durations", durations, "--policy", ",".join(policies),
-            "--no-report", "--json", "--out", out,
+            "--no-report", "--json", "--out", out, "--warmup", self._warmup,
         ))  # fmt: skip
         found = {}
         for label in policies:
@@ -127,10 +128,13 @@ def main() -> None:
     parser.add_argument("--length", default="10m")
     parser.add_argument("--load", type=float, default=120.0)
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--warmup", default="0s")
     asked = parser.parse_args()
     setting = {"length": asked.length, "load_pct": asked.load, "seeds": asked.seeds}
+    if asked.warmup != "0s":
+        setting["warmup"] = asked.warmup
     with TemporaryDirectory() as folder:
-        workloads = Workloads(Path(folder), asked.length, asked.load)
+        workloads = Workloads(Path(folder), asked.length, asked.load, asked.warmup)
         for part in asked.part or PARTS:
             store(part, {**setting, **measure(part, workloads, asked.seeds)})
 
