@@ -1,6 +1,6 @@
 """Figures 11 to 13 of JamaisVu on the first jobs of Google's log, with all features.
 
-python -m benchmarks.lending.jvupredict [JOBS]
+python -m benchmarks.answers.jvupredict [JOBS]
 
 Estimates of the jobs that FINISHed, by predictor; JamaisVu's pairs of feature and estimator, each
 alone and as they are chosen; jobs that outlast their estimates. The pictures are drawn into
@@ -44,7 +44,7 @@ def main() -> None:
     }
     for name, drawn in figures.items():
         (FIGURES / f"{name}.svg").write_bytes(drawn.svg)
-    keep("lending/jvupredict", {
+    keep("answers/jvupredict", {
         "input": f"Google 2011, the first {count} jobs, of which {sum(judged)} FINISHed",
         "cpu_s": round(process_time() - began, 1),
         "scores": {
