@@ -5,7 +5,8 @@
 A daemon (`sia serve`, journal, HTTP) gets the log's jobs, regimes included, at their times on the
 simulated backend. It is ended by SIGKILL after submissions until that was in the middle of a solve,
 and started again. Then the log itself and the exported journal are replayed, and all three
-schedules measured. While the daemon is down its simulated day goes on.
+schedules measured, each stored as soon as it is measured. While the daemon is down its simulated
+day goes on. With `--live-only` there are no replays.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from replay.logs.trace import Trace
 LOG, GPUS = TRACES / "shockwave_120.csv.gz", 32
 KEPT = ("makespan", "avg_jct", "worst_ftf_jobs", "unfair_ftf_jobs_1.05", "starts", "utilisation")
 MOST_KILLS = 10
+THE_LOG = "the log, replayed"
 
 
 def lived(daemon: Daemon, trace: Trace, speed: float) -> dict[str, Any]:
@@ -66,8 +68,10 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--speed", type=float, default=150.0)
     options.add_argument("--policy", default="shockwave:preset=even")
+    options.add_argument("--live-only", action="store_true")
     asked = options.parse_args()
     trace, label = read_trace(LOG), asked.policy
+    name = f"policies/shockwave_live_{asked.speed:g}"
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) / "day"
         backend = f'kind = "simulated"\nspeed = {asked.speed}'
@@ -80,12 +84,14 @@ def main() -> None:
         exported, pools = folder / "out" / "trace.csv", folder / "out" / "pools.csv"
         results: dict[str, Any] = {"speed": asked.speed, "policy": label, **seen}
         results["live"] = measured(exported, pools, folder / "out" / "real" / "segments.csv")
-        for name, log in (("replayed as exported", exported), ("the log, replayed", LOG)):
-            out = folder / name.replace(" ", "_")
+        keep(name, results)
+        again = () if asked.live_only else (("replayed as exported", exported), (THE_LOG, LOG))
+        for case, log in again:
+            out = folder / case.replace(" ", "_")
             sia("replay", "--trace", log, "--pools", pools, "--policy", label, "--no-report",
                 "--out", out)  # fmt: skip
-            results[name] = measured(log, pools, out / label / "segments.csv")
-        keep("policies/shockwave_live", results)
+            results[case] = measured(log, pools, out / label / "segments.csv")
+            keep(name, results)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
+from matplotlib import rcParams
 from matplotlib.figure import Figure
 
 from benchmarks.common import RESULTS, ROOT, TRACES, keep
@@ -30,10 +32,13 @@ ROUND = 120.0
 
 BATCH, BATCH_GPUS = 50, 16
 COMPARED = (EVEN, "allox", "gavel", "ossp")
-SIZES = {"below 8 GPU-hours": 8.0, "8 to 16": 16.0, "16 to 72": 72.0, "above": float("inf")}
-"""The paper's classes; its smallest two are one here."""
+SIZES = {"below 1 GPU-hour": 1.0, "1 to 2": 2.0, "2 to 4": 4.0, "above": float("inf")}
+"""Four classes, as in the paper's figure; most jobs of the log are in its smallest one."""
 
-RATE_GNS = 3
+BIN = 5
+"""Rounds that are averaged in the picture."""
+
+DOUBLINGS = 3
 """Doublings of the batch size that the job of Fig. 2 makes at least."""
 
 Runs = dict[str, list[RunSegment]]
@@ -53,7 +58,7 @@ def reactive() -> dict[str, Any]:
     trace = read_trace(TRACES / "shockwave_120.csv.gz")
     table = PoolTable([Pool("all", GPUS["120"])])
     job, takes = max(
-        (a for a in trace.arrivals if a.job.mode == "gns" and len(a.job.regimes) > RATE_GNS),
+        (a for a in trace.arrivals if a.job.mode == "gns" and len(a.job.regimes) > DOUBLINGS),
         key=lambda a: a.job.regimes[0].seconds / min(regime.seconds for regime in a.job.regimes),
     )
     found: dict[str, Any] = {"job": job.id, "regimes": [list(each) for each in job.regimes]}
@@ -119,6 +124,7 @@ def closer() -> dict[str, Any]:
 
 def draw(figures: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
     """Draw a panel for each figure whose results are there."""
+    rcParams["svg.fonttype"] = "none"
     figure = Figure(figsize=(14, 19), layout="constrained")
     axes = figure.subplots(5, 3).flat
     _reactive(next(axes), figures["reactive"])
@@ -154,9 +160,12 @@ def _reactive(axis: Any, found: Mapping[str, Any]) -> None:
 
 def _schedule(axis: Any, label: str, found: Mapping[str, Any]) -> None:
     axis.set_title(f"Fig. 8a: {label}")
-    busy = found["gpus by round"]
-    rounds = len(next(iter(busy.values())))
-    axis.stackplot(range(rounds), *busy.values(), labels=list(busy), step="post")
+    busy = [
+        [fmean(row[at : at + BIN]) for at in range(0, len(row), BIN)]
+        for row in found["gpus by round"].values()
+    ]
+    rounds = range(0, BIN * len(busy[0]), BIN)
+    axis.stackplot(rounds, *busy, labels=list(SIZES), step="post")
     axis.set_xlabel("round")
     axis.set_ylabel("GPUs")
     axis.legend(fontsize=7)
@@ -191,7 +200,8 @@ def _logs(axis: Any, part: Mapping[str, Any], key: str, title: str, unit: float)
         axis.bar([x + i * 0.11 for x in range(len(values))], values, 0.11, label=label)
     axis.set_xticks([x + 0.33 for x in range(len(part))], [f"{jobs} jobs" for jobs in part])
     axis.set_ylabel("h" if unit > 1 else "")
-    axis.legend(fontsize=7)
+    axis.set_ylim(top=1.5 * axis.get_ylim()[1])
+    axis.legend(fontsize=7, ncols=2)
 
 
 def _sweep(axis: Any, rows: Mapping[str, Any]) -> None:
@@ -216,7 +226,8 @@ def _bars(axis: Any, part: Mapping[str, Any], title: str) -> None:
         )  # fmt: skip
     axis.set_xticks([x + 0.3 for x in range(len(part))], list(part), fontsize=6)
     axis.set_yscale("log")
-    axis.legend(fontsize=7)
+    axis.set_ylim(top=10 * axis.get_ylim()[1])
+    axis.legend(fontsize=7, ncols=2)
 
 
 def _errors(axis: Any, part: Mapping[str, Any]) -> None:
