@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from replay.fairness.measures import MEASURES
+from replay.fairness.measures import MEASURES, gpus_of
 from replay.fairness.measures import fairness as measure
 from replay.fairness.segments import read_segments
 from replay.logs.read import read_pools, read_trace
@@ -44,7 +44,7 @@ def fairness(log: Path, pools: Path, runs: Path, as_json: bool) -> None:
         raise UserError(
             f"{log}: no job can run in the pools of {pools}; give the pools of this log"
         )
-    found = measure(trace, table, read_segments(runs, trace))
+    found = measure(trace, table, read_segments(runs, trace, gpus_of(table)))
     if as_json:
         print_json(found)
         return

@@ -67,6 +67,11 @@ class PresentJobs:
         return self._areas[at - 1] + self._levels[at - 1] * (time - self._times[at - 1])
 
 
+def gpus_of(table: PoolTable) -> int:
+    """Return the GPUs of all pools, each when it is largest."""
+    return sum(max(quota for _, quota in steps) for steps in table.quotas().values())
+
+
 def fairness(
     trace: Trace, table: PoolTable, segments: Mapping[str, Sequence[RunSegment]]
 ) -> dict[str, Any]:
@@ -75,7 +80,7 @@ def fairness(
     A job ends with its last segment, whatever its duration says. Jobs without segments never ended:
     they are present until the last end, and have no measures. The GPUs are the largest quotas.
     """
-    gpus = sum(max(quota for _, quota in steps) for steps in table.quotas().values())
+    gpus = gpus_of(table)
     ends = {job_id: runs[-1].end for job_id, runs in segments.items() if runs}
     last = max(ends.values(), default=0.0)
     spans = [(job.submit, ends.get(job.id, max(last, job.submit))) for job, _ in trace.arrivals]

@@ -23,11 +23,11 @@ from sia.console.errors import UserError
 COLUMNS = ("job_id", "start", "end", "width")
 
 
-def read_segments(path: Path, trace: Trace) -> dict[str, list[RunSegment]]:
+def read_segments(path: Path, trace: Trace, gpus: int) -> dict[str, list[RunSegment]]:
     """Return the segments of each job of a log by id, each in order of time. Raises UserError.
 
-    A segment must be of a job of the log, must not begin before its submission, and must not
-    overlap another one of its job.
+    A segment must be of a job of the log, must not begin before its submission or be wider than all
+    `gpus`, and must not overlap another one of its job.
     """
     submitted = {job.id: job.submit for job, _ in trace.arrivals}
     found: dict[str, list[RunSegment]] = {}
@@ -36,7 +36,7 @@ def read_segments(path: Path, trace: Trace) -> dict[str, list[RunSegment]]:
         for row in table.rows:
             try:
                 complete(row.cells, len(table.header), "job_id")
-                job_id, segment = _segment(row.cells, at, submitted)
+                job_id, segment = _segment(row.cells, at, submitted, gpus)
             except BadCellError as bad:
                 raise bad_row(path, row, bad) from None
             found.setdefault(job_id, []).append(segment)
@@ -52,7 +52,7 @@ def read_segments(path: Path, trace: Trace) -> dict[str, list[RunSegment]]:
 
 
 def _segment(
-    cells: Sequence[str], at: Mapping[str, int], submitted: Mapping[str, float]
+    cells: Sequence[str], at: Mapping[str, int], submitted: Mapping[str, float], gpus: int
 ) -> tuple[str, RunSegment]:
     job_id = cells[at["job_id"]]
     if job_id not in submitted:
@@ -61,6 +61,9 @@ def _segment(
         )
     start, end = (number(cells, name, at[name], zero=True) for name in ("start", "end"))
     width = whole(cells, "width", at["width"], least=1)
+    if width > gpus:
+        problem = f"{width} GPUs, but the pools have {gpus}"
+        raise BadCellError("width", problem, "give the pools of these segments", "")
     if end < start:
         raise BadCellError("end", f"{end:g} is before the start", "write an end after start", "")
     if start < submitted[job_id]:

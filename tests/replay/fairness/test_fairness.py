@@ -82,6 +82,7 @@ def test_the_tables_name_the_job_that_was_treated_worst(files):
         ("x,5,1,1", "column end: 1 is before the start"),
         ("z,5,10,1", "column start: 5 is before the submission at 100 s"),
         ("x,0,10,0", "column width: '0' is not allowed"),
+        ("x,0,10,3", "column width: 3 GPUs, but the pools have 2; give the pools of these"),
         ("x,0,10,1\nx,9,20,1", "job x runs twice at 9 s"),
     ],
 )
