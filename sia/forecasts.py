@@ -6,12 +6,15 @@ contains all that was known at each time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
 from sia.limits import RECENT
 from sia.model import Estimate, Job, Load
+
+Aside = Callable[[Callable[[], None]], object]
+"""Has work done beside the caller, perhaps in another thread."""
 
 
 class PredictorContext(NamedTuple):
@@ -103,6 +106,13 @@ class RunTimes(Predictor):
     def run_time(self, job: Job) -> float:
         """Return the estimate at submission. SIA uses only the run-time bin into which it falls."""
         raise NotImplementedError
+
+    def run_times(self, jobs: Sequence[Job]) -> list[float]:
+        """Return the estimates of jobs that are submitted together, in this order."""
+        return [self.run_time(job) for job in jobs]
+
+    def work_aside(self, aside: Aside) -> None:
+        """Do work of more than some milliseconds by `aside` from now on, and not at once."""
 
     def guess(self, now: float, job: Job) -> float:
         """Return the estimate of a job that is not submitted, in seconds. It teaches nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -293,6 +294,7 @@ class ForecastService:
         predictors = self.predictors.adopting(label)
         places = engine.core.state.places
         forecaster = await asyncio.to_thread(predictors.make, story, places, model)
+        forecaster.work_aside(partial(asyncio.get_running_loop().run_in_executor, None))
         for now, step in self._missed:
             forecaster.after(now, step)
         forecaster.correct(said_to(engine.core.state))

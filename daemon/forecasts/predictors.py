@@ -20,7 +20,7 @@ from daemon.model.inputs import Estimated, Foreseen, Input, Submit
 from daemon.model.job import JobSpec
 from sia.decisions import Decision, PreemptJob, StartJob
 from sia.events import JobCancelled, JobFinished, JobProgressed, JobSubmitted
-from sia.forecasts import Loads, RunTimes
+from sia.forecasts import Aside, Loads, RunTimes
 from sia.limits import TICK
 from sia.model import Job, Load
 
@@ -87,6 +87,11 @@ class Forecaster:
         for job, start in story.alive:
             self._jobs[job.id] = _KnownJob(job, estimates.get(job.id, 0.0), start, start)
 
+    def work_aside(self, aside: Aside) -> None:
+        """Have long work of the predictors done by `aside`."""
+        if self._run_times is not None:
+            self._run_times.work_aside(aside)
+
     def correct(self, loads: Sequence[Load]) -> None:
         """Take the forecasts in the core; those that this forecaster does not make are reset."""
         self._stale = {(load.pool, load.window): load.gpus for load in loads if load.gpus}
@@ -109,8 +114,7 @@ class Forecaster:
             return [*asked, *inputs]
         if self._updates and (estimates := self._run_times.changes(now)):
             asked.append(Estimated(estimates))
-        asked += [self._estimated(now, e, book) if type(e) is Submit else e for e in inputs]
-        return asked
+        return [*asked, *self._estimated(now, inputs, book)]
 
     def guess(self, now: float, spec: JobSpec) -> float:
         """Return the estimated run time of such a job if submitted now; 0 if unknown."""
@@ -129,14 +133,26 @@ class Forecaster:
             self._stale = {}
         return loads
 
-    def _estimated(self, now: float, asked: Submit, book: Book) -> Submit:
-        spec = asked.spec
-        if self._run_times is None or spec.id in self._asked or book.job(spec.id) is not None:
-            return asked  # already submitted
-        job = self._asked[spec.id] = _job_of(spec, now)
-        # How far the submitter's estimate is trusted is the predictor's decision: lenders would be
-        # late for jobs that are declared short and run long.
-        return replace(asked, run_time=self._run_times.run_time(job))
+    def _estimated(self, now: float, inputs: Sequence[Input], book: Book) -> list[Input]:
+        """Return the inputs, with estimates of jobs that are new.
+
+        How far the submitter's estimate is trusted is the predictor's decision: lenders would be
+        late for jobs that are declared short and run long.
+        """
+        assert self._run_times is not None
+        new: dict[int, Job] = {}
+        for place, asked in enumerate(inputs):
+            if type(asked) is Submit:
+                spec = asked.spec
+                if spec.id not in self._asked and book.job(spec.id) is None:
+                    new[place] = self._asked[spec.id] = _job_of(spec, now)
+        found = list(inputs)
+        estimates = self._run_times.run_times(list(new.values()))
+        for place, estimate in zip(new, estimates, strict=True):
+            asked = inputs[place]
+            assert type(asked) is Submit
+            found[place] = replace(asked, run_time=estimate)
+        return found
 
     def after(self, now: float, step: Step) -> None:
         """Process a step, once it is durable."""

@@ -240,6 +240,27 @@ def test_a_guess_is_what_a_submission_would_be_told_and_teaches_nothing(made):
     assert differ <= 0.02 * len(told), "but where the submission itself ends a training"
 
 
+@pytest.mark.usefixtures("soon")
+def test_jobs_that_are_submitted_together_are_told_what_they_would_be_one_after_the_other():
+    one, many = BoostedRunTimes(WINDOWS, 0.9), BoostedRunTimes(WINDOWS, 0.9)
+    assert night(one, 300, Random(8)) == night(many, 300, Random(8))
+    jobs = [Job(f"b{i}", "ab"[i % 2], 60_100.0, 1 + i % 3, estimate=60.0 + i) for i in range(40)]
+    assert [one.run_time(job) for job in jobs] == many.run_times(jobs)
+    assert one.changes(61_000.0) == many.changes(61_000.0)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_training_begins_beside_the_caller():
+    predictor, work = BoostedRunTimes(WINDOWS, 0.9), []
+    predictor.work_aside(work.append)
+    night(predictor, 200, Random(9))
+    (order,) = work
+    assert not predictor._trees.ready, "nobody has put the examples in order"
+    order()
+    night(predictor, 20, Random(10))
+    assert predictor._trees.ready
+
+
 def test_without_trees_it_estimates_as_survival_does():
     ours, theirs = BoostedRunTimes(WINDOWS, 0.9), SurvivalRunTimes(WINDOWS)
     assert night(ours, 120, Random(4)) == night(theirs, 120, Random(4))

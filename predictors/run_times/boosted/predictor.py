@@ -26,7 +26,7 @@ from predictors.run_times.boosted.known import NUMBERS, Kind, KnownJob, KnownJob
 from predictors.run_times.boosted.trees import Trees
 from predictors.run_times.survival import SurvivalRunTimes
 from predictors.run_times.window_ends import WindowEnds
-from sia.forecasts import PredictorContext, RunTimes
+from sia.forecasts import Aside, PredictorContext, RunTimes
 from sia.limits import TICK, UNKNOWN_RUN_TIME
 from sia.model import Estimate, Job
 from sia.wording import install_extra
@@ -144,18 +144,29 @@ class BoostedRunTimes(RunTimes):
         self._pending: dict[_Alike, dict[str, float]] = {}  # alike: job, estimate
         self._looked = -inf
 
+    def work_aside(self, aside: Aside) -> None:
+        """Put the examples of a training in order by `aside`."""
+        self._trees.aside = aside
+
     def run_time(self, job: Job) -> float:
         """Return the end of a window in seconds, or `UNKNOWN_RUN_TIME`."""
-        if job.id in self._runs:  # asked again: its submission was refused before
-            self.withdrawn(job.submit, job)
-        self._hear(job.submit)
-        estimate = self._tables.run_time(job)
-        run = self._admit(job)
-        if self._trees.ready:
-            self._state(run)
-            estimate = self._window(run.chances, job.pool)
-        self._pending.setdefault(run.alike, {})[job.id] = estimate
-        return estimate
+        return self.run_times([job])[0]
+
+    def run_times(self, jobs: Sequence[Job]) -> list[float]:
+        """Return the same of jobs that are submitted together; the trees are asked once."""
+        found, runs = [], []
+        for job in jobs:
+            if job.id in self._runs:  # asked again: its submission was refused before
+                self.withdrawn(job.submit, job)
+            self._hear(job.submit)
+            found.append(self._tables.run_time(job))
+            runs.append(self._admit(job))
+        if self._trees.ready and runs:
+            self._state(runs)
+            found = [self._window(run.chances, run.known.job.pool) for run in runs]
+        for run, estimate in zip(runs, found, strict=True):
+            self._pending.setdefault(run.alike, {})[run.known.job.id] = estimate
+        return found
 
     def guess(self, now: float, job: Job) -> float:
         """Return what `run_time` would; no kind of jobs remembers it."""
@@ -176,12 +187,13 @@ class BoostedRunTimes(RunTimes):
     def _row(self, known: KnownJob, now: float) -> list[float]:
         return [*self._jobs.row(known, now), *self._tables.hazards(now, known.job)]
 
-    def _state(self, run: _Run) -> None:
-        """State the chances of a job at its submission; its end will judge them."""
-        tables = run.row[NUMBERS:]
-        trees = self._trees.hazards(np.array([run.row], np.float32))[0].tolist()
-        run.said = tables, trees
-        run.chances = self._mixed(tables, trees)
+    def _state(self, runs: Sequence[_Run]) -> None:
+        """State the chances of jobs at their submission; their ends will judge them."""
+        rows = np.array([run.row for run in runs], np.float32)
+        for run, trees in zip(runs, self._trees.hazards(rows).tolist(), strict=True):
+            tables = run.row[NUMBERS:]
+            run.said = tables, trees
+            run.chances = self._mixed(tables, trees)
 
     def _mixed(self, tables: Sequence[float], trees: Sequence[float]) -> list[float]:
         """Return the chances to last beyond each window."""

@@ -8,11 +8,13 @@ time, so that many events together take no longer than one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sia.forecasts import Aside
 
 if TYPE_CHECKING:
     from xgboost import Booster, QuantileDMatrix
@@ -52,6 +54,11 @@ TREES: dict[str, Any] = {
 Rows = NDArray[np.float32]
 
 
+def at_once(work: Callable[[], None]) -> None:
+    """Do work now."""
+    work()
+
+
 class Trees:
     """Started jobs, and the trees that have learned from them."""
 
@@ -67,6 +74,8 @@ class Trees:
         self._learned = -np.inf  # when the latest round was made
         self._trees: Booster | None = None
         self._training: tuple[Booster, QuantileDMatrix, int] | None = None  # with its rounds
+        self._begins = False  # the examples of the next training are being put in order
+        self.aside: Aside = at_once
 
     @property
     def ready(self) -> bool:
@@ -98,11 +107,13 @@ class Trees:
         if now == self._learned:
             return
         self._learned = now
+        if self._begins:
+            return
         if self._training is None:
             if self._count < self._next:
                 return
             self._next = self._count + min(EVERY, int(GROWN * self._count))
-            self._training = self._begin(now)
+            self._begin(now)
             return
         trees, examples, rounds = self._training
         trees.update(examples, rounds)
@@ -110,14 +121,24 @@ class Trees:
         if self._training is None:
             self._trees = trees
 
-    def _begin(self, now: float) -> tuple[Booster, QuantileDMatrix, int] | None:
-        from xgboost import Booster, QuantileDMatrix  # noqa: PLC0415  an extra, and slow to load
-
+    def _begin(self, now: float) -> None:
+        """Begin a training: copy its examples, 20 ms, and have them put in order, 0.3 s."""
         rows, windows, labels = self._examples(now)
         if not 0 < labels.sum() < len(labels):
-            return None  # nothing to tell apart
-        examples = QuantileDMatrix(_inputs(self._rows[rows], windows), labels, nthread=1)
-        return Booster(TREES, [examples]), examples, 0
+            return  # nothing to tell apart
+        inputs = _inputs(self._rows[rows], windows)
+
+        def order() -> None:
+            from xgboost import Booster, QuantileDMatrix  # noqa: PLC0415  an extra, slow to load
+
+            try:
+                examples = QuantileDMatrix(inputs, labels, nthread=1)
+                self._training = Booster(TREES, [examples]), examples, 0
+            finally:
+                self._begins = False
+
+        self._begins = True
+        self.aside(order)
 
     def _examples(self, now: float) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
         """Return, for each example, the job's row, the window, and whether the job lasted longer.
