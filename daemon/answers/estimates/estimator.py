@@ -83,6 +83,7 @@ class EtaService:
         self._given: dict[str, Given] = {}  # at submission, since the last refresh, by job
         self._unkept: list[Given] = []
         self._retuned = asyncio.Event()
+        self._lacking = asyncio.Event()  # an elastic job needs a simulation for its estimate
 
     async def run(self) -> None:
         """Run until cancelled."""
@@ -142,6 +143,10 @@ class EtaService:
         if given is not None:
             self._given[job_id] = given
             self._unkept += self._give([given])
+        if self._service.engine.core.policy.needs.resizing and not why_not(record):
+            # Others wait or run on; an elastic job shares GPUs with the jobs that are there, so
+            # that its end can only be told by a simulation in which it takes part.
+            self._lacking.set()
         return given
 
     def _forget(self) -> None:
@@ -152,6 +157,7 @@ class EtaService:
         self.outlook, self._given = None, {}
         self._bits = dict.fromkeys(self._bits, NONE_GIVEN)
         self._retuned.set()
+        self._lacking.set()
 
     def _new(self, notice: Notice, record: JobRecord) -> list[Given]:
         """Return the new estimates to store after a notice, with that of a new job."""
@@ -178,9 +184,21 @@ class EtaService:
             if self._changed and self._service.ready and self._knows():
                 self._changed = False
                 await self.look()
+            await self._until_due()
+
+    async def _until_due(self) -> None:
+        """Wait for the next simulation. New options of the policy begin it at once.
+
+        A new elastic job brings it forward, but not before the processor has rested.
+        """
+        wait = self.pace.wait
+        rest = min(wait, max(ETA_LEAST, self.pace.rest))
+        for event, seconds in ((self._retuned, rest), (self._lacking, wait - rest)):
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._retuned.wait(), self.pace.wait)
-            self._retuned.clear()
+                await asyncio.wait_for(event.wait(), seconds)
+                break
+        self._retuned.clear()
+        self._lacking.clear()
 
     async def look(self) -> None:
         """Simulate from the current state, and give the estimates that are due."""

@@ -29,13 +29,15 @@ class SimulationBudget:
     Attributes:
         worlds: Number of worlds of the next simulation.
         wait: Seconds until the next simulation.
+        rest: Seconds until it at the earliest, where a job needs it sooner: as long as the newest
+            took, so that at most half of one core is used.
         failures: Simulations that took too long or were killed.
     """
 
     def __init__(self, every: float) -> None:
         """Start with all worlds, and simulate every `every` seconds."""
         self._every, self._place = every, 0
-        self.wait, self.failures = every, 0
+        self.wait, self.failures, self.rest = every, 0, 0.0
         self._took = 0.0  # seconds per world of the newest simulation
 
     @property
@@ -50,7 +52,7 @@ class SimulationBudget:
 
     def done(self, took: float) -> None:
         """Record a completed simulation that took so many seconds; rest for at least as long."""
-        self.wait, self._took = max(self._every, took), took / self.worlds
+        self.wait, self.rest, self._took = max(self._every, took), took, took / self.worlds
         if self._place and took * FEWER[self._place - 1] / self.worlds < WITHIN / 2:
             self._place -= 1
 
@@ -58,4 +60,4 @@ class SimulationBudget:
         """Record a simulation that was killed or timed out after so many seconds."""
         self.failures += 1
         self._place = min(self._place + 1, len(FEWER) - 1)
-        self.wait = min(max(2 * self.wait, took), SELDOM)
+        self.wait = self.rest = min(max(2 * self.wait, took), SELDOM)

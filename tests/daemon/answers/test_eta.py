@@ -33,10 +33,11 @@ POOLS = (PoolConfig("vision", 4), PoolConfig("speech", 1))
 
 
 @asynccontextmanager
-async def estimating(folder, **settings):
+async def estimating(folder, rest=1e6, **settings):
     """A daemon that estimates; it is refreshed when a test says so."""
     async with door(folder, pools=POOLS, speed=1.0, **settings) as client:
         client.eta.pace = SimulationBudget(1e6)
+        client.eta.pace.rest = rest
         running = asyncio.create_task(client.eta.run())
         await until(lambda: client.eta.ready)
         client.eta._changed = False  # or what a test teaches at once may be looked at unasked
@@ -346,6 +347,18 @@ async def test_estimates_follow_a_change_of_the_policys_options(folder):
         await until(lambda: sum(t.count for t in known.apart.values()))
         said = await asked(client, "GET", "/v1/estimates")
         assert {row.get("apart", False) for row in said["rows"]} == {True, False}
+
+
+@story
+async def test_a_new_elastic_job_brings_the_next_simulation_forward(folder, monkeypatch):
+    """It shares GPUs with the jobs that are there, so that only a simulation tells its end."""
+    monkeypatch.setattr("daemon.answers.estimates.estimator.ETA_LEAST", 0.0)
+    async with estimating(folder, rest=0.0, policy="wfq:weights=1:zeta=0") as client:
+        taught(client)
+        for name in ("first", "second"):
+            await send(client, name, gpus=4, min_width=1, duration=1e6)
+            await until(lambda name=name: (o := client.eta.outlook) and name in o.jobs, 20)
+        assert (await asked(client, "GET", "/v1/jobs/second/eta"))["estimate"]["end"]["p50"]
 
 
 @story

@@ -1,0 +1,111 @@
+"""Why some of PCS's claims do not hold in `pcs.py`: the paper's own settings, as far as known.
+
+`python -m benchmarks.policies.pcs_why [PART …]` runs the parts (all by default) and stores each at
+once in `results/policies/pcs_why.json`. Figs. 4 to 6 of the paper are of a testbed of 16 GPUs with
+shorter jobs, where each change of width costs time (`testbed`); its Philly clusters are whole logs
+with their bursts (`logs`); and its workload 3 has more work than the GPUs can do (`overload`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from benchmarks.common import RESULTS, TRACES, keep
+from benchmarks.policies.pcs import RIVALS, SEEDS, measured, played, points_of, searched
+from replay.logs.importers.pcs import read as read_pcs
+from replay.logs.importers.workload import Distribution, JobMix, read_workload
+from replay.search.workload import Sample, WorkloadSource
+
+TESTBED, TRIALS, LONGEST = 16, 20.0, 7200.0
+"""GPUs of the testbed, most trials of a job, and most GPU-seconds of a job (§5.1)."""
+COSTS = (0.0, 5.0, 10.0, 30.0)
+"""Seconds that a change of width costs; jobs of the testbed take a quarter of an hour on average."""
+JOBS = 150
+OVERLOAD, OVERLOAD_JOBS = 1.2, 1000
+LOGS = {"2869ce": None, "0e4a51": None, "ee9e8c": 1500}
+"""Clusters whose logs are replayed with their own arrivals, and how many jobs at most."""
+OBJECTIVES = ("avg:jct", "avg:pred_err")
+
+
+def cut() -> WorkloadSource:
+    """Workload 1 as on the testbed: at most 20 trials of one GPU and two GPU-hours."""
+    mix = read_workload(TRACES / "pcs_workloads.csv", "workload-1")
+    service, trials = (
+        Distribution(
+            tuple(max(1.0, value * most / own.values[-1]) for value in own.values), own.cdf
+        )
+        for own, most in ((mix.service, LONGEST), (mix.trials, TRIALS))
+    )
+    one = Distribution((1.0, 1.0), (0.0, 1.0))
+    return WorkloadSource(JobMix("testbed", service, trials, one), TESTBED, 0.8)
+
+
+def testbed() -> dict[str, Any]:
+    """Figs. 4, 5 and 6a on 16 GPUs, with several costs of a change of width."""
+    jobs, found = cut(), {}
+    samples = [jobs.sample("test", seed, JOBS, 1) for seed in range(SEEDS)]
+    for cost in COSTS:
+        front = searched(jobs, OBJECTIVES, arrivals=JOBS, cost=cost)
+        labels = points_of(front, OBJECTIVES) | {name: name for name in RIVALS}
+        found[f"{cost:g}"] = {
+            name: {"policy": label}
+            | _short(measured([played(each, label, gpus=TESTBED, cost=cost) for each in samples]))
+            for name, label in labels.items()
+        }
+    return found
+
+
+def logs() -> dict[str, Any]:
+    """Figs. 3 and 7 on the clusters' logs themselves, under the points that `pcs.py` found."""
+    trace, _ = read_pcs(TRACES / "philly_scaling.csv.gz", TRACES / "dnn_speedups.csv")
+    stored = json.loads((RESULTS / "policies/pcs.json").read_text())["clusters"]
+    found: dict[str, Any] = {}
+    for name, most in LOGS.items():
+        sample = Sample(name, [each for each in trace.arrivals if each.job.pool == name][:most])
+        own = stored[name]["policies"]
+        labels = {key: each["policy"] for key, each in own.items() if key.startswith("wfq")}
+        labels |= {rival: rival for rival in RIVALS}
+        found[name] = {"jobs": len(sample.arrivals)} | {
+            key: _short(measured([played(sample, label)])) for key, label in labels.items()
+        }
+        print(name, json.dumps(found[name]), flush=True)
+    return found
+
+
+def overload() -> dict[str, Any]:
+    """Fig. 8 at a load of 1.2 with 1,000 jobs: queues grow until the last job has come."""
+    mix = read_workload(TRACES / "pcs_workloads.csv", "workload-3")
+    jobs, objectives = WorkloadSource(mix, 64, OVERLOAD), ("avg:jct", "p99:pred_err")
+    front = searched(jobs, objectives, arrivals=OVERLOAD_JOBS)
+    labels = points_of(front, objectives) | {name: name for name in RIVALS}
+    samples = [jobs.sample("test", seed, OVERLOAD_JOBS, 1) for seed in range(2)]
+    return {
+        name: {"policy": label} | _short(measured([played(each, label) for each in samples]))
+        for name, label in labels.items()
+    }
+
+
+def _short(found: dict[str, Any]) -> dict[str, Any]:
+    """Leave out the points of curves."""
+    return {name: value for name, value in found.items() if not name.startswith("cdf")}
+
+
+PARTS: dict[str, Callable[[], dict[str, Any]]] = {
+    "testbed": testbed, "logs": logs, "overload": overload,
+}  # fmt: skip
+
+
+def main(parts: Sequence[str]) -> None:
+    """Run the parts."""
+    path = RESULTS / "policies/pcs_why.json"
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    for part in parts:
+        stored[part] = PARTS[part]()
+        keep("policies/pcs_why", stored)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(PARTS))
