@@ -22,7 +22,7 @@ from replay.search.workload import Sample, WorkloadSource
 TESTBED, TRIALS, LONGEST = 16, 20.0, 7200.0
 """GPUs of the testbed, most trials of a job, and most GPU-seconds of a job (§5.1)."""
 COSTS = (0.0, 5.0, 10.0, 30.0)
-"""Seconds that a change of width costs; jobs of the testbed take a quarter of an hour on average."""
+"""Seconds that a change of width costs; jobs of the testbed take some 13 minutes on average."""
 JOBS = 150
 OVERLOAD, OVERLOAD_JOBS = 1.2, 1000
 LOGS = {"2869ce": None, "0e4a51": None, "ee9e8c": 1500}
