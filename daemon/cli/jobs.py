@@ -208,9 +208,8 @@ def _read(file: Any, *, wait: bool) -> bytes:
     try:
         values = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        what = str(error)[:1].lower() + str(error)[1:]
         raise UserError(
-            f"{file.name}: {what}; write JSON in UTF-8: one job, or a list of jobs"
+            f"{file.name}: {error}; write JSON in UTF-8: one job, or a list of jobs"
         ) from None
     jobs = values if isinstance(values, list) else [values]
     if isinstance(values, dict) and isinstance(values.get("jobs"), list):

@@ -272,6 +272,10 @@ class Policy:
         """Orders the pending jobs of one pool: the least is ahead of the others."""
         return job.sequence
 
+    def queue(self, job: JobStateView) -> int:
+        """Return the queue of a job, if a pool has several: no job of another is ahead of it."""
+        return 0
+
     def widths(self, job: JobStateView) -> tuple[int, int]:
         """Return the fewest and the most GPUs on which it runs a job."""
         return job.gpus, job.gpus

@@ -52,10 +52,11 @@ def glance(policy: Policy, job: JobState) -> Explanation:
 
 
 def jobs_ahead(policy: Policy, job: JobState) -> list[JobState]:
-    """Pending jobs of its pool that come before it, in order. O(n) of its pool."""
-    rank = partial(ask, policy, "rank")
-    mine = rank(job)
-    return sorted((other for other in job.pool.waiting() if rank(other) < mine), key=rank)
+    """Pending jobs of its pool's queue that come before it, in order. O(n) of its pool."""
+    rank, queue = partial(ask, policy, "rank"), partial(ask, policy, "queue")
+    mine, own = rank(job), queue(job)
+    before = (other for other in job.pool.waiting() if rank(other) < mine)
+    return sorted((other for other in before if queue(other) == own), key=rank)
 
 
 def order_obstacle(ahead: Sequence[JobState]) -> OrderObstacle:

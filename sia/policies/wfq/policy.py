@@ -183,9 +183,12 @@ class Wfq(Elastic):
         """Put a job into the queue of its new size."""
         self.join(job)
 
+    def queue(self, job: JobStateView) -> int:
+        """Return the queue of a job's size. O(log queues)."""
+        return queue_of(self.limits, size_of(job.job, job.run_time))
+
     def _queue(self, job: JobStateView) -> _Queue:
-        number = queue_of(self.limits, size_of(job.job, job.run_time))
-        return self._queues[job.pool.name][number]
+        return self._queues[job.pool.name][self.queue(job)]
 
     def propose(self, now: float, changes: Changes) -> Proposals:
         """Divide the changed pools anew, and those in which the oldest job now has its turn."""

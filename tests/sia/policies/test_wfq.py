@@ -12,6 +12,7 @@ from predictors.perfect import PerfectRunTimes
 from sia import Core, Job, Pool
 from sia.core.playout import Arrival, play
 from sia.events import JobFinished
+from sia.explain.glance import jobs_ahead
 from sia.model import NEVER_STOPPED, RESTART, Options
 from sia.policies import make
 from sia.policies.shared.elastic import least_width, most_width, size_of
@@ -278,6 +279,21 @@ def test_later_jobs_do_not_delay_one_beyond_its_share(weights):
         for arrival in long:
             work += arrival.duration * 8
             assert ends[arrival.job.id] <= work / share + 1e-6
+
+
+def test_only_jobs_of_its_own_queue_are_ahead_of_a_job():
+    long = [Arrival(Job(f"long-{i}", "a", 0.0, 8), 100.0) for i in range(3)]
+    short = [Arrival(Job(f"short-{i}", "a", 1.0, 8), 1.0) for i in range(3)]
+    for core, _ in played(make("wfq:sizes=50:weights=1+1:zeta=0"), [*long, *short]):
+        if core.state.now == 1.0:
+            ahead = {
+                job.job.id: [each.job.id for each in jobs_ahead(core.policy, job)]
+                for job in core.state.jobs.values()
+                if job.stream is None
+            }
+    assert ahead == {
+        "long-1": [], "long-2": ["long-1"], "short-1": [], "short-2": ["short-1"],
+    }  # fmt: skip
 
 
 def test_a_job_that_must_not_be_stopped_keeps_its_gpus():
