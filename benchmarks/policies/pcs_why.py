@@ -3,7 +3,8 @@
 `python -m benchmarks.policies.pcs_why [PART …]` runs the parts (all by default) and stores each at
 once in `results/policies/pcs_why.json`. Figs. 4 to 6 of the paper are of a testbed of 16 GPUs with
 shorter jobs, where each change of width costs time (`testbed`); its Philly clusters are whole logs
-with their bursts (`logs`); and its workload 3 has more work than the GPUs can do (`overload`).
+with their bursts (a part for each cluster); and its workload 3 has more work than the GPUs can do
+(`overload`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from benchmarks.common import RESULTS, TRACES, keep
@@ -24,9 +26,11 @@ TESTBED, TRIALS, LONGEST = 16, 20.0, 7200.0
 COSTS = (0.0, 5.0, 10.0, 30.0)
 """Seconds that a change of width costs; jobs of the testbed take some 13 minutes on average."""
 JOBS = 150
-OVERLOAD, OVERLOAD_JOBS = 1.2, 1000
-LOGS = {"2869ce": None, "0e4a51": None, "ee9e8c": 1500}
+OVERLOAD, OVERLOAD_JOBS, OVERLOAD_SIMULATIONS = 1.2, 500, 120
+LOGS = {"2869ce": None, "0e4a51": None, "ee9e8c": 1000}
 """Clusters whose logs are replayed with their own arrivals, and how many jobs at most."""
+QUICK, MANY = ("elastic-fifo", "elastic-srsf"), 999
+"""Rivals that are replayed on logs of more jobs than that: the others take too long."""
 OBJECTIVES = ("avg:jct", "avg:pred_err")
 
 
@@ -58,28 +62,25 @@ def testbed() -> dict[str, Any]:
     return found
 
 
-def logs() -> dict[str, Any]:
-    """Figs. 3 and 7 on the clusters' logs themselves, under the points that `pcs.py` found."""
+def log(name: str) -> dict[str, Any]:
+    """Figs. 3 and 7 on a cluster's log itself, under the points that `pcs.py` found."""
     trace, _ = read_pcs(TRACES / "philly_scaling.csv.gz", TRACES / "dnn_speedups.csv")
-    stored = json.loads((RESULTS / "policies/pcs.json").read_text())["clusters"]
-    found: dict[str, Any] = {}
-    for name, most in LOGS.items():
-        sample = Sample(name, [each for each in trace.arrivals if each.job.pool == name][:most])
-        own = stored[name]["policies"]
-        labels = {key: each["policy"] for key, each in own.items() if key.startswith("wfq")}
-        labels |= {rival: rival for rival in RIVALS}
-        found[name] = {"jobs": len(sample.arrivals)} | {
-            key: _short(measured([played(sample, label)])) for key, label in labels.items()
-        }
-        print(name, json.dumps(found[name]), flush=True)
+    own = json.loads((RESULTS / "policies/pcs.json").read_text())["clusters"][name]["policies"]
+    arrivals = [each for each in trace.arrivals if each.job.pool == name][: LOGS[name]]
+    labels = {key: each["policy"] for key, each in own.items() if key.startswith("wfq")}
+    labels |= {rival: rival for rival in (RIVALS if len(arrivals) <= MANY else QUICK)}
+    found: dict[str, Any] = {"jobs": len(arrivals)}
+    for key, label in labels.items():
+        found[key] = _short(measured([played(Sample(name, arrivals), label)]))
+        print(name, key, found[key], flush=True)
     return found
 
 
 def overload() -> dict[str, Any]:
-    """Fig. 8 at a load of 1.2 with 1,000 jobs: queues grow until the last job has come."""
+    """Fig. 8 at a load of 1.2 with 500 jobs: queues grow until the last job has come."""
     mix = read_workload(TRACES / "pcs_workloads.csv", "workload-3")
     jobs, objectives = WorkloadSource(mix, 64, OVERLOAD), ("avg:jct", "p99:pred_err")
-    front = searched(jobs, objectives, arrivals=OVERLOAD_JOBS)
+    front = searched(jobs, objectives, OVERLOAD_SIMULATIONS, arrivals=OVERLOAD_JOBS)
     labels = points_of(front, objectives) | {name: name for name in RIVALS}
     samples = [jobs.sample("test", seed, OVERLOAD_JOBS, 1) for seed in range(2)]
     return {
@@ -94,7 +95,7 @@ def _short(found: dict[str, Any]) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "testbed": testbed, "logs": logs, "overload": overload,
+    "testbed": testbed, "overload": overload, **{name: partial(log, name) for name in LOGS},
 }  # fmt: skip
 
 
