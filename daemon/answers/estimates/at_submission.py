@@ -23,10 +23,12 @@ def new_job(
     lasting: RunTimeDistributions,
     record: JobRecord,
     now: float,
+    queue: int = 0,
     worlds: int = WORLDS,
 ) -> Times | None:
     """Return a job's start and end times; None where the simulation has no similar job.
 
+    `queue` is that of the job, where the policy has several in a pool.
     A pending job starts when the last pending job of its queue and width starts. If there is none,
     it waits as long as the simulated arrivals did. O(worlds² · log worlds).
     """
@@ -34,7 +36,7 @@ def new_job(
     if not runs and (record.phase is not JobPhase.PENDING or not record.core):
         return None
     job = plain_job(record)
-    starts = [] if runs else _starts(outlook, job.pool, job.width, now)
+    starts = [] if runs else _starts(outlook, job.pool, queue, job.width, now)
     if not runs and not starts:
         return None  # before the costly part: true of every job until the first simulation
     curve, chances = lasting.curve(job), lasting.chances(job, worlds)
@@ -52,12 +54,12 @@ def new_job(
     return Times(spread(start + seconds for start in starts for seconds in lasts), spread(starts))
 
 
-def _starts(outlook: Outlook, pool: str, width: int, now: float) -> list[float]:
+def _starts(outlook: Outlook, pool: str, queue: int, width: int, now: float) -> list[float]:
     """Return possible start times of a pending job; an empty list if none are known.
 
     Worlds in which the last job of the queue has started by now are ignored.
     """
-    pending = outlook.pools.get(pool)
+    pending = outlook.pools.get(pool, {}).get(queue)
     if pending is None:
         return []
     tails = [tail for tail in pending.tails if tail.width >= width] or pending.tails[-1:]

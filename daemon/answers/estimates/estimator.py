@@ -14,7 +14,7 @@ from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.pacing import WITHIN, SimulationBudget
 from daemon.answers.estimates.predict import EstimateContext, estimate, why_not
 from daemon.answers.estimates.table import EstimateMemory, EstimateStore, estimate_store
-from daemon.answers.estimates.worlds import Outlook, outlook
+from daemon.answers.estimates.worlds import Outlook, outlook, queue_of
 from daemon.answers.simulate.fork import (
     ChildFailedError,
     ChildKilledError,
@@ -278,7 +278,8 @@ class EtaService:
         """
         if not self.ready or not self._knows():
             return None
-        return estimate(self.heard, self.outlook, record, self._service.clock.now())
+        queue = queue_of(self._service.engine.core, record.core)
+        return estimate(self.heard, self.outlook, record, self._service.clock.now(), queue)
 
     def known(self, jobs: int) -> EstimateContext | None:
         """Return the context of a what-if question for so many jobs; None before `ready`."""

@@ -10,7 +10,7 @@ from msgspec import Struct
 from daemon.answers.estimates.at_submission import new_job
 from daemon.answers.estimates.calibration import Given, StatedMoment
 from daemon.answers.estimates.observations import EstimateInputs
-from daemon.answers.estimates.worlds import Outlook, Playouts, Times, plain_job, ran
+from daemon.answers.estimates.worlds import Outlook, Playouts, Times, plain_job, queue_of, ran
 from daemon.answers.simulate.futures import RunTimeOf, estimated, limited, of_attempt, reported
 from daemon.answers.simulate.solving import PlayoutSolvers
 from daemon.engine.engine import Engine
@@ -120,7 +120,8 @@ def foretell(
             found[record.spec.id] = RawEstimate(times, "playout", waited, *evidence)
     for record in records:
         if record.spec.id not in found:
-            new = new_job(known.outlook or Outlook(now), heard.lasting, record, now)
+            queue = queue_of(engine.core, record.core)
+            new = new_job(known.outlook or Outlook(now), heard.lasting, record, now, queue)
             if new is not None:
                 by: By = "playout" if record.phase in ON_GPUS else "queue"
                 evidence = heard.lasting.evidence(plain_job(record))
@@ -138,10 +139,11 @@ def stated(
 
 
 def estimate(
-    heard: EstimateInputs, outlook: Outlook | None, record: JobRecord, now: float
+    heard: EstimateInputs, outlook: Outlook | None, record: JobRecord, now: float, queue: int = 0
 ) -> Given | None:
     """Return the current estimate of a job without recording it; None where there is none.
 
+    `queue` is that of the job, where the policy has several in a pool.
     O(worlds²) for a job that was not pending in the newest simulation.
     """
     if not heard.lasting.knows() or why_not(record):
@@ -152,7 +154,7 @@ def estimate(
         times = outlook.times(spec.id, now)
     if times is None:
         by = "playout" if record.phase in ON_GPUS else "queue"
-        times = new_job(outlook or Outlook(now), heard.lasting, record, now)
+        times = new_job(outlook or Outlook(now), heard.lasting, record, now, queue)
     if times is None:
         return None
     end, start = stated(

@@ -8,6 +8,7 @@ drawn from days of the last two weeks. Load forecasts stay as last recorded.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from math import ceil, inf
 
 from msgspec import Raw, Struct, msgpack
@@ -28,6 +29,7 @@ from daemon.model.job import ON_GPUS
 from predictors.random_forecast import draw
 from predictors.run_time_distribution import RunTimeDistributions
 from sia.core.core import Core
+from sia.core.guard import PolicyFailedError, ask
 from sia.core.playout import Arrival, Fact, Instant, no_solver, play
 from sia.core.snapshot import Snapshot, dump, restore
 from sia.decisions import StartJob
@@ -52,7 +54,7 @@ NEAR = 3600.0
 """Seconds within which simulated arrivals show the wait of a job that is submitted now."""
 
 MOST_NEAR = 100
-"""Maximum of such arrivals per pool: enough for a quantile of 0.9."""
+"""Maximum of such arrivals per queue: enough for a quantile of 0.9."""
 
 FEW = 4
 """Minimum of worlds consistent with the events since the simulation: with fewer p50 equals p90."""
@@ -97,14 +99,14 @@ class JobOutcomes(Struct, frozen=True, array_like=True):
 
 
 class QueueTail(Struct, frozen=True, array_like=True):
-    """The last pending job of a width in a pool: its start in each world."""
+    """The last pending job of a width in a queue: its start in each world."""
 
     width: int
     starts: list[float]
 
 
 class Pending(Struct, frozen=True, array_like=True):
-    """Simulation results for jobs that arrive in a pool later."""
+    """Simulation results for jobs that join a queue later."""
 
     tails: list[QueueTail]
     """The last pending job of each width, in queue order."""
@@ -121,7 +123,8 @@ class Outlook(Struct, frozen=True):
     now: float
     jobs: dict[str, Raw] = {}
     """By job id. `times` decodes them on demand, as few are requested."""
-    pools: dict[str, Pending] = {}
+    pools: dict[str, dict[int, Pending]] = {}
+    """By pool and queue (`Policy.queue`)."""
     notes: list[str] = []
     """What the simulation went without."""
 
@@ -176,6 +179,16 @@ def plain_job(record: JobRecord) -> Job:
         spec.id, spec.pool, record.submitted, spec.gpus, spec.user, spec.kind,
         estimate=spec.run_time,
     )  # fmt: skip
+
+
+def queue_of(core: Core, core_id: str) -> int:
+    """Return the queue of a job in its pool; 0 if the policy does not know the job."""
+    job = core.state.jobs.get(core_id)
+    if job is not None:
+        with suppress(PolicyFailedError):
+            queue: int = ask(core.policy, "queue", job)
+            return queue
+    return 0
 
 
 def ran(record: JobRecord, now: float) -> float:
@@ -234,7 +247,7 @@ class Playouts:
         self.starts: dict[str, list[float]] = {core_id: [] for core_id in self.waiting}
         asked = self.waiting if self.stays else self.records
         self.ends: dict[str, list[float]] = {core_id: [] for core_id in asked}
-        self.waits: dict[str, list[tuple[int, float]]] = {}
+        self.waits: dict[tuple[str, int], list[tuple[int, float]]] = {}  # by pool and queue
         self._chances: dict[str, list[float]] = {}
         # Makes the core decide at once: wake-ups requested before the copy are not part of it.
         self.facts: list[Fact] = [LendingSwitched(now, book.lending), *facts_of(engine, now)]
@@ -274,18 +287,23 @@ class Playouts:
     def _runs(self, core_id: str) -> JobOutcomes:
         return JobOutcomes(self.ends[core_id], self.starts.get(core_id))
 
-    def _pools(self) -> dict[str, Pending]:
-        found = {}
-        for name, pool in self.engine.core.state.pools.items():
-            last = {job.job.width: job.job.id for job in pool.waiting()}
-            tails = [
-                QueueTail(width, self.starts[core_id])
-                for width, core_id in last.items()
-                if core_id in self.starts
-            ]
-            waits = self.waits.get(name, [])
-            if tails or waits:
-                found[name] = Pending(tails, waits)
+    def _pools(self) -> dict[str, dict[int, Pending]]:
+        found: dict[str, dict[int, Pending]] = {}
+        core = self.engine.core
+        for name, pool in core.state.pools.items():
+            last: dict[int, dict[int, str]] = {}  # by queue and width
+            for job in pool.waiting():
+                last.setdefault(queue_of(core, job.job.id), {})[job.job.width] = job.job.id
+            queues = last.keys() | {queue for of, queue in self.waits if of == name}
+            for queue in sorted(queues):
+                tails = [
+                    QueueTail(width, self.starts[core_id])
+                    for width, core_id in last.get(queue, {}).items()
+                    if core_id in self.starts
+                ]
+                waits = self.waits.get((name, queue), [])
+                if tails or waits:
+                    found.setdefault(name, {})[queue] = Pending(tails, waits)
         return found
 
 
@@ -382,7 +400,8 @@ class _World:
         playouts, job = self._playouts, self._core.state.jobs[core_id].job
         waited = now - job.submit
         if waited > 0 and job.submit < playouts.now + NEAR:
-            waits = playouts.waits.setdefault(job.pool, [])
+            queue = queue_of(self._core, core_id)
+            waits = playouts.waits.setdefault((job.pool, queue), [])
             if len(waits) < MOST_NEAR:
                 waits.append((job.width, waited))
 

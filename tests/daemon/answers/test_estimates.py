@@ -21,6 +21,7 @@ from daemon.answers.estimates.worlds import (
     Times,
     outlook,
     plain_job,
+    queue_of,
     spread,
 )
 from daemon.answers.whatif.compare import compare
@@ -252,6 +253,21 @@ def test_a_job_submitted_after_the_playout_starts_with_the_last_of_its_queue():
     held = told.engine.book.job("held")
     assert new_job(said, told.heard.lasting, held, told.now) is None
     assert new_job(Outlook(told.now), told.heard.lasting, record, told.now) is None
+
+
+def test_under_a_policy_with_queues_it_starts_with_the_last_of_its_own():
+    told = Told(policy="wfq:sizes=1000:weights=1+1:zeta=0", a=2)
+    told.ran(60, 1000.0)
+    short = [submit(f"short-{i}", run_time=50.0) for i in range(2)]
+    long = [submit(f"long-{i}", run_time=9000.0) for i in range(4)]
+    told.step(told.now + 500, *short, *long)
+    said = told.look()
+    told.step(told.now + 5, submit("new", run_time=50.0))
+    record = told.engine.book.job("new")
+    queue = queue_of(told.engine.core, record.core)
+    start = new_job(said, told.heard.lasting, record, told.now, queue).start
+    assert start == said.times("short-1").start
+    assert start != said.times("long-3").start
 
 
 def test_simulated_arrivals_repeat_another_day_at_the_same_hours():
