@@ -1,6 +1,6 @@
 """Days of PCS's workload 1 in the daemon's engine: the front is updated, a point is set at noon.
 
-`python -m benchmarks.policies.pcs_live` plays the engine in virtual time, as a daemon with
+`python -m benchmarks.policies.pcs.live` plays the engine in virtual time, as a daemon with
 estimates does. It begins under FIFO. After three and a half days settings are searched on the jobs
 that have ended, as `sia wfq update` does, and the balanced point is set. The estimates that jobs
 were given at their submission are compared with what happened. The same days under FIFO alone are
@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.common import keep
-from benchmarks.policies.pcs import points_of, searched, workload
+from benchmarks.policies.pcs.figures import points_of, searched, workload
 from daemon.answers.estimates.calibration import Given
 from daemon.answers.estimates.estimator import EtaService
 from daemon.answers.estimates.worlds import outlook

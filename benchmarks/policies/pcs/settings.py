@@ -1,6 +1,6 @@
-"""Why some of PCS's claims do not hold in `pcs.py`: the paper's own settings, as far as known.
+"""Why some of PCS's claims do not hold in `figures.py`: the paper's own settings, as far as known.
 
-`python -m benchmarks.policies.pcs_why [PART …]` runs the parts (all by default) and stores each at
+`python -m benchmarks.policies.pcs.settings [PART …]` runs the parts (all by default) and stores each at
 once in `results/policies/pcs_why.json`. Figs. 4 to 6 of the paper are of a testbed of 16 GPUs with
 shorter jobs, where each change of width costs time (`testbed`); its Philly clusters are whole logs
 with their bursts (a part for each cluster); and its workload 3 has more work than the GPUs can do
@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks.common import RESULTS, TRACES, keep
-from benchmarks.policies.pcs import RIVALS, SEEDS, measured, played, points_of, searched
+from benchmarks.policies.pcs.figures import RIVALS, SEEDS, measured, played, points_of, searched
 from replay.logs.importers.pcs import read as read_pcs
 from replay.logs.importers.workload import Distribution, JobMix, read_workload
 from replay.search.workload import Sample, WorkloadSource
@@ -63,7 +63,7 @@ def testbed() -> dict[str, Any]:
 
 
 def log(name: str) -> dict[str, Any]:
-    """Figs. 3 and 7 on a cluster's log itself, under the points that `pcs.py` found."""
+    """Figs. 3 and 7 on a cluster's log itself, under the points that `figures.py` found."""
     trace, _ = read_pcs(TRACES / "philly_scaling.csv.gz", TRACES / "dnn_speedups.csv")
     own = json.loads((RESULTS / "policies/pcs.json").read_text())["clusters"][name]["policies"]
     arrivals = [each for each in trace.arrivals if each.job.pool == name][: LOGS[name]]

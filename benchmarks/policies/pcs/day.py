@@ -1,9 +1,9 @@
 """Fig. 6b of PCS: a day of workload 1 by daemons, one for each point of a front, beside its replay.
 
-`python -m benchmarks.policies.pcs_day [--speed SIMULATED_SECONDS_A_SECOND] [--hours HOURS] [--seed
+`python -m benchmarks.policies.pcs.day [--speed SIMULATED_SECONDS_A_SECOND] [--hours HOURS] [--seed
 N]`
 
-The points are those that `benchmarks/policies/pcs.py workload-1` has stored, and FIFO. Jobs are a
+The points are those that `benchmarks/policies/pcs/figures.py workload-1` has stored, and FIFO. Jobs are a
 24th as long as in the workload, so that most end within the day, and so are the limits. Each daemon
 (`sia serve` in a process of its own, with journal and HTTP) gets the same jobs at their times on
 the simulated backend, with their run times; all run at once. Then the same log is replayed. The end
@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.common import RESULTS, keep
 from benchmarks.policies.live_policies import Daemon, sia
-from benchmarks.policies.pcs import GPUS, SHORTER, workload
+from benchmarks.policies.pcs.figures import GPUS, SHORTER, workload
 from replay.logs.trace import PoolTable, Trace
 from replay.run.metrics import quantile
 from replay.run.output import write_pools, write_trace

@@ -1,6 +1,6 @@
 """PCS's figures 3 to 8, 9c and 10 again, in sizes that a small machine can do.
 
-`python -m benchmarks.policies.pcs [PART …]` runs the parts (all by default: `clusters`,
+`python -m benchmarks.policies.pcs.figures [PART …]` runs the parts (all by default: `clusters`,
 `workload-1`, `workload-3`, `heuristics`, `errors`, `load`, `noon`), stores each at once in
 `results/policies/pcs.json` and draws `docs/figures/pcs.svg` from what is there. Each part draws
 samples for the search and others for the test. Points of `wfq` are searched with the light playout,
