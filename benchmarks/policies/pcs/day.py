@@ -3,8 +3,8 @@
 `python -m benchmarks.policies.pcs.day [--speed SIMULATED_SECONDS_A_SECOND] [--hours HOURS] [--seed
 N]`
 
-The points are those that `benchmarks/policies/pcs/figures.py workload-1` has stored, and FIFO. Jobs are a
-24th as long as in the workload, so that most end within the day, and so are the limits. Each daemon
+The points are those that part `workload-1` of `figures.py` has stored, and FIFO. Jobs are a 24th
+as long as in the workload, so that most end within the day, and so are the limits. Each daemon
 (`sia serve` in a process of its own, with journal and HTTP) gets the same jobs at their times on
 the simulated backend, with their run times; all run at once. Then the same log is replayed. The end
 that a job was told is that of the replay, so that the error of a live job counts what the daemon

@@ -1,10 +1,10 @@
 """Why some of PCS's claims do not hold in `figures.py`: the paper's own settings, as far as known.
 
-`python -m benchmarks.policies.pcs.settings [PART …]` runs the parts (all by default) and stores each at
-once in `results/policies/pcs_why.json`. Figs. 4 to 6 of the paper are of a testbed of 16 GPUs with
-shorter jobs, where each change of width costs time (`testbed`); its Philly clusters are whole logs
-with their bursts (a part for each cluster); and its workload 3 has more work than the GPUs can do
-(`overload`).
+`python -m benchmarks.policies.pcs.settings [PART …]` runs the parts (all by default) and stores
+each at once in `results/policies/pcs_why.json`. Figs. 4 to 6 of the paper are of a testbed of 16
+GPUs with shorter jobs, where each change of width costs time (`testbed`); its Philly clusters are
+whole logs with their bursts (a part for each cluster); and its workload 3 has more work than the
+GPUs can do (`overload`).
 """
 
 from __future__ import annotations
