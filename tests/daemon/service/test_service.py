@@ -300,7 +300,8 @@ def test_a_full_disk_refuses_and_loses_nothing(tmp_path, monkeypatch):
         path = tmp_path / "db"
         async with serving(path, setup(a=4), backend) as service:
             await service.submit([submit("runs"), submit("ends")])
-            await until(lambda: phase(service, "ends") is JobPhase.RUNNING)
+            for each in ("runs", "ends"):
+                await until(lambda job=each: phase(service, job) is JobPhase.RUNNING)
             with disk_full(path):
                 big = [submit(f"big{i}", env={"X": "y" * 1000}) for i in range(50)]
                 with pytest.raises(UnavailableError) as wrong:
