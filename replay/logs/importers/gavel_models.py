@@ -7,7 +7,8 @@ measured there in real training.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
+from itertools import groupby, pairwise
+from math import floor
 from typing import NamedTuple
 
 SAMPLES: Mapping[str, int] = {
@@ -53,11 +54,19 @@ class BatchRun(NamedTuple):
     epochs: int
 
 
-def _static(_: JobModel, __: int) -> Iterable[int] | None:
+class _Sizes(NamedTuple):
+    """The batch size of each epoch."""
+
+    of: Callable[[int], int]
+    changes: Iterable[int]
+    """Epochs at which it may change."""
+
+
+def _static(_: JobModel, __: int) -> _Sizes | None:
     return None
 
 
-def _gns(job: JobModel, epochs: int) -> Iterable[int] | None:
+def _gns(job: JobModel, epochs: int) -> _Sizes | None:
     """Double the batch size; the last epoch is at the first size after two doublings, as there."""
     grows = GROWS.get((job.model, job.batch, job.width), ())
 
@@ -67,20 +76,24 @@ def _gns(job: JobModel, epochs: int) -> Iterable[int] | None:
             doublings = 0
         return min(job.batch << doublings, LARGEST[job.model])
 
-    return map(batch, range(epochs)) if grows else None
+    return _Sizes(batch, (*grows, epochs - 1)) if grows else None
 
 
-def _accordion(job: JobModel, epochs: int) -> Iterable[int] | None:
+def _accordion(job: JobModel, epochs: int) -> _Sizes | None:
     """Take the large batch size outside of critical phases, and after 30 % of all epochs."""
     critical = _CRITICAL.get(job.model)
     if critical is None:
         return None
     large = LARGEST[job.model]
-    return (
-        large if epoch > epochs * 0.3 and not critical(job.batch, epoch) else job.batch
-        for epoch in range(epochs)
-    )
 
+    def batch(epoch: int) -> int:
+        return large if epoch > epochs * 0.3 and not critical(job.batch, epoch) else job.batch
+
+    return _Sizes(batch, (floor(epochs * 0.3) + 1, *CRITICAL_EDGES))
+
+
+CRITICAL_EDGES = range(10, 601, 10)
+"""Epochs at which critical phases may begin or end."""
 
 _CRITICAL: Mapping[str, Callable[[int, int], bool]] = {
     "ResNet-18": lambda batch, epoch: (
@@ -97,11 +110,16 @@ _MODES = {"static": _static, "accordion": _accordion, "gns": _gns}
 
 
 def batch_runs(mode: str, job: JobModel, epochs: int) -> list[BatchRun]:
-    """Return the batch sizes of a job's epochs, in order. O(epochs).
+    """Return the batch sizes of a job's epochs, in order. O(changes), whatever the epochs.
 
     A mode of a plugin, of which no change is known here, changes nothing.
     """
     sizes = _MODES.get(mode, _static)(job, epochs)
     if sizes is None:
         return [BatchRun(job.batch, epochs)]
-    return [BatchRun(batch, sum(1 for _ in same)) for batch, same in groupby(sizes)]
+    begins = sorted({0, *(epoch for epoch in sizes.changes if 0 < epoch < epochs)})
+    runs = [BatchRun(sizes.of(begin), end - begin) for begin, end in pairwise((*begins, epochs))]
+    return [
+        BatchRun(batch, sum(run.epochs for run in same))
+        for batch, same in groupby(runs, key=lambda run: run.batch)
+    ]
