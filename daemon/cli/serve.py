@@ -12,6 +12,7 @@ import msgspec
 from daemon.config.config import FIRST_NAME, RECLAIMING, Address, Config
 from daemon.config.database import DatabaseUrl, require_psycopg
 from daemon.config.read import ConfigError, find_config, read_config
+from daemon.runtime.gc import collect_in_small_steps
 from daemon.runtime.logs import begin
 from daemon.runtime.sd_notify import ready
 from sia.console.as_json import json_option, print_json
@@ -56,6 +57,7 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
     _say_unlike(settings)
     begin(settings.log_level)
     with suppress(KeyboardInterrupt):  # it came before `_serve` listened to signals
+        collect_in_small_steps()
         asyncio.run(_serve(settings))
     return 0
 
