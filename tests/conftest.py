@@ -46,7 +46,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish():
-    """Spare the garbage collector what it would scan again and again: thousands of items."""
+    """Exclude the thousands of collected items from later garbage collections."""
     gc.collect()
     gc.freeze()
 

@@ -15,7 +15,7 @@ from tests.cells.test_guarantee import CALM, NODES_LOST, UPHEAVAL, History
 from tests.support.budget import budget
 from tests.support.clusters.cells import cluster, pinned_node, wants
 
-ROUNDS, STEPS = budget(ci=16, soak=80), 80
+ROUNDS, STEPS = budget(ci=10, soak=80), 80
 LIFE = {**CALM, **NODES_LOST, **UPHEAVAL, "reservation": 0.5, "hold": 0.5}
 
 

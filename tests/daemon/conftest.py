@@ -1,4 +1,4 @@
-"""What all tests of the daemon share."""
+"""Fixtures that all tests of the daemon share."""
 
 import pytest
 

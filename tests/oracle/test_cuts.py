@@ -92,7 +92,7 @@ class Spied(Cuts):
         return super()._cut(broken)
 
 
-PROBLEMS = budget(ci=60, soak=250)
+PROBLEMS = budget(ci=36, soak=250)
 
 
 @pytest.mark.parametrize("part", range(4))

@@ -43,7 +43,7 @@ def as_problem(jobs, quotas, beta):
 
 
 def test_both_forms_find_the_least_cost_that_trying_everything_finds():
-    impossible, seeds = 0, budget(ci=100, soak=600)
+    impossible, seeds = 0, budget(ci=60, soak=600)
     for seed in range(seeds):
         jobs, quotas, beta = tiny(seed)
         least = naive_oracle.least(jobs, quotas, beta)
@@ -128,7 +128,7 @@ def with_rows(program, rows):
 
 def test_prices_raise_the_bound_to_that_of_the_lp_and_never_beyond():
     tight = 0
-    seeds = budget(ci=25, soak=50)
+    seeds = budget(ci=15, soak=50)
     for seed in range(seeds):
         problem = as_problem(*tiny(seed)[:2], 0.0)
         found = solve(ProgramModel(problem, FORMS["step"]).program, relaxed=True)
@@ -145,7 +145,7 @@ def test_prices_raise_the_bound_to_that_of_the_lp_and_never_beyond():
 
 
 def test_the_lp_with_few_columns_reaches_the_value_of_the_whole_lp():
-    for seed in range(budget(ci=100, soak=400)):
+    for seed in range(budget(ci=60, soak=400)):
         problem = as_problem(*tiny(seed)[:2], 0.0)
         found = solve(ProgramModel(problem, FORMS["step"]).program, relaxed=True)
         if found.status == "infeasible":
@@ -160,7 +160,7 @@ def test_the_lp_with_few_columns_reaches_the_value_of_the_whole_lp():
 @pytest.mark.usefixtures("few_steps")
 def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
     raised = 0
-    seeds = budget(ci=80, soak=120)
+    seeds = budget(ci=48, soak=120)
     for seed in range(seeds):
         jobs, quotas, _ = tiny(seed)
         least = naive_oracle.least(jobs, quotas)
@@ -179,7 +179,7 @@ def test_cuts_keep_every_whole_schedule_and_raise_the_bound():
 
 @pytest.mark.usefixtures("few_steps")
 def test_a_tree_proves_the_least_cost_that_trying_everything_finds():
-    branched, seeds = 0, budget(ci=120, soak=500)
+    branched, seeds = 0, budget(ci=72, soak=500)
     for seed in range(seeds):
         jobs, quotas, _ = tiny(seed)
         least = naive_oracle.least(jobs, quotas)
@@ -201,7 +201,7 @@ def test_a_tree_proves_the_least_cost_that_trying_everything_finds():
 
 @pytest.mark.usefixtures("few_steps")
 def test_trees_that_know_a_schedule_look_only_for_better_ones():
-    for seed in range(budget(ci=30, soak=100)):
+    for seed in range(budget(ci=18, soak=100)):
         jobs, quotas, _ = tiny(seed)
         least = naive_oracle.least(jobs, quotas)
         if least is None:
@@ -229,7 +229,7 @@ def test_branches_that_a_tree_skips_count_in_its_bound(monkeypatch):
     monkeypatch.setattr(
         "oracle.bounds.cuts.ROAMS", 0
     )  # with rows of spans hardly a tree has branches
-    left, seeds = 0, budget(ci=300, soak=700)
+    left, seeds = 0, budget(ci=180, soak=700)
     for seed in range(seeds):
         jobs, quotas, _ = tiny(seed)
         least = naive_oracle.least(jobs, quotas)

@@ -60,7 +60,7 @@ def mastered(problem, *, strict):
 
 
 def summed_up(problem):
-    """The least cost of the LP with a row for each piece, put together anew."""
+    """Build the LP with a row for each piece from scratch; return its lowest cost."""
     by, rows, lp, capacity = together(problem), {}, ProgramBuilder(), problem.capacity()
     for task in problem.tasks:
         parts = []

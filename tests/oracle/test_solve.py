@@ -87,7 +87,7 @@ def test_the_solver_finds_and_proves_the_least_cost():
 
 def test_a_short_horizon_only_lowers_the_bound():
     tight = 0
-    seeds = budget(ci=24, soak=60)
+    seeds = budget(ci=15, soak=60)
     for seed in range(seeds):
         jobs, quotas, _ = tiny(seed)
         least = naive_oracle.least(jobs, quotas)

@@ -27,7 +27,7 @@ from tests.support.builders import SMALL, job, pools, random_workload
 from tests.support.logs import first_jobs
 from tests.support.naive import naive_policies
 
-ROUNDS = budget(ci=60, soak=300)
+ROUNDS = budget(ci=36, soak=300)
 PAPER = Options()
 OVER = 1e9
 """A time at which everything is over."""
@@ -499,7 +499,7 @@ def test_jobs_from_before_the_guard_are_ignored():
 
 
 class Eager(GuardedLoads):
-    """Looks at every clock at every question."""
+    """A naive guard that evaluates every clock for every question."""
 
     def changes(self, now):
         self._look[:] = -float("inf")

@@ -48,7 +48,7 @@ def naive_estimates(runs):
 
 
 def naive_filter(runs):
-    """The middle one of each and the two before it; of two the longer."""
+    """Return the median of each run time and the two before it; of two, the longer."""
     lasts = [sorted(runs[max(0, i - 2) : i + 1]) for i in range(len(runs))]
     return [last[len(last) // 2] for last in lasts]
 

@@ -21,12 +21,12 @@ from tests.support.budget import budget
 from tests.support.builders import LENGTHS, SMALL, Workload, job, play_out, pools
 from tests.support.naive import naive_policies
 
-ROUNDS = budget(ci=15, soak=60)
+ROUNDS = budget(ci=10, soak=60)
 NEVER = float("inf")
 
 
 class Stay:
-    """A job from its arrival until it is gone."""
+    """The interval from a job's arrival to its end or cancellation."""
 
     def __init__(self, job, place):
         self.job, self.came, self.gone = job, place, NEVER
@@ -418,7 +418,7 @@ def started_with(loads, workload):
 
 def test_with_perfect_peaks_no_job_is_slowed_and_more_is_lent_than_with_perfect_sums():
     sooner = sooner_with_sums = 0
-    for seed in range(budget(ci=40, soak=200)):
+    for seed in range(budget(ci=24, soak=200)):
         workload = busy(Random(seed))
         baseline = naive_policies.fcfs(*workload.plain())
         starts = started_with(PerfectPeaks(workload.arrivals, SMALL.windows), workload)

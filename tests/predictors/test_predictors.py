@@ -11,7 +11,7 @@ from sia.limits import MAX_GROUP, TICK, UNKNOWN_RUN_TIME
 from tests.support.budget import budget
 from tests.support.builders import SMALL
 
-ROUNDS = budget(ci=25, soak=100)
+ROUNDS = budget(ci=15, soak=100)
 WINDOWS = SMALL.windows
 
 

@@ -44,7 +44,7 @@ from tests.support.builders import SMALL, job, pools
 from tests.support.clusters.troubled import step, troubled, troubled_in_cells
 from tests.support.cores import on_cue, start_dedicated
 
-ROUNDS = budget(ci=6, soak=200)
+ROUNDS = budget(ci=4, soak=200)
 
 
 def lived(policy, rng, story=troubled):

@@ -123,7 +123,7 @@ def test_a_pool_that_grows_starts_its_pending_jobs():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_quotas_change_and_no_running_job_is_touched(policy):
-    for seed in range(budget(ci=50, soak=500)):
+    for seed in range(budget(ci=30, soak=500)):
         rng = Random(seed)
         workload = random_workload(rng)
         quotas = random_quotas(rng, *workload)

@@ -264,7 +264,7 @@ LONG = 150
 
 
 def test_without_preemptible_jobs_recall_decides_as_sia():
-    for seed in range(budget(ci=25, soak=100)):
+    for seed in range(budget(ci=15, soak=100)):
         workload = random_workload(Random(seed))
         alone = starts(play_out(Sia, *workload))
         found = recalled(*workload)
@@ -599,7 +599,7 @@ def random_story(rng):
 
 @pytest.mark.parametrize("policy", [Fcfs, Ssf, GlobalSsf, MaxMin, HiveD, Sia])
 def test_every_job_of_a_random_history_gets_gpus_of_its_own(policy):
-    for seed in range(budget(ci=15, soak=60)):
+    for seed in range(budget(ci=9, soak=60)):
         owned, story = random_story(Random(seed))
         played = in_cells(policy, owned, story)
         assert played.keys() == {arrival.job.id for arrival in story}
@@ -611,12 +611,12 @@ def test_every_job_of_a_random_history_gets_gpus_of_its_own(policy):
 
 def test_recall_in_cells_finishes_every_random_history():
     stops = 0
-    for seed in range(budget(ci=15, soak=60)):
+    for seed in range(budget(ci=9, soak=60)):
         owned, story = random_story(Random(seed))
         found = recalled(owned, story, cells=nodes_of(owned))
         assert {job_id for _, _, job_id in found} == {arrival.job.id for arrival in story}
         stops += sum(kind == "stop" for _, kind, _ in found)
-    assert stops > budget(ci=3, soak=10)
+    assert stops > budget(ci=1, soak=10)
 
 
 def alone(pool, story, withdrawals=()):
@@ -640,7 +640,7 @@ def alone(pool, story, withdrawals=()):
 
 
 def test_fcfs_in_shared_cells_decides_as_if_each_pool_were_alone():
-    for seed in range(budget(ci=25, soak=100)):
+    for seed in range(budget(ci=15, soak=100)):
         owned, story = random_story(Random(seed))
         together = starts(in_cells(Fcfs, owned, story))
         apart = {job_id: t for pool in owned for job_id, t in alone(pool, story).items()}
@@ -650,7 +650,7 @@ def test_fcfs_in_shared_cells_decides_as_if_each_pool_were_alone():
 @pytest.mark.parametrize("windows", [SMALL.windows, (5.0, 20.0, 60.0, 400.0, 2000.0)])
 def test_sia_with_perfect_forecasts_slows_no_job_and_starts_dedicated_jobs_in_turn(windows):
     options = msgspec.structs.replace(SMALL, windows=windows)
-    away, rounds = 0, budget(ci=40, soak=300)
+    away, rounds = 0, budget(ci=24, soak=300)
     for seed in range(rounds):
         owned, story = random_story(Random(seed))
         story = [plain(arrival) for arrival in story]
@@ -699,7 +699,7 @@ def lateness(owned, story, recall):
 
 
 def test_recall_with_perfect_forecasts_makes_no_job_later_than_alone():
-    stops, rounds = 0, budget(ci=60, soak=1000)
+    stops, rounds = 0, budget(ci=36, soak=1000)
     for seed in range(rounds):
         rng = Random(seed)
         late, stopped = lateness(*stopped_often(rng), rng.choice([RECALL, RECALL, 0.5, 1.0]))

@@ -50,7 +50,7 @@ from tests.support.clusters.cells import LINES, cluster, top
 from tests.support.clusters.troubled import step, troubled, troubled_in_cells
 from tests.support.cores import IN_ROUNDS, POLICIES, PREEMPTING
 
-ROUNDS = budget(ci=10, soak=40)
+ROUNDS = budget(ci=6, soak=40)
 ALL = [
     *POLICIES,
     *PREEMPTING,

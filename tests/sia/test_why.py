@@ -101,7 +101,7 @@ def changes(core, asked, obstacle):
 
 
 def start_without(core, job_id, obstacles):
-    """In which stream a job starts in the pass after these obstacles went away; None if not."""
+    """Return the stream in which a job starts once these obstacles are removed, or None."""
     core = core.copy()
     asked = core.state.jobs[job_id]
     gone = {job for obstacle in obstacles for job in jobs_gone(core, asked, obstacle)}
@@ -117,7 +117,7 @@ def start_without(core, job_id, obstacles):
 
 
 def proved(core, job_id):
-    """Why a job waits: each way that is exact was tried again, and no part of it is enough."""
+    """Explain why a job waits; assert that each exact way starts it and no part of it does."""
     waiting = core.state.jobs[job_id]
     before = photograph(core)
     said = explain(core, waiting)
@@ -136,7 +136,7 @@ def proved(core, job_id):
 
 
 class Guesses:
-    """Foresees anything at all."""
+    """A forecast that gives random loads."""
 
     def __init__(self, rng, owned):
         self.rng, self.owned = rng, owned
@@ -156,7 +156,7 @@ class Guesses:
 
 
 def random_state(policy, seed):
-    """A core in the midst of a random workload, in which jobs wait; None where nobody does."""
+    """Return a core in a random workload with pending jobs, or None if no job is pending."""
     rng = Random(seed)
     owned, arrivals = random_workload(rng)
     if rng.random() < 0.4:

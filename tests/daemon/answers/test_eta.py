@@ -397,7 +397,7 @@ DROP = "DROP TABLE IF EXISTS estimates"
 
 
 def _make_table(journal):
-    """Where it is not made with the others yet."""
+    """Create the table in a journal that lacks it."""
     with journal.store.transaction():
         journal.store.run(
             "CREATE TABLE IF NOT EXISTS estimates (number INTEGER PRIMARY KEY, "

@@ -226,7 +226,7 @@ def several(rng, world):
     )
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", range(budget(ci=60, soak=500)))
 def test_a_whatif_says_what_would_happen(seed):
     """Start by start, as it is and changed, where jobs run as thought."""
     rng = Random(seed)

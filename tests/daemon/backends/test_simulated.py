@@ -15,7 +15,7 @@ from tests.support.daemons.daemons import house
 
 
 class HandClock:
-    """Time stands still until the test turns it on."""
+    """A clock that advances only when the test says so."""
 
     def __init__(self, now=1000.0):
         self.time = now

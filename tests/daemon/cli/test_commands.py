@@ -109,7 +109,7 @@ class Served:
         return self.process.returncode
 
     def __call__(self, *arguments):
-        """The command's outcome."""
+        """Run a command and return its outcome."""
         command, *rest = arguments
         names = [command, rest.pop(0)] if command in GROUPS else [command]
         return run(*names, "--config", self.config, *rest)

@@ -54,7 +54,7 @@ quota = 144
 
 
 def config(folder, text):
-    """What a file says; it has a pool, too, if it names none and none of the tests' business."""
+    """Parse a configuration file; add a pool if the text has none."""
     pool = "" if isinstance(text, bytes) or re.search(r"(?m)^\s*(pool\b|\[\[?pool)", text) else POOL
     return read_config(written(folder, text + pool if pool else text, "sia.toml"))
 

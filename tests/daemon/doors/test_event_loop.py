@@ -56,7 +56,7 @@ def batches():
 
 
 def values():
-    """Bodies that are refused, made by a test as `batches`."""
+    """Bodies that are refused; made inside the test, as in `batches`."""
     return {
         "unknown keys": json.dumps({f"gpus{i}": i for i in range(15_000)}).encode(),
         "a long unknown key": json.dumps({"gpus" * 60_000: 1}).encode(),

@@ -22,7 +22,7 @@ from sia.policies import load, make, names
 from tests.support.budget import budget
 from tests.support.builders import SMALL, random_workload
 
-ROUNDS = budget(ci=8, soak=200)
+ROUNDS = budget(ci=5, soak=200)
 
 WITHOUT_TRIALS = {"chronus": "chronus:profile=0"}
 """Trials run only in replays, so that a daemon refuses the usual options."""

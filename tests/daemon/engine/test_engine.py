@@ -220,7 +220,7 @@ def test_the_engine_decides_as_the_naive_engine():
         run_state_machine_as_test(
             seed(number)(AgainstNaive),
             settings=settings(
-                max_examples=budget(ci=160, soak=400),
+                max_examples=budget(ci=96, soak=400),
                 stateful_step_count=40,
                 deadline=None,
                 database=None,

@@ -260,7 +260,7 @@ class Doubled:
 @given(st.randoms(use_true_random=False), st.sampled_from(["sia", "gssf", "mmfs"]))
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_restored_engine_has_the_same_bytes_as_one_that_continued(rng, policy):
-    """Whatever the times are, and though budgets come, go, and are configured anew."""
+    """At random times, while budgets are added, removed and changed."""
     cluster, other = (some_cluster(rng, policy) for _ in range(2))
     tale, lasts = some_story(rng, rough)
     tale[20][1].append(Configured(other))

@@ -511,7 +511,7 @@ POLICIES = ["srtf", "srsf", "las", "emmfs", "sia-recall"]
 @pytest.mark.parametrize("nodes", [(), (3, 5)])
 def test_whatever_happens_no_gpu_is_used_twice_and_every_job_ends(policy, nodes):
     stopped = narrowed = kept_width = 0
-    for seed in range(budget(ci=8 if policy == "emmfs" else 4, soak=40)):
+    for seed in range(budget(ci=8 if policy == "emmfs" else 3, soak=40)):
         engine, world, now, stops = live(policy, seed, nodes)
         stopped += stops
         world.hear(engine.step(now, [SetPool(name, state=PoolMode.OPEN) for name in "ab"]))

@@ -24,7 +24,7 @@ CLUSTER = setup(a=3, b=2)
 
 @pytest.fixture
 def base(postgres):
-    """A database with nothing in it."""
+    """An empty database."""
     return OnServer(postgres, "store")
 
 

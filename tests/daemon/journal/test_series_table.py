@@ -25,7 +25,7 @@ NOON = 36_000.0
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.server)])
 def kept(request, tmp_path):
-    """A database, of each kind."""
+    """A database of each supported kind."""
     if request.param == "sqlite":
         return InFile(tmp_path)
     return OnServer(request.getfixturevalue("postgres"), "series")

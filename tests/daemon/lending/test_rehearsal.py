@@ -153,7 +153,7 @@ def test_a_restart_in_the_middle_changes_nothing(seed, place):
 
 
 def test_a_restart_between_two_steps_of_one_time_changes_nothing():
-    """A job begins in both at 1000, in two steps: it ends when it does in truth, not as thought."""
+    """A job starts in both cores at 1000, in two steps, and ends at its real end."""
     lasts = {"long": 100.0, "short": 90.0}
     whole, cut = (Life(Engine.new(setup(a=3, b=4)), lambda spec: lasts[spec.id]) for _ in range(2))
     for life in (whole, cut):

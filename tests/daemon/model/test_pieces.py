@@ -1,4 +1,4 @@
-"""Large values as JSON, piece by piece: the same bytes as at once."""
+"""Large values are encoded as JSON in pieces, to the same bytes as in one call."""
 
 import asyncio
 import threading

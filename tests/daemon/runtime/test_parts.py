@@ -1,4 +1,4 @@
-"""How the daemon's parts are; what they keep; whether they may act."""
+"""The health of the daemon's components, and whether it lets them act."""
 
 import asyncio
 

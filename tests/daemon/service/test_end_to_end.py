@@ -156,7 +156,7 @@ def as_schedule(told):
 
 
 def assert_all_is_well(told, setup, specs, tmp_path, checker, *, places):
-    """What holds of every history, by whatever backend."""
+    """Assert the invariants that hold for every history on every backend."""
     assert sorted(told.ended) == sorted(spec.id for _, spec in specs)
     assert {record.phase for record in told.ended.values()} == {JobPhase.FINISHED}
     assert {record.attempt for record in told.ended.values()} == {1}

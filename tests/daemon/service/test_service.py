@@ -724,7 +724,7 @@ def test_old_garbage_is_collected_occasionally(monkeypatch):
 
 
 def test_a_job_that_is_being_forgotten_does_not_run_again(tmp_path, monkeypatch):
-    """Its client tries again in the very step in which later jobs push it out of the book."""
+    """The client retries in the same step in which later jobs evict the job from the book."""
     monkeypatch.setattr("daemon.model.book.KEEP_ENDED", 2)
     monkeypatch.setattr("daemon.service.ended_jobs.KEEP_ENDED", 2)
 

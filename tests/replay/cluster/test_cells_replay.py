@@ -433,7 +433,7 @@ def test_two_seeds_mark_different_halves():
 
 
 def test_long_windows_slow_nobody_on_a_real_log(traces, tmp_path):
-    """A piece in which cells kept for jobs that had started elsewhere were not reckoned with."""
+    """A piece in which SIA once ignored the cells reserved for jobs that had started elsewhere."""
     trace, table = read_trace(traces / "philly.csv.gz"), read_pools(traces / "philly_pools.csv")
     piece = plan_pieces(trace, table, PieceDesign([8], 20, 14 * DAY, (0.6, 1.1), 0, None, 8))[16]
     spec = whole_spec(read_spec(written(tmp_path, TYPES, "types.toml")), piece.table)

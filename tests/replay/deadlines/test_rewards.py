@@ -1,4 +1,4 @@
-"""What ends are worth, and the measures of deadlines in a replay of any policy."""
+"""Rewards of completion times, and the deadline metrics of a replay under any policy."""
 
 import csv
 import json

@@ -89,7 +89,7 @@ def test_a_job_is_predicted_from_all_that_ended_before_it_and_from_nothing_else(
 
 
 def said_of(trace, predictor):
-    """What it says of each job, by id."""
+    """Return the prediction for each job, by id."""
     starts = starts_of(trace)
     return {job.id: predictor.run_time(job) for job, _ in submissions(trace, [predictor], starts)}
 

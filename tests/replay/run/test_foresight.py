@@ -300,8 +300,8 @@ def test_events_after_a_piece_do_not_change_it(label, model):
     trace, table = a_log()
     starts = {a.job.id: a.job.submit for a in trace.arrivals}
     rng = Random(0)
-    days = budget(ci=1, soak=2) if "learned" in label else 2
-    for piece in pieces_of(trace, table, 5 * DAY, runs=budget(ci=1, soak=3), days=days):
+    runs, days = budget(ci=(1, 1), soak=(3, 2))
+    for piece in pieces_of(trace, table, 5 * DAY, runs=runs, days=days):
         hidden = {a.job.id for a in trace.arrivals if a.job.submit >= piece.begin + piece.length}
         before = (a for a in trace.arrivals if a.job.submit < piece.begin)
         hidden |= {a.job.id for a in before if a.job.submit + a.duration > piece.begin}

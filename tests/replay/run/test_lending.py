@@ -19,7 +19,7 @@ from tests.support.shell import sia
 
 pytestmark = pytest.mark.usefixtures("blank_pictures")
 
-SEEDS = budget(ci=40, soak=2000)
+SEEDS = budget(ci=24, soak=2000)
 POLICIES = ["sia-reclaim", "sia-reclaim@random+random", "sia-reclaim@peaks+survival"]
 
 

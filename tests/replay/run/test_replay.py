@@ -46,7 +46,7 @@ PREEMPTING = [
 ELASTIC = ["elastic-fifo", "elastic-srtf", "elastic-srsf", "afs", "themis-lease", "wfq"]
 """Policies that also tell jobs when they will end; `fair-share` does too, but is a fluid."""
 ALL = POLICIES + RIVALS + PREEMPTING + ELASTIC + ROUNDS + ["fair-share", "jvu", "prio"]
-SEEDS = budget(ci=4, soak=20)
+SEEDS = budget(ci=2, soak=20)
 DAY = 86400.0
 
 
@@ -234,12 +234,12 @@ REAL = {
 }
 
 
-SLOW = dict.fromkeys([*ELASTIC, "fair-share"], 200) | {
-    "jvu": 100,
-    "3sigma": 100,
-    "chronus:profile=0": 50,
-    "themis-lease": 80,
-    "afs": 120,
+SLOW = dict.fromkeys([*ELASTIC, "fair-share"], 150) | {
+    "jvu": 80,
+    "3sigma": 80,
+    "chronus:profile=0": 30,
+    "themis-lease": 60,
+    "afs": 90,
 }
 """Jobs for policies that plan much at each instant; the soak has all of them."""
 
@@ -249,7 +249,7 @@ SLOW = dict.fromkeys([*ELASTIC, "fair-share"], 200) | {
 def test_the_checker_accepts_real_logs(log, policy, tmp_path, checker, traces):
     trace_file, pools_file = (traces / name for name in REAL[log])
     if not SOAK:
-        jobs = SLOW.get(policy, 1500)
+        jobs = SLOW.get(policy, 700)
         trace_file = first_jobs(trace_file, jobs, tmp_path / "trace.csv")
     table = read_pools(pools_file)
     trace = playable(read_trace(trace_file), table)

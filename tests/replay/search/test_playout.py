@@ -60,7 +60,7 @@ def replayed(arrivals, gpus, point, cost):
     st.sampled_from([0.0, 25.0]),
     st.booleans(),
 )
-@settings(max_examples=budget(ci=60, soak=2000))
+@settings(max_examples=budget(ci=36, soak=2000))
 def test_it_ends_jobs_when_a_replay_does(seed, limits, zeta, cost, gangs):
     arrivals = crowd(seed, 14, gangs=gangs)
     weights = tuple(round(exp(-2 * i), 4) for i in range(len(limits) + 1))

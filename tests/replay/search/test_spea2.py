@@ -21,7 +21,7 @@ values = st.lists(st.tuples(numbers, numbers, numbers), min_size=1, max_size=14)
 
 
 def candidates(found):
-    """Each with a genome of its own, as equal objectives do not make two points one."""
+    """Give each point a genome of its own: points with equal objectives stay distinct."""
     return [Individual((i / 20,), each) for i, each in enumerate(found)]
 
 

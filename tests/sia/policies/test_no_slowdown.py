@@ -11,7 +11,7 @@ from tests.support.budget import budget
 from tests.support.builders import job, limited, play_out, pools, random_workload, starts
 from tests.support.naive import naive_policies
 
-ROUNDS = budget(ci=250, soak=2_500)
+ROUNDS = budget(ci=150, soak=2_500)
 
 
 def against_the_baseline(policy, seed):

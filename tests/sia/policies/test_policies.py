@@ -19,7 +19,7 @@ from tests.support.budget import budget
 from tests.support.builders import SMALL, Workload, job, play_out, pools, random_workload, starts
 from tests.support.naive import naive_policies
 
-ROUNDS = budget(ci=100, soak=1_000)
+ROUNDS = budget(ci=60, soak=1_000)
 CHECKED = 10  # one round in this many asserts all invariants after every instant
 
 
@@ -82,7 +82,7 @@ def test_sia_with_operator_settings_starts_every_job_when_the_algorithm_of_figur
 
 
 def test_sia_keeps_every_invariant_whatever_the_forecasts():
-    for seed in range(budget(ci=25, soak=250)):
+    for seed in range(budget(ci=15, soak=250)):
         workload = random_workload(Random(seed))
         played = play_out(Sia, *workload, forecast="sliding-max", checked=True)
         assert len(played) == len(workload.arrivals), f"seed {seed}"

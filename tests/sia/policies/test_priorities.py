@@ -37,7 +37,7 @@ from tests.support.builders import (
 from tests.support.cores import POLICIES, PREEMPTING, on_cue, photograph, start_dedicated
 from tests.support.naive import naive_policies
 
-ROUNDS = budget(ci=60, soak=300)
+ROUNDS = budget(ci=36, soak=300)
 ORDERED = [p for p in [*POLICIES, *PREEMPTING, SiaRecall] if p is not SiaVc]
 """SIA-VC was told in advance who starts when."""
 
@@ -211,7 +211,7 @@ def test_priorities_that_change_move_jobs_in_their_queues():
 
 @pytest.mark.parametrize("policy", ORDERED)
 def test_a_priority_changed_on_arrival_works_as_one_given_at_submission(policy):
-    for seed in range(budget(ci=20, soak=200)):
+    for seed in range(budget(ci=12, soak=200)):
         rng = Random(seed)
         workload = random_workload(rng)
         arrivals = with_priorities(rng, workload.arrivals)

@@ -25,8 +25,8 @@ from tests.support.builders import SMALL, Workload, random_workload
 from tests.support.naive.naive_policies import fcfs
 from tests.support.naive.naive_recall import sia_recall as literally
 
-ROUNDS = budget(ci=40, soak=300)
-SAFE = budget(ci=150, soak=2_500)
+ROUNDS = budget(ci=24, soak=300)
+SAFE = budget(ci=90, soak=2_500)
 FAULTY = 450  # stories at most; most faults show in the first few
 CHECKED = 10
 COSTS = (0.0, 0.5, 1.0, 5.0)

@@ -168,7 +168,7 @@ def test_a_head_starts_as_soon_as_another_pools_job_has_left_its_cells(policy):
 def test_no_request_within_quota_waits_once_guests_are_gone(policy):
     """Whatever the estimates: in each pool the head waits for its own pool or for guests."""
     checked = 0
-    for seed in range(budget(ci=40, soak=2000)):
+    for seed in range(budget(ci=24, soak=2000)):
         rng = Random(seed)
         owned, story = stopped_often(rng)
         wrong = {a.job.id: a.duration * rng.choice([0.1, 1.0, 3.0]) for a in story}
@@ -188,7 +188,7 @@ def test_no_request_within_quota_waits_once_guests_are_gone(policy):
 
 @pytest.mark.parametrize("costs", [(RESTART,), (RESTART, RESTART, 5.0, 0.0), (0.5, 20.0)])
 def test_nobody_is_later_than_alone_whatever_the_estimates(costs):
-    stops, sooner, rounds = 0, 0.0, budget(ci=25, soak=1000)
+    stops, sooner, rounds = 0, 0.0, budget(ci=12, soak=1000)
     for seed in range(rounds):
         rng = Random(seed)
         owned, story = stopped_often(rng)
@@ -203,7 +203,7 @@ def test_nobody_is_later_than_alone_whatever_the_estimates(costs):
 
 
 def test_a_restored_core_decides_the_same():
-    for seed in range(budget(ci=6, soak=60)):
+    for seed in range(budget(ci=3, soak=60)):
         rng = Random(seed)
         owned, story = stopped_often(rng)
         story = restarting(*story)

@@ -23,7 +23,7 @@ from tests.support.budget import budget
 from tests.support.builders import SMALL
 from tests.support.naive.naive_turns import Alone, turns
 
-EXAMPLES = budget(ci=60, soak=3000)
+EXAMPLES = budget(ci=36, soak=3000)
 GRACE = 7.0
 
 HORIZON = 5000.0
@@ -167,7 +167,7 @@ def test_lateness_can_grow_along_a_queue_where_others_come_at_the_worst_moments(
 
 
 class Naive(SiaReclaim):
-    """Takes nothing back ahead of turns."""
+    """A naive model that reclaims no GPU before its owner's turn."""
 
     def _held(self, own, besides=None):
         return 0

@@ -22,7 +22,7 @@ from tests.support.builders import SMALL, job, play_out, random_workload
 from tests.support.clusters.troubled import troubled
 from tests.support.naive import naive_policies
 
-ROUNDS = budget(ci=60, soak=600)
+ROUNDS = budget(ci=36, soak=600)
 
 
 class Recount:
@@ -128,7 +128,7 @@ def test_who_knows_the_future_slows_no_job_with_less_risk_either():
 
 
 def test_a_core_restored_now_and_then_decides_the_same():
-    for seed in range(budget(ci=10, soak=40)):
+    for seed in range(budget(ci=6, soak=40)):
         assert not part(troubled(Careful, Random(seed)), Random(seed)), f"seed {seed}"
 
 

@@ -40,7 +40,7 @@ from tests.support.builders import (
 )
 from tests.support.naive import naive_rivals
 
-ROUNDS = budget(ci=60, soak=500)
+ROUNDS = budget(ci=36, soak=500)
 CHECKED = 10
 THRESHOLDS, PROMOTE = (32, 256), 3
 LIVELY = LasParams(THRESHOLDS, PROMOTE)
@@ -181,7 +181,7 @@ def best_mean_jct(jobs):
 
 
 def test_srtf_has_the_least_mean_jct_on_one_gpu():
-    for seed in range(budget(ci=30, soak=300)):
+    for seed in range(budget(ci=20, soak=300)):
         rng = Random(seed)
         jobs = sorted((rng.randint(0, 6), rng.randint(1, 5)) for _ in range(rng.randint(1, 5)))
         story = [job(f"j{i}").at(at).runs(runs) for i, (at, runs) in enumerate(jobs)]
@@ -222,7 +222,7 @@ class NeverPromotes(Las):
 )
 def test_a_naive_model_catches_a_planted_fault_in_preemption(faulty, model):
     caught = 0
-    for seed in range(budget(ci=100, soak=1000)):
+    for seed in range(budget(ci=60, soak=1000)):
         workload = halving_workload(Random(seed))
         played = naive_rivals.merged(play_segments(lively(faulty), *workload))
         expected = naive_rivals.merged(model(*workload.plain()))
@@ -310,7 +310,7 @@ def test_a_resume_costs_time_in_which_no_work_is_done():
 
 @pytest.mark.parametrize("policy", [Srtf, Srsf, Las, ElasticMaxMin, Easy, HiveD, Themis, Sjf])
 def test_policies_keep_their_invariants_when_a_pool_changes_its_size(policy):
-    for seed in range(budget(ci=150, soak=1500)):
+    for seed in range(budget(ci=90, soak=1500)):
         rng = Random(seed)
         workload = random_workload(rng)
         changes = [
@@ -418,7 +418,7 @@ def elastic_workload(rng):
 
 @pytest.mark.parametrize("cost", [0.0, 4.0])
 def test_elastic_jobs_stay_within_their_widths_and_do_all_their_work(cost):
-    for seed in range(budget(ci=100, soak=1000)):
+    for seed in range(budget(ci=60, soak=1000)):
         rng = Random(seed)
         workload = elastic_workload(rng)
         played = play_segments(
@@ -441,7 +441,7 @@ def test_elastic_jobs_stay_within_their_widths_and_do_all_their_work(cost):
 
 def test_a_naive_model_catches_planted_faults_in_elastic_max_min(monkeypatch):
     caught = dict.fromkeys(("level", "share"), 0)
-    for seed in range(budget(ci=30, soak=300)):
+    for seed in range(budget(ci=18, soak=300)):
         workload = random_workload(Random(seed))
         expected = naive_rivals.merged(naive_rivals.emmfs(*workload.plain()))
         with monkeypatch.context() as patch:
@@ -502,5 +502,5 @@ class EarliestAgainstAList(RuleBasedStateMachine):
 
 TestEarliest = EarliestAgainstAList.TestCase
 TestEarliest.settings = settings(
-    max_examples=budget(ci=25, soak=100), stateful_step_count=80, derandomize=True
+    max_examples=budget(ci=15, soak=100), stateful_step_count=80, derandomize=True
 )

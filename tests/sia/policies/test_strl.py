@@ -1,4 +1,4 @@
-"""STRL: the paper's example, every operator against brute force, and texts that are wrong."""
+"""STRL: the paper's example, every operator against brute force, and invalid texts."""
 
 from random import Random
 

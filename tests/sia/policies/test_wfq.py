@@ -223,7 +223,7 @@ def labels(rng):
 
 
 def test_widths_are_those_of_the_naive_model():
-    for seed in range(budget(ci=20, soak=200)):
+    for seed in range(budget(ci=12, soak=200)):
         rng = Random(seed)
         policy, arrivals = labels(rng), story(rng)
         own = policy.params

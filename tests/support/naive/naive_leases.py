@@ -1,4 +1,4 @@
-"""Chronus' selector and allocator by trying everything. Nothing here is shared with SIA's."""
+"""Chronus' selector and allocator by brute force; shares no code with SIA's."""
 
 from itertools import combinations, product
 

@@ -199,7 +199,7 @@ def _cheapest(cluster: Recalling, jobs: list[Job], missing: int) -> list[Job]:
 
 
 def _price(cluster: Recalling, job: Job) -> tuple[Fraction, int, int]:
-    """Return the order: cost, width, newest first."""
+    """Return the key by which jobs are stopped: cost, then width, then the newest first."""
     return cluster.lost(job) * job.width, job.width, -cluster.arrived[job.id]
 
 

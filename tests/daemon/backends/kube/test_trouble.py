@@ -31,7 +31,7 @@ def ill(service, part="backend"):
 
 
 def broken(k8s, verb, kind, times=1, *, done=True):
-    """Break off the connection after that many were done, or before they are: nobody answers."""
+    """Cut the connection without an answer, before or after a number of requests were executed."""
     left = [times]
 
     def trouble(asked_verb, request):

@@ -1,4 +1,4 @@
-"""What people may write to their Jobs gives them no more than they were given."""
+"""Users gain no rights by editing the labels and annotations of their own Jobs."""
 
 from daemon.config.config import PoolConfig
 from daemon.model.inputs import Cancel

@@ -1,4 +1,4 @@
-"""What Slurm says, in the shape of each version: 0.0.38 as recorded, later ones as documented."""
+"""Slurm's answers in each version of its API: 0.0.38 as recorded, later ones as documented."""
 
 import asyncio
 

@@ -265,7 +265,7 @@ async def test_random_and_corrupt_payloads_change_nothing(folder, broker):
 
 
 def corrupt(dice, real):
-    """Bytes of any kind; nothing that could be taken, as no job has an id and no priority waits."""
+    """Return random bytes that no command can accept: they name no known job and no priority."""
     if dice.random() < 0.4:
         return dice.randbytes(dice.choice([0, 1, 5, 50, 500, 5000]))
     text = bytearray(dice.choice(real), "utf-8")

@@ -103,7 +103,7 @@ async def test_a_connection_without_confirmations_is_closed(broker):
 
 @contextmanager
 def dumb(says=b""):
-    """A port that takes connections and says no more than that; what it heard in each."""
+    """Open a port that sends only these bytes to each client; yield what it received from each."""
     heard = []
 
     def listen():

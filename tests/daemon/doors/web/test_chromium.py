@@ -67,7 +67,7 @@ def lived(tmp_path_factory):
 
 
 def worth_seeing(daemon):
-    """Whether a pool lends GPUs while a job is pending."""
+    """Return whether a pool lends GPUs while a job is pending."""
     state = daemon.service.engine.core.state
     return state.waiting and any(record.loans for record in daemon.service.book.loans())
 

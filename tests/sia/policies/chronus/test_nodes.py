@@ -25,7 +25,7 @@ from tests.support.files import tables
 from tests.support.shell import sia
 
 
-@pytest.mark.parametrize("seed", range(budget(ci=60, soak=5000)))
+@pytest.mark.parametrize("seed", range(budget(ci=36, soak=5000)))
 def test_as_few_jobs_move_as_can_be(seed):
     rng = Random(seed)
     node = rng.choice([8, 8, 6, 4])
@@ -78,7 +78,7 @@ NODES = {
 
 
 @pytest.mark.parametrize("kind", NODES)
-@pytest.mark.parametrize("seed", range(budget(ci=3, soak=300)))
+@pytest.mark.parametrize("seed", range(budget(ci=2, soak=300)))
 def test_promises_hold_on_nodes_and_guaranteed_jobs_lie_on_the_fewest(seed, kind):
     rng = Random(f"{seed} {kind}")
     less = (0, 3, 0, 1) if kind == "in part" else (0,) * 9

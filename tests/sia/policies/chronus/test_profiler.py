@@ -57,7 +57,7 @@ def test_each_user_may_use_a_limited_number_of_trial_gpus_per_interval(tried):
 
 
 def test_jobs_that_are_let_in_together_are_queued_in_order_of_arrival(tried):
-    """The jobs of ann that waited for their interval come before one of nobody, and of bob."""
+    """Ann's jobs that waited for their interval precede a job without a user, and bob's."""
     first = "a,p,0,8,1000,,ann\nb,p,1,8,1000,,ann\nc,p,2,8,1000,,ann\nd,p,3,8,9000,,ann\n"
     found = tried(f"{first}e,p,300,8,1000,,\nf,p,300,8,1000,,bob\n", "chronus:capacity=24")
     starts = [row[:2] for row in found["profiling"]]

@@ -12,7 +12,7 @@ from sia.model import Job, Options, Pool
 from sia.state.steps import PAPER_STEPS
 from tests.support.budget import budget
 
-ROUNDS = budget(ci=12, soak=1000)
+ROUNDS = budget(ci=8, soak=1000)
 
 
 def drawn(rng, pools, jobs=40):
