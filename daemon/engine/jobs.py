@@ -99,9 +99,9 @@ class Jobs:
                 f"request fewer GPUs, or change its cells; see: sia pool show {pool.name}",
             )
         return (
-            self._wrong_nodes(spec, job)
-            or _wrong_id(spec.id)
+            _wrong_id(spec.id)
             or _wrong_fields(spec, job)
+            or self._wrong_nodes(spec, job)
             or self._wrong_array(spec)
         )
 
