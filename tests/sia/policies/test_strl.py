@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from oracle.solver.highs import DENSE
 from sia.contract.solvers import solve
 from sia.policies.jvu.strl.answer import answer_of
 from sia.policies.jvu.strl.compiler import CompiledStrl
@@ -135,6 +136,23 @@ def test_taken_loosely_a_problem_is_worth_at_least_as_much_and_the_same_on_one_p
             assert loose == pytest.approx(exact, abs=1e-6), seed
         more += loose > exact + 1e-6
     assert more < 10
+
+
+def test_a_dense_program_whose_work_is_limited_is_worth_as_much():
+    """Many jobs want four units; presolve is left out there."""
+    rnd, jobs = Random(3), []
+    for i in range(12):
+        width, value = rnd.choice([1, 2, 4]), rnd.randint(1, 99)
+        starts = (
+            Choose(frozenset(["m"]), width, 10 * at, 200, value - at / 100) for at in range(24)
+        )
+        jobs.append(JobScope(f"j{i}", Max(tuple(starts))))
+    program = CompiledStrl(StrlProblem({"m": 4}, 0, 10, 240, (), Sum(tuple(jobs)))).program
+    assert program.nonzeros >= DENSE * len(program.row_lows)
+    free = solve(program, heuristics=True)
+    limited = solve(program, heuristics=True, nodes=100, iterations=20_000)
+    assert limited.status == "optimal"
+    assert limited.cost == pytest.approx(free.cost)
 
 
 def test_the_comparison_detects_a_fault_of_the_compiler():
