@@ -51,18 +51,20 @@ def is_solving(folder: Path) -> bool:
     return asked > answered
 
 
-def asks(folder: Path, since: int, seconds: float) -> bool:
-    """Wait until the journal has a request to the solver behind this size; return whether it has.
+def asks(log: Path, before: bytes, seconds: float) -> bool:
+    """Wait until the journal has a further request to the solver; return whether it has.
 
-    The daemon holds its database for itself, so the bytes of the write-ahead log are read.
+    The daemon holds its database for itself, so the frames of the write-ahead log are compared with
+    those `before`; SQLite overwrites it from its beginning now and then.
     """
-    until, log = time.monotonic() + seconds, folder / "state" / "sia.db-wal"
+    until, size = time.monotonic() + seconds, 4096 + 24
     while time.monotonic() < until:
-        with log.open("rb") as file:
-            file.seek(since)
-            if b"SolveProgram" in file.read():
-                return True
-        time.sleep(0.002)
+        now = log.read_bytes()
+        new = (now[at : at + size] for at in range(32, len(now), size)
+               if now[at : at + size] != before[at : at + size])  # fmt: skip
+        if any(b"SolveProgram" in frame for frame in new):
+            return True
+        time.sleep(0.01)
     return False
 
 
@@ -92,11 +94,12 @@ def lived(daemon: Daemon, jobs: list[dict[str, Any]], speed: float, kills: int) 
         if "slack" in job:
             now = daemon.ask("/v1/status")["time"]
             body["deadline"] = now + job["work"] * (1.0 + job["slack"])
-        before, size = time.monotonic(), (daemon.folder / "state" / "sia.db-wal").stat().st_size
+        log = daemon.folder / "state" / "sia.db-wal"
+        before, frames = time.monotonic(), log.read_bytes()
         found = daemon.ask("/v1/jobs", body)
         told.append(1000.0 * (time.monotonic() - before))
         late = hits < kills and tries < 10 and number >= len(jobs) // 4
-        if late and asks(daemon.folder, size, 2.0 * CYCLE / speed):
+        if late and asks(log, frames, 2.0 * CYCLE / speed):
             tries += 1
             hits += restarted(daemon)
         job["in_time"] = (found.get("planned") or {}).get("in_time")
