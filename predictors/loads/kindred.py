@@ -2,12 +2,15 @@
 
 Other pools are what it may be like: those of public logs (`predictors.loads.public_pools`), and
 those here, as far as they have been watched. Of each, the peaks of its windows are known as shares
-of its quota, in classes. The pool's own windows tell which of them it is like (Bayes' rule), and
-count beside these: together the others count as `WORTH` windows. So a forecast is wide at first,
-and follows the pool as it becomes known.
+of its quota, in classes. The pool's own windows of an hour tell which of them it is like (Bayes'
+rule), also where longer windows are forecast, of which a day has few. Its own windows count beside
+the others, which together count as `WORTH` windows. So a forecast is wide at first, and follows the
+pool as it becomes known.
 """
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,8 +18,8 @@ from numpy.typing import NDArray
 from predictors.loads.public_pools import POOLS, SHARES
 from sia.limits import MAX_GROUP, TICK
 
-WORTH = 10.0
-"""Windows for which kindred pools count: half of what one's own 95 % needs."""
+WORTH = 19.0
+"""Windows for which kindred pools count: as many as one's own 95 % needs."""
 
 CLASSES = len(SHARES) + 1
 """Classes of peaks: each up to one of `SHARES` of the quota, and what is above all of them."""
@@ -26,18 +29,22 @@ Counts = NDArray[np.int64]
 Peaks = NDArray[np.int64] | NDArray[np.int32]
 
 
-def public(ticks: int) -> Floats:
-    """Return how often windows of public pools fell into each class: (pools, classes).
+def public(ticks: int) -> tuple[Floats, Floats]:
+    """Return how often windows of public pools fell into each class, and each pool's weight.
 
-    Where windows of that length were not measured they are those of the next longer ones, whose
-    peaks are higher. Of windows longer than all nothing is known: (0, classes).
+    The first is (pools, classes). Each log weighs as much as any other, however many pools it has:
+    pools of one site are alike. Where windows of that length were not measured they are those of
+    the next longer ones, whose peaks are higher. Of windows longer than all nothing is known.
     """
     longer = [length for length in POOLS if length >= ticks * TICK]
     if not longer:
-        return np.zeros((0, CLASSES))
-    found = np.array(list(POOLS[min(longer)].values()), float) + 1.0  # nothing is impossible
+        return np.zeros((0, CLASSES)), np.zeros(0)
+    pools = POOLS[min(longer)]
+    found = np.array(list(pools.values()), float) + 1.0  # nothing is impossible
+    logs = Counter(name.split()[0] for name in pools)
+    weights = np.array([1.0 / (len(logs) * logs[name.split()[0]]) for name in pools])
     shares: Floats = found / found.sum(axis=1, keepdims=True)
-    return shares
+    return shares, weights
 
 
 class Kindred:
@@ -46,9 +53,14 @@ class Kindred:
     def __init__(self, quotas: Counts, ticks: int, quantile: float) -> None:
         """Take quotas in GPUs, 0 where unknown, and the length of windows in ticks."""
         self._quotas, self._quantile = quotas, quantile
-        self._public = public(ticks)
+        self._public, self._weights = public(ticks)
         self._ends = np.array(SHARES) * quotas[:, None]  # of each class, in GPUs
         self._counts = np.zeros((len(quotas), CLASSES))
+
+    @property
+    def public(self) -> bool:
+        """Whether windows of public pools are known."""
+        return len(self._public) > 0
 
     def count(self, peaks: Peaks, rows: NDArray[np.bool_], by: int = 1) -> None:
         """Add a window of each of these pools, or with -1 forget one. O(pools · classes)."""
@@ -60,39 +72,49 @@ class Kindred:
         classes = (peaks[:, None] > self._ends[row]).sum(axis=1)
         self._counts[row] = np.bincount(classes, minlength=CLASSES)
 
-    def state(self, asked: NDArray[np.intp], worth: Floats) -> Counts:
+    def likeness(self, asked: NDArray[np.intp], worth: Floats) -> Floats:
+        """Return the chance that each pool asked for is like each other one: (asked, others).
+
+        The others are the public pools, then all pools here. `worth` is how many independent
+        windows there are of each pool here. All are 0 if nothing is known. O(asked · others).
+        """
+        seen = self._seen(worth)
+        weights = np.concatenate([self._weights, worth / (worth + WORTH)])
+        fit = seen[asked] @ np.log(self._like(seen, worth)).T + np.log(np.maximum(weights, 1e-300))
+        fit[:, weights == 0.0] = -np.inf
+        fit[np.arange(len(asked)), len(self._public) + asked] = -np.inf  # none vouches for itself
+        best = fit.max(axis=1, keepdims=True)
+        chance: Floats = np.exp(fit - np.where(np.isfinite(best), best, 0.0))
+        chance /= np.maximum(chance.sum(axis=1, keepdims=True), 1e-300)
+        return chance
+
+    def state(self, asked: NDArray[np.intp], worth: Floats, likeness: Floats) -> Counts:
         """Return the quantile of the pools that are asked for, in GPUs; `MAX_GROUP` if unknown.
 
-        `worth` is how many independent windows there are of each pool. O(asked · pools · classes).
+        `worth` is as in `likeness`, but of these windows. O(asked · others · classes).
         """
-        total = self._counts.sum(axis=1)
-        seen = self._counts * (worth / np.maximum(total, 1.0))[:, None]
-        like, weights = self._hypotheses(seen, worth)
-        if not len(like):
-            return np.full(len(asked), MAX_GROUP, np.int64)
-        fit = seen[asked] @ np.log(like).T + np.log(np.maximum(weights, 1e-300))
-        here = np.arange(len(asked)), len(self._public) + asked
-        fit[here] = -np.inf  # it does not vouch for itself
-        chance = np.exp(fit - fit.max(axis=1, keepdims=True))
-        chance /= chance.sum(axis=1, keepdims=True)
-        mixed = (WORTH * (chance @ like) + seen[asked]) / (WORTH + worth[asked])[:, None]
+        seen = self._seen(worth)
+        like = self._like(seen, worth)
+        chance = likeness[:, likeness.shape[1] - len(like) :]  # without public pools, of the rest
+        total = chance.sum(axis=1, keepdims=True)
+        others = (chance @ like) / np.maximum(total, 1e-300)
+        mixed = (WORTH * others + seen[asked]) / (WORTH + worth[asked])[:, None]
         above = 1.0 - np.cumsum(mixed, axis=1)  # the share of windows above each class
         place = (above > 1.0 - self._quantile + 1e-9).sum(axis=1)
         ends = np.concatenate([np.ceil(self._ends[asked]), np.full((len(asked), 1), MAX_GROUP)], 1)
         stated: Counts = ends[np.arange(len(asked)), np.minimum(place, CLASSES - 1)].astype(
             np.int64
         )
-        stated[self._quotas[asked] == 0] = MAX_GROUP
+        stated[(self._quotas[asked] == 0) | (total[:, 0] <= 0.0)] = MAX_GROUP
         return stated
 
-    def _hypotheses(self, seen: Floats, worth: Floats) -> tuple[Floats, Floats]:
-        """Return the classes of public pools, then of all pools here, and the weight of each."""
+    def _seen(self, worth: Floats) -> Floats:
+        """Return how many independent windows of each pool here fell into each class."""
+        seen: Floats = self._counts * (worth / np.maximum(self._counts.sum(axis=1), 1.0))[:, None]
+        return seen
+
+    def _like(self, seen: Floats, worth: Floats) -> Floats:
+        """Return the classes of the windows of all others: public pools, then all pools here."""
         known = len(self._public)
-        mean = self._public.mean(axis=0) if known else np.full(CLASSES, 1.0 / CLASSES)
-        here = (seen + mean) / (worth + 1.0)[:, None]
-        like = np.concatenate([self._public, here])
-        own = worth / (worth + WORTH)
-        weights = np.concatenate([np.full(known, 1.0 / max(known, 1)), own])
-        if not weights.any():
-            return np.zeros((0, CLASSES)), weights
-        return like, weights
+        mean = self._weights @ self._public if known else np.full(CLASSES, 1.0 / CLASSES)
+        return np.concatenate([self._public, (seen + mean) / (worth + 1.0)[:, None]])

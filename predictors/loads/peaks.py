@@ -178,6 +178,9 @@ class PeakLoads(Loads):
         first = np.ceil(np.array(began) / TICK)
         owned = np.array([(quotas or {}).get(pool, 0) for pool in pools], np.int64)
         self._past = [_Past(first, owned, ticks, quantile) for ticks in lengths]
+        public = [past for past in self._past if past.public] or self._past
+        hours = [past for past in public if past.ticks >= HOUR]
+        self._guide = (hours or public[-1:])[0]  # by these windows pools are compared
         self._forgotten = (
             max(lengths) + FARTHEST + ceil(MEMORY / TICK)
         )  # ticks after which nothing is remembered
@@ -214,7 +217,7 @@ class PeakLoads(Loads):
         loads = self._last.copy()
         for rows in self._due(tick):
             for window, past in enumerate(self._past):
-                loads[rows, window] = past.state(rows)
+                loads[rows, window] = past.state(rows, self._guide)
         self._asked = tick
         before, self._last = self._last, loads
         return differences(self._pools, before, loads)
@@ -280,10 +283,13 @@ class _Past:
         """Return where the newest windows are."""
         return np.arange(self._seen - count, self._seen) % self._kept
 
-    def state(self, rows: slice) -> NDArray[np.int64]:
-        """Return the value that a share `quantile` of future windows will not exceed: (rows)."""
+    def state(self, rows: slice, guide: _Past) -> NDArray[np.int64]:
+        """Return the value that a share `quantile` of future windows will not exceed: (rows).
+
+        Pools without enough windows are compared with others by those of `guide`.
+        """
         pools = np.arange(len(self._own))[rows]
-        own, worth = self._own[pools], independent(self._own, self.ticks)
+        own, worth = self._own[pools], self.worth()
         full = own == self._kept
         earned = full | (worth[pools] * (1.0 - self._quantile) >= self._quantile - 1e-9)
         stated = np.zeros(len(pools), np.int64)
@@ -291,8 +297,22 @@ class _Past:
             of = earned & (own == count)
             stated[of] = self._ranked(pools[of], count)
         if not earned.all():
-            stated[~earned] = self._kindred.state(pools[~earned], worth)
+            new = pools[~earned]
+            stated[~earned] = self._kindred.state(new, worth, guide.likeness(new))
         return stated
+
+    @property
+    def public(self) -> bool:
+        """Whether such windows of public pools are known."""
+        return self._kindred.public
+
+    def worth(self) -> NDArray[np.float64]:
+        """Return how many independent windows there are of each pool."""
+        return independent(self._own, self.ticks)
+
+    def likeness(self, pools: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the chance that each of these pools is like each other one: see `Kindred`."""
+        return self._kindred.likeness(pools, self.worth())
 
     def _ranked(self, pools: NDArray[np.intp], count: int) -> NDArray[np.int32]:
         """Return the quantile of the last `count` windows of these pools.

@@ -93,6 +93,12 @@ def test_very_many_very_wide_jobs_are_not_taken_for_few():
     assert peaks.since(0).tolist() == [2**32]
 
 
+def prior(public):
+    """What each public pool weighs: each log as much as any other."""
+    logs = [name.split()[0] for name in public]
+    return {name: 1 / len(set(logs)) / logs.count(name.split()[0]) for name in public}
+
+
 class Story:
     """What a forecast was told, and what it should say by its definition."""
 
@@ -141,31 +147,51 @@ class Story:
             counts[sum(gpus > share * self.quotas[pool] for share in SHARES)] += worth / len(own)
         return counts, worth
 
-    def kindred(self, pool, window, now):
-        """By Bayes' rule, from public pools and the others here."""
+    def others(self, pool, window, now):
+        """The other pools, public ones first: (name, classes of its windows as shares)."""
         longer = [length for length in POOLS if length >= ceil(self.windows[window] / TICK) * TICK]
-        public = POOLS[min(longer)].values() if longer else []
-        like = [[(n + 1) / (sum(row) + len(row)) for n in row] for row in public]
-        mean = [sum(each) / len(like) for each in zip(*like, strict=True)] if like else None
-        mean = mean or [1 / (len(SHARES) + 1)] * (len(SHARES) + 1)
-        weights = [1 / max(len(like), 1)] * len(like)
+        public = POOLS[min(longer)] if longer else {}
+        like = {
+            name: [(n + 1) / (sum(row) + len(row)) for n in row] for name, row in public.items()
+        }
+        mean = [1 / (len(SHARES) + 1)] * (len(SHARES) + 1)
+        if like:
+            weights = prior(like)
+            mean = [sum(weights[n] * row[i] for n, row in like.items()) for i in range(len(mean))]
         for other in self.names:
             counts, worth = self.classes(other, window, now)
-            if other != pool and worth:
-                like.append([(n + m) / (worth + 1) for n, m in zip(counts, mean, strict=True)])
-                weights.append(worth / (worth + WORTH))
-        if not like:
-            return MAX_GROUP
+            if other != pool:
+                like[other] = [(n + m) / (worth + 1) for n, m in zip(counts, mean, strict=True)]
+        return like
+
+    def kindred(self, pool, window, now):
+        """By Bayes' rule: windows of an hour say which of the others the pool is like."""
+        known = [i for i, length in enumerate(self.windows) if length <= max(POOLS)]
+        known = known or [*range(len(self.windows))]
+        long = [i for i in known if self.windows[i] > (HOUR - 1) * TICK]
+        guide = long[0] if long else known[-1]
+        public = [name for name in self.others(pool, guide, now) if name not in self.names]
+        weights = prior(public)
+        for other in self.names:
+            worth = self.classes(other, guide, now)[1]
+            weights[other] = worth / (worth + WORTH)
+        seen, _ = self.classes(pool, guide, now)
+        fits = {
+            name: log(weights[name]) + sum(n * log(p) for n, p in zip(seen, row, strict=True))
+            for name, row in self.others(pool, guide, now).items()
+            if weights[name]
+        }
+        like = self.others(pool, window, now)
+        chances = {
+            name: exp(fit - max(fits.values())) for name, fit in fits.items() if name in like
+        }
         counts, worth = self.classes(pool, window, now)
-        fits = [
-            log(w) + sum(n * log(p) for n, p in zip(counts, row, strict=True))
-            for w, row in zip(weights, like, strict=True)
-        ]
-        chances = [exp(fit - max(fits)) for fit in fits]
         for place, share in enumerate(SHARES):
-            above = sum(c * sum(row[place + 1 :]) for c, row in zip(chances, like, strict=True))
-            left = (WORTH * above / sum(chances) + sum(counts[place + 1 :])) / (WORTH + worth)
-            if left <= 1 - self.quantile + 1e-9:
+            above = sum(c * sum(like[name][place + 1 :]) for name, c in chances.items())
+            if not chances:
+                break
+            left = WORTH * above / sum(chances.values()) + sum(counts[place + 1 :])
+            if left / (WORTH + worth) <= 1 - self.quantile + 1e-9:
                 return ceil(share * self.quotas[pool])
         return MAX_GROUP
 
