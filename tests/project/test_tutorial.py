@@ -95,7 +95,7 @@ def test_the_tutorial_works_as_written(tmp_path):
     assert re.search(r"slurm-4 +vision +8 +pending", told["4"])
     assert "slurm-3" in told["4"].rpartition("Loans")[2]
     jobs = dict(re.findall(r"^(slurm-\d+) +vision +\d+ +(\w+)", told["5"], re.MULTILINE))
-    assert jobs["slurm-6"] == "pending", "nothing is lent before anything is known"
+    assert jobs["slurm-6"] == "pending", "no window is as long as it may run"
     assert not lab.exists()
 
 
