@@ -308,7 +308,7 @@ def test_the_schedule_of_a_solver_is_checked():
 
 def test_a_cost_always_belongs_to_its_schedule():
     best, rng = Incumbent(Problem([Task(0, 0, 0, 10**5, 10**5, 1, 1)], [1])), Random(1)
-    drawn = [[rng.randrange(10**5) for _ in range(3000)] for _ in range(4)]
+    drawn = [[rng.randrange(10**5) for _ in range(budget(ci=600, soak=3000))] for _ in range(4)]
     threads = [Thread(target=lambda own=own: [best.offer([s]) for s in own]) for own in drawn]
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

@@ -21,6 +21,7 @@ from predictors.loads.learned import LearnedLoads, LoadCalibration
 from sia import Job
 from sia.limits import MAX_GROUP, TICK
 from tests.predictors.test_predictors import random_instants, random_jobs, sliding_maximum, told
+from tests.support.budget import budget
 
 WINDOWS = (TICK, 4 * TICK)
 AT_ONCE = NAMES.index("new in [-1k, 0]")
@@ -115,7 +116,7 @@ def test_a_model_of_other_windows_or_features_is_refused():
 def test_a_stated_quantile_becomes_true_though_the_learned_ones_are_wrong():
     rng = np.random.default_rng(0)
     loads = np.floor(rng.exponential(30.0, (12_000, 4))).astype(int)
-    for factor in (0.3, 1.0, 3.0):
+    for factor in budget(ci=(0.3, 3.0), soak=(0.3, 1.0, 3.0)):
         wrong = np.quantile(loads, QUANTILES, axis=0).T * factor
         for quantile in (0.5, 0.9, 0.95):
             for ticks in (1, 12):

@@ -355,7 +355,7 @@ def test_on_a_real_log_estimates_change_and_only_those_of_jobs_that_wait(traces,
     pools = read_pools(traces / "philly_pools.csv").pools
     narrow = PoolTable([Pool(pool.name, -(-pool.quota // 3)) for pool in pools])
     log = first_jobs(traces / "philly.csv.gz", 10_000, tmp_path / "log.csv")
-    arrivals = playable(read_trace(log), narrow).arrivals[:8000]
+    arrivals = playable(read_trace(log), narrow).arrivals[: budget(ci=3000, soak=8000)]
     core = Core(narrow.pools, Sia())
     start = arrivals[0].job.submit
     run_times = SurvivalRunTimes(core.state.options.windows)

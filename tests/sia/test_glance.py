@@ -25,6 +25,7 @@ from sia.policies.sia.policy import Sia
 from sia.policies.sia.recall import SiaRecall
 from tests.sia.test_why import ALL, random_state
 from tests.support import builders
+from tests.support.budget import budget
 from tests.support.builders import SMALL, pools
 from tests.support.cores import photograph
 
@@ -52,7 +53,7 @@ def test_a_quick_look_states_only_facts(policy):
 
 @pytest.mark.parametrize("policy", ALL)
 def test_trials_do_not_contradict_the_quick_look(policy):
-    for core, job in waiting_jobs(policy, 15):
+    for core, job in waiting_jobs(policy, budget(ci=9, soak=150)):
         seen = {way.name: way for way in glance(core.policy, job).ways}
         tried = explain(core, job)
         assert [way.name for way in tried.ways] == [*seen]

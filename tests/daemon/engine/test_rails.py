@@ -19,6 +19,7 @@ from daemon.model.outputs import Refused
 from daemon.model.setup import Budget
 from sia.model import Job
 from sia.virtual.virtual_clock import VirtualClock
+from tests.support.budget import budget
 from tests.support.daemons.daemons import setup, submit
 from tests.support.daemons.lives import Life
 
@@ -120,7 +121,7 @@ class Restored(Life):
         return super().step(now, inputs)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=budget(ci=20, soak=400), deadline=None)
 @given(st.randoms(use_true_random=False), st.sampled_from([1, 32]), st.booleans())
 def test_in_random_histories_lent_hours_equal_the_ledger(rng, every, restores):
     """Quotas change, jobs are cancelled, months end, daemons restart, budgets are set anew."""

@@ -13,6 +13,7 @@ from daemon.model.limits import NO_BUDGET
 from daemon.model.setup import Budget
 from daemon.model.timers import FEW
 from sia.model import Load
+from tests.support.budget import budget
 from tests.support.daemons.daemons import setup, submit
 from tests.support.daemons.lives import Life
 
@@ -227,7 +228,9 @@ def some_cluster(rng, policy):
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(["sia", "gssf", "mmfs"]), st.booleans())
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=budget(ci=15, soak=300), deadline=None, suppress_health_check=list(HealthCheck)
+)
 def test_checking_some_pools_gives_the_same_as_checking_all(rng, policy, restores):
     tale, lasts = some_story(rng, exact)
     watched = Watched(some_cluster(rng, policy), restores=restores)

@@ -268,7 +268,7 @@ WITH_TREES = ["sia@learned+survival", "sia@learned:0.8+history", "sia@peaks:0.8+
 
 
 def a_log():
-    trace, table = synthesize(PRESETS["base"], 5, days=12.0)
+    trace, table = synthesize(PRESETS["base"], 5, days=budget(ci=8.0, soak=12.0))
     return trace, table
 
 

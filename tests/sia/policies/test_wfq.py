@@ -266,7 +266,7 @@ def test_later_jobs_do_not_delay_one_beyond_its_share(weights):
     """With whole shares: a job does at least what its queue's share, rounded down, would do."""
     first, second = map(int, weights.split("+"))
     share = int(8 * second / (first + second))
-    for seed in range(5):
+    for seed in range(budget(ci=2, soak=50)):
         rng = Random(seed)
         long = [Arrival(Job(f"l{i}", "a", 0.0, 8), rng.uniform(20, 40)) for i in range(3)]
         small = [
