@@ -12,6 +12,9 @@ BUSY = 50_000
 idle. A request of 9,000 jobs then holds the event loop for up to 34 ms of CPU time. With 200,000,
 as in a replay, it was 48 ms."""
 
+OLDER = 40
+"""Such collections before Python collects the next generation: after 2,000,000 objects."""
+
 FULL = 100
 """After so many collections comes a full one, over everything allocated since the last `freeze`. It
 frees reference cycles that had survived a young collection, such as closed streams. The next one
@@ -21,7 +24,7 @@ snapshot, which freezes them, comes first."""
 
 def collect_in_small_steps() -> None:
     """Have Python collect the garbage of a busy daemon in steps of about 20 ms."""
-    gc.set_threshold(BUSY)
+    gc.set_threshold(BUSY, OLDER)
 
 
 class GcScheduler:
