@@ -199,3 +199,72 @@ class NaiveShockwave:
         bound = max(area, *(rest for _, rest in left))
         whole = sum(buyer[2] for buyer in buyers)
         return welfare / len(buyers) / self.gpus - self.lam * bound / whole
+
+
+def allox(now, jobs):
+    """What runs goes on, then the least GPU-time left."""
+
+    def rank(job):
+        return job.start is None, job.remaining_at_todays_speed(now) * job.width
+
+    return sorted(jobs, key=rank)
+
+
+class NaiveFilter:
+    """The worst treated part of the jobs first, and of both parts who has the least left."""
+
+    def __init__(self, parts):
+        self.parts = [*parts]
+
+    def __call__(self, now, jobs):
+        left = {job: job.remaining_at_todays_speed(now) for job in jobs}
+        part = self.parts.pop(0) if len(self.parts) > 1 else self.parts[0]
+        worst = sorted(
+            jobs, key=lambda j: -(now - j.submit + left[j]) / (j.work(now) + left[j])
+        )  # fmt: skip
+        first = ceil(part * len(jobs))
+        return [*sorted(worst[:first], key=left.get), *sorted(worst[first:], key=left.get)]
+
+
+class NaiveShares:
+    """Each job a part of all time: who had least of it comes first."""
+
+    def __init__(self, gpus, shares, round_=120.0):
+        self.gpus, self.shares, self.round = gpus, shares, round_
+        self.since, self.known, self.part, self.had, self.ran = None, None, {}, {}, []
+
+    def __call__(self, now, jobs):
+        for job in self.ran:
+            self.had[job] += self.round
+        known = [(job, len(job.reached(now)[0])) for job in jobs]
+        if self.since is None or (known != self.known and now - self.since >= 1000):
+            self.since, self.known, self.had = now, known, {}
+            self.part = self.shares(now, jobs, self.gpus)
+        self.had = {job: self.had.get(job, self.round / 2) for job in jobs}
+        due = {job: float(f"{self.part.get(job, 0) / self.had[job]:.9g}") for job in jobs}
+        idle, self.ran = self.gpus, []
+        for job in sorted(jobs, key=lambda job: (-due[job], self.had[job])):
+            if job.width <= idle:
+                self.ran.append(job)
+                idle -= job.width
+        return self.ran
+
+
+def even(now, jobs, gpus):
+    return {job: min(1, gpus / len(jobs)) for job in jobs}
+
+
+def open_shop(now, jobs, gpus):
+    left = {job: job.remaining_at_todays_speed(now) for job in jobs}
+    ends = max(sum(job.width * left[job] for job in jobs) / gpus, *left.values(), 0)
+    return {job: left[job] / ends for job in jobs}
+
+
+def max_min(now, jobs, gpus):
+    """Raise the level of width · share of all who are below their width, by bisection."""
+    low, high = 0.0, max(job.width for job in jobs)
+    for _ in range(200):
+        level = (low + high) / 2
+        fits = sum(min(level, job.width) for job in jobs) <= gpus
+        low, high = (level, high) if fits else (low, level)
+    return {job: min(1.0, high / job.width) for job in jobs}
