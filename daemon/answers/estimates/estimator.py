@@ -278,8 +278,11 @@ class EtaService:
         """
         if not self.ready or not self._knows():
             return None
-        queue = queue_of(self._service.engine.core, record.core)
-        return estimate(self.heard, self.outlook, record, self._service.clock.now(), queue)
+        core = self._service.engine.core
+        return estimate(
+            self.heard, self.outlook, record, self._service.clock.now(),
+            queue_of(core, record.core), resizes=core.policy.needs.resizing,
+        )  # fmt: skip
 
     def known(self, jobs: int) -> EstimateContext | None:
         """Return the context of a what-if question for so many jobs; None before `ready`."""

@@ -107,17 +107,19 @@ def foretell(
     records = [record for record in records if not why_not(record)]
     for record in records:
         heard.lasting.expect(plain_job(record))
-    waiting = [record for record in records if record.phase is JobPhase.PENDING]
-    if waiting and known.worlds:
-        cores = {record.core for record in waiting}
+    resizes = engine.core.policy.needs.resizing
+    simulated = [record for record in records if _in_worlds(record, now, resizes=resizes)]
+    if simulated and known.worlds:
+        cores = {record.core for record in simulated}
         worlds = Playouts(
             engine, heard.lasting, heard.lately, now, known.worlds, cores, known.solvers
         )
-        for record in waiting:
+        for record in simulated:
             waited = max(0.0, now - record.queued)
             evidence = heard.lasting.evidence(plain_job(record))
             times = worlds.times(record.core)
-            found[record.spec.id] = RawEstimate(times, "playout", waited, *evidence)
+            if times is not None:
+                found[record.spec.id] = RawEstimate(times, "playout", waited, *evidence)
     for record in records:
         if record.spec.id not in found:
             queue = queue_of(engine.core, record.core)
@@ -138,20 +140,37 @@ def stated(
     return heard.calibration.corrected(pool, made, timed.times, waits)
 
 
+def _in_worlds(record: JobRecord, now: float, *, resizes: bool) -> bool:
+    """Return whether worlds tell the end of a job: it waits, or its width may change.
+
+    If it reports its progress, that tells more.
+    """
+    if record.phase is JobPhase.PENDING:
+        return True
+    return resizes and record.phase in ON_GPUS and reported(record, now) is None
+
+
 def estimate(
-    heard: EstimateInputs, outlook: Outlook | None, record: JobRecord, now: float, queue: int = 0
+    heard: EstimateInputs,
+    outlook: Outlook | None,
+    record: JobRecord,
+    now: float,
+    queue: int = 0,
+    *,
+    resizes: bool = False,
 ) -> Given | None:
     """Return the current estimate of a job without recording it; None where there is none.
 
-    `queue` is that of the job, where the policy has several in a pool.
+    `queue` is that of the job, where the policy has several in a pool; `resizes` is whether the
+    policy changes the widths of running jobs.
     O(worlds²) for a job that was not pending in the newest simulation.
     """
     if not heard.lasting.knows() or why_not(record):
         return None
     spec, times = record.spec, None
     by: By = "playout"
-    if outlook is not None and record.phase is JobPhase.PENDING:
-        times = outlook.times(spec.id, now)
+    if outlook is not None and _in_worlds(record, now, resizes=resizes):
+        times = outlook.times(spec.id, now, runs=record.phase in ON_GPUS)
     if times is None:
         by = "playout" if record.phase in ON_GPUS else "queue"
         times = new_job(outlook or Outlook(now), heard.lasting, record, now, queue)

@@ -84,10 +84,14 @@ class JobOutcomes(Struct, frozen=True, array_like=True):
     ends: list[float]
     starts: list[float] | None = None
 
-    def times(self, made: float, now: float) -> Times:
-        """Return the times given that a job simulated at `made` is still pending at `now`."""
-        if self.starts is None:
-            return Times(spread(self.ends))
+    def times(self, made: float, now: float, *, runs: bool = False) -> Times | None:
+        """Return the times given that a job simulated at `made` is still there at `now`.
+
+        It is pending, or runs; None if a running job has ended by then in nearly all worlds.
+        """
+        if self.starts is None or runs:
+            left = [end for end in self.ends if end > now or now <= made]
+            return Times(spread(left)) if len(left) >= FEW else None
         starts, ends = self.starts, self.ends
         if now > made:
             pairs = [each for each in zip(starts, ends, strict=True) if each[0] > now]
@@ -128,16 +132,16 @@ class Outlook(Struct, frozen=True):
     notes: list[str] = []
     """What the simulation went without."""
 
-    def times(self, job_id: str, now: float | None = None) -> Times | None:
-        """Return the times of a simulated job that is still pending at `now`, or None.
+    def times(self, job_id: str, now: float | None = None, *, runs: bool = False) -> Times | None:
+        """Return the times of a simulated job that is still pending at `now`, or runs; or None.
 
-        Worlds in which the job has started by then are ignored.
+        Worlds in which the job has started by then are ignored, or has ended if it runs.
         """
         raw = self.jobs.get(job_id)
         if raw is None:
             return None
         return msgpack.decode(raw, type=JobOutcomes).times(
-            self.now, self.now if now is None else now
+            self.now, self.now if now is None else now, runs=runs
         )
 
     def encode(self) -> bytes:
@@ -280,8 +284,8 @@ class Playouts:
         notes = [] if self.solvers is None else self.solvers.notes()
         return Outlook(self.now, jobs, self._pools(), notes)
 
-    def times(self, core_id: str) -> Times:
-        """Return the times of a simulated job."""
+    def times(self, core_id: str) -> Times | None:
+        """Return the times of a simulated job; None as in `JobOutcomes.times`."""
         return self._runs(core_id).times(self.now, self.now)
 
     def _runs(self, core_id: str) -> JobOutcomes:

@@ -270,6 +270,23 @@ def test_under_a_policy_with_queues_it_starts_with_the_last_of_its_own():
     assert start != said.times("long-3").start
 
 
+def test_the_end_of_an_elastic_job_that_runs_counts_the_gpus_that_it_will_get():
+    told = Told(policy="wfq:sizes=1000:weights=1+1:zeta=0", a=4)
+    told.ran(60, 1000.0)
+    stated = {"short": 50.0, "long": 9000.0}
+    told.step(
+        told.now + 500,
+        *(Submit(job(i, "a", 4, min_width=1, run_time=t), t) for i, t in stated.items()),
+    )
+    record = told.engine.book.job("long")
+    assert told.engine.core.state.jobs[record.core].width == 2  # until the short one has ended
+    said = told.look()
+    later = estimate_of(told.heard, said, record, told.now, resizes=True)
+    alone = estimate_of(told.heard, said, record, told.now)
+    assert later.end.p50 - told.now < 0.7 * (alone.end.p50 - told.now)
+    assert said.times("long", told.now + 1e9, runs=True) is None  # it should have ended long ago
+
+
 def test_simulated_arrivals_repeat_another_day_at_the_same_hours():
     lately = RecentArrivals()
     for day in range(10):
