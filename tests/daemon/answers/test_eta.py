@@ -341,7 +341,7 @@ async def test_estimates_follow_a_change_of_the_policys_options(folder):
         assert client.eta.outlook is None
         await client.eta.look()
         given = (await asked(client, "GET", "/v1/jobs/y/eta"))["given"]
-        assert len(given) == 2
+        assert len(given) >= 2  # before and after, and perhaps another as the job grows older
         await until(lambda: not client.service.book.jobs, 20)
         known = client.eta.heard.calibration
         await until(lambda: sum(t.count for t in known.apart.values()))
