@@ -102,7 +102,7 @@ def build(
     if foresight is not None and (predictors.chosen_by_backtest or predictors.learns):
         every = USUAL_EVERY if config.retrain is None else config.retrain
         retraining = Retraining(models, foresight, clock, setup, every)
-        retraining.unwell = partial(service.parts.say, "forecast")
+        retraining.unwell = partial(service.parts.say, "retraining")
     admission = _admission(config, service)
     eta = EtaService(service, off=not config.estimates)
     return Daemon(

@@ -146,7 +146,7 @@ def _aside(
     if daemon.retraining is not None:
         learn = daemon.retraining.run
         yield BackgroundTask(
-            "forecast", lambda: learn(lambda: service.engine, service.observed_jobs)
+            "retraining", lambda: learn(lambda: service.engine, service.observed_jobs)
         )
     if lease is not None:
         yield BackgroundTask("lease", lambda: _watch(parts, lease))
