@@ -36,7 +36,7 @@ TESTBED, TRIALS, LONGEST = 16, 20.0, 7200.0
 COSTS = (0.0, 5.0, 10.0, 30.0)
 """Seconds that a change of width costs; jobs of the testbed take some 13 minutes on average."""
 JOBS = 150
-OVERLOAD, OVERLOAD_JOBS, OVERLOAD_SIMULATIONS = 1.2, 500, 120
+OVERLOAD, OVERLOAD_JOBS, OVERLOAD_SIMULATIONS, LONG_JOBS = 1.2, 500, 120, 3000
 LOGS = {"2869ce": None, "0e4a51": None, "ee9e8c": 1000}
 """Clusters whose logs are replayed with their own arrivals, and how many jobs at most."""
 QUICK, MANY = ("elastic-fifo", "elastic-srsf"), 999
@@ -114,13 +114,26 @@ def overload() -> dict[str, Any]:
     }
 
 
+def long() -> dict[str, Any]:
+    """Fig. 8 at the same load with as many jobs as the paper's authors take; one sample."""
+    mix = read_workload(TRACES / "pcs_workloads.csv", "workload-3")
+    sample = WorkloadSource(mix, 64, OVERLOAD).sample("test", 0, LONG_JOBS, 1)
+    stored = json.loads((RESULTS / "policies/pcs_why.json").read_text())["overload"]
+    labels = {name: stored[name]["policy"] for name in ("wfq, fast", "wfq, balanced")}
+    labels["elastic-srsf"] = "elastic-srsf"
+    return {
+        name: {"policy": label} | _short(measured([played(sample, label)]))
+        for name, label in labels.items()
+    }
+
+
 def _short(found: dict[str, Any]) -> dict[str, Any]:
     """Leave out the points of curves."""
     return {name: value for name, value in found.items() if not name.startswith("cdf")}
 
 
 PARTS: dict[str, Callable[[], dict[str, Any]]] = {
-    "testbed": testbed, "tail": tail, "overload": overload,
+    "testbed": testbed, "tail": tail, "overload": overload, "long": long,
     **{name: partial(log, name) for name in LOGS},
 }  # fmt: skip
 
