@@ -22,7 +22,7 @@ class Node(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fie
     name: str
     gpus: tuple[int, ...]
     attributes: tuple[str, ...] = ()
-    """What tells it from other nodes: words, some of them a kind and a value, such as `rack:r1`."""
+    """Attributes of the node: words, or a kind and a value such as `rack:r1`."""
 
     @property
     def as_core(self) -> GpuNode:

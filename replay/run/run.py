@@ -81,7 +81,7 @@ class Settings(NamedTuple):
     solver_latency: float = 0.0
     """Seconds of the log that each solve takes."""
     predict: bool = False
-    """Whether jobs are told when they will end, under every policy; under elastic ones always."""
+    """Whether every policy predicts when jobs will end. Elastic policies always do."""
     sizes: Sequence[float] | None = None
     """Sizes of jobs of a history, in GPU-seconds, for policies that need them; None for those of
     the log itself."""

@@ -381,7 +381,7 @@ class Jvu(Policy):
             slot = outlook.slot_after(chosen.leaf.start)
             units = {at: count for (at, _), count in chosen.units.items()}
             if not alike or any(at >= len(parts) for at in units):
-                units = {}  # a later start that takes loosely
+                units = {}  # a later start whose nodes are not fixed
             if job_id in outlook.choices:
                 choice = StartChoice(job_id, chosen.leaf, slot, chosen.leaf.value)
                 taken[job_id] = Taken(choice, units)

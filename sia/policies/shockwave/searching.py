@@ -1,7 +1,7 @@
 """Find the best plan of a small window by trying everything (Shockwave, appendix G).
 
-Of equal plans it is the one with the fewest starts, and of those the one in which the most urgent
-job comes soonest. Dynamic programming over rounds, by what is left of each job and which of those
+Ties go to the plan with the fewest starts, then to the one in which the most urgent job comes
+soonest. Dynamic programming over rounds, by what is left of each job and which of those
 with rounds left ran in the round before.
 """
 

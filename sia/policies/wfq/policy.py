@@ -215,7 +215,7 @@ class Wfq(Elastic):
             self._owed[pool.name] = turn
 
     def _turn(self, job: JobStateView, queue: int) -> float:
-        """Return from when on a job has its least width if it is the oldest of its pool."""
+        """Return the time from which a job has its least width if it is the oldest of its pool."""
         if least_width(job.job) > 1:
             return job.job.submit
         return owed_at(

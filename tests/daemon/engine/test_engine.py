@@ -234,7 +234,7 @@ def test_the_engine_decides_as_the_naive_engine():
 
 
 def steps(engine, now, *inputs):
-    """One step, its answers all accepted."""
+    """Make one step; assert that all its commands are accepted."""
     step = engine.step(now, inputs)
     assert all(isinstance(answer, Accepted) for answer in step.answers), step.answers
     return step

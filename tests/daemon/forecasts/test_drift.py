@@ -19,7 +19,7 @@ HOUR = 3600.0
 
 
 def burst(now, n, gpus=3, pool="b"):
-    """A job that comes and goes, wider than what is foreseen."""
+    """Submit and end jobs that are wider than the forecast."""
     job = Job(f"{pool}{n}", pool, now, gpus)
     return [JobSubmitted(now, job, 10.0), JobFinished(now + 1.0, job.id)]
 

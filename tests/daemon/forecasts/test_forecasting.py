@@ -97,7 +97,7 @@ class World:
         return step
 
     def wait(self, until):
-        """Let time pass: jobs end, ticks come."""
+        """Advance the time: jobs end, and the forecaster gets its ticks."""
         while True:
             due = min(
                 self.ends[0][0] if self.ends else until,

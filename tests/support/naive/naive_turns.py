@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Alone(NamedTuple):
-    """What really happened to a job: all that its pool alone needs to know."""
+    """A job's real events, which suffice to simulate its pool without sharing."""
 
     arrival: int
     submit: float

@@ -135,7 +135,7 @@ class LoanPages(PageSet):
         )  # fmt: skip
 
     async def ledger(self, request: web.Request) -> web.Response:
-        """Render a page of the ledger; sorted, of the newest `MAX_SORTED` loans that match."""
+        """Render a page of the ledger; a sorted one has the newest `MAX_SORTED` matches."""
         params = page_query(request, LEDGER_PAGE)
         asked = {name: params[name] or None for name in ("other", "from", "to")}
         before, most = params["before"], MAX_SORTED if params["sort"] else ROWS

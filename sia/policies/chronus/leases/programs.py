@@ -47,7 +47,7 @@ class LeaseProgram(NamedTuple):
         }
 
     def values_of(self, claims: Sequence[Claim], plan: LeasePlan) -> tuple[float, ...]:
-        """Return the solution that a plan is; none if it has leases without a column."""
+        """Return a plan as a solution of the program; empty if one of its leases has no column."""
         if any(
             plan[c.job_id][-1] >= count for c, (_, count) in zip(claims, self.leases, strict=True)
         ):
