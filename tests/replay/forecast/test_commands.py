@@ -290,7 +290,8 @@ def test_the_page_has_it_all_and_needs_nothing_else(evaluated):
     out, said = evaluated
     page = Page((out / "report.html").read_text())
     assert [title.split()[0] for title in page.titles] == [
-        "Will", "Recall,", "How", "How", "How", "JamaisVu's", "How", "Do", "How", "Which",
+        "Will", "Recall,", "How", "How", "How", "JamaisVu's", "How", "Do", "How", "How",
+        "Which",
     ]  # fmt: skip
     assert page.images == ["svg"] * 6
     assert all(link.startswith("#") for link in page.links)
