@@ -546,7 +546,7 @@ def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(first
         "better than the previous model on the newest days",
         "not better than the current model on the newest days",
     )
-    assert (same.model is None) == ("no better" in same.why)
+    assert (same.model is None) == ("not better" in same.why)
     assert not list(models.folder.glob("learning-*"))
 
 

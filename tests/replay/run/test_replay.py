@@ -91,7 +91,7 @@ def test_the_checker_accepts_every_rival_on_synthetic_workloads(preset, tmp_path
     for seed in range(budget(ci=1, soak=10)):
         folder = tmp_path / str(seed)
         folder.mkdir()
-        trace, table = synthesize(PRESETS[preset], seed)
+        trace, table = synthesize(PRESETS[preset], seed, days=budget(ci=1.0, soak=3.0))
         write_trace(folder / "trace.csv", trace)
         write_pools(folder / "pools.csv", table)
         options = Options(resume_cost=(0.0, 30.0)[(place + seed) % 2])
@@ -322,7 +322,7 @@ def test_the_same_bytes_come_out_whatever_the_hash_seed(tmp_path):
     found, chosen = [], [name for name in ALL if name not in ROUNDS]
     for hash_seed in ("1", "2"):
         folder = tmp_path / hash_seed
-        sia("trace", "synth", "--seed", 4, "--days", 0.4, "--out", folder, hash_seed=hash_seed)
+        sia("trace", "synth", "--seed", 4, "--days", 0.3, "--out", folder, hash_seed=hash_seed)
         done = sia(
             "replay", "--trace", folder / "trace.csv", "--pools", folder / "pools.csv",
             "--forecast", "random", "--durations", "history", "--policy", ",".join(chosen),
