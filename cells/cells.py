@@ -198,12 +198,15 @@ class Cells(Ownership):
 
     # Spare jobs.
 
-    def reservations(self, chain: str = "", *, exclude_bound: bool = False) -> ReservedGpus:
+    def reservations(
+        self, chain: str = "", *, exclude_bound: bool = False, clean: float = 0.0
+    ) -> ReservedGpus:
         """Return an empty set of reservations for one window, to be passed to `lend`.
 
         See `cells.placement.reservations`.
         """
-        return ReservedGpus(self._states[self._cluster.chain(chain)], exclude_bound=exclude_bound)
+        state = self._states[self._cluster.chain(chain)]
+        return ReservedGpus(state, exclude_bound=exclude_bound, clean=clean)
 
     def lend(
         self, job: str, request: Request, reservations: Sequence[ReservedGpus] = ()

@@ -251,6 +251,9 @@ class Options(Struct, frozen=True):
     """The most stops and changes of width within an hour, of all jobs; 0 for any number."""
     grace: float = 0.0
     """Seconds that a stopped job may still have its GPUs; 0 where stops free them at once."""
+    exact: bool = False
+    """Whether all forecasts are exact, as only a replay's can be. If not, `sia` is more careful in
+    a cluster with cells."""
     owners: bool = False
     """Whether policies that plan over all GPUs of a sharing group put each pool's own jobs first on
     what it owns. The papers' systems know no pools; in a daemon owners are never outbid."""

@@ -80,12 +80,17 @@ class ReservedGpus:
         state: The state of the chain.
         exclude_bound: Whether spare jobs are kept out of all bound cells, as if every pool had a
             reservation.
+        clean: Of the unbound quota cells of a level that are not reserved, the part for which as
+            many cells without a spare job are left all the same, rounded down.
     """
 
-    def __init__(self, state: ChainState, *, exclude_bound: bool = False) -> None:
+    def __init__(
+        self, state: ChainState, *, exclude_bound: bool = False, clean: float = 0.0
+    ) -> None:
         """Start without reservations."""
         self._states = state
         self._exclude_bound = exclude_bound
+        self._clean = clean
         self._pools: dict[str, _PoolReservation] = {}
         self._quota = [0] * len(state.shape.levels)
         self._unmet = 0
@@ -139,7 +144,18 @@ class ReservedGpus:
             alone: Whether that vacant cell is an open cell as it is, not a part of one.
         """
         lent = self._common.without(self._states.shape, level, above, alone=alone)
-        return common_suffices(self._states, lent, self._quota)
+        return common_suffices(self._states, lent, self._left_clean(above))
+
+    def _left_clean(self, above: int) -> list[int]:
+        """Return, by level, the quota cells to leave vacant when a cell of `above` is lent from.
+
+        A vacant cell smaller than any unbound quota cell is part of one that is lent from already.
+        """
+        held, unbound = self._quota, self._states.unbound
+        if not self._clean or not any(unbound[: above + 1]):
+            return held
+        rest = (max(0, free - own) for free, own in zip(unbound, held, strict=True))
+        return [own + int(self._clean * more) for own, more in zip(held, rest, strict=True)]
 
     def reserves(self, zone: CellZone) -> bool:
         """Return whether spare jobs must stay out of cells bound to the pool. O(1).

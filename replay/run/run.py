@@ -7,6 +7,8 @@ from time import perf_counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from cells.cells import Cells
 from cells.layout.spec import Spec
 from predictors.catalog import Choice, loads_class, parse, run_times_class
@@ -233,7 +235,9 @@ def replay_one(
     cells = None if spec is None else Cells(spec)
     nodes = settings.nodes if policy.on_nodes else ()
     speeds = settings.speeds if nodes else ()
-    core = Core(table.pools, policy, settings.options, cells, nodes, speeds)
+    exact = choice.forecast == choice.durations == "perfect"
+    options = replace(settings.options, exact=exact)
+    core = Core(table.pools, policy, options, cells, nodes, speeds)
     arrivals = trace.arrivals if policy.narrows else _rigid(trace, table)
     solve = _solver_of(policy, settings)
     if predict:

@@ -237,16 +237,18 @@ class Places:
         """Return the largest width that takes fewer GPUs, or 0."""
         return self._cells.narrower(width, self._chains[pool]) if self._chains[pool] else 0
 
-    def reservations(self, pool: str, *, exclude_bound: bool = False) -> ReservedGpus | None:
+    def reservations(
+        self, pool: str, *, exclude_bound: bool = False, clean: float = 0.0
+    ) -> ReservedGpus | None:
         """Return the reservations that apply to a pool's spare jobs in one window.
 
-        A policy adds to them. Pools of other groups reserve all they own. `exclude_bound` is as in
-        `ReservedGpus`. Returns None if the pool's group has no cells.
+        A policy adds to them. Pools of other groups reserve all they own. `exclude_bound` and
+        `clean` are as in `ReservedGpus`. Returns None if the pool's group has no cells.
         """
         chain = self._chains[pool]
         if not chain:
             return None
-        reservations = self._cells.reservations(chain, exclude_bound=exclude_bound)
+        reservations = self._cells.reservations(chain, exclude_bound=exclude_bound, clean=clean)
         for other, group in self._pools.items():
             if group is not self._pools[pool] and self._chains[other] == chain:
                 reservations.set(other, MAX_QUOTA)  # all it owns, even after its quota changes

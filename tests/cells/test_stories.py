@@ -273,6 +273,21 @@ def test_reserved_cells_are_not_lent():
     assert not holds.satisfied()
 
 
+def test_a_part_of_the_quota_that_nobody_reserves_is_left_without_spare_jobs():
+    cells = cluster(racks=2, nodes=2, quotas={"a": {"node": 2}, "b": {"node": 2}})
+    holds = cells.reservations(clean=0.5)
+    nodes = [gpus(cells.lend(f"s{k}", wants("b", 4), [holds])) for k in range(4)]
+    assert {name for of in nodes for name in of} == {"n0", "n1"}
+    assert cells.lend("more", wants("b", 1), [holds]) is None, "two of four nodes stay free"
+    holds.set("a", 8)
+    assert holds.satisfied(), "one is reserved, and half of the other three is left, rounded down"
+    cells.free("s3")
+    assert gpus(cells.lend("again", wants("b", 1), [holds])) == {"n1": (4,)}, "it is lent already"
+    for k in range(2):
+        assert cells.allocate(f"own{k}", wants("a", 8)) is not None
+    assert cells.lend("late", wants("b", 8), [holds]) is None
+
+
 def test_a_gang_is_not_brought_together_in_a_rack_that_another_pool_holds():
     quotas = {"a": {"rack": {"node": 2}}, "b": {"rack": {"rack": 1}}, "c": {"rack": {"node": 6}}}
     cells = cluster(racks=4, nodes=3, quotas={pool: of["rack"] for pool, of in quotas.items()})

@@ -15,6 +15,7 @@ from replay.logs.trace import PoolTable
 from sia import Core, Pool
 from sia.core import playout
 from sia.core.playout import Arrival, play
+from sia.core.snapshot import dump, encode, restore
 from sia.decisions import PreemptJob, ProposalRefused, StartJob
 from sia.events import (
     JobCancelled,
@@ -26,7 +27,7 @@ from sia.events import (
     TimePassed,
 )
 from sia.limits import RECALL
-from sia.model import RESTART
+from sia.model import RESTART, Stream
 from sia.policies.queues.easy import Easy
 from sia.policies.queues.fcfs import Fcfs
 from sia.policies.queues.gssf import GlobalSsf
@@ -45,8 +46,13 @@ def nodes_of(owned):
     return Cells(whole_spec(Spec(TYPES, (), ()), PoolTable(list(owned))))
 
 
-def in_cells(policy, owned, story, **more):
-    return play_out(policy, owned, story, cells=nodes_of(owned), checked=True, **more)
+EXACT = msgspec.structs.replace(SMALL, exact=True)
+"""For forecasts that are perfect."""
+
+
+def in_cells(policy, owned, story, options=EXACT, **more):
+    cells = nodes_of(owned)
+    return play_out(policy, owned, story, cells=cells, options=options, checked=True, **more)
 
 
 def preemptible(arrival, cost):
@@ -649,7 +655,7 @@ def test_fcfs_in_shared_cells_decides_as_if_each_pool_were_alone():
 
 @pytest.mark.parametrize("windows", [SMALL.windows, (5.0, 20.0, 60.0, 400.0, 2000.0)])
 def test_sia_with_perfect_forecasts_slows_no_job_and_starts_dedicated_jobs_in_turn(windows):
-    options = msgspec.structs.replace(SMALL, windows=windows)
+    options = msgspec.structs.replace(EXACT, windows=windows)
     away, rounds = 0, budget(ci=24, soak=300)
     for seed in range(rounds):
         owned, story = random_story(Random(seed))
@@ -730,9 +736,71 @@ def test_a_job_that_runs_elsewhere_keeps_its_turn():
     assert (shared["early"].start, shared["slowed"].start) == (40, 60)
 
 
+def started_in(decisions):
+    return [decision for decision in decisions if isinstance(decision, StartJob)]
+
+
+def wrong(story, rng):
+    """Run times that are estimated without any knowledge, by job."""
+    return {arrival.job.id: rng.choice([1.0, 4.0, 15.0, 90.0, 400.0]) for arrival in story}
+
+
+def test_no_spare_job_starts_on_a_node_of_an_owner_whatever_is_forecast():
+    lent = 0
+    for seed in range(budget(ci=15, soak=300)):
+        rng = Random(seed)
+        owned, story = random_story(rng)
+        story = [plain(arrival) for arrival in story]
+        core, dedicated, on = Core(owned, Sia(), SMALL, nodes_of(owned)), set(), {}
+        for _, events, decisions in play(core, story, run_times=PerfectRunTimes(wrong(story, rng))):
+            for event in events:
+                if isinstance(event, JobFinished):
+                    dedicated.discard(event.job_id)
+                    on.pop(event.job_id)
+            for decision in started_in(decisions):
+                nodes = {name for name, _ in decision.nodes}
+                if decision.stream is Stream.SPARE:
+                    assert not any(nodes & on[each] for each in dedicated), (seed, decision.job_id)
+                    lent += 1
+                else:
+                    dedicated.add(decision.job_id)
+                on[decision.job_id] = nodes
+            core.check()
+        assert not on, "each job has started and ended"
+    assert lent > 20
+
+
+def test_a_pool_that_is_late_keeps_no_cells_for_jobs_that_ran_elsewhere():
+    owned = pools(a=16, b=16, c=8)
+    core = Core(owned, Sia(), SMALL, nodes_of(owned))
+
+    def submit(now, pool, job_id, gpus, run_time):
+        event = JobSubmitted(now, job(job_id).gpus(gpus).pool(pool).at(now).runs(1).job, run_time)
+        return {each.job_id for each in started_in(core.step(now, [event]))}
+
+    def end(now, job_id):
+        decisions = core.step(now, [JobFinished(now, job_id)])
+        core.check()
+        assert encode(dump(restore(dump(core), Sia()))) == encode(dump(core))
+        return {each.job_id for each in started_in(decisions)}
+
+    for pool, job_id in [("c", "own"), ("b", "first"), ("b", "second")]:
+        assert submit(0, pool, job_id, 8, 500) == {job_id}
+    assert submit(1, "b", "wide", 8, 500) == set()
+    assert submit(2, "b", "elsewhere", 1, 4) == {"elsewhere"}
+    assert submit(3, "b", "last", 8, 500) == set()
+    assert end(4, "elsewhere") == set()
+    assert submit(5, "c", "guest", 1, 4) == {"guest"}, "it will run for 55 s"
+    assert submit(6, "a", "one", 8, 500) == {"one"}
+    assert submit(7, "a", "two", 8, 500) == set(), "the guest is in its way"
+    assert end(20, "second") == {"two"}, "which leaves the guest to the next one"
+    assert end(60, "guest") == {"wide"}
+    assert end(100, "first") == {"last"}, "alone the job before it would have run for 2 s first"
+
+
 def test_an_id_is_free_again_when_its_turn_is_over():
     owned = pools(a=8, b=8)
-    core = Core(owned, Sia(), SMALL, nodes_of(owned))
+    core = Core(owned, Sia(), EXACT, nodes_of(owned))
     own, guest = job("own").gpus(8).runs(30), job("guest").gpus(8).runs(10)
     core.step(0.0, [JobSubmitted(0.0, own.job, 30.0), JobSubmitted(0.0, guest.job, 10.0)])
     assert running(core) == {"own", "guest"}

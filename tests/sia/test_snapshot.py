@@ -241,7 +241,8 @@ def lively():
     """Pool a's cells are kept for who ran elsewhere, one waits for them; b has a guest of a."""
     cells = cluster(racks=1, nodes=3, quotas={"a": {"node": 1}, "b": {"node": 1}})
     owned = [Pool("a", 8), Pool("b", 8), Pool("c", 0, share=False)]
-    core = Core(owned, Sia(), replace(SMALL, no_lending=frozenset({("a", 5.0)})), cells)
+    options = replace(SMALL, exact=True, no_lending=frozenset({("a", 5.0)}))
+    core = Core(owned, Sia(), options, cells)
     core.step(0.5, [submitted(0.5, "own", 8), submitted(0.5, "gone", 2, run_time=5.0)])
     core.step(1.0, [submitted(1.0, "other", 3, "b"), submitted(1.0, "guest", 1, run_time=15.0)])
     core.step(5.5, [JobFinished(5.5, "gone"), NodeOut(5.5, "n2", "drained")])
@@ -252,33 +253,33 @@ def lively():
 
 GOLDEN = (
     '{"version":3,"policy":"Sia","params":{},"options":{"windows":[5.0,20.0,100.0],"tick":5.0'
-    ',"slack":1.0,"spare_priority":{},"resume_cost":0.0,"stops_per_hour":0,"grace":0.0,'
-    '"owners":false,"no_lending":[["a",5.0]]},"now":11.0,"wake":15.0,"arrivals":5,"lending":true,"pools":[{"pool":{"name":"a",'
-    '"quota":8,"group":"","share":true,"lend_limit":null,"borrow_limit":null,"weight":1.0},"l'
-    'oad":[0,0,0],"lent_to":[]},{"pool":{"name":"b","quota":8,"group":"","share":true,"lend_l'
-    'imit":null,"borrow_limit":null,"weight":1.0},"load":[0,2,0],"lent_to":["guest"]},{"pool"'
-    ':{"name":"c","quota":0,"group":"","share":false,"lend_limit":null,"borrow_limit":null,"w'
-    'eight":1.0},"load":[0,0,0],"lent_to":[]}],"jobs":[{"job":{"id":"other","pool":"b","submi'
-    't":1.0,"width":3},"run_time":100.0,"arrival":3,"stream":"dedicated","attempt":1,"start":'
-    '1.0,"done":0.0,"overhead":0.0,"speed":1.0,"pace":1.0},{"job":{"id":"guest","pool":"a","s'
-    'ubmit":1.0,"width":1},"run_time":15.0,"arrival":4,"stream":"spare","attempt":1,"start":1'
-    '.0,"done":0.0,"overhead":0.0,"speed":1.0,"loans":[["b",1]],"pace":1.0},{"job":{"id":"wid'
-    'e","pool":"a","submit":11.0,"width":8},"run_time":100.0,"arrival":5}],"dirty":[],"overdr'
-    'awn":[],"memory":{"turns":{"away":[{"job":{"id":"gone","pool":"a","submit":0.5,"width":2'
-    '},"job_id":"gone","ran":5.0,"since":10.5},{"job":null,"job_id":"guest","ran":null,"since'
-    '":10.5}],"queues":{"a":[["wide",5]],"b":[]}},"uncovered":[]},"cells":{"cells":{"spec":{"'
-    'types":[{"name":"gpu","child":"","count":1,"node":false},{"name":"pair","child":"gpu","c'
-    'ount":2,"node":false},{"name":"quad","child":"pair","count":2,"node":false},{"name":"nod'
-    'e","child":"quad","count":2,"node":true},{"name":"rack","child":"node","count":3,"node":'
-    'false}],"tops":[{"type":"rack","nodes":[{"name":"n0","gpus":[],"bad":false},{"name":"n1"'
-    ',"gpus":[],"bad":false},{"name":"n2","gpus":[],"bad":false}]}],"quotas":[{"pool":"a","ch'
-    'ain":"rack","type":"node","count":1},{"pool":"b","chain":"rack","type":"node","count":1}'
-    '],"pinned":[]},"pools":["a","b","c"],"zones":["a","b","c"],"out":[["n2","drained"]],"gon'
-    'e":[],"bound":[["rack","a",[3,0],0],["rack","b",[3,2],0]],"tenants":[["other","rack",[3]'
-    ',[[2,4]],false,false],["guest","rack",[1],[[0,10]],true,false],["\\u0000kept for gone","'
-    'rack",[2],[[1,0]],false,false],["\\u0000kept for guest","rack",[1],[[0,2]],false,false]]'
-    '},"chains":{"a":"rack","b":"rack","c":"rack"},"came_free":false,"placeless":[]},"retry":'
-    'null,"requests":0,"open_request":false}'
+    ',"slack":1.0,"spare_priority":{},"resume_cost":0.0,"stops_per_hour":0,"grace":0.0,"exact'
+    '":true,"owners":false,"no_lending":[["a",5.0]]},"now":11.0,"wake":15.0,"arrivals":5,"len'
+    'ding":true,"pools":[{"pool":{"name":"a","quota":8,"group":"","share":true,"lend_limit":n'
+    'ull,"borrow_limit":null,"weight":1.0},"load":[0,0,0],"lent_to":[]},{"pool":{"name":"b","'
+    'quota":8,"group":"","share":true,"lend_limit":null,"borrow_limit":null,"weight":1.0},"lo'
+    'ad":[0,2,0],"lent_to":["guest"]},{"pool":{"name":"c","quota":0,"group":"","share":false,'
+    '"lend_limit":null,"borrow_limit":null,"weight":1.0},"load":[0,0,0],"lent_to":[]}],"jobs"'
+    ':[{"job":{"id":"other","pool":"b","submit":1.0,"width":3},"run_time":100.0,"arrival":3,"'
+    'stream":"dedicated","attempt":1,"start":1.0,"done":0.0,"overhead":0.0,"speed":1.0,"pace"'
+    ':1.0},{"job":{"id":"guest","pool":"a","submit":1.0,"width":1},"run_time":15.0,"arrival":'
+    '4,"stream":"spare","attempt":1,"start":1.0,"done":0.0,"overhead":0.0,"speed":1.0,"loans"'
+    ':[["b",1]],"pace":1.0},{"job":{"id":"wide","pool":"a","submit":11.0,"width":8},"run_time'
+    '":100.0,"arrival":5}],"dirty":[],"overdrawn":[],"memory":{"turns":{"away":[{"job":{"id":'
+    '"gone","pool":"a","submit":0.5,"width":2},"job_id":"gone","ran":5.0,"since":10.5},{"job"'
+    ':null,"job_id":"guest","ran":null,"since":10.5}],"queues":{"a":[["wide",5]],"b":[]}},"un'
+    'covered":[]},"cells":{"cells":{"spec":{"types":[{"name":"gpu","child":"","count":1,"node'
+    '":false},{"name":"pair","child":"gpu","count":2,"node":false},{"name":"quad","child":"pa'
+    'ir","count":2,"node":false},{"name":"node","child":"quad","count":2,"node":true},{"name"'
+    ':"rack","child":"node","count":3,"node":false}],"tops":[{"type":"rack","nodes":[{"name":'
+    '"n0","gpus":[],"bad":false},{"name":"n1","gpus":[],"bad":false},{"name":"n2","gpus":[],"'
+    'bad":false}]}],"quotas":[{"pool":"a","chain":"rack","type":"node","count":1},{"pool":"b"'
+    ',"chain":"rack","type":"node","count":1}],"pinned":[]},"pools":["a","b","c"],"zones":["a'
+    '","b","c"],"out":[["n2","drained"]],"gone":[],"bound":[["rack","a",[3,0],0],["rack","b",'
+    '[3,2],0]],"tenants":[["other","rack",[3],[[2,4]],false,false],["guest","rack",[1],[[0,10'
+    ']],true,false],["\\u0000kept for gone","rack",[2],[[1,0]],false,false],["\\u0000kept for'
+    ' guest","rack",[1],[[0,2]],false,false]]},"chains":{"a":"rack","b":"rack","c":"rack"},"c'
+    'ame_free":false,"placeless":[]},"retry":null,"requests":0,"open_request":false}'
 )
 """Of `lively`."""
 

@@ -6,6 +6,10 @@ So a job that started in spare cells keeps its place in the queue. When it reach
 of its pool are reserved for it, empty, for as long as it ran. Everything else in the pool then
 happens when and where it would without sharing.
 
+That holds as long as no spare job is in a pool's way. Once one is, all jobs of the queue are later
+than without sharing, and would stay so as long as there is a queue. Such a pool makes up for it:
+until its queue is empty it reserves no cells for jobs that started elsewhere.
+
 The same is true of a job that was stopped in spare cells. If it goes on in its own cells, it ends
 sooner than without sharing, because it has done some work already. Its cells stay reserved until
 it would have ended.
@@ -192,6 +196,13 @@ class VirtualQueue:
         if reserved and job_id not in self._since:
             self._since[job_id] = now, job
             self._foresee(job_id)
+
+    def forget(self, job: JobStateView) -> None:
+        """Remove a job that started in spare cells from the head of its pool's queue. O(1)."""
+        job_id = self._queues[job.pool].popleft()
+        del self._queued[job_id], self._away[job_id]
+        self._ran.pop(job_id, None)
+        self._ahead[job.pool] -= job.gpus
 
     def over(self, now: float) -> JobStateView | None:
         """Return a job whose reservation has ended, each once, or None. O(log n)."""

@@ -12,6 +12,7 @@ not satisfied. Dedicated starts follow the baseline order (`sia.policies.sia.cel
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Generator
 from math import ceil, inf
 from typing import Annotated, Any, ClassVar
 
@@ -20,7 +21,15 @@ from msgspec import Meta, Struct, convert, to_builtins
 from cells.placement.placing import Price, equal_price
 from cells.placement.reservations import ReservedGpus
 from sia.contract.policy import Changes, Needs, Policy, next_multiple
-from sia.contract.proposals import Proposals, ReleaseCells, ReserveCells, Start, Wake
+from sia.contract.proposals import (
+    Proposal,
+    ProposalResult,
+    Proposals,
+    ReleaseCells,
+    ReserveCells,
+    Start,
+    Wake,
+)
 from sia.contract.views import ClusterStateView, GroupStateView, JobStateView, PoolStateView
 from sia.model import Stream
 from sia.policies.shared.fifo import FifoQueue
@@ -29,6 +38,13 @@ from sia.policies.sia.cell_turns import VirtualQueue, VirtualQueueSnapshot
 from sia.policies.sia.reservations import ROUNDING, no_lending_windows
 from sia.policies.sia.risk import LendingRisk, RiskSnapshot
 from sia.state.places import Places
+
+CLEAN = 0.5
+"""In a cluster with cells, where forecasts are not exact: of the quota cells that no forecast asks
+for and no pool has bound, the part that spare jobs leave free as whole cells. Without cells any
+idle GPUs help a pool whose forecast was too low, also those that others keep; a cell helps only if
+no spare job is in it. On three pieces of Philly with random forecasts 23.9 % of the jobs are later
+than alone with 0, 5.2 % with 0.5, and with 0.75 no fewer."""
 
 
 class _Group:
@@ -66,6 +82,9 @@ class _WholeMemory(_Memory):
     """With the option `risk`: by group, the guests and what was measured of those before."""
     short: list[str] = []
     """In a cluster with cells: pools whose head waits for GPUs of other pools' jobs."""
+    behind: list[str] = []
+    """In a cluster with cells: pools whose queue is later than alone, as spare jobs were in its
+    way."""
 
 
 class Sia(Policy):
@@ -76,7 +95,11 @@ class Sia(Policy):
     shares = True
     places = True
     exclude_bound = False
-    """In a cluster with cells: whether spare jobs stay out of all cells bound to a pool."""
+    """In a cluster with cells: whether spare jobs stay out of all cells bound to a pool. Where
+    forecasts are not exact they do so in any case."""
+    keeps_clear = True
+    """In a cluster with cells, where forecasts are not exact: whether spare jobs leave whole cells
+    free for what no forecast asks for, and pools that are later than alone make up for it."""
 
     def attach(self, state: ClusterStateView) -> None:
         """Index pending jobs by group, pool, run-time bin and width."""
@@ -87,10 +110,12 @@ class Sia(Policy):
         ]
         self._groups = {group: _Group(group, len(options.windows)) for group in state.groups}
         if state.places is not None:
+            bound = self.exclude_bound or not options.exact
+            clean = 0.0 if options.exact or not self.keeps_clear else CLEAN
             for group, own in self._groups.items():
                 first = group.pools[0].name
                 made = (
-                    state.places.reservations(first, exclude_bound=self.exclude_bound)
+                    state.places.reservations(first, exclude_bound=bound, clean=clean)
                     for _ in options.windows
                 )
                 own.holds = [holds for holds in made if holds is not None]
@@ -104,6 +129,8 @@ class Sia(Policy):
         self._risks = {group: LendingRisk(options.windows) for group in measured}
         # Pools whose head waits for GPUs that jobs of other pools have, in a cluster with cells.
         self._short: dict[PoolStateView, None] = {}
+        # Pools with jobs that are later than alone since spare jobs were in the way.
+        self._behind: dict[PoolStateView, None] = {}
         self._rank = {p: -options.spare_priority.get(p.name, 0) for p in state.pools.values()}
         super().attach(state)
 
@@ -117,6 +144,8 @@ class Sia(Policy):
             memory["risks"] = to_builtins(risks)
         if self._short:
             memory["short"] = [pool.name for pool in self._short]
+        if self._behind:
+            memory["behind"] = [pool.name for pool in self._behind]
         return memory
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
@@ -125,6 +154,7 @@ class Sia(Policy):
         kept = convert(memory, _WholeMemory)
         self._uncovered = dict.fromkeys(state.groups_of(kept.uncovered))
         self._short = dict.fromkeys(state.pools_of(kept.short))
+        self._behind = dict.fromkeys(state.pools_of(kept.behind))
         if (self._turns is None) is not (kept.turns is None):
             raise ValueError("the memory has a virtual queue if and only if the cluster has cells")
         if kept.turns is not None:
@@ -241,29 +271,41 @@ class Sia(Policy):
             yield from self._clear_turn(job)
             if turns.first(pool, self.state.jobs) is not job:
                 return  # a job that was stopped comes first, and could not go on
-            away, reserved = turns.is_away(job), places.is_reserved(job.job.id)
-            done = reserved
-            if away and not reserved:
-                yield ReserveCells(job, self._price_for(job))
-                done = reserved = places.is_reserved(job.job.id)
-            elif not away:
-                done = False
-                width = job.job.width
-                within = reserved or pool.dedicated + width <= pool.quota
-                if within and not reserved and width > pool.idle:
-                    self._short[pool] = None  # look again when any job of the group ends
-                elif within:
-                    yield Start(job, Stream.DEDICATED, "next in its pool's order")
-                    done = job.stream is not None
-                if done and job.done and not reserved:
-                    yield ReserveCells(job)  # it will end sooner than in the baseline
-                    reserved = True
-            if not done:
+            away = turns.is_away(job)
+            if away and pool in self._behind and not places.is_reserved(job.job.id):
+                turns.forget(job)
+                self._reserve(pool)
+                continue
+            if not (yield from self._give_turn(job, places, away=away)):
                 return
-            turns.taken(job, self.state.now, reserved=reserved)
+            turns.taken(job, self.state.now, reserved=places.is_reserved(job.job.id))
             self._reserve(pool)
             if away:
                 yield from self._settle_turn(job)
+        self._behind.pop(pool, None)
+
+    def _give_turn(
+        self, job: JobStateView, places: Places, *, away: bool
+    ) -> Generator[Proposal, ProposalResult, bool]:
+        """Start the head of a pool, or reserve cells for one that is away; return success."""
+        pool, reserved = job.pool, places.is_reserved(job.job.id)
+        if away:
+            if not reserved:
+                yield ReserveCells(job, self._price_for(job))
+            return places.is_reserved(job.job.id)
+        width = job.job.width
+        within = reserved or pool.dedicated + width <= pool.quota
+        if within and not reserved and width > pool.idle:
+            self._short[pool] = None  # look again when any job of the group ends
+        elif within:
+            yield Start(job, Stream.DEDICATED, "next in its pool's order")
+        if job.stream is None:
+            if self.keeps_clear and places.in_quota(pool.name, width):
+                self._behind[pool] = None  # spare jobs are in the way
+            return False
+        if job.done and not reserved:
+            yield ReserveCells(job)  # it will end sooner than in the baseline
+        return True
 
     def _clear_turn(self, job: JobStateView) -> Proposals:
         """Make way for the head of a pool, whose turn may have come."""

@@ -90,6 +90,7 @@ class SiaRecall(Sia):
     heeds = frozenset({"preemptible"})
     needs = Needs(run_times=True, updates=True, loads=True, preemption=True)
     exclude_bound = True  # recallable jobs may run beyond the window of their start
+    keeps_clear = False  # guests are stopped, and a stopped one needs its place in its pool
 
     def attach(self, state: ClusterStateView) -> None:
         """Index running and pending jobs."""
