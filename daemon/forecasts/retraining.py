@@ -174,7 +174,7 @@ class Models:
         if label == usual:
             return RetrainingResult(None, f"{usual}: no other gains more on the newest {jobs}", "")
         ratio = gains[label][0] / max(gains[usual][0], 1e-9)
-        why = f"{label} gains {min(ratio, 99.0):.2f} of what {usual} gains on the newest {jobs}"
+        why = f"{label} gains {min(ratio, 99.0):.2f} times what {usual} gains on the newest {jobs}"
         model = None
         if label.startswith(LEARNED):
             model = self._keep(read_model(work / "model", windows), work / "model")
