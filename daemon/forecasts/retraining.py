@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daemon.engine.engine import Engine
 from daemon.engine.jobs import core_job
-from daemon.forecasts.forecaster import ForecastService, ReadHistory, ended_between
+from daemon.forecasts.forecaster import HEAR_AGAIN, ForecastService, ReadHistory, ended_between
 from daemon.model.book import JobRecord
+from daemon.model.errors import JournalError
 from daemon.model.setup import Setup
 from daemon.runtime.clock import Clock
 from daemon.runtime.logs import log
@@ -291,7 +292,12 @@ class Retraining:
         unwell = False
         while True:
             due = self._clock.now() + self._every
-            self.last = await self.once(engine, read)
+            try:
+                self.last = await self.once(engine, read)
+            except JournalError as error:  # said by another component
+                log().info("retraining", better=False, why=f"cannot read the history: {error}")
+                await asyncio.sleep(HEAR_AGAIN)
+                continue
             log().info("retraining", better=self.last.model is not None, why=self.last.why)
             if self.last.mend:
                 self.unwell(self.last.why, self.last.mend)
