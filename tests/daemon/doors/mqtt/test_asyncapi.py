@@ -56,7 +56,7 @@ def test_the_daemon_listens_to_no_topic_without_a_rule():
 
 
 def test_the_example_acl_permits_exactly_what_the_rules_say():
-    """A pool's people write what the daemon receives of them, and read what it sends them."""
+    """A pool's clients may publish what the daemon receives, and subscribe to what it sends."""
     said, user = {}, None
     for line in (EXAMPLES / "acl").read_text().splitlines():
         words = line.split()
