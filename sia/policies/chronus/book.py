@@ -5,6 +5,7 @@ Leases are counted from second 0 here: lease n is from n · `lease` to (n + 1) �
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from sia.policies.chronus.leases.claims import (
     leases_before,
     leases_needed,
 )
-from sia.policies.chronus.leases.lists import Room, joined_later
+from sia.policies.chronus.leases.lists import Room, is_within, joined_later, moved
 from sia.policies.chronus.leases.sizes import NODE_GPUS, NodeSizes
 from sia.policies.chronus.params import ChronusParams
 from sia.policies.chronus.placing.allocator import Allocator
@@ -317,20 +318,21 @@ class LeaseBook:
                     self.anew[job_id] = None
 
     def _is_enough(self, claim: Claim, leases: Sequence[int], lease: int) -> bool:
-        later = [n - lease for n in leases if n >= lease][: claim.leases]
-        return len(later) == claim.leases and later[-1] < claim.last
+        last = bisect_left(leases, lease) + claim.leases - 1
+        return last < len(leases) and leases[last] - lease < claim.last
 
     def standing(self, claims: Iterable[Claim], lease: int) -> LeasePlan:
         """Return the plan as it is, counted from `lease`, without leases that are not needed."""
-        return {
-            claim.job_id: tuple(
-                n - lease for n in self.plan[claim.job_id] if n >= lease
-            )[: claim.leases]
-            for claim in claims
-        }  # fmt: skip
+        plan = LeasePlan()
+        for claim in claims:
+            leases = self.plan[claim.job_id]
+            first = bisect_left(leases, lease)
+            later = leases[first : first + claim.leases]
+            plan[claim.job_id] = moved(later, -lease)
+        return plan
 
     def holds(self, claims: Sequence[Claim], plan: LeasePlan) -> bool:
-        """Return whether each job has what it needs in a plan, and all fit. O(jobs · leases)."""
+        """Return whether each job has what it needs in a plan, and all fit. O(spans of leases)."""
         room = self.room
         for claim in claims:
             leases = plan.get(claim.job_id, ())
@@ -338,16 +340,7 @@ class LeaseBook:
                 return False
             if len(claim.uses) != len(room):
                 return False  # other nodes were to be had when it was asked
-        end = 1 + max((plan[claim.job_id][-1] for claim in claims), default=-1)
-        for resource, have in enumerate(room):
-            used = [0] * end
-            for claim in claims:
-                use = claim.uses[resource]
-                for k in plan[claim.job_id]:
-                    used[k] += use
-            if max(used, default=0) > have:
-                return False
-        return True
+        return is_within(claims, room, plan)
 
     def keeps(self, now: float, *taken: NodeCounts) -> bool:
         """Return whether the plan holds without these GPUs of nodes, from the next lease on."""
@@ -367,8 +360,8 @@ class LeaseBook:
         """Take a plan that is counted from `lease`, beside the leases before it."""
         for job_id, leases in plan.items():
             known = self.plan.get(job_id, ())
-            before = (n for n in known if self.given <= n < lease)
-            found = (*before, *(lease + k for k in leases))
+            before = known[bisect_left(known, self.given) : bisect_left(known, lease)]
+            found = (*before, *moved(leases, lease))
             if known and found and known[-1] != found[-1]:
                 self.moved[job_id] = None
             self.plan[job_id] = found

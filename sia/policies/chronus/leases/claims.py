@@ -46,7 +46,7 @@ class Claim(NamedTuple):
 
     def met(self, leases: Sequence[int]) -> int:
         """Return the number of the first step that these leases meet, which are enough for it."""
-        ends = max(leases) + 1
+        ends = leases[-1] + 1
         return next(number for number, (within, _) in enumerate(self.steps) if ends <= within)
 
     def earned(self, leases: Sequence[int]) -> float:

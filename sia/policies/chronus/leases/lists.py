@@ -6,10 +6,11 @@ what could be reached at most, and then no solver is needed.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, repeat
-from operator import le
+from itertools import chain, repeat
+from operator import le, sub
 from typing import Any
 
 from sia.policies.chronus.leases.claims import Claim, LeasePlan
@@ -21,51 +22,79 @@ Order = Callable[[tuple[int, Claim]], Any]
 
 
 class _Free:
-    """What is free in each lease."""
+    """What is free, in spans of leases that have the same left. Plans are made of few spans."""
 
     def __init__(self, room: Room) -> None:
-        self._room = room
-        self._left: list[list[int]] = [[] for _ in room]  # of each, by lease; later ones are free
-        self._begin = 0  # the leases before have no GPU free
+        self._begins = [0]  # the first lease of each span, which ends with the next one
+        self._left = [room]  # of each span; all leases after the last begin are one
 
     def take(self, claim: Claim, within: int) -> tuple[int, ...] | None:
         """Take the first free leases before `within` for a job; None, and nothing, if too few."""
-        gpus = self._left[0]
-        while self._begin < len(gpus) and gpus[self._begin] <= 0:
-            self._begin += 1
-        found = tuple(islice(self._fitting(claim.uses, within), claim.leases))
-        if len(found) < claim.leases:
-            return None
-        self.use(claim, found)
-        return found
-
-    def _fitting(self, uses: Room, within: int) -> Iterator[int]:
-        """Yield the leases before `within` that have room."""
-        if any(need > have for need, have in zip(uses, self._room, strict=True)):
-            return
-        begin, known = self._begin, min(within, len(self._left[0]))
-        rows = [left[begin:known] for left in self._left]
-        if len(rows) == 1:
-            need = uses[0]
-            for lease, have in enumerate(rows[0], begin):
-                if need <= have:
-                    yield lease
-        else:
-            for lease, all_left in enumerate(zip(*rows, strict=True), begin):
-                if all(map(le, uses, all_left)):
-                    yield lease
-        yield from range(max(begin, known), within)
+        uses, wanted, found = claim.uses, claim.leases, list[range]()
+        need, single, begins = uses[0], len(uses) == 1, self._begins
+        for n, left in enumerate(self._left):
+            begin = begins[n]
+            if begin >= within:
+                return None
+            if need <= left[0] and (single or all(map(le, uses, left))):
+                end = min(begins[n + 1] if n + 1 < len(begins) else within, within, begin + wanted)
+                found.append(range(begin, end))
+                wanted -= end - begin
+                if not wanted:
+                    self._use(uses, found)
+                    return tuple(chain.from_iterable(found))
+        return None
 
     def use(self, claim: Claim, leases: Sequence[int]) -> None:
         """Use these leases, which ascend."""
-        if not leases:
-            return
-        missing = leases[-1] + 1 - len(self._left[0])
-        for left, have, need in zip(self._left, self._room, claim.uses, strict=True):
-            if missing > 0:
-                left.extend([have] * missing)
-            for lease in leases:
-                left[lease] -= need
+        self._use(claim.uses, spans(leases))
+
+    def _use(self, uses: Room, found: Iterable[range]) -> None:
+        for span in found:
+            begin, end = self._split(span.start), self._split(span.stop)
+            for n in range(begin, end):
+                self._left[n] = tuple(map(sub, self._left[n], uses))
+
+    def _split(self, at: int) -> int:
+        """Return the number of the span that begins at a lease, which is made if there is none."""
+        n = bisect_left(self._begins, at)
+        if n == len(self._begins) or self._begins[n] != at:
+            self._begins.insert(n, at)
+            self._left.insert(n, self._left[n - 1])
+        return n
+
+    @property
+    def is_overfull(self) -> bool:
+        """Whether more is used in some lease than there is."""
+        return any(min(left) < 0 for left in self._left)
+
+
+def spans(leases: Sequence[int]) -> Iterator[range]:
+    """Yield the spans of consecutive leases. O(spans · log leases)."""
+    begin, count = 0, len(leases)
+    while begin < count:
+        first, end = leases[begin], begin + 1
+        if leases[-1] - first == count - 1 - begin:
+            end = count
+        elif leases[end] == first + 1:
+            ahead = range(count)
+            end = bisect_right(ahead, first - begin, end, key=lambda n: leases[n] - n)
+        yield range(first, first + end - begin)
+        begin = end
+
+
+def moved(leases: Sequence[int], by: int) -> tuple[int, ...]:
+    """Return leases that are counted from another one. O(leases), at the speed of ranges."""
+    found = (range(span.start + by, span.stop + by) for span in spans(leases))
+    return tuple(chain.from_iterable(found))
+
+
+def is_within(claims: Iterable[Claim], room: Room, plan: LeasePlan) -> bool:
+    """Return whether no lease of a plan is used by more than fits. O(spans of leases)."""
+    free = _Free(room)
+    for claim in claims:
+        free.use(claim, plan[claim.job_id])
+    return not free.is_overfull
 
 
 def _by_deadline(numbered: tuple[int, Claim]) -> Any:
@@ -217,23 +246,19 @@ def _least_delay(claims: Sequence[Claim], most: int) -> int:
     """Return the delay if jobs could use parts of GPUs, at most so many in a lease.
 
     In the first d leases jobs can use min(d · `most`, Σ GPUs · min(leases, d)), and one plan
-    reaches this for all d at once.
+    reaches this for all d at once. The second is less from some d on, as it grows ever slower.
+    O(jobs · log leases).
     """
-    longest = max((claim.leases for claim in claims), default=0)
-    ending = [0] * (longest + 1)  # GPUs of the jobs that need so many leases
-    for claim in claims:
-        ending[claim.leases] += claim.gpus
-    whole = sum(claim.gpus * claim.leases for claim in claims)
-    possible, running, total, d = 0, sum(ending), 0, 0
-    while True:
-        d += 1
-        if d <= longest:
-            possible += running
-            running -= ending[d]
-        left = whole - min(possible, d * most)
-        if left <= 0:
-            return total
-        total += left
+    sizes = [(claim.gpus, claim.leases) for claim in claims]
+    whole = sum(gpus * leases for gpus, leases in sizes)
+    longest = max((leases for _, leases in sizes), default=0)
+    ahead = range(1, 2 + max(longest, whole // max(1, most)))
+    full = bisect_left(
+        ahead, 0, key=lambda d: d * most - sum(gpus * min(n, d) for gpus, n in sizes)
+    )  # so many leases can be full
+    left = ((gpus, max(0, leases - full - 1)) for gpus, leases in sizes)
+    rest = sum(gpus * n * (n + 1) // 2 for gpus, n in left)
+    return whole * full - most * full * (full + 1) // 2 + rest
 
 
 def _fillable(claims: Sequence[Claim], gpus: int) -> int:
@@ -259,29 +284,46 @@ def by_arrival(claims: Sequence[Claim], plan: LeasePlan) -> LeasePlan:
     Two jobs of one size exchange leases where both still meet the same steps and as many GPUs are
     renewed. O(pairs of jobs of one size · leases).
     """
-    plan = dict(plan)
+    plan, masks = dict(plan), {c.job_id: _mask(plan[c.job_id]) for c in claims}
     by_size: dict[tuple[int, ...], list[Claim]] = {}
     for claim in claims:
         by_size.setdefault(claim.uses, []).append(claim)
     for alike in by_size.values():
         for i, one in enumerate(alike):
             for other in alike[i + 1 :]:
-                _exchange(plan, one, other)
+                if not _is_sooner(masks[one.job_id], masks[other.job_id]):
+                    _exchange(plan, one, other)
+                    masks.update((c.job_id, _mask(plan[c.job_id])) for c in (one, other))
     return plan
+
+
+def _mask(leases: Sequence[int]) -> int:
+    """Return a number whose bits are the leases, as large plans are compared for each pair."""
+    bits = 0
+    for span in spans(leases):
+        bits |= ((1 << len(span)) - 1) << span.start
+    return bits
+
+
+def _is_sooner(mine: int, theirs: int) -> bool:
+    """Return whether the leases that only the first has are before those that only the other has.
+
+    The arguments are masks.
+    """
+    only, other = mine & ~theirs, theirs & ~mine
+    return not only or not other or only < other & -other
 
 
 def _exchange(plan: LeasePlan, one: Claim, other: Claim) -> None:
     """Give the earlier job the sooner ones of the leases that only one of two jobs has."""
     mine, theirs = plan[one.job_id], plan[other.job_id]
-    if mine == theirs or mine[-1] < theirs[0] or mine[-1] >= other.last:
-        return  # the earlier job has the sooner leases, or the other one would be late
+    if mine[-1] >= other.last:
+        return  # the other one would be late
     both = set(mine) & set(theirs)
     split = sorted(set(mine) ^ set(theirs))
     count = one.leases - len(both)
     early = tuple(sorted([*both, *split[:count]]))
     late = tuple(sorted([*both, *split[count:]]))
-    if not early or not late or early == mine:
-        return
     renewed = (one.renews and mine[0] == 0) + (other.renews and theirs[0] == 0)
     still = (one.renews and early[0] == 0) + (other.renews and late[0] == 0)
     same = one.earned(early) + other.earned(late) if late[-1] < other.last else -1.0

@@ -45,8 +45,10 @@ class Selection(Struct):
         cls, claims: Sequence[Claim], room: Room, standing: LeasePlan | None
     ) -> Selection | None:
         """Begin with the best list or the standing plan; None if there is no plan to begin with."""
-        plans = [plan for plan in (standing, listed(claims, room)) if plan is not None]
-        plan = best_of(claims, plans)
+        plan = standing
+        if plan is None or quality(claims, plan) > least(claims, room):
+            plans = [each for each in (standing, listed(claims, room)) if each is not None]
+            plan = best_of(claims, plans)
         return None if plan is None else cls(tuple(claims), room, by_arrival(claims, plan))
 
     @property
