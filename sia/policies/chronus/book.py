@@ -56,6 +56,7 @@ class BookMemory(Struct):
     reserved: dict[str, int] = {}
     told: dict[str, int] = {}
     moved: list[str] = []
+    begun: int = -1
 
 
 class Rules(NamedTuple):
@@ -78,7 +79,8 @@ class LeaseBook:
         given: The number of the latest lease that was given, or -1.
         opened: The number of the latest lease whose cycle has begun, or -1.
         selected: The number of the latest lease whose selection is done, or -1.
-        cycle: The number of the latest best-effort cycle, or -1.
+        cycle: The number of the latest best-effort cycle that is done, or -1.
+        begun: The number of the latest best-effort cycle that has begun, or -1.
         had: What guaranteed jobs could use in a lease when a pass last looked.
         sizes: What guaranteed jobs may use in a lease.
         owned: What the guaranteed jobs of each pool may use in a lease, as GPUs of other pools are
@@ -100,7 +102,7 @@ class LeaseBook:
         self.plan: LeasePlan = {}
         self.anew: dict[str, None] = {}
         self.over: dict[str, None] = {}
-        self.given = self.opened = self.selected = self.cycle = -1
+        self.given = self.opened = self.selected = self.cycle = self.begun = -1
         self.had: Room = ()
         self.sizes, self.owned = NodeSizes(0), tuple[int, ...]()
         self.blocked = False
@@ -124,7 +126,7 @@ class LeaseBook:
             self.given, self.opened, self.selected, self.cycle, self.had,
             [*self.trying], [*self.rows], self.profiler.kept,
             {} if self.allocator is None else self.allocator.reserved,
-            dict(self.told), [*self.moved],
+            dict(self.told), [*self.moved], self.begun,
         )  # fmt: skip
 
     def resume(self, memory: BookMemory) -> None:
@@ -137,7 +139,7 @@ class LeaseBook:
             self.asking = dict.fromkeys(memory.asking)
         self.anew, self.over = dict.fromkeys(memory.anew), dict.fromkeys(memory.over)
         self.given, self.opened, self.selected = memory.given, memory.opened, memory.selected
-        self.cycle, self.had = memory.cycle, memory.had
+        self.cycle, self.begun, self.had = memory.cycle, memory.begun, memory.had
         self.trying, self.rows = dict.fromkeys(memory.trying), [*memory.rows]
         self.told, self.moved = dict(memory.told), dict.fromkeys(memory.moved)
         if memory.profiler is not None:

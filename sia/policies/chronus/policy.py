@@ -123,7 +123,10 @@ class Chronus(Policy):
             if is_cycle or group in changed or self._is_waiting(book, now):
                 book.refresh()
                 yield from self._profile(book, now)
-                yield from self._decide(book, now, beat if is_cycle else book.cycle)
+                if is_cycle:
+                    book.begun = beat
+                # a cycle that waited for a solver goes on, however late its instant came
+                yield from self._decide(book, now, beat if book.begun == beat else book.cycle)
                 yield from self._begin_trials(book, now)
         yield from self._record(now)
         due = min(book.profiler.due(now) for book in self._books.values())

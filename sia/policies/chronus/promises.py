@@ -39,6 +39,10 @@ PATIENCE = 1e-5
 """Seconds, after which a cycle goes on with the plan as it is. An answer that takes no time, as in
 replays, comes before; one that comes later changes later leases."""
 
+OVERDUE = 60.0
+"""Seconds after which an answer no longer comes, as whoever drives the core gives up long before.
+Until then nothing else is asked: a new question would take the place of the open one."""
+
 SOONER = "leases before its own became free"
 LATER = "its leases were moved so that more deadlines can be kept"
 
@@ -87,12 +91,11 @@ class Promises:
 
         It is one of this group, or one of another group that keeps this one from asking.
         """
-        asked = self.asked
-        return (
-            asked is not None
-            and asked.at == now
-            and (asked.group == book.group.first or book.blocked)
-        )
+        return self.waits_at(now) and (self.is_asked_for(book) or book.blocked)
+
+    def waits_at(self, now: float) -> bool:
+        """Return whether the answer to a program of any group may still come at this instant."""
+        return self.asked is not None and self.asked.at == now
 
     def admit(self, book: LeaseBook, now: float) -> Proposals:
         """Answer the jobs that ask, in order of arrival."""
@@ -106,7 +109,7 @@ class Promises:
                 yield Reject(job, why)
                 continue
             yield from self._join(book, job, now, book.next_lease(now))
-            if self.waits(book, now):
+            if self.waits(book, now) or job_id in book.asking:
                 return
 
     def _join(self, book: LeaseBook, job: JobStateView, now: float, lease: int) -> Proposals:
@@ -166,13 +169,18 @@ class Promises:
     def _ask(
         self, book: LeaseBook, asked: LeaseQuestion, program: Asked, start: tuple[float, ...]
     ) -> Proposals:
-        """Ask a solver, unless it works for another group at this instant."""
+        """Ask a solver, unless it works on another question."""
         book.blocked = self.asked is not None and self.asked.at == asked.at
-        if not book.blocked:
-            self.asked, self.answer = asked, None
-            large = len(program.program.costs) >= LARGE
-            soonest = asked.selection is not None and asked.selection.goal is LeaseGoal.SOONEST
-            yield Solve(program.program, SOON if large and soonest else LIMIT, start)
+        if self._is_open(asked.at):
+            return
+        self.asked, self.answer = asked, None
+        large = len(program.program.costs) >= LARGE
+        soonest = asked.selection is not None and asked.selection.goal is LeaseGoal.SOONEST
+        yield Solve(program.program, SOON if large and soonest else LIMIT, start)
+
+    def _is_open(self, now: float) -> bool:
+        """Return whether a question may still be answered."""
+        return self.asked is not None and now < self.asked.at + OVERDUE
 
     def take_answer(self, book: LeaseBook, now: float) -> Proposals:
         """Use the answer to a program of this group, if it is there."""
@@ -255,6 +263,8 @@ class Promises:
                 yield from self._join(book, book.jobs[job_id], now, lease)
             if self.waits(book, now):
                 return
+        if self._is_selecting(book, lease):
+            book.selected = lease  # its answer will change later leases
         if book.selected == lease:
             return
         claims = book.claims(now, lease)
@@ -262,12 +272,21 @@ class Promises:
         if selection is not None:
             yield from self._choose(book, now, lease, selection)
 
+    def _is_selecting(self, book: LeaseBook, lease: int) -> bool:
+        """Return whether a program of this cycle is being solved."""
+        asked = self.asked
+        return (
+            self.is_asked_for(book)
+            and asked is not None
+            and ((asked.kind, asked.lease) == ("cycle", lease))
+        )
+
     def _choose(self, book: LeaseBook, now: float, lease: int, selection: Selection) -> Proposals:
         """Ask the next program of a selection, or take its plan."""
         if book.holds(selection.claims, selection.plan):
             book.adopt(selection.plan, lease)
         question = selection.question
-        if question is None:
+        if question is None or (self._is_open(now) and not self.waits_at(now)):
             book.selected = lease
         else:
             asked = LeaseQuestion(

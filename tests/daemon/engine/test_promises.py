@@ -30,6 +30,10 @@ def promises(step):
     return [(n.kind, n.job, n.data) for n in step.notices if n.kind in ("promised", "rejected")]
 
 
+def starts(step):
+    return [effect.job for effect in step.effects if isinstance(effect, StartEffect)]
+
+
 def test_a_job_hears_at_once_whether_its_deadline_is_promised():
     engine = engine_on(a=8)
     asked = [
@@ -197,8 +201,8 @@ def test_a_job_that_ends_while_a_cycle_is_solved_takes_no_promise_with_it():
     engine.check()
 
 
-def played(engine, jobs, *, restart=False):
-    """Play jobs on an engine whose solver always fails.
+def played(engine, jobs, *, restart=False, hangs=False):
+    """Play jobs on an engine whose solver always fails, or never answers and each step is late.
 
     Return when each ended, what each was told first, and who lost its promise.
     """
@@ -207,7 +211,7 @@ def played(engine, jobs, *, restart=False):
     while len(ended) < len(jobs):
         step = engine.step(now, inputs)
         inputs = []
-        if engine.book.solving is not None:
+        if engine.book.solving is not None and not hangs:
             inputs.append(Answered(engine.book.solving.request, "error", []))
         lost += [job for kind, job, data in promises(step) if "was_promised" in data]
         told |= {job: data["latest"] for kind, job, data in promises(step) if kind == "promised"}
@@ -222,6 +226,7 @@ def played(engine, jobs, *, restart=False):
             engine = Engine.restore(engine.dump())
         if not inputs:
             cycle = (now // 300 + 1) * 300
+            cycle = max(now, min(cycle, engine.core.wake)) + (0.004 if hangs else 0.0)
             now = min([cycle, *(end for _, end in begun.values())])
             for job, (attempt, end) in [*begun.items()]:
                 if end == now:
@@ -234,14 +239,32 @@ def played(engine, jobs, *, restart=False):
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_restart_and_a_solver_that_dies_break_no_promise(restart):
-    """Every program is answered with nothing, and the engine is restored after each step."""
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_restart_and_a_solver_that_dies_break_no_promise(restart, hangs):
+    """Programs are answered with nothing or never, and the engine is restored after each step."""
     due = {"a": 2400, "b": 4800, "c": 4800, "d": 7200, "e": 7200, "f": 9600, "g": 2400, "h": 9600}
     jobs = [
         submit(name, gpus=gpus, run_time=1500.0, deadline=float(time), soft=((1.5, 40.0),))
         for (name, time), gpus in zip(due.items(), (4, 2, 8, 1, 4, 8, 4, 2), strict=True)
     ]
-    ended, told, lost = played(engine_on(a=8), jobs, restart=restart)
+    ended, told, lost = played(engine_on(a=8), jobs, restart=restart, hangs=hangs)
     assert lost == []
     assert len(told) == 8
     assert all(ended[name] <= latest for name, latest in told.items())
+
+
+def test_a_lease_begins_in_time_although_a_solver_is_asked_and_the_clock_is_late():
+    """A step on a busy machine comes some milliseconds after the cycle is due."""
+    engine = engine_on(a=16, policy="chronus:profile=0:lease=60:be=30")
+    jobs = [
+        submit("slim", gpus=8, run_time=180.0, deadline=600.0),
+        submit("urgent", gpus=16, run_time=300.0, deadline=365.0),
+        submit("long", gpus=16, run_time=1200.0, deadline=1800.0),
+    ]
+    assert [kind for kind, *_ in promises(engine.step(0.5, jobs))] == ["promised"] * 3
+    first = engine.step(60.004, [Tick()])
+    assert engine.book.solving is not None
+    assert starts(first) == []
+    assert engine.core.wake < 60.1
+    assert starts(engine.step(engine.core.wake, [Tick()])) == ["urgent"]
+    engine.check()
