@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -17,7 +18,7 @@ EXPERIMENT = "experiment"
 """The tag that replaces the name of a job without one (SIA §5.4.2 groups jobs by it)."""
 
 
-class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
     """A job as it was submitted; it never changes. Times are seconds.
 
     A resubmission with the same `id` is the same job if every field is equal.
@@ -96,9 +97,11 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
 
     @property
     def worth(self) -> float | None:
-        """The most that it says to be worth; None if it does not say. O(its STRL)."""
-        if not self.strl:
-            return self.value
+        """The most that it says to be worth; None if it does not say. O(its STRL) once."""
+        return self._worth_by_strl if self.strl else self.value
+
+    @cached_property
+    def _worth_by_strl(self) -> float:
         return max((ask.value for ask in asks_of(self.strl)), default=0.0)
 
     @property

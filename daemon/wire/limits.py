@@ -14,12 +14,16 @@ MAX_OBJECTS = 10_000
 PIECE_JOBS = 200
 """Jobs of a batch decoded before yielding to the event loop: about 2 ms."""
 
-PIECE_CHARACTERS = 2**17
-"""Characters of a batch decoded before yielding to the event loop."""
+PIECE_CHARACTERS = 2**15
+"""Characters of a batch decoded before yielding to the event loop: at most 30 ms, in which STRL
+is parsed."""
 
 SUBMITTED_AT_ONCE = 500
 """Jobs of a batch checked and submitted before yielding to the event loop: a few
 milliseconds."""
+
+STRL_OF_A_JOB = 32
+"""Characters of STRL that count as one more job of these, as parsing them takes as long."""
 
 BODY_WITHIN = 10.0
 """Seconds to receive a request body. Slower clients only occupy memory."""

@@ -290,16 +290,18 @@ def problem_of(text: str, width: int) -> tuple[str, str] | None:
         return f"strl: {problem}", fix
     if not any(ask.value for ask in asks):
         return "strl: no start is worth anything", "give at least one nck a VALUE above 0"
-    return next((wrong for ask in asks if (wrong := _wrong(ask, asks, width))), None)
-
-
-def _wrong(ask: StrlAsk, asks: Sequence[StrlAsk], width: int) -> tuple[str, str] | None:
-    if ask.gpus != width:
-        return f"strl: K is {ask.gpus}, but the job has {width} GPUs", f"write {width}"
-    if ask.value > MAX_VALUE:
-        return f"strl: VALUE is {ask.value:g}", f"write at most {MAX_VALUE:g}"
     long = durations(asks)
     least = min(long.values())
+    return next((wrong for ask in asks if (wrong := _wrong(ask, long, least, width))), None)
+
+
+def _wrong(
+    ask: StrlAsk, long: Mapping[str, float], least: float, width: int
+) -> tuple[str, str] | None:
+    if ask.gpus != width:
+        return f"strl: K is {ask.gpus}, but the job has {width} GPUs", f"write {width}"
+    if not ask.value <= MAX_VALUE:  # also what is not a number, after factors without bound
+        return f"strl: VALUE is {ask.value:g}", f"write at most {MAX_VALUE:g}"
     if not 0 < ask.duration <= UNKNOWN_RUN_TIME:
         fix = f"write the seconds that the job runs, at most {UNKNOWN_RUN_TIME:g}"
         return f"strl: DUR is {ask.duration:g}", fix

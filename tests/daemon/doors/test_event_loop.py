@@ -12,6 +12,7 @@ from daemon.doors.http.csrf import MAX_FORM
 from daemon.doors.mqtt.inbound import Inbound
 from daemon.doors.mqtt.topics import Topics
 from daemon.wire import limits
+from sia.limits import MAX_ASKS
 from tests.support.daemons.daemons import until
 from tests.support.daemons.doors import asked, door
 from tests.support.daemons.loops import least_held
@@ -41,6 +42,12 @@ def body(key, wrong):
     return b'{"pool":"vision","gpus":1,"%b":%b}' % (key, wrong)
 
 
+def strl(number):
+    """As many starts as a job may ask for, each job others."""
+    asks = (f"(nck a{i % 8} 1 {i // 8 * 10 + number} 5 {100 - i})" for i in range(MAX_ASKS))
+    return f"(max {' '.join(asks)})"
+
+
 def batches():
     """Batches that are refused. They take a third of a second to make, so a test makes them."""
     return {
@@ -51,6 +58,7 @@ def batches():
         "one endless job": b'{"jobs":[' + value(b"[]", 2**23 - 100) + b"]}",
         "large wrong jobs": b'{"jobs":' + value(body(b"tags", value(b"{}")), 2**23 - 100) + b"}",
         "many unknown keys": batch([{f"gpu{i}": 0 for i in range(2_000)}] * 50),
+        "much STRL": batch([*(job(i, strl=strl(i)) for i in range(300)), {"pool": "vision"}]),
         "cut off": batch([job(i) for i in range(9_999)])[:-2],
     }
 

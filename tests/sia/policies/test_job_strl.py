@@ -73,6 +73,8 @@ def test_a_wrong_expression_is_refused_with_place_and_mend(text, said):
         ({"strl": "(nck gpu 2 0 60 0)"}, "strl: no start is worth anything; give at least one"),
         ({"strl": "(nck gpu 2 0 0 1)"}, "strl: DUR is 0; write the seconds that the job runs"),
         ({"strl": "(nck gpu 2 0 9 2e6)"}, "strl: VALUE is 2e+06; write at most 1e+06"),
+        ({"strl": f"{'(scale 1e12 ' * 30}{NCK}{')' * 30}"}, "strl: VALUE is inf; write at most"),
+        ({"strl": f"{'(scale 1e12 ' * 30}(nck gpu 2 0 9 0){')' * 30}"}, "strl: VALUE is nan;"),
         ({"strl": f"(max {NCK} (nck gpu 2 9 70 1))"}, "strl: DUR of gpu is 60 and 70; write the"),
         ({"strl": f"(max {NCK} (nck all 2 0 1e6 1))"}, "strl: DUR is 60 and 1e+06; write at most"),
         ({"strl": NCK, "prefers": "gpu"}, "strl says what prefers says; leave out either strl or"),

@@ -33,7 +33,7 @@ from daemon.service.admission import Admission, JobCount
 from daemon.service.inbox import NOT_NOW, not_now
 from daemon.wire.bodies import decoded, in_turns, is_batch, read_batch
 from daemon.wire.jobs import Batch, BatchAnswer, BatchLine, JobRequest, Submitted
-from daemon.wire.limits import MAX_KEY, SUBMITTED_AT_ONCE
+from daemon.wire.limits import MAX_KEY, STRL_OF_A_JOB, SUBMITTED_AT_ONCE
 from daemon.wire.problems import ProblemError, refusal
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Submissions:
         waiting = 0
         for i, job in enumerate(jobs, 1):
             some.append(_specs(job, f"{key} {i - 1}" if key else ""))
-            waiting += len(some[-1])
+            waiting += len(some[-1]) + len(job.strl) // STRL_OF_A_JOB
             if waiting >= SUBMITTED_AT_ONCE or i == len(jobs):
                 lines += await self._lines(request, some, begun=bool(lines))
                 some, waiting = [], 0
