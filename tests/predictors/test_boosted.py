@@ -1,5 +1,6 @@
 """Run times by trees and tables: what is known and learned, against models that count anew."""
 
+import sys
 from math import floor, inf, isnan, log, nan
 from random import Random
 
@@ -259,6 +260,17 @@ def test_a_training_begins_beside_the_caller():
     order()
     night(predictor, 20, Random(10))
     assert predictor._trees.ready
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_training_that_fails_aside_is_reported_by_the_next_call(monkeypatch):
+    predictor, work = BoostedRunTimes(WINDOWS, 0.9), []
+    predictor.work_aside(work.append)
+    night(predictor, 200, Random(9))
+    monkeypatch.setitem(sys.modules, "xgboost", None)
+    work[0]()
+    with pytest.raises(ImportError, match="xgboost"):
+        night(predictor, 20, Random(10))
 
 
 def test_without_trees_it_estimates_as_survival_does():

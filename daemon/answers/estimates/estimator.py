@@ -146,6 +146,7 @@ class EtaService:
         if self._service.engine.core.policy.needs.resizing and not why_not(record):
             # Others wait or run on; an elastic job shares GPUs with the jobs that are there, so
             # that its end can only be told by a simulation in which it takes part.
+            self._changed = True
             self._lacking.set()
         return given
 

@@ -75,6 +75,7 @@ class Trees:
         self._trees: Booster | None = None
         self._training: tuple[Booster, QuantileDMatrix, int] | None = None  # with its rounds
         self._begins = False  # the examples of the next training are being put in order
+        self._failure: Exception | None = None  # why they could not be
         self.aside: Aside = at_once
 
     @property
@@ -103,7 +104,13 @@ class Trees:
             self._seen[number % MOST_JOBS] = seen
 
     def learn(self, now: float) -> None:
-        """Make one round of the training that is due, if one is; at most one at a time `now`."""
+        """Make one round of the training that is due, if one is; at most one at a time `now`.
+
+        Raises what went wrong aside since.
+        """
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
         if now == self._learned:
             return
         self._learned = now
@@ -129,11 +136,13 @@ class Trees:
         inputs = _inputs(self._rows[rows], windows)
 
         def order() -> None:
-            from xgboost import Booster, QuantileDMatrix  # noqa: PLC0415  an extra, slow to load
-
             try:
+                from xgboost import Booster, QuantileDMatrix  # noqa: PLC0415  an extra, slow to load
+
                 examples = QuantileDMatrix(inputs, labels, nthread=1)
                 self._training = Booster(TREES, [examples]), examples, 0
+            except Exception as error:  # noqa: BLE001  in another thread nobody would hear of it
+                self._failure = error
             finally:
                 self._begins = False
 
