@@ -267,9 +267,15 @@ def durations(asks: Sequence[StrlAsk]) -> Mapping[str, float]:
     return {ask.among: ask.duration for ask in asks}
 
 
+def wanted_of(asks: Sequence[StrlAsk]) -> Sequence[StrlAsk]:
+    """Return what is asked of sets on which some start is worth something. O(asks)."""
+    worth = {ask.among for ask in asks if ask.value > 0.0}
+    return [ask for ask in asks if ask.among in worth]
+
+
 def quickest(text: str) -> float | None:
     """Return the least run time of a job's request, in seconds; None without one."""
-    return min((ask.duration for ask in asks_of(text)), default=None) if text else None
+    return min((ask.duration for ask in wanted_of(asks_of(text))), default=None) if text else None
 
 
 def worth_of(asks: Sequence[StrlAsk], among: str, waited: float) -> float:

@@ -25,7 +25,7 @@ from sia.policies.jvu.strl.expressions import (
     Units,
 )
 from sia.policies.jvu.strl.partitions import Partitions
-from sia.policies.jvu.worth import JobWorth, overdue_from, steps_of
+from sia.policies.jvu.worth import JobWorth, opens, steps_of
 from sia.state.nodes import NodeTable
 
 MOST_COLUMNS = 1_000
@@ -173,7 +173,8 @@ class JvuOutlook:
         choices: By pending job, its choices, the soonest first; jobs come in the order in which
             the greedy mode takes them.
         problem: All of it as STRL; None if no pending job has a choice.
-        overdue: The pending job that waits longest beyond the planner's patience, by group.
+        overdue: Of the pending jobs that the cluster could hold, the one that waits longest beyond
+            the planner's patience, by group.
         partitions: The units that no choice tells apart.
         scope: Of which jobs it is.
         owned: The pending jobs that fit in what their own pools' jobs leave of the quotas, where
@@ -213,6 +214,7 @@ class JvuOutlook:
         self._all_costs = sum(each.cost for each in running if each.cost < inf) or 1.0
         self.held = (*self._held(), *self._kept(waiting))
         self.units = self._units()
+        self._sizes: dict[Units, int] = {}
         self.soonest_kill = ceil(params.delay / params.cycle)
         self.overdue = self._overdue(pending)
         self.choices: dict[str, list[StartChoice]] = {}
@@ -302,11 +304,27 @@ class JvuOutlook:
 
     def _overdue(self, pending: Sequence[JobStateView]) -> dict[GroupStateView, JobStateView]:
         found: dict[GroupStateView, JobStateView] = {}
-        waits = [(overdue_from(job.job), job.arrival, job) for job in pending]
+        waits = [(self.overdue_from(job), job.arrival, job) for job in pending]
         for since, _, job in sorted(waits, key=lambda each: each[:2]):
             if self.now - since > self._params.patience and not is_barred(job):
                 found.setdefault(job.pool.group, job)
         return found
+
+    def overdue_from(self, job: JobStateView) -> float:
+        """Return from when on a job's wait counts against the planner's patience.
+
+        Infinite while no set of its nodes has as many GPUs, whoever uses them: nobody need wait
+        for a job that cannot start. O(its places) amortised.
+        """
+        there = (each for each in self._names.places(job) if self._size(each.units) >= job.width)
+        first = min((opens(job.job, each.among) for each in there), default=inf)
+        return first if job.job.deadline is None else max(first, job.job.deadline)
+
+    def _size(self, units: Units) -> int:
+        size = self._sizes.get(units)
+        if size is None:
+            size = self._sizes[units] = sum(self.units[name] for name in units)
+        return size
 
     def _owned(self, pending: Sequence[JobStateView]) -> set[JobStateView]:
         """Return the pending jobs that fit in what is left of quotas, where pools share."""
@@ -454,6 +472,7 @@ class JvuOutlook:
         run_time, params = self.run_time(job), self._params
         found = []
         anyway = not job.job.strl and (own or run_time >= UNKNOWN_RUN_TIME)
+        opened = {each.among: opens(job.job, each.among) for each in places} if first is job else {}
         for slot in starts:
             begin = self.now + slot * params.cycle
             for units, slowdown, among in places:
@@ -461,7 +480,7 @@ class JvuOutlook:
                 if begin + long > latest:
                     continue
                 value = self._worth.choice(job.job, begin, long, self.now, among)
-                if first is job or anyway:
+                if anyway or begin >= opened.get(among, inf) - 1e-9:
                     value = max(value, OVERDUE)
                 worth = value - SOONER * slot
                 if worth > 0.0:
@@ -489,7 +508,7 @@ class JvuOutlook:
 
         After twice the planner's patience the others do not start at all.
         """
-        if self.now - overdue_from(job.job) > 2.0 * self._params.patience:
+        if self.now - self.overdue_from(job) > 2.0 * self._params.patience:
             return -inf
         group = job.pool.group
         free = group.idle - group.out

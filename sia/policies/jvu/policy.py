@@ -37,7 +37,7 @@ from sia.policies.jvu.params import JvuParams
 from sia.policies.jvu.strl.compiler import CompiledStrl
 from sia.policies.jvu.strl.expressions import Choose, StrlProblem
 from sia.policies.jvu.strl.text import format_strl, parse_strl
-from sia.policies.jvu.worth import JobWorth, overdue_from, steps_of
+from sia.policies.jvu.worth import JobWorth, steps_of
 from sia.program import SolveLimit
 from sia.state.nodes import NodeCounts
 from sia.wording import duration
@@ -531,7 +531,7 @@ class Jvu(Policy):
                 if each.job.stream is not None and self.state.jobs.get(each.job.job.id) is each.job
             )
         for job in self._waiting():
-            since = overdue_from(job.job)
+            since = inf if outlook is None else outlook.overdue_from(job)
             yield since
             yield from steps_of(job.job)
             yield since + self._options.patience * 1.000001

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sia.contract.views import JobStateView
 from sia.model import RESTART, Job
 from sia.policies.jvu.params import JvuParams
-from sia.state.strl import asks_of, durations, worth_of
+from sia.state.strl import asks_of, durations, wanted_of, worth_of
 from sia.wording import HOUR
 
 
@@ -70,10 +70,11 @@ def lost_work(job: JobStateView, now: float) -> float:
     return work if cost is None or cost == RESTART else min(work, job.job.stop_seconds or 0.0)
 
 
-def overdue_from(job: Job) -> float:
-    """Return from when on a job's wait counts against the planner's patience."""
-    first = min(steps_of(job), default=job.submit)
-    return first if job.deadline is None else max(first, job.deadline)
+def opens(job: Job, among: str = "") -> float:
+    """Return from when on a start is worth something, on a set of the job's own STRL or on any."""
+    asks = wanted_of(asks_of(job.strl)) if job.strl else ()
+    starts = (ask.start for ask in asks if among in ("", ask.among))
+    return job.submit + min(starts, default=0.0)
 
 
 def steps_of(job: Job) -> list[float]:

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from sia.events import NodeBack, NodeOut
 from sia.limits import MAX_ASK_TEXT, MAX_ASKS
 from sia.model import GpuNode, Job
 from sia.state.bounds import JobFieldError, check_fields
@@ -132,6 +133,27 @@ def test_a_job_does_not_start_before_its_first_start_nor_after_it_is_worth_nothi
     gone = arrival("gone", 0, 4, 10, strl="(max (nck all 4 0 10 5) (nck all 4 10 10 0))")
     first = arrival("first", 0, 4, 20, 20, preemptible="never")
     assert played("jvu:patience=60", [first, gone])["gone"][0][0] == 65
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_nobody_waits_for_an_overdue_job_whose_nodes_are_out_or_too_few(gpus):
+    facts = [NodeOut(1.0, "m1", "bad"), NodeBack(401.0, "m1")]
+    others = [arrival(f"j{i}", 40 * i, 1, 20) for i in range(12)]
+    named = arrival("named", 5, gpus, 20, strl=f"(nck (m1) {gpus} 0 20 5)")
+    jobs = sorted([*others, named], key=lambda each: each.job.submit)
+    runs = played("jvu:greedy:patience=60", jobs, nodes=RACKS, facts=facts)
+    assert [runs[f"j{i}"][0][0] for i in range(12)] == [40 * i for i in range(12)]
+    assert runs["named"] == ([(405, 425, False)] if gpus == 1 else [])
+
+
+def test_an_overdue_job_does_not_start_on_a_set_before_its_start_there():
+    text = "(max (nck {} 2 0 20 100) (nck (m3 m4) 2 {} 40 1))"
+    never = arrival("asks", 0, 2, 20, strl=text.format("(m9)", 5000))
+    assert played("jvu:patience=60", [never], nodes=RACKS)["asks"] == [(5000, 5040, False)]
+    busy = arrival("busy", 0, 2, 90, strl="(nck gpu 2 0 90 900)", preemptible="never")
+    waits = arrival("asks", 5, 2, 20, strl=text.format("gpu", 5000))
+    runs = played("jvu:patience=10", [busy, waits], nodes=RACKS)
+    assert runs["asks"] == [(90, 110, False)]
 
 
 def test_what_a_running_job_asked_for_is_what_its_kill_costs():

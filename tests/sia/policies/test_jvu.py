@@ -45,7 +45,7 @@ def arrival(job_id, submit, width, duration, deadline=None, **wishes):
     return Arrival(made, float(duration))
 
 
-def played(label, arrivals, gpus=4, nodes=(), estimates=None, solve=None, restarts=None):
+def played(label, arrivals, gpus=4, nodes=(), estimates=None, solve=None, restarts=None, facts=()):
     """Play jobs; return (start, end or stop, killed) of every run by job."""
     options = Options(tick=5.0)
     core = Core([Pool("a", gpus)], make(label), options, nodes=nodes)
@@ -53,7 +53,7 @@ def played(label, arrivals, gpus=4, nodes=(), estimates=None, solve=None, restar
     known = PerfectRunTimes({**durations, **(estimates or {})})
     runs = {job_id: [] for job_id in durations}
     solve = solve or ReplaySolver(None, 0.0)
-    for instant in play(core, arrivals, run_times=known, solve=solve):
+    for instant in play(core, arrivals, run_times=known, solve=solve, facts=facts):
         core.check()
         for event in instant.events:
             if type(event).__name__ == "JobFinished":
