@@ -479,7 +479,7 @@ class JvuOutlook:
                 long = run_time * slowdown
                 if begin + long > latest:
                     continue
-                value = self._worth.choice(job.job, begin, long, self.now, among)
+                value = self._worth.choice(job.job, begin, begin + long, self.now, among)
                 if anyway or begin >= opened.get(among, inf) - 1e-9:
                     value = max(value, OVERDUE)
                 worth = value - SOONER * slot

@@ -20,14 +20,20 @@ class JobWorth:
         """Return what an end is worth, as known at `now`."""
         if job.deadline is None:
             return self._best_effort(end - job.submit)
-        value = self._by_deadline(job, job.deadline, end)
-        if value <= 0.0 and now >= job.deadline:
-            return self._best_effort(end - job.deadline)
-        return value
+        full = self._params.slo if job.value is None else job.value
+        return self._late(job, job.deadline, full, end, now)
 
-    def choice(self, job: Job, begin: float, long: float, now: float, among: str = "") -> float:
-        """Return what a start is worth that lasts `long`, on a set of the job's own STRL or not."""
-        return self.start(job, begin, among) if job.strl else self.end(job, begin + long, now)
+    def choice(self, job: Job, begin: float, end: float, now: float, among: str = "") -> float:
+        """Return what a run is worth, on a set of the job's own STRL or not, as known at `now`.
+
+        What STRL says holds for a run that ends by the job's deadline, if it has one.
+        """
+        if not job.strl:
+            return self.end(job, end, now)
+        full = self.start(job, begin, among)
+        if job.deadline is None:
+            return full
+        return min(full, self._late(job, job.deadline, full, end, now))
 
     def start(self, job: Job, begin: float, among: str = "") -> float:
         """Return what a start is worth by the job's own STRL: on one of its sets, or on the best.
@@ -39,8 +45,13 @@ class JobWorth:
             return worth_of(asks, among, waited)
         return max(worth_of(asks, each, waited) for each in durations(asks))
 
-    def _by_deadline(self, job: Job, deadline: float, end: float) -> float:
-        full = self._params.slo if job.value is None else job.value
+    def _late(self, job: Job, deadline: float, full: float, end: float, now: float) -> float:
+        value = self._by_deadline(job, deadline, full, end)
+        if value <= 0.0 and now >= deadline:
+            return self._best_effort(end - deadline)
+        return value
+
+    def _by_deadline(self, job: Job, deadline: float, full: float, end: float) -> float:
         if end <= deadline:
             return full
         tail = deadline - job.submit
@@ -56,8 +67,7 @@ class JobWorth:
     def kill(self, job: JobStateView, end: float, now: float) -> float:
         """Return the cost of killing a running job that is expected to end at `end`."""
         params = self._params
-        worth = self.start(job.job, job.start) if job.job.strl else self.end(job.job, end, now)
-        cost = params.stop * max(worth, params.best)
+        cost = params.stop * max(self.choice(job.job, job.start, end, now), params.best)
         if "l" in params.letters:
             cost += params.lost * lost_work(job, now) * job.width / HOUR
         return cost

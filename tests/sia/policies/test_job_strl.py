@@ -7,6 +7,8 @@ import pytest
 from sia.events import NodeBack, NodeOut
 from sia.limits import MAX_ASK_TEXT, MAX_ASKS
 from sia.model import GpuNode, Job
+from sia.policies.jvu.params import JvuParams
+from sia.policies.jvu.worth import JobWorth
 from sia.state.bounds import JobFieldError, check_fields
 from sia.state.nodes import NodeTable
 from sia.state.strl import StrlAsk, StrlError, asks_of, quickest, worth_of
@@ -162,6 +164,27 @@ def test_what_a_running_job_asked_for_is_what_its_kill_costs():
     urgent = arrival("urgent", 10, 4, 10, 30)
     assert played("jvu", [cheap, urgent])["urgent"] == [(10, 20, False)]
     assert played("jvu", [dear, urgent])["old"] == [(0, 100, False)]
+
+
+@pytest.mark.parametrize("label", ["jvu", "jvu:puol", "jvu:pu"])
+def test_a_deadline_beside_it_bounds_until_when_a_start_is_worth_that(label):
+    text = "(nck all 4 0 20 1000)"
+    jobs = [arrival("b", 0, 4, 20, 100, strl=text), arrival("a", 0, 4, 20, 20, strl=text)]
+    assert played(label, jobs) == {"a": [(0, 20, False)], "b": [(20, 40, False)]}
+
+
+def test_after_its_deadline_a_job_is_worth_as_much_as_others_then_but_no_more_than_it_says():
+    said = Job("j", "a", 0.0, 1, deadline=100.0, strl="(max (nck a 1 0 9 500) (nck b 1 0 9 0.2))")
+    usual = Job("j", "a", 0.0, 1, deadline=100.0, value=500.0)
+    for letters in ("puo", "pu"):
+        worth = JobWorth(JvuParams(letters))
+        for now in (0.0, 120.0):
+            for begin in (80.0, 90.0, 91.0, 120.0, 150.0, 191.0, 300.0):
+                of_a, of_b = (
+                    worth.choice(said, begin, begin + 10.0, now, among) for among in ("a", "b")
+                )
+                assert of_a == worth.end(usual, begin + 10.0, now)
+                assert of_b <= min(0.2, of_a)
 
 
 def test_a_snapshot_keeps_what_jobs_ask_for():

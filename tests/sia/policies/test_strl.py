@@ -224,6 +224,16 @@ CLUSTER = "(nodes m1) (slot 10) (horizon 20) "
         (CLUSTER + "(maximise (nck all 1 0 1))", "nck has 4 arguments; write (nck SET K"),
         (CLUSTER + "(maximise (nck () 1 0 1 1))", "the set is empty; name"),
         (CLUSTER + "(maximise (scale -1 (nck all 1 0 1 1)))", "FACTOR is '-1'; write a number"),
+        (
+            f"{CLUSTER}(maximise {'(scale 1e15 ' * 30}(nck all 1 0 1 1){')' * 31}",
+            "line 1, column 420: VALUE is '1', times inf by scale; use smaller factors",
+        ),
+        (
+            f"{CLUSTER}(maximise {'(scale 1e15 ' * 30}(nck all 1 0 1 0){')' * 31}",
+            "VALUE is '0', times inf by scale; use smaller factors",
+        ),
+        (CLUSTER + "(maximise (scale 1e9 (barrier 2e6 (nck all 1 0 1 1))))", "VALUE is '2e6', t"),
+        (CLUSTER + "(maximise (scale 1e9 (killnck all 1 0 1 2e6)))", "COST is '2e6', times 1e+09"),
         (CLUSTER + "(maximise (sum))", "sum has 0 arguments; write (sum EXPR…)"),
         (CLUSTER + "(maximise 5)", "'5' is no expression; write an operator"),
         (CLUSTER, "0 forms say what to maximise; write (maximise EXPR) once"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from sia.limits import MAX_TIME
 from sia.policies.jvu.strl.expressions import (
     Barrier,
     Choose,
@@ -224,30 +225,32 @@ class _Problem:
             raise StrlError(item.at, f"unknown attribute {shown(item.text)}", fix)
         return found
 
-    def _expression(self, item: StrlItem) -> Expression:
+    def _expression(self, item: StrlItem, factor: float = 1.0) -> Expression:
+        """Read an expression, with the product of the factors that its value counts with."""
         item = expression_of(item)
         name = operator_of(item, OPERATORS).text
         if name in _LEAVES:
-            return self._leaf(item, name)
+            return self._leaf(item, name, factor)
         if name in _JOINED:
             given = arguments_of(item, OPERATORS[name], 1)
             if name == "max" and len(given) > MAX_OPTIONS:
                 fix = f"give at most {MAX_OPTIONS}, with a coarser slot or fewer sets"
                 raise StrlError(item.at, f"max has {len(given)} options", fix)
-            return _JOINED[name](tuple(self._expression(each) for each in given))
+            return _JOINED[name](tuple(self._expression(each, factor) for each in given))
         first, part = arguments_of(item, OPERATORS[name], 2, 2)
         if name == "scale":
-            return Scale(number_of(first, "FACTOR", least=0.0), self._expression(part))
+            times = number_of(first, "FACTOR", least=0.0)
+            return Scale(times, self._expression(part, factor * times))
         if name == "barrier":
-            return Barrier(number_of(first, "VALUE"), self._expression(part))
+            return Barrier(_value_of(first, "VALUE", factor), self._expression(part))
         before = self._leaves
-        scope = JobScope(word_of(first, "the name of a job").text, self._expression(part))
+        scope = JobScope(word_of(first, "the name of a job").text, self._expression(part, factor))
         if (options := self._leaves - before) > MAX_OPTIONS:
             fix = f"give at most {MAX_OPTIONS}, with a coarser slot or fewer sets"
             raise StrlError(item.at, f"job {shown(scope.job)} has {options} options", fix)
         return scope
 
-    def _leaf(self, item: StrlForm, name: str) -> Leaf:
+    def _leaf(self, item: StrlForm, name: str, factor: float) -> Leaf:
         units, count, begin, long, worth = arguments_of(item, OPERATORS[name], 5, 5)
         self._leaves += 1
         if self._leaves > MAX_LEAVES:
@@ -256,9 +259,19 @@ class _Problem:
         among, gpus, linear = self._units(units), count_of(count, "K"), name.startswith("l")
         if name.endswith("killnck"):
             ends = number_of(begin, "FROM"), number_of(long, "UNTIL")
-            return Kill(among, gpus, *ends, number_of(worth, "COST"), linear)
+            return Kill(among, gpus, *ends, _value_of(worth, "COST", factor), linear)
         spans = number_of(begin, "START"), number_of(long, "DUR", least=0.0)
-        return Choose(among, gpus, *spans, number_of(worth, "VALUE"), linear)
+        return Choose(among, gpus, *spans, _value_of(worth, "VALUE", factor), linear)
+
+
+def _value_of(item: StrlItem, what: str, factor: float) -> float:
+    """Parse a value that counts so many times. Raises StrlError."""
+    value = number_of(item, what)
+    if not abs(factor * value) <= MAX_TIME:  # also what is not a number: 0 times infinity
+        word, fix = word_of(item, what), f"use smaller factors: the product is at most {MAX_TIME:g}"
+        problem = f"{what} is {shown(word.text)}, times {factor:g} by scale"
+        raise StrlError(word.at, problem, fix)
+    return value
 
 
 _STATEMENTS = {
