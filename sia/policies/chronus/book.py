@@ -215,12 +215,15 @@ class LeaseBook:
         return self.allocator.reserve(capacity, self.profiler.kept.running, firm)
 
     def reserve(self) -> None:
-        """Give the profiler nodes for its capacity, where nodes are known."""
+        """Give the profiler nodes for its capacity, where nodes are known.
+
+        If its nodes are out, and leases keep others from it, it keeps what it has for now.
+        """
         allocator = self.allocator
-        if allocator is not None and sum(allocator.reserved.values()) != self.profiler.capacity:
+        if allocator is not None and allocator.trying != self.profiler.capacity:
             found = self.reservation(self.profiler.capacity)
-            assert found is not None, "it grows only where it can"
-            allocator.reserved = found
+            if found is not None:
+                allocator.reserved = found
 
     @property
     def stuck(self) -> list[JobStateView]:

@@ -47,8 +47,13 @@ class Allocator:
     def free(
         self, stuck: Iterable[JobStateView], reserved: Reserved | None = None
     ) -> tuple[int, ...]:
-        """Return the GPUs of each node that are neither the profiler's nor of these jobs."""
+        """Return the GPUs of each node that are neither the profiler's nor of these jobs.
+
+        Nodes that are out have none: jobs stay on them, but none starts there.
+        """
         left = [*self._usable]
+        for name in self._table.out:
+            left[self._at[name]] = 0
         for name, gpus in (self.reserved if reserved is None else reserved).items():
             left[self._at[name]] -= gpus
         for job in stuck:
@@ -72,10 +77,11 @@ class Allocator:
         """Return GPUs for a profiler of this capacity; None if firm jobs hold too many.
 
         It keeps the GPUs of running trials, and as few nodes as it goes. It grows on nodes where no
-        firm job runs, the last ones first.
+        firm job runs, the last ones first, and keeps no other GPUs of nodes that are out.
         """
-        used = _used(trials)
-        found = {n: gpus for n, gpus in self.reserved.items() if gpus}
+        used, out = _used(trials), self._table.out
+        found = {n: used.get(n, 0) if n in out else gpus for n, gpus in self.reserved.items()}
+        found = {n: gpus for n, gpus in found.items() if gpus}
         more = capacity - sum(found.values())
         for name in sorted(found, key=lambda n: (used.get(n, 0), self._at[n])) if more < 0 else ():
             less = min(-more, found[name] - used.get(name, 0))
@@ -89,6 +95,11 @@ class Allocator:
                 found[name] = found.get(name, 0) + gpus
                 more -= gpus
         return {n: gpus for n, gpus in found.items() if gpus} if more <= 0 else None
+
+    @property
+    def trying(self) -> int:
+        """The GPUs of the profiler on nodes that take jobs."""
+        return sum(gpus for name, gpus in self.reserved.items() if name not in self._table.out)
 
     def _is_touched(self, name: str, left: Sequence[int]) -> bool:
         return left[self._at[name]] < self._table.nodes[name].gpus
@@ -141,7 +152,7 @@ class Allocator:
         movable = list[JobStateView]()
         for job in small:
             held = self._held(job)
-            if held and all(own[n] >= gpus for n, gpus in held.items()):
+            if held and self._may_stay(held, own):
                 found[job.job.id] = held
                 _take(own, held)
             else:
@@ -158,13 +169,13 @@ class Allocator:
         for job in jobs:
             held = self._held(job)
             kept = self._kept(job, held)
-            if not kept or any(left[n] < gpus for n, gpus in kept.items()):
+            if not kept or not self._may_stay(kept, left):
                 starting.append(job)
                 continue
             found[job.job.id] = held
             _take(left, kept)
             rounded = self._rounding.rounded(job.width)
-            if rounded < self.node:
+            if rounded < self.node and not any(self._is_out(n) for n in held):
                 staying.setdefault(next(iter(kept)), []).append(StayingJob(job.job.id, rounded))
         if self._round_up and starting:
             starting += self._moving(jobs, starting, staying, left, found)
@@ -213,6 +224,13 @@ class Allocator:
         """Return whether a running job has the GPUs that it is to have."""
         return dict(places.get(job.job.id, ())) == self._table.held(job.job.id)
 
+    def _may_stay(self, held: Placement, left: Sequence[int]) -> bool:
+        """Return whether there is room for a job where it runs; on nodes that are out it has it."""
+        return all(left[n] >= gpus or self._is_out(n) for n, gpus in held.items())
+
+    def _is_out(self, n: int) -> bool:
+        return self._names[n] in self._table.out
+
     def _held(self, job: JobStateView) -> Placement:
         return {self._at[name]: gpus for name, gpus in self._table.held(job.job.id).items()}
 
@@ -236,7 +254,7 @@ def _placed(job: JobStateView) -> PlacedJob:
 
 def _take(left: list[int], placement: Mapping[int, int]) -> None:
     for n, gpus in placement.items():
-        left[n] -= gpus
+        left[n] = max(0, left[n] - gpus)  # jobs stay on nodes that are out, which have none left
 
 
 def _used(trials: Iterable[RunningTrial]) -> dict[str, int]:

@@ -13,6 +13,8 @@ from replay.run.solving import ReplaySolver
 from sia.core.core import Core
 from sia.core.playout import Arrival, play
 from sia.core.snapshot import decode, dump, encode, restore
+from sia.decisions import PreemptJob, ProposalRefused, StartJob
+from sia.events import GpusOut, NodeBack, NodeOut
 from sia.model import GpuNode, Job, Options, Pool
 from sia.policies import make
 from sia.policies.chronus.leases.sizes import NodeSizes
@@ -137,6 +139,78 @@ def test_a_restored_snapshot_decides_the_same_on_nodes(label):
             again = restore(decode(encode(dump(core))), make(label))
             again.check()
             assert encode(dump(again)) == encode(dump(core))
+
+
+# Nodes that are out
+
+
+def outages(*spans):
+    """Events of nodes that are out from and until these times; nobody else is told."""
+    edges = [(begin, node, True) for node, begin, _ in spans]
+    edges += [(end, node, False) for node, _, end in spans if end is not None]
+    gone = 0
+    for time, node, is_out in sorted(edges, key=lambda edge: edge[0]):
+        gone += node.gpus if is_out else -node.gpus
+        yield NodeOut(time, node.name, "bad") if is_out else NodeBack(time, node.name)
+        yield GpusOut(time, "p", gone)
+
+
+def played(label, nodes, arrivals, facts):
+    """All decisions of a story on nodes, at the end of which nobody waits."""
+    core = Core([Pool("p", sum(node.gpus for node in nodes))], make(label), nodes=nodes)
+    run_times = PerfectRunTimes({job.id: duration for job, duration in arrivals})
+    decisions = []
+    solve = ReplaySolver(None, 0.0)
+    for instant in play(core, arrivals, facts=[*facts], solve=solve, run_times=run_times):
+        core.check()
+        decisions += instant.decisions
+        assert not any(isinstance(each, ProposalRefused) for each in instant.decisions)
+        assert instant.now < 300_000.0, [*core.state.jobs]
+    assert not core.state.jobs
+    return decisions
+
+
+@pytest.mark.parametrize("seed", range(budget(ci=8, soak=500)))
+def test_all_jobs_end_though_nodes_are_out_for_a_while_and_no_start_is_refused(seed):
+    rng = Random(seed)
+    nodes = tuple(GpuNode(f"m{i}", gpus) for i, gpus in enumerate((8, rng.choice([4, 8]), 8, 8)))
+    arrivals = drawn(rng, [Pool("p", 8)], jobs=30).arrivals
+    label = options(rng)
+    spans = []
+    for node in rng.sample(nodes, 2):
+        begin = float(rng.choice([0, rng.randint(0, 12_000)]))
+        spans.append((node, begin, begin + rng.randint(100, 20_000)))
+    played(label, nodes, arrivals, outages(*spans))
+
+
+@pytest.mark.parametrize("label", ["chronus", "chronus:lease=300:be=60:profile=0"])
+def test_nobody_is_placed_on_a_node_that_stays_out(label):
+    nodes = tuple(GpuNode(f"m{i}", 2) for i in range(4))
+    arrivals = [Arrival(Job(f"j{i}", "p", 100.0 + i * 10, 1 + i % 2), 500.0) for i in range(20)]
+    decisions = played(label, nodes, arrivals, outages((nodes[0], 0.0, None)))
+    starts = [each for each in decisions if isinstance(each, StartJob)]
+    assert len(starts) == 20
+    assert not any(name == "m0" for start in starts for name, _ in start.nodes)
+
+
+def test_jobs_of_a_node_that_goes_out_stay_there():
+    nodes = GpuNode("m0", 4), GpuNode("m1", 4), GpuNode("m2", 4)
+    arrivals = [
+        Arrival(Job("small", "p", 0.0, 1), 5000.0),
+        Arrival(Job("due", "p", 0.0, 4, deadline=20_000.0), 5000.0),
+    ]
+    for name in ("m0", "m1"):
+        node = next(node for node in nodes if node.name == name)
+        decisions = played("chronus:profile=0", nodes, arrivals, outages((node, 100.0, None)))
+        assert not any(isinstance(each, PreemptJob) for each in decisions)
+
+
+@pytest.mark.parametrize("begin", [0.0, 1000.0])
+def test_the_profiler_leaves_a_node_that_is_out(begin):
+    """Its only node is m3, as it takes the last one."""
+    nodes = tuple(GpuNode(f"m{i}", 8) for i in range(4))
+    arrivals = [Arrival(Job(f"j{i}", "p", 300.0 * i, 1 + i % 8), 500.0) for i in range(10)]
+    played("chronus:capacity=8", nodes, arrivals, outages((nodes[3], begin, None)))
 
 
 @pytest.fixture
