@@ -43,8 +43,8 @@ def problems_of(config: Config, pools: Sequence[str] = ()) -> list[str]:
     `pools` names all pools of the file, including those whose tables are invalid.
     """
     checks: Sequence[Callable[[Config], Iterator[str]]] = (
-        _database, _folders, _policy, _stops, _solver, _forecast, _times, _pools, _nodes, _webhooks,
-        _limits, _grants, _url,
+        _database, _folders, _policy, _stops, _solver, _forecast, _retrain, _times, _pools, _nodes,
+        _webhooks, _limits, _grants, _url,
     )  # fmt: skip
     found = [problem for check in checks for problem in check(config)]
     found += tls_problems(config.tls, config.listen)
@@ -157,7 +157,7 @@ def _able(config: Config) -> list[str]:
 def _forecast(config: Config) -> Iterator[str]:
     if config.forecast == NONE:
         return
-    policy = config.policy if name_of(config.policy) in _able(config) else USUAL
+    policy = _policy_or_usual(config)
     needs = load(policy).needs
     if not (needs.loads or needs.run_times):
         return
@@ -180,25 +180,37 @@ def _forecast(config: Config) -> Iterator[str]:
                 f"daemon.forecast: {choice.load_quantile:g} is too high for {choice.forecast}, "
                 f"because {reason}; use at most {most:g}"
             )
-    yield from _learned(config, choice)
-
-
-def _learned(config: Config, choice: Choice) -> Iterator[str]:
-    trained = loads_class(choice.forecast).needs_model
-    if trained:
+    if chosen[0].needs_model:
         from replay.forecast.model_folder import require_xgboost  # noqa: PLC0415  importing numpy is slow
 
         try:
             require_xgboost()
         except UserError as error:
             yield f"daemon.forecast: {error.format_message()}"
+
+
+def _retrain(config: Config) -> Iterator[str]:
+    """Check how often to train; a forecast is trained or chosen only for a policy of loads."""
     if config.retrain is None:
         return
-    if not (trained or config.chosen_by_backtest):
-        yield f"daemon.retrain: {choice.forecast} trains no model; remove the key, or use {LEARNED}"
+    policy = name_of(_policy_or_usual(config))
+    if config.forecast == NONE or not load(policy).needs.loads:
+        why = "nothing is forecast" if config.forecast == NONE else f"{policy} forecasts no loads"
+        yield f"daemon.retrain: {why}, so nothing is trained; remove the key"
+        return
+    try:
+        forecast = parse(f"{policy}@{config.forecast}", Choice("", "", "")).forecast
+    except KeyError:
+        return  # `_forecast` says so
+    if not (loads_class(forecast).needs_model or config.chosen_by_backtest):
+        yield f"daemon.retrain: {forecast} trains no model; remove the key, or use {LEARNED}"
     elif config.retrain < LEAST_RETRAIN:
         least = as_typed(LEAST_RETRAIN)
         yield f"daemon.retrain: {as_typed(config.retrain)} is too short; use at least {least}"
+
+
+def _policy_or_usual(config: Config) -> str:
+    return config.policy if name_of(config.policy) in _able(config) else USUAL
 
 
 def _times(config: Config) -> Iterator[str]:

@@ -14,16 +14,20 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
+from math import exp, inf
 from math import log as logarithm
 from pathlib import Path
 from shutil import rmtree
+from sys import intern
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
 from daemon.engine.engine import Engine
-from daemon.engine.jobs import core_job
-from daemon.forecasts.forecaster import HEAR_AGAIN, ForecastService, ReadHistory, ended_between
-from daemon.model.book import JobRecord
+from daemon.engine.jobs import USUAL
+from daemon.forecasts.forecaster import HEAR_AGAIN, PAGE, ForecastService, ReadHistory
+from daemon.model.book import Book, JobRecord
 from daemon.model.errors import JournalError
 from daemon.model.setup import Setup
 from daemon.runtime.clock import Clock
@@ -34,7 +38,8 @@ from replay.logs.trace import PoolTable, Trace
 from replay.run.output import write_pools, write_trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
-from sia.wording import WEEK, as_typed, counted, install_extra
+from sia.model import Job
+from sia.wording import DAY, WEEK, as_typed, counted, install_extra
 
 if TYPE_CHECKING:
     from predictors.learning.model import Model
@@ -67,6 +72,12 @@ MOST_JOBS = 300_000
 
 CANDIDATES = ("peaks+boosted", "learned:0.95+survival", "learned:0.95+boosted")
 """Forecasts that may replace the usual one. All of them need xgboost."""
+
+SHORT = ("is too short", "needs a log that continues", "has no jobs to learn from")
+"""What `sia forecast train` says of a history that is too short, which is no failure."""
+
+LOOK = "see the daemon's log"
+"""What to do about a child that failed."""
 
 MARGIN = 1.05
 """Least ratio of the gain of a candidate to that of the usual forecast: less may be chance."""
@@ -113,117 +124,166 @@ class Models:
         except UserError:
             return None
 
-    async def learn(self, ended: Sequence[JobRecord], setup: Setup, old: str) -> RetrainingResult:
-        """Train on ended jobs; return a model only if better than `old`, or if `old` is empty.
+    async def learn(self, trace: Trace, setup: Setup, old: str) -> RetrainingResult:
+        """Train on a log; return a model only if better than `old`, or if `old` is empty.
 
         A history that is too short raises no error; the result contains the reason.
         """
+        if not trace.arrivals:
+            return RetrainingResult(None, "no job has ended yet")
+        last = f"{_submit(trace, -1)!r}s"
         self.folder.mkdir(parents=True, exist_ok=True)
         work = Path(mkdtemp(prefix="learning-", dir=self.folder))
         try:
-            return await self._learn(work, ended, setup, old)
+            await asyncio.to_thread(_write, work, trace, setup)
+            del trace  # a training takes minutes
+            return await self._learn(work, setup, old, last)
         finally:
             rmtree(work, ignore_errors=True)
 
-    async def choose(
-        self, ended: Sequence[JobRecord], setup: Setup, usual: str
-    ) -> RetrainingResult:
+    async def choose(self, trace: Trace, setup: Setup, usual: str) -> RetrainingResult:
         """Return the forecast that would have gained most in the newest week, with its model.
 
         The result contains the reason if the history is too short, or a package is missing.
         """
-        trace = await asyncio.to_thread(trace_of, ended)
-        span = _submit(trace, -1) - _submit(trace, 0) if trace.arrivals else 0.0
-        if span < LEAST_HISTORY:
-            return RetrainingResult(
-                None, f"{usual}: a history of {as_typed(LEAST_HISTORY)} is needed to choose by"
-            )
+        jobs, name_it = len(trace.arrivals), f'write forecast = "{usual}" in [daemon]'
+        first, last = (_submit(trace, 0), _submit(trace, -1)) if jobs else (0.0, 0.0)
+        if last - first < LEAST_HISTORY:
+            needed = f"a history of {as_typed(LEAST_HISTORY)} is needed to choose by"
+            if jobs < MOST_JOBS:
+                return RetrainingResult(None, f"{usual}: {needed}")
+            why = f"{usual}: {needed}, and the newest {counted(jobs, 'job')}, the most that are"
+            why += f" read, span {(last - first) / DAY:.1f} days"
+            return RetrainingResult(None, why, mend=name_it)
         if find_spec("xgboost") is None:
             why = "forecasts that learn from the history need xgboost, which is not installed"
-            mend = f'{install_extra("learn")}, or write forecast = "{usual}" in [daemon]'
+            mend = f"{install_extra('learn')}, or {name_it}"
             return RetrainingResult(None, f"{why}; {usual} is used", mend=mend)
+        begin = first // WEEK * WEEK  # hours and weekdays stay what they are
         self.folder.mkdir(parents=True, exist_ok=True)
         work = Path(mkdtemp(prefix="learning-", dir=self.folder))
         try:
-            return await self._choose(work, trace, setup, usual)
+            await asyncio.to_thread(_write, work, trace, setup, begin)
+            del trace
+            return await self._choose(work, setup, usual, f"{last - TESTED - begin!r}s")
         finally:
             rmtree(work, ignore_errors=True)
 
-    async def _choose(self, work: Path, trace: Trace, setup: Setup, usual: str) -> RetrainingResult:
-        windows, held = setup.options.windows, _submit(trace, -1) - TESTED
-        begin = _submit(trace, 0) // WEEK * WEEK  # hours and weekdays stay what they are
-        await asyncio.to_thread(_write, work, trace, setup, begin)
-        shown, until = ",".join(map(as_typed, windows)), f"{held - begin!r}s"
+    async def _choose(self, work: Path, setup: Setup, usual: str, until: str) -> RetrainingResult:
+        options = setup.options
+        shown = ",".join(map(as_typed, options.windows))
         asked = ["--trace", "trace.csv", "--pools", "pools.csv", "--windows", shown]
-        code, _ = await _run(
+        code, trained = await _run(
             work, ["forecast", "train", *asked, "--until", until, "--out", "model", "--json"]
         )
         able = [each for each in CANDIDATES if not code or not each.startswith(LEARNED)]
-        labels = {f"sia@{each}": each for each in (usual, *able)}
-        code, output = await _run(
+        labels = {f"{setup.policy}@{each}": each for each in (usual, *able)}
+        failed, output = await _run(
             work,
             [
                 "replay", *asked, "--policy", ",".join(labels), "--warmup", until,
+                "--slack", repr(options.slack), "--resume-cost", f"{options.resume_cost!r}s",
                 *([] if code else ["--forecast", "model"]), "--no-report", "--json", "--out", "out",
             ],
         )  # fmt: skip
-        if code:
-            return RetrainingResult(None, output, mend="see the daemon's log and report it")
+        if failed:
+            return RetrainingResult(None, f"{usual}: a backtest failed: {output}", mend=LOOK)
         found = json.loads((work / "out" / "summary.json").read_bytes())["policies"]
-        gains = {labels[label]: _gain(found[label]) for label in labels}
-        label, jobs = best(gains, usual), counted(found[f"sia@{usual}"]["measured"], "job")
+        gains = {each: _gain(found[label]) for label, each in labels.items()}
+        label = best(gains, usual)
+        jobs = counted(found[f"{setup.policy}@{usual}"]["measured"], "job")
+        why, mend = f"{usual}: no other gains more on the newest {jobs}", ""
+        if label != usual:
+            ours, theirs = (exp(gains[each][0]) for each in (label, usual))
+            why = f"{label}: mean speed-up {ours:.3f}, with {usual} {theirs:.3f}"
+            why += f", on the newest {jobs}"
+        if code and not _is_short(trained):
+            why, mend = f"{why}; a training failed: {trained}", LOOK
         if label == usual:
-            return RetrainingResult(None, f"{usual}: no other gains more on the newest {jobs}", "")
-        ratio = gains[label][0] / max(gains[usual][0], 1e-9)
-        why = f"{label} gains {min(ratio, 99.0):.2f} times what {usual} gains on the newest {jobs}"
-        model = None
-        if label.startswith(LEARNED):
-            model = self._keep(read_model(work / "model", windows), work / "model")
-        return RetrainingResult(model, why, label)
+            return RetrainingResult(None, why, "", mend)
+        model = await self._read(work, setup) if label.startswith(LEARNED) else None
+        return RetrainingResult(model, why, label, mend)
 
-    def _keep(self, model: Model, made: Path) -> Model:
-        """Move a model that is to be used to its own folder."""
+    async def _read(self, work: Path, setup: Setup) -> Model:
+        """Read a model that is to be used, and move it to its own folder. Imports xgboost."""
+        made = work / "model"
+        model = await asyncio.to_thread(read_model, made, setup.options.windows)
         target = self.folder / model.checksum
         if not target.exists():
             made.rename(target)
         return model
 
-    async def _learn(
-        self, work: Path, ended: Sequence[JobRecord], setup: Setup, old: str
-    ) -> RetrainingResult:
-        trace = await asyncio.to_thread(trace_of, ended)
-        if not trace.arrivals:
-            return RetrainingResult(None, "no job has ended yet")
-        await asyncio.to_thread(_write, work, trace, setup)
-        windows = setup.options.windows
+    async def _learn(self, work: Path, setup: Setup, old: str, last: str) -> RetrainingResult:
         asked = ["--trace", "trace.csv", "--pools", "pools.csv", "--out", "model", "--json"]
         if old:
             asked += ["--compare", str(self.folder.absolute() / old)]
         else:
-            asked += ["--windows", ",".join(map(as_typed, windows)), "--until", _last(trace)]
+            shown = ",".join(map(as_typed, setup.options.windows))
+            asked += ["--windows", shown, "--until", last]
         code, output = await _run(work, ["forecast", "train", *asked])
         if code:
-            return RetrainingResult(None, output)
+            if _is_short(output):
+                return RetrainingResult(None, output)
+            return RetrainingResult(None, f"a training failed: {output}", mend=LOOK)
         if not (work / "model").exists():
             return RetrainingResult(None, "not better than the current model on the newest days")
-        model = self._keep(read_model(work / "model", windows), work / "model")
-        return RetrainingResult(
-            model, "better than the previous model on the newest days" if old else "first model"
-        )
+        why = "better than the previous model on the newest days" if old else "first model"
+        return RetrainingResult(await self._read(work, setup), why)
+
+
+async def log_between(
+    read: ReadHistory, begin: float, end: float, setup: Setup, most: float = inf
+) -> Trace:
+    """Return a log of the jobs that ended in this span (seconds), the newest `most` or a few more.
+
+    Each page becomes rows as it is read: whole records of so many jobs would take seven times the
+    memory, and hold the event loop whenever garbage is collected.
+    """
+    found: list[Arrival] = []
+    before = 0
+    while True:
+        page = await read(before, PAGE)
+        past = (page[-1][1].ended or begin) < begin if page else True
+        before = page[-1][0] if page else 0
+        last = past or len(page) < PAGE
+        ended = [job for _, job in page if job.ended is not None and begin <= job.ended <= end]
+        del page
+        found += await asyncio.to_thread(_ran, ended, setup)
+        if last or len(found) >= most:
+            return await asyncio.to_thread(_in_order, found)
 
 
 def trace_of(ended: Sequence[JobRecord]) -> Trace:
-    """Return a job log of the jobs that ran, in order of submission."""
-    arrivals = []
-    for record in ended:
-        if record.decided is not None and record.ended is not None:
-            job = core_job(record, record.submitted)
-            plain = type(job)(
-                record.spec.id, job.pool, job.submit, job.width, job.user, job.name,
-                estimate=job.estimate,
-            )  # fmt: skip
-            arrivals.append(Arrival(plain, record.ended - record.decided))
-    return Trace(sorted(arrivals, key=lambda arrival: arrival.job.submit))
+    """Return a log of the jobs that ran, in order of submission."""
+    return _in_order(_ran(ended, USUAL))
+
+
+def _in_order(found: list[Arrival]) -> Trace:
+    return Trace(sorted(found, key=lambda arrival: arrival.job.submit))
+
+
+def _ran(ended: Sequence[JobRecord], setup: Setup) -> list[Arrival]:
+    """Return the jobs that ran, as a replay sees them."""
+    return [
+        Arrival(
+            Job(
+                spec.id, intern(spec.pool), record.submitted, spec.gpus, intern(spec.user),
+                intern(spec.kind), preemptible=setup.stop_cost(spec), estimate=spec.run_time,
+            ),
+            record.ended - record.decided,
+        )
+        for record in ended
+        if (spec := record.spec) and record.decided is not None and record.ended is not None
+    ]  # fmt: skip
+
+
+def in_force(setup: Setup, book: Book) -> Setup:
+    """Return the configuration with the quotas and the policy that commands have set since."""
+    pools = tuple(
+        replace(pool, quota=book.pools[pool.name].quota) if pool.name in book.pools else pool
+        for pool in setup.pools
+    )
+    return replace(setup, pools=pools, policy=book.setup.policy)
 
 
 def _write(work: Path, trace: Trace, setup: Setup, begin: float = 0.0) -> None:
@@ -243,8 +303,8 @@ def _submit(trace: Trace, place: int) -> float:
     return trace.arrivals[place].job.submit
 
 
-def _last(trace: Trace) -> str:
-    return f"{_submit(trace, -1)!r}s"
+def _is_short(output: str) -> bool:
+    return any(each in output for each in SHORT)
 
 
 async def _run(folder: Path, asked: Sequence[str]) -> tuple[int, str]:
@@ -298,7 +358,8 @@ class Retraining:
                 log().info("retraining", better=False, why=f"cannot read the history: {error}")
                 await asyncio.sleep(HEAR_AGAIN)
                 continue
-            log().info("retraining", better=self.last.model is not None, why=self.last.why)
+            changes = self.last.model is not None or bool(self.last.label)
+            log().info("retraining", better=changes, why=self.last.why)
             if self.last.mend:
                 self.unwell(self.last.why, self.last.mend)
             elif unwell:
@@ -310,29 +371,36 @@ class Retraining:
     async def once(self, engine: Callable[[], Engine], read: ReadHistory) -> RetrainingResult:
         """Train now, and use the model if it is better. Does not raise transient errors."""
         now = self._clock.now()
-        chooses = self._foresight.predictors.chosen_by_backtest
+        predictors = self._foresight.predictors
+        setup = in_force(self._setup, engine().book)
         try:
-            if chooses:
-                usual = self._foresight.predictors.label
-                ended = await ended_between(read, now - KNOWN - TESTED, now, MOST_JOBS)
-                learned = await self._models.choose(ended, self._setup, usual)
+            if predictors.chosen_by_backtest:
+                learned = await self._models.choose(
+                    await log_between(read, now - KNOWN - TESTED, now, setup, MOST_JOBS),
+                    setup,
+                    predictors.label,
+                )
             else:
-                ended = await ended_between(read, now - SPAN, now)
-                learned = await self._learn(engine().book.model, ended)
+                learned = await self._learn(
+                    engine().book.model, setup, await log_between(read, now - SPAN, now, setup)
+                )
         except (OSError, TimeoutError, UserError, ValueError) as error:
-            mend = "see the daemon's log" if chooses else ""
-            return RetrainingResult(None, str(error) or type(error).__name__, mend=mend)
+            why = f"a training failed: {str(error) or type(error).__name__}"
+            return RetrainingResult(None, why, mend=LOOK)
         book = engine().book
         changed = learned.label is not None and learned.label != book.adopted
         if learned.model is not None or changed:
             self._foresight.want(learned.model, learned.why, learned.label)
         return learned
 
-    async def _learn(self, old: str, ended: Sequence[JobRecord]) -> RetrainingResult:
+    async def _learn(self, old: str, setup: Setup, trace: Trace) -> RetrainingResult:
         """Train a model of loads, because the configuration asks for one."""
-        known = await asyncio.to_thread(self._models.read, old, self._setup.options.windows)
-        learned = await self._models.learn(ended, self._setup, old if known else "")
+        known = await asyncio.to_thread(self._models.read, old, setup.options.windows)
+        learning = self._models.learn(trace, setup, old if known else "")
+        del trace  # as in `Models.learn`
+        learned = await learning
         if known or learned.model is not None:
             return learned
         why = f"no model of loads is trained yet ({learned.why}); peaks are forecast meanwhile"
-        return RetrainingResult(None, why, mend="wait, or import a history (sia journal import)")
+        mend = learned.mend or "wait, or import a history (sia journal import)"
+        return RetrainingResult(None, why, mend=mend)

@@ -229,6 +229,9 @@ def test_all_errors_are_reported_at_once(tmp_path):
             "[daemon]\nforecast = 'peaks+survival'\nretrain = '1d'",
             "daemon.retrain: peaks trains no",
         ),
+        ("[daemon]\nforecast = 'none'\nretrain = '1d'", "daemon.retrain: nothing is forecast"),
+        ("[daemon]\npolicy = 'srtf'\nretrain = '1d'", "daemon.retrain: srtf forecasts no loads"),
+        ("[daemon]\nretrain = '10m'", "daemon.retrain: 10m is too short; use at least 1h"),
         (
             "[daemon]\nforecast = 'learned+survival'\nretrain = '10m'",
             "daemon.retrain: 10m is too short; use at least 1h",

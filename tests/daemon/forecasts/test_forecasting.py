@@ -1,14 +1,19 @@
 """What a daemon foresees: asked before a step, told after it, and told the past after a restart."""
 
 import asyncio
+import json
+from gc import collect
 from heapq import heappop, heappush
 from random import Random
+from shutil import copytree
 from threading import Event
+from weakref import ref
 
 import pytest
 from msgspec.structs import replace
 
 from daemon.engine.engine import Engine, Step
+from daemon.forecasts import retraining
 from daemon.forecasts.forecaster import (
     ForecastService,
     Predictors,
@@ -19,10 +24,12 @@ from daemon.forecasts.history import JournalHistory, said_to
 from daemon.forecasts.predictors import Forecaster
 from daemon.forecasts.retraining import (
     CANDIDATES,
+    LOOK,
     Models,
     Retraining,
     RetrainingResult,
     best,
+    log_between,
     trace_of,
 )
 from daemon.journal.journal import Journal
@@ -37,6 +44,7 @@ from daemon.model.inputs import (
     ModelChanged,
     Release,
     Reported,
+    SetPool,
     Started,
     Submit,
 )
@@ -48,6 +56,7 @@ from sia.events import JobProgressed
 from sia.forecasts import Loads, RunTimes
 from sia.limits import MAX_GROUP, UNKNOWN_RUN_TIME
 from sia.model import Options, Pool, Stream
+from sia.wording import WEEK
 from tests.support.daemons.daemons import FakeBackend, StillClock, job, submit, until
 
 HOUR, DAY = 3600.0, 86400.0
@@ -533,7 +542,7 @@ def busy_weeks(days):
 def first(tmp_path_factory):
     """The first model, which a child learned from fifteen days; its folder of models."""
     models = Models(tmp_path_factory.mktemp("learned") / "models")
-    return models, asyncio.run(models.learn(busy_weeks(9), LEARNING, ""))
+    return models, asyncio.run(models.learn(trace_of(busy_weeks(9)), LEARNING, ""))
 
 
 def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(first):
@@ -541,7 +550,7 @@ def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(first
     assert first.why == "first model", first.why
     assert models.read(first.model.checksum, LEARNING.options.windows) is not None
 
-    same = asyncio.run(models.learn(busy_weeks(18), LEARNING, first.model.checksum))
+    same = asyncio.run(models.learn(trace_of(busy_weeks(18)), LEARNING, first.model.checksum))
     assert same.why in (
         "better than the previous model on the newest days",
         "not better than the current model on the newest days",
@@ -553,11 +562,12 @@ def test_a_model_is_learned_from_history_and_taken_only_where_it_is_better(first
 def test_too_short_a_history_is_no_error(tmp_path):
     models = Models(tmp_path)
 
-    assert asyncio.run(models.learn([], LEARNING, "")).why == "no job has ended yet"
-    short = asyncio.run(models.learn(busy_weeks(1)[:3], LEARNING, ""))
+    assert asyncio.run(models.learn(trace_of([]), LEARNING, "")).why == "no job has ended yet"
+    short = asyncio.run(models.learn(trace_of(busy_weeks(1)[:3]), LEARNING, ""))
 
     assert short.model is None
     assert "too short" in short.why
+    assert not short.mend
 
 
 def test_a_better_model_makes_the_forecasts_from_then_on(first):
@@ -604,22 +614,217 @@ def test_the_forecast_that_gains_most_without_more_delayed_jobs_is_chosen(gains,
     assert best(gains, USUAL) == label
 
 
-def test_a_history_of_weeks_chooses_the_forecast_and_a_shorter_one_does_not(tmp_path):
-    models = Models(tmp_path)
-    short = asyncio.run(models.choose(busy_weeks(9), LEARNING, USUAL))
+def crowded_weeks():
+    """Ended jobs of 24 days, each as wide as its pool: they wait where no other pool lends."""
+    random, records = Random(1), []
+    for day in range(24):
+        for hour, pool in ((9, "a"), (21, "b")):
+            for i in range(3):
+                begin = MONDAY + day * DAY + hour * HOUR + random.uniform(0, 1800)
+                record = JobRecord(job(f"{day}-{hour}-{i}", pool, 8, user="u"), begin, 60.0)
+                record.decided, record.ended = begin, begin + random.uniform(900, 3000)
+                records.append(record)
+    return sorted(records, key=lambda record: record.ended)
+
+
+def test_a_history_of_weeks_chooses_the_forecast_and_a_shorter_one_does_not(tmp_path, monkeypatch):
+    models, codes, seen = Models(tmp_path), [], []
+    short = asyncio.run(models.choose(trace_of(busy_weeks(9)), LEARNING, USUAL))
     assert (short.label, short.mend) == (None, "")
     assert "a history of 3w is needed" in short.why
 
-    chosen = asyncio.run(models.choose(busy_weeks(24), LEARNING, USUAL))
-    assert chosen.label in ("", *CANDIDATES), chosen
-    assert not chosen.mend, chosen
+    async def watched(work, asked, real=retraining._run):
+        result = await real(work, asked)
+        codes.append((asked[0], result[0]))
+        return result
+
+    def choice(gains, usual):
+        seen.append(gains)
+        assert best(gains, usual) in (usual, *CANDIDATES)
+        return "learned:0.95+survival"
+
+    monkeypatch.setattr(retraining, "_run", watched)
+    monkeypatch.setattr(retraining, "best", choice)
+    chosen = asyncio.run(models.choose(trace_of(crowded_weeks()), LEARNING, USUAL))
+    assert codes == [("forecast", 0), ("replay", 0)], chosen
+    assert {*seen[0]} == {USUAL, *CANDIDATES}
+    assert any(gain > 0 for gain, _ in seen[0].values()), "jobs wait, so that lending gains"
+    assert chosen.label == "learned:0.95+survival"
+    assert models.read(chosen.model.checksum, LEARNING.options.windows) is not None
+    assert [path.name for path in tmp_path.iterdir()] == [chosen.model.checksum]
+    assert chosen.why.startswith("learned:0.95+survival: mean speed-up ")
     assert "on the newest" in chosen.why
-    assert not list(tmp_path.glob("learning-*"))
+
+
+class Children:
+    """Children that do not run: a training copies a model, a backtest has these results."""
+
+    def __init__(self, monkeypatch, model=None, trained=(0, ""), replayed=(0, ""), gains=None):
+        self.asked, self.model, self.gains = [], model, gains or {}
+        self.trained, self.replayed, self.files = trained, replayed, {}
+        monkeypatch.setattr(retraining, "_run", self.run)
+
+    async def run(self, work, asked):
+        self.asked.append([*asked])
+        self.files = {name: (work / name).read_text() for name in ("trace.csv", "pools.csv")}
+        if asked[0] == "forecast":
+            if not self.trained[0]:
+                copytree(self.model, work / "model")
+            return self.trained
+        (work / "out").mkdir()
+        found = {}
+        for label in asked[asked.index("--policy") + 1].split(","):
+            gain, slowed = self.gains.get(label.partition("@")[2], (1.2, 0))
+            found[label] = {"speedup_geomean": gain, "slowed": slowed, "measured": 9}
+        (work / "out" / "summary.json").write_text(json.dumps({"policies": found}))
+        return self.replayed
+
+
+def test_the_children_replay_what_is_in_force_and_the_winner_is_adopted(
+    tmp_path, monkeypatch, first
+):
+    """The quotas that a command has set, the daemon's policy, slack and resume cost."""
+    monkeypatch.setattr("daemon.forecasts.forecaster.SPAN", HOUR)  # a learned one is slow to hear
+    folder = first[0].folder / first[1].model.checksum
+    children = Children(monkeypatch, folder, gains={"learned:0.95+survival": (1.5, 0)})
+    options = Options(slack=1.5, resume_cost=60.0)
+    setup = Setup(POOLS, policy="sia-reclaim", options=options, preemptible=300.0)
+    world, models = World(setup), Models(tmp_path / "models")
+    foresight = ForecastService(
+        Predictors(setup, USUAL, chosen_by_backtest=True),
+        lambda sum_: models.read(sum_, options.windows),
+    )
+    world.forecaster, ended = foresight, crowded_weeks()
+    world.now = ended[-1].ended + 1.0
+    world.step(SetPool("b", quota=12))
+
+    async def story():
+        foresight.begin(world.engine, world.now, read_from([]))
+        retrains = Retraining(models, foresight, StillClock(world.now), setup, 60.0)
+        await foresight.heard()
+        learned = await retrains.once(lambda: world.engine, read_from(ended))
+        foresight.begin_anew(world.engine, world.now, read_from([]))
+        await foresight.heard()
+        foresight.end()
+        return learned
+
+    learned = asyncio.run(story())
+    trace = trace_of(ended)
+    begin = trace.arrivals[0].job.submit // WEEK * WEEK
+    until = f"{trace.arrivals[-1].job.submit - WEEK - begin!r}s"
+    asked = ["--trace", "trace.csv", "--pools", "pools.csv", "--windows", "5m,1h,12h"]
+    labels = ",".join(f"sia-reclaim@{each}" for each in (USUAL, *CANDIDATES))
+    assert children.asked == [
+        ["forecast", "train", *asked, "--until", until, "--out", "model", "--json"],
+        [
+            "replay", *asked, "--policy", labels, "--warmup", until, "--slack", "1.5",
+            "--resume-cost", "60.0s", "--forecast", "model", "--no-report", "--json", "--out",
+            "out",
+        ],
+    ]  # fmt: skip
+    assert children.files["pools.csv"].splitlines() == ["pool,quota", "a,8", "b,12"]
+    assert children.files["trace.csv"].count(",300.0") == len(ended), "what each stop costs"
+    means = "mean speed-up 1.500, with peaks+survival 1.200, on the newest 9 jobs"
+    assert learned.why == f"learned:0.95+survival: {means}"
+    assert learned.mend == ""
+    world.step()
+    assert world.engine.book.adopted == "learned:0.95+survival"
+    assert world.engine.book.model == first[1].model.checksum
+    assert [path.name for path in models.folder.iterdir()] == [first[1].model.checksum]
+
+
+@pytest.mark.parametrize(
+    ("output", "mend"),
+    [("sia: trace.csv: is too short to train a window of 12h", ""), ("MemoryError", LOOK)],
+)
+def test_a_failed_training_leaves_the_other_candidates_and_is_reported(
+    tmp_path, monkeypatch, output, mend
+):
+    children = Children(monkeypatch, trained=(1, output), gains={"peaks+boosted": (1.4, 0)})
+    chosen = asyncio.run(Models(tmp_path).choose(trace_of(crowded_weeks()), LEARNING, USUAL))
+    assert (chosen.label, chosen.mend) == ("peaks+boosted", mend)
+    assert (output in chosen.why) == bool(mend)
+    assert "learned" not in " ".join(children.asked[1])
+
+
+def test_a_failed_backtest_is_reported(tmp_path, monkeypatch):
+    Children(monkeypatch, trained=(2, "is too short"), replayed=(1, "MemoryError"))
+    chosen = asyncio.run(Models(tmp_path).choose(trace_of(crowded_weeks()), LEARNING, USUAL))
+    assert chosen == (None, f"{USUAL}: a backtest failed: MemoryError", None, LOOK)
+
+
+def test_a_history_of_too_many_jobs_for_three_weeks_is_said_to_be_that(tmp_path, monkeypatch):
+    monkeypatch.setattr(retraining, "MOST_JOBS", 50)
+    monkeypatch.setattr(retraining, "PAGE", 20)
+    ended = crowded_weeks()
+    now = ended[-1].ended
+
+    async def story():
+        trace = await log_between(read_from(ended), now - 5 * WEEK, now, LEARNING, 50)
+        return trace, await Models(tmp_path).choose(trace, LEARNING, USUAL)
+
+    trace, chosen = asyncio.run(story())
+    assert trace.arrivals == trace_of(ended[-60:]).arrivals, "whole pages"
+    assert "the newest 60 jobs, the most that are read, span 9.5 days" in chosen.why
+    assert chosen.mend == f'write forecast = "{USUAL}" in [daemon]'
+
+
+def test_the_log_of_a_history_is_in_no_memory_while_children_run(tmp_path, monkeypatch):
+    """It is in files then. Pages become rows as they are read."""
+    kept = []
+    real = retraining.Trace
+
+    def traced(*args):
+        trace = real(*args)
+        kept.append(ref(trace))
+        return trace
+
+    async def run(work, asked):
+        collect()
+        assert [each() for each in kept[:1]] == [None]
+        kept.append("ran")
+        return 1, "is too short"
+
+    monkeypatch.setattr(retraining, "Trace", traced)
+    monkeypatch.setattr(retraining, "_run", run)
+    ended = crowded_weeks()
+    world, clock = World(LEARNING), StillClock(ended[-1].ended)
+    for label, backtest in ((USUAL, True), ("learned+survival", False)):
+        foresight = ForecastService(Predictors(LEARNING, label, chosen_by_backtest=backtest))
+        retrains = Retraining(Models(tmp_path), foresight, clock, LEARNING, 60.0)
+        kept.clear()
+        asyncio.run(retrains.once(lambda: world.engine, read_from(ended)))
+        assert "ran" in kept
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("failure", ["an error of the child", "no space", "a timeout"])
+def test_a_training_that_fails_is_said_by_the_component(
+    tmp_path, monkeypatch, first, known, failure
+):
+    async def run(work, asked):
+        if failure == "no space":
+            raise OSError(failure)
+        if failure == "a timeout":
+            raise TimeoutError
+        return 1, failure
+
+    monkeypatch.setattr(retraining, "_run", run)
+    models = first[0]
+    world, ended = World(LEARNING), busy_weeks(2)
+    world.engine.book.model = first[1].model.checksum if known else ""
+    foresight = ForecastService(Predictors(LEARNING, "learned+survival"))
+    clock = StillClock(ended[-1].ended)
+    retrains = Retraining(models, foresight, clock, LEARNING, 60.0)
+    learned = asyncio.run(retrains.once(lambda: world.engine, read_from(ended)))
+    assert learned.mend == LOOK
+    assert "a training failed: " in learned.why
+    assert (known or failure != "an error of the child") != ("no model of loads" in learned.why)
 
 
 def test_without_xgboost_a_daemon_with_history_says_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr("daemon.forecasts.retraining.find_spec", lambda _: None)
-    missing = asyncio.run(Models(tmp_path).choose(busy_weeks(24), LEARNING, USUAL))
+    missing = asyncio.run(Models(tmp_path).choose(trace_of(busy_weeks(24)), LEARNING, USUAL))
     assert missing.label is None
     assert "xgboost, which is not installed; peaks+survival is used" in missing.why
     assert "[learn]" in missing.mend
@@ -632,7 +837,7 @@ def test_a_forecast_that_a_backtest_has_chosen_is_journaled_and_used(tmp_path):
     world.forecaster, said = foresight, []
 
     class Chosen(Models):
-        async def choose(self, ended, setup, usual):
+        async def choose(self, trace, setup, usual):
             return RetrainingResult(None, "gains more", "peaks:0.9+history")
 
     async def story():
