@@ -22,7 +22,7 @@ from sia.limits import MAX_GROUP
 from sia.model import GpuNode
 from sia.policies import load
 from sia.state.nodes import NodeTable
-from sia.state.strl import ALL, asks_of, durations
+from sia.state.strl import ALL, asks_of, durations, wanted_of
 
 COLUMNS = ("node", "gpus")
 
@@ -117,7 +117,7 @@ def _refuse_choosy(labels: Iterable[str], trace: Trace) -> None:
                     "it runs nowhere else, and this policy does not heed prefers; fill column "
                     "slowdown, or use jvu or prio"
                 )
-            if job.strl and ALL not in durations(asks_of(job.strl)):
+            if job.strl and ALL not in durations(wanted_of(asks_of(job.strl))):
                 raise UserError(
                     f"--policy {label}: job {job.id} has strl without the set {ALL}, so it runs on "
                     f"some nodes only, and this policy does not heed strl; add an nck of {ALL}, or "

@@ -67,7 +67,7 @@ def check_fields(job: Job) -> None:
         raise _out_of_bounds(
             job, "estimate", job.estimate, f"above 0 and at most {UNKNOWN_RUN_TIME:g} seconds"
         )
-    if job.slowdown is not None or job.regimes or job.strl:
+    if job.slowdown is not None or job.regimes or job.prefers or job.strl:
         _check_speeds(job)
 
 
@@ -111,6 +111,9 @@ def _check_strl(job: Job) -> None:
 def _check_speeds(job: Job) -> None:
     if job.strl:
         _check_strl(job)
+    if job.prefers.startswith("("):
+        fix = "write an attribute of nodes, or same:rack; strl names nodes in parentheses"
+        raise JobFieldError(job.id, "prefers", "prefers begins with a parenthesis", fix)
     if job.slowdown is not None and not 1 <= job.slowdown <= MAX_SLOWDOWN:
         raise _out_of_bounds(job, "slowdown", job.slowdown, f"1 to {MAX_SLOWDOWN:g}")
     if len(job.regimes) > MAX_REGIME:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from sia.model import GpuNode, Job, Nodes
 from sia.state.speeds import SpeedRow, Speeds
-from sia.state.strl import ALL, asks_of, durations
+from sia.state.strl import ALL, asks_of, durations, wanted_of
 
 SAME = "same:"
 """Prefix of a preference for nodes of one value: `same:rack`."""
@@ -83,15 +83,16 @@ class NodeTable:
         return {node: len(gpus) for node, gpus in self.of(job_id) if node not in self.out}
 
     def preferred(self, prefers: str) -> tuple[frozenset[str], ...]:
-        """Return the sets of nodes within any of which a job runs at full speed. O(1) amortised.
+        """Return the sets of nodes within any of which a job runs at full speed.
 
         A job without a preference has one set of all nodes. Where no node has the attribute there
-        is none.
+        is none. Names in parentheses are a set that STRL names. O(1) amortised, or O(names).
         """
         found = self._preferred.get(prefers)
         if found is None:
             found = tuple(self._sets(prefers))
-            if found:  # words that no node has are not kept: there is no end of them
+            # Of words that no node has, and of lists of nodes, there is no end: they are not kept.
+            if found and not prefers.startswith("("):
                 self._preferred[prefers] = found
         return found
 
@@ -113,13 +114,17 @@ class NodeTable:
             yield frozenset(n.name for n in self.nodes.values() if prefers in n.attributes)
 
     def places(self, job: Job) -> list[JobPlace]:
-        """Return the sets of nodes within any of which a job may run, the preferred ones first."""
+        """Return the sets of nodes within any of which a job may run, the preferred ones first.
+
+        Of a job that brings STRL these are the sets on which some start is worth something, the
+        fastest first, and of equally fast ones in the order of the text.
+        """
         if job.strl:
-            long = durations(asks_of(job.strl))
-            least = min(long.values())
+            long = durations(wanted_of(asks_of(job.strl)))
+            least = min(long.values(), default=1.0)
             return [
                 JobPlace(nodes, seconds / least, among)
-                for among, seconds in long.items()
+                for among, seconds in sorted(long.items(), key=lambda each: each[1])
                 for nodes in self.preferred("" if among == ALL else among)
             ]
         found = [JobPlace(nodes, 1.0) for nodes in self.preferred(job.prefers)]

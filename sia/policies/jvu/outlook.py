@@ -119,7 +119,7 @@ class Names:
             return [UnitsPlace(frozenset([self.groups[job.pool.group]]), 1.0)]
         out = frozenset(table.out)
         if out != self._out or len(self._places) >= MOST_WISHES:
-            self._out, self._places = out, {}
+            self._out, self._places, self._sets = out, {}, {}
         wish = job.job.prefers, job.job.slowdown, job.job.strl
         found = self._places.get(wish)
         if found is None:

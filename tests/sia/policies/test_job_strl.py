@@ -81,6 +81,7 @@ def test_a_wrong_expression_is_refused_with_place_and_mend(text, said):
         ({"strl": f"(max {NCK} (nck gpu 2 9 70 1))"}, "strl: DUR of gpu is 60 and 70; write the"),
         ({"strl": f"(max {NCK} (nck all 2 0 1e6 1))"}, "strl: DUR is 60 and 1e+06; write at most"),
         ({"strl": NCK, "prefers": "gpu"}, "strl says what prefers says; leave out either strl or"),
+        ({"prefers": "(m1x"}, "prefers begins with a parenthesis; write an attribute of nodes, or"),
         ({"strl": NCK, "value": 5.0}, "strl says what value says; leave out either strl or value"),
     ],
 )
@@ -88,6 +89,38 @@ def test_an_expression_that_does_not_fit_the_job_is_refused(wishes, said):
     with pytest.raises(JobFieldError) as refused:
         check_fields(Job("j", "a", 0.0, 2, **wishes))
     assert said in str(refused.value)
+
+
+def test_places_are_the_sets_on_which_a_start_is_worth_something_the_fastest_first():
+    text = "(max (nck all 2 0 40 9) (nck (m1 m4) 2 0 10 0) {} (nck gpu 2 0 20 0))"
+    more = "(nck gpu 2 60 20 9) (nck (m3 m4) 2 0 20 9) (nck (m1 m4) 2 50 10 0)"
+    asked = text.format(more)
+    table = NodeTable(RACKS)
+    job = Job("j", "a", 0.0, 2, strl=asked)
+    assert [(slow, among) for _, slow, among in table.places(job)] == [
+        (1.0, "gpu"),
+        (1.0, "(m3 m4)"),
+        (2.0, "all"),
+    ]
+    assert quickest(asked) == 20.0
+    assert table.slowdown(job, ["m1", "m4"]) == 2.0
+    assert table.closest(job, 2) == (("m1", 1), ("m2", 1))
+    check_fields(job)
+
+
+def test_lists_of_nodes_are_not_kept():
+    table = NodeTable([GpuNode(f"n{i}", 1) for i in range(100)])
+    kept = len(table._preferred)
+    for i in range(99):
+        text = f"(nck (n{i} n{i + 1}) 1 0 9 1)"
+        assert len(table.places(Job("j", "a", 0.0, 1, strl=text))) == 1
+    assert len(table._preferred) == kept
+
+
+@pytest.mark.parametrize("label", ["prio", "jvu:greedy"])
+def test_a_job_runs_on_the_fastest_set_that_has_room_wherever_it_stands_in_the_text(label):
+    text = "(max (nck all 2 0 40 9) (nck (m3 m4) 2 0 20 9))"
+    assert played(label, [arrival("j", 0, 2, 20, strl=text)], nodes=RACKS)["j"][0][1] == 20
 
 
 def test_places_are_the_sets_in_their_order_with_the_factor_on_the_run_time():
