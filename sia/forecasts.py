@@ -148,6 +148,8 @@ class Loads(Predictor):
 
     minds_new_pools = False
     """Whether it heeds from when on each pool exists (`PredictorContext.since`)."""
+    forgets = False
+    """Whether `forget` has an effect."""
 
     @classmethod
     def build(cls, context: PredictorContext) -> Self | None:
@@ -168,6 +170,9 @@ class Loads(Predictor):
 
     def forget(self, pool: str, before: float) -> None:
         """Drop what was observed of a pool before that second, because the pool has changed."""
+
+    def requota(self, now: float, pool: str, quota: int) -> None:
+        """Record a pool's quota in GPUs, which may have changed."""
 
     def unasked(self, now: float) -> None:
         """Record a tick of the past without a query, for calibration."""

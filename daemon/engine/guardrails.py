@@ -84,9 +84,11 @@ class GuardRails(StepObserver):
         self._context.recheck_pools = True
         changed = False
         for pool in self._pools:
-            why = news.why.get(pool.name, "")
-            changed |= pool.kept.get(DRIFT, "") != why
-            _put(pool, DRIFT, why)
+            before = pool.drift, pool.forecast_from, pool.kept.get(DRIFT, "")
+            pool.drift = news.why.get(pool.name, "")
+            pool.forecast_from = news.since.get(pool.name, pool.forecast_from)
+            _put(pool, DRIFT, "" if news.lend else pool.drift)
+            changed |= before != (pool.drift, pool.forecast_from, pool.kept.get(DRIFT, ""))
         return Accepted(new=changed)
 
     def end_step(self) -> None:

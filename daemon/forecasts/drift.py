@@ -131,8 +131,9 @@ class Drift:
 
 
 def unwatched(book: Book) -> list[ForecastHealth]:
-    """Return the input that lifts lending bans for drift, if any, when drift is not checked."""
-    return [ForecastHealth()] if any(DRIFT in pool.kept for pool in book.pools.values()) else []
+    """Return the input that ends drift and its lending bans, if any, when it is not checked."""
+    drifts = any(pool.drift or DRIFT in pool.kept for pool in book.pools.values())
+    return [ForecastHealth()] if drifts else []
 
 
 def _by_chance(total: int) -> float:

@@ -6,7 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from math import inf
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from daemon.engine.engine import Engine, Step
 from daemon.engine.guardrails import DRIFT
@@ -22,7 +25,7 @@ from predictors.catalog import NONE, Choice, loads_by, loads_class, parse, run_t
 from predictors.loads.rounded import RoundedLoads
 from sia.forecasts import Loads, PredictorContext
 from sia.limits import MAX_GROUP
-from sia.model import Load
+from sia.model import Load, Pool
 from sia.policies import load
 from sia.state.places import Places
 
@@ -40,10 +43,9 @@ SAID = 3
 """Maximum of pools in a message about drift."""
 
 KEPT = "these pools do not lend until their forecasts improve"
-LENDS = (
-    "they are forecast from the last day on and from other pools; "
-    'with drift = "keep" in [daemon] these pools would not lend until their forecasts improve'
-)
+ANEW = "they are forecast from the last day on and from other pools"
+AS_BEFORE = "this forecast goes on as before and learns what is new with time"
+LENDS = 'with drift = "keep" in [daemon] these pools would not lend until their forecasts improve'
 MEND = "check these pools for a new kind of jobs"
 
 HEAR_AGAIN = 60.0
@@ -121,38 +123,48 @@ class Predictors(NamedTuple):
             return self
         return found
 
-    def make(self, story: JournalHistory, places: Places | None, model: Model | None) -> Forecaster:
+    def make(
+        self,
+        story: JournalHistory,
+        places: Places | None,
+        model: Model | None,
+        quotas: Mapping[str, int] = MappingProxyType({}),
+        begins: Mapping[str, float] = MappingProxyType({}),
+    ) -> Forecaster:
         """Return predictors that know the history. Takes seconds; call it outside the event loop.
 
-        Without a model, a predictor that needs one is replaced by `UNTRAINED`.
+        Without a model, a predictor that needs one is replaced by `UNTRAINED`. `quotas` (GPUs) are
+        those in force where they are not the configuration's; `begins` are as in `Forecaster.hear`.
         """
         needs, choice = load(self.setup.policy).needs, self.choice
         if model is None and loads_class(choice.forecast).needs_model:
             choice = choice._replace(forecast=UNTRAINED, load_quantile=None)
-        pools = [pool.name for pool in self.setup.pools]
+        owned = [replace(p, quota=quotas.get(p.name, p.quota)) for p in self.setup.pools]
+        pools = [pool.name for pool in owned]
         since = {pool: story.seen(pool) for pool in pools}
-        quotas = {pool.name: pool.quota for pool in self.setup.pools}
+        quotas = {pool.name: pool.quota for pool in owned}
         context = PredictorContext(
             self.setup.options.windows, pools, story.begin, model=model, since=since, quotas=quotas
         )
         run_times = run_times_by(choice, context) if needs.run_times else None
-        loads = self._loads(choice, context, story, places) if needs.loads else None
-        forecaster = Forecaster(run_times, loads, updates=needs.updates)
-        forecaster.hear(story)
+        loads = self._loads(choice, context, owned, places) if needs.loads else None
+        forgets = loads is not None and loads_class(choice.forecast).forgets
+        forecaster = Forecaster(run_times, loads, updates=needs.updates, forgets=forgets)
+        forecaster.hear(story, begins)
         return forecaster
 
     def _loads(
         self,
         choice: Choice,
         context: PredictorContext,
-        story: JournalHistory,
+        pools: Sequence[Pool],
         places: Places | None,
     ) -> Loads | None:
-        pools, windows, loads = self.setup.pools, context.windows, loads_by(choice, context)
+        windows, loads = context.windows, loads_by(choice, context)
         if loads is not None and choice.guard is not None:
             from predictors.loads.guard import GuardedLoads  # noqa: PLC0415  importing numpy is slow
 
-            loads = GuardedLoads(loads, list(pools), windows, story.begin, choice.guard)
+            loads = GuardedLoads(loads, pools, windows, context.start, choice.guard)
         if loads is None:
             return None
         if places is not None:
@@ -189,6 +201,9 @@ class ForecastService:
         self._missed: list[tuple[float, Step]] = []
         self._hearing: asyncio.Task[None] | None = None
         self._wanted: WantedForecast | None = None
+        self._latest = WantedForecast()
+        """What was wanted last. It is asked for again at each restart, as the journal may not have
+        it yet; where the journal has it, that changes nothing."""
         self._later: asyncio.TimerHandle | None = None
         self.unwell: Callable[[str, str], object] = lambda *_: None
         """Called with the reason and the fix if forecasts are unhealthy, else with empty texts."""
@@ -214,7 +229,7 @@ class ForecastService:
         in the journal is used. The reason for a new one is journaled.
         """
         self.end()
-        self._wanted = None
+        self._wanted, self._latest = None, wanted
         opened = {name: account.since for name, account in engine.book.accounts.items()}
         story = JournalHistory(now - SPAN, now, opened)
         story.add_alive(engine.book.jobs.values())
@@ -233,8 +248,8 @@ class ForecastService:
         return self._wanted is not None
 
     def begin_anew(self, engine: Engine, now: float, read: ReadHistory) -> None:
-        """Call `begin` with the requested model, if there is one."""
-        self.begin(engine, now, read, self._wanted or WantedForecast())
+        """Call `begin` with what is requested, or was last."""
+        self.begin(engine, now, read, self._wanted or self._latest)
 
     def end(self) -> None:
         """Stop reading the history."""
@@ -270,9 +285,14 @@ class ForecastService:
             self._try_later(f"cannot read the history: {error!r}", wanted)
 
     def _give_up(self, error: Exception) -> None:
-        """Drop the predictors after a failure: jobs start without forecasts too."""
+        """Drop the predictors after a failure: jobs start without forecasts too.
+
+        What they were made by is not asked for again, unless the history is still read for it.
+        """
+        if self._hearing is None or self._hearing.done():
+            self._latest = WantedForecast()
         self.forget()
-        self._try_later(f"a predictor failed: {error!r}", WantedForecast())
+        self._try_later(f"a predictor failed: {error!r}", self._latest)
 
     def _try_later(self, failed: str, wanted: WantedForecast) -> None:
         self.failed(failed)
@@ -293,15 +313,18 @@ class ForecastService:
         label = book.adopted if wanted.label is None else wanted.label
         predictors = self.predictors.adopting(label)
         places = engine.core.state.places
-        forecaster = await asyncio.to_thread(predictors.make, story, places, model)
+        quotas, begins = {p.name: p.quota for p in book.pools.values()}, _begins(book)
+        forecaster = await asyncio.to_thread(predictors.make, story, places, model, quotas, begins)
         forecaster.work_aside(partial(asyncio.get_running_loop().run_in_executor, None))
         for now, step in self._missed:
             forecaster.after(now, step)
+        for pool, begin in _begins(book).items() - begins.items():  # it has drifted meanwhile
+            forecaster.forget(pool, begin)
         forecaster.correct(said_to(engine.core.state))
         self._missed, self._forecaster = [], forecaster
         watched = forecaster.foresees_loads and self.drift != "off"
         self._drift = self._watch(engine, story.end) if watched else None
-        self._drifting = set()
+        self._drifting = set() if self._drift is None else set(self._drift.why)
         digest = book.model if model is None else model.checksum
         if digest != book.model or label != book.adopted:
             self._news.append(ModelChanged("loads", digest, wanted.why, label))
@@ -310,7 +333,7 @@ class ForecastService:
     def _watch(self, engine: Engine, now: float) -> Drift:
         """Return a drift detector for forecasts from now on."""
         state, book = engine.core.state, engine.book
-        why = {name: pool.kept[DRIFT] for name, pool in book.pools.items() if DRIFT in pool.kept}
+        why = {name: pool.drift for name, pool in book.pools.items() if pool.drift}
         loads = {name: tuple(pool.load) for name, pool in state.pools.items()}
         width = None if state.places is None else state.places.gpus
         return Drift(max(now, state.now), state.options.windows, loads, width, why)
@@ -322,23 +345,33 @@ class ForecastService:
     def _drifted(self, now: float, book: Book) -> list[Input]:
         """Return the input for pools whose forecasts drift, if it differs from the book.
 
-        Of a pool that begins to drift the forecaster forgets what is older than the drift.
+        Of a pool that begins to drift the forecaster forgets what is older than the drift. The book
+        has from when on, so that a forecaster that reads the history again forgets the same.
         """
         if self._drift is None:
             return [*unwatched(book)]
-        if self._forecaster is not None:
-            for pool in self._drift.why.keys() - self._drifting:
-                self._forecaster.forget(pool, now - DRIFTED)
-        self._drifting = set(self._drift.why)
-        stopped = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
         why = {pool: each for pool, each in self._drift.why.items() if pool in book.pools}
-        keeps = why if self.drift == "keep" else {}
+        since = {}
+        if self._forecaster is not None and self._forecaster.forgets:
+            since = {pool: now - DRIFTED for pool in why if pool not in self._drifting}
+            for pool, begin in since.items():
+                self._forecaster.forget(pool, begin)
+        self._drifting, lend = set(why), self.drift != "keep"
         self._say_drift(why)
-        return [] if stopped == keeps.keys() else [ForecastHealth(keeps)]
+        drifting = {name for name, pool in book.pools.items() if pool.drift}
+        stopped = {name for name, pool in book.pools.items() if DRIFT in pool.kept}
+        told = drifting == why.keys() and stopped == (set() if lend else why.keys())
+        return (
+            []
+            if told and not since
+            else [ForecastHealth(why, lend=lend and bool(why), since=since)]
+        )
 
     def _say_drift(self, why: Mapping[str, str]) -> None:
         reasons = "; ".join(f"{pool}: {each}" for pool, each in sorted(why.items())[:SAID])
-        mend = f"{KEPT if self.drift == 'keep' else LENDS}; {MEND}"
+        forgets = self._forecaster is not None and self._forecaster.forgets
+        lending = KEPT if self.drift == "keep" else LENDS
+        mend = f"{ANEW if forgets else AS_BEFORE}; {lending}; {MEND}"
         self.unwell(f"forecasts are wrong too often: {reasons}" if why else "", mend if why else "")
 
     @property
@@ -361,11 +394,12 @@ class ForecastService:
             return [*unknown, *inputs]
         try:
             foreseen = self._forecaster.before(now, inputs, book)
+            drifted = self._drifted(now, book)
         except Exception as error:  # noqa: BLE001  a defect of a predictor must not end the service
             self._give_up(error)
             return [*inputs]
         news, self._news = self._news, []
-        return [*news, *self._drifted(now, book), *foreseen]
+        return [*news, *drifted, *foreseen]
 
     def guess(self, now: float, spec: JobSpec) -> float:
         """Return the estimated run time (seconds) of a job that is not submitted; 0 if unknown."""
@@ -382,6 +416,11 @@ class ForecastService:
                     self._drift.hear(step.events)
             except Exception as error:  # noqa: BLE001  as in `before`
                 self._give_up(error)
+
+
+def _begins(book: Book) -> dict[str, float]:
+    """Return from which second on pools are forecast that have drifted."""
+    return {name: pool.forecast_from for name, pool in book.pools.items() if pool.forecast_from}
 
 
 async def ended_between(

@@ -330,6 +330,11 @@ class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """The part of `kept` that the core and the event stream have been told."""
     rests_until: float = 0.0
     """When it may lend again after a job of its group was late; 0 if no job was."""
+    drift: str = ""
+    """Why its forecasts are unreliable; empty if they are reliable."""
+    forecast_from: float = 0.0
+    """Its loads before this second are forgotten, as its forecasts have drifted since; 0 if they
+    never have."""
 
 
 def pool_record(

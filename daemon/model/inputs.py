@@ -346,10 +346,14 @@ class ModelChanged(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     label: str = ""
 
 
-class ForecastHealth(Struct, frozen=True, tag=True):
+class ForecastHealth(Struct, frozen=True, tag=True, omit_defaults=True):
     """The pools whose forecasts are unreliable, and why. Those of all other pools are reliable."""
 
     why: Mapping[str, str] = {}
+    lend: bool = False
+    """Whether these pools lend nevertheless."""
+    since: Mapping[str, float] = {}
+    """Pools that are forecast from this second on from now on."""
 
 
 class Answered(Struct, frozen=True, tag=True, omit_defaults=True):

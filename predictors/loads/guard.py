@@ -65,9 +65,10 @@ class PoolClock(VirtualClock):
 class GuardedLoads(Loads):
     """A forecast that states more than any quota for pools that must not lend.
 
-    It is not told of changed quotas; a clock keeps the first quota. If a pool shrinks, its clock
-    finds jobs late that would not have started alone either, and the pool lends less than it could.
-    If a pool grows, its clock misses late jobs; `ShortfallCounts` still counts them.
+    A replay does not tell it of changed quotas; a clock then keeps the first quota. If a pool
+    shrinks, its clock finds jobs late that would not have started alone either, and the pool lends
+    less than it could. If a pool grows, its clock misses late jobs; `ShortfallCounts` still counts
+    them.
     """
 
     def __init__(
@@ -127,6 +128,14 @@ class GuardedLoads(Loads):
     def forget(self, pool: str, before: float) -> None:
         """Drop what the forecast has observed of a pool before that second."""
         self._loads.forget(pool, before)
+
+    def requota(self, now: float, pool: str, quota: int) -> None:
+        """Record a pool's quota in GPUs, for its clock too."""
+        self._loads.requota(now, pool, quota)
+        row = self._rows[pool]
+        if self._clocks[row].told != quota:
+            self._clocks[row].requota(now, quota)
+            self._look[row] = -inf
 
     def unasked(self, now: float) -> None:
         """Record a tick without a query, for the forecast only."""

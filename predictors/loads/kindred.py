@@ -72,6 +72,12 @@ class Kindred:
         classes = (peaks[:, None] > self._ends[row]).sum(axis=1)
         self._counts[row] = np.bincount(classes, minlength=CLASSES)
 
+    def requota(self, row: int, quota: int, peaks: Peaks) -> None:
+        """Take another quota of a pool in GPUs, and the peaks of all its windows."""
+        self._quotas[row] = quota
+        self._ends[row] = np.array(SHARES) * quota
+        self.recount(row, peaks)
+
     def likeness(self, asked: NDArray[np.intp], worth: Floats) -> Floats:
         """Return the chance that each pool asked for is like each other one: (asked, others).
 

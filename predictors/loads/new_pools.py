@@ -59,6 +59,10 @@ class NewPoolLoads(Loads):
         """Drop what the forecast has observed of a pool before that second."""
         self._loads.forget(pool, before)
 
+    def requota(self, now: float, pool: str, quota: int) -> None:
+        """Record a pool's quota in GPUs."""
+        self._loads.requota(now, pool, quota)
+
     def unasked(self, now: float) -> None:
         """Record a tick without a query."""
         self._loads.unasked(now)

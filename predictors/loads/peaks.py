@@ -132,6 +132,7 @@ class PeakLoads(Loads):
     """
 
     minds_new_pools = True
+    forgets = True
 
     summary = "the most GPUs that new jobs held at once in recent windows"
     takes_quantile = True
@@ -171,13 +172,16 @@ class PeakLoads(Loads):
         if quantile > highest(windows):
             raise ValueError(f"quantile must be at most {highest(windows)} (got {quantile})")
         self._pools = pools
+        self._rows = {pool: row for row, pool in enumerate(pools)}
         lengths = [ceil(window / TICK) for window in windows]
         self._first = ceil(start / TICK)  # the tick of the first mark
         self._peaks = Peaks(pools, max(lengths) + 1)
         began = [max(start, (since or {}).get(pool, start)) for pool in pools]
         first = np.ceil(np.array(began) / TICK)
-        owned = np.array([(quotas or {}).get(pool, 0) for pool in pools], np.int64)
-        self._past = [_Past(first, owned, ticks, quantile) for ticks in lengths]
+        self._quotas = np.array([(quotas or {}).get(pool, 0) for pool in pools], np.int64)
+        self._past = [
+            _Past(first.copy(), self._quotas.copy(), ticks, quantile) for ticks in lengths
+        ]
         public = [past for past in self._past if past.public] or self._past
         hours = [past for past in public if past.ticks >= HOUR]
         self._guide = (hours or public[-1:])[0]  # by these windows pools are compared
@@ -186,6 +190,7 @@ class PeakLoads(Loads):
         )  # ticks after which nothing is remembered
         self._last = np.zeros((len(pools), len(windows)), np.int64)
         self._asked: int | None = None  # the tick of the last answer
+        self._now_due: set[int] = set()  # rows of pools whose turn is at the next query
 
     def submitted(self, now: float, job: Job) -> None:
         """Add a job."""
@@ -203,30 +208,54 @@ class PeakLoads(Loads):
 
     def forget(self, pool: str, before: float) -> None:
         """Drop the windows of a pool that began before that second."""
-        row = list(self._pools).index(pool)
+        row = self._rows[pool]
         for past in self._past:
             past.forget(row, ceil(before / TICK))
-        self._asked = None  # the pool's turn is now
+        self._now_due.add(row)
+
+    def requota(self, now: float, pool: str, quota: int) -> None:
+        """Compare the pool with others as one of this quota in GPUs."""
+        row = self._rows[pool]
+        if self._quotas[row] == quota:
+            return
+        self._advance(now)
+        self._quotas[row] = quota
+        for past in self._past:
+            past.requota(row, quota)
+        self._now_due.add(row)
 
     def changes(self, now: float) -> list[Load]:
         """Return the loads that changed since the last tick."""
         self._advance(now)
         tick = floor(now / TICK)
-        if tick == self._asked:
+        rows = self._due(tick)
+        self._asked = tick
+        if not len(rows):
             return []
         loads = self._last.copy()
-        for rows in self._due(tick):
-            for window, past in enumerate(self._past):
-                loads[rows, window] = past.state(rows, self._guide)
-        self._asked = tick
+        new = rows[np.any([~past.earned(rows) for past in self._past], axis=0)]
+        likeness = np.zeros((len(self._pools), 0))  # by row
+        if len(new):
+            found = self._guide.likeness(new)
+            likeness = np.zeros((len(self._pools), found.shape[1]))
+            likeness[new] = found
+        for window, past in enumerate(self._past):
+            loads[rows, window] = past.state(rows, likeness)
+        self._now_due.clear()
         before, self._last = self._last, loads
         return differences(self._pools, before, loads)
 
-    def _due(self, tick: int) -> list[slice]:
-        """Return the pools to update: at first all, then each once in `REFRESH` ticks."""
+    def _due(self, tick: int) -> NDArray[np.intp]:
+        """Return the rows of the pools to update: at first all, then each once in `REFRESH` ticks.
+
+        Pools that have changed are updated at once.
+        """
+        rows = np.arange(len(self._pools))
         if self._asked is None or tick - self._asked >= REFRESH:
-            return [slice(None)]
-        return [slice(turn % REFRESH, None, REFRESH) for turn in range(self._asked + 1, tick + 1)]
+            return rows
+        due = (rows - self._asked - 1) % REFRESH < tick - self._asked
+        due[[*self._now_due]] = True
+        return rows[due]
 
     def _advance(self, now: float) -> None:
         """Set marks for all ticks before now, and record the windows that end there."""
@@ -279,26 +308,34 @@ class _Past:
             self._kindred.recount(row, self._peaks[row, self._newest(left)])
         self._first[row] = max(self._first[row], first)
 
+    def requota(self, row: int, quota: int) -> None:
+        """Take another quota of a pool in GPUs. O(windows remembered)."""
+        peaks = self._peaks[row, self._newest(int(self._own[row]))]
+        self._kindred.requota(row, quota, peaks)
+
     def _newest(self, count: int) -> NDArray[np.int64]:
         """Return where the newest windows are."""
         return np.arange(self._seen - count, self._seen) % self._kept
 
-    def state(self, rows: slice, guide: _Past) -> NDArray[np.int64]:
-        """Return the value that a share `quantile` of future windows will not exceed: (rows).
+    def earned(self, pools: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return which of these pools have enough windows of their own."""
+        full: NDArray[np.bool_] = self._own[pools] == self._kept
+        return full | (self.worth()[pools] * (1.0 - self._quantile) >= self._quantile - 1e-9)
 
-        Pools without enough windows are compared with others by those of `guide`.
+    def state(self, pools: NDArray[np.intp], likeness: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Return the value that a share `quantile` of future windows will not exceed: (pools).
+
+        Pools without enough windows are compared with others by `likeness`, a row for each pool
+        here.
         """
-        pools = np.arange(len(self._own))[rows]
-        own, worth = self._own[pools], self.worth()
-        full = own == self._kept
-        earned = full | (worth[pools] * (1.0 - self._quantile) >= self._quantile - 1e-9)
+        own, earned = self._own[pools], self.earned(pools)
         stated = np.zeros(len(pools), np.int64)
         for count in np.unique(own[earned]).tolist():
             of = earned & (own == count)
             stated[of] = self._ranked(pools[of], count)
         if not earned.all():
             new = pools[~earned]
-            stated[~earned] = self._kindred.state(new, worth, guide.likeness(new))
+            stated[~earned] = self._kindred.state(new, self.worth(), likeness[new])
         return stated
 
     @property

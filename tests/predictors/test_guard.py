@@ -441,6 +441,15 @@ def test_a_job_that_is_withdrawn_is_late_no_longer():
     assert watched.at(3.0) == well
 
 
+def test_a_clock_knows_that_its_pool_has_grown():
+    guard, watched, well = open_guard()
+    start(guard, 1.0, *submit(guard, 1.0, job("first").gpus(4)))
+    submit(guard, 1.0, job("waits").gpus(4))
+    assert watched.at(100.0) == well
+    guard.requota(200.0, "a", 8)
+    assert watched.at(202.0) == well | shut("a", 0, 1) | shut("b", 0, 1)
+
+
 def test_a_job_that_waits_behind_others_of_its_pool_is_not_late():
     guard, watched, _ = open_guard()
     wide, behind = submit(guard, 1.0, job("wide").gpus(4).pool("c"), job("behind").pool("c"))

@@ -105,7 +105,7 @@ class Story:
     def __init__(self, names, windows, start, quantile, since=None, quotas=None):
         self.names, self.windows, self.start, self.quantile = names, windows, start, quantile
         self.since, self.quotas = since or {}, quotas or {}
-        self.forgot = False
+        self.changed = set()  # pools that have forgotten, or have another quota
         self.stays, self.place, self.times = [], 0, []
 
     def now(self, now):
@@ -215,11 +215,18 @@ def told(story, forecast, rng, instants):
             stay = Stay(Job(name, rng.choice(story.names), now, rng.randint(1, 8)), story.place)
             story.stays.append(stay)
             forecast.submitted(now, stay.job)
-        story.forgot = rng.random() < 0.1
-        if story.forgot:
+        story.changed = set()
+        if rng.random() < 0.1:
             pool, before = rng.choice(story.names), now - rng.choice([0.0, 1000.0, 20000.0])
             story.since[pool] = max(before, story.since.get(pool, before))
             forecast.forget(pool, before)
+            story.changed.add(pool)
+        if rng.random() < 0.1 and story.quotas:
+            pool, quota = rng.choice(story.names), rng.randint(4, 40)
+            forecast.requota(now, pool, quota)
+            if story.quotas[pool] != quota:
+                story.changed.add(pool)
+            story.quotas[pool] = quota
         yield now, {(load.pool, load.window): load.gpus for load in forecast.changes(now)}
 
 
@@ -261,11 +268,9 @@ def test_the_forecast_is_the_quantile_of_recent_peaks():
         last = None
         for now, changes in instants:
             tick, true = floor(now / TICK), dict(said)
-            last = None if story.forgot else last
-            if tick != last:
-                for pool, window in said:
-                    if looked_at("abc".index(pool), last, tick):
-                        true[pool, window] = story.load(pool, window, now)
+            for pool, window in said:
+                if pool in story.changed or looked_at("abc".index(pool), last, tick):
+                    true[pool, window] = story.load(pool, window, now)
             assert changes == {k: gpus for k, gpus in true.items() if gpus != said[k]}, (seed, now)
             said, last = true, tick
             numbers += sum(0 < gpus < MAX_GROUP for gpus in changes.values())

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from daemon.engine.engine import Step
 from daemon.forecasts.drift import LEAST_WINDOWS, SLICES, SPAN, Drift
 from daemon.forecasts.forecaster import ForecastService, Predictors
-from daemon.model.inputs import ForecastHealth
+from daemon.model.inputs import ForecastHealth, ModelChanged, SetPool, Tick
 from daemon.model.job import LendingMode
 from sia.events import JobFinished, JobSubmitted, TimePassed
 from sia.model import Job
@@ -84,21 +84,27 @@ def test_drift_lasts_through_a_restart_until_forecasts_are_reliable():
         drift.hear([TimePassed(hour * HOUR + 10.0)])
 
 
-def foresight_of(cluster, drift="keep"):
-    from daemon.engine.engine import Engine  # noqa: PLC0415
+async def none(before, limit):
+    return []
 
-    foresight, engine = ForecastService(Predictors(cluster, "peaks+survival")), Engine.new(cluster)
-    foresight.drift = drift
 
-    async def none(before, limit):
-        return []
+def hear(foresight, engine, now):
+    """Let it read a history without ended jobs."""
 
-    async def hear():
-        foresight.begin(engine, 1000.0, none)
+    async def story():
+        foresight.begin(engine, now, none)
         await foresight.heard()
         foresight.end()
 
-    asyncio.run(hear())
+    asyncio.run(story())
+
+
+def foresight_of(cluster, drift="keep", label="peaks+survival"):
+    from daemon.engine.engine import Engine  # noqa: PLC0415
+
+    foresight, engine = ForecastService(Predictors(cluster, label)), Engine.new(cluster)
+    foresight.drift = drift
+    hear(foresight, engine, 1000.0)
     return foresight, engine
 
 
@@ -108,7 +114,7 @@ def test_drift_is_one_input_of_the_next_step_and_an_unhealthy_component():
     foresight.unwell = lambda *words: said.append(words)
     foresight._drift.why["b"] = "7 of 20"
     inputs = foresight.before(2000.0, [], engine.book)
-    assert inputs[0] == ForecastHealth({"b": "7 of 20"})
+    assert inputs[0] == ForecastHealth({"b": "7 of 20"}, since={"b": 2000.0 - SPAN})
     assert said[0][0] == "forecasts are wrong too often: b: 7 of 20"
     engine.step(2000.0, inputs)
     assert engine.core.state.pools["b"].lend_limit == 0
@@ -128,9 +134,146 @@ def test_drift_that_is_only_reported_stops_no_lending():
     said = []
     foresight.unwell = lambda *words: said.append(words)
     foresight._drift.why["b"] = "7 of 20"
-    assert not any(isinstance(e, ForecastHealth) for e in foresight.before(2000.0, [], engine.book))
+    inputs = foresight.before(2000.0, [], engine.book)
+    assert inputs[0] == ForecastHealth({"b": "7 of 20"}, lend=True, since={"b": 2000.0 - SPAN})
+    engine.step(2000.0, inputs)
+    assert engine.core.state.pools["b"].lend_limit > 0
+    assert not any(isinstance(e, ForecastHealth) for e in foresight.before(2001.0, [], engine.book))
     assert said[-1][0] == "forecasts are wrong too often: b: 7 of 20"
+    assert "from the last day on" in said[-1][1]
     assert "with drift =" in said[-1][1]
+
+
+def test_of_a_forecast_that_forgets_nothing_it_is_not_said_that_it_does():
+    foresight, engine = foresight_of(setup(a=2, b=4), "say", "sliding-max+survival")
+    said = []
+    foresight.unwell = lambda *words: said.append(words)
+    foresight._drift.why["b"] = "7 of 20"
+    inputs = foresight.before(2000.0, [], engine.book)
+    assert inputs[0] == ForecastHealth({"b": "7 of 20"}, lend=True)
+    assert "goes on as before" in said[-1][1]
+    assert "last day" not in said[-1][1]
+
+
+@pytest.mark.parametrize("drift", ["say", "keep"])
+def test_after_a_restart_a_forecast_forgets_what_it_had_forgotten_and_no_more(drift):
+    foresight, engine = foresight_of(setup(a=2, b=4), drift)
+    engine.step(1000.0, [Tick()])
+    begun = 1000.0 + 480 * HOUR
+    foresight._forecaster.before(begun, [], engine.book)
+    foresight._drift.why["b"] = "7 of 20"
+    step = engine.step(begun + 1.0, foresight.before(begun + 1.0, [], engine.book))
+    foresight.after(begun + 1.0, step)
+    now = begun + 72 * HOUR
+    foresight.before(now, [], engine.book)
+
+    def own():
+        return [past._own.tolist() for past in foresight._forecaster._loads._past]
+
+    before = own()
+    assert 288 * 4 - 20 < before[0][1] < 288 * 4 < before[0][0], "the day before, and three since"
+    foresight = ForecastService(Predictors(engine.book.setup, "peaks+survival"))
+    foresight.drift = drift
+    hear(foresight, engine, now)
+    assert own() == before
+    assert foresight._drift.why == {"b": "7 of 20"}
+    assert not any(
+        isinstance(e, ForecastHealth) for e in foresight.before(now + 1.0, [], engine.book)
+    )
+    assert own() == before
+
+
+def test_a_pool_that_drifts_while_the_history_is_read_is_forgotten_in_the_new_forecast_too():
+    foresight, engine = foresight_of(setup(a=2, b=4))
+    engine.step(1000.0, [Tick()])
+    now = 1000.0 + 480 * HOUR
+    make = foresight.predictors.make
+
+    class Meanwhile(Predictors):
+        def make(self, *args):
+            made = make(*args)
+            engine.step(now, [ForecastHealth({"b": "7 of 20"}, since={"b": now - SPAN})])
+            return made
+
+    foresight.predictors = Meanwhile(*foresight.predictors)
+    hear(foresight, engine, now)
+    own = foresight._forecaster._loads._past[0]._own.tolist()
+    assert own[1] <= 288 < own[0]
+
+
+def test_forecasts_go_by_the_quotas_in_force():
+    foresight, engine = foresight_of(setup(a=2, b=4))
+
+    def quotas():
+        return foresight._forecaster._loads._quotas.tolist()
+
+    assert quotas() == [2, 4]
+    foresight.after(2000.0, engine.step(2000.0, [SetPool("b", quota=7)]))
+    assert quotas() == [2, 7]
+    assert foresight.curious
+    foresight = ForecastService(Predictors(engine.book.setup, "peaks+survival"))
+    hear(foresight, engine, 3000.0)
+    assert quotas() == [2, 7]
+
+
+def test_the_first_step_takes_the_forecasts_that_were_made_with_the_history():
+    """Outside the event loop: of many pools they take long."""
+    foresight, engine = foresight_of(setup(a=2, b=4))
+    loads = foresight._forecaster._loads
+    assert not len(loads._due(loads._asked))
+    (foreseen,) = foresight.before(1000.0, [], engine.book)
+    assert {(each.pool, each.window) for each in foreseen.loads} == {
+        (pool, window) for pool in "ab" for window in range(len(engine.core.state.options.windows))
+    }
+
+
+def test_a_predictor_that_cannot_forget_is_paused():
+    foresight, engine = foresight_of(setup(a=2, b=4))
+    failed = []
+    foresight.failed = failed.append
+
+    def fails(*_):
+        raise ZeroDivisionError("of a predictor")
+
+    async def story():
+        foresight._forecaster._loads.forget = fails
+        foresight._drift.why["b"] = "7 of 20"
+        assert foresight.before(2000.0, [Tick()], engine.book) == [Tick()]
+        foresight.end()
+
+    asyncio.run(story())
+    assert "of a predictor" in failed[0]
+    assert not foresight.ready
+
+
+def test_a_forecast_is_adopted_although_its_first_step_does_not_commit():
+    cluster = setup(a=2, b=4)
+    foresight, engine = foresight_of(cluster)
+    foresight.predictors = foresight.predictors._replace(chosen_by_backtest=True)
+    other = "sliding-max+survival"
+
+    async def story():
+        foresight.want(None, "better", other)
+        foresight.begin_anew(engine, 2000.0, none)
+        await foresight.heard()
+        assert foresight.before(2000.0, [], engine.book)[0] == ModelChanged(
+            "loads", "", "better", other
+        )
+        foresight.forget()  # the step is not in the journal
+        foresight.begin_anew(engine, 3000.0, none)
+        await foresight.heard()
+        inputs = foresight.before(3000.0, [], engine.book)
+        assert inputs[0] == ModelChanged("loads", "", "better", other)
+        foresight.after(3000.0, engine.step(3000.0, inputs))
+        foresight.begin_anew(engine, 4000.0, none)
+        await foresight.heard()
+        assert not any(
+            isinstance(e, ModelChanged) for e in foresight.before(4000.0, [], engine.book)
+        )
+        foresight.end()
+
+    asyncio.run(story())
+    assert engine.book.adopted == other
 
 
 @pytest.mark.parametrize("drift", ["say", "keep"])
@@ -146,9 +289,10 @@ def test_a_pool_whose_forecasts_drift_is_forecast_from_the_last_day_on(drift):
     assert foresight.curious, "the next step asks for the forecasts again"
     assert remembered[1]._own[0] == hours[0], "a does not drift"
     assert remembered[1]._own[1] <= 288 < hours[0], "windows of the last day"
+    foresight._forecaster._loads.forget = None  # it forgets once
     foresight.before(now + 2.0, [], engine.book)
     foresight.before(now + 3.0, [], engine.book)
-    assert foresight._forecaster._loads._asked is not None, "it forgets once"
+    assert foresight.ready
 
 
 @pytest.mark.parametrize("drift", ["say", "off"])
