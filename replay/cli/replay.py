@@ -23,7 +23,7 @@ from replay.cluster.shortages import shortages
 from replay.deadlines.leases import check_leases
 from replay.experiment.folder import holds_experiment
 from replay.logs.limits import LEAST_HISTORY, MAX_PARTS
-from replay.logs.nodes import checked_nodes, on_nodes
+from replay.logs.nodes import NOWHERE, TOO_WIDE, checked_nodes, on_nodes
 from replay.logs.preemptible import PreemptibleShare, mark, note_unstoppable, recalls, refuse_idle
 from replay.logs.progress_file import with_progress
 from replay.logs.read import read_pools, read_trace
@@ -276,10 +276,13 @@ def _refuse_empty(log: Path, pools: Path, trace: Trace) -> None:
     if not trace.arrivals:
         reasons = ", ".join(f"{n} {reason}" for reason, n in sorted(trace.dropped.items()))
         named = "".join(f"; {note}" for note in trace.notes)
-        raise UserError(
-            f"{log}: no job can run in the pools of {pools} ({reasons}{named}); give a pools file "
-            "with a row for each pool that the log's column pool names"
+        fix = (
+            "give a pools file with a row for each pool that the log's column pool names"
+            if not trace.dropped.keys() & {NOWHERE, TOO_WIDE}
+            else "give --nodes a file with the nodes and attributes that the log's columns prefers "
+            "and strl name, with as many GPUs"
         )
+        raise UserError(f"{log}: no job can run in the pools of {pools} ({reasons}{named}); {fix}")
 
 
 def _stale(out: Path) -> list[str]:

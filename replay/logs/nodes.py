@@ -85,6 +85,11 @@ def checked_nodes(path: Path | None, table: PoolTable) -> tuple[GpuNode, ...]:
     return tuple(nodes)
 
 
+TOO_WIDE = "wider than the nodes that it can run on"
+NOWHERE = "no node has what it prefers, and it runs nowhere else"
+"""Why jobs are left out where nodes differ."""
+
+
 def on_nodes(trace: Trace, nodes: Sequence[GpuNode], labels: Iterable[str]) -> Trace:
     """Return the jobs that can run on these nodes; the others are counted by reason.
 
@@ -100,8 +105,7 @@ def on_nodes(trace: Trace, nodes: Sequence[GpuNode], labels: Iterable[str]) -> T
         if arrival.job.width <= room:
             kept.append(arrival)
         else:
-            dropped["wider than the nodes that it can run on" if room else
-                    "no node has what it prefers, and it runs nowhere else"] += 1  # fmt: skip
+            dropped[TOO_WIDE if room else NOWHERE] += 1
     return replace(trace, arrivals=kept, dropped=dropped)
 
 

@@ -359,9 +359,10 @@ def read_trace(path: Path, *, skip_invalid: bool = False) -> Trace:
                     )
             except BadCellError as bad:
                 if not skip_invalid:
+                    otherwise = " Or" if bad.fix.endswith("?") else ", or"
                     raise UserError(
                         f"{path}: row {row.number}, column {bad.column}: {bad.problem}; "
-                        f"{bad.fix}, or skip such rows with --skip-invalid"
+                        f"{bad.fix}{otherwise} skip such rows with --skip-invalid"
                     ) from None
                 dropped[f"invalid: {bad.reason}"] += 1
                 continue

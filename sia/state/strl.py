@@ -208,7 +208,7 @@ def asks_of(text: str) -> tuple[StrlAsk, ...]:
         fix = f"write at most {MAX_ASK_TEXT} characters"
         raise StrlError(TextPlace(1, 1), f"the request has {len(text)} characters", fix)
     if not text.isprintable():
-        fix = "write it in one line, without comments"
+        fix = "write it in one line, with spaces in place of tabs"
         raise StrlError(
             TextPlace(1, 1), "the request has line breaks, or what cannot be printed", fix
         )

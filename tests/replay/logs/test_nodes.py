@@ -1,7 +1,9 @@
 """The file of nodes: `node,gpus,attributes[,free]`."""
 
 import pytest
+from click.testing import CliRunner
 
+from replay.cli.replay import replay
 from replay.logs.nodes import on_nodes, read_nodes
 from replay.logs.trace import Trace
 from sia.console.errors import UserError
@@ -60,3 +62,26 @@ def test_a_job_of_some_nodes_only_is_refused_to_policies_that_take_any(label):
         on_nodes(Trace([Arrival(picky, 5.0)]), nodes, [label])
     for job, policy in ((easy, label), (picky, "jvu")):
         assert on_nodes(Trace([Arrival(job, 5.0)]), nodes, ["fcfs", policy]).arrivals
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("(nck (m9) 1 0 20 5)", "give --nodes a file with the nodes and attributes that the log's"),
+        ("(nkc all 1 0 20 5)", "Did you mean 'nck'? Or skip such rows with --skip-invalid"),
+    ],
+)
+def test_a_log_of_which_no_job_can_run_is_refused_with_what_mends_it(tmp_path, asked, said):
+    given = {
+        "--trace": f"job_id,pool,submit,width,duration,strl\nj,p,0,1,20,{asked}\n",
+        "--pools": "pool,quota\np,2\n",
+        "--nodes": "node,gpus,attributes\nm1,1,gpu\nm2,1,\n",
+    }
+    options = ["--policy", "jvu", "--out", str(tmp_path / "out")]
+    for option, text in given.items():
+        path = tmp_path / f"{option.strip('-')}.csv"
+        path.write_text(text)
+        options += [option, str(path)]
+    refused = CliRunner().invoke(replay, options)
+    assert refused.exit_code == 2
+    assert said in refused.output
