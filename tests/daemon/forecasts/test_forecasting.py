@@ -747,6 +747,13 @@ def test_a_failed_training_leaves_the_other_candidates_and_is_reported(
     assert "learned" not in " ".join(children.asked[1])
 
 
+def test_what_a_killed_daemon_left_of_a_training_is_removed(tmp_path, monkeypatch):
+    (tmp_path / "learning-before" / "model").mkdir(parents=True)
+    Children(monkeypatch, trained=(2, "is too short"))
+    asyncio.run(Models(tmp_path).choose(trace_of(crowded_weeks()), LEARNING, USUAL))
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_failed_backtest_is_reported(tmp_path, monkeypatch):
     Children(monkeypatch, trained=(2, "is too short"), replayed=(1, "MemoryError"))
     chosen = asyncio.run(Models(tmp_path).choose(trace_of(crowded_weeks()), LEARNING, USUAL))
