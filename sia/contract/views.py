@@ -63,7 +63,11 @@ class JobStateView(Protocol):
 
     @property
     def attempt(self) -> int:
-        """The number of its segments so far."""
+        """The number of its segments so far: each start has a number of its own."""
+
+    @property
+    def runs(self) -> int:
+        """The number of its segments so far but for starts that were taken back."""
 
     @property
     def done(self) -> float:

@@ -228,11 +228,13 @@ class Committer:
         later ones are not.
         """
         handlers = self._handlers
-        for event in events:
-            handlers[type(event)](event)
-        if self._taken_back:
-            decisions += self._taken_back
-            self._taken_back.clear()
+        try:
+            for event in events:
+                handlers[type(event)](event)
+        finally:
+            if self._taken_back:
+                decisions += self._taken_back
+                self._taken_back.clear()
         if self.accounts.overdrawn:
             self.accounts.settle(decisions)
         if self.cells_freed:
@@ -729,18 +731,24 @@ class Committer:
         if self._state.nodes is None:
             self._places().take_out(event.node, event.why)
             return
+        jobs = [self._planned(job_id, event.node) for job_id in dict.fromkeys(event.waiting)]
         self._state.nodes.take_out(event.node)
-        for job_id in event.waiting:
-            job = self._state.jobs.get(job_id)
-            if job is None or job.stream is None:
-                raise ValueError(f"job {job_id} waits for node {event.node} but was not started")
+        for job in jobs:
             self._take_back(job)
-            job.attempt -= 1  # nothing of it has run
+            job.start = job.since = self._state.now
             self._to_queue(job)
             why = f"node {event.node} is out, and its GPUs were not free yet"
-            self._taken_back.append(PreemptJob(job_id, why))
-            self.told.submitted(job)
+            self._taken_back.append(PreemptJob(job.job.id, why))
+            self.told.submitted(job)  # it finds the job where it was while this counted as a run
+            job.taken_back += 1
         self._state.dirty.update(dict.fromkeys(self._state.pools.values()))  # starts were planned
+
+    def _planned(self, job_id: str, node: str) -> JobState:
+        """Return a job whose start can be taken back. Raises ValueError if it has no GPUs."""
+        job = self._state.jobs.get(job_id)
+        if job is None or job.stream is None:
+            raise ValueError(f"job {job_id} waits for node {node} but was not started")
+        return job
 
     def _node_back(self, event: NodeBack) -> None:
         if self._state.nodes is None:

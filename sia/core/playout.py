@@ -417,7 +417,7 @@ class _CorePlayout(Playout[Instant]):
             job = self._jobs[job_id]
             if job.stream is None:
                 continue  # it was preempted in the same pass
-            if self._predicts and job.attempt == 1:
+            if self._predicts and job.runs == 1:
                 self._started(now, job)
             duration = self._durations[job_id]
             self.schedule_end(job.end(duration), job_id, job.attempt)

@@ -57,6 +57,7 @@ class JobSnapshot(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
     trial: bool = False
     nodes: Nodes = ()
     """The GPUs that it has, where nodes differ."""
+    taken_back: int = 0
 
 
 class PoolSnapshot(Struct, frozen=True, forbid_unknown_fields=True):
@@ -264,6 +265,7 @@ def _job_record(state: JobState, table: NodeTable | None) -> JobSnapshot:
         state.lease,
         state.trial,
         () if table is None else table.of(job.id),
+        state.taken_back,
     )
 
 
@@ -401,13 +403,15 @@ def _run(job: JobState, record: JobSnapshot, state: ClusterState) -> None:
         raise ValueError(f"job {job.job.id}: times {times} are not finite or in the future")
     if not 0 < record.pace < inf:
         raise ValueError(f"job {job.job.id}: pace must be above 0")
-    if not 0 <= record.width <= MAX_QUOTA or record.attempt < 1 or record.overhead < 0:
+    ended = record.attempt - (record.stream is not None)
+    counts = record.attempt >= 1 and 0 <= record.taken_back <= ended
+    if not (counts and 0 <= record.width <= MAX_QUOTA and record.overhead >= 0):
         raise ValueError(f"job {job.job.id}: width, attempt or overhead is out of bounds")
     job.stream, job.width = record.stream, record.width or job.width
     job.attempt, job.start, job.since = record.attempt, record.start, since
     job.done, job.overhead, job.speed = record.done, record.overhead, record.speed
     job.pace, job.regime, job.trial = record.pace, record.regime, record.trial
-    job.begun = record.begun
+    job.begun, job.taken_back = record.begun, record.taken_back
     if record.nodes:
         _hold(job, record.nodes, state)
     for lender, gpus in record.loans:

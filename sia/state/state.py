@@ -47,6 +47,7 @@ class JobState:
         "speed",
         "start",
         "stream",
+        "taken_back",
         "trial",
         "width",
     )
@@ -74,6 +75,7 @@ class JobState:
         self.since = 0.0  # when `done` was known: at `start`, or at the latest progress report
         self.loans: dict[PoolState, int] = {}
         self.attempt = 0  # number of segments so far
+        self.taken_back = 0  # of these, starts that were taken back before the job ran
         self.done = 0.0  # work until `since`
         self.overhead = 0.0  # seconds after `since` without work
         self.speed = 1.0  # work per second
@@ -94,6 +96,11 @@ class JobState:
         if self.stream is None:
             return self.done
         return self.done + max(0.0, now - self.since - self.overhead) * self.speed
+
+    @property
+    def runs(self) -> int:
+        """Number of segments so far but for starts that were taken back."""
+        return self.attempt - self.taken_back
 
     def pause(self, resume_cost: float) -> float:
         """Return the seconds without progress if the job started now.

@@ -7,9 +7,13 @@ from sia import Core, Job, Stream
 from sia.contract.policy import Policy
 from sia.contract.proposals import Preempt, Resize, Start
 from sia.core.playout import play
+from sia.core.snapshot import decode, dump, encode, restore
 from sia.decisions import PreemptJob, ResizeJob, StartJob
-from sia.events import JobCancelled, JobFinished, JobSubmitted
+from sia.events import JobCancelled, JobFinished, JobSubmitted, NodeBack, NodeOut
+from sia.model import RESTART, GpuNode
+from sia.policies.preemptive.las import Las, LasParams
 from sia.policies.preemptive.srtf import Srtf
+from tests.sia.policies.test_priorities import started, submitted
 from tests.support.builders import SMALL, job, pools
 from tests.support.cores import OnCue, on_cue, photograph, refusals, start_dedicated
 
@@ -168,3 +172,94 @@ def test_a_job_that_is_moved_several_times_in_one_pass_ends_once():
         if isinstance(event, JobFinished)
     ]
     assert ended == [("j", 10.0)]
+
+
+# Starts that are taken back
+
+LAS = LasParams((3600.0,), promote=2.0)
+"""Two GPUs attain the threshold in 1,800 s."""
+
+
+def on_nodes(count, *events):
+    """LAS on nodes of 2 GPUs after these events at 0."""
+    core = Core(
+        pools(a=2 * count), Las(LAS), SMALL, nodes=[GpuNode(f"m{i}", 2) for i in range(count)]
+    )
+    core.step(0.0, [*events])
+    return core
+
+
+def again(core):
+    """The core from its snapshot."""
+    found = restore(decode(encode(dump(core))), Las(LAS))
+    found.check()
+    assert encode(dump(found)) == encode(dump(core))
+    return found
+
+
+def queue(core, job_id):
+    return core.policy.waiting_rank(core.state.jobs[job_id])[0]
+
+
+def test_a_timer_of_a_start_that_was_taken_back_does_not_count():
+    core = on_nodes(2, submitted(0.0, job("x").gpus(2).runs(9000)))
+    ((node, _),) = core.state.nodes.of("x")
+    decisions = core.step(1000.0, [NodeOut(1000.0, node, "bad", ("x",))])
+    assert isinstance(decisions[0], PreemptJob)
+    assert started(decisions) == ["x"]
+    state = core.state.jobs["x"]
+    assert (state.attempt, state.runs, state.start) == (2, 1, 1000.0)
+    core = again(core)
+    core.step(1800.0, [submitted(1800.0, job("y").at(1800).gpus(2).runs(9000))])
+    assert queue(core, "x") == 0  # 800 s of work
+    core.step(2800.0, [submitted(2800.0, job("z").at(2800).gpus(2).runs(9000))])
+    assert queue(core, "x") == 1
+
+
+def test_a_start_that_was_taken_back_is_no_run_of_a_job_that_loses_its_work():
+    """It ran from 0 to 2,000, and waits for 4,000 s from when its second start is taken back."""
+    core = on_nodes(
+        1, JobSubmitted(0.0, Job("x", "a", 0.0, 2, preemptible=RESTART), run_time=9000.0)
+    )
+    assert core.state.jobs["x"].runs == 1
+    decisions = core.step(2000.0, [submitted(2000.0, job("new").at(2000).gpus(2).runs(100))])
+    assert started(decisions) == ["new"]
+    assert started(core.step(2100.0, [JobFinished(2100.0, "new")])) == ["x"]
+    core.step(2200.0, [NodeOut(2200.0, "m0", "bad", ("x",))])
+    state = core.state.jobs["x"]
+    assert (state.stream, state.attempt, state.runs) == (None, 2, 1)
+    core = again(core)
+    core.step(6199.0, [])
+    assert queue(core, "x") == 1
+    core.step(6200.0, [])
+    assert queue(core, "x") == 0
+    assert started(core.step(6300.0, [NodeBack(6300.0, "m0")])) == ["x"]
+    assert core.state.jobs["x"].runs == 2
+
+
+def test_a_job_that_never_ran_is_in_the_first_queue_again_when_its_start_is_taken_back():
+    core = on_nodes(
+        1, JobSubmitted(0.0, Job("x", "a", 0.0, 2, preemptible=RESTART), run_time=9000.0)
+    )
+    core.step(1900.0, [submitted(1900.0, job("y").at(1900).gpus(4).runs(10))])
+    assert queue(core, "x") == 1
+    core.step(2000.0, [NodeOut(2000.0, "m0", "bad", ("x",))])
+    assert core.state.jobs["x"].runs == 0
+    core = again(core)
+    core.step(2001.0, [])
+    assert queue(core, "x") == 0
+
+
+def test_a_node_goes_out_with_all_that_waits_for_it_or_not_at_all():
+    core = on_nodes(1, submitted(0.0, job("x").gpus(2).runs(9000)))
+    before = encode(dump(core))
+    for wrong in (("x", "nobody"), ("nobody",)):
+        with pytest.raises(ValueError, match="job nobody waits for node m0 but was not started"):
+            core.step(0.0, [NodeOut(0.0, "m0", "bad", wrong)])
+        assert encode(dump(core)) == before
+        assert not core.state.nodes.out
+    with pytest.raises(ValueError, match="cancelled but is not pending"):
+        core.step(0.0, [NodeOut(0.0, "m0", "bad", ("x", "x")), JobCancelled(0.0, "nobody")])
+    assert core.state.jobs["x"].stream is None
+    assert not any(isinstance(each, PreemptJob) for each in core.step(1.0, []))
+    core.check()

@@ -156,7 +156,7 @@ class LeaseBook:
 
     def is_new(self, job: JobStateView) -> bool:
         """Return whether a job has never been seen here, nor run."""
-        return job.job.id not in self.jobs and not job.attempt
+        return job.job.id not in self.jobs and not job.runs
 
     def tries(self, job: JobStateView) -> bool:
         """Return whether a new job is tried first."""
@@ -399,7 +399,7 @@ class LeaseBook:
         """Return when a job ends by these leases, in seconds."""
         length, cost = self._rules.params.lease, self.cost(job)
         left = self.left(job, now, leases[0])
-        begun, before = job.attempt > 0, leases[0] - 1 if job.stream is not None else -2
+        begun, before = job.runs > 0, leases[0] - 1 if job.stream is not None else -2
         end = now
         for lease in leases:
             begin = max(now, lease * length)

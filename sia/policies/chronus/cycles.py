@@ -131,7 +131,7 @@ class Cycles:
         """
         if job.stream is not None and job.job.preemptible == RESTART:
             return 0, 0.0, job.arrival
-        since = job.job.submit if not job.attempt else job.start
+        since = job.job.submit if not job.runs else job.start
         if self.params.patience and job.stream is None and now - since >= self.params.patience:
             return 1, 0.0, job.arrival
         return 2, self._left(job, now), job.arrival

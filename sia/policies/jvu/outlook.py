@@ -613,7 +613,5 @@ class SetRoom:
 def killable(job: JobStateView, params: JvuParams) -> bool:
     """Return whether a running job may be killed."""
     return (
-        "p" in params.letters
-        and job.job.preemptible != NEVER_STOPPED
-        and job.attempt <= params.kills
+        "p" in params.letters and job.job.preemptible != NEVER_STOPPED and job.runs <= params.kills
     )

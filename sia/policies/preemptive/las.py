@@ -33,17 +33,21 @@ from sia.policies.shared.ranked import Ranked
 
 @dataclass(slots=True)
 class _Life:
-    """A job's queue, since when, and its work in seconds when it was last promoted."""
+    """A job's queue, since when, and its work in seconds when it was last promoted.
+
+    Of a job that a stop costs all its work, `ran` has the seconds that it ran before the last one.
+    """
 
     queue: int
     entered: float
     promoted_with: float
+    ran: float = 0.0
 
 
 class _Memory(Struct):
-    """Lives in order of arrival: (queue, entered, promoted_with)."""
+    """Lives in order of arrival: (queue, entered, promoted_with, ran)."""
 
-    lives: list[tuple[int, float, float]]
+    lives: list[tuple[int, float, float, float]]
     timers: list[tuple[float, int, int, str]]
     reranked: list[str]
 
@@ -78,9 +82,7 @@ class Las(Ranked):
         self._timers: list[tuple[float, int, int, str]] = []  # when, sequence, attempt, job
         for job in state.jobs.values():
             queue = bisect_right(self._thresholds, job.done * job.job.width)
-            self._lives[job.job.id] = _Life(
-                queue, job.start if job.attempt else job.job.submit, 0.0
-            )
+            self._lives[job.job.id] = _Life(queue, job.start if job.runs else job.job.submit, 0.0)
             if job.stream is not None:
                 self._expect_demotion(job)
         super().attach(state)
@@ -88,7 +90,7 @@ class Las(Ranked):
     def memory(self) -> Any:
         """Return the queue of each job, which its work alone does not determine, and the timers."""
         lives = (self._lives[job_id] for job_id in self.state.jobs)
-        rows = [(life.queue, life.entered, life.promoted_with) for life in lives]
+        rows = [(life.queue, life.entered, life.promoted_with, life.ran) for life in lives]
         return to_builtins(_Memory(rows, self._timers, super().memory()))
 
     def resume(self, state: ClusterStateView, memory: Any) -> None:
@@ -124,9 +126,11 @@ class Las(Ranked):
         if life is None:
             self._lives[job.job.id] = _Life(0, self.state.now, 0.0)
         elif life.queue and job.job.id in self._entries:  # it was just preempted
-            restarts = job.job.preemptible == RESTART  # then nothing is done, but it has run
-            ran = self.state.now - job.start if restarts else job.done - life.promoted_with
-            due = self.state.now + self.params.promote * ran
+            if job.job.preemptible != RESTART:
+                life.ran = job.done - life.promoted_with
+            elif self.state.now > job.start:  # nothing is done, but it has run
+                life.ran = self.state.now - job.start
+            due = self.state.now + self.params.promote * life.ran
             heappush(self._timers, (due, job.sequence, -job.attempt, job.job.id))
         super().submitted(job)
 
@@ -135,7 +139,7 @@ class Las(Ranked):
 
         Jobs of the same queue would otherwise take turns at losing their work for ever.
         """
-        return super().is_pinned(job) or (job.job.preemptible == RESTART and job.attempt > 1)
+        return super().is_pinned(job) or (job.job.preemptible == RESTART and job.runs > 1)
 
     def left(self, job: JobStateView) -> None:
         """Remove a job from its queue; a started one gets a demotion timer. O(log n)."""

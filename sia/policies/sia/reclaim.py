@@ -223,7 +223,7 @@ class SiaReclaim(Sia):
     def finished(self, job: JobStateView) -> None:
         """Remove a running job. Its pool's clock counts the time that the whole job took."""
         now, own = self.state.now, self._lendings[job.pool.group]
-        kept = job.attempt > 1 and job.job.preemptible != RESTART
+        kept = job.runs > 1 and job.job.preemptible != RESTART
         waited = job.since > job.start and job.speed == 1.0  # for its GPUs, after it was started
         ran = job.work(now) if kept or waited else now - job.start
         own.fresh.pop(job.arrival, None)

@@ -120,7 +120,7 @@ def test_a_start_that_waits_for_gpus_of_a_node_that_goes_out_is_taken_back(again
     engine.check()
     record = engine.book.jobs["urgent"]
     assert (record.phase, record.attempt) == (JobPhase.PENDING, 0)
-    assert engine.core.state.jobs[record.core].attempt == 0
+    assert engine.core.state.jobs[record.core].runs == 0
     assert not engine.core.state.nodes.held(record.core)
     begun = starts(engine.step(10.0, [Resume("m1")]))
     assert {node for node, _ in begun["urgent"].nodes} == {"m0", "m1"}
