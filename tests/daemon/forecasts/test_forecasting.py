@@ -6,7 +6,7 @@ from gc import collect
 from heapq import heappop, heappush
 from random import Random
 from shutil import copytree
-from threading import Event
+from threading import Event, current_thread, main_thread
 from weakref import ref
 
 import pytest
@@ -685,6 +685,13 @@ def test_the_children_replay_what_is_in_force_and_the_winner_is_adopted(
 ):
     """The quotas that a command has set, the daemon's policy, slack and resume cost."""
     monkeypatch.setattr("daemon.forecasts.forecaster.SPAN", HOUR)  # a learned one is slow to hear
+    readers, read = [], retraining.read_model
+
+    def reads(*asked):
+        readers.append(current_thread())
+        return read(*asked)
+
+    monkeypatch.setattr(retraining, "read_model", reads)
     folder = first[0].folder / first[1].model.checksum
     children = Children(monkeypatch, folder, gains={"learned:0.95+survival": (1.5, 0)})
     options = Options(slack=1.5, resume_cost=60.0)
@@ -727,6 +734,7 @@ def test_the_children_replay_what_is_in_force_and_the_winner_is_adopted(
     means = "mean speed-up 1.500, with peaks+survival 1.200, on the newest 9 jobs"
     assert learned.why == f"learned:0.95+survival: {means}"
     assert learned.mend == ""
+    assert main_thread() not in readers, "importing xgboost holds the event loop"
     world.step()
     assert world.engine.book.adopted == "learned:0.95+survival"
     assert world.engine.book.model == first[1].model.checksum
