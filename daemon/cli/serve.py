@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from daemon.config.config import FIRST_NAME, RECLAIMING, Address, Config
+from daemon.config.config import FIRST_NAME, RECLAIMING, Address, Config, usual_policy
 from daemon.config.database import DatabaseUrl, require_psycopg
 from daemon.config.read import ConfigError, find_config, read_config
 from daemon.runtime.gc import collect_in_small_steps
@@ -121,10 +121,18 @@ def _stops(config: Config) -> str:
         return f"policy {config.policy}; jobs that do not say {may} (docs/lending.md)"
     if "preempt" not in config.backend.can:
         return f"policy {config.policy}; this backend cannot stop jobs that go on later"
+    if not make(config.policy).needs.preemption and config.policy != usual_policy(None):
+        return f"policy {config.policy}; it stops no jobs that go on later"
+    if config.policy != usual_policy(None):
+        return (
+            f"policy {config.policy}; jobs that do not say are stopped as it decides, and each "
+            f"stop costs resume_cost, {as_typed(config.resume_cost)}; preemptible in [daemon] "
+            "changes that (docs/lending.md)"
+        )
     return (
         f"policy {config.policy}; may jobs be stopped and started again? If they may, write "
-        f'preemptible = "restart" in [daemon]: {RECLAIMING} then lends every idle GPU, and no '
-        "pool waits for it (docs/lending.md); if not, write never"
+        f'preemptible = "restart" in [daemon]: {RECLAIMING}, unless a policy is named, then lends '
+        "every idle GPU, and no pool waits for it (docs/lending.md); if not, write never"
     )
 
 
