@@ -183,10 +183,11 @@ def written(state: Path | None, config: Path | None, out: Path, *, alive: bool) 
     type=Path,
     help="Configuration of the daemon, which names its pools.  [default: ./sia.toml]",
 )
+@click.option("--skip-invalid", is_flag=True, help="Leave out invalid rows, and count them.")
 @json_option()
 def import_(
     log: Path, second: Path | None, form: str, renamed: tuple[str, ...], began: datetime | None,
-    config: Path | None, as_json: bool,
+    config: Path | None, skip_invalid: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Import a job LOG as history for forecasts and estimates.
 
@@ -202,7 +203,7 @@ def import_(
     if found is None:
         raise UserError(f"no {FIRST_NAME} here: name the daemon's configuration with --config")
     daemon = read_config(found)
-    trace, _ = read_log(log, second, form)
+    trace, _ = read_log(log, second, form, skip_invalid=skip_invalid)
     report = import_log(
         daemon.database, trace, {pool.name: pool.quota for pool in daemon.pools},
         pairs_of(renamed, "--map"), None if began is None else began.timestamp(), time(),

@@ -39,6 +39,9 @@ IMPORT = "journal import"
 PREFIX = "import:"
 """Precedes the ids of imported jobs. No job that is submitted can have such an id."""
 
+OTHER = "another job of that ID was imported before; give the jobs of this log other IDs"
+"""Why a job of a second log is left out."""
+
 WEEK = 7 * 86400.0
 
 
@@ -82,6 +85,11 @@ def import_log(
     week, so that hours and weekdays stay right; a log without dates ends now. Only jobs that ended
     in the last `SPAN` seconds are added. Raises UserError.
     """
+    for theirs, named in names.items():
+        if named not in pools:
+            raise UserError(
+                f"--map {theirs}={named}: the configuration has no pool {named}; use {some(sorted(pools))}"
+            )
     table = PoolTable([Pool(name, quota) for name, quota in pools.items()])
     ours = _of_pools(trace, pools, names)
     fitting = playable(ours, table)
@@ -106,8 +114,9 @@ def import_log(
                 left_out[f"ended more than {SPAN / 86400:.0f} days ago"] += 1
             elif record.ended > now:
                 left_out["ends in the future"] += 1
-            elif record.spec.id in stored:
-                left_out["already imported"] += 1
+            elif (known := stored.get(record.spec.id)) is not None:
+                same = _alike(known) == _alike(record)
+                left_out["already imported" if same else OTHER] += 1
             else:
                 added.append(record)
                 stored[record.spec.id] = record
@@ -121,8 +130,23 @@ def import_log(
         min((record.submitted for record in added), default=now),
         max((record.ended or 0.0 for record in added), default=now),
         weeks, dict(sorted(left_out.items())),
-        [*fitting.notes, source_of_starts(fitting, table)],
+        [*fitting.notes, *_unused(trace, names), source_of_starts(fitting, table)],
     )  # fmt: skip
+
+
+def _alike(record: JobRecord) -> tuple[object, ...]:
+    """What a job that is imported once more has in common with itself, whatever the shift."""
+    assert record.ended is not None
+    assert record.started is not None
+    spec = record.spec
+    return spec.pool, spec.gpus, spec.user, spec.name, round(record.ended - record.started, 3)
+
+
+def _unused(trace: Trace, names: Mapping[str, str]) -> list[str]:
+    """Return a note on pools that are mapped, but have no job in the log."""
+    theirs = {arrival.job.pool for arrival in trace.arrivals}
+    absent = sorted(names.keys() - theirs)
+    return [f"--map names {some(absent)}, of which the log has no job"] if absent else []
 
 
 def _of_pools(trace: Trace, pools: Mapping[str, int], names: Mapping[str, str]) -> Trace:

@@ -97,7 +97,9 @@ def export(journal: Journal, *, alive: bool = True) -> Export:
     _add_loans(made, past)
     made.notes += _notes(book, past)
     if not made.trace.arrivals:
-        raise UserError(f"{journal.where}: nothing to export: no job has run yet")
+        raise UserError(
+            f"{journal.where}: nothing to export: no job has {'run' if alive else 'ended'} yet"
+        )
     return made
 
 

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from daemon.cli.journal import journal as command
-from daemon.export.job_import import WEEK, import_log
+from daemon.export.job_import import OTHER, WEEK, import_log
 from daemon.export.job_log import export
 from daemon.forecasts.forecaster import Predictors, ended_between
 from daemon.forecasts.history import SPAN, JournalHistory
@@ -127,6 +127,22 @@ def test_a_second_log_is_merged_in_order_without_duplicates(tmp_path):
     with closing(Journal(tmp_path / "db")) as journal:
         trail = [AuditRecord(**json.loads(row.body)) for row in journal.audit(0, 9)]
     assert [record.what for record in trail] == ["journal import"] * 2
+
+
+def test_another_job_of_the_same_id_is_not_taken_for_the_one_that_was_imported(tmp_path):
+    now = MONDAY
+    import_log(tmp_path / "db", log(("a", "a", 0.0, 60.0)), QUOTAS, {}, MONDAY - 1000, now)
+    other = log(("a", "b", 0.0, 60.0), ("d", "b", 5.0, 9.0))
+    report = import_log(tmp_path / "db", other, QUOTAS, {}, MONDAY - 1000, now)
+    assert (report.jobs, report.left_out) == (1, {OTHER: 1})
+
+
+def test_a_map_to_a_missing_pool_is_refused_and_one_of_no_job_is_noted(tmp_path):
+    some = log(("a", "a", 0.0, 60.0))
+    with pytest.raises(UserError, match="--map x=c: the configuration has no pool c"):
+        import_log(tmp_path / "db", some, QUOTAS, {"x": "c"}, None, MONDAY)
+    report = import_log(tmp_path / "db", some, QUOTAS, {"x": "b"}, None, MONDAY)
+    assert "--map names x, of which the log has no job" in report.notes
 
 
 def test_a_daemon_reads_imported_jobs_but_lists_and_exports_only_its_own(tmp_path):
