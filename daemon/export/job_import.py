@@ -88,7 +88,8 @@ def import_log(
     for theirs, named in names.items():
         if named not in pools:
             raise UserError(
-                f"--map {theirs}={named}: the configuration has no pool {named}; use {some(sorted(pools))}"
+                f"--map {theirs}={named}: the configuration has no pool {named}; use "
+                f"{some(sorted(pools))}"
             )
     table = PoolTable([Pool(name, quota) for name, quota in pools.items()])
     ours = _of_pools(trace, pools, names)
