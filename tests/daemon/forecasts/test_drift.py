@@ -295,6 +295,28 @@ def test_a_pool_whose_forecasts_drift_is_forecast_from_the_last_day_on(drift):
     assert foresight.ready
 
 
+def test_a_forecast_is_adopted_although_the_one_before_fails_meanwhile():
+    foresight, engine = foresight_of(setup(a=2, b=4))
+    foresight.predictors = foresight.predictors._replace(chosen_by_backtest=True)
+    other = "sliding-max+survival"
+
+    def fails(*_):
+        raise ZeroDivisionError("of a predictor")
+
+    async def story():
+        foresight.want(None, "better", other)
+        foresight.begin_anew(engine, 2000.0, none)
+        foresight._forecaster.before = fails
+        assert foresight.before(2000.0, [], engine.book) == []
+        foresight.begin_anew(engine, 3000.0, none)
+        await foresight.heard()
+        inputs = foresight.before(3000.0, [], engine.book)
+        assert inputs[0] == ModelChanged("loads", "", "better", other)
+        foresight.end()
+
+    asyncio.run(story())
+
+
 @pytest.mark.parametrize("drift", ["say", "off"])
 def test_a_pool_lends_again_once_drift_no_longer_stops_lending_by_configuration(drift):
     foresight, engine = foresight_of(setup(a=2, b=4), drift)
