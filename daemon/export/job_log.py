@@ -160,13 +160,16 @@ class _Rows:
         if not self._alive:
             counted["jobs left out: they are not over"] += 1
             return
-        known = record.run_time < UNKNOWN_RUN_TIME
+        expected = record.run_time
+        if expected >= UNKNOWN_RUN_TIME and record.spec.regimes:
+            expected = fsum(regime.epochs * regime.seconds for regime in record.spec.regimes)
+        known = expected < UNKNOWN_RUN_TIME
         if record.decided is not None:
             so_far = self._lasted(record, record.decided, self._now)
-            lasts = max(so_far, record.run_time) if known else so_far
+            lasts = max(so_far, expected) if known else so_far
             counted["jobs that still run, with the run time that is thought, or so far"] += 1
         elif known and record.phase is not JobPhase.HELD:
-            lasts = record.run_time
+            lasts = expected
             counted["jobs that still wait, with the run time that is thought"] += 1
         else:
             why = "are held" if known else "nobody knows how long they run"

@@ -24,6 +24,7 @@ from replay.logs.read import read_pools, read_trace
 from replay.run.output import write_trace
 from replay.run.run import Settings, replay_one
 from sia.console.errors import UserError
+from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import Regime
 from tests.support.daemons.daemons import FakeBackend, StillClock, serving, setup, submit, until
 from tests.support.daemons.lives import Life, lived
@@ -218,6 +219,19 @@ def test_jobs_that_no_log_can_carry_are_counted(tmp_path):
     assert len(made.notes) == 3
     ended = exported(tmp_path / "db", tmp_path, alive=False)
     assert {a.job.id for a in ended.trace.arrivals} == {"ran", "held"}
+
+
+def test_jobs_that_state_only_regimes_are_expected_to_run_as_long_as_these(tmp_path):
+    regimes = (Regime("32", 9.0, 36.5), Regime("64", 21.0, 20.0))
+    asked = [submit(name, gpus=4, run_time=UNKNOWN_RUN_TIME) for name in ("now", "then")]
+    stated = [replace(each, spec=replace(each.spec, regimes=regimes)) for each in asked]
+    with closing(Journal(tmp_path / "db")) as journal:
+        Life(Engine.new(setup(a=4)), lambda _: 500.0, journal=journal).run(
+            [(BEGIN, stated)], until=BEGIN + 70
+        )
+    made = exported(tmp_path / "db", tmp_path)
+    rows = {a.job.id: (a.duration, a.job.regimes) for a in made.trace.arrivals}
+    assert rows == {"now": (748.5, regimes), "then": (748.5, regimes)}
 
 
 def test_jobs_of_a_pool_on_hold_join_their_queue_when_it_opens(tmp_path):
