@@ -73,7 +73,7 @@ def doubt(explanation: Explanation) -> list[str]:
         return []
     if not explanation.obstacles:
         return ["It lacks nothing that is known, and waits for the policy's next decision"]
-    return ["More may be in its way: no trial has confirmed this"]
+    return ["More may be in its way: no simulation has confirmed this"]
 
 
 def _never(way: str, obstacles: Sequence[ObstacleView]) -> str:

@@ -79,7 +79,7 @@ async def test_the_facts_are_shown_if_no_child_answers_in_time(folder):
         assert not said.get("exact")
         assert said["obstacles"][0]["type"] == "quota"
         assert said["obstacles"][0]["ends"] == []
-        assert said["words"][-1] == "More may be in its way: no trial has confirmed this"
+        assert said["words"][-1] == "More may be in its way: no simulation has confirmed this"
 
 
 @story
