@@ -30,6 +30,7 @@ from replay.cli.wfq import (
 )
 from replay.experiment.folder import locked, writable
 from replay.logs.limits import MAX_LOAD
+from replay.search.front import BALANCED, FIFO, PRESETS
 from replay.search.objectives import DEFAULT, Objective, parse_objective
 from sia import __version__
 from sia.console.as_json import json_option
@@ -142,6 +143,10 @@ def set_(client: Client, point: str, file: Path | None, as_json: bool) -> None:
     a point or a preset, like balanced. Running jobs change their widths at once. The change stays
     until the next one, also after a restart.
     """
+    if file is None and (point.isdecimal() or point in (FIFO, *PRESETS, BALANCED)):
+        raise click.UsageError(
+            f"{point} is a point of a front; name the front with --front, as sia wfq update stores it"
+        )
     label = point if file is None else label_of(client, file, point)
     _show(client.ask("PUT", PATH, {"policy": label}), as_json=as_json)
 

@@ -382,6 +382,9 @@ def test_lending_is_switched_and_loans_are_listed(served):
 
 def test_only_options_of_the_policy_in_force_can_be_set(served, tmp_path):
     assert served("wfq", "show").stdout == "policy: sia\n"
+    for point in ("balanced", "3"):
+        done = served("wfq", "set", point)
+        assert (done.returncode, "name the front with --front" in done.stderr) == (2, True)
     refused = served("wfq", "set", "wfq:weights=1:zeta=0")
     assert refused.returncode == 1
     assert "the policy in force is sia, not wfq" in refused.stderr
