@@ -144,9 +144,7 @@ def set_(client: Client, point: str, file: Path | None, as_json: bool) -> None:
     until the next one, also after a restart.
     """
     if file is None and (point.isdecimal() or point in (FIFO, *PRESETS, BALANCED)):
-        raise click.UsageError(
-            f"{point} is a point of a front; name the front with --front"
-        )
+        raise click.UsageError(f"{point} is a point of a front; name the front with --front")
     label = point if file is None else label_of(client, file, point)
     _show(client.ask("PUT", PATH, {"policy": label}), as_json=as_json)
 
