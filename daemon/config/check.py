@@ -24,7 +24,7 @@ from sia.contract.solvers import SolverError, chosen
 from sia.limits import LONGEST_WINDOW, MAX_GROUP, MAX_RESUME_COST, MAX_WINDOWS
 from sia.model import NEVER_STOPPED
 from sia.policies import load, make, names
-from sia.wording import DAY, as_typed, counted, some
+from sia.wording import DAY, as_typed, counted, did_you_mean, some
 
 USUAL = "sia"
 """The policy for which a forecast is checked if the configured policy is invalid."""
@@ -93,7 +93,11 @@ def _folders(config: Config) -> Iterator[str]:
 def _policy(config: Config) -> Iterator[str]:
     able = _able(config)
     if name_of(config.policy) not in names():
-        yield f"daemon.policy: unknown policy {config.policy!r}; use one of {', '.join(able)}"
+        close = did_you_mean(name_of(config.policy), able)
+        known = (
+            f"see docs/reference/replay.md.{close}" if close else f"use one of {', '.join(able)}"
+        )
+        yield f"daemon.policy: unknown policy {config.policy!r}; {known}"
         return
     try:
         made = make(config.policy)

@@ -206,6 +206,7 @@ def test_all_errors_are_reported_at_once(tmp_path):
         ("[daemon]\nwindows = []", "daemon.windows"),
         ("[daemon]\nwindows = ['60d']", "daemon.windows: 60d is too long; use at most 30d"),
         ("[daemon]\npolicy = 'best'", "daemon.policy: unknown policy 'best'"),
+        ("[daemon]\npolicy = 'sia-reclam'", "Did you mean 'sia-reclaim'?"),
         ("[daemon]\nsolver = 'highz'", "daemon.solver: solver highz: not installed; use one of "),
         ("[daemon]\npolicy = 'sia-vc'", "daemon.policy: sia-vc knows the future"),
         (
