@@ -299,7 +299,7 @@ def test_a_policy_takes_over_jobs_on_other_widths_than_their_own():
         )  # fmt: skip
         if name == "las":
             kept = replace(
-                kept, memory={"lives": [[0, 0.0, 0.0]] * 2, "timers": [], "reranked": []}
+                kept, memory={"lives": [[0, 0.0, 0.0, 0.0]] * 2, "timers": [], "reranked": []}
             )
         other = restore(kept, policy)
         other.step(1.0, [JobSubmitted(1.0, Job("short", "a", 1.0, 4), 1.0)])
