@@ -15,7 +15,7 @@ from replay.logs.trace import PoolTable, Trace
 from sia.console.errors import UserError
 from sia.core.playout import Arrival
 from sia.model import Job, Pool, Regime
-from sia.wording import HOUR
+from sia.wording import HOUR, some
 
 WIDTHS: Mapping[int, float] = {1: 0.6, 2: 0.3, 4: 0.09, 8: 0.01}
 """Shares of widths in GPUs."""
@@ -47,6 +47,12 @@ def make_training(
         if kind.model in SAMPLES and kind.width <= gpus:
             kinds.setdefault(kind.width, []).append(kind)
     widths = {width: share for width, share in WIDTHS.items() if width in kinds}
+    models = {kind.model for kind in speeds}
+    if models.isdisjoint(SAMPLES):
+        raise UserError(
+            f"the throughput table has {some(sorted(models))}, no model whose samples an epoch are "
+            f"known; use {', '.join(SAMPLES)}"
+        )
     if not widths:
         raise UserError(f"no job of the throughput table fits on {gpus} GPUs; use more GPUs")
     arrivals, now = [], 0.0

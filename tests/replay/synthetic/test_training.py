@@ -2,8 +2,10 @@
 
 import pytest
 
+from replay.logs.importers.gavel_models import JobModel
 from replay.logs.read import read_trace
-from replay.synthetic.training import CLASSES
+from replay.synthetic.training import CLASSES, make_training
+from sia.console.errors import UserError
 from tests.support.shell import digests, sia
 
 SPEEDS = "model,config,width,steps_per_second\n" + "".join(
@@ -54,3 +56,9 @@ def test_options_without_sense_are_refused(tmp_path, more, line):
     done = made(tmp_path, *more)
     assert done.returncode == 2
     assert line in done.stderr
+
+
+def test_a_table_of_unknown_models_is_refused_with_the_known_ones():
+    speeds = {JobModel("resnet", 32, 1): 5.0}
+    with pytest.raises(UserError, match=r"has resnet, no model .* use ResNet-18, ResNet-50"):
+        make_training(speeds, 1, jobs=5, gpus=8, every=60.0)
