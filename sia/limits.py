@@ -154,10 +154,10 @@ MAX_SLOWDOWN = 1000.0
 """Maximum factor on the run time on nodes that a job does not prefer; beyond it, none is better."""
 
 MAX_ASKS = 64
-"""Times `nck` in what one job asks for as STRL: eight places with eight steps of worth each."""
+"""Maximum number of `nck` in one job's STRL: eight sets of nodes with eight values each."""
 
 MAX_ASK_TEXT = 4096
-"""Characters of what one job asks for as STRL, about 60 for each `nck`."""
+"""Maximum characters of one job's STRL, about 60 for each `nck`."""
 
 MAX_TRIALS = 1000
 """Trials that a job may report at once: a hyper-parameter search has tens, rarely hundreds."""

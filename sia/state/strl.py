@@ -219,7 +219,7 @@ def asks_of(text: str) -> tuple[StrlAsk, ...]:
         raise StrlError(at, f"there are {len(found)} expressions", fix)
     asks = _asks(found[0], 1.0)
     if len(asks) > MAX_ASKS:
-        fix = f"give at most {MAX_ASKS}; a start is worth as much as the one before on its set"
+        fix = f"give at most {MAX_ASKS}; a VALUE holds until the next START of its set"
         raise StrlError(TextPlace(1, 1), f"there are {len(asks)} times nck", fix)
     return tuple(asks)
 
@@ -279,9 +279,9 @@ def quickest(text: str) -> float | None:
 
 
 def worth_of(asks: Sequence[StrlAsk], among: str, waited: float) -> float:
-    """Return what a start on a set is worth, so many seconds after the submission. O(asks).
+    """Return the value of a start on a set, `waited` seconds after the submission. O(asks).
 
-    That is what the last `nck` of the set says whose START is over; 0 before the first.
+    It is the VALUE of the set's latest `nck` whose START has passed; 0 before the first.
     """
     there = [ask for ask in asks if ask.among == among and ask.start <= waited + 1e-9]
     return max(there, key=lambda ask: (ask.start, ask.value)).value if there else 0.0

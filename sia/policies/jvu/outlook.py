@@ -38,7 +38,8 @@ MOST_CHOICES = 480
 """Choices of one job: below the limit of `strl.text`."""
 
 MOST_WISHES = 1_000
-"""Different wishes for nodes whose places are kept; hundreds of users have tens."""
+"""Maximum number of different node preferences whose places are cached; a site with hundreds of
+users has tens of them."""
 
 SOONER = 1e-6
 """What starting a slot later costs: of equal plans the one that starts soonest is worth most.

@@ -40,11 +40,11 @@ from sia.policies.sia.risk import LendingRisk, RiskSnapshot
 from sia.state.places import Places
 
 CLEAN = 0.5
-"""In a cluster with cells, where forecasts are not exact: of the quota cells that no forecast asks
-for and no pool has bound, the part that spare jobs leave free as whole cells. Without cells any
-idle GPUs help a pool whose forecast was too low, also those that others keep; a cell helps only if
-no spare job is in it. On three pieces of Philly with random forecasts 23.9 % of the jobs are later
-than alone with 0, 5.2 % with 0.5, and with 0.75 no fewer."""
+"""The share of free quota cells that spare jobs leave empty in a cluster with cells, where
+forecasts are not exact. Cells that a forecast reserves or a pool has bound do not count. A pool
+whose forecast was too low needs whole cells, and a cell with a spare job in it does not help.
+docs/understand/cells.md compares other shares: with 0, 23.9 % of the jobs of three Philly pieces
+were later than alone under random forecasts, with 0.5 5.2 %, and with 0.75 no fewer."""
 
 
 class _Group:
