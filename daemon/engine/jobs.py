@@ -15,6 +15,7 @@ from daemon.model.job import ON_GPUS, OVER, JobPhase, JobSpec, PoolMode
 from daemon.model.limits import MAX_ID, MAX_PRIORITY, MAX_TIME_LIMIT
 from daemon.model.outputs import Accepted, Answer, Refused, StopEffect, name_a_pool
 from daemon.model.setup import Setup
+from replay.logs.regimes import check_whole
 from sia.events import JobCancelled, JobSubmitted, PriorityChanged, RunTimesUpdated
 from sia.limits import MAX_TIME, UNKNOWN_RUN_TIME
 from sia.model import NEVER_STOPPED, Estimate, Job
@@ -472,11 +473,13 @@ def _wrong_fields(spec: JobSpec, job: Job) -> Refused | None:
     try:
         check_fields(job)
         if spec.checkpoint:
-            parse_checkpoint(spec.checkpoint)
+            _check_checkpoint(spec.checkpoint)
+        if spec.duration is not None and spec.regimes:
+            check_whole(spec.regimes, spec.duration)
     except JobFieldError as error:
         return _unfit(error.problem, error.fix)
     except ValueError as error:
-        problem, _, fix = f"checkpoint {error}".partition("; ")
+        problem, _, fix = str(error).partition("; ")
         return _unfit(problem, fix)
     limit, duration = spec.time_limit, spec.duration
     if limit is not None and not 0 <= limit <= MAX_TIME_LIMIT:
@@ -486,6 +489,14 @@ def _wrong_fields(spec: JobSpec, job: Job) -> Refused | None:
     if duration is not None and not 0 <= duration <= UNKNOWN_RUN_TIME:
         return _wrong_time("duration", duration, UNKNOWN_RUN_TIME)
     return _wrong_priority(spec.priority)
+
+
+def _check_checkpoint(text: str) -> None:
+    """Raise ValueError with the field, what is wrong, and the fix."""
+    try:
+        parse_checkpoint(text)
+    except ValueError as error:
+        raise ValueError(f"checkpoint {error}") from None
 
 
 def _wrong_time(name: str, value: float, most: float) -> Refused:

@@ -18,6 +18,7 @@ from sia.explain.obstacles import (
     Reservation,
     Rival,
     RoomObstacle,
+    RoundObstacle,
     Width,
 )
 from sia.model import Stream
@@ -54,7 +55,7 @@ class PlacementObstacle(Struct, frozen=True, tag="place"):
 
 ObstacleView = (
     OrderObstacle | GuestObstacle | QuotaObstacle | RoomObstacle | Reservation | Rival | OtherPools
-    | LimitObstacle | Out | Length | Width
+    | LimitObstacle | Out | Length | RoundObstacle | Width
     | Held | PoolHeld | PoolNotLending | PlacementObstacle
 )  # fmt: skip
 

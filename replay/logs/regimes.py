@@ -56,7 +56,7 @@ def check_whole(regimes: Sequence[Regime], duration: float) -> None:
     if round(abs(total - duration), 6) > TOLERANCE:  # 100.01 - 100 is a little more than 0.01
         raise ValueError(
             f"the regimes take {total:.6f} s, but the job {duration:.6f} s; make epochs · seconds "
-            "of all regimes add up to column duration"
+            "of all regimes add up to duration"
         )
 
 

@@ -56,6 +56,7 @@ from sia.explain.obstacles import (
     QuotaObstacle,
     Rival,
     RoomObstacle,
+    RoundObstacle,
 )
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 from sia.model import Estimate, Load, Stream
@@ -99,6 +100,8 @@ def explain(core: Core, job: JobState, try_start: TryStart | None = None) -> Exp
     """
     attempt = try_start or start_in_copy
     sight = glance(core.policy, job)
+    if any(isinstance(each, RoundObstacle) for each in sight.obstacles):
+        return sight  # whatever is taken away, nothing starts before a round begins
     wanted = sum(way.open for way in sight.ways)
     found: dict[str, tuple[Obstacle, ...]] = {}
     worth = partial(_may_start, core, job)

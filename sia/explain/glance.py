@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from sia.contract.policy import Policy
+from sia.contract.policy import Policy, next_multiple
 from sia.contract.views import JobStateView
 from sia.core.guard import ask
 from sia.explain.obstacles import (
@@ -25,6 +25,7 @@ from sia.explain.obstacles import (
     QuotaObstacle,
     Reservation,
     RoomObstacle,
+    RoundObstacle,
     StartPath,
     Width,
 )
@@ -122,6 +123,9 @@ def _within_quota(policy: Policy, job: JobState) -> StartPath:
     pool, needs = job.pool, needed_gpus(policy, job)
     if needs > pool.quota:
         return StartPath("turn", open=False, obstacles=(Width(needs, pool.quota),))
+    if policy.round is not None and ask(policy, "foretell", job) is None:
+        begins = next_multiple(policy.state.now, policy.round)
+        return StartPath("turn", open=True, obstacles=(RoundObstacle(begins),))
     found: list[Obstacle] = []
     if ahead := jobs_ahead(policy, job):
         found.append(order_obstacle(ahead))

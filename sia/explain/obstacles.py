@@ -127,6 +127,12 @@ class Length(Struct, frozen=True, tag="length"):
     longest: float
 
 
+class RoundObstacle(Struct, frozen=True, tag="round"):
+    """The policy decides in rounds who runs; the next one begins at `begins` (seconds)."""
+
+    begins: float
+
+
 class Width(Struct, frozen=True, tag="width"):
     """It needs more GPUs than its pool's quota, or than could ever be lent to it.
 
@@ -148,6 +154,7 @@ Obstacle = (
     | LimitObstacle
     | Out
     | Length
+    | RoundObstacle
     | Width
 )
 

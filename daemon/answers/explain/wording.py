@@ -29,6 +29,7 @@ from sia.explain.obstacles import (
     Reservation,
     Rival,
     RoomObstacle,
+    RoundObstacle,
     StartPath,
     Width,
 )
@@ -73,6 +74,8 @@ def doubt(explanation: Explanation) -> list[str]:
         return []
     if not explanation.obstacles:
         return ["It lacks nothing that is known, and waits for the policy's next decision"]
+    if any(isinstance(each, RoundObstacle) for each in explanation.obstacles):
+        return []
     return ["More may be in its way: no simulation has confirmed this"]
 
 
@@ -91,14 +94,22 @@ def _word(each: ObstacleView, now: float) -> str:
             return _short(each, now)
         case LimitObstacle() | PoolNotLending():
             return _limit(each) if isinstance(each, LimitObstacle) else _not_lending(each)
-        case Out():
-            gpus = counted(each.gpus, "GPU")
-            return f"{gpus} on nodes that are out: as many stay idle for owners (sia nodes)"
+        case Out() | RoundObstacle():
+            return _later(each, now)
         case Length():
             return _length(each)
         case OrderObstacle() | GuestObstacle() | Rival() | Reservation() | OtherPools():
             return _ahead(each)
     return ""
+
+
+def _later(each: Out | RoundObstacle, now: float) -> str:
+    """Nodes that come back, or the next round."""
+    if isinstance(each, Out):
+        gpus = counted(each.gpus, "GPU")
+        return f"{gpus} on nodes that are out: as many stay idle for owners (sia nodes)"
+    begins = duration(max(0.0, each.begins - now))
+    return f"the next round, which begins in {begins}: only then is it decided who runs"
 
 
 def _short(each: QuotaObstacle | RoomObstacle, now: float) -> str:
@@ -259,8 +270,11 @@ def outlook_words(outlook: OutlookView | None, now: float) -> list[str]:
         f"{outlook.fairness:.2f}, where above 1 is unfair"
     )
     lines = [weight]
-    if outlook.plan:
-        lines.append(_plan_words(outlook, now))
+    lines.append(
+        _plan_words(outlook, now)
+        if outlook.plan
+        else "no round is planned for it yet: the next plan, when a round begins, has it"
+    )
     if outlook.other:
         lines.append(
             f"one more round for it would take one from job {outlook.other}, which would lose "

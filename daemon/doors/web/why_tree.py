@@ -19,6 +19,7 @@ KINDS = {
     "turn": "Jobs ahead of it", "quota": "Its pool's quota", "room": "Idle GPUs",
     "reservation": "GPUs reserved", "rival": "A pool served first", "others": "Other pools",
     "limit": "A limit on loans", "out": "Nodes that are out", "length": "Its run time",
+    "round": "The next round",
     "width": "GPUs it needs", "kept": "A pool that does not lend",
     "hold": "It is held", "pool_hold": "Its pool is on hold", "place": "Its GPUs",
 }  # fmt: skip
@@ -86,7 +87,11 @@ def _value(key: str, value: Any, now: float) -> Markup | str:
         case bool():
             shown = "yes" if value else "no"
         case int() | float():
-            shown = moment(value, now) if key == "until" else NUMBERS.get(key, number)(value)
+            shown = (
+                moment(value, now)
+                if key in {"until", "begins"}
+                else NUMBERS.get(key, number)(value)
+            )
         case str():
             shown = name(value)
         case dict():

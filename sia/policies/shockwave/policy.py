@@ -246,14 +246,14 @@ class Shockwave(RoundPolicy):
         """
         window = self._windows.get(job.job.pool)
         there = dict(self.present())
-        if window is None or job.pool not in there:
+        if job.pool not in there:
             return None
         now, round_ = self.state.now, self.params.round
         market, _ = self._market(job.pool, there[job.pool], now)
-        plans = {
-            job_id: row[window.begin :]
-            for (job_id, _), row in zip(window.jobs, window.plan, strict=True)
-        }
+        plans: dict[str, list[int]] = {}
+        if window is not None:
+            rows = zip(window.jobs, window.plan, strict=True)
+            plans = {job_id: row[window.begin :] for (job_id, _), row in rows}
         weights = {buyer.id: weight_of(buyer.budget, buyer.ftf, market.k) for buyer in market.jobs}
         mine = job.job.id
         place = 1 + sum(weight > weights[mine] for weight in weights.values())

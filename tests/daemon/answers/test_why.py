@@ -16,7 +16,13 @@ from daemon.model.job import JobPhase
 from daemon.model.limits import NO_BUDGET
 from daemon.model.setup import Budget
 from daemon.wire.explain import OutlookView, PoolNotLending
-from sia.explain.obstacles import EndingJob, Explanation, LimitObstacle, StartPath
+from sia.explain.obstacles import (
+    EndingJob,
+    Explanation,
+    LimitObstacle,
+    RoundObstacle,
+    StartPath,
+)
 from sia.limits import MAX_GROUP
 from sia.model import Load
 from sia.policies.sia.policy import Sia
@@ -240,6 +246,26 @@ def test_a_planned_pause_is_announced_with_what_a_round_would_cost_another():
         told.plan = plan
         assert f"by the plan {words}; " in outlook_words(told, 1060.0)[1]
     assert outlook_words(None, 0.0) == []
+    told.plan = []
+    assert outlook_words(told, 1060.0)[1].startswith("no round is planned for it yet")
+
+
+def test_a_job_that_a_policy_in_rounds_does_not_run_waits_for_the_next_round():
+    for policy in ("shockwave", "gavel"):
+        engine = Engine.new(replace(setup([2], a=2), policy=policy))
+        jobs = [submit(name, gpus=2, run_time=600.0) for name in ("j", "k")]
+        engine.step(30.0, jobs)
+        engine.check()
+        for job_id in ("j", "k"):
+            said = explain(engine.book, engine.core, engine.book.jobs[job_id], ALL)
+            assert (said.exact, said.obstacles) == (False, [RoundObstacle(120.0)])
+            assert said.words[0] == (
+                "Waiting for the next round, which begins in 1 m 30 s: only then is it decided "
+                "who runs"
+            )
+        if policy == "shockwave":
+            assert "number 1 of 2 jobs" in said.words[1]
+            assert said.words[2].startswith("no round is planned for it yet")
 
 
 def test_a_job_that_lacks_nothing_waits_for_the_next_decision():

@@ -310,6 +310,17 @@ def test_a_job_that_states_regimes_is_expected_to_run_as_long():
     assert story.engine.book.jobs["k"].expected == 60.0
 
 
+@pytest.mark.parametrize(("seconds", "fits"), [(60.0, True), (60.01, True), (60.02, False)])
+def test_regimes_that_miss_the_duration_of_a_job_are_refused(seconds, fits):
+    story = Story()
+    answer = story.step(1.0, submit("k", regimes=REGIMES, duration=seconds))
+    assert (answer == Accepted()) is fits
+    if not fits:
+        assert (answer.status, answer.title) == (422, "invalid")
+        assert answer.detail == "the regimes take 60.000000 s, but the job 60.020000 s"
+        assert answer.mend == "make epochs · seconds of all regimes add up to duration"
+
+
 def test_regimes_that_take_longer_than_any_run_time_count_as_unknown():
     story = Story(regimes=(Regime("32", 1e15, 1e15), Regime("64", 1e-9, 1e-9)))
     story.step(1.0, submit("k", run_time=0.0, regimes=(Regime("32", 1e15, 1e15),)))
