@@ -5,9 +5,9 @@
 Parts: `logs` replays the four logs of the artifact; `sweep` varies k, lambda and the window on the
 log of 120 jobs; `predictions` (Fig. 5) compares the predicted run times of these jobs. The others
 draw 60 jobs of the log of 900 for each seed: `mixes` (Fig. 10), `errors` (Fig. 13), `contention`
-(Fig. 16), `philly` (Fig. 17), and `sweep-drawn`, which varies k and lambda. Each row is stored as
-soon as it is measured, in `results/policies/shockwave.json` by part; rows that are there already
-are measured again.
+(Fig. 16), `philly` (Fig. 17), and `sweep-drawn`, which varies k, lambda and the window on half as
+many. Each row is stored as soon as it is measured, in `results/policies/shockwave.json` by part;
+rows that are there already are measured again.
 """
 
 from __future__ import annotations
@@ -48,8 +48,13 @@ SWEEP = [
 ]
 
 DRAWN_SWEEP = [
-    f"shockwave:k={k}:lambda={weight}" for k, weight in product((5, 20, 40, 80), (0.1, 1, 10, 30))
+    f"shockwave:k={k}:lambda={weight}:rounds={rounds}"
+    for k, weight, rounds in (
+        *product((1, 5, 20, 40), (0.001, 1, 10, 30), (20,)),
+        *product((5, 20), (10,), (5, 10, 40)),
+    )
 ]
+"""With 0.001, the paper's lambda of its section 6.1."""
 
 JOBS, SMALL = 60, 16
 """Jobs and GPUs of a drawn workload: a replay of it takes seconds."""
@@ -93,16 +98,19 @@ def of_drawn(case: str, labels: list[str], seeds: int, draw: Drawn) -> Iterator[
         yield case, label, {key: interval([run[key] for run in runs]) for key in runs[0]}
 
 
-def drawn(seed: int, dynamic: float = 0.5, gpus: int = SMALL) -> tuple[Trace, PoolTable]:
+def drawn(
+    seed: int, dynamic: float = 0.5, gpus: int = SMALL, jobs: int = JOBS
+) -> tuple[Trace, PoolTable]:
     """Draw jobs of the log of 900 that change, and keep a share of them as they are.
 
-    The others become static: one regime of as many epochs that takes as long.
+    The others become static: one regime of as many epochs that takes as long. Fewer jobs come at
+    longer intervals, so that all come in the same time.
     """
     random = Random(seed)
     log = read_trace(TRACES / "shockwave_900.csv.gz").arrivals
     changing = [a for a in log if a.job.mode != "static"]
     arrivals, now = [], 0.0
-    for number, (job, takes) in enumerate(random.sample(changing, JOBS)):
+    for number, (job, takes) in enumerate(random.sample(changing, jobs)):
         mode, regimes = job.mode, job.regimes
         if random.random() >= dynamic:
             epochs = fsum(regime.epochs for regime in regimes)
@@ -112,7 +120,7 @@ def drawn(seed: int, dynamic: float = 0.5, gpus: int = SMALL) -> tuple[Trace, Po
             preemptible=job.preemptible,
         )  # fmt: skip
         arrivals.append(Arrival(moved, takes))
-        now += random.expovariate(1.0 / EVERY)
+        now += random.expovariate(jobs / JOBS / EVERY)
     return Trace(arrivals), PoolTable([Pool("all", gpus)])
 
 
@@ -161,7 +169,9 @@ DRAWN: dict[str, list[tuple[str, list[str], Drawn]]] = {
         for gpus in (14, 20, 28, 40)
     ],
     "philly": [("Philly's gaps", FAIR, as_philly)],
-    "sweep-drawn": [("half dynamic", DRAWN_SWEEP, drawn)],
+    "sweep-drawn": [
+        ("half dynamic, half as many", DRAWN_SWEEP, partial(drawn, gpus=SMALL // 2, jobs=JOBS // 2))
+    ],
 }
 """The parts that draw workloads: their cases with the policies and how to draw."""
 

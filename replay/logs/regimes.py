@@ -71,7 +71,8 @@ def notes_on_regimes(arrivals: Sequence[Arrival]) -> list[str]:
     if not odd:
         return []
     jobs = counted(len(odd), "job")
-    return [f"{jobs} of mode gns with a batch size that shrinks ({some(odd)}): not foreseen"]
+    note = f"{jobs} of mode gns with a batch size that shrinks ({some(odd)}), which is not foreseen"
+    return [f"{note}; write configurations in ascending order, or another mode"]
 
 
 def parse_mode(text: str) -> str:
