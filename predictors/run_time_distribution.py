@@ -45,6 +45,9 @@ LEAST_STATED = 1.0
 HARDLY = 1e-9
 """Minimum chance of continuing, to keep the logarithm finite in tables where no job continued."""
 
+ALL = ""
+"""Stands for all pools where jobs are counted by pool."""
+
 _BITS = 2**20
 """Random numbers are split into parts with this many values."""
 
@@ -179,6 +182,8 @@ class RunTimeDistributions(SurvivalRunTimes):
         self._stated: list[tuple[float, int, float, int, _Run]] = []
         self._stated_runs: dict[str, _Run] = {}
         self._numbered = 0
+        self._alive: dict[str, tuple[str, bool]] = {}  # job: its pool, whether it states a run time
+        self._unstated = {ALL: 0}  # by pool: jobs alive that do not state one
 
     def submitted(self, job: Job) -> None:
         """Record that a job has arrived. O(ages)."""
@@ -187,6 +192,7 @@ class RunTimeDistributions(SurvivalRunTimes):
     def run_time(self, job: Job) -> float:
         """Record a job; the estimate of this class is always `UNKNOWN_RUN_TIME`."""
         estimate = super().run_time(job)
+        self._lives(job)
         batch = self._waiting[job.id][0].batch
         kind = batch.wider
         assert kind is not None, "every batch has a kind"
@@ -210,6 +216,7 @@ class RunTimeDistributions(SurvivalRunTimes):
     def started(self, now: float, job: Job) -> None:
         """Record that a job has started."""
         super().started(now, job)
+        self._lives(job)
         if job.estimate:
             run = self._stated_runs[job.id] = _Run(now, self._ratios(self._running[job.id].group))
             self._await(run, _thousandth(job.estimate), 0)
@@ -226,11 +233,13 @@ class RunTimeDistributions(SurvivalRunTimes):
             group.ended += 1
             group = group.wider
         self._lots.pop(job.id, None)
+        self._leaves(job)
         super().finished(now, job, run_time)
 
     def withdrawn(self, now: float, job: Job) -> None:
         """Record that a job was cancelled. The ages that it reached count."""
         self._lots.pop(job.id, None)
+        self._leaves(job)
         run = self._stated_runs.pop(job.id, None)
         if run is not None:
             self._advance_ratios(now)
@@ -240,6 +249,22 @@ class RunTimeDistributions(SurvivalRunTimes):
     def knows(self) -> bool:
         """Return whether enough jobs were seen for a prediction."""
         return self._all.reached[0] >= LEAST
+
+    def unstated(self, pool: str | None = None) -> int:
+        """Return how many active jobs of a pool, or of all pools, state no run time. O(1)."""
+        return self._unstated.get(ALL if pool is None else pool, 0)
+
+    def _lives(self, job: Job) -> None:
+        if job.id not in self._alive:
+            self._alive[job.id] = job.pool, bool(job.estimate)
+            for pool in (job.pool, ALL):
+                self._unstated[pool] = self._unstated.get(pool, 0) + (not job.estimate)
+
+    def _leaves(self, job: Job) -> None:
+        pool, states = self._alive.pop(job.id, ("", True))
+        if not states:
+            self._unstated[pool] -= 1
+            self._unstated[ALL] -= 1
 
     def observed(self) -> int:
         """Return how many jobs `knows` counts, at least; older ones count for less."""

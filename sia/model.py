@@ -155,6 +155,11 @@ class Job(Struct, frozen=True, gc=False, omit_defaults=True):
         return _rate(self.demand, gpus) / _rate(self.demand, self.width)
 
 
+def seconds_on(demand: tuple[tuple[int, float], ...], gpus: float) -> float:
+    """Return the run time in seconds on `gpus` GPUs that a demand states. O(points)."""
+    return 1.0 / _rate(demand, gpus)
+
+
 def _rate(demand: tuple[tuple[int, float], ...], gpus: float) -> float:
     """Return the rate of work, 1 / seconds, interpolated at `gpus`."""
     before = demand[0]

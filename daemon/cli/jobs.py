@@ -420,13 +420,19 @@ def show_jobs(title: str, found: list[dict[str, Any]], now: float) -> None:
     header = ["job", "pool", "GPUs", "phase", "user", "name", "waited", "ran", "stream", "from"]
     rows = [
         [
-            job["id"], job["pool"], f"{job['gpus']:,}", job["phase"], job.get("user", ""),
+            job["id"], job["pool"], _width(job), job["phase"], job.get("user", ""),
             job.get("name", ""), waited(job, now), lasted(job, now), job.get("stream") or NONE,
             ", ".join(job.get("loans", {})),
         ]
         for job in found
     ]  # fmt: skip
     show_table(title, header, rows, ("pool", "phase", "user", "name", "stream", "from"))
+
+
+def _width(job: dict[str, Any]) -> str:
+    """Return the GPUs that a job asked for, and those that it has if these are others."""
+    now = job.get("width")
+    return f"{job['gpus']:,}, now {now:,}" if now else f"{job['gpus']:,}"
 
 
 @click.command()

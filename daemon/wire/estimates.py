@@ -39,6 +39,9 @@ class EstimateView(Struct, omit_defaults=True):
     in_pool: Annotated[int, Meta(description="Ended jobs of the pool that it rests on.")]
     little: Annotated[str, Meta(description="How little is known, in words; empty if enough is.")]
     start: Annotated[Moment | None, Meta(description="Only of a pending job.")] = None
+    stated: Annotated[
+        bool, Meta(description="Whether it rests on the run time that the job states.")
+    ] = False
 
 
 class Eta(Struct, omit_defaults=True):

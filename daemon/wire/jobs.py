@@ -36,7 +36,7 @@ from sia.limits import (
     MIN_SPEED,
     UNKNOWN_RUN_TIME,
 )
-from sia.model import Regime, StopCost, Stream
+from sia.model import Regime, StopCost, Stream, seconds_on
 from sia.state.steps import parse_steps
 from sia.state.strl import StrlError, asks_of, quickest
 
@@ -247,8 +247,10 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     @property
     def expected(self) -> float | None:
-        """The user's estimate of the run time in seconds: the stated one, or that of its STRL."""
+        """The user's estimate of the run time in seconds: as stated, or by its STRL or demand."""
         stated = self.run_time if self.estimate is None else self.estimate
+        if stated is None and self.demand and not self.strl:
+            return seconds_on(self.demand, self.gpus)
         return quickest(self.strl) if stated is None else stated
 
 

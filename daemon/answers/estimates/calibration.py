@@ -92,6 +92,8 @@ class Given(Struct, frozen=True, omit_defaults=True):
     """Ended jobs of its pool."""
     tuned: float = 0.0
     """When the options of the policy had last been changed; 0 if never."""
+    stated: bool = False
+    """Whether the job states its run time."""
 
 
 class AccuracyTally:

@@ -12,7 +12,7 @@ from time import perf_counter
 from daemon.answers.estimates.calibration import Given
 from daemon.answers.estimates.observations import EstimateInputs
 from daemon.answers.estimates.pacing import WITHIN, SimulationBudget
-from daemon.answers.estimates.predict import EstimateContext, estimate, why_not
+from daemon.answers.estimates.predict import EstimateContext, estimate, suffices, why_not
 from daemon.answers.estimates.table import EstimateMemory, EstimateStore, estimate_store
 from daemon.answers.estimates.worlds import Outlook, outlook, queue_of
 from daemon.answers.simulate.fork import (
@@ -266,30 +266,44 @@ class EtaService:
         return int(here).bit_length() > self._bits.get(record.spec.id, NONE_GIVEN)
 
     def _knows(self) -> bool:
-        """Return whether enough jobs have run. Jobs count some time after their ends."""
-        lasting = self.heard.lasting
-        if not lasting.knows():  # and perhaps no event comes that would count them
-            lasting.advance(self._service.clock.now())
-        return lasting.knows()
+        """Return whether any job can be estimated. O(active jobs) until enough jobs have run."""
+        self._advance()
+        return self.heard.lasting.knows() or any(
+            map(self._suffices, self._service.book.jobs.values())
+        )
+
+    def _advance(self) -> None:
+        """Count jobs that have run. They count some time after their ends.
+
+        Perhaps no event comes that would count them.
+        """
+        if not self.heard.lasting.knows():
+            self.heard.lasting.advance(self._service.clock.now())
+
+    def _suffices(self, record: JobRecord) -> bool:
+        shares = self._service.engine.core.policy.shares
+        return suffices(self.heard, record, shares=shares)
 
     def estimate(self, record: JobRecord) -> Given | None:
         """Return the current estimate of a job without recording it; None where there is none.
 
         O(worlds²) for a job that was not pending in the newest simulation.
         """
-        if not self.ready or not self._knows():
+        if not self.ready:
             return None
+        self._advance()
         core = self._service.engine.core
         return estimate(
             self.heard, self.outlook, record, self._service.clock.now(),
             queue_of(core, record.core), resizes=core.policy.needs.resizing,
+            shares=core.policy.shares,
         )  # fmt: skip
 
     def known(self, jobs: int) -> EstimateContext | None:
         """Return the context of a what-if question for so many jobs; None before `ready`."""
         if not self.ready:
             return None
-        self._knows()
+        self._advance()
         return EstimateContext(self.heard, self.outlook, self.pace.fits(jobs))
 
     def why_unknown(self, record: JobRecord) -> str:
@@ -300,11 +314,23 @@ class EtaService:
             return "estimates are turned off (daemon.estimates = false)"
         if not self.ready:
             return "the daemon is still reading its history"
-        if not self._knows():
-            seen = self.heard.lasting.observed()
-            have = "has" if seen == 1 else "have"
-            return f"not known yet: {LEAST:.0f} jobs must have run first, and {seen} {have}"
+        self._advance()
+        if not self._suffices(record):
+            return self._too_little(record)
         return "the job is newer than the last simulation, and no similar job is pending"
+
+    def _too_little(self, record: JobRecord) -> str:
+        """Return what is missing for an estimate of this job."""
+        lasting, pool = self.heard.lasting, record.spec.pool
+        seen = lasting.observed()
+        have = "has" if seen == 1 else "have"
+        shares = self._service.engine.core.policy.shares
+        silent = lasting.unstated(None if shares else pool)
+        of, do = "" if shares else f" of pool {pool}", "does" if silent == 1 else "do"
+        return (
+            f"not known yet: {LEAST:.0f} jobs must have run first, and {seen} {have}; or all active"
+            f" jobs{of} must state their run times (--estimate), and {silent} {do} not"
+        )
 
 
 def _bits(given: Given) -> int:

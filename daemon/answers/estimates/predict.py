@@ -32,6 +32,8 @@ class RawEstimate(Struct, frozen=True, array_like=True):
     similar: int = 0
     in_pool: int = 0
     """Ended jobs that the run time rests on, as in `Given`."""
+    stated: bool = False
+    """Whether the job states its run time."""
 
 
 class EstimateContext(NamedTuple):
@@ -59,13 +61,35 @@ def why_not(record: JobRecord) -> str:
     return ""
 
 
-def little_known(pool: str, ended: int) -> str:
-    """Return how little is known of a pool of which so many jobs have ended; empty if enough is."""
+def suffices(heard: EstimateInputs, record: JobRecord, *, shares: bool) -> bool:
+    """Return whether enough is known to estimate a job.
+
+    Either enough jobs have run, or this job and all that it competes with state their run times:
+    those of its pool, or of all pools if the policy `shares` GPUs between pools. O(1).
+    """
+    if heard.lasting.knows():
+        return True
+    return record.spec.run_time is not None and not heard.lasting.unstated(
+        None if shares else record.spec.pool
+    )
+
+
+def little_known(pool: str, ended: int, *, stated: bool) -> str:
+    """Return how little is known of a pool of which so many jobs have ended; empty if enough is.
+
+    `stated` is whether the job states its run time.
+    """
     if ended >= LEAST:
         return ""
     if not ended:
-        return f"no job of pool {pool} has ended: its run times are taken from other pools"
-    return f"only {counted(ended, 'job')} of pool {pool} {'has' if ended == 1 else 'have'} ended"
+        source = "the estimate rests on the run time that the job states" if stated else (
+            "its run times are taken from other pools"
+        )  # fmt: skip
+        return f"no job of pool {pool} has ended: {source}"
+    few = f"only {counted(ended, 'job')} of pool {pool} {'has' if ended == 1 else 'have'} ended"
+    return (
+        f"{few}: the estimate rests mostly on the run time that the job states" if stated else few
+    )
 
 
 def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
@@ -101,13 +125,13 @@ def foretell(
     O(worlds · events until all jobs have started).
     """
     heard, found = known.heard, dict[str, RawEstimate]()
-    if not heard.lasting.knows():
-        return found
+    policy = engine.core.policy
     records = [engine.book.jobs[name] for name in names if name in engine.book.jobs]
     records = [record for record in records if not why_not(record)]
     for record in records:
         heard.lasting.expect(plain_job(record))
-    resizes = engine.core.policy.needs.resizing
+    records = [each for each in records if suffices(heard, each, shares=policy.shares)]
+    resizes = policy.needs.resizing
     simulated = [record for record in records if _in_worlds(record, now, resizes=resizes)]
     if simulated and known.worlds:
         cores = {record.core for record in simulated}
@@ -119,7 +143,8 @@ def foretell(
             evidence = heard.lasting.evidence(plain_job(record))
             times = worlds.times(record.core)
             if times is not None:
-                found[record.spec.id] = RawEstimate(times, "playout", waited, *evidence)
+                states = record.spec.run_time is not None
+                found[record.spec.id] = RawEstimate(times, "playout", waited, *evidence, states)
     for record in records:
         if record.spec.id not in found:
             queue = queue_of(engine.core, record.core)
@@ -128,7 +153,8 @@ def foretell(
                 by: By = "playout" if record.phase in ON_GPUS else "queue"
                 evidence = heard.lasting.evidence(plain_job(record))
                 waited = max(0.0, now - record.queued)
-                found[record.spec.id] = RawEstimate(new, by, waited, *evidence)
+                states = record.spec.run_time is not None
+                found[record.spec.id] = RawEstimate(new, by, waited, *evidence, states)
     return found
 
 
@@ -158,14 +184,15 @@ def estimate(
     queue: int = 0,
     *,
     resizes: bool = False,
+    shares: bool = True,
 ) -> Given | None:
     """Return the current estimate of a job without recording it; None where there is none.
 
     `queue` is that of the job, where the policy has several in a pool; `resizes` is whether the
-    policy changes the widths of running jobs.
+    policy changes the widths of running jobs, `shares` whether it shares GPUs between pools.
     O(worlds²) for a job that was not pending in the newest simulation.
     """
-    if not heard.lasting.knows() or why_not(record):
+    if not suffices(heard, record, shares=shares) or why_not(record):
         return None
     spec, times = record.spec, None
     by: By = "playout"
@@ -180,4 +207,7 @@ def estimate(
         heard, spec.pool, now, RawEstimate(times, by, max(0.0, now - record.queued))
     )
     evidence = heard.lasting.evidence(plain_job(record))
-    return Given(spec.id, spec.pool, record.submitted, now, end, start, by, *evidence, heard.tuned)
+    return Given(
+        spec.id, spec.pool, record.submitted, now, end, start, by, *evidence, heard.tuned,
+        spec.run_time is not None,
+    )  # fmt: skip

@@ -265,7 +265,7 @@ class _Spans:
         else:
             began = record is not None and record.decided
             p50 = p90 = began or self._now  # the job would start at once
-        little = little_known(pool, timed.in_pool)
+        little = little_known(pool, timed.in_pool, stated=timed.stated)
         return Span(
             p50, end.p50, p90, end.p90, timed.by, HORIZON, timed.similar, timed.in_pool, little
         )

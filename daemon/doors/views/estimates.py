@@ -16,7 +16,7 @@ def estimate_view(given: Given) -> EstimateView:
     """Convert an estimate."""
     start = None if given.start is None else _moment(given.start)
     by = "playout" if given.by == "playout" else "queue"
-    little = little_known(given.pool, given.in_pool)
+    little = little_known(given.pool, given.in_pool, stated=given.stated)
     return EstimateView(
         given.made,
         by,  # type: ignore[arg-type]
@@ -25,6 +25,7 @@ def estimate_view(given: Given) -> EstimateView:
         given.in_pool,
         little,
         start,
+        given.stated,
     )
 
 

@@ -13,11 +13,12 @@ from daemon.wire.explain import PlannedView
 from daemon.wire.wishes import unheeded
 from sia.contract.policy import Policy
 from sia.core.guard import PolicyFailedError
+from sia.model import seconds_on
 from sia.policies.shockwave.modes import mode_names, mode_of
 from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
 from sia.state.nodes import NodeTable
 from sia.state.strl import ALL, asks_of, durations
-from sia.wording import counted, some
+from sia.wording import counted, duration, some
 
 if TYPE_CHECKING:
     from daemon.service.service import Service
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
 
 MOST_TOLD = 8
 """Jobs of one request up to which the answer says of each what is planned."""
+
+CONTRADICTION = 0.01
+"""Part by which `demand` and `estimate` may differ before the answer says so: they were rounded."""
 
 MOST_IN_PLAN = 1000
 """Jobs that have not ended, times those of the request, up to which an answer says what is planned.
@@ -74,7 +78,29 @@ def notes_of(service: Service, spec: JobSpec, planned: PlannedView | None) -> li
             f"and its script is for {counted(spec.gpus, 'GPU')}; submit it with sia submit if it "
             "can run on others"
         )
+    if spec.elastic and "max_width" in heeds:
+        notes += _widths(service, spec)
     return notes + deadline_words(spec, planned, service.clock.now())
+
+
+def _widths(service: Service, spec: JobSpec) -> Iterator[str]:
+    """Yield what an elastic job says that cannot be, or that contradicts itself."""
+    core = service.engine.core
+    pool = core.state.pools[spec.pool]
+    shares = core.policy.shares and pool.pool.share
+    gpus = pool.group.quota if shares else pool.quota
+    if spec.max_width > gpus:
+        owner = f"pool {spec.pool} and those that it shares with have"
+        have = owner if shares else f"pool {spec.pool} has"
+        yield f"max_width {spec.max_width:,} is never reached: {have} {counted(gpus, 'GPU')}"
+    if spec.demand and spec.run_time is not None:
+        said = seconds_on(spec.demand, spec.gpus)
+        if abs(said - spec.run_time) > CONTRADICTION * spec.run_time:
+            yield (
+                f"demand says {duration(said)} on {counted(spec.gpus, 'GPU')}, and estimate "
+                f"{duration(spec.run_time)}: estimate counts, and demand says only how much faster "
+                "other widths are"
+            )
 
 
 def _notes(

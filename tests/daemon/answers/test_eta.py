@@ -171,7 +171,10 @@ async def test_an_unknown_estimate_comes_with_its_reason(folder):
         await job_in(client, "x", "running")
         said = await asked(client, "GET", "/v1/jobs/x/eta")
         assert "estimate" not in said
-        assert said["why"] == "not known yet: 10 jobs must have run first, and 0 have"
+        assert said["why"] == (
+            "not known yet: 10 jobs must have run first, and 0 have; or all active jobs must state "
+            "their run times (--estimate), and 1 does not"
+        )
         await send(client, "held", hold=True)
         said = await asked(client, "GET", "/v1/jobs/held/eta")
         assert said["why"] == "the job is held until it is released"
@@ -188,6 +191,50 @@ async def test_an_unknown_estimate_comes_with_its_reason(folder):
         said = await asked(client, "GET", "/v1/jobs/x/eta")
         assert said["why"] == "the job has ended"
         assert said["started"] <= said["ended"]
+
+
+@story
+async def test_stated_run_times_suffice_before_any_job_has_run(folder):
+    """And the answer says that it rests on them. A job that states nothing ends that."""
+    async with estimating(folder) as client:
+        new = {"pool": "vision", "gpus": 4, "run_time": 3000.0}
+        then = (await asked(client, "POST", "/v1/whatif", {"submit": [new]}))["jobs"][0]["then"]
+        assert then["little"] == (
+            "no job of pool vision has ended: "
+            "the estimate rests on the run time that the job states"
+        )
+        await send(client, "first", gpus=4, duration=1e6, run_time=3000.0)
+        await job_in(client, "first", "running")
+        await send(client, "second", gpus=4, duration=1e6, run_time=1000.0)
+        await until(client.eta._knows)
+        await client.eta.look()
+        ends = {}
+        for name, seconds in (("first", 3000.0), ("second", 4000.0)):
+            said = await asked(client, "GET", f"/v1/jobs/{name}/eta")
+            assert said["estimate"]["stated"]
+            assert said["estimate"]["little"] == then["little"]
+            ends[name] = said["estimate"]["end"]["p50"] - said["now"]
+            assert ends[name] == pytest.approx(seconds, rel=0.6)
+        assert ends["first"] < ends["second"]
+        await send(client, "silent", duration=1e6)
+        await until(lambda: client.eta.heard.lasting.unstated() == 1)
+        why = (await asked(client, "GET", "/v1/jobs/second/eta"))["why"]
+        assert why.endswith("jobs must state their run times (--estimate), and 1 does not")
+        await asked(client, "DELETE", "/v1/jobs/silent", status=202)
+        await until(lambda: client.eta.heard.lasting.unstated() == 0)
+        assert "estimate" in await asked(client, "GET", "/v1/jobs/second/eta")
+
+
+@story
+async def test_jobs_of_other_pools_need_no_stated_run_times_if_nothing_is_shared(folder):
+    async with estimating(folder, policy="wfq") as client:
+        await send(client, "silent", pool="speech", duration=1e6)
+        await send(client, "says", gpus=4, duration=1e6, run_time=3000.0)
+        await job_in(client, "says", "running")
+        await until(lambda: client.eta.heard.lasting.unstated() == 1)
+        assert (await asked(client, "GET", "/v1/jobs/says/eta"))["estimate"]["stated"]
+        why = (await asked(client, "GET", "/v1/jobs/silent/eta"))["why"]
+        assert "or all active jobs of pool speech must state their run times" in why
 
 
 @story

@@ -8,7 +8,7 @@ from msgspec.structs import asdict
 from daemon.backends.kube.config import KubeConfig
 from daemon.backends.local.config import LocalConfig
 from daemon.backends.slurm.config import SlurmConfig
-from daemon.cli.jobs import description
+from daemon.cli.jobs import description, show_jobs
 from sia.model import Regime
 from sia.policies.sia.policy import Sia
 from tests.support.daemons.doors import asked, door, story
@@ -49,6 +49,34 @@ async def test_requests_of_a_job_reach_the_core_and_are_shown(folder):
         in_core["regimes"] = (Regime("32", 9.0, 36.5), Regime("64", 21.0, 20.0, 7.5))
         assert {name: core[name] for name in in_core} == in_core
         assert shown["run_time"] == 900.0, "the daemon estimates with the user's estimate"
+
+
+@story
+async def test_widths_and_run_times_that_cannot_be_are_told(folder):
+    async with door(folder, speed=1.0, policy="wfq") as client:
+        quota = client.service.book.pools[SHORT["pool"]].quota
+        job = {"id": "a", **SHORT, "duration": 1e6, "gpus": 2, "demand": [[1, 1000], [2, 600]]}
+        wide = {"min_width": 1, "max_width": quota + 1, "estimate": 900}
+        said = await asked(client, "POST", "/v1/jobs", job | wide, status=201)
+        never, differ = said["notes"]
+        assert never == f"max_width {quota + 1} is never reached: pool vision has {quota} GPUs"
+        assert differ == (
+            "demand says 10 m on 2 GPUs, and estimate 15 m: estimate counts, and demand says only "
+            "how much faster other widths are"
+        )
+        alone = {"id": "b", "estimate": None, "max_width": quota}
+        said = await asked(client, "POST", "/v1/jobs", job | alone, status=201)
+        assert "notes" not in said
+        shown = await asked(client, "GET", "/v1/jobs/b")
+        assert shown["estimate"] == 600.0, "what the demand says of its own width"
+
+
+def test_a_list_of_jobs_shows_the_gpus_asked_for_and_those_given(capsys):
+    job = {"pool": "a", "phase": "running", "submitted": 0.0, "started": 1.0}
+    show_jobs("Jobs", [job | {"id": "x", "gpus": 4, "width": 1}, job | {"id": "y", "gpus": 4}], 9.0)
+    shown = capsys.readouterr().out.splitlines()
+    assert "4, now 1" in next(line for line in shown if line.startswith("x"))
+    assert "now" not in next(line for line in shown if line.startswith("y"))
 
 
 STRL = "(max (nck gpu 2 0 60 100) (nck all 2 0 90 50))"
