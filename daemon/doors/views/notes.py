@@ -87,7 +87,7 @@ def _widths(service: Service, spec: JobSpec) -> Iterator[str]:
     """Yield what an elastic job says that cannot be, or that contradicts itself."""
     core = service.engine.core
     pool = core.state.pools[spec.pool]
-    shares = core.policy.shares and pool.pool.share
+    shares = core.policy.shares and len(pool.group.pools) > 1
     gpus = pool.group.quota if shares else pool.quota
     if spec.max_width > gpus:
         owner = f"pool {spec.pool} and those that it shares with have"

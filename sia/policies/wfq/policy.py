@@ -82,8 +82,8 @@ class WfqParams(Struct, frozen=True, rename={"variation": "T", "spread": "W"}):
             )
         if self.weights and len(self.weights) != len(self.sizes) + 1:
             raise ValueError(
-                f"{len(self.sizes)} sizes make {len(self.sizes) + 1} queues, but there are "
-                f"{len(self.weights)} weights; give one for each queue"
+                f"weights must be as many as queues, {len(self.sizes) + 1} (got "
+                f"{len(self.weights)}); give one for each queue: sizes are the limits between them"
             )
         if self.variation is not None and (self.sizes or self.weights):
             given = "sizes" if self.sizes else "weights"
