@@ -1,4 +1,4 @@
-"""Search settings of `wfq` beside the daemon: `sia wfq update` in a process of its own.
+"""Run `sia wfq update`, which searches settings of `wfq`, as a child process of the daemon.
 
 Imports: config, runtime.
 """
@@ -13,16 +13,16 @@ from contextlib import suppress
 from daemon.config.config import Config
 from daemon.runtime.clock import Clock
 
-CANCELLED, STORED = "cancelled; the same update goes on where it stopped", "stored"
-"""Messages for an update that was cancelled, and for one that is complete."""
+CANCELLED, STORED = "cancelled; the same update continues where it stopped", "stored"
+"""Texts of `said` for a cancelled update and for a complete one."""
 
 
 class FrontUpdates:
-    """One update of the front at a time; it steps back behind the daemon and its jobs.
+    """Run one update of the front at a time, with a lower priority than the daemon and its jobs.
 
     Attributes:
         began: When the latest update began, in seconds since the epoch; None without one.
-        said: Its latest line of progress, or how it ended.
+        said: The latest line of its progress, or how it ended.
     """
 
     def __init__(self, config: Config, clock: Clock) -> None:
@@ -36,23 +36,26 @@ class FrontUpdates:
 
     @property
     def possible(self) -> bool:
-        """Whether the command finds the journal without the configuration file."""
+        """Whether an update can start: the command must find the journal without `sia.toml`."""
         return self._folder is not None
 
     @property
     def running(self) -> bool:
-        """Whether an update runs."""
+        """Whether an update is in progress."""
         return self._task is not None and not self._task.done()
 
     def start(self, options: Sequence[str]) -> None:
-        """Begin an update with these options of `sia wfq update`; none may run."""
-        assert self.possible, "the caller asks first"
-        assert not self.running, "the caller asks first"
+        """Start an update with these options of `sia wfq update`.
+
+        No other update may be in progress.
+        """
+        assert self.possible, "the caller has checked `possible`"
+        assert not self.running, "the caller has checked `running`"
         self.began, self.said = self._clock.now(), "reading the history"
         self._task = asyncio.create_task(self._run(options))
 
     async def cancel(self) -> None:
-        """Stop the update that runs, if any; what it has done is kept for the next one."""
+        """Stop the update in progress, if any. The next update continues from its results."""
         if self._task is not None and self.running:
             self._task.cancel()
             with suppress(asyncio.CancelledError):
@@ -60,7 +63,7 @@ class FrontUpdates:
             self.said = CANCELLED
 
     async def close(self, _: object) -> None:
-        """Stop with the daemon."""
+        """Stop the update when the daemon stops."""
         await self.cancel()
 
     async def _run(self, options: Sequence[str]) -> None:

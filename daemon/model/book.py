@@ -130,7 +130,7 @@ class DeadlineAnswer(Struct, frozen=True, omit_defaults=True):
     planned: float | None = None
     """When it ends by the plan."""
     soonest: float | None = None
-    """Without a guarantee: when it could end at the soonest. It is no promise."""
+    """The earliest possible end of a job without a guarantee. It is not promised."""
     why: str = ""
     """Why it is not, or no longer, promised, or why the step is another one than before."""
 

@@ -269,7 +269,7 @@ class PromiseView(Struct, omit_defaults=True):
     guaranteed: Annotated[bool, Meta(description="Whether it ends by its last step.")]
     at: Annotated[float, Meta(description="When the job was told this.")]
     step: Annotated[
-        int | None, Meta(description="The step, from 0, by which it ends by the plan of now.")
+        int | None, Meta(description="The step, from 0, by which it ends by the current plan.")
     ] = None
     by: Annotated[float | None, Meta(description="The time of that step.")] = None
     latest: Annotated[
@@ -278,7 +278,7 @@ class PromiseView(Struct, omit_defaults=True):
     planned: Annotated[float | None, Meta(description="Its end by the plan.")] = None
     soonest: Annotated[
         float | None,
-        Meta(description="Without a guarantee: when it could end at the soonest. No promise."),
+        Meta(description="Without a guarantee: the earliest possible end, not promised."),
     ] = None
     why: Annotated[
         str, Meta(description="Why it has no guarantee, or ends by another step than before.")

@@ -17,10 +17,10 @@ def brought_forward(
 ) -> list[float]:
     """Return the starts (seconds, by position) of a plan's jobs, moved as early as possible.
 
-    In the log, jobs are submitted earlier and run shorter than on the grid, so the planned starts
-    are feasible, but late by the rounding. In the order of the plan, each job moves forward, at
-    most to its submission, as far as it delays no other job. O(n · m), where m jobs start or end
-    while a job waits.
+    The grid rounds submissions and run times up to whole slots, so the planned starts are feasible
+    but later than necessary. In the order of the planned starts, each job gets the earliest start
+    that is not before its submission and delays no other job. O(n · m) for n jobs and m starts or
+    ends of jobs while a job waits.
     """
     starts = [*planned]
     for _, problem in found:

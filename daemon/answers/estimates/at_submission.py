@@ -1,4 +1,4 @@
-"""Estimate a job submitted after the last simulation, cheaply, from its results. Pure."""
+"""Estimate a job submitted after the last simulation, from the results for other jobs. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def new_job(
 ) -> Times | None:
     """Return a job's start and end times; None where the simulation has no similar job.
 
-    `queue` is that of the job, where the policy has several in a pool.
-    A pending job starts when the last pending job of its queue and width starts. If there is none,
-    it waits as long as the simulated arrivals did. O(worlds² · log worlds).
+    `queue` is the job's queue, where the policy has several in a pool. A pending job is assumed to
+    start when the last pending job of its queue and width starts. If there is no such job, it is
+    assumed to wait as long as the simulated arrivals. O(worlds² · log worlds).
     """
     runs = record.phase in ON_GPUS
     if not runs and (record.phase is not JobPhase.PENDING or not record.core):
@@ -38,7 +38,7 @@ def new_job(
     job = plain_job(record)
     starts = [] if runs else _starts(outlook, job.pool, queue, job.width, now)
     if not runs and not starts:
-        return None  # before the costly part: true of every job until the first simulation
+        return None  # before the first simulation, every job ends here
     curve, chances = lasting.curve(job), lasting.chances(job, worlds)
     age, worked = ran(record, now), record.work(now)
     medians = [reported(record, now, chance) if runs else None for chance in chances]

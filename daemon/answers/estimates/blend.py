@@ -14,7 +14,7 @@ SHARP = 0.3
 """Learning rate of the ensemble. Above 1, a single burst of arrivals flips the weights."""
 
 KEPT = 0.995
-"""Decay of a loss at each later update: its half-life is about 140 updates."""
+"""Factor by which a loss decays at each later update; its half-life is about 140 updates."""
 
 Answers = Sequence[float | None]
 """Estimates as logarithms of seconds, one per source; None where a source has no estimate."""

@@ -2,13 +2,14 @@
 
 For each quantile, quantity, pool and horizon a feedback loop (`predictors.run_times.conformal`)
 raises stated values after each miss and lowers them after each hit. A job that has not ended by its
-stated time counts as a miss at that moment; otherwise short jobs alone would drive the correction.
-The same estimates and outcomes in the same order give the same corrections, so a restart continues
-where the previous run stopped.
+stated time counts as a miss at that moment; if misses counted only at the end, short jobs alone
+would drive the correction. The same estimates and outcomes in the same order give the same
+corrections, so a restart continues where the previous run stopped.
 
 The correction never lowers the p90 of a start below the geometric mean of the simulation's p50 and
-p90. Jobs that wait for the same moment are one miss, which is observed hours later; corrections
-learned from short waits were too low for half of the starts of a burst (docs/understand/eta.md).
+p90. The reason is that a burst of jobs waits for the same moment and so counts as one miss, which
+is observed hours later. Corrections learned from short waits were too low for half of the starts of
+a burst (docs/understand/eta.md).
 """
 
 from __future__ import annotations
@@ -27,16 +28,17 @@ from daemon.answers.estimates.worlds import HORIZON, MomentQuantiles, Times
 from predictors.run_times.conformal import Conformal
 
 HORIZONS = (300.0, 3600.0, 43200.0)
-"""Upper bounds of the horizon classes, in seconds to the median: the forecast windows. Longer
-horizons form one more class."""
+"""Upper bounds, in seconds, of the horizon classes, which divide estimates by the time to their
+median. They are the forecast windows; longer times form one more class."""
 
 SHARES = (0.5, 0.9)
 """The quantiles of each estimate."""
 
 RATES = (0.005, 0.04)
-"""Step size of each quantile's correction in the logarithm, applied to all pools and again to the
-job's own: a miss moves p90 by 7 %. On Philly a median that moves as fast as p90 has the same
-coverage and 1.5 times the error."""
+"""Step size for each quantile q: a miss raises the correction by step · q and a hit lowers it by
+step · (1 - q), in the logarithm of seconds. This is done for the correction of all pools and for
+that of the job's pool, so that a miss raises the p90 by 7 % in all. On Philly a median with the
+step of the p90 has the same coverage and 1.5 times the error."""
 
 FIRST = (0.5, 0.5)
 """Step sizes of each quantile for the first hits and misses (`Conformal`)."""
@@ -45,11 +47,11 @@ WIDE = 0.6
 """Initial correction of the p90 of a start, in the logarithm."""
 
 BOUND = 1.5
-"""Bound of each of the two corrections, in the logarithm: a factor of e³ = 20 together. An estimate
-that is off by more cannot be corrected."""
+"""Limit of each of the two corrections, in the logarithm; both together reach a factor of e³ = 20.
+Estimates that are off by a larger factor stay wrong."""
 
 GRAIN = 30.0
-"""Seconds added before the logarithm is taken, so that a wait of 0 can be scaled."""
+"""Seconds added to a wait before its logarithm is taken, so that a wait of 0 has a logarithm."""
 
 ROUNDING = 1e-6
 """Relative difference allowed between a stated time and the same time computed again."""
@@ -61,7 +63,7 @@ Quantity = Literal["start", "end"]
 
 
 class StatedMoment(Struct, frozen=True, array_like=True):
-    """A stated time and the simulated one, in seconds since the epoch.
+    """A stated time and the simulated time that it was corrected from, in seconds since the epoch.
 
     None means beyond the horizon.
     """
@@ -71,7 +73,8 @@ class StatedMoment(Struct, frozen=True, array_like=True):
     mean: float | None
     raw: tuple[float | None, float | None]
     waits: Quantiles = UNKNOWN
-    """For a start: remaining waits, in seconds, of earlier jobs that had waited as long."""
+    """For a start: the quantiles of the remaining wait, in seconds, of earlier jobs that had waited
+    as long."""
 
 
 class Given(Struct, frozen=True, omit_defaults=True):
@@ -87,9 +90,10 @@ class Given(Struct, frozen=True, omit_defaults=True):
     by: str = "playout"
     """`playout` (simulated) or `queue` (derived from simulated jobs of the same queue)."""
     similar: int = 0
-    """Ended jobs like this one that its run time rests on (`Evidence`)."""
+    """Number of ended jobs similar to this one from which its run time was estimated
+    (`Evidence`)."""
     in_pool: int = 0
-    """Ended jobs of its pool."""
+    """Number of ended jobs of its pool."""
     tuned: float = 0.0
     """When the options of the policy had last been changed; 0 if never."""
     stated: bool = False
@@ -129,13 +133,13 @@ class _Open:
 
     def __init__(self, given: Given, stated: StatedMoment, key: TallyKey) -> None:
         self.given, self.stated, self.key = given, stated, key
-        self.apart = False  # given under other options of the policy than those in force
+        self.apart = False  # True if the policy's options have changed since
         self.bound = key[0] == "start" and _is_bound(given, stated)
         self.judged = [moment is None for moment in (stated.p50, stated.p90)]
 
 
 def horizon(seconds: float) -> int:
-    """Return the index of the horizon class of an event that many seconds away."""
+    """Return the index of the horizon class of an event `seconds` away."""
     return bisect_left(HORIZONS, seconds)
 
 
@@ -143,9 +147,9 @@ class Calibration:
     """Record estimates and outcomes, and compute corrections. Times must not decrease.
 
     Attributes:
-        tallies: Accuracy of the estimates under the options of the policy that were in force until
-            the event.
-        apart: That of estimates after which the options changed. They correct no others.
+        tallies: Accuracy of estimates whose event happened under the same options of the policy.
+        apart: Accuracy of estimates after which the options of the policy changed. They do not
+            influence corrections.
     """
 
     def __init__(self) -> None:
@@ -165,7 +169,7 @@ class Calibration:
         self._numbers = 0
 
     def shift(self, key: TallyKey, share: float) -> float:
-        """Return the current correction of a quantile, in the logarithm."""
+        """Return the correction of a quantile: a number added to the logarithm of seconds."""
         moves = self._moves[share]
         first = WIDE if key[0] == "start" and share == SHARES[1] else 0.0
         return first + moves.shift(share, (key[0], key[2])) + moves.shift(share, key)
@@ -175,7 +179,7 @@ class Calibration:
     ) -> tuple[StatedMoment, StatedMoment | None]:
         """Return the corrected end and start; a job never ends before it starts.
 
-        `waits` are remaining waits of earlier jobs that had waited as long.
+        `waits` has quantiles of the remaining wait of earlier jobs that had waited as long.
         """
         start = None
         if times.start is not None:
@@ -229,13 +233,13 @@ class Calibration:
                     heappush(self._due, (moment, self._numbers, i, opened))
 
     def advance(self, now: float) -> None:
-        """Count every stated time before now whose event has not happened as a miss. O(log n)."""
+        """Count each stated time before `now` whose event has not happened as a miss. O(log n)."""
         while self._due and self._due[0][0] < now:
             _, _, share, opened = heappop(self._due)
             self._judge(opened, share, covered=False)
 
     def retuned(self, now: float) -> None:
-        """Record that the policy has other options. Estimates given before are judged apart."""
+        """Record a change of the policy's options. Earlier estimates are counted in `apart`."""
         self.advance(now)
         self._tuned = now
         for each in self._open.values():
@@ -252,7 +256,7 @@ class Calibration:
         self._came(job_id, "end", now)
 
     def gone(self, job_id: str, now: float) -> None:
-        """Drop the estimates of a job that left the queue or was held: they cannot be judged."""
+        """Drop the estimates of a job that left the queue or was held: they have no outcome."""
         self.advance(now)
         whats: tuple[Quantity, ...] = ("start", "end")
         for what in whats:
@@ -277,7 +281,7 @@ class Calibration:
         tally.judged[share] += 1
         tally.covered[share] += covered
         if covered and share and opened.bound:
-            return  # the bound set this value; lowering the correction here would hide later misses
+            return  # the lower bound set this value; a lower correction would hide later misses
         self._move(opened, share, covered=covered)
 
     def _tally(self, opened: _Open) -> AccuracyTally:
@@ -312,7 +316,7 @@ class Calibration:
 
 
 def _answers(share: int, wait: float | None, waits: Quantiles) -> Answers:
-    """Return the estimates of a start for `EstimateEnsemble`: simulated, from earlier waits."""
+    """Return the simulated estimate of a start, and the one from past waits."""
     return [None if each is None else _log(each) for each in (wait, waits[share])]
 
 

@@ -35,28 +35,30 @@ ETA_EVERY = 30.0
 """Seconds of the daemon's clock between two refreshes: users look again after about as long."""
 
 ETA_LEAST = 2.0
-"""Minimum of real seconds between two refreshes when the daemon's clock runs fast, as in the demo
-(two hours of its clock)."""
+"""Minimum real seconds between two refreshes when the daemon's clock runs faster than real time. In
+the demo these are two hours of its clock."""
 
 KINDNESS = 19
 """Niceness added to the child process."""
 
 AT_ONCE = 100
-"""Jobs or notices processed before control returns to the event loop: a few milliseconds."""
+"""Number of jobs or notices processed before control returns to the event loop: a few
+milliseconds."""
 
 SHARE = 0.2
-"""Fraction of the event loop's time for processing notices; a backlog is processed later."""
+"""Maximum fraction of the event loop's time for processing notices; the remaining ones wait."""
 
 MOST_GIVEN = 500
-"""Limit of estimates at submission between two refreshes. Other jobs get theirs at the next
-refresh, so that a thousand jobs a second do not write a thousand rows a second."""
+"""Maximum number of estimates at submission between two refreshes. Further jobs get theirs at the
+next refresh, so that a thousand submissions a second do not write a thousand rows a second."""
 
 SOLVING = 10.0
-"""Seconds of all worlds together for programs of the policy: half a second for each of 19 worlds,
-so that a few worlds still fit into the answer to a what-if question."""
+"""Seconds that the solver of the policy's programs may use in all worlds together: half a second
+for each of 19 worlds, so that a what-if question still has time for a few worlds."""
 
 NONE_GIVEN = -1
-"""Rank of a job without an estimate. Others rank by the bit length of their estimate's age."""
+"""Value of `_bits` for a job without an estimate. For other jobs `_bits` has the bit length of the
+age, in seconds, at which they got their last estimate."""
 
 PART = "estimates"
 
@@ -144,16 +146,17 @@ class EtaService:
             self._given[job_id] = given
             self._unkept += self._give([given])
         if self._service.engine.core.policy.needs.resizing and not why_not(record):
-            # Others wait or run on; an elastic job shares GPUs with the jobs that are there, so
-            # that its end can only be told by a simulation in which it takes part.
+            # A policy that resizes jobs may take GPUs of running jobs for the new one. Only a
+            # simulation that includes the new job can estimate its end, so start one. Under other
+            # policies running jobs keep their GPUs, and the estimate above is sufficient.
             self._changed = True
             self._lacking.set()
         return given
 
     def _forget(self) -> None:
-        """Drop estimates under other options of the policy; all active jobs get new ones at once.
+        """Drop all estimates after a change of the policy's options, and simulate again.
 
-        The simulation does not wait for its turn.
+        The simulation does not wait for the regular interval.
         """
         self.outlook, self._given = None, {}
         self._bits = dict.fromkeys(self._bits, NONE_GIVEN)
@@ -161,7 +164,7 @@ class EtaService:
         self._lacking.set()
 
     def _new(self, notice: Notice, record: JobRecord) -> list[Given]:
-        """Return the new estimates to store after a notice, with that of a new job."""
+        """Return the new estimates to store after a notice, including that of a new job."""
         if notice.kind == "submitted":
             self.at_submission(record.spec.id)
         new, self._unkept = self._unkept, []
@@ -180,7 +183,7 @@ class EtaService:
                 await self.store.keep(given)
 
     async def _refresh(self) -> None:
-        """Simulate repeatedly, using at most half of the time."""
+        """Simulate repeatedly, using at most half of one core."""
         while True:
             if self._changed and self._service.ready and self._knows():
                 self._changed = False
@@ -188,9 +191,10 @@ class EtaService:
             await self._until_due()
 
     async def _until_due(self) -> None:
-        """Wait for the next simulation. New options of the policy begin it at once.
+        """Wait for the next simulation.
 
-        A new elastic job brings it forward, but not before the processor has rested.
+        A change of the policy's options starts it at once. A new job under a policy that resizes
+        jobs starts it early, but not before the pause that follows each simulation has ended.
         """
         wait = self.pace.wait
         rest = min(wait, max(ETA_LEAST, self.pace.rest))
@@ -202,7 +206,7 @@ class EtaService:
         self._lacking.clear()
 
     async def look(self) -> None:
-        """Simulate from the current state, and give the estimates that are due."""
+        """Simulate the current state, and record the estimates that are due."""
         service, pace, began = self._service, self.pace, perf_counter()
         try:
             answer = await child_worker(
@@ -230,7 +234,7 @@ class EtaService:
         pace.done(perf_counter() - began)
 
     async def looked(self, outlook: Outlook) -> None:
-        """Use this simulation result from now on, and give the estimates that are due."""
+        """Use this simulation result from now on, and record the estimates that are due."""
         self.outlook, self._given = outlook, {}
         await self._all()
 
@@ -246,7 +250,7 @@ class EtaService:
         ).encode()
 
     async def _all(self) -> None:
-        """Give the estimates that are due: one when a job's age passes a power of two seconds."""
+        """Record due estimates: a job gets one when its age passes a power of two seconds."""
         jobs = self._service.book.jobs
         self._bits = {job_id: bits for job_id, bits in self._bits.items() if job_id in jobs}
         new: list[Given] = []
@@ -273,9 +277,9 @@ class EtaService:
         )
 
     def _advance(self) -> None:
-        """Count jobs that have run. They count some time after their ends.
+        """Count jobs that have run, until enough are counted.
 
-        Perhaps no event comes that would count them.
+        An ended job is counted only some time after its end, and perhaps no event comes then.
         """
         if not self.heard.lasting.knows():
             self.heard.lasting.advance(self._service.clock.now())
@@ -300,7 +304,7 @@ class EtaService:
         )  # fmt: skip
 
     def known(self, jobs: int) -> EstimateContext | None:
-        """Return the context of a what-if question for so many jobs; None before `ready`."""
+        """Return the context of a what-if question about `jobs` jobs; None before `ready`."""
         if not self.ready:
             return None
         self._advance()

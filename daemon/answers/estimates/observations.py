@@ -1,6 +1,7 @@
 """Observations behind estimates: run times, arrivals, waits and outcomes of estimates.
 
-Pure, and updated in the order of the notices, so that the same journal gives the same estimates.
+Pure. Observations are recorded in the order of the notices, so that the same journal gives the same
+estimates.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class EstimateInputs:
         lasting: Distributions of run times.
         lately: Recent arrivals.
         calibration: Outcomes of estimates.
-        waits: Waits of jobs that had to wait.
+        waits: Waits of jobs that did not start at once.
         tuned: When the options of the policy were last changed; 0 if never.
     """
 
@@ -55,9 +56,10 @@ class EstimateInputs:
         return found
 
     def changes(self, given: Iterable[Given], tuned: float) -> list[TimedObservation]:
-        """Return the changes of the policy's options before which these estimates were given.
+        """Return an observation for each change of the policy's options that `given` shows. O(n).
 
-        `tuned` is when the last one was. O(n).
+        Each estimate in `given` records the last change before it. `tuned` is the time of the
+        newest change.
         """
         self.tuned = tuned
         moments = {each.tuned for each in given} | {tuned}
@@ -105,7 +107,7 @@ class EstimateInputs:
             self.lasting.submitted(job)
             self.lately.submitted(job, record.run_time)
         elif kind == "started":
-            if not record.stops:  # else it goes on
+            if not record.stops:  # otherwise the job will start again
                 self._started(now, job, record.queued)
         elif kind == "held":
             self.calibration.gone(job.id, now)

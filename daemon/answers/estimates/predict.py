@@ -31,13 +31,13 @@ class RawEstimate(Struct, frozen=True, array_like=True):
     """Seconds that the job has waited so far."""
     similar: int = 0
     in_pool: int = 0
-    """Ended jobs that the run time rests on, as in `Given`."""
+    """Number of ended jobs from which the run time was estimated, as in `Given`."""
     stated: bool = False
     """Whether the job states its run time."""
 
 
 class EstimateContext(NamedTuple):
-    """Data for answering a what-if question."""
+    """Data for the estimates in the answer to a what-if question."""
 
     heard: EstimateInputs
     outlook: Outlook | None = None
@@ -45,17 +45,17 @@ class EstimateContext(NamedTuple):
     worlds: int = 0
     """Worlds to simulate for the answer; 0 if even the fewest would take too long."""
     solvers: PlayoutSolvers | None = None
-    """What solves the policy's programs in these worlds."""
+    """Solvers of the policy's programs in these worlds."""
 
 
 def why_not(record: JobRecord) -> str:
-    """Return why a job cannot have an estimate in its current phase; empty if it can."""
+    """Return why a job cannot have an estimate in its current phase; "" if it can have one."""
     if record.phase is JobPhase.HELD:
         return "the job is held until it is released"
     if record.phase is JobPhase.PENDING and not record.core:
         return f"pool {record.spec.pool} is on hold until it is opened"
     if record.phase is JobPhase.STOPPING:
-        return "the job is being stopped, and goes on later"
+        return "the job is being stopped, and will start again later"
     if record.phase in ON_GPUS and not record.placed:
         return "the job has been started and waits for its GPUs to become free"
     return ""
@@ -64,8 +64,9 @@ def why_not(record: JobRecord) -> str:
 def suffices(heard: EstimateInputs, record: JobRecord, *, shares: bool) -> bool:
     """Return whether enough is known to estimate a job.
 
-    Either enough jobs have run, or this job and all that it competes with state their run times:
-    those of its pool, or of all pools if the policy `shares` GPUs between pools. O(1).
+    That is so if enough jobs have run. Otherwise this job and all jobs that it competes with must
+    state their run times. It competes with the jobs of its pool, or of all pools if the policy
+    `shares` GPUs between pools. O(1).
     """
     if heard.lasting.knows():
         return True
@@ -75,7 +76,7 @@ def suffices(heard: EstimateInputs, record: JobRecord, *, shares: bool) -> bool:
 
 
 def little_known(pool: str, ended: int, *, stated: bool) -> str:
-    """Return how little is known of a pool of which so many jobs have ended; empty if enough is.
+    """Return a note that fewer than `LEAST` jobs of a pool have ended; "" if that is not so.
 
     `stated` is whether the job states its run time.
     """
@@ -95,13 +96,14 @@ def little_known(pool: str, ended: int, *, stated: bool) -> str:
 def median_of(heard: EstimateInputs | None, now: float) -> RunTimeOf:
     """Return a function that gives a job's median run time, for jobs simulated only once.
 
-    If too few jobs have ended, the run time is that of the scheduler or of the submitter.
+    If too few jobs have ended, the run time is the one that the scheduler assumes, or else the
+    submitter's estimate.
     """
     known = estimated(now)
     if heard is None or not heard.lasting.knows():
         return known
     lasting = heard.lasting
-    works: dict[str, float] = {}  # of each job its whole work, assumed once
+    works: dict[str, float] = {}  # the whole work of each job in seconds, determined once
 
     def think(record: JobRecord) -> float:
         seconds = reported(record, now)
@@ -121,8 +123,8 @@ def foretell(
 ) -> dict[str, RawEstimate]:
     """Return the uncorrected estimates of these jobs, without those that cannot be estimated.
 
-    The run-time distributions in `known` learn of new jobs, so pass a copy.
-    O(worlds · events until all jobs have started).
+    The run-time distributions in `known` are updated with new jobs, so pass a copy. O(worlds ·
+    events until all jobs have started).
     """
     heard, found = known.heard, dict[str, RawEstimate]()
     policy = engine.core.policy
@@ -167,9 +169,9 @@ def stated(
 
 
 def _in_worlds(record: JobRecord, now: float, *, resizes: bool) -> bool:
-    """Return whether worlds tell the end of a job: it waits, or its width may change.
+    """Return True if a job's end follows from the worlds: it is pending or may be resized.
 
-    If it reports its progress, that tells more.
+    The end of a running job that reports its progress is computed from the reports instead.
     """
     if record.phase is JobPhase.PENDING:
         return True
@@ -188,8 +190,8 @@ def estimate(
 ) -> Given | None:
     """Return the current estimate of a job without recording it; None where there is none.
 
-    `queue` is that of the job, where the policy has several in a pool; `resizes` is whether the
-    policy changes the widths of running jobs, `shares` whether it shares GPUs between pools.
+    `queue` is the job's queue, where the policy has several in a pool. `resizes` is whether the
+    policy changes the widths of running jobs, and `shares` whether it shares GPUs between pools.
     O(worlds²) for a job that was not pending in the newest simulation.
     """
     if not suffices(heard, record, shares=shares) or why_not(record):

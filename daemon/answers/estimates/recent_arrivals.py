@@ -23,7 +23,8 @@ MEMORY = 14 * DAY
 """Seconds of history: two weeks contain each weekday twice."""
 
 MOST_CAME = 100_000
-"""Maximum of remembered jobs per pool, the newest: one every twelve seconds for two weeks."""
+"""Maximum number of remembered jobs per pool, the newest: one every twelve seconds for two
+weeks."""
 
 
 class RecentJob(NamedTuple):
@@ -49,7 +50,7 @@ class _Pool:
     def forget(self, before: float) -> int:
         """Drop jobs that arrived before this time; return their number."""
         gone = max(bisect_left(self.times, before), len(self.times) - MOST_CAME)
-        if gone > len(self.times) // 2:  # seldom, as deletion moves the rest of the list
+        if gone > len(self.times) // 2:  # rarely: a deletion moves later elements
             del self.times[:gone], self.jobs[:gone]
             return gone
         return 0
@@ -61,7 +62,7 @@ class RecentArrivals:
     def __init__(self) -> None:
         """Start with no job."""
         self._pools: dict[str, _Pool] = {}
-        self._where: dict[str, tuple[str, int]] = {}  # by active job: its pool and its number there
+        self._where: dict[str, tuple[str, int]] = {}  # by active job: pool, number in the pool
         self._dropped: dict[str, int] = {}  # by pool: number of dropped jobs
         self._begin: float | None = None
 
@@ -110,7 +111,7 @@ class RecentArrivals:
 
 
 def _back(lot: int, number: int, first: float, now: float) -> float:
-    """Return how far back the block lies that is used for this one: whole days where possible."""
+    """Return by how many seconds the drawn block is earlier: whole days if possible."""
     begin = number * BLOCK
     nearest = ceil((begin + BLOCK - now) / DAY)  # the block must have ended
     farthest = floor((begin - first) / DAY)

@@ -7,10 +7,10 @@ from collections import deque
 from math import floor
 
 RECENT = 2000
-"""Jobs of a pool that the quantiles are computed from, the newest."""
+"""Number of newest waits kept for each pool; the quantiles are computed from them."""
 
 LEAST = 10
-"""Minimum of jobs: with fewer there is no p90."""
+"""Minimum number of waits: with fewer there is no p90."""
 
 Quantiles = tuple[float | None, float | None]
 """p50 and p90 in seconds; None where unknown."""
@@ -31,7 +31,10 @@ class WaitHistory:
             self._pools.setdefault(pool, _Pool()).add(waited)
 
     def beyond(self, pool: str, here: float) -> Quantiles:
-        """Return the remaining wait of jobs that had waited for `here` seconds. O(log jobs)."""
+        """Return quantiles of the remaining wait of jobs that waited longer than `here` seconds.
+
+        O(log jobs).
+        """
         waits = self._pools.get(pool)
         return UNKNOWN if waits is None else waits.beyond(here)
 

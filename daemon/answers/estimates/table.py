@@ -15,13 +15,14 @@ from daemon.model.errors import JournalError
 from daemon.service.queries import Reader
 
 PAGE = 1000
-"""Estimates read at a time: a few milliseconds during which no step commits."""
+"""Number of estimates read at a time. The read takes a few milliseconds, during which no step
+commits."""
 
 MEMORY_KEPT = 10_000
-"""Maximum of estimates in memory where there is no table, the newest: about 10 MB."""
+"""Maximum number of estimates kept in memory if there is no table: the newest, about 10 MB."""
 
 AT_ONCE = 200
-"""Estimates written in one transaction: one or two milliseconds."""
+"""Number of estimates written in one transaction, which takes one or two milliseconds."""
 
 _read = json.Decoder(Given).decode
 

@@ -1,8 +1,9 @@
 """Estimate start and end times by Monte Carlo simulation from the current state. Pure.
 
-PCS (§4) simulates the current state once, with known run times. Here run times are unknown: in each
-world every job gets a run time drawn from similar jobs that ran at least as long, and arrivals are
-drawn from days of the last two weeks. Load forecasts stay as last recorded.
+PCS (§4) simulates the current state once, with known run times. Here run times are unknown, so the
+state is simulated several times. In each simulation, called a world, every job gets a run time
+drawn from similar jobs that ran at least as long, and the arrivals are drawn from days of the last
+two weeks. Load forecasts stay as last recorded.
 """
 
 from __future__ import annotations
@@ -40,24 +41,26 @@ from sia.policies import make
 from sia.policies.shared.elastic import least_width
 
 WORLDS = 19
-"""Number of worlds: the 18th of 19 in order is the p90, and a 20th would be the p95. A prime, as
-`RunTimeDistributions.chances` requires."""
+"""Number of worlds. Of 19 results in ascending order the 18th is the p90 (rank (n + 1) · q). A
+prime, as `RunTimeDistributions.chances` requires."""
 
 HORIZON = 7 * DAY
-"""Seconds simulated: an event later than a week is reported as beyond the horizon."""
+"""Simulated seconds, a week. An event after that is reported as beyond the horizon."""
 
 COME = DAY
-"""Seconds for which arrivals are drawn. Later arrivals hardly change the starts of jobs that are
-pending now, but would be most of the work."""
+"""Arrivals are drawn for this many seconds. Later arrivals hardly change the starts of jobs that
+are pending now, but would be most of the work."""
 
 NEAR = 3600.0
-"""Seconds within which simulated arrivals show the wait of a job that is submitted now."""
+"""Waits of simulated arrivals in this many seconds from now stand for the wait of a job that is
+submitted now."""
 
 MOST_NEAR = 100
-"""Maximum of such arrivals per queue: enough for a quantile of 0.9."""
+"""Maximum number of such arrivals per queue: enough for a quantile of 0.9."""
 
 FEW = 4
-"""Minimum of worlds consistent with the events since the simulation: with fewer p50 equals p90."""
+"""Minimum number of worlds that agree with the events since the simulation: with fewer, the p50 and
+the p90 would be the same world."""
 
 DRAWN = "\x1e"
 """Prefix of the ids of simulated arrivals; no client's job id contains this character."""
@@ -85,9 +88,10 @@ class JobOutcomes(Struct, frozen=True, array_like=True):
     starts: list[float] | None = None
 
     def times(self, made: float, now: float, *, runs: bool = False) -> Times | None:
-        """Return the times given that a job simulated at `made` is still there at `now`.
+        """Return the times of a job simulated at `made` whose event has not happened by `now`.
 
-        It is pending, or runs; None if a running job has ended by then in nearly all worlds.
+        The event is the start of a pending job and the end of a job that runs (`runs`). Return None
+        if a running job has ended by `now` in all but fewer than `FEW` worlds.
         """
         if self.starts is None or runs:
             left = [end for end in self.ends if end > now or now <= made]
@@ -103,19 +107,19 @@ class JobOutcomes(Struct, frozen=True, array_like=True):
 
 
 class QueueTail(Struct, frozen=True, array_like=True):
-    """The last pending job of a width in a queue: its start in each world."""
+    """The start, in each world, of the last pending job of a width in a queue."""
 
     width: int
     starts: list[float]
 
 
 class Pending(Struct, frozen=True, array_like=True):
-    """Simulation results for jobs that join a queue later."""
+    """Simulation results from which the wait of a job that joins a queue later is estimated."""
 
     tails: list[QueueTail]
     """The last pending job of each width, in queue order."""
     waits: list[tuple[int, float]]
-    """(GPUs, seconds waited) of simulated arrivals that had to wait."""
+    """Width and wait in seconds of simulated arrivals that did not start at once."""
 
 
 class Outlook(Struct, frozen=True):
@@ -126,16 +130,16 @@ class Outlook(Struct, frozen=True):
 
     now: float
     jobs: dict[str, Raw] = {}
-    """By job id. `times` decodes them on demand, as few are requested."""
+    """Outcomes by job id, encoded. `times` decodes them on demand, because few are requested."""
     pools: dict[str, dict[int, Pending]] = {}
     """By pool and queue (`Policy.queue`)."""
     notes: list[str] = []
-    """What the simulation went without."""
+    """Notes on programs of the policy that the simulation did not solve."""
 
     def times(self, job_id: str, now: float | None = None, *, runs: bool = False) -> Times | None:
-        """Return the times of a simulated job that is still pending at `now`, or runs; or None.
+        """Return the times of a simulated job that is pending at `now` (or `runs`), or None.
 
-        Worlds in which the job has started by then are ignored, or has ended if it runs.
+        Worlds in which the job has started (or, if it runs, has ended) by `now` are ignored.
         """
         raw = self.jobs.get(job_id)
         if raw is None:
@@ -166,7 +170,8 @@ def spread(times: Iterable[float]) -> MomentQuantiles:
 def overdue(made: float, now: float) -> list[float]:
     """Return start times, one per world, of a job pending longer than in nearly all worlds.
 
-    The survival function is assumed to halve each time the time since `made` doubles.
+    The probability that the job is still pending is assumed to halve each time the time since
+    `made` doubles.
     """
     here = now - made
     return [now + here * i / (WORLDS - i) for i in range(WORLDS)]
@@ -196,7 +201,7 @@ def queue_of(core: Core, core_id: str) -> int:
 
 
 def ran(record: JobRecord, now: float) -> float:
-    """Return the seconds that a job has run, or 0 if it was not seen running yet."""
+    """Return the seconds that a job has run; 0 if the backend has not reported yet that it runs."""
     return max(0.0, now - began(record, now)) if record.phase in ON_GPUS else 0.0
 
 
@@ -208,7 +213,7 @@ def outlook(
     worlds: int = WORLDS,
     solvers: PlayoutSolvers | None = None,
 ) -> Outlook:
-    """Simulate so many worlds from the current state; the engine does not change.
+    """Simulate the current state in this many worlds; the engine does not change.
 
     O(worlds · (jobs · log jobs + events until all pending jobs have started)).
     """
@@ -220,8 +225,9 @@ class Playouts:
 
     Attributes:
         starts: Start of each pending job in each world, by core id.
-        ends: End of each pending job; if the policy preempts jobs, of running jobs too.
-        facts: Events of every world besides submissions and ends.
+        ends: End of each pending job in each world; if the policy preempts jobs, of running jobs
+            too.
+        facts: Planned changes, which every world has besides submissions and ends.
     """
 
     def __init__(
@@ -253,14 +259,15 @@ class Playouts:
         self.ends: dict[str, list[float]] = {core_id: [] for core_id in asked}
         self.waits: dict[tuple[str, int], list[tuple[int, float]]] = {}  # by pool and queue
         self._chances: dict[str, list[float]] = {}
-        # Makes the core decide at once: wake-ups requested before the copy are not part of it.
+        # The first event makes the core decide at once: wake-ups that were requested before are
+        # lost in the copy.
         self.facts: list[Fact] = [LendingSwitched(now, book.lending), *facts_of(engine, now)]
         snapshot = dump(engine.core)
         for world in range(worlds):
             _World(self, lately, snapshot, world).play()
 
     def lasts(self, record: JobRecord, world: int) -> float:
-        """Return the run time of a job's attempt in a world; the whole work of a pending job."""
+        """Return the run time of a job's attempt in a world; of its whole work if it is pending."""
         job = plain_job(record)
         chances = self._chances.get(job.id)
         if chances is None:
@@ -270,7 +277,7 @@ class Playouts:
         if seconds is None:
             worked = record.work(self.now)
             total = self.lasting.curve(job).quantile(chances[world], worked)
-            if not runs:  # the core counts what it has done before
+            if not runs:  # the core subtracts the work that the job has done before
                 return record.done + limited(record, max(0.0, total - record.done))
             seconds = of_attempt(record, self.now, total)
         return max(ran(record, self.now), limited(record, seconds))

@@ -1,4 +1,4 @@
-"""Why a job waits, runs or is over: what trials on the core say, and what the daemon adds."""
+"""Explain why a job is pending, runs or has ended: obstacles found by trials, and daemon facts."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def explain(
     who: Principal,
     why: Callable[[Core, JobState], Explanation] = explain_start,
 ) -> JobWhy:
-    """Say why a job is where it is; for a pending job by `why`.
+    """Explain the state of a job; `why` finds the obstacles of a pending job.
 
-    With trials that costs passes and copies of the core. Of pools that the caller may not see no
-    single job is named.
+    With the default `why`, which makes trials, this costs decision passes and copies of the core.
+    Jobs of pools that the caller may not see are not named individually.
     """
     spec = record.spec
     found = JobWhy(spec.id, spec.pool, record.phase, core.state.now, [])
@@ -110,7 +110,7 @@ def explain(
 
 
 def turn_of(core: Core, record: JobRecord) -> TurnView | None:
-    """A job's turn, if the policy knows turns. O(n log n) in the jobs ahead of it."""
+    """Return a job's turn; None if the policy knows no turns. O(n log n) for n jobs ahead of it."""
     job = core.state.jobs.get(record.core) if record.core else None
     turn = None if job is None else ask(core.policy, "turn", job)
     if job is None or turn is None:
@@ -120,7 +120,10 @@ def turn_of(core: Core, record: JobRecord) -> TurnView | None:
 
 
 def outlook_of(core: Core, record: JobRecord) -> OutlookView | None:
-    """What is planned for a job, if the policy plans rounds. O(n log n) in its pool's jobs."""
+    """Return what a policy that plans rounds plans for a job; None under other policies.
+
+    O(n log n) for n jobs of its pool.
+    """
     job = core.state.jobs.get(record.core) if record.core else None
     found: RoundOutlook | None = None if job is None else ask(core.policy, "outlook", job)
     if found is None:
@@ -131,9 +134,9 @@ def outlook_of(core: Core, record: JobRecord) -> OutlookView | None:
 
 
 def waits(book: Book, core: Core, record: JobRecord) -> list[str]:
-    """Why a job does not run, at first sight: a line a reason, none for one that does.
+    """Return the reasons why a job does not run, one a line, without trials; empty if it runs.
 
-    O(waiting jobs of its pool + pools).
+    O(pending jobs of its pool + pools).
     """
     job = waiting_in(core, record)
     if job is None or record.phase is not JobPhase.PENDING:
@@ -146,7 +149,10 @@ def waits(book: Book, core: Core, record: JobRecord) -> list[str]:
 
 
 def position_of(core: Core, record: JobRecord) -> int | None:
-    """Its place in its pool's queue, from 1 on; None for a job that waits in none. O(waiting)."""
+    """Return a job's position in its pool's queue, from 1; None if it is in no queue.
+
+    O(pending jobs).
+    """
     job = waiting_in(core, record)
     if job is None:
         return None
@@ -155,13 +161,13 @@ def position_of(core: Core, record: JobRecord) -> int | None:
 
 
 def waiting_in(core: Core, record: JobRecord) -> JobState | None:
-    """The job as the core knows it, where it waits there."""
+    """Return the core's state of a job that is pending in the core; None for other jobs."""
     job = core.state.jobs.get(record.core) if record.core else None
     return job if job is not None and job.stream is None else None
 
 
 def _waits_outside(book: Book, record: JobRecord) -> list[str]:
-    """In words why a job waits that is in no queue of the core. O(jobs)."""
+    """Return the reasons why a job waits that is not in a queue of the core. O(jobs)."""
     if record.phase is JobPhase.HELD:
         return [f"it is held: sia release {record.spec.id}"]
     if record.phase is JobPhase.PENDING:
@@ -175,23 +181,23 @@ def _waits_outside(book: Book, record: JobRecord) -> list[str]:
 
 
 def _outage_words(book: Book, core: Core, job: JobState) -> list[str]:
-    """What no policy says: nodes that are out, and cells."""
+    """Return reasons of which policies do not know: nodes that are out, and fragmented cells."""
     places = core.state.places is not None
     nodes = "; ".join(out(book)) if places or job.pool.group.out else ""
-    gone = [f"nodes that are out give nothing, though they count here: {nodes}"] if nodes else []
+    gone = [f"GPUs of nodes that are out count above, but are not usable: {nodes}"] if nodes else []
     if not places:
         return [*preference_reason(core, job), *gone]
     return [*fragmentation_reason(core, job, out=bool(nodes)), *gone]
 
 
 def _limit_words(core: Core) -> list[str]:
-    """Say if the hourly limit on stops is reached. O(stops within an hour)."""
+    """Return a line if the hourly limit on stops is reached. O(stops of the last hour)."""
     state = core.state
     return stop_limit_words(core.committer.stops, state.options.stops_per_hour, state.now)
 
 
 def _outside(book: Book, record: JobRecord) -> list[ObstacleView]:
-    """What keeps a job that waits in no queue of the core."""
+    """Return the obstacles of a job that waits but is not in a queue of the core."""
     if record.phase is JobPhase.HELD:
         return [Held()]
     if record.phase is JobPhase.PENDING:
@@ -203,7 +209,7 @@ def _outside(book: Book, record: JobRecord) -> list[ObstacleView]:
 
 
 def _seen(obstacles: Iterable[CoreObstacle], book: Book, who: Principal) -> list[ObstacleView]:
-    """What somebody may see of them, as the daemon knows it."""
+    """Convert the core's obstacles to what `who` may see, with the daemon's ids and reasons."""
     found: list[ObstacleView] = []
     for each in obstacles:
         if isinstance(each, QuotaObstacle | RoomObstacle):
@@ -218,7 +224,7 @@ def _seen(obstacles: Iterable[CoreObstacle], book: Book, who: Principal) -> list
 
 
 def _lends(each: LimitObstacle, pool: PoolRecord, who: Principal) -> LimitObstacle | PoolNotLending:
-    """Why a pool lends no more: the core knows of no reason but a limit."""
+    """Add the daemon's reasons why a pool does not lend: the core only knows the lend limit."""
     if not pool.told:
         return each
     why = pool.told if who.sees(pool.name) else dict.fromkeys(pool.told, "")
@@ -226,7 +232,7 @@ def _lends(each: LimitObstacle, pool: PoolRecord, who: Principal) -> LimitObstac
 
 
 def _visible_ends(ends: Iterable[EndingJob], who: Principal) -> tuple[EndingJob, ...]:
-    """Jobs by their names; those of a pool that somebody may not see are one, without an end."""
+    """Return the ending jobs that `who` may see, and one entry without end for each other pool."""
     found: list[EndingJob] = []
     hidden: dict[str, int] = {}
     for each in ends:

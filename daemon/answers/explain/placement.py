@@ -1,4 +1,4 @@
-"""Where a job's GPUs are missing, in words: nodes that are out, cells that do not lie together."""
+"""Reasons why a job has no GPUs although it is due to start: nodes that are out, and cells."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sia.state.state import JobState
 from sia.wording import counted
 
 NAMED = 3
-"""Nodes that are out and named: more make no line."""
+"""Maximum number of nodes that are named as out: more would not fit."""
 
 
 def placement_reasons(book: Book, record: JobRecord) -> list[str]:
-    """Why a job that is due to start is on no node yet. O(jobs)."""
+    """Return why a job that is due to start has no node yet. O(jobs)."""
     gone = out(book)
     if not gone and (leaving := _leaving(book, record)):
         return [leaving]
@@ -23,7 +23,7 @@ def placement_reasons(book: Book, record: JobRecord) -> list[str]:
         needs = counted(record.gpus, "GPU")
         return [f"it is due to start, and its {needs} are not free in any one partition yet"]
     if not gone:
-        return ["its GPUs are given to it, and who had them has not ended yet"]
+        return ["its GPUs are assigned to it, but the job that holds them has not ended yet"]
     free = {name: len(node.gpus) for name, node in book.nodes.items() if not node.reasons}
     for other in book.jobs.values():
         if other.placed and other.phase in ON_GPUS:
@@ -35,7 +35,7 @@ def placement_reasons(book: Book, record: JobRecord) -> list[str]:
 
 
 def _leaving(book: Book, record: JobRecord) -> str:
-    """Return that jobs of the group are being stopped for the started ones; "" if none is."""
+    """Return a line on jobs of the same group that are being stopped; "" if there are none."""
     own = book.pools[record.spec.pool]
     pools = (book.pools[book.jobs[job_id].spec.pool] for job_id in book.leaving)
     count = sum((pool.group, pool.share) == (own.group, own.share) for pool in pools)
@@ -45,7 +45,10 @@ def _leaving(book: Book, record: JobRecord) -> str:
 
 
 def out(book: Book) -> list[str]:
-    """Nodes that are out, by whom and why, with what brings them back. O(nodes)."""
+    """Return a line for each node that is out: who took it out, why, and how to bring it back.
+
+    O(nodes).
+    """
     nodes = [node for node in book.nodes.values() if node.reasons]
     more = [f"and {counted(len(nodes) - NAMED, 'more node')}"] if len(nodes) > NAMED else []
     return [*map(_why_out, nodes[:NAMED]), *more]
@@ -58,18 +61,18 @@ def _why_out(node: NodeRecord) -> str:
 
 
 def _back(node: str, who: str) -> str:
-    """What takes a reason away."""
+    """Return the command or the action that ends an outage."""
     if who == OPERATOR:
         return f"sia resume {node}"
     if who == CONFIG:
-        return "the cells file says so"
+        return f"sia resume {node} if it works although the cells file marks it as bad"
     if who == BACKEND:
         return "its cluster reports it out: fix it there"
     return f"sia maintenance cancel {who.partition(' ')[2]}"
 
 
 def preference_reason(core: Core, job: JobState) -> list[str]:
-    """Why a job waits whose preferred nodes have too few free GPUs. O(nodes)."""
+    """Return why a job waits if its preferred nodes have too few free GPUs. O(nodes)."""
     table, prefers = core.state.nodes, job.job.prefers
     if table is None or not (prefers or job.job.strl):
         return []
@@ -90,9 +93,9 @@ def preference_reason(core: Core, job: JobState) -> list[str]:
 
 
 def fragmentation_reason(core: Core, job: JobState, *, out: bool) -> list[str]:
-    """Why there is no cell for the first job of a pool, whose unused quota has the GPUs for it.
+    """Return why the first job of a pool gets no cell, although the unused quota has enough GPUs.
 
-    Where nodes are `out`, nobody knows whether it would have one with them.
+    With `out`, some nodes are out, and it is not known whether they would have had a cell.
     """
     places, pool = core.state.places, job.pool
     if places is None or pool.head is not job or job.gpus > pool.quota - pool.dedicated:

@@ -1,4 +1,4 @@
-"""What a policy's present plan and promises say of a job, as values and in words."""
+"""Planned start and promised end of a job by the policy's current plan, as values and in words."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def planned_of(
 ) -> PlannedView | None:
     """Return how the plan runs a job that has not ended; None if the policy makes no such plans.
 
-    Only jobs that somebody may see are named; nobody's without `who`. O(planned starts + running
-    jobs).
+    Only jobs that `who` may see are named; without `who` no job is named. O(planned starts +
+    running jobs).
     """
     job = core.state.jobs.get(record.core) if record.core else None
     run: PlannedRun | None = None if job is None else ask(core.policy, "foretell", job)
@@ -48,9 +48,9 @@ def planned_of(
 
 
 def deadline_words(spec: JobSpec, planned: PlannedView | None, now: float) -> list[str]:
-    """Return whether a job will end by its deadline by the present plan; nothing if promised."""
+    """Return a line on whether the plan meets a job's deadline; nothing if an end is promised."""
     if planned is None or spec.deadline is None or planned.promised:
-        return []  # what is promised is said as such
+        return []  # `promise_words` has a line for a promise
     left = spec.deadline - now
     if planned.end is None and planned.start is not None:
         return ["its run time is unknown, so its deadline cannot be planned for: give an estimate"]
@@ -68,26 +68,26 @@ def deadline_words(spec: JobSpec, planned: PlannedView | None, now: float) -> li
 
 
 def promise_words(promise: DeadlineAnswer | None, now: float) -> list[str]:
-    """Return what a job is promised of its deadline, or why it is promised nothing."""
+    """Return a line with a job's promised latest end, or why its deadline is not guaranteed."""
     if promise is None:
         return []
     if not promise.guaranteed or promise.latest is None:
         line = f"its deadline is not guaranteed: {promise.why}"
         if promise.soonest is not None and promise.soonest > now:
             soonest = duration(promise.soonest - now)
-            line += f"; it could end in {soonest} at the soonest (no promise)"
+            line += f"; its earliest possible end is in {soonest} (no promise)"
         return [line]
     latest = duration(max(0.0, promise.latest - now))
     line = f"its deadline is guaranteed: it ends in {latest} at the latest"
     if promise.by is not None and now < promise.by < promise.latest:
-        line += f", by the plan of now in {duration(promise.by - now)}"
+        line += f", and by the current plan in {duration(promise.by - now)}"
     return [line]
 
 
 def plan_words(
     record: JobRecord, planned: PlannedView | None, now: float, *, runs: bool
 ) -> list[str]:
-    """Return what is planned and promised for a job, and what outweighs an earlier start."""
+    """Return lines on a job's planned start and promised end, and on what delays its start."""
     spec, lines = record.spec, promise_words(record.promise, now)
     if planned is None:
         return lines

@@ -1,4 +1,4 @@
-"""Why a job waits, runs or is over, in words."""
+"""Sentences that explain why a job is pending, runs or has ended."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ from sia.model import Stream
 from sia.wording import HOUR, counted, duration
 
 NAMED = 3
-"""Running jobs that are named of those that would have to end: more make no line."""
+"""Maximum number of jobs that a line names of those that would have to end: more would not fit."""
 
 REMEDIES = {
     HOURS: "sia pool set {} --lend-budget-hours none",
     PERCENT: "sia pool set {} --slowed-budget-pct none",
     DRIFT: 'drift = "say" in [daemon]',
 }
-"""What lets a pool lend again, for reasons that do not end by themselves."""
+"""Commands and settings that let a pool lend again, by reason; other reasons end by themselves."""
 
 WAYS = {"turn": "within its pool's quota", "spare": "on spare GPUs"}
 
 
 def needed(explanation: Explanation | JobWhy, now: float) -> list[str]:
-    """What a pending job waits for, a line for each way to start; the best way first."""
+    """Return a line for each way to start a pending job, with its obstacles; the best way first."""
     if explanation.exact and not explanation.obstacles:
-        return ["Nothing is in its way: it starts in the next scheduling pass"]
+        return ["It has no obstacle, and starts in the next scheduling pass"]
     ways: list[StartPath | WayView] = [*explanation.ways]
     ways.sort(
         key=lambda way: (way.obstacles != explanation.obstacles, not way.exact, len(way.obstacles))
@@ -69,18 +69,18 @@ def needed(explanation: Explanation | JobWhy, now: float) -> list[str]:
 
 
 def doubt(explanation: Explanation) -> list[str]:
-    """Say that the listed obstacles may be incomplete, or return nothing if they are exact."""
+    """Return a line that the listed obstacles may be incomplete, or nothing if they are exact."""
     if explanation.exact or not any(way.open for way in explanation.ways):
         return []
     if not explanation.obstacles:
-        return ["It lacks nothing that is known, and waits for the policy's next decision"]
+        return ["It has no known obstacle, and waits for the policy's next decision"]
     if any(isinstance(each, RoundObstacle) for each in explanation.obstacles):
         return []
-    return ["More may be in its way: no simulation has confirmed this"]
+    return ["There may be other obstacles: no simulation has confirmed this list"]
 
 
 def _never(way: str, obstacles: Sequence[ObstacleView]) -> str:
-    """Why a way leads nowhere."""
+    """Return why a job can never start in this way."""
     (width,) = (each for each in obstacles if isinstance(each, Width))
     most = "the quota is" if way == "turn" else "the most that could be lent to it is"
     needs = f"it needs {counted(width.gpus, 'GPU')}, and {most} {width.most:,}"
@@ -88,7 +88,7 @@ def _never(way: str, obstacles: Sequence[ObstacleView]) -> str:
 
 
 def _word(each: ObstacleView, now: float) -> str:
-    """An obstacle, as it follows "Waiting for"."""
+    """Return an obstacle as a phrase that follows "Waiting for"."""
     match each:
         case QuotaObstacle() | RoomObstacle():
             return _short(each, now)
@@ -104,7 +104,7 @@ def _word(each: ObstacleView, now: float) -> str:
 
 
 def _later(each: Out | RoundObstacle, now: float) -> str:
-    """Nodes that come back, or the next round."""
+    """Return a phrase for GPUs of nodes that are out, or for the next round."""
     if isinstance(each, Out):
         gpus = counted(each.gpus, "GPU")
         return f"{gpus} on nodes that are out: as many stay idle for owners (sia nodes)"
@@ -113,7 +113,7 @@ def _later(each: Out | RoundObstacle, now: float) -> str:
 
 
 def _short(each: QuotaObstacle | RoomObstacle, now: float) -> str:
-    """GPUs that are missing, and the jobs that would have to end where they are known."""
+    """Return the number of missing GPUs and, if known, the jobs that would have to end."""
     if isinstance(each, QuotaObstacle):
         more, there = counted(each.short, "more GPU"), f"{each.pool} has {each.left:,}"
         there += f" of {each.quota:,} free"
@@ -127,13 +127,13 @@ def _length(each: Length) -> str:
     limit = f"a time limit of {duration(each.longest)} or less"
     if each.run_time is None:
         return f"a known run time: give it {limit}"
-    return f"a shorter run time: {duration(each.run_time)} are expected; give it {limit}"
+    return f"a shorter run time: {duration(each.run_time)} is expected; give it {limit}"
 
 
 def _ahead(
     each: OrderObstacle | GuestObstacle | Rival | Reservation | OtherPools,
 ) -> str:
-    """Jobs that are pending, or expected, or guests of its pool, and go first."""
+    """Return a phrase for jobs or reservations that come before the job."""
     match each:
         case OrderObstacle():
             return f"{counted(each.jobs, 'job')} ahead of it ({counted(each.gpus, 'GPU')})"
@@ -182,7 +182,7 @@ def _limit(each: LimitObstacle) -> str:
 
 
 def _not_lending(each: PoolNotLending) -> str:
-    """Why a pool lends nothing now, and what lets it lend again."""
+    """Return a phrase that a pool does not lend now, why, and what lets it lend again."""
     whys = [_with_remedy(each.pool, reason, why) for reason, why in each.why.items() if why]
     if each.limit is not None:
         whys.append(_limit(LimitObstacle("lend", each.pool, each.limit)))
@@ -194,7 +194,7 @@ def _with_remedy(pool: str, reason: str, why: str) -> str:
 
 
 def _jobs(ends: Sequence[EndingJob], now: float) -> str:
-    """The jobs that would have to end, and when they are expected to."""
+    """Return a phrase that names the jobs whose ends free GPUs, and their expected ends."""
     named = ", ".join(_end(each, now) for each in ends[:NAMED])
     more = f" and {len(ends) - NAMED:,} more" if len(ends) > NAMED else ""
     gpus = counted(sum(each.gpus for each in ends), "GPU")
@@ -213,7 +213,7 @@ def _end(each: EndingJob, now: float) -> str:
 
 
 def _progress(progress: Progress, now: float) -> str:
-    """What a running job has reported."""
+    """Return a line with the last progress report of a running job."""
     speed = "" if progress.speed == 1.0 else f" at {progress.speed:g} times its nominal speed"
     regime = "" if progress.regime is None else f" in regime {progress.regime}"
     ago = duration(max(0.0, now - progress.at))
@@ -226,7 +226,7 @@ def _progress(progress: Progress, now: float) -> str:
 
 
 def run_words(record: JobRecord, now: float) -> list[str]:
-    """Why a job runs where it runs."""
+    """Return lines on why a job was started, its loans, its progress and why it is being ended."""
     if record.stream is None:
         return []
     where = "in its pool's quota" if record.stream is Stream.DEDICATED else "on spare GPUs"
@@ -242,26 +242,27 @@ def run_words(record: JobRecord, now: float) -> list[str]:
 
 
 def turn_words(turn: TurnView | None, now: float, *, running: bool) -> list[str]:
-    """When a job would start in its pool alone, and what that means for it."""
+    """Return lines on when a job's turn comes or came, and whether it can be stopped until then."""
     if turn is None:
         return []
     alone = "its turn, which is its start in its pool alone,"
     if turn.came:
         ago = duration(max(0.0, now - (now if turn.time is None else turn.time)))
-        stays = "; it is not stopped for others" if running else ""
+        stays = "; it will not be stopped for other jobs" if running else ""
         return [f"{alone} came {ago} ago{stays}"]
     when = (
-        "comes at a time that nobody can tell"
+        "comes at an unknown time"
         if turn.time is None
         else f"is expected in {duration(turn.time - now)}"
     )
     if turn.guest:
-        return [f"it is a guest: {alone} {when}; until then it may be stopped for others' turns"]
+        stopped = "until then it may be stopped when the turn of another job comes"
+        return [f"it is a guest: {alone} {when}; {stopped}"]
     return [f"{alone} {when}"]
 
 
 def outlook_words(outlook: OutlookView | None, now: float) -> list[str]:
-    """What is planned for a job, what it would cost another, and what is foreseen to change."""
+    """Return lines on a job's weight, its next rounds by the plan, and expected changes."""
     if outlook is None:
         return []
     weight = (
@@ -282,16 +283,16 @@ def outlook_words(outlook: OutlookView | None, now: float) -> list[str]:
         )
     if outlook.changes_after:
         lines.append(
-            f"after {duration(outlook.changes_after)} of work it is foreseen to run "
+            f"after {duration(outlook.changes_after)} of work it is expected to run "
             f"{outlook.speed:.3g} times as fast"
         )
     return lines
 
 
 def _plan_words(outlook: OutlookView, now: float) -> str:
-    """When a job starts or is paused by the plan."""
+    """Return a line that says when a job starts or is paused by the plan."""
     first, length = outlook.plan[0], len(outlook.plan)
-    anew = "jobs that come, end or change make a new plan"
+    anew = "each arrival, end or change of a job makes a new plan"
 
     def at(rounds: int) -> str:
         return duration(max(0.0, outlook.begins + rounds * outlook.round - now))
@@ -308,13 +309,13 @@ def _plan_words(outlook: OutlookView, now: float) -> str:
 
 
 def stop_words(record: JobRecord, most: int) -> list[str]:
-    """Why a job is being stopped, or how often it was stopped and what it keeps.
+    """Return lines on why a job is being stopped, or how often it was stopped and what it keeps.
 
-    `most` is how often a job may be stopped, 0 for any number.
+    `most` is the maximum number of stops of a job; 0 means no limit.
     """
     keeps = f"it keeps {duration(record.kept)} of work" if record.kept else "it keeps no work"
     if record.phase is JobPhase.STOPPING:
-        lines = [f"it was told to stop, and goes on later: {record.preempted}"]
+        lines = [f"it is being stopped, and will start again later: {record.preempted}"]
         if record.forced:
             lines.append("its grace time is over, so the backend ends it")
         return lines
@@ -323,12 +324,15 @@ def stop_words(record: JobRecord, most: int) -> list[str]:
     times = "once" if record.stops == 1 else f"{record.stops:,} times"
     lines = [f"it was stopped {times}, the last time because {record.preempted}; {keeps}"]
     if 0 < most <= record.stops:
-        lines.append(f"it is not stopped again: stops_per_job = {most:,} in [daemon]")
+        lines.append(f"it will not be stopped again: stops_per_job = {most:,} in [daemon]")
     return lines
 
 
 def stop_limit_words(stops: Sequence[float], most: int, now: float) -> list[str]:
-    """Say that the hourly limit on stops keeps pending jobs waiting, if it does."""
+    """Return a line if the hourly limit on stops prevents stops for pending jobs.
+
+    `stops` are the times of recent stops, in order, and `most` is the limit; 0 means none.
+    """
     recent = [time for time in stops if time > now - HOUR]
     if not most or len(recent) < most:
         return []
@@ -337,7 +341,7 @@ def stop_limit_words(stops: Sequence[float], most: int, now: float) -> list[str]
 
 
 def over_words(record: JobRecord) -> list[str]:
-    """How a job ended."""
+    """Return lines on how a job ended."""
     how = [f"it is over: {record.phase.value}"]
     if record.why:
         how.append(record.why)

@@ -1,9 +1,9 @@
 """Run functions in forked child processes, which have a copy of the daemon's state.
 
-The daemon forks between two steps, so that the engine in the child is consistent; copy-on-write
-keeps later changes apart. The child has one thread, no file descriptor but a pipe, and always ends
-by itself. It must not use the journal, logs, sockets, or the thread pools of numpy and xgboost, as
-they need other threads.
+The daemon forks between two steps, so the engine in the child is consistent. Later changes of
+either process stay invisible to the other (copy-on-write). The child has one thread and one open
+file descriptor, a pipe, and always ends by itself. It must not use the journal, logs, sockets, or
+the thread pools of numpy and xgboost, because these need other threads.
 """
 
 from __future__ import annotations
@@ -24,18 +24,19 @@ from daemon.model.errors import UnavailableError
 from daemon.runtime.children import end_first, end_with
 
 ASIDE_AT_ONCE = 2
-"""Maximum of child processes at a time: each uses one core and, over time, memory of its own."""
+"""Maximum number of child processes at a time. Each uses one core, and memory that grows as its
+copy of the state diverges."""
 
 ASIDE_WAITING = 8
-"""Maximum of waiting questions. At one second each, the last one is answered before users give up;
-further questions get an error that asks to retry."""
+"""Maximum number of waiting questions. At one second each, the last one is answered before users
+give up. Further questions get an error that asks to retry."""
 
 ASIDE_AGAIN = 2.0
 """Seconds after which a rejected client should retry: by then some questions are answered."""
 
 ASIDE_LATE = 1.0
-"""Seconds after its deadline at which a child ends itself, in case the daemon is gone. On Linux the
-kernel ends the child with the daemon."""
+"""A child ends itself this many seconds after its deadline, in case the daemon is gone. On Linux
+the kernel ends the child together with the daemon."""
 
 PIECE = 2**18
 """Read size for child pipes; 256 KiB takes under 1 ms, so the event loop stays responsive."""
@@ -44,10 +45,10 @@ REAP_EVERY = 0.002
 """Seconds between two checks whether a child has ended: the kernel takes some ms to free memory."""
 
 DONE, FAILED = b"+", b"-"
-"""First byte of a child's answer."""
+"""First byte of what a child writes to its pipe: whether its function succeeded."""
 
 FAILED_COPY = 255
-"""Exit status of a copy of a child that failed."""
+"""Exit status of a failed copy of a child (`in_copy`)."""
 
 ChildTask = Callable[[], bytes]
 
@@ -81,7 +82,7 @@ class WorkerQueue:
         self._waiting: deque[tuple[int, Future[None]]] = deque()
 
     async def enter(self, count: int) -> None:
-        """Wait until so many children may start. Raises UnavailableError if the queue is full."""
+        """Wait until `count` children may start. Raises UnavailableError if the queue is full."""
         if not self._waiting and self._free >= count:
             self._free -= count
             return
@@ -98,11 +99,11 @@ class WorkerQueue:
                 self.leave(count)
             else:
                 self._waiting.remove(place)
-                self.leave(0)  # later requests may need less room
+                self.leave(0)  # a later request may need fewer children
             raise
 
     def leave(self, count: int) -> None:
-        """Release the places of so many children."""
+        """Release the places of `count` children."""
         self._free += count
         while self._waiting:
             wanted, turn = self._waiting[0]
@@ -114,7 +115,7 @@ class WorkerQueue:
 
 
 _LINES: WeakKeyDictionary[AbstractEventLoop, WorkerQueue] = WeakKeyDictionary()
-"""One queue per event loop, which is one per daemon."""
+"""The queue of the event loop. A daemon has one event loop."""
 
 
 async def child_worker(
@@ -168,9 +169,8 @@ async def asides(
     try:
         if settled is not None:
             await settled()
-        for (
-            work
-        ) in works:  # one by one, so that a failed fork leaves the earlier children to be ended
+        # Not a comprehension: after a failed fork the earlier children must be in the list to end.
+        for work in works:
             began = perf_counter()
             children.append(_Child(loop, work, seconds, nice))
             if paused is not None:

@@ -1,8 +1,9 @@
 """Run the engine in virtual time, with assumed run times.
 
-Unlike a playout of the core, this runs the whole engine: node outages, time limits, ends of
-overrides, and jobs whose GPUs are not free yet. No jobs arrive, and load forecasts stay as last
-recorded. The run changes the engine, so use a copy, such as that of a forked process. Pure.
+Unlike a playout of the core, this runs the whole engine, with node outages, time limits, ends of
+overrides, and jobs that wait until their GPUs become free. No jobs arrive, and the load forecasts
+stay as last recorded. The run changes the engine, so pass a copy, such as that of a forked process.
+Pure.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from sia.core.playout import End, Playout, Solve, no_solver
 from sia.model import Stream
 
 STEPS = 10_000
-"""Base limit of steps: a month of ticks, five minutes each."""
+"""Maximum number of steps of a run that starts no job: a month of ticks, one in five minutes."""
 
 STEPS_A_START = 10
-"""Steps added to the limit per start: most steps end jobs, and few of them start none."""
+"""Steps added to this maximum for each start: most steps end jobs, and few of them start any."""
 
 
 class PredictedStart(Struct, frozen=True, gc=False, array_like=True):
@@ -46,11 +47,11 @@ class Played(Struct, frozen=True, gc=False):
     """True if the run stopped at its limit of starts or steps."""
     starts: list[PredictedStart]
     ends: dict[str, float] = {}
-    """By job: when it ended."""
+    """Time at which each job ended, by job id."""
     guests: dict[str, int] = {}
-    """By pool: starts of guests, under a policy that stops jobs."""
+    """Number of starts of guests in each pool, under a policy that stops jobs."""
     stops: dict[str, int] = {}
-    """By pool: stops of its jobs."""
+    """Number of stops of each pool's jobs."""
 
 
 class EnginePlayout(Playout[Step]):
@@ -75,17 +76,17 @@ class EnginePlayout(Playout[Step]):
         Args:
             engine: The engine, for exclusive use.
             now: Seconds since the epoch.
-            run_time_of: Called now for running jobs, and at each start.
-            pools: Pools whose jobs are followed; None for all. They must not share GPUs with other
-                pools, whose jobs do not move.
-            solve: Solves the policy's programs, and first the one that is open.
+            run_time_of: Called once for each running job now, and for each job at its start.
+            pools: Pools whose jobs are simulated; None for all. These pools must not share GPUs
+                with other pools, because the jobs of other pools stay as they are.
+            solve: Solves the policy's programs, beginning with the one that is open now.
         """
         super().__init__(stops=True, solve=solve)
         engine.become_forecast()
         self._engine, self.now, self._run_time_of, self._pools = engine, now, run_time_of, pools
-        self._follows = engine.core.policy.needs.preemption  # it must know since when jobs run
-        self._seen: list[Input] = []  # what attempts do that were told to; it takes no time
-        self._latest: dict[str, int] = {}  # by job: which of its scheduled ends counts
+        self._follows = engine.core.policy.needs.preemption  # it needs all start times
+        self._seen: list[Input] = []  # reports of attempts that reacted to an effect, at once
+        self._latest: dict[str, int] = {}  # by job: sequence number of its valid scheduled end
         for end, record in ends(alive(engine.book, pools), now, run_time_of):
             if record.placed and record.phase is not JobPhase.STOPPING:
                 self.schedule_end(end, record.spec.id, record.attempt)
@@ -107,7 +108,7 @@ class EnginePlayout(Playout[Step]):
         return self._apply(inputs).answers
 
     def play(self, until: float, most: int) -> Played:
-        """Run up to a time, or until so many starts or the limit of steps is reached."""
+        """Run up to a time, or until `most` jobs have started or the limit of steps is reached."""
         instants, steps = self.instants(until), 0
         while len(self.starts) < most and steps < STEPS + STEPS_A_START * most:
             if next(instants, None) is None:
@@ -120,7 +121,7 @@ class EnginePlayout(Playout[Step]):
         return Played(until, cut, self.starts, self.ends, self._guests, self._stops)
 
     def step(self, now: float, ended: Sequence[End]) -> Step:
-        """Report what jobs did, these ends and a solver's answer to the engine, or make a tick."""
+        """Report ends, reactions to effects and a solver's answer to the engine; else a tick."""
         self.now = now
         inputs, self._seen = self._seen, []
         inputs += (Ended(job_id, attempt, 0) for _, _, job_id, attempt in ended)
@@ -136,13 +137,13 @@ class EnginePlayout(Playout[Step]):
         return made
 
     def is_valid(self, end: End) -> bool:
-        """Return whether the end is that of the job's current attempt on its present GPUs."""
+        """Return True if this end is valid for the job's current attempt and its current GPUs."""
         _, number, job_id, attempt = end
         record = self._engine.book.jobs.get(job_id)
         return record is not None and record.attempt == attempt and self._latest[job_id] == number
 
     def schedule_end(self, end: float, job_id: str, attempt: int) -> None:
-        """Have an attempt end at a time, in place of another one that was scheduled."""
+        """Schedule the end of an attempt; it replaces an end scheduled for the job before."""
         super().schedule_end(end, job_id, attempt)
         self._latest[job_id] = self._scheduled
 
@@ -174,7 +175,7 @@ class EnginePlayout(Playout[Step]):
         return step
 
     def _plan_step(self) -> None:
-        """Solve what the policy asks for, and set when the next step is due."""
+        """Solve the program that the policy asks for, and set the time of the next step."""
         engine, asked = self._engine, self._engine.book.solving
         if asked is None:
             self._answer = None
@@ -186,7 +187,7 @@ class EnginePlayout(Playout[Step]):
 
 
 def _resized(record: JobRecord) -> Resized:
-    """Return the report of an attempt that has become as narrow as it was told to."""
+    """Return an attempt's report that it has narrowed itself as it was told to."""
     left, nodes = record.gpus, list[tuple[str, tuple[int, ...]]]()
     for node, gpus in record.nodes:
         if kept := gpus[:left]:

@@ -1,9 +1,8 @@
-"""What will happen in a playout, as far as the engine's state tells. Pure.
+"""Predict ends of jobs and planned changes from the engine's state, for a playout. Pure.
 
-These are the ends of jobs and planned changes. Run times are unknown, so a `RunTimeOf` function
-supplies them. A playout of the core leaves out what only the engine knows: held jobs, pools on
-hold, ends of overrides that hold or open a pool, and maintenance windows that overlap with another
-outage of their node.
+The state has no run times, so a `RunTimeOf` function supplies them. Some changes are known only to
+the engine, and a playout of the core leaves them out: held jobs, pools on hold, ends of overrides
+that hold or open a pool, and maintenance windows that overlap with another outage of their node.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from sia.events import GpusOut, NodeBack, NodeOut, PoolChanged
 from sia.limits import UNKNOWN_RUN_TIME, UNLIMITED
 
 FEW = 4
-"""Jobs are looked up by pool if at most one pool in `FEW` is requested; merging the jobs of more
-pools takes longer than a scan of all jobs."""
+"""If at most one pool in `FEW` is requested, jobs are looked up by pool. For more pools, merging
+their jobs takes longer than a scan of all jobs."""
 
 _Value = TypeVar("_Value")
 
 RunTimeOf = Callable[[JobRecord], float]
-"""Returns the run time in seconds of a job's attempt, at least the time that it has run; of the
-next attempt for a job that is pending."""
+"""Returns the run time in seconds of a job's current attempt, at least the time that the attempt
+has run; for a pending job, the run time of its next attempt."""
 
 
 def began(record: JobRecord, now: float) -> float:
-    """Return the start of a job; now if the job was not seen running yet."""
+    """Return the start of a job, or `now` if the backend has not reported yet that the job runs."""
     return now if record.started is None else record.started
 
 
 def of_attempt(record: JobRecord, now: float, total: float) -> float:
-    """Return the run time of a job's attempt, the present or the next, if its work is `total`.
+    """Return the run time of a job's current or next attempt if its work takes `total` seconds.
 
-    A job that was stopped has done a part of its work before.
+    Work that earlier attempts have done, and that the job has kept, is subtracted.
     """
     plain = not record.done and record.speed == 1.0 and record.since == record.started
     if plain and not record.overhead:
@@ -61,10 +60,11 @@ def limited(record: JobRecord, seconds: float) -> float:
 def estimated(now: float) -> RunTimeOf:
     """Return a function that gives run times as the scheduler assumes them at this time.
 
-    The run time of a job that reports its progress is what follows from that. Else it is the
-    forecast, or else the submitter's estimate, cut at the time limit. A job that has run longer is
-    assumed to run twice as long as so far. A job without any estimate runs for
-    `UNKNOWN_RUN_TIME`. The whole work of a job is assumed once, also if it is stopped later.
+    For a job that reports its progress, the run time follows from the report. For other jobs it is
+    the forecast, or the submitter's estimate if there is no forecast. A job that has already run
+    longer than that is assumed to run twice as long as so far. A job without any estimate runs for
+    `UNKNOWN_RUN_TIME`. The time limit cuts each run time. The whole work of a job is determined
+    once and stays the same if the job is stopped later.
     """
     works: dict[str, float] = {}
 
@@ -83,10 +83,11 @@ def estimated(now: float) -> RunTimeOf:
 
 
 def reported(record: JobRecord, now: float, chance: float = 0.5) -> float | None:
-    """Return the total run time in seconds that the reports of a job on GPUs lead to.
+    """Return the total run time in seconds that follows from a job's progress reports.
 
-    None if they lead to none. A job that should have ended some time ago takes as long again, as
-    the median; generally, a quantile `chance` of its end is further away by the odds of `chance`.
+    Return None if the job is not on GPUs or its reports predict no end. If the predicted end has
+    passed by t seconds, the median of the end is t seconds from now, and the quantile `chance` is t
+    · chance / (1 - chance) seconds from now.
     """
     progress = record.progress
     if progress is None or progress.end is None or record.phase not in ON_GPUS:
@@ -110,12 +111,12 @@ def alive(book: Book, pools: Collection[str] | None = None) -> Iterable[JobRecor
 def ends(
     jobs: Iterable[JobRecord], now: float, think: RunTimeOf
 ) -> Iterator[tuple[float, JobRecord]]:
-    """Yield the end of each job on GPUs, at `now` or later; an ending job ends now.
+    """Yield the end of each job on GPUs, at `now` or later; one that is being ended, at `now`.
 
-    A job that is being stopped is yielded if it was started again.
+    A job that is being stopped is included only if it has already been started again.
     """
     for record in jobs:
-        phase = record.phase  # compared one by one: enumerations hash slowly, and jobs are many
+        phase = record.phase  # compared one by one: hashing an enumeration is slow
         if phase is JobPhase.RUNNING or phase is JobPhase.STARTING:
             end = began(record, now) + think(record)
             yield (max(now, end)), record
@@ -128,8 +129,8 @@ def ends(
 def facts_of(engine: Engine, now: float) -> list[Fact]:
     """Return planned changes as events of the core, in order of time. O(pools + windows²).
 
-    These are ends of overrides and lending bans, and nodes that leave and return. The engine does
-    not change; `now` is at or after its last step.
+    Planned changes are ends of overrides and of lending bans, and nodes that leave and return. The
+    engine does not change. `now` must not be before its last step.
     """
     book, facts = engine.book, list[Fact]()
     for pool in book.pools.values():
@@ -181,7 +182,7 @@ def _maintained(book: Book, window: MaintenanceWindow, now: float) -> list[Fact]
 
 
 def outages_ahead(engine: Engine, now: float) -> Iterator[GpusOut]:
-    """Without cells: yield the number of GPUs out of service, and quotas that change with it."""
+    """Yield GPUs out of service and the quotas that change with them; only without cells."""
     book = engine.book
     edges = [
         OutageChange(max(now, pool.override.until), pool=pool.name, quota=pool.override.quota)
@@ -215,7 +216,7 @@ def is_unknown(record: JobRecord) -> bool:
 
 
 def overruns(record: JobRecord, now: float) -> bool:
-    """Return True if a job has run longer than its estimate, or than follows from its reports."""
+    """Return True if a job has run longer than its estimate or its reports predicted."""
     if record.progress is not None and record.progress.end is not None:
         return record.progress.end < now
     return record.started is not None and record.work(now) > _estimated(record)

@@ -1,4 +1,4 @@
-"""The resource-time plan of each sharing group, as it stands, for pages and `sia plan`."""
+"""The present resource-time plan of each sharing group, for pages and `sia plan`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sia.contract.plan import PlannedOutage, PlannedStart, PromisedSpan
 from sia.state.state import GroupState
 
 MOST_STEPS = 200
-"""Steps of one group: more than a page or a terminal shows, and few enough for one answer of
-1,000 pools."""
+"""Maximum number of plan steps of one group: more than a page or a terminal shows, and few enough
+for one response with 1,000 pools."""
 
 
 class IdleStep(NamedTuple):
@@ -24,7 +24,7 @@ class IdleStep(NamedTuple):
 
 
 class PlanAhead(NamedTuple):
-    """What is expected in one sharing group."""
+    """Idle GPUs, planned starts and promised GPUs of one sharing group."""
 
     idle: list[IdleStep]
     starts: list[PlannedStart]
@@ -34,7 +34,7 @@ class PlanAhead(NamedTuple):
 def plans_ahead(engine: Engine, now: float) -> dict[GroupState, PlanAhead]:
     """Return the plan of each group: estimated ends, planned starts, and GPUs that will be out.
 
-    O(n log n) in running jobs.
+    O(n log n) for n running jobs.
     """
     state, policy = engine.core.state, engine.core.policy
     changes: dict[GroupState, list[tuple[float, int]]] = {

@@ -1,6 +1,6 @@
-"""Solvers of the programs that a policy asks for in a playout: limited work, and limited time.
+"""Solvers for the programs of a policy in a playout, with limits on their work and their time.
 
-They run where the playout runs, in a child process, so nobody waits for them but the question.
+They run in the child process of the playout, so only the caller's question waits for them.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from sia.wording import counted
 
 
 class PlayoutSolvers:
-    """Makes a solver for each playout of a question, and says what the playouts went without."""
+    """Make a solver for each playout of a question, and note which programs stayed unsolved."""
 
     def __init__(self, policy: Policy, solver: str | None, seconds: float) -> None:
         """Use the solver of this name, by default the best one.
 
-        `seconds` is the limit on wall-clock time of all playouts together; the limits on work are
-        those of each program. The policy decides as after a failed program when the time is over.
+        All playouts together may use `seconds` of wall-clock time; each program also has its own
+        limit on work. Once the time is used up, the policy decides as after a failed program.
         """
         self._needed, self._solver, self._seconds = policy.needs.solver, solver, seconds
         self._used: list[ReplaySolver] = []
         self._missing = ""
 
     def share(self, playouts: int = 1) -> Solve:
-        """Return a solver with the time of one of so many playouts."""
+        """Return a solver that may use the time of one of `playouts` playouts."""
         if not self._needed:
             return no_solver
         try:
@@ -38,7 +38,7 @@ class PlayoutSolvers:
         return made
 
     def notes(self) -> list[str]:
-        """Return in one line each what the policy had to decide without."""
+        """Return a line for each reason why programs were not solved, with what is assumed."""
         if self._missing:
             return [f"{self._missing}; assumes that jobs start without the policy's planner"]
         solved = sum(each.solved for each in self._used)
@@ -51,7 +51,7 @@ class PlayoutSolvers:
         if late:
             found.append(
                 f"{self._seconds:g} s of solving were too few for {late} of "
-                f"{counted(solved, 'program')}: from there on assumes that jobs start without the "
+                f"{counted(solved, 'program')}: after that, assumes that jobs start without the "
                 "policy's planner"
             )
         return found

@@ -1,7 +1,7 @@
 """Compare two futures: which jobs start or end earlier or later, and by how much. Pure.
 
-Under a policy that changes the widths of running jobs ends are compared: a job may start at once
-in both futures and yet end much later in one.
+Under a policy that changes the widths of running jobs, the ends are compared instead of the starts:
+a job may start at once in both futures and end much later in one of them.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from sia.policies import load
 from sia.wording import counted
 
 SHOWN = 100
-"""Maximum of jobs listed as earlier, and as later: what people read. The sums include all jobs."""
+"""Maximum number of jobs listed as earlier, and as later. The sums include all jobs."""
 
 TOLD = "assumes that no more jobs arrive and that load forecasts stay the same"
-"""Used where too few jobs have ended for estimates."""
+"""Note for a daemon in which too few jobs have ended for estimates."""
 
 ESTIMATED = (
     "for other jobs, assumes that no more jobs arrive, that each runs for the median time of "
@@ -64,7 +64,7 @@ def compare(
     """Return the effect of a change on pools visible to the caller. O(n · log n) for n starts.
 
     Args:
-        book: The book of the simulated engine, or of a few steps later.
+        book: The book of the simulated engine; it may be a few steps newer.
         now: Time of the change.
         question: The change.
         unchanged: The future without the change, and its notes (`notes_of`).
@@ -107,12 +107,15 @@ def compare(
 
 
 def _runs(record: JobRecord | None) -> bool:
-    """Return whether a job runs and goes on. It starts again only in a future that stops it."""
+    """Return True if a job runs and is not being stopped.
+
+    Only a future that stops it starts it again.
+    """
     return record is not None and record.phase in ON_GPUS - {JobPhase.STOPPING}
 
 
 def _by_job(played: Played) -> dict[str, PredictedStart]:
-    """Return the first start and the last end of each job: it may be stopped in between."""
+    """Return the first start and the last end of each job, which may be stopped in between."""
     found: dict[str, PredictedStart] = {}
     for each in played.starts:
         first = found.get(each.job)
@@ -148,9 +151,9 @@ def _ended(book: Book, question: Question, played: Played) -> dict[str, _Moment]
 
 
 def _moved(a: _Moment | None, b: _Moment | None, as_is: Played, changed: Played) -> Moved | None:
-    """Return the change of a job's start or end; None if there is none, or if it is unknown.
+    """Return the change of a job's start or end; None if it is the same or unknown.
 
-    What does not happen in one of the futures counts as happening after the end of that future.
+    An event that does not happen in one of the futures counts as after the end of that future.
     """
     one = a or b
     assert one is not None, "it happens in at least one future"
@@ -190,7 +193,7 @@ def _sums(moved: Iterable[Moved]) -> list[PoolMoved]:
 
 
 def _guests(as_is: Played, changed: Played, sees: CanSee) -> list[PoolGuests]:
-    """Return the guests and stops of visible pools in both futures."""
+    """Return the numbers of guests and of stops in each visible pool, in both futures."""
     both = as_is, changed
     pools = {pool for one in both for counts in (one.guests, one.stops) for pool in counts}
     found = []
@@ -286,10 +289,10 @@ def _span(start: PredictedStart | None, now: float) -> Span:
 
 
 def _end(end: float, now: float) -> float | None:
-    """Return an end that nobody has estimated from ended jobs; None if it is not known.
+    """Return the end of a job without an estimate from ended jobs; None if it is unknown.
 
-    A job whose run time is not known counts as running for ages. That is no date to tell anyone;
-    the end that its user expects is one, however far away.
+    A job with an unknown run time has the end of a very long run, which is no useful answer. An end
+    that follows from the user's estimate is returned, however distant it is.
     """
     return end if end - now < UNKNOWN_RUN_TIME / 2 else None
 
@@ -306,7 +309,7 @@ def notes_of(
             late += not estimated and overruns(record, now)
             held += record.phase is JobPhase.HELD
     found = [ESTIMATED if estimated else TOLD]
-    _note(found, unknown, "without a known run time", "assumed to run on")
+    _note(found, unknown, "without a known run time", "assumed not to end")
     _note(found, late, "running longer than estimated", "assumed to run twice as long in all")
     _note(found, held, "held", "assumed to stay held")
     return found

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from daemon.service.service import Service
 
 WHATIF_WITHIN = 20.0
-"""Time limit in seconds: four times what `WHATIF_MOST` starts take with two free cores."""
+"""Time limit in seconds: four times the duration of `WHATIF_MOST` starts on two free cores."""
 
 WHATIF_KINDNESS = 10
-"""Niceness added to the child processes: any reader may ask, so the daemon goes first."""
+"""Niceness added to the child processes. Any reader may ask, so the daemon has precedence."""
 
 
 async def what_if(

@@ -37,13 +37,13 @@ ANEW = "~"
 """Suffix of the id of a job submitted again with changes; no client's id contains it."""
 
 SOLVING = 5.0
-"""Seconds for programs of the policy in each future, and again in the worlds of its estimates: as
-long as people wait, and together half of the time for an answer."""
+"""Seconds that the solver of the policy's programs may use in each future, and again in the worlds
+of that future's estimates: together half of the time limit of an answer."""
 
 WAITS = (JobPhase.PENDING, JobPhase.HELD)
 
 GuessRunTime = Callable[[float, JobSpec], float]
-"""Returns the estimated run time of a job submitted at a time; 0 if unknown."""
+"""Returns the expected run time, in seconds, of a job that is submitted at a time; 0 if unknown."""
 
 
 class Question(Struct, frozen=True):
@@ -85,7 +85,7 @@ def play_changed(engine: Engine, now: float, question: Question) -> WhatIfOutcom
 def _play(
     engine: Engine, now: float, question: Question, commands: Sequence[Command]
 ) -> WhatIfOutcome:
-    """Apply these commands, then simulate; the notes say what the policy decided without.
+    """Apply these commands, then simulate; the notes list programs that were not solved.
 
     Jobs of the question are estimated as `eta` does. All other jobs are simulated once, each with
     the median run time of similar jobs.
@@ -216,7 +216,7 @@ def anew(job_id: str) -> str:
 
 
 def _anew(record: JobRecord, asked: JobWhatIf, now: float, guess: GuessRunTime) -> Submit:
-    """Return a submission of the same job with changes; its estimated run time is the same."""
+    """Return a submission of the same job with changes and the same expected run time."""
     old, limit = record.spec, record.time_limit
     spec = replace(
         old,

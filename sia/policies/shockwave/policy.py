@@ -278,7 +278,7 @@ class Shockwave(RoundPolicy):
                 budget = 1.0 if job.job.budget is None else job.job.budget
                 after, speed = self._change(job)
                 change = (
-                    f"; after {duration(after)} it is foreseen to run {speed:.3g} times as fast"
+                    f"; after {duration(after)} it is expected to run {speed:.3g} times as fast"
                     if after
                     else ""
                 )

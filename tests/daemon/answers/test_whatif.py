@@ -413,7 +413,7 @@ def test_a_whatif_says_what_it_could_not_know():
     world.ends = []
     assert answer(world, WhatIf(lending=False)).notes == [
         "assumes that no more jobs arrive and that load forecasts stay the same",
-        "1 job without a known run time: assumed to run on",
+        "1 job without a known run time: assumed not to end",
         "1 job running longer than estimated: assumed to run twice as long in all",
         "1 job held: assumed to stay held",
     ]

@@ -85,7 +85,10 @@ async def test_the_facts_are_shown_if_no_child_answers_in_time(folder):
         assert not said.get("exact")
         assert said["obstacles"][0]["type"] == "quota"
         assert said["obstacles"][0]["ends"] == []
-        assert said["words"][-1] == "More may be in its way: no simulation has confirmed this"
+        assert (
+            said["words"][-1]
+            == "There may be other obstacles: no simulation has confirmed this list"
+        )
 
 
 @story
@@ -236,7 +239,7 @@ def test_a_planned_pause_is_announced_with_what_a_round_would_cost_another():
     assert "estimated as 1.20" in said
     assert "| by the plan it will be paused in 3 m for 4 m; " in said
     assert "would take one from job b, which would lose 4 times as much as it gains" in said
-    assert said.endswith("| after 10 m of work it is foreseen to run 2 times as fast")
+    assert said.endswith("| after 10 m of work it is expected to run 2 times as fast")
     for plan, words in (
         ([0, 0, 1], "its next round begins in 3 m"),
         ([1, 1], "it goes on for the next 3 m at least"),

@@ -358,7 +358,7 @@ def test_a_reported_change_is_planned_for_and_a_restart_in_mid_solve_plans_the_s
     engine.step(engine.due, [Tick()])
     reason = engine.book.jobs[start.job].reason
     assert "fairness is 1.00, its weight 1; after" in reason
-    assert reason.endswith("it is foreseen to run 2 times as fast")
+    assert reason.endswith("it is expected to run 2 times as fast")
     assert engine.book.solving is not None, "what it reported made the plan stale"
     again = Engine.restore(engine.dump())
     found = solved(engine)

@@ -369,7 +369,7 @@ def test_a_job_that_was_stopped_often_enough_runs_to_its_end():
     step = story.at(140.0, submit("other", gpus=2, run_time=10.0))
     assert told(step) == []
     assert story.phase("long") is JobPhase.RUNNING
-    assert words(story, "long")[-1] == "it is not stopped again: stops_per_job = 1 in [daemon]"
+    assert words(story, "long")[-1] == "it will not be stopped again: stops_per_job = 1 in [daemon]"
     story.at(141.0, Cancel("long"))
 
 
@@ -557,7 +557,7 @@ def words(story, job_id):
 def test_why_mentions_stops():
     story = stopping()
     why = "jobs of a higher rank need its GPUs"
-    assert words(story, "long") == [f"it was told to stop, and goes on later: {why}"]
+    assert words(story, "long") == [f"it is being stopped, and will start again later: {why}"]
     story.at(130.0)
     assert words(story, "long")[1:] == ["its grace time is over, so the backend ends it"]
     story.at(140.0, Stopped("long", 1))
@@ -623,11 +623,15 @@ def guests_and_owner():
 def test_why_says_who_is_a_guest_and_when_its_turn_is_expected():
     story = guests_and_owner()
     alone = "its turn, which is its start in its pool alone,"
-    assert words(story, "own")[-1] == f"{alone} came 0 s ago; it is not stopped for others"
-    expected = "is expected in 8 m 20 s; until then it may be stopped for others' turns"
+    assert words(story, "own")[-1] == f"{alone} came 0 s ago; it will not be stopped for other jobs"
+    expected = (
+        "is expected in 8 m 20 s; until then it may be stopped when the turn of another job comes"
+    )
     assert words(story, "guest")[-1] == f"it is a guest: {alone} {expected}"
     story.at(10.0, submit("owner", "b"))
-    assert words(story, "own")[-1] == f"{alone} came 10 s ago; it is not stopped for others"
+    assert (
+        words(story, "own")[-1] == f"{alone} came 10 s ago; it will not be stopped for other jobs"
+    )
     story.at(12.0, Stopped("guest", 1))
     assert f"{alone} is expected in 8 m 8 s" in words(story, "guest")
     view = turn_of(story.engine.core, story.record("guest"))
@@ -662,7 +666,7 @@ def test_a_guest_that_runs_on_has_had_its_turn():
     story = guests_and_owner()
     story.at(100.0, Ended("own", 1, 0))
     assert story.engine.book.turns["a"].turns == 2
-    assert words(story, "guest")[-1].endswith("came 0 s ago; it is not stopped for others")
+    assert words(story, "guest")[-1].endswith("came 0 s ago; it will not be stopped for other jobs")
 
 
 def test_work_that_a_stop_cost_is_no_part_of_the_pool_alone():

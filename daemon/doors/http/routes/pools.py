@@ -163,7 +163,7 @@ class PoolRoutes:
             ),
             Operation(
                 "DELETE", "/v1/policy/front/update", Rule.OPERATE, self.cancel_update,
-                "Stop the update of the front. The same update goes on where it stopped.",
+                "Stop the update of the front. The same update continues where it stopped.",
                 {200: FrontUpdateView},
             ),
         ]  # fmt: skip

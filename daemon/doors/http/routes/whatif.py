@@ -46,7 +46,7 @@ class WhatIfRoutes:
         ]  # fmt: skip
 
     async def ask(self, request: web.Request) -> web.Response:
-        """Simulate in two forked processes; comparing them is O(starts) on the event loop."""
+        """Simulate in two forked processes. The comparison is O(starts) on the event loop."""
         payload = decoded(await body_of(request), self._decoder, WhatIf)
         await self._check(request, payload)
         new = [spec for job in payload.submit for spec in specs_of(job, "")]
@@ -87,8 +87,8 @@ class WhatIfRoutes:
         if payload.starts > WHATIF_STARTS and not allows(who, Rule.OPERATE):
             why = f"more than {WHATIF_STARTS} starts require an operator token"
             raise ProblemError(403, FORBIDDEN, why, "use fewer starts, or ask an operator")
-        # Any caller may vary pool limits and nodes: these numbers are visible to all, and of the
-        # result each caller sees only visible jobs.
+        # Any caller may vary pool limits and nodes, because all callers may see these numbers. The
+        # result shows each caller only the jobs that this caller may see.
         for pool in [*(job.pool for job in payload.submit), *(job.pool for job in payload.jobs)]:
             if pool is not None and (wrong := forbids(who, Rule.VIEW, pool)) is not None:
                 raise refusal(wrong)

@@ -35,8 +35,8 @@ async def test_the_answer_says_by_when_a_job_ends_at_the_latest_or_what_could_be
         facts = dict(description(shown))
         assert facts["soft"] == "2:50"
         assert facts["promise"].startswith("guaranteed: it ends by ")
-        assert " at the latest, by the plan of now by " in facts["promise"]
-        assert promise_text(no["promise"]).endswith(", which is no promise")
+        assert " at the latest, by the current plan by " in facts["promise"]
+        assert promise_text(no["promise"]).endswith(", which is not promised")
         why = (await asked(client, "GET", "/v1/jobs/a/why"))["words"]
         assert any("its deadline is guaranteed: it ends in" in line for line in why)
         assert not any("no promise" in line for line in why)
@@ -46,7 +46,7 @@ async def test_the_answer_says_by_when_a_job_ends_at_the_latest_or_what_could_be
                     if each["promised"]]  # fmt: skip
         assert group["promised"][0]["gpus"] == quota
         assert "at the latest" in await seen(ui, "/ui/jobs/a")
-        assert "which is no promise" in await seen(ui, "/ui/jobs/b")
+        assert "which is not promised" in await seen(ui, "/ui/jobs/b")
         assert "Promised to deadlines" in await seen(ui, "/ui/plan")
         array = {"id": "d", **job, "gpus": 1, "array": quota, "deadline": now + 40000.0}
         all_of_it = await asked(client, "POST", "/v1/jobs", array, status=201)

@@ -30,7 +30,7 @@ async def test_a_job_that_saves_its_work_is_stopping(folder):
         short = await job_in(client, "short", "starting")
         assert short["waits"] == ["its GPUs become free when 1 job being stopped or ended has gone"]
         words = (await asked(client, "GET", "/v1/jobs/long/why"))["words"]
-        assert words == [f"it was told to stop, and goes on later: {why}"]
+        assert words == [f"it is being stopped, and will start again later: {why}"]
         page = await text_of(client, "/ui/jobs/long")
         assert f'<span class="phase stopping">stopping</span> ({why})' in page
         queue = await asked(client, "GET", "/v1/queue?pool=vision")
