@@ -1,8 +1,8 @@
 """The state machine: a step takes inputs and returns answers, decisions, effects and notices.
 
-A step applies the inputs of one moment in order, gives the core the events that follow from them,
-and carries out the core's decisions. The engine is pure: the same inputs give the same steps, byte
-for byte, which is what makes recovery from the journal possible.
+A step applies the inputs of one moment in order, gives the resulting events to the core, and
+carries out the core's decisions. The engine is pure: the same inputs give the same steps, byte for
+byte. Recovery from the journal depends on this.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ from sia.virtual.virtual_clock import VirtualClock
 from sia.wording import counted
 
 VERSION = 1
-"""Version of the snapshot format. It changes whenever older code would misread a snapshot."""
+"""Version of the snapshot format. It increases whenever older code would misread a snapshot."""
 
 
 class Step(NamedTuple):
@@ -109,9 +109,9 @@ class Step(NamedTuple):
     over: Sequence[JobRecord]
     """Jobs that ended in this step."""
     traces: Sequence[AuditChange | None] = ()
-    """For each input, what it changed as the audit records it; None if it is not audited."""
+    """For each input: the change as recorded in the audit; None if the input is not audited."""
     booked: Booked = Booked()
-    """Verdicts and loans that the step books in the pools' accounts."""
+    """Verdicts and loans that this step adds to the pools' accounts."""
 
 
 class _Version(Struct):
@@ -142,7 +142,7 @@ class Engine:
 
     def _begin(self, book: Book, core: Core, shadow: Core | None = None) -> None:
         self.book, self.core = book, core
-        core.tolerate()  # a failure of the policy must not break the step
+        core.tolerate()  # an error in the policy must not fail the step
         nodes: list[Node] = []
         if book.setup.cells is None:
             nodes += (Node(node.name, node.gpus) for node in book.nodes.values())
@@ -215,9 +215,9 @@ class Engine:
 
     @property
     def due(self) -> float:
-        """The time by which the next step has to be made, with a `Tick` if nothing else comes.
+        """Latest time of the next step, in seconds since the epoch; infinite if no step is needed.
 
-        In seconds since the epoch; infinite if no step is needed.
+        If no input comes before, the step is made with a `Tick`.
         """
         due = min(self._context.timers.next, self.core.wake)
         for observer in self._timed:
@@ -227,8 +227,8 @@ class Engine:
     def step(self, now: float, inputs: Sequence[Input]) -> Step:
         """Apply these inputs in order, and decide.
 
-        The cost is that of the inputs and of the core's pass; it does not grow with jobs that are
-        not affected. Raises ValueError if `now` is before the last step, with nothing changed.
+        The cost is the cost of the inputs and of the core's pass. Jobs that are not affected add
+        nothing. Raises ValueError, with nothing changed, if `now` is before the last step.
         """
         if now < self.core.state.now:
             raise ValueError(f"time runs backwards: {now} after {self.core.state.now}")
@@ -263,7 +263,7 @@ class Engine:
         return answer, trace(asked, before, facts_of(self.book, asked) or {})
 
     def settle_accounts(self) -> None:
-        """Do the observers' deferred work, before accounts are read. Later steps are the same."""
+        """Do the observers' deferred work, before accounts are read. Later steps do not change."""
         for observer in self._observers:
             observer.settle()
 
@@ -276,9 +276,9 @@ class Engine:
         return self._outages.ahead(edges)
 
     def become_forecast(self) -> None:
-        """Turn this engine into one that only simulates: drop all that affects no decision.
+        """Turn this engine into one that only simulates: drop everything that affects no decision.
 
-        The shadow core goes. Accounts stay only where budgets depend on them.
+        The shadow core is dropped. Accounts are kept only if budgets depend on them.
         """
         self.book.shadow = None
         self._shadow.drop()
@@ -286,15 +286,15 @@ class Engine:
             self._accounts.close()
 
     def do_idle_work(self) -> None:
-        """Do now what the next step would have to do. The next step is the same without it."""
+        """Do work that the next step would do, in advance. The step has the same result."""
         self._accounts.catch_up()
 
     def start_order(self, record: JobRecord) -> StartEffect:
-        """Return the order to start a job's present attempt."""
+        """Return the order to start a job's current attempt."""
         return self._runs.start_order(record)
 
     def open_orders(self) -> list[Effect]:
-        """Return the orders to end, stop or warn jobs that are still there. O(jobs)."""
+        """Return the orders to end, stop or warn jobs that still have GPUs. O(jobs)."""
         orders: list[Effect] = []
         for record in self.book.jobs.values():
             if record.phase is JobPhase.STOPPING:
@@ -310,8 +310,8 @@ class Engine:
     def dump(self) -> bytes:
         """Return the whole state as JSON: equal states give equal bytes. O(n).
 
-        On a thread, it blocks other threads for milliseconds at a time. No step may be made while
-        it runs.
+        On a thread, this blocks other threads for milliseconds at a time. No step may be made
+        meanwhile.
         """
         self.settle_accounts()
         snapshot = EngineSnapshot(VERSION, self.book, dump(self.core), self._shadow.dump())
@@ -382,14 +382,14 @@ class Engine:
 
     @property
     def shadow_request(self) -> SolveProgram | None:
-        """The open request to a solver of the core that simulates lending; None if there is none.
+        """The shadow core's open request to a solver; None if there is none.
 
-        Its answer is an input with `Answered.shadow`.
+        The answer is an input with `Answered.shadow` set.
         """
         return self._shadow.solving
 
     def _solve(self, seen: Answered) -> Answer:
-        """Tell the core the answer to its open request; answers to others are ignored."""
+        """Pass the answer to the core's open request to the core; ignore all other answers."""
         now = self._context.now
         answer = ProgramSolved(now, seen.request, seen.status, seen.values, seen.bound)
         if seen.shadow:
@@ -407,7 +407,7 @@ class Engine:
     def _configure(self, asked: Configured) -> Answer:
         previous, accounts, before = self._context, self._accounts, self.book
         self._outages.before_pass()
-        previous.flush()  # decide what was due before under the old settings
+        previous.flush()  # make the decisions that were due under the old settings
         accounts.settle()
         promised = [record for record in before.jobs.values() if record.is_promised]
         made = adapted(before, self.core, asked.setup, asked.unseen)
@@ -423,7 +423,7 @@ class Engine:
         context.events += changes(self.book, before.setup, context.now)
         old, new = before.setup, asked.setup
         if (old.policy, old.preemptible) != (new.policy, new.preemptible):
-            context.events.append(TimePassed(context.now))  # it may decide otherwise at once
+            context.events.append(TimePassed(context.now))  # the core may decide otherwise at once
         mode = asked.setup.lending
         if mode is not None and mode is not before.setup.lending:
             self._pools.switch(mode, "configuration")
@@ -439,7 +439,7 @@ class Engine:
         return Accepted()
 
     def _set_policy(self, asked: SetPolicy) -> Answer:
-        """Change the options of the policy; what was due before is decided under the old ones."""
+        """Change the options of the policy, after making the decisions due under the old ones."""
         made = tuned(self.book.setup, asked.policy)
         if isinstance(made, Refused):
             return made

@@ -1,10 +1,11 @@
-"""Guard rails: pools whose budget is spent or whose forecasts drift stop lending.
+"""Guard rails: a pool whose budget is spent or whose forecasts drift stops lending.
 
-A budget bounds GPU-hours lent in a calendar month (UTC), or the percentage of a pool's jobs that
-may start later than without sharing. The percentage is of the jobs in the pool's account; of those
-since the budget was set, if it was already exceeded then. It is spent if one more delayed job would
-exceed it, except for the first one: see `ON_CREDIT`. The accounts' virtual clocks tell which jobs
-are late. Jobs that are late and still pending or running count at once, before they have a verdict.
+There are two kinds of budgets. One limits the GPU-hours lent in a calendar month (UTC). The other
+limits the percentage of a pool's jobs that may start later than without sharing (delayed jobs).
+That percentage is of the jobs in the pool's account; if it was already exceeded when the budget was
+set, only jobs since then count. The budget is spent if one more delayed job would exceed it, except
+for the first delayed job: see `ON_CREDIT`. The accounts' virtual clocks tell which jobs are late. A
+late job that is pending or running counts at once, before it has a verdict.
 """
 
 from __future__ import annotations
@@ -30,24 +31,24 @@ PERCENT, LATE, DRIFT = "slowed", "late", "drift"
 """Kinds of reason why a pool must not lend, besides `HOURS`."""
 
 ON_CREDIT = 1
-"""Delayed jobs that a pool may have although it has fewer jobs than the budget allows one for.
-Without it, a pool with a budget of 0.1 % would lend nothing up to its 1,000th job."""
+"""Number of delayed jobs that a pool with a budget above 0 may have in any case. Without this, a
+pool with a budget of 0.1 % would lend nothing before its 1,000th job."""
 
 LATE_REST = 3600.0
-"""Seconds for which a group lends nothing after its last late job: forecast errors come in
-clusters (§5.4.1), and in a full pool everyone waits for one job. Without it, one job that
-borrowed again within minutes made 600 of Helios's jobs late (docs/operate/guardrails.md). Ten
-minutes and a day work as well."""
+"""Seconds for which a sharing group lends nothing after its last late job. Forecast errors come in
+clusters (§5.4.1), and in a full pool many jobs wait for one. Without this pause, one job that
+borrowed again within minutes made 600 jobs of Helios late (docs/operate/guardrails.md). Ten minutes
+and a day have about the same effect."""
 
 GroupKey = tuple[str, str]
 """Key of a sharing group: pools that lend to each other."""
 
 
 class GuardRails(StepObserver):
-    """Decides before each pass of the core which pools may lend, and reports changes.
+    """Decide before each pass of the core which pools may lend, and report changes.
 
-    The cost depends on the pools that lend more or less, have a job that started or ended, or may
-    not lend, and not on the number of pools with a budget.
+    The cost depends on the number of pools whose loans changed, that had a job start or end, or
+    that must not lend. It does not depend on the number of pools with a budget.
     """
 
     def __init__(self, context: StepContext, accounts: Accounts) -> None:
@@ -55,12 +56,12 @@ class GuardRails(StepObserver):
         self._context, self._book, self._accounts = context, context.book, accounts
         self._hours = LendingBudgets(context)
         self._place = {name: i for i, name in enumerate(context.book.pools)}
-        self._following: dict[str, float] = {}  # when a pending job will be late, by pool
-        self._late: dict[str, str] = {}  # pools with a late pending job: the text
-        self._pausing_groups: set[GroupKey] = set()  # they pause after a late job
+        self._following: dict[str, float] = {}  # by pool: when its next pending job will be late
+        self._late: dict[str, str] = {}  # by pool with a late pending job: the text
+        self._pausing_groups: set[GroupKey] = set()  # groups that pause after a late job
         self._any_budget = True  # whether any pool has, or had, a budget
         self._resting: set[str] = set()
-        self._rests_until = inf  # when the first of them may lend again
+        self._rests_until = inf  # when the first resting pool may lend again
         now = context.core.state.now
         self._first_look = now if now > -inf and any(map(_has_budget, self._pools)) else inf
 
@@ -80,7 +81,7 @@ class GuardRails(StepObserver):
         return any(_has_budget(pool) or pool.override is not None for pool in self._pools)
 
     def set_forecast_health(self, news: ForecastHealth) -> Answer:
-        """Set the pools whose forecasts are unreliable; those of all others are reliable."""
+        """Set which pools have unreliable forecasts; those of all other pools are reliable."""
         self._context.recheck_pools = True
         changed = False
         for pool in self._pools:
@@ -100,13 +101,13 @@ class GuardRails(StepObserver):
         self._hours.check()
 
     def before_pass(self) -> None:
-        """Set which pools may lend. O(pools of which anything has changed)."""
+        """Set which pools may lend. O(pools with a change)."""
         context, book = self._context, self._book
         self._first_look = inf
         if not (context.recheck_pools or self._any_budget):
             return
         accounts = self._accounts
-        accounts.settle()  # so that the last step's outcome counts
+        accounts.settle()  # so that the outcome of the last step counts
         moved, accounts.moved = accounts.moved, set()
         everywhere = context.recheck_pools
         checked = self._hours.check_budgets(everywhere=everywhere)
@@ -148,14 +149,17 @@ class GuardRails(StepObserver):
             names |= self._resting
         for name in sorted(names, key=self._place.__getitem__):
             pool = book.pools[name]
-            if late or pool.kept or pool.told or pool.rests_until:  # few have any
+            if late or pool.kept or pool.told or pool.rests_until:  # this is so for few pools
                 self._pause(pool, late.get(_group(pool), ""), now)
                 self._announce(pool)
         rests = [book.pools[name].rests_until for name in self._resting]
         self._rests_until = min(rests, default=inf)
 
     def _check_slowed(self, pool: PoolRecord, budget: float, now: float) -> str | None:
-        """Check the budget of delayed jobs. Returns a text if a pending job of the pool is late."""
+        """Check the budget of delayed jobs.
+
+        Return a text if a pending job of the pool is late, else None.
+        """
         account = self._book.accounts.get(pool.name)
         if account is None:
             return None
@@ -177,7 +181,7 @@ class GuardRails(StepObserver):
         return _late_reason(pool, waits) if waits else None
 
     def _pause(self, pool: PoolRecord, why: str, now: float) -> None:
-        """Suspend a pool while a job of its group is late (`why`), and for `LATE_REST` after."""
+        """Suspend a pool while a job of its group is late (`why`), and `LATE_REST` seconds more."""
         if why:
             pool.rests_until = now + LATE_REST
         if _group(pool) not in self._pausing_groups or pool.rests_until <= now:
@@ -189,7 +193,7 @@ class GuardRails(StepObserver):
             self._resting.add(pool.name)
 
     def _announce(self, pool: PoolRecord) -> None:
-        """Tell the core, and report, if a pool's reasons have changed."""
+        """If a pool's reasons have changed, tell the core and add a notice."""
         reasons, announced = pool.kept, pool.told
         if reasons.keys() == announced.keys():
             return
@@ -208,15 +212,16 @@ class GuardRails(StepObserver):
                 context.notify(kind, pool=pool.name, reason=key, why=why, lends=not reasons)
 
     def reasons(self, pool: PoolRecord, now: float) -> dict[str, str]:
-        """Return why a pool must not lend and until when, by kind of reason, as of `now`.
+        """Return why a pool must not lend as of `now`, and until when, by kind of reason.
 
-        `pool.kept` has the texts from when each reason began. O(late jobs, and the pool's loans).
+        `pool.kept` has the texts from the time when each reason began. O(late jobs + the pool's
+        loans).
         """
         self._accounts.settle()
         return {kind: self._reason(pool, kind, now) or why for kind, why in pool.kept.items()}
 
     def _reason(self, pool: PoolRecord, kind: str, now: float) -> str:
-        """Return the current text of a reason; empty if the one in `pool.kept` is still current."""
+        """Return the current text of a reason; "" if the text in `pool.kept` is still correct."""
         if kind == HOURS:
             spent = self._hours.describe_pool(pool, now)
             return spent and f"{spent}; the next month begins at {moment(month_of(now)[1])}"
@@ -250,7 +255,7 @@ class GuardRails(StepObserver):
         return f"no job of its group is late now; lending resumes at {moment(pool.rests_until)}"
 
     def _resume_reason(self, pool: PoolRecord, kind: str) -> str:
-        """Return why a reason no longer holds."""
+        """Return the text that says why a reason has ended."""
         now, account = self._context.now, self._book.accounts.get(pool.name)
         if kind == DRIFT:
             return "its forecasts are reliable again"
@@ -273,9 +278,10 @@ class GuardRails(StepObserver):
 
 
 class _Slowed(NamedTuple):
-    """Delayed jobs and all jobs of a pool since its marks, late ones included.
+    """Delayed jobs and all jobs of a pool since its marks, including late ones that have not ended.
 
-    `waits` counts late pending jobs; `following` is when the next job will be late (seconds).
+    `waits` is the number of late pending jobs; `following` is when the next job will be late
+    (seconds).
     """
 
     slowed: int

@@ -17,7 +17,7 @@ def check_book(book: Book, core: Core) -> None:
         assert job_id not in book.ended, job_id
         state = known.pop(record.core, None)
         waits = record.phase is JobPhase.PENDING and job_id not in waiting
-        leaving = job_id in book.leaving  # such a job may have left the core
+        leaving = job_id in book.leaving  # a job that is leaving its GPUs may have left the core
         left = leaving and not record.core
         assert state is not None or not record.core, (job_id, record.core)
         assert left or (state is not None) is (record.phase in ON_GPUS or waits), (
@@ -67,7 +67,7 @@ def _check_pools(book: Book, core: Core) -> None:
 
 
 def check_nodes(book: Book, table: NodeTable) -> None:
-    """Assert that jobs have GPUs of the nodes that the core chose, and which are out. O(jobs)."""
+    """Assert that jobs are on the nodes that the core chose, and which nodes are out. O(jobs)."""
     for job_id, record in book.jobs.items():
         if record.core and record.placed and record.phase in (JobPhase.STARTING, JobPhase.RUNNING):
             there = {node: len(gpus) for node, gpus in record.nodes}

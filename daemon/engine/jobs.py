@@ -26,10 +26,10 @@ from sia.state.strl import ALL
 from sia.wording import some
 
 USUAL = Setup(())
-"""A configuration that says nothing of stops."""
+"""A configuration in which stops have the default cost."""
 
 GRACE_OVER = "stop 1 grace time is over"
-"""Kind of the timer after which a job that was told to stop is ended."""
+"""Kind of the timer that ends a job whose grace time for a stop is over."""
 
 
 class Jobs:
@@ -67,7 +67,7 @@ class Jobs:
         return Accepted()
 
     def _wrong(self, spec: JobSpec, job: Job) -> Refused | None:
-        """Return why a job cannot be accepted; None if it can. The core would get it as `job`."""
+        """Return why a job cannot be accepted; None if it can. `job` is its form for the core."""
         book = self._book
         pool = book.pools.get(spec.pool)
         if pool is None:
@@ -107,7 +107,7 @@ class Jobs:
         )
 
     def _wrong_nodes(self, spec: JobSpec, job: Job) -> Refused | None:
-        """Return why no nodes would do for a job, if they differ."""
+        """Return why no nodes can run a job, on a cluster whose nodes differ; None if some can."""
         table = self._context.core.state.nodes
         if table is None:
             return None
@@ -168,7 +168,7 @@ class Jobs:
         return seen[name][1]
 
     def _wrong_siblings(self, name: str, alike: JobSpec, size: int) -> Refused | None:
-        """Return why no job of an array can be accepted because one of them cannot. O(size)."""
+        """Return why no job of an array can be accepted: one of them is refused. O(size)."""
         book = self._book
         if book.job(name) is not None or book.arrays.get(name, (size, 0))[0] != size:
             return Refused(
@@ -187,9 +187,9 @@ class Jobs:
         )
 
     def join(self, record: JobRecord, job: Job | None = None) -> None:
-        """Queue a job: in the core, or outside of it while its pool is on hold. O(1).
+        """Queue a job: in the core, or outside of the core while its pool is on hold. O(1).
 
-        A new job may come as the core gets it.
+        For a new job, `job` may be its representation for the core.
         """
         record.phase = JobPhase.PENDING
         pool = self._book.pools[record.spec.pool]
@@ -199,7 +199,7 @@ class Jobs:
             self._enter(record, job)
 
     def _enter(self, record: JobRecord, job: Job | None = None) -> None:
-        """Submit a job to the core, under an id that it has never had before."""
+        """Submit a job to the core under a new id: the core never gets the same id twice."""
         spec = record.spec
         record.core = f"{spec.id}{STAY}{record.stays}" if record.stays else spec.id
         if record.stays or self._context.now > record.submitted:
@@ -214,7 +214,7 @@ class Jobs:
         self._context.events.append(submitted)
 
     def is_fixed(self, record: JobRecord) -> bool:
-        """Return whether a job was stopped as often as a job may be."""
+        """Return whether a job has been stopped as often as allowed."""
         most = self._book.setup.stops_per_job
         return 0 < most <= record.stops
 
@@ -242,7 +242,7 @@ class Jobs:
             record = self._book.jobs[job_id]
             stopping = record.phase is JobPhase.STOPPING and job_id not in self._book.seatless
             if stopping and record.spec.pool == pool.name:
-                self._context.leave_core(record)  # it joins the others when it has stopped
+                self._context.leave_core(record)  # after its stop it waits here
 
     def _pending(self, core_id: str) -> JobRecord | None:
         """Return the pending job that has this id in the core; None if there is none."""
@@ -309,7 +309,7 @@ class Jobs:
             return _not_pending(record)
         self.leave(record)
         record.phase = JobPhase.HELD
-        record.promise = None  # it asks anew when it is released
+        record.promise = None  # a new promise is requested after the release
         self._context.notify("held", job=record.spec.id, pool=record.spec.pool)
         return Accepted()
 
@@ -344,7 +344,7 @@ class Jobs:
         return Accepted()
 
     def _each(self, job_id: str, do: Callable[[JobRecord], Answer]) -> Answer:
-        """Do it for a job, or each job of an array; refused only if it is for all."""
+        """Call `do` for a job, or for each job of an array; refuse only if all are refused."""
         answers = [do(record) for record in self._book.named(job_id)]
         if not answers:
             return unknown_job(job_id)
@@ -356,7 +356,7 @@ class Jobs:
         estimates = []
         for core_id, run_time in news.estimates:
             record = self._pending(core_id)
-            if record is not None and not record.whole:  # its own reports know better
+            if record is not None and not record.whole:  # its own reports are better
                 record.run_time = _estimate_of(run_time, record.spec, record.bound)
                 estimates.append(Estimate(core_id, record.run_time))
         self._update_estimates(estimates)
@@ -386,8 +386,8 @@ _SAME = Accepted(new=False)
 def core_job(record: JobRecord, now: float, setup: Setup = USUAL) -> Job:
     """Return a job as the core represents it under a configuration.
 
-    A job that does not say that it is elastic runs on its own width only: a policy that resizes
-    jobs would else narrow it to one GPU, as in a replay of a log without widths.
+    A job without stated widths can only run on its own width. Otherwise a policy that resizes jobs
+    would narrow it to one GPU, as in a replay of a log without widths.
     """
     job = _core_job(record.spec, record.core, now, record.priority, setup)
     if record.widths is not None:
@@ -396,9 +396,10 @@ def core_job(record: JobRecord, now: float, setup: Setup = USUAL) -> Job:
 
 
 def _steps_from(record: JobRecord, now: float) -> tuple[tuple[float, float], ...]:
-    """Return the later steps of a job that is queued again, as multiples from now on.
+    """Return the later steps of a requeued job's deadline, as multiples of the time from now to it.
 
-    They stay where they are in time. After the deadline there is nothing to promise any more.
+    Their absolute times do not change. After the deadline no step can be promised, so the steps
+    stay as they were submitted.
     """
     due, soft = record.spec.deadline, record.spec.soft
     if due is None or now in (record.submitted, due) or now > due:
@@ -408,7 +409,7 @@ def _steps_from(record: JobRecord, now: float) -> tuple[tuple[float, float], ...
         at = (record.submitted + times * span - now) / (due - now)
         again = 1.0 if times == 1.0 else min(at, MAX_TIME)
         if again > (found[-1][0] if found else 1.0) or times == 1.0:
-            found.append((again, reward))  # else rounding has made it one with the step before
+            found.append((again, reward))  # otherwise rounding has made it equal to the step before
     return tuple(found)
 
 
@@ -426,9 +427,9 @@ def _core_job(spec: JobSpec, core_id: str, now: float, priority: int, setup: Set
 
 
 def _estimate_of(forecast: float, spec: JobSpec, limit: float | None) -> float:
-    """Return the run time estimate: the forecast, else the owner's, at most the time limit.
+    """Return the estimated run time: the forecast, or else the owner's, at most the time limit.
 
-    The owner's is the stated one, else that of the job's regimes.
+    The owner's estimate is the stated run time, or else the sum over the job's regimes.
     """
     stated = fsum(regime.epochs * regime.seconds for regime in spec.regimes)
     estimate = min(forecast or spec.run_time or stated or UNKNOWN_RUN_TIME, UNKNOWN_RUN_TIME)

@@ -1,10 +1,10 @@
-"""Budgets of GPU-hours: what a pool has lent this month, and what open loans will add.
+"""Budgets of GPU-hours: what a pool has lent this month, and what open loans are expected to add.
 
-A budget is spent when the GPU-hours already lent and the expected rest of the open loans reach it,
-by the core's estimates of when their jobs end. So lending stops before the budget is exceeded.
-While jobs run as estimated, the sum of both stays the same; so a pool is checked again when a loan
-opens, closes or moves, and when a job runs longer. All state is in `Spent`, so that a restarted
-daemon checks at the same times.
+A budget is spent when the GPU-hours already lent, plus the expected remainder of the open loans,
+reach the budget. The core's run-time estimates give the remainder. So lending stops before the
+budget is exceeded. While jobs run as estimated this sum stays the same. Therefore a pool is checked
+again only when a loan opens, closes or moves, and when a job runs longer than estimated. All state
+is in `Spent`, so that a restarted daemon checks at the same times.
 """
 
 from __future__ import annotations
@@ -27,30 +27,31 @@ HOURS = "hours"
 """Kind of reason why a pool must not lend: its budget of GPU-hours is spent."""
 
 NEAR = 1e-3
-"""GPU-seconds that count as none. A thousand GPUs make this rounding error from times since
-1970; checks at other times, as after a restart, then find the same."""
+"""GPU-seconds below which a remaining budget counts as 0. With a thousand GPUs and times in seconds
+since 1970, the rounding error is about this large. Checks at other times, such as after a restart,
+then have the same result."""
 
 LOANS = frozenset(("loan_opened", "loan_moved", "loan_closed"))
 
 
 class ExpectedLoans(NamedTuple):
-    """The expected rest of a pool's open loans, up to the end of the month."""
+    """The expected remainder of a pool's open loans, up to the end of the month."""
 
     left: float
     """Expected GPU-seconds."""
     beyond: int
     """GPUs lent to jobs that have outrun their estimate or have none."""
     following: float
-    """When the next job will outrun its estimate; infinite if none can."""
+    """When the next job will run longer than its estimate; infinite if no job can."""
 
 
 class LendingBudgets:
-    """Keeps `spent` of pools with a budget of GPU-hours, and finds those that have none left."""
+    """Keep `PoolRecord.spent` of pools with a budget of GPU-hours, and find spent budgets."""
 
     def __init__(self, context: StepContext) -> None:
         """Work on this context. O(jobs on loans) if any pool is counted."""
         self._context, self._book = context, context.book
-        self._notices: Sequence[Notice] = ()  # of the step, and how many of them are processed
+        self._notices: Sequence[Notice] = ()  # the notices of the current step
         self._read = 0
         self._loans: dict[str, dict[str, int]] = {}  # borrowed GPUs by lender and job
         self._timers = Timers()
@@ -70,13 +71,14 @@ class LendingBudgets:
 
     @property
     def due(self) -> float:
-        """When the next pool has to be checked; infinite if none has."""
+        """Time of the next check of a pool; infinite if no check is due."""
         return self._timers.next
 
     def check_budgets(self, *, everywhere: bool) -> set[str]:
-        """Check budgets before a pass of the core; returns the names of the pools checked.
+        """Check budgets before a pass of the core; return the names of the checked pools.
 
-        O(open loans of these); O(pools) for `everywhere`, after budgets may have changed.
+        O(open loans of these pools). With `everywhere`, after budgets may have changed, all pools
+        whose check is due are checked: O(pools).
         """
         now, names = self._context.now, self._changed()
         while (timer := self._timers.due(now)) is not None:
@@ -89,7 +91,7 @@ class LendingBudgets:
             budget = pool.lend_budget_hours
             if budget is None or _left(budget, spent, expected) > 0:
                 pool.kept.pop(HOURS, None)
-            else:  # the text of this moment stays: it is in the notice
+            else:  # keep an existing text, because it was announced in a notice
                 pool.kept.setdefault(HOURS, describe(spent.seconds, expected.left, budget))
             self._reschedule(pool, spent, expected)
         return names
@@ -125,10 +127,10 @@ class LendingBudgets:
         return pool.spent.look <= now
 
     def _changed(self) -> set[str]:
-        """Return the lenders of the loans in the step's notices since the last call."""
+        """Return the lenders of loans that changed in the step's notices since the last call."""
         book, found = self._book, set[str]()
         notices = self._context.notices
-        if notices is not self._notices:  # of a new step
+        if notices is not self._notices:  # a new step has begun
             self._notices, self._read = notices, 0
         for notice in notices[self._read :]:
             if notice.kind in LOANS:
@@ -196,7 +198,7 @@ class LendingBudgets:
 
 
 def _left(budget: float, spent: Spent, expected: ExpectedLoans) -> float:
-    """Return the GPU-seconds left in a budget after lent and expected ones."""
+    """Return the GPU-seconds of a budget that are neither lent nor expected to be lent."""
     left_over = budget * HOUR - spent.seconds - expected.left
     return left_over if left_over > NEAR else 0.0
 

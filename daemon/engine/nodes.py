@@ -11,8 +11,8 @@ from daemon.model.timers import Timer
 from sia.events import NodeBack, NodeOut
 
 OVER, BEGIN = "maintenance 1 ends", "maintenance 2 begins"
-"""Kinds of timers. They sort so that of two adjacent windows the first ends before the second
-begins."""
+"""Kinds of timers. They sort so that the end of a window comes before the begin of another window
+at the same time."""
 
 OPERATOR, CONFIG, BACKEND = "operator", "config", "backend"
 """Sources of reasons why a node is out, besides maintenance windows."""
@@ -39,8 +39,8 @@ class NodeStates:
     def resume(self, asked: Resume) -> Answer:
         """Undrain a node, unless it is in maintenance. O(its cells).
 
-        A node that the cells file marks as bad stays bad after its drain is ended; undraining it
-        once more says that it works again.
+        A node that is drained and that the cells file marks as bad needs two calls: the first one
+        ends the drain, the second one declares that the node works.
         """
         node = self._book.nodes.get(asked.node)
         if node is None:
@@ -117,7 +117,7 @@ class NodeStates:
         return Accepted()
 
     def set_timers(self, window: MaintenanceWindow) -> None:
-        """Set the timers of a window's begin and end. O(log n)."""
+        """Set the timers for the begin and the end of a window. O(log n)."""
         if not window.begun:
             self._context.timers.set(Timer(window.start, BEGIN, window.id))
         self._context.timers.set(Timer(window.end, OVER, window.id))
@@ -136,7 +136,7 @@ class NodeStates:
         return Accepted()
 
     def due(self, timer: Timer) -> None:
-        """Begin or end a window, if it still exists."""
+        """Begin or end a maintenance window, unless it was cancelled."""
         window = self._book.windows.get(timer.name)
         if window is None or timer.time != (window.end if timer.kind == OVER else window.start):
             return
@@ -180,7 +180,7 @@ class NodeStates:
         context.notify("node_out", node=node.name, why=why)
 
     def _waiting(self, node: str) -> tuple[str, ...]:
-        """Return the started jobs that wait for GPUs of a node. O(jobs that wait for some)."""
+        """Return the started jobs that wait for GPUs of a node. O(all that wait for GPUs)."""
         book, table = self._book, self._context.core.state.nodes
         assert table is not None
         waiting = (book.jobs[job_id].core for job_id in book.seatless)
@@ -203,9 +203,9 @@ class NodeStates:
         context.notify("node_back", node=node.name)
 
     def _separate(self, node: str) -> None:
-        """Flush if an event of this node is pending.
+        """Flush pending events if one of them is about this node.
 
-        At one instant the core applies returns after losses, whatever their order.
+        The core applies returns of nodes after losses, in whatever order events of one time come.
         """
         for event in self._context.events:
             if isinstance(event, NodeOut | NodeBack) and event.node == node:

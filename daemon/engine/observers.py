@@ -27,11 +27,11 @@ class AccountsObserver(StepObserver):
 
     @property
     def due(self) -> float:
-        """When the accounts have something to book."""
+        """Time at which the accounts have something to book."""
         return self.accounts.due
 
     def begin_step(self) -> None:
-        """Book what is known, if this step books."""
+        """Book what is known, if bookings are due in this step."""
         context = self._context
         self.accounts.begin_step(context.now)
         for name in self.accounts.renewed:
@@ -65,7 +65,7 @@ class ShadowLending(StepObserver):
 
     @property
     def due(self) -> float:
-        """When the shadow core has a job to end or a loan to report."""
+        """Time at which the shadow core has a job to end or a loan to report."""
         self.settle()
         return inf if self._shadow is None else self._shadow.due
 
@@ -88,7 +88,7 @@ class ShadowLending(StepObserver):
             self._shadow.record(self._context.now, events, decisions)
 
     def end_step(self) -> None:
-        """Let time pass in the shadow core, or start one if shadow mode has begun."""
+        """Advance the time of the shadow core, or start one if shadow mode has begun."""
         context, state = self._context, self._book.shadow
         if self._shadow is not None:
             self._shadow.record(context.now, (), ())
@@ -142,7 +142,7 @@ class ShadowLending(StepObserver):
         self.drop()
 
     def drop(self) -> None:
-        """Discard the shadow core. `end_step` starts another one if shadow mode goes on."""
+        """Discard the shadow core. `end_step` starts another one if shadow mode is still on."""
         self._shadow = None
 
     def dump(self) -> Snapshot | None:

@@ -1,8 +1,8 @@
-"""GPUs of quotas that are on nodes that are out, for daemons without cells.
+"""Count GPUs of quotas that are on nodes out of service, for daemons without cells.
 
-What may be lent follows from quotas, not from nodes. So the core is told how many GPUs are out
-(`GpusOut`) and keeps as many idle: otherwise a guest would be on the GPUs that are left when their
-owner needs them.
+How much may be lent follows from quotas, not from nodes. So the core is told how many GPUs are out
+(`GpusOut`) and keeps the same number idle. Otherwise guests could run on the remaining GPUs when
+the owner needs them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class AreaGroup:
 
     @property
     def short(self) -> int:
-        """GPUs that the pools own and that are out."""
+        """Number of GPUs that the pools own but that are out."""
         return min(self.out, max(0, self.owned - self.inside))
 
     def turn(self, gpus: int, *, out: bool) -> None:
@@ -51,10 +51,10 @@ class AreaGroup:
 
 
 class AreaSet:
-    """Areas that share nodes with each other, directly or indirectly.
+    """Areas that are connected by common nodes, directly or indirectly.
 
-    GPUs that are out of them cannot be replaced from elsewhere. The whole may have enough GPUs when
-    one of its areas has not, so the worst part counts.
+    GPUs of other areas cannot replace GPUs that are out here. One area may lack GPUs although all
+    areas together have enough, so the largest shortage counts.
     """
 
     def __init__(self, parts: Iterable[AreaGroup]) -> None:
@@ -63,7 +63,7 @@ class AreaSet:
 
     @property
     def short(self) -> int:
-        """GPUs that are out. O(areas)."""
+        """Number of GPUs that are out: the largest shortage of a part. O(areas)."""
         return max(part.short for part in self.parts)
 
 
@@ -125,7 +125,7 @@ class OutageCount:
             part.turn(self._gpus[node], out=out)
 
     def own(self, pool: str, gpus: int) -> None:
-        """Count a pool's GPUs. O(its areas)."""
+        """Set the number of GPUs that a pool owns. O(its areas)."""
         more = gpus - self._owned[pool]
         if more:
             self._owned[pool] = gpus
@@ -133,7 +133,7 @@ class OutageCount:
                 part.owned += more
 
     def short(self, pools: Iterable[str]) -> int:
-        """Return the GPUs out of those that a sharing group uses. O(pools)."""
+        """Return how many GPUs of these pools, which form a sharing group, are out. O(pools)."""
         return sum(lot.short for lot in dict.fromkeys(self._set_of[name] for name in pools))
 
 
@@ -144,12 +144,12 @@ class Outages(StepObserver):
         """Work on this context."""
         self._context = context
         self._count = OutageCount(context.book) if context.placement is not None else None
-        self._overcommitted = False  # whether a pool runs more than its quota
+        self._overcommitted = False  # whether a pool uses more GPUs than its quota
 
     def before_pass(self) -> None:
         """Tell the core where the number has changed.
 
-        O(1) if no node and no quota has changed; else O(nodes that have + pools).
+        O(1) if no node and no quota has changed; else O(changed nodes + pools).
         """
         context, count = self._context, self._count
         if count is None or not (
@@ -189,7 +189,7 @@ class Outages(StepObserver):
             known = shorts
 
     def _own(self, count: OutageCount) -> bool:
-        """Count quotas again; return whether a pool runs more than its quota."""
+        """Count quotas again; return True if a pool uses more GPUs than its quota."""
         over = False
         pools = self._context.core.state.pools
         for name, record in self._context.book.pools.items():
@@ -199,7 +199,7 @@ class Outages(StepObserver):
         return over
 
     def _shorts(self, count: OutageCount) -> list[int]:
-        """Return the GPUs out, by sharing group."""
+        """Return the number of GPUs that are out, for each sharing group."""
         if not any(lot.short for lot in count.sets):
             return [0] * len(self._context.core.state.groups)
         groups = self._context.core.state.groups

@@ -1,7 +1,7 @@
-"""Which GPUs are in use, by node and index; the core only counts them.
+"""Track which GPUs are in use, by node and index; the core only counts GPUs.
 
-Without cells the engine assigns GPUs here; with cells the core does. A job gets GPUs only once
-their previous job is gone.
+Without cells the engine assigns GPUs here; with cells the core does. A GPU is assigned to a job
+only when its previous job has released it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sia.model import Nodes
 
 
 class Placement:
-    """Free GPUs by node: best fit, lowest index first.
+    """Assign GPUs by node: best fit, lowest index first.
 
     Attributes:
-        there: GPUs of nodes that are in.
-        spare: Those of them that are free.
+        there: Number of GPUs of nodes in service.
+        spare: Number of these that are free.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
@@ -32,7 +32,7 @@ class Placement:
         self._names = list(self._free)
         self._order = {name: place for place, name in enumerate(self._names)}
         self._out: dict[str, None] = {}
-        self._with: SortedDict[int, SortedList[int]] = SortedDict()  # nodes by free GPUs
+        self._with: SortedDict[int, SortedList[int]] = SortedDict()  # nodes by number of free GPUs
         self.there = self.spare = 0
         for name, gpus in self._gpus.items():
             self.there += gpus
@@ -53,7 +53,7 @@ class Placement:
             self.there += self._gpus[node]
 
     def _put(self, node: str) -> None:
-        """List a node by its free GPUs, unless it is out."""
+        """Enter a node in the index by its free GPUs, unless it is out."""
         free = len(self._free[node])
         if free and node not in self._out:
             if free not in self._with:
@@ -62,7 +62,7 @@ class Placement:
             self.spare += free
 
     def _pick(self, node: str) -> None:
-        """Remove a node from the list."""
+        """Remove a node from the index."""
         free = len(self._free[node])
         if free and node not in self._out:
             nodes = self._with[free]
@@ -77,7 +77,7 @@ class Placement:
         return self._names
 
     def fits_when_empty(self, gpus: int, nodes: int | None = None) -> bool:
-        """Return whether a request would fit if all GPUs of nodes that are in were free.
+        """Return whether a request would fit if all GPUs of nodes in service were free.
 
         O(nodes).
         """
@@ -125,7 +125,7 @@ class Placement:
         return name, tuple(self._free[name][:gpus])
 
     def find_on(self, wanted: Mapping[str, int]) -> Nodes | None:
-        """Find so many free GPUs of each of these nodes, or None if one is out or has too few.
+        """Find this number of free GPUs on each of these nodes; None if one is out or has too few.
 
         O(their GPUs).
         """
@@ -166,7 +166,7 @@ class Placement:
 
 
 class AreaPlacement:
-    """Free GPUs by area; areas with the same nodes are one.
+    """Track free GPUs by area; areas with the same nodes are one area.
 
     An area is the set of nodes that a pool's jobs may use together, such as a partition. Areas may
     share nodes. Without areas all nodes are one area.
@@ -290,23 +290,23 @@ class AreaPlacement:
 
 
 def _wanted(job: JobRecord) -> tuple[int, int | None]:
-    """Return the GPUs that a job needs, and on how many nodes; on any if its width is another."""
+    """Return the numbers of GPUs and of nodes of a job; a resized job needs no number of nodes."""
     return job.gpus, None if job.width else job.spec.nodes
 
 
 class LeftGpus:
-    """The GPUs that jobs are leaving and that may not be used yet, for the starts of one step.
+    """GPUs that jobs have been ordered to leave but still occupy, during the starts of one step.
 
-    The core counts a job's GPUs as free when it decides to stop the job. Until the job is gone,
-    nothing may start on them.
+    The core counts a job's GPUs as free when it decides to stop the job. Until the job has stopped,
+    no other job may start on them.
 
-    With cells these are the GPUs of the jobs that are leaving. Otherwise GPUs are numbers: a start
-    needs as many that are free for certain in its sharing group, and waits for the starts before
-    it, which makes the wait of a wide job finite.
+    With cells, the GPUs of these jobs are known. Without cells only numbers are known: a job may
+    start if its sharing group certainly has enough free GPUs. If not, the jobs after it wait, too,
+    so that a wide job does not wait forever.
     """
 
     def __init__(self, book: Book, core: Core) -> None:
-        """Count the GPUs. O(jobs that are leaving + jobs that wait for GPUs)."""
+        """Count the GPUs. O(jobs that leave GPUs + jobs that wait for GPUs)."""
         self._cells = core.state.places is not None
         self._pools = core.state.pools
         self._busy: set[tuple[str, int]] = set()
@@ -330,7 +330,7 @@ class LeftGpus:
         return self._pools[record.spec.pool].group.first
 
     def free_for(self, record: JobRecord) -> bool:
-        """Return whether a job's GPUs are free; if so, they count as used from now on."""
+        """Return whether a job's GPUs are free; if so, count them as used."""
         if self._cells:
             wanted = {(node, gpu) for node, gpus in record.nodes for gpu in gpus}
             return self._busy.isdisjoint(wanted)
@@ -338,7 +338,7 @@ class LeftGpus:
         if group not in self._tight:
             return True
         if record.gpus > self._free[group]:
-            self._free[group] = 0  # those behind it wait as well
+            self._free[group] = 0  # the jobs behind it wait as well
             return False
         self._free[group] -= record.gpus
         return True

@@ -1,4 +1,4 @@
-"""Pools: changes of quota, limits, state and budgets, for good or for a while; the lending mode."""
+"""Changes of pools (quota, limits, state, budgets), permanent or until a time; the lending mode."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Pools:
     def set_pool(self, asked: SetPool) -> Answer:
         """Change a pool completely or not at all.
 
-        O(1); O(n) if its jobs leave or enter the core. With cells, the cost is that of finding
-        cells for all quotas.
+        O(1); O(n) if its jobs leave or enter the core. With cells, also the cost of finding cells
+        for all quotas.
         """
         pool = self._book.pools.get(asked.pool)
         if pool is None:
@@ -204,7 +204,7 @@ class Pools:
     def _remember(
         self, pool: PoolRecord, asked: SetPool, wanted: dict[str, object], before: dict[str, object]
     ) -> None:
-        """Store what an override's end restores; a permanent change meanwhile stays."""
+        """Store the values to restore at the end of an override, but keep permanent changes."""
         if asked.until is not None:
             pool.override = Override(asked.until, **before)  # type: ignore[arg-type]
         elif pool.override is not None:
@@ -239,7 +239,7 @@ class Pools:
         self._report(pool, changed, None, "")
 
     def _wrong_restore(self, pool: PoolRecord, changed: Mapping[str, object]) -> Refused | None:
-        """Return why a pool cannot have its old quota back; a smaller one always fits."""
+        """Return why a pool cannot have its old quota again; a smaller quota is always possible."""
         quota: int = changed.get("quota", pool.quota)  # type: ignore[assignment]
         return self._wrong_quota(pool, quota) if quota > pool.quota else None
 
@@ -276,7 +276,7 @@ class Pools:
 
 
 def _to_command(pool: PoolRecord, field: str) -> object:
-    """Return the value of a pool's field as a command gives it: a number for no limit."""
+    """Return the value of a pool's field in the form of commands: a number that means no limit."""
     value = getattr(pool, field)
     if value is None:
         return NO_BUDGET if field in BUDGETS else UNLIMITED
@@ -284,7 +284,7 @@ def _to_command(pool: PoolRecord, field: str) -> object:
 
 
 def _to_record(value: object) -> object:
-    """Return a command's value as a pool's field has it: None for no limit or budget."""
+    """Return a command's value in the form of `PoolRecord`: None for no limit or budget."""
     return None if value in (UNLIMITED, NO_BUDGET) else value
 
 

@@ -1,4 +1,4 @@
-"""Progress: what a running job reports about itself replaces what the clock says about it."""
+"""Progress reports: what a running job reports replaces what elapsed time says about its work."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from sia.policies.shockwave.foresight import foreseen, work_of
 
 
 class ProgressReports:
-    """Checks reports of progress, and tells the core in seconds of work what they say."""
+    """Check progress reports, and convert them to seconds of work for the core."""
 
     def __init__(self, context: StepContext) -> None:
         """Work on this context."""
         self._context = context
 
     def report(self, asked: Reported) -> Answer:
-        """Take a report, or refuse it and change nothing. O(1) plus what the policy does."""
+        """Accept a report, or refuse it and change nothing. O(1) plus the policy's work."""
         record = self._context.book.jobs.get(asked.job)
         if record is None:
             known = self._context.book.job(asked.job)
@@ -64,7 +64,7 @@ class ProgressReports:
         )
 
     def _wrong_trials(self, record: JobRecord, asked: Reported) -> Refused | None:
-        """Return why a job cannot have these trials: only an elastic one has any."""
+        """Return why a job cannot report trials; None for an elastic job."""
         trials, spec = asked.trials, record.spec
         if not trials:
             return None
@@ -73,7 +73,7 @@ class ProgressReports:
             return Refused(
                 409,
                 "trials",
-                f"policy {name} does not heed the trials of a job",
+                f"policy {name} does not use the trials of a job",
                 "report done, or run the daemon with wfq or another elastic policy",
             )
         if spec.origin and spec.min_width == spec.max_width:  # its script is for its own width
@@ -87,7 +87,7 @@ class ProgressReports:
         if spec.regimes or job.preemptible in (NEVER_STOPPED, RESTART):
             why = "has regimes" if spec.regimes else "cannot change its width"
             return Refused(
-                409, "trials", f"job {spec.id} {why}, so that it has no trials", "report done"
+                409, "trials", f"job {spec.id} {why}, so it cannot report trials", "report done"
             )
         quota = self._context.book.pools[spec.pool].quota
         least, _ = _widths(record, trials)
@@ -101,9 +101,9 @@ class ProgressReports:
         return None
 
     def _out_of_order(self, record: JobRecord, asked: Reported) -> Refused | None:
-        """Return why a report cannot follow the last one of the same attempt.
+        """Return why a report contradicts the last one of the same attempt; None if it does not.
 
-        The share of a job whose trials come and go may fall, as there may be more to do.
+        For a job with trials the share of done work may fall, because new trials add work.
         """
         last = record.progress
         if last is None:
@@ -136,9 +136,10 @@ class ProgressReports:
     def _progress(self, record: JobRecord, asked: Reported) -> Progress:
         """Convert the reported share to seconds of work at the job's own width.
 
-        A job that by the clock has done `worked` seconds of work, and the share `done` of all, has
-        a whole of `worked / done`. The clock cannot say how much of the work of earlier attempts a
-        further attempt has kept, so that its first report counts against the whole that is known.
+        If a job has done `worked` seconds of work by the clock and reports the share `done`, its
+        whole work is `worked / done`. For a later attempt the clock does not know how much earlier
+        work was kept. So the first report of a later attempt is a share of the whole work that was
+        known before.
         """
         if asked.trials:
             return self._by_trials(record, asked)
@@ -163,10 +164,10 @@ class ProgressReports:
         return Progress(self._context.now, done, worked, speed, left, regime)
 
     def _by_trials(self, record: JobRecord, asked: Reported) -> Progress:
-        """Convert the GPU-seconds of the trials that are left to seconds of work.
+        """Convert the GPU-seconds of the remaining trials to seconds of work.
 
-        The trials also say how many GPUs the job can use. It never has fewer than its own width at
-        most, nor more than that at least: its own width is that of one trial.
+        The trials also determine on how many GPUs the job can run. The minimum is never above the
+        job's own width and the maximum never below it, because the own width is that of one trial.
         """
         now, last = self._context.now, record.progress
         record.widths = least, _ = _widths(record, asked.trials)
@@ -182,8 +183,8 @@ class ProgressReports:
     def _by_epochs(self, record: JobRecord, asked: Reported) -> Progress:
         """Convert the reported share of all epochs to seconds of work in the job's regimes.
 
-        What is left is foreseen: see `sia.policies.shockwave.foresight`. Until it has reported a
-        regime, it passes through those that it states as it states them.
+        The remaining work is predicted by `sia.policies.shockwave.foresight`. Until the job reports
+        a regime, it is assumed to follow its stated regimes.
         """
         spec, core = record.spec, self._context.core.state.jobs.get(record.core)
         regime = asked.regime
@@ -204,10 +205,10 @@ class ProgressReports:
         return Progress(self._context.now, done, work, speed, left, regime)
 
     def _tell(self, record: JobRecord, progress: Progress, attempt: int) -> None:
-        """Tell the core and the event stream.
+        """Tell the core about progress, and add a notice.
 
-        The core counts a job that is being stopped as pending, and hears what it has done once it
-        is gone.
+        The core treats a job that is being stopped as pending, and gets the amount of work that is
+        done when the job has stopped.
         """
         context, run_time = self._context, None
         if progress.left is not None:
@@ -216,7 +217,7 @@ class ProgressReports:
                 end = record.started - record.ran + record.time_limit
                 left = min(
                     left, max(0.0, end - progress.at) * progress.speed
-                )  # the daemon ends it then
+                )  # the daemon ends it at its time limit
             run_time = progress.work + left
         if record.core and record.phase is not JobPhase.STOPPING:
             context.correct(
@@ -237,7 +238,7 @@ class ProgressReports:
 
 
 def _wrong_values(asked: Reported) -> Refused | None:
-    """Check the bounds of a report. Not-a-number is outside of all of them."""
+    """Check the bounds of a report. NaN violates all of them."""
     if (asked.done is None) != bool(asked.trials):
         return _unfit(
             "a report has either done or trials",
@@ -276,7 +277,7 @@ def _trials_out_of_bounds(trials: Sequence[tuple[int, float]]) -> Refused | None
 
 
 def _widths(record: JobRecord, trials: Sequence[tuple[int, float]]) -> tuple[int, int]:
-    """Return the fewest and the most GPUs that a job of these trials can use."""
+    """Return the minimum and the maximum number of GPUs of a job with these trials."""
     own = record.spec.gpus
     return min(own, *(gpus for gpus, _ in trials)), max(own, sum(gpus for gpus, _ in trials))
 

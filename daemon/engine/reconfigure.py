@@ -28,13 +28,13 @@ OTHER_CELLS = (
     "restore the cells file and the pools, and change quotas while the daemon runs "
     "(sia pool set --cells); or set daemon.database to a new database"
 )
-"""Fix for a change of cells or of their pools, in which jobs have places."""
+"""Fix for a change of cells, or of pools with cells, while jobs run in these cells."""
 
 GONE = "no longer there"
-"""Why a node is out that the backend found before and finds no longer."""
+"""Reason for keeping a node as out that the backend no longer finds."""
 
 LESS = "has fewer GPUs than before"
-"""Why a node is out of whose GPUs the backend finds some no longer."""
+"""Reason for keeping a node as out of which the backend finds fewer GPUs than before."""
 
 NUMBERS = ("quota", "lend_limit", "borrow_limit", "weight")
 """Fields of a pool that both the configuration and commands can change."""
@@ -59,7 +59,7 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         snapshot = dump(core, forgets=forgets)
         memory = snapshot.memory
         if forgets:
-            solving = None  # the policy that asked has forgotten why
+            solving = None  # the policy no longer knows why it asked
             memory = memory_of(
                 Core(setup.pools, policy, setup.options, nodes=setup.nodes_for(policy)).policy
             )
@@ -70,8 +70,8 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
     unplaced = _unplaced(book, snapshot.jobs) if differ and snapshot.nodes is UNSET else []
     if unplaced:
         return Refused(
-            409, "configuration", f"job {some(unplaced)} is about to start, on no certain node yet",
-            "restore the old settings, and add attributes of nodes when it runs",
+            409, "configuration", f"job {some(unplaced)} is about to start, and has no node yet",
+            "restore the old settings, and add attributes of nodes once it runs",
         )  # fmt: skip
     known = {record.pool.name: record for record in snapshot.pools}
     loads = (unseen,) * len(setup.options.windows)
@@ -90,13 +90,13 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
         ),
         nodes=differ or UNSET,
         nodes_out=tuple(name for name, node in nodes.items() if differ and node.reasons) or UNSET,
-        out=UNSET,  # nodes, quotas and groups may have changed: it is counted again
+        out=UNSET,  # counted again: nodes, quotas and groups may have changed
     )
     try:
         core = restore(snapshot, make(setup.policy))
     except ValueError as error:
         return Refused(409, "configuration", str(error), "restore the old settings")
-    if forgets:  # what the policy promised is forgotten; who still has a deadline is told anew
+    if forgets:  # the policy's promises are gone; jobs with a deadline are told so
         for record in book.jobs.values():
             record.promise = None
     windows = {name: window for name, window in book.windows.items() if window.node in nodes}
@@ -107,18 +107,18 @@ def adapted(book: Book, core: Core, setup: Setup, unseen: int = 0) -> tuple[Book
 
 
 def _costed(jobs: Iterable[JobSnapshot], book: Book, setup: Setup) -> Iterator[JobSnapshot]:
-    """Yield the jobs of a core with what a stop costs those that do not say. O(jobs)."""
+    """Yield the core's jobs; a job without an own cost of stops gets that of `setup`. O(jobs)."""
     before = book.setup.preemptible
     for each in jobs:
         record = book.jobs[job_of(each.job.id)]
         unsaid = record.spec.preemptible is None and each.job.preemptible == before
-        if unsaid:  # else it says, or was stopped as often as it may be
+        if unsaid:  # otherwise it has an own cost, or may not be stopped again
             each = replace(each, job=replace(each.job, preemptible=setup.preemptible))  # noqa: PLW2901
         yield each
 
 
 def _unplaced(book: Book, jobs: Iterable[JobSnapshot]) -> list[str]:
-    """Return the jobs that the core has started and that have no GPUs yet. O(jobs)."""
+    """Return the ids of jobs that the core has started and that have no GPUs yet. O(jobs)."""
     names = [job_of(each.job.id) for each in jobs if each.stream is not None]
     return [name for name in names if not book.jobs[name].placed or name in book.seatless]
 
@@ -142,7 +142,10 @@ def _on_nodes(
 
 
 def tuned(setup: Setup, label: str) -> Setup | Refused:
-    """Return the setup with other options of its policy, or why it cannot be; empty: undo."""
+    """Return the setup with other options of its policy, or a refusal.
+
+    An empty label undoes a change.
+    """
     if not label:
         if not setup.before:
             return Refused(409, "policy", "the policy has not been changed", "set one first")
@@ -254,14 +257,14 @@ def _pools(book: Book, setup: Setup) -> dict[str, PoolRecord]:
 
 
 class _Lost(NamedTuple):
-    """Nodes to keep as they were although the backend finds less: why each is out, and its GPUs."""
+    """Nodes that are kept although the backend finds less: reason and GPUs of each."""
 
     why: dict[str, str]
     gpus: dict[str, set[int]]
     attributes: dict[str, tuple[str, ...]]
 
     def nodes(self, found: Iterable[Node]) -> Iterator[Node]:
-        """Yield the nodes that the backend found, and these, with all their GPUs."""
+        """Yield the nodes that the backend found, and the lost nodes and GPUs that are kept."""
         names = set()
         for node in found:
             names.add(node.name)
@@ -273,12 +276,12 @@ class _Lost(NamedTuple):
 
 
 def _lost(book: Book, setup: Setup) -> _Lost:
-    """Return the nodes to keep although the backend finds them no longer. O(jobs + nodes).
+    """Return the nodes to keep although the backend no longer finds them or all their GPUs.
 
-    Nobody can bring back a node, or GPUs, that were lost while the daemon was down. A node whose
-    lost GPUs jobs use stays as it was, and out, until the backend has reported what became of the
-    jobs; all stay while the pools own more GPUs than are left, so that the daemon starts and the
-    pools share what there is.
+    A command cannot bring back a node that was lost while the daemon was down. A node is kept, as
+    out, in two cases. If jobs use its lost GPUs, it is kept until the backend has reported how the
+    jobs ended. If the pools own more GPUs than are left, all lost nodes are kept, so that the
+    daemon can start and the pools share the GPUs that are left. O(jobs + nodes).
     """
     kept = _Lost({}, {}, {})
     if not setup.discovered or setup.cells is not None:
@@ -315,7 +318,7 @@ def _nodes(book: Book, setup: Setup, out: Mapping[str, str]) -> dict[str, NodeRe
 
 
 def changes(book: Book, before: Setup, now: float) -> list[PoolChanged]:
-    """Apply the configuration's changes of pools, which end overrides; return the core's events."""
+    """Apply the configuration's changes of pools, which end overrides; return core events."""
     old = {pool.name: pool for pool in before.pools}
     found = []
     for pool in book.setup.pools:

@@ -1,4 +1,4 @@
-"""Jobs on GPUs: start, warning, end, loss, requeue."""
+"""Jobs on GPUs: starts, warnings, stops, ends, losses and requeues."""
 
 from __future__ import annotations
 
@@ -51,20 +51,21 @@ from sia.limits import UNKNOWN_RUN_TIME
 from sia.model import RESTART, Nodes, Stream
 
 WARN, LIMIT = "limit 1 warn", "limit 2 end"
-"""Kinds of timers. They sort so that a job whose warning is due at its end is warned first."""
+"""Kinds of timers. They sort so that a job whose warning and end are due at the same time is warned
+first."""
 
 TOO_LONG = "time limit"
 """Reason for ending a job that has reached its time limit."""
 
 STOPPED_ITSELF = "the backend stopped it"
-"""Reason for requeueing a job that has stopped although nobody told it to."""
+"""Reason for requeueing a job that has stopped although the daemon did not stop it."""
 
 FORGOTTEN = "the configuration has changed the policy or what it plans by"
-"""Why a promise is none any more after a change of the configuration."""
+"""Reason for withdrawing a promise after a change of the configuration."""
 
 PASSED_OVER = 3600.0
-"""Seconds for which other jobs may pass a started job whose GPUs are not free. After that, GPUs
-that come free are blocked for it, so that small jobs cannot starve it."""
+"""Seconds for which other jobs may start before a started job whose GPUs are not free. After that,
+GPUs that become free are kept for this job, so that small jobs cannot starve it."""
 
 
 class Runs:
@@ -100,7 +101,7 @@ class Runs:
                 self._answer(decision)  # type: ignore[arg-type]
 
     def _answer(self, decision: JobRejected | JobPromised) -> None:
-        """Tell a job what it is promised: its deadline, or nothing."""
+        """Record and report what the policy promised for a deadline, or that it did not."""
         context, record = self._context, self._book.jobs.get(job_of(decision.job_id))
         job = context.core.state.jobs.get(decision.job_id)
         if record is None or job is None:
@@ -132,7 +133,7 @@ class Runs:
         )  # fmt: skip
 
     def tell_forgotten(self, promised: Iterable[JobRecord]) -> None:
-        """Tell the jobs of these whose promise another policy, or other options, have undone."""
+        """Report that another policy, or other options, have withdrawn the jobs' promises."""
         for record in promised:
             if record.promise is None:
                 record.promise = DeadlineAnswer(
@@ -144,7 +145,7 @@ class Runs:
                 )  # fmt: skip
 
     def _refuse(self, decision: ProposalRefused) -> None:
-        """Tell why a proposal was refused, unless that was the last thing told about its job."""
+        """Report why a proposal was refused, unless that was the last report on this job."""
         about, book = self._about(decision), self._book
         why, about_whom = about["why"], about["job"] if about["job"] in book.jobs else ""
         if book.refused.get(about_whom) != why:
@@ -152,18 +153,18 @@ class Runs:
             self._context.notify("refused", **about)
 
     def _about(self, decision: ProposalRefused | JobRejected) -> dict[str, str]:
-        """Return the fields of a notice; a refusal that is about no job names none."""
+        """Return the fields of a notice; they name no job if the refusal is not about one."""
         job_id = job_of(decision.job_id)
         record = self._book.jobs.get(job_id)
         pool = "" if record is None else record.spec.pool
         return {"job": job_id, "pool": pool, "why": decision.why}
 
     def _start(self, start: StartJob) -> None:
-        """Queue a start for the backend; a job that is being stopped stays so until it is gone."""
+        """Queue a start for the backend; a job that is being stopped must stop first."""
         context, job_id = self._context, job_of(start.job_id)
         record = self._book.jobs[job_id]
         if record.core != start.job_id:
-            return  # it is ending; the core hears of it next
+            return  # it is ending, and the core gets that event next
         record.begun = True
         if self._book.refused:
             self._book.refused.pop(job_id, None)
@@ -185,7 +186,7 @@ class Runs:
         self._book.seatless[job_id] = None
 
     def _begin_attempt(self, record: JobRecord, nodes: Nodes) -> None:
-        """Begin a further attempt, which the backend has no order for yet."""
+        """Begin a further attempt. The start is not ordered from the backend yet."""
         record.phase = JobPhase.STARTING
         record.attempt += 1
         record.placed, record.started, record.since = False, None, None
@@ -200,7 +201,7 @@ class Runs:
             self._context.notify("loan_opened", job=job_id, pool=donor, gpus=gpus, to=pool)
 
     def _preempt(self, preempt: PreemptJob) -> None:
-        """Tell a job to stop, or take back a start that the backend has no order for."""
+        """Order a job to stop, or withdraw a start that was not ordered from the backend yet."""
         context, job_id = self._context, job_of(preempt.job_id)
         record = self._book.jobs[job_id]
         if record.core != preempt.job_id:
@@ -220,7 +221,7 @@ class Runs:
         record.stream, record.decided, record.reason, record.width = None, None, "", 0
         if self._book.seatless.pop(job_id, "none") is None and not ordered:
             record.phase, record.nodes = JobPhase.PENDING, ()
-            record.attempt -= 1  # nobody was told its number
+            record.attempt -= 1  # this number was given to nobody
             self._keep_work(record, record.done)
         elif record.phase is not JobPhase.STOPPING:
             record.recalled = spare
@@ -228,7 +229,7 @@ class Runs:
         record.seats = ()
 
     def _keep_work(self, record: JobRecord, done: float) -> None:
-        """Tell the core how much work a job keeps, if the core counts on another amount."""
+        """Tell the core how much work a job keeps, if the core assumes another amount."""
         context = self._context
         state = context.core.state.jobs[record.core]
         if state.done != done or state.stream is not None:
@@ -248,16 +249,16 @@ class Runs:
         )  # fmt: skip
 
     def stop_order(self, record: JobRecord) -> PreemptEffect:
-        """Return the order to stop a job's attempt, which is repeated after a crash."""
+        """Return the order to stop a job's attempt. After a crash it is sent again."""
         spec = record.spec
         grace = self._book.setup.grace
         return PreemptEffect(spec.id, record.attempt, grace, spec.checkpoint, record.forced)
 
     def _resize(self, resize: ResizeJob) -> None:
-        """Change the width of a job: of its start if that was not ordered yet, or by a stop.
+        """Change a job's width: in its start if not ordered yet, by narrowing it, or by a stop.
 
-        A running attempt only ever gets narrower. A wider order could reach the backend after it
-        has narrowed the job, and take GPUs that other jobs have by then.
+        A running attempt may only become narrower. An order to widen it could reach the backend
+        after a later order has narrowed the job, and take GPUs that other jobs have by then.
         """
         context, job_id = self._context, job_of(resize.job_id)
         record = self._book.jobs[job_id]
@@ -288,11 +289,11 @@ class Runs:
         self._tell_to_stop(record)
 
     def resize_order(self, record: JobRecord) -> ResizeEffect:
-        """Return the order to narrow a running attempt, which is repeated after a crash."""
+        """Return the order to narrow a running attempt. After a crash it is sent again."""
         return ResizeEffect(record.spec.id, record.attempt, record.gpus, record.nodes)
 
     def resized(self, seen: Resized) -> Answer:
-        """Record that a running job has left GPUs, or that it could not. O(log n)."""
+        """Record that a running job has given up GPUs, or that it could not. O(log n)."""
         record = self._on_gpus(seen)
         if not isinstance(record, JobRecord):
             return record
@@ -300,7 +301,7 @@ class Runs:
         if seen.job not in book.leaving or record.phase is JobPhase.ENDING:
             return Accepted(new=False)
         if seen.width >= record.taken:
-            if record.phase is JobPhase.RUNNING:  # it could not: it goes on as a further attempt
+            if record.phase is JobPhase.RUNNING:  # it could not: it needs another attempt
                 record.preempted = record.reason
                 book.seatless[seen.job] = None
                 self._tell_to_stop(record)
@@ -319,12 +320,12 @@ class Runs:
         return Accepted()
 
     def _dedicate(self, decision: DedicateJob) -> None:
-        """Close the loans of a job that now counts within its pool's quota; it runs on."""
+        """Close the loans of a job that now counts in its pool's quota; the job keeps running."""
         record = self._book.jobs[job_of(decision.job_id)]
         if record.core == decision.job_id:
             self._context.close_loans(record)
             record.stream, record.reason = Stream.DEDICATED, decision.reason
-            if record.placed:  # else it counts once it has its GPUs
+            if record.placed:  # otherwise it counts when it gets its GPUs
                 self._count_turn(record)
 
     def _move(self, move: MoveLoan) -> None:
@@ -346,10 +347,11 @@ class Runs:
     def place_pending(self) -> None:
         """Order the start of jobs whose GPUs are free, in the order of the core's decisions.
 
-        The core counts on nodes that are out, and on the GPUs of jobs that it has told to stop. So
-        a started job may have to wait here. Others may pass it for a while, or as long as all GPUs
-        of the nodes that are in would not suffice for it. O(starts), and, if GPUs are free, O(jobs
-        that wait for some), of which there are at most as many as GPUs out or being left.
+        The core counts GPUs of nodes that are out, and GPUs of jobs that it has ordered to stop. So
+        a started job may have to wait here for its GPUs. Other jobs may start before it for up to
+        `PASSED_OVER` seconds, or for as long as the nodes in service have too few GPUs for it.
+        O(starts); if GPUs are free, also O(jobs that wait for GPUs), at most the number of GPUs
+        that are out or not free yet.
         """
         context, book = self._context, self._book
         placement = context.placement
@@ -360,7 +362,7 @@ class Runs:
         for job_id in list(book.seatless):
             record = book.jobs[job_id]
             if record.phase is JobPhase.STOPPING:
-                continue  # an attempt never starts while the one before is there
+                continue  # an attempt never starts while the previous one still runs
             if left is not None and not left.free_for(record):
                 continue
             if not self._place(record, blocked):
@@ -375,14 +377,14 @@ class Runs:
                 self._turns_of(record).guests += 1
 
     def start_order(self, record: JobRecord) -> StartEffect:
-        """Return the order to start a job's attempt, which is repeated after a crash."""
+        """Return the order to start a job's attempt. After a crash it is sent again."""
         return StartEffect(
             record.spec.id, record.attempt, record.spec, record.nodes, record.area, record.width,
             record.done, record.overhead, record.speed,
         )  # fmt: skip
 
     def _block_area(self, record: JobRecord, blocked: set[str]) -> bool:
-        """Block an area for a job that has waited long; return whether it is the whole cluster."""
+        """Block an area for a job that has waited long; return True if it is the whole cluster."""
         placement = self._context.placement
         late = self._context.now - (record.decided or 0.0) >= PASSED_OVER
         if not late or placement is None or self._context.core.state.nodes is not None:
@@ -390,14 +392,14 @@ class Runs:
         return placement.block_for(record, self._areas(record), blocked)
 
     def _place(self, record: JobRecord, blocked: set[str]) -> bool:
-        """Give a job its GPUs; return whether they are free."""
+        """Assign GPUs to a job; return False if too few are free."""
         placement, table = self._context.placement, self._context.core.state.nodes
         if placement is not None and table is not None:
             nodes = placement.find_on(table.held(record.core))
             if nodes is None:
                 return False
             record.nodes = nodes
-            record.area = record.spec.pool if self._book.setup.areas else ""  # all have its nodes
+            record.area = record.spec.pool if self._book.setup.areas else ""  # its area has them
             placement.take(nodes)
         elif placement is not None:
             found = placement.find(record, self._areas(record), blocked)
@@ -413,7 +415,7 @@ class Runs:
     def _areas(self, record: JobRecord) -> Iterator[str]:
         """Yield the pools whose areas a job may use, best first: its lenders, its own, its group.
 
-        A dedicated job has no lenders. It uses other pools' nodes where guests are on its own.
+        A dedicated job has no lenders. It uses nodes of other pools while guests occupy its own.
         """
         book = self._book
         own = book.pools[record.spec.pool]
@@ -428,7 +430,7 @@ class Runs:
     def _on_gpus(
         self, seen: Started | Ended | StartFailed | Lost | Stray | Requeued | Stopped | Resized
     ) -> JobRecord | Answer:
-        """Return the job on GPUs that an observation is about, or the answer if there is none."""
+        """Return the job on GPUs that an observation is about; if there is none, the answer."""
         record = self._book.jobs.get(seen.job)
         if record is None:
             return unknown_job(seen.job)
@@ -450,7 +452,7 @@ class Runs:
         if record.started is not None:
             return Accepted(new=False)
         record.started = self._context.now
-        if record.since is None:  # it may have reported progress before
+        if record.since is None:  # unless it has reported progress before
             record.since = record.started
         if record.phase is JobPhase.STARTING:
             record.phase = JobPhase.RUNNING
@@ -463,10 +465,10 @@ class Runs:
         return Accepted()
 
     def _correct_start(self, record: JobRecord) -> None:
-        """Tell a core that stops jobs that a job began later than the core decided.
+        """Tell the core that a job began later than decided, if the policy stops jobs.
 
-        The core has counted work since its decision, and the job may have waited for its GPUs; its
-        width may have changed meanwhile. What the job itself has reported since then counts more.
+        The core counts work from its decision on, but the job may have waited for its GPUs, and its
+        width may have changed meanwhile. The job's own reports since then have precedence.
         """
         context = self._context
         state = context.core.state.jobs[record.core]
@@ -483,9 +485,9 @@ class Runs:
         )
 
     def tell_all_work(self) -> None:
-        """Tell the core the work of every running job, for a policy that stops jobs. O(jobs).
+        """Tell the core the work of every running job, if the policy stops jobs. O(jobs).
 
-        Under a policy that does not, the core is not told when its starts came late.
+        Under other policies the core does not need to know that starts came late.
         """
         now = self._context.now
         for job_id, record in self._book.jobs.items():
@@ -517,7 +519,7 @@ class Runs:
         self._context.timers.set(Timer(start + limit, LIMIT, job_id, attempt))
 
     def due(self, timer: Timer) -> None:
-        """Warn or end a job at its time limit, or end one that does not stop in its grace time."""
+        """Warn or end a job at its time limit, or end a job that did not stop in its grace time."""
         record = self._book.jobs.get(timer.name)
         if record is None or record.attempt != timer.attempt:
             return
@@ -552,7 +554,7 @@ class Runs:
             context.timers.drop(GRACE_OVER, job_id)
 
     def stopped(self, seen: Stopped) -> Answer:
-        """Record that a job that was told to stop is gone. O(log n)."""
+        """Record that a job that was ordered to stop has stopped. O(log n)."""
         record = self._on_gpus(seen)
         if not isinstance(record, JobRecord):
             return record
@@ -562,10 +564,10 @@ class Runs:
         return Accepted()
 
     def _stopped(self, record: JobRecord, *, lost: bool) -> None:
-        """Let a job that has stopped go on as a further attempt, or wait in its old place.
+        """Start a further attempt of a job that has stopped, or queue the job in its old place.
 
-        With `lost`, it keeps only the work of earlier attempts; if it was killed, or a stop costs
-        it everything, none.
+        The job keeps its work. With `lost` it keeps only the work of earlier attempts. If it was
+        killed, or if its stops cost all work, it keeps none.
         """
         context, job_id = self._context, record.spec.id
         now = context.now
@@ -599,7 +601,7 @@ class Runs:
             record.phase = JobPhase.PENDING
 
     def _count_recall(self, record: JobRecord, ran: float, kept: float) -> None:
-        """Count what the stop of a spare job gained and cost, if it gave GPUs back."""
+        """Add up what the stop of a spare job gained and cost, if the job gave GPUs back."""
         if not record.recalled:
             return
         context, spec, recalls = self._context, record.spec, self._turns_of(record)
@@ -617,7 +619,7 @@ class Runs:
         return self._book.turns.setdefault(record.spec.pool, Turns())
 
     def _count_turn(self, record: JobRecord) -> None:
-        """Count a job that has its GPUs now, and had its turn by now. O(1)."""
+        """Count a job that has got its GPUs and whose turn has come. O(1)."""
         core = self._context.core
         try:
             turn = ask(core.policy, "turn", core.state.jobs[record.core])
@@ -649,7 +651,7 @@ class Runs:
             return Accepted()
         record.code, record.signal = seen.code, seen.signal
         if record.stop == TOO_LONG and seen.by_itself:
-            record.stop = ""  # it ended in time; the limit passed before the daemon saw the end
+            record.stop = ""  # it ended in time, although the daemon saw the end after the limit
         if record.stop == "cancelled":
             phase, why = JobPhase.CANCELLED, record.stop
         elif record.stop:
@@ -688,7 +690,7 @@ class Runs:
         return Accepted()
 
     def _finish_if_ending(self, record: JobRecord) -> bool:
-        """Free a job's GPUs, and finish the job if it has an order to end: return whether."""
+        """If a job is being ended, free its GPUs and finish it. Return whether it was."""
         self._free_gpus(record)
         if not record.stop:
             return False
@@ -763,9 +765,9 @@ class Runs:
 
 
 def _by_itself(seen: Ended) -> bool:
-    """Return whether a job that was told to stop has ended without having been stopped.
+    """Return whether a job that was ordered to stop has ended by itself before.
 
-    A job that exits with 0 has finished. Every other end counts as the stop, unless it is known
-    that it was earlier.
+    A job that exits with 0 has finished. Every other end counts as the stop, unless the job is
+    known to have ended before the order.
     """
     return seen.code == 0 or seen.by_itself or seen.cancelled

@@ -27,7 +27,7 @@ class StepObserver:
 
     @property
     def due(self) -> float:
-        """The time of the next step that this component needs; infinite if it needs none."""
+        """The time at which this component needs the next step; infinite if it needs none."""
         return inf
 
     def begin_step(self) -> None:
@@ -37,22 +37,22 @@ class StepObserver:
         """Add events for the core, after the inputs and before the core decides."""
 
     def after_pass(self, events: Sequence[Event], decisions: Sequence[Decision]) -> None:
-        """Record one pass of the core: the events that it was given and its decisions."""
+        """Record one pass of the core: the events that the core got, and its decisions."""
 
     def end_step(self) -> None:
         """Handle the outcome of the step."""
 
     def settle(self) -> None:
-        """Do all deferred work now. The state that later steps find is the same without it."""
+        """Do all deferred work now. This does not change the state that later steps find."""
 
     def check(self) -> None:
         """Assert that the component's state agrees with the book and the core."""
 
 
 def hooks(observers: Sequence[StepObserver], name: str) -> tuple[Callable[..., None], ...]:
-    """Return the hooks of this name that do something, in order.
+    """Return the observers' overrides of the hook `name`, in order.
 
-    Most observers override two or three hooks; calls of the others would be 3 % of a small step.
+    Most observers override two or three hooks; calls of empty hooks would be 3 % of a small step.
     """
     nothing = getattr(StepObserver, name)
     return tuple(getattr(o, name) for o in observers if getattr(type(o), name) is not nothing)
@@ -65,18 +65,18 @@ class StepContext:
         book: Jobs, pools, nodes and maintenance windows.
         core: The scheduler's core.
         placement: The GPUs in use; None with cells and where no nodes are configured.
-        timers: Times at which a job, pool or node has to be looked at again.
+        timers: Times at which a job, pool or node has to be checked again.
         after_pass: The observers' hooks that follow each pass of the core.
         carry_out: Applies the core's decisions.
         now: Time of the step, in seconds since the epoch.
         events: Events that the core has not been given yet.
-        corrections: Work done by jobs, by their id in the core, which it is told with the events.
+        corrections: Work done by jobs, by core id; the core gets it together with the events.
         applied: Events that the core was given in this step.
         decisions: The core's decisions in this step.
         effects: Orders for the backend.
         notices: Entries of the event stream.
         ended: Jobs that ended in this step.
-        recheck_pools: Whether the guard rails have to look at every pool.
+        recheck_pools: Whether the guard rails have to check every pool.
         changed_nodes: Nodes that went out or came back since outages were last counted.
         quotas_changed: Whether a quota has changed since outages were last counted.
         arrays: Arrays submitted in this step, by name: the spec that their jobs share, and the
@@ -123,13 +123,13 @@ class StepContext:
     def flush(self) -> None:
         """Give the pending events to the core and carry out its decisions.
 
-        The core is not called if no event is pending and it has not asked to be called by now.
-        Raises ValueError as `Core.step` does.
+        The core is not called if no event is pending and its next requested wake-up is in the
+        future. Raises ValueError as `Core.step` does.
         """
         core = self.core
         if self.now >= core.wake:
             self.events.append(TimePassed(self.now))
-        while self.events or self.corrections:  # carrying out decisions may add some
+        while self.events or self.corrections:  # carrying out decisions may add further events
             events, self.events = self.events, []
             if self.corrections:
                 events += self.corrections.values()
@@ -142,10 +142,10 @@ class StepContext:
             self.carry_out(decisions)
 
     def correct(self, event: JobPreempted | JobProgressed) -> None:
-        """Tell the core how much work a job has done, unless the job leaves it in this step.
+        """Tell the core how much work a job has done, unless the job leaves the core in this step.
 
-        A later correction of the same step replaces an earlier one, except for an estimate, a
-        regime and widths that only the earlier one has.
+        A later correction of the same step replaces an earlier one. An estimate, a regime and
+        widths that only the earlier one has are kept.
         """
         earlier = self.corrections.get(event.job_id)
         if isinstance(earlier, JobProgressed) and isinstance(event, JobProgressed):
@@ -163,9 +163,9 @@ class StepContext:
         self.free_gpus(record)
 
     def leave_core(self, record: JobRecord) -> None:
-        """Tell the core that a job that has run has finished, and close its loans.
+        """Tell the core that a job has finished, and close its loans.
 
-        Its GPUs stay in use until `free_gpus`.
+        The job's GPUs stay in use until `free_gpus`.
         """
         if record.core:
             if self.corrections:

@@ -135,7 +135,7 @@ def test_trials_that_cannot_be_are_refused(trials, more, said):
 def test_only_elastic_jobs_under_elastic_policies_have_trials():
     story = Story("fcfs")
     story.submit("app", 100.0)
-    assert "fcfs does not heed the trials" in story.trials(1.0, "app", (1, 5.0)).detail
+    assert "fcfs does not use the trials" in story.trials(1.0, "app", (1, 5.0)).detail
     story = Story()
     story.submit("app", 100.0, preemptible="never")
     assert "cannot change its width" in story.trials(1.0, "app", (1, 5.0)).detail
