@@ -48,7 +48,7 @@ class Session(NamedTuple):
     digest: str
     """Digest of the token that was typed in."""
     life: int
-    """How often all sessions of that token had been ended when this session began."""
+    """How often the sessions of this token had been ended before this session began."""
 
 
 class Sessions:
@@ -113,7 +113,7 @@ SEND = "send Authorization: Bearer and a token of this daemon; see: sia token cr
 
 
 class Credentials(NamedTuple):
-    """What a request authenticates with: the digest of a token, or why there is none."""
+    """Credentials of a request: the digest of a token, or the reason why there is none."""
 
     digest: str = ""
     why: str = ""
@@ -163,7 +163,10 @@ class TokenAuth:
         return Session(shown.digest, self._life(shown.digest) or 0)
 
     def _owner(self, shown: Credentials) -> Principal | None:
-        """Return the principal of valid credentials. Raises ProblemError above the rate limit."""
+        """Return the principal of valid credentials, else None.
+
+        Raises ProblemError above the rate limit.
+        """
         who = self._known(shown.digest) if shown.digest else None
         if who is not None and (wait := self._right.take(who.name)):
             raise too_often(wait)
@@ -218,7 +221,7 @@ class TokenAuth:
         return record
 
     def _life(self, digest: str) -> int | None:
-        """Return how often the sessions of a token were ended, or None for an unknown token."""
+        """Return how often the sessions of a token were ended; None for an unknown token."""
         book = self._service.book
         if hmac.compare_digest(digest, self._machine):
             return book.signed_out

@@ -61,7 +61,7 @@ def is_operator(request: web.Request) -> bool:
 
 
 def forbids(who: Principal, rule: Rule, pool: str | None = None) -> Refused | None:
-    """Return why a principal may not act under this rule on a pool, or None if allowed."""
+    """Return why a principal may not act under this rule on a pool; None if it may."""
     if allows(who, rule, pool):
         return None
     pools = f" of {', '.join(sorted(who.pools))}" if who.pools else ""
@@ -82,9 +82,9 @@ def demand(request: web.Request, rule: Rule, pool: str | None = None) -> None:
 
 
 def check_own_job(request: web.Request, attempt: int) -> None:
-    """Require that a job reports only for itself and for its own attempt. Raises ProblemError.
+    """Require that a job reports only about itself and its own attempt. Raises ProblemError.
 
-    Others than jobs pass. The answer does not depend on whether there is another such job.
+    Other principals pass. The answer does not reveal whether another job exists.
     """
     own = who_asks(request).job
     if own is not None and own != (request.match_info["id"], attempt):
@@ -146,7 +146,7 @@ class AccessMiddleware:
             return
         past = await self._service.past_job(
             job_id
-        )  # always read: equal time for hidden and missing
+        )  # read in both cases, so that timing does not reveal hidden jobs
         if pool is None and past is not None:
             pool = past.spec.pool
         if pool is None or not who.sees(pool):

@@ -118,7 +118,7 @@ class EventRoutes:
         return response
 
     def _make_sure_of_room(self, who: Principal) -> None:
-        """Raise ProblemError if the limit of streams is reached. O(readers)."""
+        """Raise ProblemError if the maximum number of open streams is reached. O(streams)."""
         why, others = "", who.role is not Role.OPERATOR
         names = [each.name for each in self._readers.values() if each.role is not Role.OPERATOR]
         if others and names.count(who.name) >= READERS_EACH:
@@ -158,7 +158,7 @@ async def _feed(
         while still():
             if (
                 silent := monotonic() - spoke
-            ) >= HEARTBEAT:  # all recent events may be invisible to it
+            ) >= HEARTBEAT:  # the client may be allowed to see none of the recent events
                 await _send(response, b": alive\n\n")
                 spoke, silent = monotonic(), 0.0
             following = following or asyncio.ensure_future(_next(notices))

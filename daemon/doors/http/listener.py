@@ -1,7 +1,7 @@
 """Accept HTTP connections, limit their number, and answer requests that are not valid HTTP.
 
-The journal, jobs and webhooks need file descriptors too. So clients get at most half of them, and a
-connection that has sent nothing is closed first to make room.
+The journal, jobs and webhooks need file descriptors, too. So clients get at most half of them. To
+make room, the listener first closes a connection that has not sent a request yet.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from daemon.runtime.rate_limit import TokenBucket
 from daemon.wire.problems import ProblemError
 
 MAX_CONNECTIONS = 1000
-"""Maximum number of connections; also at most half of the process's file limit. Ten for each event
-stream, a few MB of memory."""
+"""Maximum number of connections; also at most half of the process's file limit. Ten times the
+maximum number of event streams; they take a few MB of memory."""
 
 HEAD_WITHIN = 10.0
-"""Seconds for a connection to send the head of its first request, and before that for the TLS
-handshake. A slow link needs one or two."""
+"""Seconds that a connection has for the TLS handshake, and then for the head of its first request.
+A slow link needs one or two."""
 
 TOLD_EVERY = 60.0
 """Minimum seconds between two log lines about closed connections."""
@@ -90,7 +90,7 @@ class Connection(web.RequestHandler):
         exc: BaseException | None = None,
         message: str | None = None,
     ) -> web.StreamResponse:
-        """Answer without quoting the request, in response and log: a bad line may hold a token."""
+        """Answer without quoting the request in response or log: a bad line may have a token."""
         write = log().debug if status < 500 else log().error
         write("refused request", status=status, kind=type(exc).__name__)
         if request.writer.output_size > 0:
@@ -142,7 +142,8 @@ class Listener:
         await self._runner.cleanup()
 
     def _start(self) -> None:
-        # Not loop.sock_accept: cancelled at the wrong moment, it loses a connection it accepted.
+        # Not loop.sock_accept: if it is cancelled after it has accepted a connection, that
+        # connection leaks.
         self._again = None
         self._loop.add_reader(self._bound, self._take)
 
@@ -152,7 +153,7 @@ class Listener:
             self._again.cancel()
 
     def _take(self) -> None:
-        """Accept one connection, so that a flood of them leaves the event loop to others, too."""
+        """Accept only one connection, so that a flood of them leaves time for other tasks."""
         try:
             taken, _ = self._bound.accept()
         except (BlockingIOError, ConnectionAbortedError):  # the client has left
@@ -170,7 +171,7 @@ class Listener:
             taken.close()
 
     def _room(self) -> bool:
-        """Make room for one connection: close one that has sent nothing, else an idle one."""
+        """Make room for a connection: close one that has sent no request, or else an idle one."""
         if len(self._inside) < self._most:
             return True
         goes = next((each for each in self._inside if each.stranger), None)

@@ -25,7 +25,7 @@ HEADERS = {"Content-Security-Policy": "default-src 'none'", "Cache-Control": "no
 
 
 def _page(problem: ProblemError) -> str:
-    """Return a page that says why there is nothing to see yet, and loads itself again."""
+    """Return a page that says why the daemon does not serve yet, and reloads itself."""
     from daemon.doors.views.html import environment  # noqa: PLC0415  jinja2 loads slowly
 
     template = environment("daemon.doors.views").get_template("not_ready.html")
@@ -35,7 +35,10 @@ def _page(problem: ProblemError) -> str:
 def waiting(
     why: Callable[[], ProblemError], leads: Callable[[], tuple[bool, int]]
 ) -> web.Application:
-    """Answer health and metrics. `why` answers all else; `leads` returns leadership and epoch."""
+    """Answer health and metrics only; `why` gives the problem for all other requests.
+
+    `leads` returns whether this daemon is the leader, and the epoch.
+    """
 
     async def health(_: web.Request) -> web.Response:
         body = msgspec.json.encode(Health("ok", time.time()))

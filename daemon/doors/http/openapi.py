@@ -66,7 +66,8 @@ REF = "#/components/schemas/{name}"
 def _schemas(kinds: frozenset[type[Struct]]) -> OpenApiDocument:
     """Return the JSON schemas of wire structs.
 
-    They take a fifth of a second, and a standby that leads again serves again in one process.
+    They are cached: generating them takes a fifth of a second, and a standby may become leader more
+    than once.
     """
     ordered = sorted(kinds, key=lambda kind: kind.__name__)
     _, schemas = msgspec.json.schema_components(ordered, ref_template=REF)

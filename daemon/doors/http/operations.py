@@ -32,8 +32,8 @@ class Parameter(NamedTuple):
 
 
 Target = Literal["", "job", "pool", "body"]
-"""The object whose pool decides about permission: none; the job or pool in the path; or the objects
-in the body, which the handler checks."""
+"""What the permission is checked for: nothing in particular; the job or pool in the path; or
+objects in the body, which the handler checks."""
 
 
 class Operation(NamedTuple):
@@ -57,7 +57,7 @@ class Operation(NamedTuple):
 
 
 BODY_OVERRIDE = web.RequestKey("instead", bytes)
-"""A body that replaces the request's, when a page calls the API for a user."""
+"""A body that replaces the request's body, when a page calls the API for a user."""
 
 
 async def body_of(request: web.Request, kind: str = JSON) -> bytes:

@@ -13,7 +13,8 @@ from daemon.wire.jobs import FieldProblem
 from daemon.wire.problems import ProblemError
 
 LATEST = 1e11
-"""Latest time that is accepted, in the year 5138: milliseconds instead of seconds are refused."""
+"""Latest time that is accepted, in epoch seconds: the year 5138. So a time in milliseconds is
+refused."""
 
 LIKE = "write one like 2026-11-27T03:00Z, or seconds since the epoch"
 
@@ -32,7 +33,7 @@ class TimeRange(NamedTuple):
 
 
 def range_of(params: Mapping[str, Any]) -> TimeRange:
-    """Return the range that `from` and `to` give; empty texts are none. Raises ProblemError."""
+    """Return the range of the parameters `from` and `to`; "" is no limit. Raises ProblemError."""
     start, end = (_time(name, params[name]) for name in ("from", "to"))
     if start is not None and end is not None and end <= start:
         raise _problem("to", "is not after from", "give a later time")

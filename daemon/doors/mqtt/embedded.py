@@ -14,7 +14,7 @@ from sia.console.errors import UserError
 from sia.wording import install_extra
 
 CONNECTIONS = 1000
-"""Maximum number of connections; a trial has a few."""
+"""Maximum number of connections; a trial needs only a few."""
 
 
 @asynccontextmanager
@@ -32,7 +32,7 @@ async def broker(config: MqttConfig | None) -> AsyncIterator[None]:
     except ImportError as error:
         raise UserError(f"mqtt.broker: amqtt is missing; {install_extra('broker')}") from error
     for name in ("amqtt", "transitions"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # below, they log every message
+        logging.getLogger(name).setLevel(logging.ERROR)  # otherwise they log every message
     found = Broker(
         {
             "listeners": {

@@ -35,7 +35,7 @@ class Events:
         self._key = f"mqtt:{topics.cluster}:cursor"
         self._under_way: deque[tuple[int, asyncio.Future[int] | None]] = deque()
         self._done = 0
-        """The broker has confirmed all events up to this number."""
+        """Number of the event up to which the broker has confirmed all events."""
         self._noted = -1
         self._note_at = 0.0
 
@@ -94,7 +94,7 @@ class Events:
         shown = public_notice(notice)
         if shown is not None and shown.kind == "loan_moved":
             before = await self._send(shown, shown.data["previous"])
-            self._under_way.append((notice.seq - 1, before))  # seq counts only once both are sent
+            self._under_way.append((notice.seq - 1, before))  # seq follows with the second one
         through = await self._send(shown, shown.pool) if shown is not None and shown.pool else None
         self._under_way.append((notice.seq, through))
 

@@ -48,7 +48,7 @@ class CommandHandler:
             if message.command is None:
                 named.update(_names(message))
             else:
-                if message.job in named:  # submit first: then its pool is known
+                if message.job in named:  # submit first: then the pool of the job is known
                     replies.update(await self._do(gathered))
                     gathered, named = {}, set()
                 if not await self._owns(message.pool, message.job):
@@ -83,7 +83,8 @@ class CommandHandler:
         asked = [_commands(i, message, wrong) for i, message in messages.items()]
         answers = await self._durable([each for some in asked for each in some])
         if any(isinstance(each, Refused) and each.status == DEFECT for each in answers):
-            # The step was rolled back because of one message: repeat with each message separately.
+            # The step was rolled back because of one message. Execute each message in a call of its
+            # own.
             answers = [each for some in asked for each in await self._durable(some)]
         remaining = iter(answers)
         replies = {
@@ -137,7 +138,7 @@ class CommandHandler:
 def _is_late(command: Command, answer: Answer) -> bool:
     """Return whether a command was not executed and can be retried.
 
-    A report of progress that comes too soon is not repeated: by then it would be out of date.
+    A progress report that was refused as too frequent is not retried: it would be out of date.
     """
     late = isinstance(answer, Refused) and answer.status in NOT_NOW
     return late and type(command) is not Reported

@@ -74,9 +74,9 @@ class Inbound:
             self._link.ack(message, self._link.session)
             return
         if not message.qos and len(self._queue) >= UNACKNOWLEDGED:
-            return  # QoS 0 is refused anyway; a flood must not delay other messages
+            return  # QoS 0 is refused anyway, and a flood of it must not delay other messages
         while self._queue and self._queue[0].session != self._link.session:
-            self._queue.popleft()  # the broker sends it again
+            self._queue.popleft()  # the broker sends it again later
         self._queue.append(InboundMessage(mail, message, self._link.session, *found))
         self._news.set()
         if len(self._queue) >= 2 * UNACKNOWLEDGED:

@@ -80,7 +80,7 @@ _command = msgspec.json.Decoder(PoolCommand)
 
 
 class _Any(Struct):
-    """Shape of any command, for the error message of an invalid one."""
+    """Shape that every command has, to find the error message for an invalid command."""
 
     do: Literal["cancel", "hold", "release", "priority"]
     job: JobId
@@ -88,7 +88,7 @@ class _Any(Struct):
 
 
 class _Named(Struct):
-    """Return the job id of a message that is invalid for another reason."""
+    """Shape of a message with a job id, to read the id of a message that is otherwise invalid."""
 
     id: JobId = ""
     job: JobId = ""
@@ -98,7 +98,7 @@ _name = msgspec.json.Decoder(_Named)
 
 
 def named(payload: bytes) -> str:
-    """Return the job id in a message, or "", so that its sender can identify the refusal."""
+    """Return the job id in a message, so that a refusal can name the job; "" if there is none."""
     if len(payload) > MAX_PAYLOAD:
         return ""
     try:

@@ -39,9 +39,11 @@ def _chain(chain: Chain, book: Book, taken: dict[str, set[int]]) -> CellChain:
 
 
 def merged(shape: Shape, free: Sequence[bool]) -> list[int]:
-    """Count, per level from the leaf up, free cells that are not part of a larger one. O(GPUs).
+    """Count, per level from the leaf up, free cells that are not part of a larger free cell.
 
-    `free` holds one flag for each GPU, in the order of the chain.
+    O(GPUs).
+
+    `free` has one flag for each GPU, in the order of the chain.
     """
     counts = [sum(free)]
     for fan in shape.fan[1:]:

@@ -44,16 +44,16 @@ BDI = Markup("<bdi>{}</bdi>")
 EXACT = Markup('<time class="exact" datetime="{}">{} UTC</time>')
 
 FAR = 30 * DAY
-"""Seconds from which a time is shown as a date: nobody counts back 63 days."""
+"""Distance in seconds from which a time is shown as a date: 30 days."""
 
 HOURS_ALONE = 10 * HOUR
-"""Seconds from which a distance has no minutes, and below `DAYS_FROM` no days."""
+"""Distance in seconds from which minutes are omitted. Below `DAYS_FROM` days are not used."""
 
 DAYS_FROM = 2 * DAY
 
 
 def name(text: str) -> Markup:
-    """Return a user-chosen name in a <bdi> element, which isolates its writing direction."""
+    """Return a name chosen by a user, in a <bdi> element, which isolates its writing direction."""
     short = text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
     return BDI.format(short)
 
@@ -77,13 +77,13 @@ def exactly(time: float | None) -> Markup | str:
 
 
 def stamp(time: float) -> str:
-    """Return a time as the attribute `datetime` has it."""
+    """Return a time in the form of the attribute `datetime`."""
     utc = in_utc(time)
     return f"{utc[:10]}T{utc[11:]}Z"
 
 
 def precise(time: float) -> str:
-    """Return a time as addresses have it, in UTC to the millisecond, rounded down."""
+    """Return a time in the form used in addresses: UTC, to the millisecond, rounded down."""
     return f"{datetime.fromtimestamp(time, UTC):%Y-%m-%dT%H:%M:%S.%f}"[:-3] + "Z"
 
 
@@ -139,7 +139,7 @@ def value(of: Any, key: str = "") -> Markup | str:
 
 
 def straight(text: str) -> str:
-    """Return words with names in them, none of which turns the words after it around."""
+    """Return a text whose names are isolated, so that none changes the direction of others."""
     return TURNS.sub("", text)
 
 

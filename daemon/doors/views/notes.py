@@ -1,4 +1,4 @@
-"""What the daemon tells the user about an accepted job: nothing is silently ignored."""
+"""Notes on an accepted job, so that no field without effect is silently ignored."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 MOST_TOLD = 8
-"""Jobs of one request up to which the answer says of each what is planned."""
+"""Maximum number of jobs of a request for which the response has planned starts."""
 
 CONTRADICTION = 0.01
 """Part by which `demand` and `estimate` may differ before the answer says so: they were rounded."""
 
 MOST_IN_PLAN = 1000
-"""Jobs that have not ended, times those of the request, up to which an answer says what is planned.
-That takes about 10 ms where 500 nodes differ."""
+"""Maximum product of jobs in the request and jobs that have not ended for which the response has
+planned starts. These take about 10 ms on 500 nodes that differ."""
 
 
 def heeded(policy: Policy) -> frozenset[str]:
@@ -46,10 +46,10 @@ def heeded(policy: Policy) -> frozenset[str]:
 
 
 def planned_for(service: Service, spec: JobSpec, jobs: int = 1) -> PlannedView | None:
-    """Return how the policy's plan runs a job with a deadline, if it makes plans.
+    """Return how the policy's plan runs a job with a deadline, if it makes plans; else None.
 
-    O(jobs that have not ended): an answer about so many `jobs` that all of it would take too long
-    does not wait for it, and `sia why` gives it.
+    O(jobs that have not ended). For a request of so many `jobs` that the answer would be delayed,
+    return None; `sia why` shows the plan later.
     """
     if spec.deadline is None or jobs > MOST_TOLD:
         return None
@@ -59,14 +59,11 @@ def planned_for(service: Service, spec: JobSpec, jobs: int = 1) -> PlannedView |
     try:
         return planned_of(service.book, core, record)
     except PolicyFailedError:
-        return None  # component `policy` tells of it when the policy decides next
+        return None  # component `policy` reports the failure with the next decision
 
 
 def notes_of(service: Service, spec: JobSpec, planned: PlannedView | None) -> list[str]:
-    """Return what a user should know about an accepted job, in whole sentences; also of its plan.
-
-    O(1).
-    """
+    """Return notes on an accepted job and its plan, in whole sentences. O(1)."""
     heeds = heeded(service.engine.core.policy)
     table = service.engine.core.state.nodes
     notes = [*_notes(spec, service.book.setup.policy, heeds, service.clock.now(), table)]
@@ -113,13 +110,13 @@ def _notes(
         yield f"policy {policy} does not heed {name}"
     if spec.mode and spec.regimes and "mode" in heeds and spec.mode not in mode_names():
         known = ", ".join(mode_names())
-        yield f"mode {spec.mode} is unknown, so that the job counts as it states; known: {known}"
+        yield f"mode {spec.mode} is unknown, so its stated regimes are used; known: {known}"
     if spec.soft and spec.deadline is None and "soft" in heeds:
         yield "soft has no effect without deadline"
     if spec.mode and spec.regimes and "mode" in heeds:
         shrinks = mode_of(spec.mode).problem([regime.config for regime in spec.regimes])
         if shrinks:
-            yield f"{shrinks}: what follows that regime is not foreseen"
+            yield f"{shrinks}: the speed after that regime is not predicted"
     if spec.value is not None and spec.deadline is None and "value" in heeds:
         yield "value has no effect without deadline"
     if "prefers" in heeds:
@@ -130,7 +127,7 @@ def _preferences(spec: JobSpec, table: NodeTable | None) -> Iterator[str]:
     if spec.prefers and table is None:
         yield "prefers has no effect: no node has attributes; see attributes in [[node]]"
     elif spec.prefers and table is not None and not table.preferred(spec.prefers):
-        yield f"no node has {spec.prefers}: the job is slower by its slowdown wherever it runs"
+        yield f"no node has {spec.prefers}: the job is slowed down by its slowdown on every node"
     elif spec.strl and table is None:
         sets = [among for among in durations(asks_of(spec.strl)) if among != ALL]
         if sets:
@@ -140,7 +137,7 @@ def _preferences(spec: JobSpec, table: NodeTable | None) -> Iterator[str]:
 
 
 def _cannot_save(checkpoint: str, can: Collection[Ability]) -> Iterator[str]:
-    """Yield a note if the backend does not tell jobs to save their work in the way asked for."""
+    """Yield a note if the backend cannot tell a job to save its work in the requested way."""
     how = parse_checkpoint(checkpoint)
     if "commands" not in can or how is None:
         return
@@ -148,4 +145,4 @@ def _cannot_save(checkpoint: str, can: Collection[Ability]) -> Iterator[str]:
         if "save_by_command" not in can:
             yield "checkpoint has no effect: the backend runs no command before a stop"
     elif how.name != "SIGTERM" and "save_by_signal" not in can:
-        yield f"checkpoint has no effect: the backend sends SIGTERM in the place of {how.name}"
+        yield f"checkpoint has no effect: the backend sends SIGTERM instead of {how.name}"

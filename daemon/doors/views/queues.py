@@ -76,9 +76,9 @@ class Waiting:
 
 
 def waits(record: JobRecord) -> bool:
-    """Return whether a job is pending, or started and waiting for its GPUs.
+    """Return whether a job is pending, or was started and waits for its GPUs.
 
-    A job that is being stopped is in the core's queue already.
+    A job that is being stopped is already in the core's queue.
     """
     stopping = record.phase is JobPhase.STOPPING and bool(record.core)
     return stopping or record.phase is JobPhase.PENDING or has_turn(record)
@@ -95,7 +95,8 @@ def held(record: JobRecord) -> bool:
 
 
 KINDS: Mapping[str, Passes] = {"held": held, "running": attrgetter("placed")}
-"""Filters by kind. `placed` alone selects running jobs (`check_book`) and rejects most at once."""
+"""Filters by kind. The filter `placed` selects exactly the running jobs (`check_book`) and is
+fast."""
 
 
 def alive(
@@ -134,5 +135,5 @@ def _in_no_queue(record: JobRecord) -> str:
     if held(record):
         return "held: release the job to queue it"
     if record.phase is JobPhase.STOPPING:
-        return "saving its work: it goes on when it has stopped"
+        return "saving its work: it starts again after it has stopped"
     return "started: waiting for its GPUs to become free" if has_turn(record) else ""

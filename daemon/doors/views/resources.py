@@ -70,7 +70,7 @@ def job_detail(service: Service, record: JobRecord) -> JobDetail:
 
 
 def promise_view(record: JobRecord) -> PromiseView | None:
-    """Convert what a job was told of its deadline; None if it has no answer."""
+    """Convert what the policy promised for a job's deadline; None if it has not answered."""
     return None if record.promise is None else _shown(record.promise)
 
 
@@ -79,9 +79,10 @@ def _shown(promise: DeadlineAnswer) -> PromiseView:
 
 
 def promise_of(service: Service, specs: Sequence[JobSpec]) -> PromiseView | None:
-    """Return what an accepted job, or all jobs of an array together, are promised so far. O(size).
+    """Return what the policy has promised so far for a job, or for all jobs of an array. O(size).
 
-    An array is promised what its last job is; nothing, if one of its jobs is promised nothing.
+    The promise of an array is the promise of its last job. If one of its jobs has no promise, the
+    array has none.
     """
     jobs = service.book.jobs
     found = [jobs[spec.id].promise if spec.id in jobs else None for spec in specs]
@@ -110,7 +111,7 @@ def run_time_of(record: JobRecord) -> float | None:
 
 
 def progress_view(record: JobRecord) -> ProgressView | None:
-    """Convert what a job has reported last; None if it has reported nothing."""
+    """Convert a job's latest progress report; None if there is no report."""
     progress = record.progress
     if progress is None:
         return None
@@ -118,7 +119,7 @@ def progress_view(record: JobRecord) -> ProgressView | None:
 
 
 def ran_of(record: JobRecord) -> float | None:
-    """Return the seconds for which a job ran, without its stops; None before the end."""
+    """Return the seconds for which a job ran, without pauses; None before its end."""
     if record.started is None or record.ended is None:
         return None
     return record.ran + record.ended - record.started
@@ -219,7 +220,7 @@ def shadow_view(state: ShadowState, who: Principal) -> LendingShadow:
 
 
 def recalls_view(turns: Iterable[Turns]) -> LendingRecalls | None:
-    """Sum what the stops of guests gained and cost; None without a stop. O(pools)."""
+    """Sum what the stops of guests gained and cost; None if no guest was stopped. O(pools)."""
     some = [each for each in turns if each.stops]
     if not some:
         return None

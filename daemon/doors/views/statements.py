@@ -66,16 +66,16 @@ NOTES = (
 
 
 class StatementPeriod(NamedTuple):
-    """What a statement is about: from a time until before another one, in epoch seconds."""
+    """Range of time of a statement: [start, end) in epoch seconds."""
 
     start: float
     end: float
     month: str = ""
-    """The month if it is one, like 2026-11."""
+    """The month, like 2026-11, if the range is one; else ""."""
 
 
 CanShow = Callable[[str], bool]
-"""Predicate: may the caller see the jobs of this pool?"""
+"""Returns True if the caller may see the jobs of this pool."""
 
 
 def month_of(text: str) -> tuple[float, float]:
@@ -162,7 +162,10 @@ class StatementTally:
     """
 
     def __init__(self, pool: str, *, only_slowed: bool = False) -> None:
-        """Start with empty sums for a pool; sums are of all jobs also if only slowed are listed."""
+        """Start with empty sums for a pool.
+
+        The sums include all jobs, even if `only_slowed` restricts the list to slowed ones.
+        """
         self._pool, self._only_slowed = pool, only_slowed
         self.verdicts: list[tuple[int, Verdict]] = []
         self.loans: list[tuple[int, Lent]] = []

@@ -13,7 +13,7 @@ WIDE = 1000
 """Width of a row in SVG units, including `PAST`."""
 
 PAST = 200
-"""Units for the past: a fifth, because the page is about what comes next."""
+"""Width of the past in SVG units: a fifth, because the page is about what comes next."""
 
 QUARTERS = 4
 """Number of grid lines ahead of now."""

@@ -130,7 +130,7 @@ class Pages:
 
 
 def _advice(problem: ProblemDetails) -> str:
-    """Return what a reader can do: the API's advice where it is for people as well."""
+    """Return what a reader can do: the API's fix if it applies to people, else one for pages."""
     close, _, _ = problem.mend.partition("?")
     if close.startswith("did you mean"):
         return f"{close}?"
@@ -142,7 +142,7 @@ class PageSet:
     """Base of the pages about one subject; `pages/table.py` lists all classes derived from it."""
 
     menu: ClassVar[Sequence[tuple[str, str]]] = ()
-    """Paths and their titles in the menu; a page that is not here is reached by links."""
+    """Paths of pages in the menu, with their titles. Other pages are reached by links."""
 
     def __init__(self, pages: Pages) -> None:
         """Render with these."""
@@ -159,7 +159,7 @@ ADVICE = {
     422: "go back, and correct what you typed",
     500: "if it happens again, see the daemon's log and report it",
 }
-"""What a reader of a page can do, where a problem has advice for scripts."""
+"""What a reader of a page can do, by status, where the API's fix is meant for scripts."""
 
 KEPT = ("WWW-Authenticate", "Retry-After", "Allow")
 """Headers of a problem response that its page keeps."""

@@ -1,4 +1,4 @@
-"""The range of time in the addresses of pages: every page accepts it, and links keep it."""
+"""The range of time in addresses of pages. Every page accepts it, and links keep it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from daemon.wire.plan import Range
 RANGES = (
     ("1h", "an hour"), ("6h", "6 hours"), ("1d", "a day"), ("1w", "a week"), ("30d", "30 days"),
 )  # fmt: skip
-"""Ranges of time up to now, in words."""
+"""Preset ranges of time that end now, with their names."""
 
 USUAL = "1d"
-"""The range of a page whose address names none."""
+"""The range of a page whose address has no range."""
 
 RANGE = Parameter("range", Range, "How far back the charts go.", default=USUAL)
 
 KEPT = (RANGE, FROM, TO)
-"""What links keep."""
+"""Parameters that links keep."""
 
 
 def page_query(request: web.Request, parameters: tuple[Parameter, ...] = ()) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def page_query(request: web.Request, parameters: tuple[Parameter, ...] = ()) -> 
 
 
 def kept_of(request: web.Request) -> dict[str, str]:
-    """Return the range of time in a page's address, by parameter, as it was written."""
+    """Return the parameters of the range of time in a page's address, as they were written."""
     return {p.name: request.query[p.name] for p in KEPT if request.query.get(p.name)}
 
 

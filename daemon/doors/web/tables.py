@@ -1,4 +1,4 @@
-"""Tables: columns that sort, pages of rows, and labels with which a row is a card on a phone."""
+"""Tables: sortable columns, pages of rows, and labels for phones, where each row is a card."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from daemon.doors.web.pagination import ROWS, addresses, pages_of
 from daemon.doors.web.terms import TERMS
 
 MAX_SORTED = 2000
-"""Rows that are sorted of a list which the API gives in pieces: about 40 ms. The page says so."""
+"""Maximum number of rows that are read from the API and sorted: about 40 ms. The page says so."""
 
 SORTED_SOME = (
     "Only the first {:,} of {} were sorted. Choose a pool or a user, so that fewer jobs match."
@@ -28,12 +28,12 @@ class Column(NamedTuple):
     """A column of a table."""
 
     key: str
-    """Value of `sort`, and of the row in the template that shows a cell."""
+    """Value of the parameter `sort`, and name of the template's row that renders a cell."""
     title: str
     by: Callable[[Any], Any] | None = None
-    """What a row is sorted by; None: the table is not sorted by this column."""
+    """Returns the sort key of a row; None: the table cannot be sorted by this column."""
     number: bool = False
-    """Whether cells are numbers: on the right, and the largest first."""
+    """Whether cells are numbers, which are aligned right and sorted from the largest."""
     term: str = ""
     """The term of the glossary that explains the column."""
 
@@ -59,11 +59,11 @@ class Table(NamedTuple):
     at: Mapping[str, Markup]
     """Attributes of the cells of a column, by its key."""
     total: int | None = None
-    """Rows on all pages; None: unknown, or the table has no pages."""
+    """Number of rows on all pages; None if it is unknown or the table has no pages."""
     page: int = 1
     address: Callable[..., str] | None = None
     note: str = ""
-    """What to know about the rows, in a sentence below them."""
+    """A sentence below the rows: what is left out."""
 
     @property
     def pages(self) -> int:
@@ -114,7 +114,7 @@ def piece(
     *,
     note: str = "",
 ) -> Table:
-    """Return a table of rows that are one page of `count`, in the order of `sort`."""
+    """Return a table of `rows`: one page of `count` rows, already in the order of `sort`."""
     address, sort = addresses(request), params["sort"]
     headings = [_heading(column, sort, address) for column in columns]
     page = params.get("page", 1)
@@ -122,7 +122,7 @@ def piece(
 
 
 def ordered_by(columns: Sequence[Column], rows: Iterable[Any], sort: str) -> list[Any]:
-    """Return rows in an order; rows without a value come last in both directions. Stable."""
+    """Return rows sorted by a column; rows without a value come last in both directions. Stable."""
     by = {column.key: column.by for column in columns}.get(sort.removeprefix("-"))
     if by is None:
         return [*rows]

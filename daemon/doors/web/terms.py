@@ -1,4 +1,4 @@
-"""What the terms and numbers on pages mean, in the words of docs/understand/glossary.md."""
+"""Meanings of the terms and numbers on pages, in the words of docs/understand/glossary.md."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ TERMS: Mapping[str, str] = {
     "share of free GPUs": "The free GPUs in pieces of this size, of all free GPUs.",
     "live jobs": "Jobs that have not ended.",
 }
-"""By term. A test compares the lines with the glossary's."""
+"""Meaning of each term. A test compares them with the glossary."""
 
 NAMED = Markup('<span class="term" title="{}">{}</span>')
 
@@ -111,7 +111,7 @@ def term(context: Context, title: str, of: str) -> Markup:
 
 @pass_context
 def explain(context: Context, title: str, of: str) -> str:
-    """Let the end of the page explain a title by a term of the glossary; return nothing."""
+    """List a term of the glossary at the end of the page to explain a title; return ""."""
     if of:
         context["explained"].setdefault(title, TERMS[of])
     return ""

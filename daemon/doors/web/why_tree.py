@@ -1,4 +1,4 @@
-"""Why a job waits, in full: each way to start, and the facts of each obstacle."""
+"""Why a job waits, in full: each way to start the job, and the facts of each obstacle."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ KINDS = {
 """Names of obstacles on the page, by their tags."""
 
 NAMES = {"load": "forecast", "waiting": "pending"}
-"""Names of facts on the page, where they differ from the key."""
+"""Names of facts on the page, for facts whose key is not shown."""
 
 NUMBERS: dict[str, Callable[[float], Markup | str]] = {
     "window": duration, "run_time": duration, "longest": duration,
     "load": lambda load: "not ready yet" if load >= MAX_GROUP else number(load),
 }  # fmt: skip
-"""How numbers are shown that are not counts."""
+"""Formats of numbers that are not counts."""
 
 
 class TraceFact(NamedTuple):
@@ -58,7 +58,7 @@ class PathView(NamedTuple):
 
 
 def trace(why: JobWhy, now: float) -> list[PathView]:
-    """All ways with their obstacles at a time; an obstacle of all ways is shown alone."""
+    """Return all ways to start, with their obstacles. One that all ways have is listed once."""
     ways = [(WAYS[way.name].capitalize(), way.open, way.obstacles) for way in why.ways]
     if not ways and why.obstacles:
         ways = [("In each way", True, why.obstacles)]
@@ -80,7 +80,7 @@ def _facts(values: dict[str, Any], now: float) -> Iterator[TraceFact]:
 
 
 def _value(key: str, value: Any, now: float) -> Markup | str:
-    """A value as people read it; how a number is shown depends on its key."""
+    """Format a value for people; the key decides how a number is shown."""
     match value:
         case None:
             shown: Markup | str = "unknown"
@@ -102,7 +102,7 @@ def _value(key: str, value: Any, now: float) -> Markup | str:
 
 
 def _several(values: Sequence[Any], now: float) -> Markup:
-    """Jobs that would have to end, or pools with their GPUs."""
+    """Format a list of jobs that would have to end, or of pools with their GPUs."""
     return Markup(", ").join(_one(each, now) for each in values) or Markup("none")
 
 

@@ -20,7 +20,7 @@ class WebhookCursor(Struct, frozen=True, omit_defaults=True):
 
     cursor: int = 0
     last: int = 0
-    """Last event of the failed delivery, so that a retry sends the same events."""
+    """Number of the last event of the failed delivery, so that a retry sends the same events."""
     tries: int = 0
     refusals: int = 0
     gone: str = ""

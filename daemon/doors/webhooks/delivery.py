@@ -15,7 +15,7 @@ from daemon.model.access import MACHINE, Principal, Role, closed_loan, visible_t
 from daemon.model.outputs import Notice
 
 Page = Callable[[int], Awaitable[Sequence[Notice]]]
-"""Returns the next events after a number: waits for the first one; empty at the end."""
+"""Returns the next events after a number, and waits for the first one; empty at the end."""
 
 TEST = "test"
 """Type of the test event; its number is 0."""
@@ -35,7 +35,7 @@ _read = msgspec.json.Decoder(Body).decode
 
 
 class Delivery(NamedTuple):
-    """Events up to number `until`, filtered; an empty `body` means none passed the filter."""
+    """Events up to number `until`, filtered. `body` is empty if no event passed the filter."""
 
     id: str
     first: int
@@ -90,7 +90,7 @@ class DeliveryBatcher:
         """Return the event as the receiver may see it, or None."""
         events, pools = self._config.events, self._config.pools
         shown = visible_to(self._who, notice)
-        if shown is not None and pools and shown.pool not in pools:  # visible by its borrower
+        if shown is not None and pools and shown.pool not in pools:  # visible to its borrower
             shown = closed_loan(shown)
         if shown is None or (pools and shown.pool not in pools):
             return None
@@ -98,7 +98,7 @@ class DeliveryBatcher:
 
 
 def made(hook: str, events: Sequence[Notice], until: int) -> Delivery:
-    """Build a delivery. Equal events give an equal body."""
+    """Build a delivery. The same events give the same body."""
     if not events:
         return Delivery("", 0, until, b"")
     first, last = events[0].seq, events[-1].seq

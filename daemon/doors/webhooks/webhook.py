@@ -217,7 +217,7 @@ class WebhookSender:
         return place.refusals >= config.refusals or tried >= config.give_up
 
     async def _give_up(self, delivery: Delivery, place: WebhookCursor) -> None:
-        """Store a dead letter and advance the cursor in one transaction."""
+        """Store a dead letter and advance the cursor, in one transaction."""
         assert self.last is not None, "a request was sent"
         times = f", {place.tries} times" if place.tries > 1 else ""
         why = f"{self.last.why}{times}"
@@ -284,7 +284,7 @@ class WebhookSender:
             try:
                 await self._send_letter(number)
             except JournalError:
-                self._again.clear()  # they remain dead letters
+                self._again.clear()  # the remaining ones stay dead letters
             except Exception:  # noqa: BLE001  a defect: they remain dead letters
                 log().exception("a dead letter could not be sent", webhook=self.config.name)
                 self._again.clear()

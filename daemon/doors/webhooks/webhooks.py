@@ -24,8 +24,8 @@ class Hooks:
     ) -> None:
         """Create the webhooks; `run` starts them. Raises UserError if a secret cannot be read.
 
-        With `lenient`, a webhook without a readable secret is skipped and reported as unhealthy, so
-        that a takeover by a standby does not fail.
+        With `lenient`, a webhook whose secret cannot be read is skipped and reported as unhealthy,
+        so that the takeover by a standby does not fail.
         """
         self._service, self._ledger = service, CursorStore(service.notes)
         means = WebhookContext(

@@ -151,7 +151,7 @@ class PrometheusMetrics(Observer):
             self._load_gpus.labels(label).inc(gpus)
 
     def _compare(self) -> None:
-        """Start to compare forecasts with the load once the first forecast has been made."""
+        """Start to compare load forecasts with loads if this step has the first forecast."""
         begun = next((e.time for e in self._events_made if type(e) is ForecastUpdated), None)
         if begun is None or self._service is None:
             return
@@ -210,10 +210,10 @@ COUNTED = frozenset((StartJob, PreemptJob, ResizeJob, DedicateJob, MoveLoan, Pro
 """Decisions that are counted by kind."""
 
 STOPS = {
-    "stops": ("stops", "Jobs that were stopped and go on, by pool."),
-    "forced": ("stops_forced", "Stops in which the grace time was over."),
+    "stops": ("stops", "Stops of jobs that start again later, by pool."),
+    "forced": ("stops_forced", "Stops in which a job exceeded its grace time."),
     "took": ("stop_seconds", "Seconds from the order to stop until the job was gone."),
-    "lost": ("stop_lost_seconds", "Seconds of work that stops have thrown away."),
+    "lost": ("stop_lost_seconds", "Seconds of work lost by stops."),
 }
 """Counters of stops: name and description."""
 
@@ -274,7 +274,7 @@ class _Gauges(Collector):
                 "Longest time since the start of a job that is not running yet.",
                 max(0.0, now - min(since, default=now)),
             ),
-            ("sia_stopping_jobs", "Jobs that were told to stop and are still there.", stopping),
+            ("sia_stopping_jobs", "Jobs that are being stopped.", stopping),
             ("sia_lent_gpus", "GPUs lent to jobs of other pools.", lent),
             ("sia_lending", "Whether lending is on.", service.book.lending),
             ("sia_ready", "Whether submissions are accepted.", service.ready),

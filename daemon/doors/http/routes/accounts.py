@@ -68,7 +68,7 @@ class AccountRoutes:
     def __init__(self, service: Service) -> None:
         """Serve the accounts of a service."""
         self._service = service
-        self._one = asyncio.Lock()  # a statement reads many rows: build one at a time
+        self._one = asyncio.Lock()  # statements read many rows, so only one is built at a time
 
     def operations(self) -> list[Operation]:
         """Return the operations."""
@@ -190,7 +190,7 @@ def _next(found: LedgerRows[T], limit: int) -> int | None:
 
 
 def _period(month: str | None, span: TimeRange, now: float) -> tuple[str, float, float]:
-    """Return what a statement is about: a month, or "" and a range. Raises ProblemError."""
+    """Return the month, or "", and the range of a statement. Raises ProblemError."""
     if span == (None, None):
         month = month or _month(now)
         start, end = month_of(month)

@@ -35,7 +35,7 @@ WHY_NICE = 10
 """Niceness added to the child process, so that scheduling has precedence."""
 
 STREAMS: tuple[Stream | None, ...] = (None, *Stream)
-"""Result of a trial by exit status of the child process."""
+"""Result of a trial, by the exit status of the child process that ran it."""
 
 JOB = Parameter("id", str, "Id of the job.", "path")
 
@@ -81,18 +81,18 @@ class WhyRoutes:
                 seconds=WHY_SECONDS, nice=WHY_NICE,
                 settled=service.settled, line=self._line,
             )  # fmt: skip
-        except UnavailableError:  # too many ask, or it took too long: what is known without trials
+        except UnavailableError:  # too many questions, or a timeout: answer without trials
             return answer(explain(service.book, core, record, who, at_first_sight))
         return answer(json.decode(found, type=JobWhy))
 
 
 def at_first_sight(core: Core, job: JobState) -> Explanation:
-    """Why a job waits, by facts of the state alone."""
+    """Explain why a job waits from the state alone, without trials."""
     return glance(core.policy, job)
 
 
 def explain_in_copies(core: Core, job: JobState) -> Explanation:
-    """Why a job waits; each trial runs in a forked copy of the child that calls this."""
+    """Explain why a job waits; each trial runs in a forked copy of the calling child process."""
 
     def try_start(core: Core, job_id: str, events: Sequence[Event]) -> Stream | None:
         code = in_copy(lambda: STREAMS.index(start_after(core, job_id, events)))

@@ -219,7 +219,7 @@ class JobRoutes:
         return await self._shown(request)
 
     async def progress(self, request: web.Request) -> web.Response:
-        """Take a job's report of its progress."""
+        """Accept a job's progress report."""
         report = decoded(await body_of(request), self._report, ProgressReport)
         check_own_job(request, report.attempt)
         job_id, who = request.match_info["id"], who_asks(request)

@@ -76,7 +76,7 @@ class LogRoutes:
         if "logs" not in backend.can:
             raise _nothing("this backend does not store job output", "see docs/operate/backends.md")
         wanted = LogRequest(attempt, params["stream"], params["after"], params["tail"], LOG_PIECE)
-        # Evaluated before the log is read: a job that has ended by now writes nothing more.
+        # Checked before the log is read: a job that has already ended writes no more output.
         grows = attempt == record.attempt and record.phase in ON_GPUS
         found = await _found(backend, record, wanted)
         if found is None and not grows:

@@ -64,12 +64,12 @@ class Submissions:
         (found,) = await self._found(request, [group])
         name = array_name(group[0])
         if isinstance(found, Refused):
-            if found.status in NOT_NOW and group[0].array is not None:  # part of it may be accepted
+            if found.status in NOT_NOW and group[0].array is not None:  # some may be accepted
                 found = replace(found, mend=f"{found.mend}: {name}")
             raise refusal(found)
         body = b'{"id":"%b"}' % name.encode()  # an id needs no escapes
         given = self._eta.at_submission(name) if found.new else None
-        alone = len(group) == 1  # what is planned for one job of an array is not true of all
+        alone = len(group) == 1  # the planned start of one job does not apply to the whole array
         planned = planned_for(self._service, group[0]) if alone else None
         notes = notes_of(self._service, group[0], planned)
         promise = promise_of(self._service, group)

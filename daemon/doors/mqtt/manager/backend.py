@@ -1,7 +1,8 @@
 """Backend for an external cluster manager over MQTT: orders go out, reports come in.
 
-The backend keeps the desired attempts. After any interruption it asks the manager about all of them
-(`sync`), and orders again what the manager has never seen. Silence is never taken as a lost job.
+The backend keeps the list of desired attempts. After each interruption it asks the manager about
+all of them (`sync`), and repeats the orders that the manager has not seen. A job is never counted
+as lost only because reports are missing.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ OTHER_DATABASE = (
     "restore the daemon's earlier database; or, if no jobs run there, reset the manager's stored "
     "epoch"
 )
-"""Fix for an epoch that went back: job ids could collide with those of earlier jobs."""
+"""Fix for a daemon epoch that is lower than the manager's. Job ids could equal those of earlier
+jobs."""
 
 
 class MqttBackend:
@@ -181,7 +183,7 @@ class MqttBackend:
             self._orders.put_nowait(again)
 
     async def _heartbeat(self, state: ManagerState, session: int, *, stored: bool) -> None:
-        """Handle a state message. A retained one gives the epoch but is no sign of life."""
+        """Process a state message. A retained one has the epoch, but is no heartbeat."""
         if not await self._is_current(state.epoch):
             return
         self._daemon_epoch = state.daemon

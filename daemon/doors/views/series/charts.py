@@ -11,11 +11,11 @@ from daemon.wire.plan import Metric, PoolGain, SeriesChart, SeriesLine
 from sia.wording import HOUR, duration
 
 DIGITS = 4
-"""Significant digits of a value: more cannot be seen, and make an answer long."""
+"""Significant digits of a value. More are not visible in a chart, and make the response longer."""
 
 NAMED = 7
-"""Pools with a line of their own in a chart; the others share one. Readers tell no more colours
-apart."""
+"""Maximum number of pools with a line of their own in a chart; the others share one. Readers cannot
+distinguish more colours."""
 
 P90 = 0.9
 
@@ -34,8 +34,8 @@ def charts_of(
 ) -> Iterator[SeriesChart]:
     """Yield the charts of these periods. O(periods · lines).
 
-    `window` is the length of the forecast windows in seconds. Unless `whole`, only those charts
-    that everybody may see, of a pool whose jobs the reader may not see.
+    `window` is the length of the forecast windows in seconds. Unless `whole`, only the charts in
+    `PUBLIC` are returned: for a reader who may not see the pool's jobs.
     """
     for metric, chart in _charts(key, parts, window):
         if whole or metric in PUBLIC:
@@ -47,7 +47,8 @@ def charts_of(
 
 
 PUBLIC: frozenset[Metric] = frozenset(("gpus", "pending", "forecast"))
-"""Charts of a pool whose jobs the reader may not see: the same is in `GET /v1/pools`."""
+"""Charts that a reader sees without permission to see the pool's jobs: `GET /v1/pools` has the
+same."""
 
 
 def _charts(key: Key, parts: Sequence[Sums], window: float) -> Iterator[tuple[Metric, _Chart]]:
@@ -61,7 +62,7 @@ def _charts(key: Key, parts: Sequence[Sums], window: float) -> Iterator[tuple[Me
     yield "jobs", JOBS
     if key.user:
         return
-    title = f"Load forecast for {duration(window)} and what came"
+    title = f"Load forecast for {duration(window)} and load"
     yield "forecast", _Chart(title, "GPUs", FORECAST)
     lenders, borrowers = [part.lenders for part in parts], [part.borrowers for part in parts]
     words = "Borrowed, by lender", "Lent, by borrower"

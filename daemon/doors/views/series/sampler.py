@@ -1,4 +1,4 @@
-"""Sample the use of GPUs, and add it up in the journal with what jobs waited and gained."""
+"""Sample the use of GPUs, and add the samples and the verdicts on jobs to sums in the journal."""
 
 from __future__ import annotations
 
@@ -31,28 +31,30 @@ EVERY = 30.0
 """Seconds of the daemon's clock between two samples."""
 
 LEAST = 0.25
-"""Seconds between two samples where the daemon's clock is faster: a sample costs milliseconds."""
+"""Minimum real seconds between two samples when the daemon's clock runs faster than real time. A
+sample takes milliseconds."""
 
 JOBS_AT_ONCE = 2000
-"""Jobs counted before the event loop goes on: about a millisecond."""
+"""Number of jobs counted before control returns to the event loop: about a millisecond."""
 
 INSTANT = 0.001
-"""Seconds after the newest verdict at which a range ends that includes it: the shortest time that
-addresses of pages can say."""
+"""A range that includes the newest verdict ends this many seconds after it. This is the smallest
+step of a time in the address of a page."""
 
 CACHED = 32
-"""Answers kept until the next sample: pages are read again at each event, by each reader."""
+"""Number of results kept until the next sample. Each reader's page is read again after each
+event."""
 
 T = TypeVar("T")
 
 NOTHING = Sums()
 
 Buckets = list[tuple[int, Sums]]
-"""Sums by the begin of their period (epoch seconds), in order."""
+"""Sums with the begin of their period (epoch seconds), in order."""
 
 
 class _Asked(NamedTuple):
-    """Which rows are read, and how they are added up: see `UsageHistory.periods`."""
+    """Which rows to read, and how to add them up: see `UsageHistory.periods`."""
 
     key: Key
     step: int
@@ -72,7 +74,7 @@ class Periods(NamedTuple):
 
 
 class UsageHistory:
-    """Takes samples, and reads the series that they make.
+    """Take samples, and read the time series made from them.
 
     Attributes:
         newest: Time up to which the series have all samples and verdicts; None before the first
@@ -91,9 +93,10 @@ class UsageHistory:
 
     @property
     def window(self) -> float:
-        """Length in seconds of the windows whose forecasts are compared with what came.
+        """Length in seconds of the windows whose load forecasts are compared with the load.
 
-        The one nearest to an hour: long enough to plan by, and short enough to see many.
+        The forecast window nearest to an hour: such forecasts matter for lending, and many of them
+        end each day.
         """
         windows = self._service.engine.core.state.options.windows
         return min(windows, key=lambda window: abs(window - HOUR), default=0.0)
@@ -140,9 +143,9 @@ class UsageHistory:
         await service.journal(partial(table.prune, now=now))
 
     async def _judge(self, gathered: Gathered) -> tuple[int, float]:
-        """Add the verdicts that are not in any row yet.
+        """Add the verdicts that no row has yet.
 
-        Return the number of the last one, and the time at which it was booked.
+        Return the number of the last verdict, and the time at which it was booked.
         """
         last, time = self._cursor, 0.0
         while found := await self._service.journal(partial(table.verdicts_after, number=last)):
@@ -153,7 +156,7 @@ class UsageHistory:
         return last, time
 
     async def _make(self, step: int, now: float) -> None:
-        """Make the rows of the longer periods that have passed, one period at a time."""
+        """Make the rows of longer periods that have ended, one period at a time."""
         service = self._service
         todo = partial(table.periods_to_make, step=step, made=self._made[step], now=now)
         for begin in await service.journal(todo):
@@ -174,27 +177,27 @@ class UsageHistory:
         points: int,
         pools: frozenset[str] | None = None,
     ) -> Periods:
-        """Return sums from a time until before another one; without `end`, of all samples since.
+        """Return sums from `start` until before `end`; without `end`, of all samples since `start`.
 
-        There are at most `points` periods; those without any sample are left out. All are whole:
-        the first one holds `start` if there is an `end`, else it is the first one after `start`.
-        `pools` are those in which a user's jobs count; None for all. The caller must not change
-        the sums.
+        There are at most `points` periods of equal length; periods without samples are omitted.
+        With an `end`, the first period contains `start`; without one, it is the first period that
+        begins after `start`. `pools` limits which jobs of a user count; None means all. The caller
+        must not change the sums.
         """
         now = self._service.clock.now()
         oldest = now - table.KEPT[STEPS[-1]]
-        if end is None or end > oldest:  # else nothing of the range is kept
+        if end is None or end > oldest:  # otherwise no row of the range is kept
             start = max(start, oldest)
         step = step_of(now - start, key)
         span = max(0.0, (now if end is None else end) - start)
-        parts = points if end is None else points - 1  # one more for what is before and after
+        parts = points if end is None else points - 1  # one period more at either end
         width = step * max(1, -(-int(span) // (step * parts)), self._samples_apart(step))
         if end is None:
             since, until = period(width, start) + width, table.LAST
         else:
             since, until = period(width, start), -period(width, -end)
         found = await self._buckets(_Asked(key, step, width, since, until, pools))
-        if key.user:  # without jobs there is no row, so the cluster's tell how many samples were
+        if key.user:  # users without jobs have no rows; the cluster's count the samples
             looks = await self._buckets(_Asked(Key(), step, width, since, until))
             own = dict(found)
             found = [(at, replace(own.get(at, NOTHING), looks=sums.looks)) for at, sums in looks]
@@ -202,7 +205,7 @@ class UsageHistory:
         return Periods(width, float(since), last if end is None else float(until), found)
 
     def _samples_apart(self, step: int) -> int:
-        """Return how many periods are as long as two samples are apart, if the clock is fast."""
+        """Return the number of periods between two samples if the daemon's clock is fast, or 1."""
         clock, count = self._service.clock, 1
         apart = LEAST / max(clock.seconds_until(clock.now() + 1.0), LEAST / DAY)
         while step * count < apart:
@@ -222,28 +225,31 @@ class UsageHistory:
 
 
 def step_of(span: float, key: Key) -> int:
-    """Return the shortest periods in seconds whose rows are kept for as long as this span."""
+    """Return the shortest period, in seconds, whose rows are kept for at least `span` seconds."""
     first = USERS if key.user else STEPS[0]
     kept = (step for step in STEPS if step >= first and table.KEPT[step] > span)
     return next(kept, STEPS[-1])
 
 
 class Gathered:
-    """Samples and verdicts of a short time.
+    """Samples and verdicts that are not stored yet.
 
     Attributes:
         rows: Their sums, by period.
     """
 
     def __init__(self, made: Mapping[int, int] | None = None) -> None:
-        """Start with nothing. `made` says up to when longer periods are made."""
+        """Start empty. `made` has the time up to which the rows of each longer period exist."""
         self.rows: Rows = {}
         self._made = made or {}
         self._sampled = float("nan")
-        self._of_user: dict[tuple[str, str], list[float]] = {}  # gauges in the sample of that time
+        self._of_user: dict[tuple[str, str], list[float]] = {}  # gauges in the newest sample
 
     def _at(self, step: int, time: float, key: Key) -> Sums:
-        """Return the sums of a period; what is late counts in the first one that is not made."""
+        """Return the sums of a period.
+
+        A late value counts in the first period that is not made yet.
+        """
         longer = self._made.get(STEPS[STEPS.index(step) + 1], 0)
         return self.rows.setdefault((step, max(period(step, time), longer), key), Sums())
 
@@ -288,9 +294,9 @@ class Gathered:
                 gauges[DEDICATED] += record.gpus - borrowed
 
     def compare(self, window: EndedWindow) -> None:
-        """Add the forecasts of a window, and what came. O(pools)."""
+        """Add the load forecasts of a window that has ended, and the load. O(pools)."""
         if max(window.foreseen, default=MAX_GROUP) >= MAX_GROUP:
-            return  # that is what is assumed without a forecast
+            return  # the daemon's assumption without a forecast
         whole = self._at(STEPS[0], window.end, Key())
         for pool, foreseen, came in zip(window.pools, window.foreseen, window.peak, strict=True):
             own = Sums(windows=1, foreseen=foreseen, came=came)

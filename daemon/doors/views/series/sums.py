@@ -1,4 +1,4 @@
-"""Sums over a period, of the cluster, of a pool or of a user. Sums of two periods add up.
+"""Sums over a period, for the cluster, a pool or a user. Sums of two periods can be added.
 
 A row of the table `series` holds one of these.
 """
@@ -19,32 +19,34 @@ K = TypeVar("K", int, str)
 V = TypeVar("V", int, float)
 
 GAUGES = ("quota", "dedicated", "lent", "borrowed", "idle", "waiting", "waiting_gpus")
-"""What a sample counts, as in `PoolView`. All are GPUs but `waiting`, which are jobs. For a user
-`dedicated` are all GPUs of the own pool that the user's jobs hold; quota, lent and idle are 0."""
+"""Names of the values of a sample, as in `PoolView`. `waiting` is a number of jobs, the others are
+numbers of GPUs. For a user, `dedicated` has all GPUs of the user's own pool that the user's jobs
+hold, and quota, lent and idle are 0."""
 
 BASE = 1.1
-"""Ratio of the limits of two neighbouring bins of waits: a quantile is within 5 % of the wait."""
+"""Ratio of the upper limits of neighbouring bins of waits. A quantile is then within 5 % of a
+wait."""
 
 SECOND = 1.0
-"""Waits below a second count as 0."""
+"""Seconds below which a wait counts as 0."""
 
 NAMES = 50
-"""Pools that one row names; the others are in one sum under `OTHERS`. With the names a row has
-about 2 kB at most, so that 500 rows are read in some milliseconds."""
+"""Maximum number of pools that one row names; `OTHERS` has the sum of all others. With this many
+names a row has at most about 2 kB, and 500 rows are read in some milliseconds."""
 
 OTHERS = ""
-"""The name of all others; no pool has it."""
+"""Name for the sum of all pools that a row does not name; no pool has this name."""
 
 
 class Key(NamedTuple):
-    """Names a row of sums: a pool, a user of a pool, or, with neither, the cluster."""
+    """Key of a row: a pool, a user of a pool, or the cluster if both are empty."""
 
     pool: str = ""
     user: str = ""
 
 
 class Gain(Struct, array_like=True):
-    """What the jobs of a pool gained and lost by sharing, in seconds."""
+    """Time that the jobs of a pool gained and lost by sharing, in seconds."""
 
     jobs: int = 0
     slowed: int = 0
@@ -81,13 +83,13 @@ class Waits(Struct, array_like=True):
 
     @property
     def mean(self) -> float | None:
-        """The mean in seconds; None without any."""
+        """The mean in seconds; None if there is no wait."""
         return self.total / self.count if self.count else None
 
     def quantile(self, share: float) -> float | None:
-        """Return the wait that this share of the jobs did not exceed, within 5 %.
+        """Return the wait that `share` of the jobs did not exceed, within 5 %; None without waits.
 
-        None without any. O(bins · log bins).
+        O(bins · log bins).
         """
         rank, seen = share * self.count, 0
         for number, count in sorted(self.bins.items()):
@@ -98,21 +100,22 @@ class Waits(Struct, array_like=True):
 
 
 class Sums(Struct, array_like=True):
-    """What happened in a period. Only the cluster's have `gains`."""
+    """Sums over one period. Only the sums of the cluster have `gains`."""
 
     looks: int = 0
-    """Samples; each of `gauges` is a sum over these."""
+    """Number of samples; each value of `gauges` is a sum over the samples."""
     gauges: list[float] = field(default_factory=lambda: [0.0] * len(GAUGES))
     lenders: dict[str, float] = {}
-    """GPUs borrowed, by lender, summed over the samples."""
+    """GPUs borrowed from each lender, summed over the samples."""
     borrowers: dict[str, float] = {}
-    """GPUs lent, by borrower, likewise."""
+    """GPUs lent to each borrower, summed over the samples."""
     gain: Gain = field(default_factory=Gain)
     waited: Waits = field(default_factory=Waits)
-    """Waits of jobs that have started; `alone` has their waits in the baseline."""
+    """Waits of jobs that have started, and (`alone`) the waits of the same jobs in the baseline."""
     alone: Waits = field(default_factory=Waits)
     windows: int = 0
-    """Forecast windows that ended; `foreseen` and `came` are sums over these, in GPUs."""
+    """Number of forecast windows that ended; `foreseen` and `came` are the sums of forecasts and
+    loads, in GPUs."""
     foreseen: float = 0.0
     came: float = 0.0
     gains: dict[str, Gain] = {}
@@ -151,11 +154,11 @@ class Sums(Struct, array_like=True):
             self.gain.gained -= later
 
     def gauge(self, name: str) -> float | None:
-        """Return the mean of a gauge over the samples; None without any."""
+        """Return the mean of a gauge over the samples; None if there is no sample."""
         return self.gauges[GAUGES.index(name)] / self.looks if self.looks else None
 
     def cut(self) -> None:
-        """Keep the `NAMES` largest of each kind of names, and one sum of the others."""
+        """Keep the `NAMES` largest entries of each kind, and add the others up under `OTHERS`."""
         self.lenders, self.borrowers = largest(self.lenders, NAMES), largest(self.borrowers, NAMES)
         if len(self.gains) > NAMES + 1:
             by_size = sorted(self.gains, key=lambda pool: (-self.gains[pool].gained, pool))
@@ -172,7 +175,7 @@ def total(parts: Iterable[Sums]) -> Sums:
 
 
 def largest(values: Mapping[str, float], count: int) -> dict[str, float]:
-    """Return the largest values by name, largest first, and the sum of the others if any."""
+    """Return the `count` largest values by name, largest first, and the sum of the others."""
     names = sorted(values.keys() - {OTHERS}, key=lambda name: (-values[name], name))
     rest = sum(values[name] for name in names[count:]) + values.get(OTHERS, 0.0)
     return {name: values[name] for name in names[:count]} | ({OTHERS: rest} if rest else {})
@@ -184,7 +187,7 @@ def _add(into: dict[K, V], other: Mapping[K, V]) -> None:
 
 
 def _bin(wait: float) -> int:
-    """Return the number of a wait's bin: bin n > 0 goes from `BASE`**(n - 1) seconds on."""
+    """Return the number of the bin of a wait: bin n > 0 begins at `BASE`**(n - 1) seconds."""
     return 0 if wait < SECOND else int(log(wait) / log(BASE)) + 1
 
 

@@ -1,7 +1,7 @@
-"""The table `series` of the journal: sums of periods of 30 s, of 5 minutes and of an hour.
+"""The table `series` of the journal: sums over periods of 30 seconds, 5 minutes and an hour.
 
-Samples and verdicts are added to the shortest periods. Once a longer period has passed, its rows
-are made from those of the shorter ones. Users have no rows of 30 s.
+Samples and verdicts are added to the shortest periods. Once a longer period has ended, its rows are
+made from the rows of shorter periods. Users have no rows of 30 seconds.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ STEPS = (30, 300, 3600)
 """Lengths of the periods in seconds."""
 
 KEPT = {30: 2 * HOUR, 300: 2 * DAY, 3600: 40 * DAY}
-"""Seconds for which rows are kept, by their period: 240, 576 and 960 rows for each pool, about
-300 kB. An hour, a day and a month can be shown, and some more."""
+"""Seconds for which rows are kept, by their period: 240, 576 and 960 rows for each pool, about 300
+kB. So charts can show an hour, a day, or a month."""
 
 USERS = STEPS[1]
-"""The shortest periods of users."""
+"""Length of the shortest period of users' rows, in seconds."""
 
 AT_ONCE = 1000
-"""Rows read or written at a time: a few milliseconds in which no step commits."""
+"""Maximum rows read or written at a time: a few milliseconds, during which no step commits."""
 
 PRUNED_AT_ONCE = 3
-"""Periods pruned after each sample: more than one is added, so pruning keeps up."""
+"""Maximum periods pruned after each sample. It is above 1, the number added, so pruning keeps
+up."""
 
 LAST = 2**53
-"""A time after all others."""
+"""A time later than all others."""
 
 CURSOR = "series:verdicts"
-"""Key of the mark with the number of the last verdict that is in the sums."""
+"""Key of the mark with the number of the last verdict included in the sums."""
 
 MADE = "series:made:{}"
-"""Key of the mark with the time up to which the rows of a period are made from shorter ones."""
+"""Key of the mark with the time up to which the rows of a period have been made from shorter
+ones."""
 
 SET_ROW = """INSERT INTO series (step, pool, member, time, body) VALUES (?, ?, ?, ?, ?)
     ON CONFLICT (step, member, pool, time) DO UPDATE SET body = excluded.body"""
 
 Rows = dict[tuple[int, int, Key], Sums]
-"""Sums by length of the period, its begin (epoch seconds) and whose they are."""
+"""Sums by the length of the period, its begin (epoch seconds) and the key of the row."""
 
 _read = json.Decoder(Sums).decode
 _read_verdict = json.Decoder(Verdict).decode
@@ -56,7 +58,7 @@ class _Spec(Struct):
 
 
 class _Job(Struct):
-    """The part of an ended job that is read."""
+    """The part of an ended job that is decoded."""
 
     spec: _Spec
 
@@ -89,7 +91,7 @@ def verdicts_after(journal: Journal, number: int) -> list[Judged]:
 
 
 def marks(journal: Journal) -> tuple[int, dict[int, int]]:
-    """Return the number of the last verdict in the sums, and up to when longer periods are made."""
+    """Return the last verdict in the sums, and the time up to which each longer period is made."""
     found = journal.marks("series:")
     made = {step: int(found.get(MADE.format(step), 0)) for step in STEPS[1:]}
     return int(found.get(CURSOR, 0)), made
@@ -123,7 +125,7 @@ def _mark(journal: Journal, key: str, value: int) -> None:
 
 
 def periods_to_make(journal: Journal, step: int, made: int, now: float) -> list[int]:
-    """Return the periods of this length that have passed and have rows, but none of their own."""
+    """Return the ended periods of this length whose shorter periods have rows, from `made` on."""
     finer = STEPS[STEPS.index(step) - 1]
     sql = "SELECT DISTINCT time FROM series WHERE step = ? AND time >= ? AND time < ? ORDER BY time"
     rows = journal.store.all(sql, (finer, made, period(step, now)))
@@ -131,7 +133,7 @@ def periods_to_make(journal: Journal, step: int, made: int, now: float) -> list[
 
 
 def parts_of(journal: Journal, step: int, begin: int) -> dict[Key, list[str]]:
-    """Return the rows from which a period is made, still encoded, by whose they are."""
+    """Return the rows from which a period is made, encoded, by key."""
     finer = STEPS[STEPS.index(step) - 1]
     sql = "SELECT pool, member, body FROM series WHERE step = ? AND time >= ? AND time < ?"
     found: dict[Key, list[str]] = {}
@@ -153,13 +155,13 @@ def _total(bodies: Iterable[str]) -> Sums:
 
 
 def make(journal: Journal, step: int, begin: int, rows: Sequence[tuple[Key, Sums]]) -> None:
-    """Store the rows of a period, `AT_ONCE` at most, that were made from shorter ones."""
+    """Store rows of a period, at most `AT_ONCE`, that were made from shorter periods."""
     with journal.store.transaction():
         journal.store.many(SET_ROW, _encoded({(step, begin, key): sums for key, sums in rows}))
 
 
 def made_until(journal: Journal, step: int, time: int) -> None:
-    """Record that all rows of this length are made up to a time."""
+    """Record that all rows of this length up to a time have been made."""
     with journal.store.transaction():
         _mark(journal, MADE.format(step), time)
 
@@ -188,7 +190,7 @@ class Stored(NamedTuple):
 def read(journal: Journal, key: Key, step: int, start: float, end: float = LAST) -> list[Stored]:
     """Return the rows of a pool, of a user in all pools, or of the cluster, in [start, end).
 
-    Rows of `step` and, for what is not made yet, of shorter periods. O(rows).
+    The rows have periods of `step` seconds, or shorter ones where these are not made yet. O(rows).
     """
     _, made = marks(journal)
     where = "member = ?" if key.user else "member = '' AND pool = ?"

@@ -50,7 +50,8 @@ FILTERS = (
 QUERY = (*FILTERS, sort_of(COLUMNS), PAGE)
 
 PIECE = 500
-"""Records asked for at once: the loop is held for some milliseconds."""
+"""Records requested from the API at a time. One request blocks the event loop for some
+milliseconds."""
 
 _decode = msgspec.json.Decoder(AuditRecord).decode
 
@@ -104,7 +105,7 @@ class AuditPages(PageSet):
                 break
             found += [Row(_decode(view.record), view.digest) for view in some]
             first = some[-1].number + 1
-            await asyncio.sleep(0)  # others have their turn between pieces
+            await asyncio.sleep(0)  # let other requests run between two pieces
         found.reverse()
         return found
 

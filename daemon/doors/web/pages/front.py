@@ -1,6 +1,7 @@
-"""`/ui/policy`: the options of the policy in force, and the front of other settings to choose from.
+"""`/ui/policy`: options of the current policy, and the front of other settings.
 
-A point of the picture or of the table shows what it means for jobs of each size, and can be set.
+Each point of the picture or of the table shows the outcome for jobs of each size. An admin can set
+it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NO_POINT = -1
 QUERY = (Parameter("point", int, "Show this point of the front.", default=NO_POINT),)
 
 WIDTH, HEIGHT, EDGE = 640, 300, 30
-"""The picture, and the margin around its points, in pixels."""
+"""Size of the picture, and the margin around its points, in pixels."""
 
 QUEUES = (Column("upto", "Jobs up to"), Column("share", "Share if all queues have jobs"))
 

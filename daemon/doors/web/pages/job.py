@@ -67,7 +67,7 @@ class JobMilestone(NamedTuple):
     late: float | None = None
     """The 90th percentile of an estimate."""
     expected: bool = False
-    """Whether the estimate is one by expected run times alone, without percentiles."""
+    """Whether the estimate has no percentiles because it uses only expected run times."""
 
 
 class JobPages(PageSet):

@@ -78,14 +78,15 @@ OPEN = (
 )
 
 MONTHS = 24
-"""Months that the page of a statement offers: history is kept for 400 days."""
+"""Maximum number of months that the page of a statement offers: history is kept for 400 days."""
 
 STATEMENT = (MONTH, JOBS, sort_of(VERDICTS), PAGE)
 
 LEDGER_PAGE = (BEFORE, OTHER, sort_of(LEDGER), PAGE)
 
 PIECE = 500
-"""Loans asked for at once: the loop is held for a few milliseconds."""
+"""Loans requested from the API at a time. One request blocks the event loop for a few
+milliseconds."""
 
 
 class LoanPages(PageSet):
@@ -167,7 +168,7 @@ class LoanPages(PageSet):
             if some.next is None or len(found) == most:
                 return some, found
             query = {**query, "before": some.next}
-            await asyncio.sleep(0)  # others have their turn between pieces
+            await asyncio.sleep(0)  # let other requests run between two pieces
 
     async def statement(self, request: web.Request) -> web.Response:
         """Render the first rows of a statement; the API has all rows."""

@@ -92,7 +92,7 @@ ALL = (
 )
 
 PIECE = 500
-"""Jobs asked for at once: the loop is held for about 8 ms."""
+"""Jobs requested from the API at a time. One request blocks the event loop for about 8 ms."""
 
 
 def _quantile(row: Queued, what: str, quantile: str) -> float | None:
@@ -149,7 +149,7 @@ class QueuePages(PageSet):
             found += queue.jobs
             if not queue.jobs or len(found) == most:
                 return found, queue.count
-            await asyncio.sleep(0)  # others have their turn between pieces
+            await asyncio.sleep(0)  # let other requests run between two pieces
 
     async def jobs(self, request: web.Request) -> web.Response:
         """Render a page of `/v1/jobs`; sorted, of the newest `MAX_SORTED` that match."""
@@ -182,7 +182,7 @@ class QueuePages(PageSet):
             query = query | {"cursor": some.next}
             if some.next is None or len(found) == most:
                 break
-            await asyncio.sleep(0)  # others have their turn between pieces
+            await asyncio.sleep(0)  # let other requests run between two pieces
         return found, query["cursor"]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from daemon.doors.web.api_client import Api
 
 ROWS = 24
-"""Rows of the tables: as many as people read, and with eight charts a fifth of a page's size."""
+"""Maximum rows of a table of numbers. With eight charts, they make a fifth of the page's size."""
 
 NAME = Parameter("name", str, "Name of the user.", "path")
 
@@ -35,7 +35,7 @@ WHOSE = (
 async def charts_of(
     api: Api, request: web.Request, params: Mapping[str, Any], **whose: str
 ) -> dict[str, Any]:
-    """Return what `charts.html` needs for the charts of a page: of a pool, of a user, or of all.
+    """Return the values that `charts.html` needs, for the charts of a pool, a user, or the cluster.
 
     `params` has the range of time.
     """
@@ -71,13 +71,13 @@ class SeriesPages(PageSet):
         ]  # fmt: skip
 
     async def series(self, request: web.Request) -> web.Response:
-        """Return what `GET /v1/series` does, for the session of a browser."""
+        """Return the response of `GET /v1/series`, with the session of a browser."""
         params = page_query(request, WHOSE)
         series = await self._pages.api.ask(request, "GET /v1/series", params)
         return web.Response(body=msgspec.json.encode(series), content_type=JSON)
 
     async def user(self, request: web.Request) -> web.Response:
-        """Render the charts of a user, of jobs in the pools that the reader sees."""
+        """Render the charts of a user, for jobs in the pools that the reader may see."""
         name, params = request.match_info["name"], page_query(request)
         charts = await charts_of(self._pages.api, request, params, user=name)
         return await self._pages.page(request, "user.html", name=name, charts=charts)

@@ -56,7 +56,7 @@ USED = (
     Column("promised_jobs", "Promised", number=True),
     Column("gpu_hours", "GPU-hours by deadline", number=True),
 )
-"""Columns of what jobs use of the grants."""
+"""Columns of the use of the grants."""
 
 QUERY = (sort_of(TOKENS), PAGE)
 

@@ -47,20 +47,20 @@ def _limit(text: str) -> int | None:
 
 
 Kind = Literal["pool", "job", "number", "duration", "limit"]
-"""How a value of the form is chosen."""
+"""Kinds of inputs for a value of the form."""
 
 DURATIONS = ("10m", "30m", "1h", "2h", "4h", "8h", "1d", "2d", "1w")
 """Suggested durations."""
 
 HORIZONS = ("1h", "6h", "1d", "3d", "1w")
-"""Times to simulate that the form offers."""
+"""Durations of simulations that the form offers."""
 
 SUGGESTED = 200
-"""Jobs and nodes that the form suggests; any other one can be typed."""
+"""Maximum number of jobs and of nodes that the form suggests; others can be typed."""
 
 
 class Field(NamedTuple):
-    """A form field: the part of the request that it sets, how it is chosen, and its parser."""
+    """A form field: the part of the request that it sets, its kind of input, and its parser."""
 
     name: str
     title: str

@@ -241,7 +241,7 @@ async def test_the_answer_says_that_nodes_have_no_attributes_that_a_job_could_pr
      "checkpoint has no effect: the backend runs no command before a stop"),
     (SlurmConfig, "USR1", None),
     (KubeConfig, "B:USR1",
-     "checkpoint has no effect: the backend sends SIGTERM in the place of SIGUSR1"),
+     "checkpoint has no effect: the backend sends SIGTERM instead of SIGUSR1"),
     (KubeConfig, "TERM", None), (KubeConfig, "save --now", None),
     (LocalConfig, "B:USR1", None), (LocalConfig, "save --now", None),
 ])  # fmt: skip
