@@ -11,7 +11,8 @@ AttemptKey = tuple[str, int]
 """Job id and attempt number."""
 
 KEEP = 10.0
-"""Seconds to keep a note after the attempt's end was observed, until the end is durable."""
+"""Seconds for which a note is kept after the attempt's end was observed, until the end is
+durable."""
 
 
 class AttemptNotes:

@@ -33,8 +33,8 @@ from sia.model import Nodes
 from sia.state.state import PoolState
 
 SubmitCommands = Callable[[Sequence[Command]], Awaitable[list[Answer]]]
-"""Submits commands in order, like a client. They are durable when it returns. Raises
-UnavailableError; the caller must retry."""
+"""Submits commands in order, like a client. They are durable on return. Raises UnavailableError;
+the caller must retry."""
 
 ObservationSink = Callable[[Observation], None]
 """Receives observations. It only queues them, so a backend may call it at any time on the event
@@ -101,22 +101,23 @@ class BackendContext(NamedTuple):
 
     sink: ObservationSink
     fence: Fence
-    """To be checked right before each external action: a daemon without the lease must not act."""
+    """The backend checks it right before each external action: a daemon without the lease must not
+    act."""
     notes: Notes
     """Durable notes in the journal's database."""
     ask: SubmitCommands
     parts: HealthRegistry
-    """For reporting the backend's health, as component `backend`."""
+    """Reports the backend's health, as component `backend`."""
     book: Callable[[], Book]
     """Returns jobs, pools and nodes; read only."""
     counts: Callable[[], Mapping[str, PoolState]] = dict
     """Returns the core's pool states: usage, loans and forecasts; read only."""
     reports: ReportVariables = ReportVariables()
-    """The environment variables with which a job can report its progress."""
+    """Returns the environment variables with which a job can report its progress."""
 
 
 class BuildContext(NamedTuple):
-    """What the `build` of a backend's section gets; the journal is open."""
+    """Arguments of the method `build` of a backend's section; the journal is open."""
 
     config: Config
     clock: Clock
@@ -130,7 +131,7 @@ class Expected(Struct, frozen=True):
     started: float | None = None
     """Time when it was observed to run (seconds since the epoch), or None."""
     since: float | None = None
-    """Time from which it does the work after `order.done`: of its latest report, or `started`."""
+    """Time since which it does the work after `order.done`: of its latest report, or `started`."""
 
 
 class Backend(Protocol):
@@ -142,22 +143,22 @@ class Backend(Protocol):
     """
 
     can: frozenset[Ability]
-    """What it can do, as its section of the configuration says (`BackendConfig.can`). A section may
-    not know of logs."""
+    """Abilities of the backend, as in its section of the configuration (`BackendConfig.can`). A
+    section need not declare "logs"."""
 
     @property
     def gpus(self) -> Nodes | None:
         """GPUs that the backend discovered, by node; None if only the configuration has them."""
 
     async def open(self, context: BackendContext) -> None:
-        """Start to work. Raises UserError if that is not possible."""
+        """Start the backend. Raises UserError if that is not possible."""
 
     async def reconcile(self, expected: Iterable[Expected]) -> list[StartEffect]:
-        """Compare what should run with what runs. Called once, after `open`.
+        """Compare the attempts that should run with those that run. Called once, after `open`.
 
-        Reports the state of the expected attempts, and `Stray` for unexpected ones, which `stop`
-        can end. Returns the orders that it has never seen; the caller starts them again as the same
-        attempts. The caller also repeats stop orders.
+        Report the state of the expected attempts, and `Stray` for unexpected ones, which `stop` can
+        end. Return the orders that the backend has never seen; the caller starts them again as the
+        same attempts. The caller also repeats stop orders.
         """
 
     async def start(self, order: StartEffect) -> None:
@@ -189,8 +190,8 @@ class PreemptingBackend(Backend, Protocol):
 
         Returns immediately. The backend reports `Stopped`, `Ended` or `Lost` when no process of the
         attempt is left on its GPUs; until then nothing else starts on them. Has no effect if the
-        attempt is gone. After a restart of the daemon the order is repeated, after `reconcile`, for
-        each attempt that was told to stop and is not known to be gone.
+        attempt is gone. After a restart of the daemon, the daemon repeats the order, after
+        `reconcile`, for each attempt that was told to stop and is not known to be gone.
         """
 
 

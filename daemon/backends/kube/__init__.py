@@ -17,7 +17,7 @@ class KubeSection(KubeConfig, frozen=True):
     """The section of `sia.toml` with the backend that it builds; entry point `sia.backends`."""
 
     def build(self, context: BuildContext) -> Backend:
-        """Ask Kubernetes what it has, and build the backend."""
+        """Read the inventory from Kubernetes, and build the backend."""
         from daemon.backends.kube.backend import KubeBackend  # noqa: PLC0415  needs an extra
         from daemon.backends.kube.client import Kube  # noqa: PLC0415  the same
         from daemon.backends.kube.nodes import find  # noqa: PLC0415  the same

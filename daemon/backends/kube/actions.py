@@ -48,7 +48,7 @@ from daemon.runtime.logs import log
 T = TypeVar("T")
 
 AT_ONCE = 8
-"""Concurrent requests: a fraction of what an API server grants one account."""
+"""Maximum number of concurrent requests: a fraction of what an API server grants one account."""
 
 SUSPENDED = "the Job was suspended in Kubernetes by someone else"
 
@@ -241,7 +241,7 @@ class KubeActions:
         """Check that the Job still requests the GPUs that were allocated."""
         was, now = run.order.gpus, gpus_of(job, self._config.gpu)
         if run.adopted and run.order.spec.elastic:
-            return True  # the release says how many pods there are
+            return True  # the release sets the number of pods
         if now != was and run.adopted:
             self._done(run, Requeued(*run.key, CHANGED.format(now=now, was=was), hold=True))
             return False
@@ -302,7 +302,7 @@ class KubeActions:
     async def _resize(self, run: KubeAttempt) -> None:
         """Change the number of a running Job's pods; the check reports when surplus pods are gone.
 
-        If the Job cannot have the width in place, the attempt keeps its own, which says so.
+        If the width cannot be changed in place, the attempt keeps its width and reports it.
         """
         order = run.resizing
         assert order is not None, "the caller has looked"
@@ -326,10 +326,10 @@ class KubeActions:
             self._keeps_width(run)
 
     def _may_resize(self, run: KubeAttempt, order: ResizeEffect) -> bool:
-        """Return whether the new pods run where the order says, and Kubernetes owns the width.
+        """Return whether the new pods would run on the ordered nodes, and the width may be changed.
 
-        A running Job's nodes cannot be changed, and Kubernetes spreads pods over several nodes as
-        it likes. Kueue has admitted a fixed number of pods.
+        The nodes of a running Job cannot be changed, and Kubernetes may spread pods over several
+        nodes. Kueue has admitted a fixed number of pods.
         """
         if self._config.kueue:
             return False

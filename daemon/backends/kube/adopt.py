@@ -47,7 +47,7 @@ ACTOR = "kubernetes"
 """Actor of commands that result from users' actions in Kubernetes."""
 
 AT_ONCE = 500
-"""Jobs adopted in one step, so that other clients do not wait long."""
+"""Maximum number of Jobs adopted in one step, so that other clients do not wait long."""
 
 RETRY = 60.0
 """Seconds until a refused Job is tried again: pools may open and quotas grow."""
@@ -55,7 +55,7 @@ RETRY = 60.0
 WAITING = (JobPhase.PENDING, JobPhase.HELD)
 
 OWN_SCHEDULER = ("", "default-scheduler")
-"""Names of Kubernetes' default scheduler: the API server writes the second for the first."""
+"""Names of Kubernetes' default scheduler; for "", the API server writes the other one."""
 
 NAMED = "app.kubernetes.io/name"
 """Label with a common name for similar Jobs, whose own names are often numbered."""
@@ -348,12 +348,12 @@ def _places(
 
 
 def _annotated(job: KubeJob) -> dict[str, str]:
-    """Return what a Job's annotations ask for, by the name of the field."""
+    """Return the values of a Job's annotations by the name of the job's field."""
     return {name: note for name in PARSERS if (note := job.metadata.note(f"{PREFIX}/{name}"))}
 
 
 def _uneven(wishes: Mapping[str, Any], each: int) -> str:
-    """Return why these widths cannot be, with the fix: they must be whole pods. "" if they can."""
+    """Return why these widths are not possible, with the fix; "" if they are whole pods."""
     for name in ("min_width", "max_width"):
         gpus = wishes.get(name, 0)
         if each and gpus % each:

@@ -20,10 +20,10 @@ RUNS = "kube/run/"
 """Prefix of the notes with the Job of an attempt."""
 
 LEAVING = "kube/leaving/"
-"""Prefix of the notes why the daemon takes an attempt off its nodes."""
+"""Prefix of the notes that say why the daemon takes an attempt off its nodes."""
 
 Leaving = Lost | Requeued
-"""Ends for which the daemon removes a Job itself. Once the Job is gone, only a note knows them."""
+"""Reasons for which the daemon removes a Job itself. Once the Job is gone, only a note has them."""
 
 FORGOTTEN = (
     "the Job no longer exists, so how it ended is unknown (it was deleted, or ended more than "
@@ -64,14 +64,14 @@ class KubeAttempt:
         fresh: Whether no earlier daemon can have created the Job.
         released: Whether the Job was released.
         reported: Whether `Started` was reported.
-        seen: Whether the Job was seen by this daemon.
-        ending: Whether the Job is to be ended.
+        seen: Whether this daemon has seen the Job.
+        ending: Whether the Job must be ended.
         ended: Whether the end was requested from Kubernetes.
-        leaving: Observation to report once no pod is left, unless it ends by itself first.
+        leaving: Observation to report once no pod is left, unless the Job ends by itself first.
         due: Loop time of the next check of its pods; None if no check is due.
-        grown: Whether it requests more GPUs than allocated.
+        grown: Whether the Job requests more GPUs than allocated.
         unsure: Whether the cached state is known to be outdated.
-        resizing: The order to change its width, until that has been done.
+        resizing: The order to change its width, until it has been carried out.
     """
 
     def __init__(self, order: StartEffect, *, fresh: bool, started: bool = False) -> None:
@@ -91,25 +91,25 @@ class KubeAttempt:
 
     @property
     def stays(self) -> bool:
-        """Whether its Job is suspended at the end of the attempt, and not deleted.
+        """Whether its Job is suspended at the end of the attempt, instead of deleted.
 
-        Jobs of users stay for good. A Job of the daemon that is told to stop stays until its pods
-        are gone, so that Kubernetes can say whether it has finished meanwhile.
+        Jobs of users are never deleted. A Job of the daemon that is told to stop is kept until its
+        pods are gone, so that Kubernetes can report whether it has finished meanwhile.
         """
         return self.adopted or isinstance(self.leaving, Stopped)
 
     @property
     def held(self) -> int:
-        """GPUs that it holds.
+        """Number of GPUs that the attempt holds.
 
-        A job that becomes narrower holds those that it had until its pods are gone, also after a
-        restart of the daemon, whose order then has the new width and the earlier nodes.
+        A job that becomes narrower holds its earlier GPUs until the surplus pods are gone. After a
+        restart of the daemon, its order then has the new width and the earlier nodes.
         """
         return sum(len(gpus) for _, gpus in self.order.nodes) or self.order.gpus
 
     @property
     def most(self) -> int:
-        """GPUs that its Job may request."""
+        """Number of GPUs that its Job may request."""
         return max(self.held, self.resizing.width if self.resizing else 0)
 
     @property

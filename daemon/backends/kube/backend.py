@@ -168,11 +168,11 @@ class KubeBackend:
             if mark is not None and not run.adopted:
                 run.ref = Ref.of(mark)
             leaving = self._leaving.get(run.key)
-            if leaving is not None:  # this reason came first, if it is to stop as well
+            if leaving is not None:  # this reason came first, even if the job must stop, too
                 run.end(json.decode(leaving, type=Leaving))
             record = self._context.book().jobs.get(run.order.job)
             if record is not None and record.phase is JobPhase.STOPPING:
-                run.end(Stopped(*run.key))  # before the order is repeated, nothing is released
+                run.end(Stopped(*run.key))  # before the order is repeated, nothing may be released
             self._add(run)
         for node, why in self._found.out.items():
             self._context.sink(NodeDown(node, why))
@@ -212,7 +212,7 @@ class KubeBackend:
         """Queue an end for the next turn; pods are warned by their own grace period."""
         run = self._runs.get((job, attempt))
         if kind == "end" and run is not None:
-            if isinstance(run.leaving, Stopped):  # it is not to go on after all
+            if isinstance(run.leaving, Stopped):  # the job will not start again
                 run.leaving, run.ended = None, False
             run.end(Ended(*run.key, signal=15))
         elif kind == "end" and (job, attempt) in self._strays:
@@ -221,7 +221,7 @@ class KubeBackend:
         self._wake.set()
 
     async def preempt(self, order: PreemptEffect) -> None:
-        """Queue a suspension: pods get SIGTERM, and have their own grace period from then on."""
+        """Queue a suspension: pods get SIGTERM, and then have their own grace period."""
         run = self._runs.get((order.job, order.attempt))
         if run is not None:
             run.end(Stopped(*run.key))
@@ -315,7 +315,7 @@ class KubeBackend:
                     await self._acts.tried(self._ends.look(run, now))
             await self._acts.tried(self._adopter.look(self._jobs, news, self._runs))
         except BaseException:
-            self._news |= news  # check all of it again
+            self._news |= news  # check all of these again
             raise
         self._nodes.look(self._runs.values())
         self._say()

@@ -26,13 +26,14 @@ TIMEOUT = 20.0
 """Timeout of a request in seconds; an API server gives up on etcd earlier."""
 
 WRITE_TIMEOUT = 4.0
-"""Timeout of a write in seconds: below `kube_lease.MARGIN`, within which it may be sent."""
+"""Timeout of a write in seconds. It is below `lease.MARGIN`, the time before the end of the lease
+at which writes stop."""
 
 LONGEST_REST = 60.0
 """Maximum Retry-After in seconds that is honoured."""
 
 TRIES = 4
-"""Tries of a request that is answered with 429 or 503."""
+"""Maximum number of tries of a request that is answered with 429 or 503."""
 
 MAX_ANSWER = 64 * 2**20
 """Maximum bytes of a response: more than 500 Jobs of the maximum size."""
@@ -80,7 +81,7 @@ class KubeConflictError(KubeRefusedError):
 
 
 class KubeSilentError(Exception):
-    """Nothing came over a watch for long: perhaps nothing has changed."""
+    """A watch was silent for long, perhaps because nothing has changed."""
 
 
 class KubeExpiredError(Exception):
@@ -223,7 +224,7 @@ class Kube:
         raise _refusal(f"{method} {path}", response.status, answer)
 
     async def _rest(self) -> None:
-        """Wait as the server's last Retry-After demands; applies to all requests."""
+        """Wait until the server's last Retry-After is over; it applies to all requests."""
         left = self._rest_until - asyncio.get_running_loop().time()
         if left > 0:
             await asyncio.sleep(left)

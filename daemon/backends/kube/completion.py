@@ -68,7 +68,7 @@ class CompletionCheck:
         if any(pod.holds for pod in pods):
             run.due = now + self._config.poll
             return
-        # For adopted Jobs the owner decides about a rerun.
+        # for adopted Jobs the owner decides whether to run again
         ran = (run.reported or any(pod.over for pod in pods)) and not run.adopted
         run.end(Lost(*run.key, lost) if ran else Requeued(*run.key, lost))
 
@@ -76,7 +76,7 @@ class CompletionCheck:
         """Report the new width once no surplus pod holds a GPU any more."""
         each = gpus_of_pod(job.spec.template.spec, self._config.gpu)
         if job.pods * each != order.width:
-            run.due = None  # someone else has changed it: change it again
+            run.due = None  # someone else has changed the width: change it again
             return
         meta = job.metadata
         pods = [pod for pod in await pods_of(self._kube, meta.namespace, meta.uid) if pod.holds]
@@ -102,9 +102,9 @@ class CompletionCheck:
 
 
 def _retained(before: Nodes, held: Mapping[str, int], width: int) -> Nodes:
-    """Return which GPUs of an attempt it keeps: as many on each node as its pods hold there.
+    """Return the GPUs that an attempt keeps: on each node as many as its pods hold there.
 
-    GPUs for pods that are on no node yet come from any node.
+    GPUs for pods that are on no node yet may be on any node.
     """
     counts = {node: min(held.get(node, 0), len(gpus)) for node, gpus in before}
     rest = width - sum(counts.values())

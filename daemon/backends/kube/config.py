@@ -14,14 +14,14 @@ from daemon.config.config import BackendConfig, Config
 from sia.wording import install_extra
 
 MAX_TEXT = 4096
-"""Characters of a path: Linux knows no longer one."""
+"""Maximum characters of a path: the longest path of Linux."""
 
 ConfigText = Annotated[str, Meta(max_length=MAX_TEXT)]
 LabelText = Annotated[str, Meta(max_length=63, pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?(?!\n)$")]
-"""A name as RFC 1123 has it: of namespaces."""
+"""Name of a namespace: an RFC 1123 label."""
 
 ObjectName = Annotated[str, Meta(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(?!\n)$")]
-"""A name of most other things in Kubernetes."""
+"""Name of most other objects in Kubernetes: an RFC 1123 subdomain."""
 
 LabelName = Annotated[
     str,
@@ -30,14 +30,14 @@ LabelName = Annotated[
         pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(?!\n)$",
     ),
 ]
-"""What labels, taints and resources are called."""
+"""Name of a label, a taint or a resource."""
 
 LabelValue = Annotated[str, Meta(max_length=63)]
-"""What a label says."""
+"""Value of a label."""
 
 
 class KubeConfig(BackendConfig, frozen=True):
-    """Jobs of a Kubernetes cluster: a pool's are in a namespace, or bear a label."""
+    """Jobs of a Kubernetes cluster; the jobs of a pool are in one namespace, or have one label."""
 
     can = frozenset({
         "adopted_widths", "commands", "logs", "preempt", "requeue", "resize", "save_by_command"
@@ -45,52 +45,53 @@ class KubeConfig(BackendConfig, frozen=True):
     finds_nodes = True
 
     kubeconfig: ConfigText = ""
-    """A file, relative to the configuration's folder; empty means the pod's service account."""
+    """A kubeconfig file, relative to the configuration's folder; "": the pod's service account."""
     context: ConfigText = ""
-    """Which one of that file, if not its current one."""
+    """Context of the kubeconfig; "": its current context."""
     home: LabelText = "sia"
-    """The daemon's own namespace: its Lease is there."""
+    """Namespace of the daemon's Lease."""
     lease: ObjectName = "sia-daemon"
-    """The name of that Lease. The daemon needs it unless PostgreSQL decides who leads."""
+    """Name of the daemon's Lease. It is not used if PostgreSQL decides who leads."""
     namespace: Annotated[str, Meta(max_length=63)] = ""
-    """One namespace for all pools; the label `sia.internal/pool` then names each Job's pool."""
+    """One namespace for all pools; the label `sia.internal/pool` then names the pool of each
+    Job."""
     namespaces: dict[str, LabelText] = field(default_factory=dict)
-    """By pool; a pool that is not here has the namespace of its own name."""
+    """Namespace of each pool; by default the namespace with the name of the pool."""
     nodes: dict[str, dict[LabelName, LabelValue]] = field(default_factory=dict)
-    """By pool, labels that its nodes bear; a pool that is not here has all nodes with GPUs."""
+    """Labels of each pool's nodes; by default a pool has all nodes with GPUs."""
     gpu: LabelName = "nvidia.com/gpu"
-    """The resource that pods ask for."""
+    """Resource that pods request."""
     tolerations: tuple[LabelName, ...] = ("nvidia.com/gpu",)
-    """Taints that jobs tolerate once they are started; nodes with others take none."""
+    """Taints that started jobs tolerate. Nodes with other taints get no jobs."""
     image: ConfigText = ""
-    """What jobs run in that are submitted with a command."""
+    """Container image of jobs that are submitted with a command."""
     keep: Annotated[float, Meta(ge=0, le=366 * 86400)] = 86400.0
-    """Seconds for which Kubernetes keeps such jobs when they have ended."""
+    """Seconds for which Kubernetes keeps such jobs after their end."""
     adopt: bool = True
-    """Whether suspended Jobs are taken over that others create with the pool's label."""
+    """Whether to adopt suspended Jobs that users create with the pool's label."""
     poll: Annotated[float, Meta(ge=0.05, le=60)] = 2.0
-    """Seconds from one look to the next at what no watch tells: whether the pods are gone."""
+    """Seconds between two checks of what watches do not report: whether pods are gone."""
     kueue: bool = False
-    """Whether to stand in front of Kueue: release Jobs to it, and say what its queues lend."""
+    """Whether to work with Kueue: release Jobs to it, and set the lending limits of its queues."""
     local_queues: dict[str, ObjectName] = field(default_factory=dict)
-    """LocalQueues by pool, of its own name if it is not here."""
+    """LocalQueue of each pool; by default the queue with the name of the pool."""
     cluster_queues: dict[str, ObjectName] = field(default_factory=dict)
-    """ClusterQueues by pool, of its own name if it is not here."""
+    """ClusterQueue of each pool; by default the queue with the name of the pool."""
 
     def namespace_of(self, pool: str) -> str:
-        """The namespace of a pool."""
+        """Return the namespace of a pool."""
         return self.namespace or self.namespaces.get(pool, pool)
 
     def cluster_queue_of(self, pool: str) -> str:
-        """The ClusterQueue of a pool."""
+        """Return the ClusterQueue of a pool."""
         return self.cluster_queues.get(pool, pool)
 
     def local_queue_of(self, pool: str) -> str:
-        """The LocalQueue of a pool."""
+        """Return the LocalQueue of a pool."""
         return self.local_queues.get(pool, pool)
 
     def placed(self, base: Path, state: Path) -> Self:
-        """Take the kubeconfig as next to the configuration if it is relative."""
+        """Resolve a relative path of the kubeconfig against the configuration's folder."""
         if not self.kubeconfig:
             return self
         return replace(self, kubeconfig=str(base / self.kubeconfig))
@@ -101,7 +102,7 @@ class KubeConfig(BackendConfig, frozen=True):
 
 
 def kube_problems(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
-    """A line for each thing that is wrong with it."""
+    """Yield a line for each problem of the section."""
     if find_spec("kubernetes_asyncio") is None:
         yield f"backend.kind: kubernetes needs kubernetes-asyncio; {install_extra('kubernetes')}"
     if config.kubeconfig and not Path(config.kubeconfig).is_file():
@@ -113,14 +114,14 @@ def kube_problems(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
     for key in ("namespaces", "nodes", "local_queues", "cluster_queues"):
         for pool in getattr(config, key):
             if pool not in pools:
-                yield f"backend.{key}: there is no pool {pool!r}; name one, or leave it out"
+                yield f"backend.{key}: there is no pool {pool!r}; name a pool, or remove the line"
     yield from _names(config, pools)
     if config.nodes and config.kueue:
         yield "backend.nodes: Kueue chooses nodes by its flavors; leave nodes or kueue out"
 
 
 def _names(config: KubeConfig, pools: Collection[str]) -> Iterator[str]:
-    """Pools whose namespaces cannot be told apart, or cannot be."""
+    """Yield a line for each pool whose namespace is invalid or is that of another pool."""
     taken: dict[str, str] = {}
     for pool in pools:
         name = config.namespace_of(pool)

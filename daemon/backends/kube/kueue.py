@@ -22,7 +22,7 @@ EVERY = 15.0
 """Seconds between updates; forecasts change every five minutes."""
 
 AGAIN = 300.0
-"""Seconds after which a queue is checked even without changes: others may edit it."""
+"""Seconds after which a queue is checked even without changes, because others may edit it."""
 
 QUEUES = "create it, or set the pool's queue in backend.cluster_queues"
 WHOLE = "set its nominalQuota to a whole number of GPUs"
@@ -106,8 +106,8 @@ async def deactivate(kube: Kube, ref: Ref) -> bool:
 def limits_of(pool: PoolState) -> tuple[int, int | None]:
     """Return a pool's lending and borrowing limits in GPUs; None: no limit.
 
-    A pool lends what it lends already, and its idle GPUs without the reservation of SIA §5.2:
-    the largest demand of pending and forecast jobs over all windows.
+    The lending limit is the number of GPUs that the pool lends now, plus its idle GPUs, minus the
+    reservation of SIA §5.2: the largest demand of pending and forecast jobs over all windows.
     """
     if not pool.group.lending:
         return 0, 0

@@ -27,16 +27,16 @@ LASTS = 15
 """Lease duration in seconds, as in Kubernetes' own components."""
 
 RENEW = 4.0
-"""Seconds between renewals: a second one fits in if the first hangs."""
+"""Seconds between renewals. If one renewal hangs, there is time for a second one."""
 
 TIMEOUT = 2.0
-"""Timeout in seconds of each of a renewal's two requests, so that a retry fits in."""
+"""Timeout in seconds of each of a renewal's two requests, so that there is time for a retry."""
 
 RETRY = 1.0
 """Seconds until a failed renewal is retried."""
 
 MARGIN = 5.0
-"""Seconds before expiry at which the holder stops writing; longer than any write's timeout."""
+"""Seconds before expiry at which the holder stops writing: longer than the timeout of a write."""
 
 OTHER = (
     "run only one daemon in a cluster; if the other one has stopped, this one takes over within "

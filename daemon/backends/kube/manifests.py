@@ -31,10 +31,11 @@ from sia.state.checkpoint import CheckpointCommand, parse_checkpoint
 KubeManifest = dict[str, Any]
 
 GRACE = 60
-"""Seconds added to Kubernetes' deadline: the daemon ends jobs to the second, with a reason."""
+"""Seconds added to Kubernetes' deadline, because the daemon itself ends jobs to the second, with a
+reason."""
 
 RANK = "SIA_RANK"
-"""The variable with the number of the pod among those of the Job."""
+"""Environment variable with the index of a pod among the pods of the Job."""
 
 NO_REPORTS: Mapping[str, str] = {}
 
@@ -162,7 +163,7 @@ def release(
     hosts: Sequence[str],
     seal: str,
 ) -> KubeManifest:
-    """Return the patch that releases a Job to nodes, if it is unchanged, in one request."""
+    """Return the patch that releases a Job to nodes, and fails if the Job has changed."""
     spec, notes = job.spec.template.spec, {**_notes(daemon, order), RELEASED: seal}
     again = bool(job.metadata.note(ATTEMPT))
     pod: KubeManifest = {"tolerations": _tolerations(spec.tolerations or [], config.tolerations)}
@@ -223,10 +224,10 @@ def resized(job: KubeJob, pods: int) -> KubeManifest:
 
 
 def widened(job: KubeJob, pods: int) -> KubeManifest:
-    """Return the fields of a Job's spec that say how many pods run at the same time.
+    """Return the fields of a Job's spec that set how many pods run at the same time.
 
-    A Job all of whose pods run at the same time, each with its index, stays such a Job. Others have
-    as much to do on fewer pods.
+    If all pods of a Job run at the same time, each with its index, this stays so. Other Jobs do the
+    same work with fewer pods.
     """
     return {"parallelism": pods, **({"completions": pods} if job.gang else {})}
 

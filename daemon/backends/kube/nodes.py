@@ -25,7 +25,7 @@ from sia.model import Nodes as Gpus
 from sia.wording import counted
 
 MARK = "kube/found"
-"""Key of the note with the last inventory, for a start while Kubernetes is unreachable."""
+"""Key of the note with the last inventory, used for a start while Kubernetes is unreachable."""
 
 NODES = "/api/v1/nodes"
 
@@ -45,8 +45,8 @@ def find(config: KubeConfig, pools: Iterable[str], journal: Journal) -> KubeInve
     """Query Kubernetes, or use the stored inventory if it is unreachable. Blocks.
 
     With Kueue the inventory is empty, because Kueue places jobs. A pool whose last node is gone
-    keeps its nodes of the stored inventory, which are out. Raises UserError if there is no
-    inventory or a pool never had a node.
+    keeps the nodes of the stored inventory, as out. Raises UserError if there is no inventory or a
+    pool never had a node.
     """
     if config.kueue:
         return KubeInventory(())
@@ -93,7 +93,7 @@ def found_in(
     pools: Sequence[str],
     before: KubeInventory | None = None,
 ) -> KubeInventory:
-    """Return the nodes with GPUs by pool; `before` has those of pools that have none any more.
+    """Return the nodes with GPUs by pool; `before` has the nodes of pools that have none now.
 
     Raises UserError if a pool has none.
     """
@@ -164,7 +164,7 @@ class KubeNodeWatch:
         return node if known is None else known.hostname
 
     def sent(self, places: Gpus, spec: PodSpec) -> bool:
-        """Return whether pods of this template can only run on these nodes, as far as known."""
+        """Return whether pods of this template can only run on these nodes, as far as is known."""
         known = {} if self.mirror is None else self.mirror.objects
         if not places or any(name not in known for name, _ in places):
             return True
@@ -172,7 +172,7 @@ class KubeNodeWatch:
 
     @property
     def most(self) -> int:
-        """GPUs of the largest node; 0 if Kueue places jobs."""
+        """Number of GPUs of the largest node; 0 if Kueue places jobs."""
         return max(self._gpus.values(), default=0)
 
     def fits(self, pool: str, selector: dict[str, str]) -> bool:

@@ -1,8 +1,8 @@
 """Read the output of a job's pods from Kubernetes, piece by piece.
 
-The API has no offsets, so a piece is read from the start of the log. Therefore the size is limited,
-reads go ahead of the request, the last reads are cached, and one request for the end of a log
-serves all clients. A kubelet may be slow; clients wait at most `WAIT` seconds for it.
+The API has no offsets, so each piece is read from the start of the log. Therefore the size is
+limited, reads go beyond the requested piece, the last reads are cached, and one request for the end
+of a log serves all clients. A kubelet may be slow; clients wait at most `WAIT` seconds.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ MOST = 16 * 2**20
 """Maximum bytes read for a piece; kubelets rotate logs at 10 MiB by default."""
 
 AHEAD = 2**20
-"""Bytes to read ahead of a piece, or as many as precede it. Reading a whole log in pieces then
+"""Bytes read beyond a piece, or as many as precede the piece. Then reading a whole log in pieces
 reads at most twice its size."""
 
 READ = 2**19
-"""Bytes per second read from a growing log for all its followers: the longer the log, the less
-often it is read."""
+"""Bytes per second read from a growing log for all its readers. The longer the log, the less often
+it is read."""
 
 KEPT = 4
-"""Number of logs whose last read is cached, at most half of `MOST` bytes each."""
+"""Number of logs whose last read is cached, with at most half of `MOST` bytes each."""
 
 LINE = 64
 """Assumed minimum bytes of a line, to convert bytes from the end to lines."""
@@ -47,7 +47,7 @@ ENDS = 64
 """Number of cached log ends, at most 256 KiB each."""
 
 REST = 20
-"""Lifetime of a cached end as a multiple of its read time, like REST in `sia.js`."""
+"""Lifetime of a cached end, as a multiple of the time that the read took; like REST in `sia.js`."""
 
 LONGEST = 60.0
 """Maximum lifetime of a cached end in seconds."""
@@ -59,14 +59,15 @@ TIMEOUT = 10.0
 """Seconds for all requests of one read."""
 
 AT_ONCE = 2
-"""Concurrent reads: they are held in memory, and load the kubelet's disk."""
+"""Maximum number of concurrent reads: they are held in memory, and load the kubelet's disk."""
 
 BUSY = "too many slow logs are being read"
 SLOW = "Kubernetes has not returned the log yet"
 AGAIN = "try again, or use kubectl logs, which waits longer"
 
 LogKey = tuple[str, int, bool]
-"""Job id, attempt number, and whether it has ended: earlier reads may be incomplete."""
+"""Job id, attempt number, and whether the attempt has ended: reads before the end may be
+incomplete."""
 
 
 K = TypeVar("K")
@@ -199,7 +200,7 @@ class Logs:
     async def _look(self, key: LogKey) -> AsyncIterator[None]:
         """Wait for a slot. Raises LogError, also for errors of Kubernetes.
 
-        A log that was slow is not read again for a while, so that others get the slot.
+        A log that was slow is not read again for a while, so that other logs can use the slot.
         """
         now = asyncio.get_running_loop().time
         if now() < self._slow.get(key, 0.0):

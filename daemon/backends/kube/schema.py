@@ -222,7 +222,7 @@ class KubeJob(Struct, frozen=True):
 
     @property
     def settled(self) -> bool:
-        """Whether Kubernetes has judged all pods that have ended: no verdict is about to come."""
+        """Whether Kubernetes has counted all ended pods, so that no verdict is about to come."""
         status, whole = self.status, self.spec.completions
         uncounted = any((status.uncounted_terminated_pods or {}).values())
         done = (status.succeeded or 0) >= (1 if whole is None else whole)
@@ -396,7 +396,7 @@ def _asked(container: Container, resource: str) -> int:
 
 
 def gpus_of_pod(spec: PodSpec, resource: str) -> int:
-    """Return the GPUs of one pod: init containers run before, sidecars next to the others."""
+    """Return the GPUs of a pod. Init containers run before its containers, sidecars meanwhile."""
     before = spec.init_containers or []
     sidecars = sum(_asked(each, resource) for each in before if each.restart_policy == "Always")
     first = max((_asked(each, resource) for each in before), default=0)

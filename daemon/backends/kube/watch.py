@@ -24,12 +24,12 @@ from daemon.backends.kube.schema import Meta
 from daemon.runtime.logs import log
 
 WATCH_FOR = 90
-"""Seconds after which the server ends a watch: less than SILENT, so that a watch of a collection
-that does not change ends in order where a server sends no bookmarks."""
+"""Seconds after which the server ends a watch. Less than SILENT, so that a watch without changes
+ends regularly even if the server sends no bookmarks."""
 
 SILENT = 120.0
-"""Seconds without a byte after which the watch is started again: the connection may be dead. The
-silence is no fault; a new watch that fails is one."""
+"""Seconds without a byte after which a watch is restarted, because the connection may be dead.
+Silence is not an error; a failure of the new watch is one."""
 
 MAX_LINE = 8 * 2**20
 """Maximum bytes of one event; etcd limits objects to 1.5 MB."""
@@ -102,7 +102,7 @@ class WatchCache(Generic[K]):
                 began, self._heard = loop.time(), False
                 await self._watch()
             except KubeSilentError:
-                pass  # nothing has changed, or the connection is dead: the next one tells
+                pass  # nothing has changed, or the connection is dead: the next watch shows which
             except KubeExpiredError:
                 self._version = ""  # list again; if that fails too, the delay grows
             except KubeError as error:

@@ -16,16 +16,17 @@ from typing import NamedTuple
 from daemon.backends.local import supervisor
 
 LONGEST = 200
-"""Maximum bytes of a job's folder name: below the limit of 255, with room for a suffix."""
+"""Maximum bytes of the name of a job's folder: below the limit of 255, with room for a suffix."""
 
 RUN = "SIA_RUN"
-"""Environment variable that marks all processes of an attempt; its value is the folder."""
+"""Environment variable that marks all processes of an attempt; its value is the attempt's
+folder."""
 
 PROGRESS = "SIA_PROGRESS_FILE"
 """Environment variable with the path of the file in which a job may report its progress."""
 
 TROUBLE = "trouble"
-"""File with the supervisor's stderr: empty unless there is a defect or the machine fails."""
+"""File with the supervisor's stderr. It is empty unless the supervisor or the machine fails."""
 
 PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); import supervisor; supervisor.main(sys.argv[2])"

@@ -34,13 +34,14 @@ from sia.console.errors import UserError
 from sia.model import Nodes
 
 KILL_AFTER = 10.0
-"""Seconds between SIGTERM and SIGKILL: enough for a small checkpoint; a lender waits for it."""
+"""Seconds between SIGTERM and SIGKILL: enough for a small checkpoint, and short because a lender
+may wait for the GPUs."""
 
 LOOK_AGAIN = 1.0
 """Seconds between checks of attempts whose supervisor cannot notify the daemon yet."""
 
 LOOK_AT_PROGRESS = REPORT_EVERY
-"""Seconds between looks at the progress files: no job may report more often."""
+"""Seconds between two checks of the progress files. Jobs may not report more often."""
 
 Asked = StopKind | Literal["preempt"]
 
@@ -68,14 +69,14 @@ class _Run:
         self.news: int | None = None  # pipe: readable when the supervisor has started the job
         self.cleanup: asyncio.Task[None] | None = None
         self.progress = ProgressFile(attempt.progress)
-        self.refused = ""  # why its last report of progress was refused, as it was logged
+        self.refused = ""  # why its last progress report was refused, as logged
 
     @property
     def key(self) -> tuple[str, int]:
         return self.attempt.job, self.attempt.number
 
     def refuse_report(self, why: str) -> None:
-        """Log why a report of progress is refused, unless it is for the same reason as before."""
+        """Log why a progress report is refused, unless the reason is the same as before."""
         if why != self.refused:
             self.refused = why
             log().warning("report of progress refused", job=self.attempt.job, why=why)
@@ -272,7 +273,7 @@ class LocalBackend:
                         self._look(run)
 
     async def _hear_jobs(self) -> None:
-        """Pass on what jobs write into their progress files, at most once a second for each."""
+        """Forward what jobs write into their progress files, at most once a second for each job."""
         while True:
             await asyncio.sleep(LOOK_AT_PROGRESS)
             runs = [run for run in self._runs.values() if run.reported]
@@ -305,7 +306,7 @@ class LocalBackend:
             return False
         run = _Run(attempt)
         run.reported, run.ready = seen, True
-        run.progress.skip()  # nobody knows when that was reported
+        run.progress.skip()  # the time of that report is unknown
         run = self._runs.setdefault(run.key, run)
         if attempt.end is None and self._rebooted(attempt):
             self._done(run, Lost(*run.key, REBOOTED))
@@ -315,7 +316,7 @@ class LocalBackend:
 
     def _find_stray(self, attempt: AttemptFiles) -> None:
         if attempt.end is not None or self._rebooted(attempt) or attempt.give_up():
-            attempt.alive.unlink()  # it can no longer run
+            attempt.alive.unlink()  # it cannot run any more
             return
         if attempt.supervised:
             self._sink(Stray(attempt.job, attempt.number))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from daemon.backends.interface import Backend, BuildContext
 
 MACHINE = "local"
-"""The name of this machine as a node, if the configuration gives it none."""
+"""Name of this machine as a node, if the configuration does not name a node."""
 
 
 class LocalConfig(BackendConfig, frozen=True):
@@ -29,21 +29,21 @@ class LocalConfig(BackendConfig, frozen=True):
     jobs_are_here = True
 
     folder: str = "jobs"
-    """The folder of the jobs' logs and states; a relative path is in the state folder."""
+    """Folder of the jobs' logs and states; a relative path is in the state folder."""
     gpus: GpuCount | None = None
-    """GPUs of this machine; None detects them."""
+    """Number of GPUs of this machine; if omitted, the daemon detects them."""
     kill_after: Annotated[float, Meta(gt=0, le=1e9)] = 10.0
     """Seconds from SIGTERM to SIGKILL."""
 
     def placed(self, base: Path, state: Path) -> Self:
-        """Take the folder as one in the state folder if it is relative."""
+        """Resolve a relative path of the folder against the state folder."""
         return replace(self, folder=str(state / self.folder))
 
     def problems(self, config: Config) -> Iterator[str]:
         """Check that this is the only node, and that it has the GPUs that the pools own."""
         owned = sum(pool.quota for pool in config.pools)
         if len(config.nodes) > 1:
-            yield "node: backend local has this machine alone; leave all but one out"
+            yield "node: backend local has only this machine; remove all but one [[node]]"
         if self.gpus is not None and self.gpus < owned:
             yield (
                 f"backend.gpus: is {self.gpus}, and the pools own {owned:,}; "
@@ -56,7 +56,7 @@ class LocalConfig(BackendConfig, frozen=True):
             )
 
     def build(self, context: BuildContext) -> Backend:
-        """Build it with the node of the configuration, or else with all GPUs of this machine."""
+        """Build the backend with the configured node, or else with all GPUs of this machine."""
         from daemon.backends.local.backend import LocalBackend  # noqa: PLC0415  only the daemon
 
         nodes = context.config.nodes

@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 PATIENCE = 20.0
-"""Seconds for nvidia-smi: it takes several where no driver stays loaded."""
+"""Timeout of nvidia-smi in seconds: it takes several if no driver stays loaded."""
 
 
 def count_gpus(devices: Path = Path("/dev")) -> int:
-    """How many GPUs the driver lists; those with a device file where it cannot be asked."""
+    """Return the number of GPUs of the driver, or of device files if the driver cannot be asked."""
     try:
         listed = subprocess.run(
             ["nvidia-smi", "-L"],  # noqa: S607 - it is wherever the driver put it

@@ -19,10 +19,10 @@ KEY = "local.home"
 
 
 async def settle(context: BackendContext, folder: Path) -> None:
-    """Record that jobs run here from now on.
+    """Record that jobs run on this machine and in this folder from now on.
 
-    Raises UserError if jobs run on another machine or folder by the database: this daemon would
-    not find them and would start them again.
+    Raises UserError if the database says that jobs run on another machine or in another folder:
+    this daemon would not find them and would start them again.
     """
     here = json.encode([_machine(), platform.node(), str(folder)]).decode()
     try:

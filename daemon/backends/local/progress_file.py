@@ -1,7 +1,7 @@
-"""The file in which a job that knows nothing of the daemon reports its progress.
+"""The file in which a job without access to the daemon reports its progress.
 
-A job appends lines to the file, or replaces it. The last line counts. A job can put anything there,
-so that nothing but a regular file is read, and only its end.
+A job appends lines to the file, or replaces it. The last line counts. The file is untrusted, so it
+is read only if it is a regular file, and only its end is read.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from msgspec import Meta, Struct
 from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 
 TAIL = 4096
-"""Bytes that are read from the end of the file: a line has some 50, with 200 trials 3,000."""
+"""Number of bytes read from the end of the file: a line has about 50, with 200 trials 3,000."""
 
 LINE = '{"done": 0.4, "speed": 1.7, "regime": 3}'
-"""A line as it should be."""
+"""Example of a valid line."""
 
 
 class ProgressLine(Struct, frozen=True, forbid_unknown_fields=True):
-    """One line of the file: the share that is done, or the trials that are left."""
+    """One line of the file: the share of done work, or the remaining trials."""
 
     done: Annotated[float, Meta(ge=0, le=1)] | None = None
     speed: Annotated[float, Meta(ge=MIN_SPEED, le=MAX_SPEED)] | None = None
@@ -32,7 +32,7 @@ class ProgressLine(Struct, frozen=True, forbid_unknown_fields=True):
     trials: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a line that says nothing."""
+        """Raise ValueError for a line that has neither."""
         if self.done is None and not self.trials:
             raise ValueError("neither done nor trials")
 
@@ -41,11 +41,11 @@ _decode = msgspec.json.Decoder(ProgressLine).decode
 
 
 class ProgressFileError(Exception):
-    """The file cannot be used, or its last line is no report: the reason and the fix."""
+    """The file cannot be used, or its last line is not a report: the reason and the fix."""
 
 
 class ProgressFile:
-    """The file of one attempt, as it was read last."""
+    """The progress file of one attempt, and its last content."""
 
     def __init__(self, path: Path) -> None:
         """Watch a file, which need not exist."""
@@ -53,7 +53,7 @@ class ProgressFile:
         self._seen: tuple[int, int, int] | None = None
 
     def skip(self) -> None:
-        """Take the present content as read."""
+        """Ignore the present content."""
         try:
             self._seen = _signature(self._path.lstat())
         except OSError:

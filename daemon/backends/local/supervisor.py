@@ -20,7 +20,7 @@ ORDER, LOCK, STARTED, EXIT = "order", "lock", "started", "exit"
 """Files of an attempt: the order (NUL-separated), the lock, the start record, the end record."""
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-"""Changes with each boot."""
+"""File whose content changes with each boot."""
 
 SET_CHILD_SUBREAPER = 36
 """Option of prctl(2): orphaned descendants become children of this process."""
@@ -32,14 +32,14 @@ AGAIN = 0.5
 """Seconds between SIGKILLs, to catch processes forked in the meantime."""
 
 SETTLED = 0.2
-"""Seconds in which a forked process usually calls exec. Before that it has its parent's signal
-handlers; a SIGUSR1 sent meanwhile could kill the new program."""
+"""Seconds in which a forked process usually calls exec. Before exec it has its parent's signal
+handlers, so a SIGUSR1 sent in that time could kill the new program."""
 
 MAIN = "B:"
-"""Prefix of a checkpoint signal for the main process alone."""
+"""Prefix of a checkpoint signal for the main process only."""
 
 RETRY = 1.0
-"""Seconds between attempts to write the end record while the disk is full."""
+"""Seconds between two attempts to write the end record while the disk is full."""
 
 
 class SupervisorOrder:
@@ -206,7 +206,7 @@ class Supervisor:
             self._news()
         while self._reap():
             if self._status is not None:
-                self._finish()  # end what the job left running
+                self._finish()  # end all processes that the job left running
             self._wait()
         if self._status is not None:
             code = os.waitstatus_to_exitcode(self._status)
@@ -327,9 +327,9 @@ class Supervisor:
                 send(found, signal.SIGKILL)
 
     def _stop(self) -> None:
-        """Tell the job to save its work; the daemon ends it when its grace time is over.
+        """Tell the job to save its work. The daemon ends the job when its grace time is over.
 
-        A job without a checkpoint, and one that does not handle its checkpoint's signal, is ended.
+        A job is ended at once if it has no checkpoint, or does not handle the checkpoint's signal.
         """
         words = self._order.checkpoint
         name = words[0].decode(errors="replace") if len(words) == 1 else ""
@@ -406,7 +406,7 @@ def descendants() -> list[Process]:
 def tell(number: signal.Signals, only: int | None = None) -> bool:
     """Send a signal to the processes that handle it; its default action would kill others.
 
-    With `only`, to the process of this id alone. Returns whether any process handles it.
+    With `only`, send it to the process with this id only. Return whether any process handles it.
     """
     there = {(found.pid, found.start) for found in descendants()}
     time.sleep(SETTLED)

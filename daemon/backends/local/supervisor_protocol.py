@@ -18,7 +18,7 @@ from daemon.model.outputs import StartEffect
 from sia.state.checkpoint import CheckpointSignal, parse_checkpoint
 
 NOT_FOUND, NOT_RUN = 127, 126
-"""Exit codes of shells for a command that does not exist or cannot be executed."""
+"""Exit codes with which shells report that a command does not exist or cannot be executed."""
 
 
 def unusable(order: StartEffect, node: str) -> Ended | StartFailed | None:
@@ -78,7 +78,7 @@ def environment(order: StartEffect, attempt: AttemptFiles) -> dict[str, str]:
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus)),
         "SIA_JOB_ID": order.job,
         "SIA_ATTEMPT": str(order.attempt),
-        "SIA_RANK": "0",  # the job's one command runs once
+        "SIA_RANK": "0",  # the job has one process
         "SIA_WIDTH": str(order.gpus),
         "SIA_CHECKPOINT_DIR": str(attempt.checkpoint),
         "SIA_POOL": spec.pool,

@@ -69,12 +69,12 @@ class SimulatedBackend:
         """Create a backend without jobs."""
         self._stop_time = stop_time
         self._stops: dict[_Key, int] = {}
-        """By attempt that was told to stop: number of the timer after which it is gone."""
+        """For each attempt that was told to stop: number of the timer at which it has stopped."""
         self._clock = clock
         self._fate = fate
         self._sink: ObservationSink
         self._running: dict[_Key, tuple[int, Observation]] = {}
-        """By attempt: number of its timer, and the observation at its end."""
+        """For each attempt: number of its timer, and the observation at its end."""
         self._timers: list[tuple[float, int, _Key]] = []
         """Heap of timers, including those of stopped jobs."""
         self._number = count()
@@ -168,7 +168,7 @@ class SimulatedBackend:
         return self._running.pop(key, None) is not None
 
     def _follow(self) -> None:
-        """Restart the wait: the first end has changed."""
+        """Restart the wait, because another end is now the first."""
         if self._follower is not None:
             self._follower.cancel()
         self._follower = asyncio.get_running_loop().create_task(self._end_in_time())
@@ -194,7 +194,7 @@ class SimulatedBackend:
 
 
 def _lasts(order: StartEffect) -> float:
-    """Return the seconds that an attempt takes for the work that is left."""
+    """Return the seconds that an attempt takes for its remaining work."""
     spec, work = order.spec, RUN_TIME
     if spec.duration is not None:
         work = spec.duration

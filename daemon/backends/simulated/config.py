@@ -13,26 +13,26 @@ if TYPE_CHECKING:
     from daemon.backends.interface import Backend, BuildContext
 
 MAX_SPEED = 1e6
-"""Times as fast as the clock on the wall: a year in half a minute."""
+"""Maximum speed, as a factor of real time: a year in half a minute."""
 
 
 class SimulatedConfig(BackendConfig, frozen=True):
-    """Jobs that last as long as they say."""
+    """Jobs that are timers, and take as long as their duration says."""
 
     can = CAN
 
     speed: Annotated[float, Meta(gt=0, le=MAX_SPEED)] = 1.0
-    """Times as fast as the clock on the wall."""
+    """Speed of the daemon's clock, as a factor of real time."""
     stop_time: Annotated[float, Meta(ge=0, le=1e6)] = 0.0
     """Seconds that a job takes to save its work when it is told to stop."""
 
     @property
     def clock_speed(self) -> float:
-        """The daemon's clock goes as fast as the jobs."""
+        """Speed of the daemon's clock, as a factor of real time: that of the jobs."""
         return self.speed
 
     def build(self, context: BuildContext) -> Backend:
-        """Build it on the daemon's clock."""
+        """Build the backend with the daemon's clock."""
         from daemon.backends.simulated.backend import SimulatedBackend  # noqa: PLC0415  clients
 
         return SimulatedBackend(context.clock, stop_time=self.stop_time)

@@ -17,7 +17,7 @@ class SlurmSection(SlurmConfig, frozen=True):
     """The section of `sia.toml` with the backend that it builds; entry point `sia.backends`."""
 
     def build(self, context: BuildContext) -> Backend:
-        """Ask Slurm what it has, and build the backend."""
+        """Read the inventory from Slurm, and build the backend."""
         from daemon.backends.slurm.backend import SlurmBackend  # noqa: PLC0415  only the daemon
         from daemon.backends.slurm.discovery import door_of, find  # noqa: PLC0415  the same
 

@@ -30,25 +30,26 @@ from daemon.runtime.background import parts, together
 from daemon.runtime.logs import log
 
 AT_ONCE = 8
-"""Concurrent requests: more only queue up in slurmctld."""
+"""Maximum number of concurrent requests: slurmctld would only queue more."""
 
 MAX_FILE = 150
-"""Characters of a job id in its file names; most file systems allow 255 bytes."""
+"""Maximum characters of a job id in file names; most file systems allow 255 bytes."""
 
 GRACE = 1
-"""Minutes added to Slurm's time limit: the daemon ends jobs to the second, with a reason."""
+"""Minutes added to Slurm's time limit, because the daemon itself ends jobs to the second, with a
+reason."""
 
 SETTLES = 2.0
-"""Seconds for which a requeued job is left alone before its release. A slurmd refuses a job in the
-second in which it has ended it, because its credential counts as revoked; Slurm itself waits for
-two minutes. One of the seconds is for clocks that differ."""
+"""Seconds for which a requeued job is not released. A slurmd refuses a job in the second in which
+it has ended it, because the job's credential counts as revoked. Slurm itself waits for two minutes.
+One of the seconds allows for clocks that differ."""
 
 ENDS = "backend ends"
 """Health component for cancellations that Slurm refuses."""
 
 VAIN = 3
-"""Submissions of an attempt that Slurm may lose before the job is held for an operator. A slurmctld
-that restarts from an older state loses one."""
+"""Number of submissions of an attempt that Slurm may lose before the job is held for an operator. A
+slurmctld that restarts from an older state loses one."""
 
 LOST = "find out why slurmctld lost its state; missing jobs are submitted again"
 
@@ -88,7 +89,7 @@ class SlurmActions:
         self.unwanted: set[str] = set()
 
     async def do(self, runs: dict[AttemptKey, SlurmAttempt]) -> None:
-        """Execute all due actions. Raises SlurmError or JournalError; the rest stays due."""
+        """Execute all due actions. Raises SlurmError or JournalError; the others stay due."""
         fresh = [run for run in runs.values() if run.ref is None and run.searched]
         for some in parts(fresh, AT_ONCE):
             if not self._context.fence.holds():
@@ -167,7 +168,7 @@ class SlurmActions:
     ) -> Sequence[SlurmAttempt]:
         """Return the attempts that may be released; adopted jobs are looked up again first.
 
-        Slurm may have restarted its job numbers since the last look, and owners may have changed
+        Slurm may have restarted its job numbers since the last poll, and owners may have changed
         their requests.
         """
         others = [run for run in some if run.adopted]
@@ -186,7 +187,7 @@ class SlurmActions:
                 run.settles = asyncio.get_running_loop().time() + SETTLES
         return [
             run for run in some if run.searched and run.key in runs and self._settled(run)
-        ]  # the next look has the rest
+        ]  # the next poll decides about the others
 
     def _settled(self, run: SlurmAttempt) -> bool:
         return run.settles is None or asyncio.get_running_loop().time() >= run.settles
@@ -198,7 +199,7 @@ class SlurmActions:
         try:
             ref = await self._slurm.submit(self._wanted(run.order))
         except SlurmError:
-            run.searched = False  # Slurm may have accepted it: look first
+            run.searched = False  # Slurm may have accepted it: search first
             raise
         except SlurmRefusedError as error:
             del runs[run.key]
@@ -235,7 +236,7 @@ class SlurmActions:
         return job is not None and job.state != "PENDING" and self._own.is_of(run, job)
 
     async def _end(self, runs: Mapping[AttemptKey, SlurmAttempt]) -> None:
-        """Cancel attempts that are to end, stop those that go on later, cancel unwanted jobs."""
+        """End attempts, stop attempts whose jobs start again later, and cancel unwanted jobs."""
         ending = [
             run for run in runs.values() if run.stop and run.seen and run.stopped is None
             and not (run.stop_sent and run.awaited)
@@ -277,7 +278,7 @@ class SlurmActions:
     async def _requeue(self, run: SlurmAttempt, ref: str) -> None:
         try:
             await self._slurm.requeue(ref)
-        except SlurmRefusedError as error:  # retried, until it can be requeued or has ended
+        except SlurmRefusedError as error:  # retried until the job can be requeued or has ended
             why = f"Slurm refuses to requeue job {ref}: {error}"
             self._context.parts.say(ENDS, why, "submit jobs without --no-requeue")
             self._unfinished.add(ref)
@@ -289,7 +290,7 @@ class SlurmActions:
         assert ref is not None, "the attempt has a Slurm job id"
         try:
             await self._slurm.cancel(ref)
-        except SlurmRefusedError as error:  # retried; other cancellations go on
+        except SlurmRefusedError as error:  # retried later; go on with other cancellations
             why = f"Slurm refuses to cancel job {ref}: {error}"
             self._context.parts.say(ENDS, why, "make the daemon's Slurm user an operator")
             self._unfinished.add(ref)

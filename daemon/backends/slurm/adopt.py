@@ -28,13 +28,13 @@ ACTOR = "slurm"
 """Actor of commands that result from users' actions in Slurm."""
 
 AT_ONCE = 500
-"""Jobs adopted in one step, so that other clients do not wait long."""
+"""Maximum number of jobs adopted in one step, so that other clients do not wait long."""
 
 RETRY = 60.0
 """Seconds until a refused job is tried again: pools may open and quotas grow."""
 
 WISHES = re.compile(rf"{MARK}:[a-z_]+=")
-"""The beginning of a comment in which a user says what a job asks for."""
+"""Beginning of a comment in which a user states fields of a job."""
 
 NEXT = re.compile(r",(?=[a-z_]+=)")
 
@@ -207,7 +207,7 @@ class SlurmAdopter:
             log().warning("Slurm refuses to cancel a job", job=ref, why=str(error))
 
     async def _waits(self, record: JobRecord, job: SlurmJob | None) -> list[Command]:
-        """Return the commands for users' actions on a job that is pending in both."""
+        """Return the commands for users' actions on a job that is pending here and in Slurm."""
         job_id, origin = record.spec.id, record.spec.origin
         if job is None:  # a shortened task list may not name it
             there = await self._slurm.job(origin.partition("@")[0])
@@ -247,9 +247,9 @@ class SlurmAdopter:
 
 
 def wishes_in(comment: str) -> dict[str, str] | None:
-    """Return the fields in a comment like `sia:deadline=in 2h,value=20`; None if it has none.
+    """Return the fields in a comment like `sia:deadline=in 2h,value=20`; None if there are none.
 
-    A comma separates two fields only before the next name, because values may have commas.
+    A comma separates two fields only if a field name follows, because values may contain commas.
     """
     if WISHES.match(comment) is None:
         return None
@@ -258,12 +258,12 @@ def wishes_in(comment: str) -> dict[str, str] | None:
 
 
 def origin_of(ref: str, job: SlurmJob) -> str:
-    """Return the permanent id of a Slurm job: numbers are reused, number and time are not."""
+    """Return a Slurm job's permanent id: number and submit time. Numbers alone are reused."""
     return f"{ref}@{int(job.submitted)}"
 
 
 def origin_of_any(origin: str, job: SlurmJob | None, user: str = "") -> bool:
-    """Return whether a Slurm job is the one of an origin, and not a later one of its number."""
+    """Return whether a Slurm job is that of an origin, and not a later one of its number."""
     if job is None:
         return False
     again = job.restarts > 0 and user in ("", job.user)  # a requeue changes the submit time

@@ -22,7 +22,7 @@ FORGOTTEN = (
 LOST_IT = "Slurm lost the running job (slurmctld crashed before it saved its state)"
 
 FORGETS = 60.0
-"""Seconds for which Slurm keeps an ended job at least; the default of MinJobAge is 300."""
+"""Minimum seconds for which Slurm keeps an ended job. The default of MinJobAge is 300."""
 
 ENDED_BY = {
     "TIMEOUT": (TERM, "time limit, in Slurm"),
@@ -37,7 +37,7 @@ LOST_BY = {
     "PREEMPTED": "preempted by Slurm",
     "BOOT_FAIL": "the nodes did not boot",
 }
-"""States in which a job was lost through no fault of its own."""
+"""States in which a job was lost through no fault of its own, with the reason."""
 
 MARK = "sia"
 """Prefix of the comments of jobs that a daemon submitted."""
@@ -56,17 +56,17 @@ class SlurmAttempt:
         searched: Whether Slurm was searched for a submission by an earlier daemon.
         fresh: Whether no earlier daemon can have released it.
         released: Loop time of the last release; None before.
-        free: Whether Slurm has shown the release since it was last unreachable; a later hold is by
-            a user.
+        free: Whether Slurm has shown the release since it was last unreachable. If so, a later hold
+            is by a user.
         restarts: Slurm's restart count at the release.
-        alive: Loop time when Slurm last showed it unfinished; None before.
+        alive: Loop time when Slurm last showed that the job has not ended; None before.
         before: Partition and nodes right before the release; None if not looked up.
         settles: Loop time before which a requeued job is not released; None if not looked up.
         lost_submissions: How often Slurm lost an accepted submission.
-        stop: Whether it is to be ended, or to stop (`preempt`).
-        preempt: The order to stop, if it is to go on later.
-        told: Whether it was told to save its work.
-        stopped: Loop time of the last request to Slurm that ends it; None before.
+        stop: Whether the attempt must end, finally or for a later attempt (`preempt`).
+        preempt: The order to stop, if the job will start again later.
+        told: Whether the job was told to save its work.
+        stopped: Loop time of the last request to Slurm that ends the job; None before.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class SlurmAttempt:
 
     @property
     def awaited(self) -> CheckpointSignal | None:
-        """The signal by which it is told to save its work, while it has time for that."""
+        """The signal that tells the job to save its work; None without a signal or time for it."""
         order = self.preempt
         if order is None or order.force or not self.reported:
             return None
@@ -111,11 +111,12 @@ class SlurmAttempt:
 
     @property
     def signalled(self) -> SignalTarget:
-        """Which of its processes get that signal.
+        """The processes of the job that get the signal.
 
-        Adopted jobs mean what `--signal` of sbatch means: with `B:` the batch script alone, else
-        the steps alone, because the shell of a batch script usually dies of the signal. A job of
-        the daemon has no such shell: its command is in its place.
+        For adopted jobs `B:` has the meaning that it has in sbatch's `--signal`: with it the batch
+        script alone gets the signal, without it the steps alone, because the shell of a batch
+        script usually dies of the signal. A job of the daemon has no such shell, because its
+        command replaces the shell.
         """
         if self.awaited is not None and self.awaited.main:
             return "batch"
@@ -135,9 +136,10 @@ class SlurmView(NamedTuple):
     next: int = 1
     """Lowest job number that did not exist yet."""
     unread: frozenset[int] = frozenset()
-    """Numbers of jobs that exist but cannot be parsed."""
+    """Numbers of jobs that exist but whose records cannot be parsed."""
     asked: frozenset[str] | None = None
-    """The refs that are current; others are from an earlier look. None: all are current."""
+    """The refs whose state is current; the others are from an earlier poll. None: all are
+    current."""
 
     @classmethod
     def of(cls, jobs: Iterable[SlurmJob], began: float) -> SlurmView:
@@ -163,7 +165,7 @@ def comment_of(instance: str, key: AttemptKey) -> str:
 
 
 def key_of(instance: str, comment: str) -> AttemptKey | None:
-    """Parse a comment; return the attempt if it is of this daemon, else None."""
+    """Parse a comment; return the attempt if the comment is of this daemon, else None."""
     mark, name, attempt, job = (*comment.split(":", 3), "", "", "", "")[:4]
     if (mark, name) != (MARK, instance) or not attempt.isdecimal():
         return None

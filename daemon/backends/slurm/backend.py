@@ -2,7 +2,7 @@
 
 No job runs twice: a job is submitted held, and released only after its Slurm job id is durable. Any
 other submission of the same attempt was never released, and is cancelled. One task does all work in
-turns; Slurm may be unreachable in any of them.
+turns. Slurm may become unreachable during any turn.
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ UNREAD = "backend jobs"
 """Health component for Slurm jobs that cannot be parsed."""
 
 TRIES = 3
-"""Releases of a job that Slurm still shows as held, before the hold counts as a user's. Slurm's
-response does not cover each array task, and a crashed slurmctld forgets the last 5 s."""
+"""Number of releases of a job that Slurm still shows as held, after which the hold counts as a
+user's. Slurm's response does not cover each array task, and a crashed slurmctld forgets the last 5
+s."""
 
 COSTLY = 0.5
-"""Seconds for a full listing; if it takes longer, a few jobs are queried one by one instead."""
+"""Maximum seconds for a full listing. If it takes longer, a few jobs are queried one by one
+instead."""
 
 REST = 50.0
-"""Pause between slow full listings as a multiple of their duration: 2 % of the time."""
+"""Pause between slow full listings, as a multiple of their duration: they take 2 % of the time."""
 
 BUG = "the daemon retries; if this persists, report it with the daemon's log"
 
@@ -116,7 +118,7 @@ class SlurmBackend:
                 # Before the order is repeated, a job that has left its nodes must not be released.
                 run.stop = True
                 run.preempt = PreemptEffect(*run.key, grace=0.0, checkpoint=record.spec.checkpoint)
-                run.stopped = 0.0  # perhaps: if it still runs, it is told (again)
+                run.stopped = 0.0  # assume so: if it still runs, it is told (again)
             self._runs[run.key] = run
         self._follower = asyncio.create_task(self._follow())
         return []
@@ -134,7 +136,7 @@ class SlurmBackend:
         """Queue a cancellation; warnings are left to the job's own `--signal`."""
         run = self._runs.get((job, attempt))
         if kind == "end" and run is not None:
-            if run.preempt is not None:  # it is not to go on after all
+            if run.preempt is not None:  # the job will not start again
                 run.preempt, run.stopped = None, None
             run.stop = True
         elif kind == "end" and (job, attempt) in self._strays:
@@ -142,7 +144,7 @@ class SlurmBackend:
         self._wake.set()
 
     async def preempt(self, order: PreemptEffect) -> None:
-        """Queue a stop, after which the job goes on later."""
+        """Queue a stop, after which the job starts again later."""
         run = self._runs.get((order.job, order.attempt))
         if run is not None and (run.preempt is not None or not run.stop):
             run.stop, run.preempt = True, order
@@ -264,7 +266,7 @@ class SlurmBackend:
         if job.state in ("RUNNING", "SUSPENDED"):
             self._runs_now(run, job.restarts)
             if run.stopped is not None and view.began > run.stopped:
-                run.stopped = None  # it was pending when it was to be requeued, or Slurm lost that
+                run.stopped = None  # requeued before it ran, or Slurm lost the stop
                 self._wake.set()
         elif job.state == "PENDING" and run.preempt is not None and run.adopted:
             await self._left(run, job)
@@ -275,9 +277,9 @@ class SlurmBackend:
             self._wake.set()
 
     async def _over(self, run: SlurmAttempt, job: SlurmJob, over: Observation) -> None:
-        """Report how an attempt has ended; if it was told to stop, let its job go on.
+        """Report how an attempt has ended; if it was told to stop, start the job again later.
 
-        Only a job that has finished or that its owner has cancelled does not go on.
+        A job that has finished, or that its owner has cancelled, does not start again.
         """
         finished = isinstance(over, Ended) and over.code == 0
         if run.preempt is None or finished:
@@ -299,7 +301,7 @@ class SlurmBackend:
     async def _left(self, run: SlurmAttempt, job: SlurmJob) -> None:
         """Report an adopted job that has left its nodes and is pending again.
 
-        It is held by the operator: the hold of `requeuehold` could be released by its owner.
+        It is held as by an operator, because its owner could release a hold of `requeuehold`.
         """
         assert run.ref is not None, "adopted jobs have a Slurm job id"
         if not self._context.fence.holds():
@@ -323,7 +325,7 @@ class SlurmBackend:
             self._context.sink(Started(*run.key))
 
     def _seek(self, run: SlurmAttempt, view: SlurmView) -> None:
-        """Look for a submission of the attempt by an earlier daemon, to release that one."""
+        """Search for a submission of the attempt by an earlier daemon, to release that one."""
         if run.searched:
             return
         run.searched = True

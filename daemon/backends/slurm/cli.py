@@ -31,10 +31,10 @@ TIMEOUT = 15.0
 """Timeout of a command in seconds: without slurmctld commands would wait for about a minute."""
 
 AT_ONCE = 4
-"""Concurrent commands: each is a process, and slurmctld limits requests."""
+"""Maximum number of concurrent commands: each is a process, and slurmctld limits requests."""
 
 KEPT = ("SLURM_CONF", "SLURM_CONF_SERVER", "PATH", "HOME", "USER", "LOGNAME", "LANG", "KRB5CCNAME")
-"""Environment variables passed to commands; others could change what the commands do."""
+"""Environment variables passed to commands. Other variables could change what commands do."""
 
 REFUSALS = (
     "Invalid",
@@ -48,7 +48,7 @@ REFUSALS = (
 """Parts of error messages that mean a refusal."""
 
 SIGNALLED = {"all": ("--full",), "batch": ("--batch",), "steps": ()}
-"""Options of scancel by the processes that get the signal."""
+"""Options of scancel, by which processes get the signal."""
 
 GONE = "check that slurmctld is running and that the daemon's user may run Slurm's commands"
 
@@ -136,7 +136,7 @@ class Commands:
 
     async def requeue(self, ref: str, *, ended: bool = False) -> None:
         """Requeue a job in held state."""
-        only = [] if ended else ["Incomplete"]  # checked by slurmctld, so that no end comes between
+        only = [] if ended else ["Incomplete"]  # checked by slurmctld: no end in between
         await self._run("scontrol", "requeuehold", *only, ref)
 
     async def cancel(self, ref: str) -> None:

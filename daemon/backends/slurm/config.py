@@ -14,47 +14,49 @@ from msgspec.structs import replace
 from daemon.config.config import BackendConfig, Config
 
 MAX_TEXT = 4096
-"""Characters of a path or an address: Linux knows no longer path."""
+"""Maximum characters of a path or an address: the longest path of Linux."""
 
 ConfigText = Annotated[str, Meta(max_length=MAX_TEXT)]
 Partition = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"^[^\s,=%]+$")]
 
 
 class SlurmConfig(BackendConfig, frozen=True):
-    """Jobs of a Slurm cluster: a pool's are in a partition of it."""
+    """Jobs of a Slurm cluster; the jobs of a pool are in one partition."""
 
     can = frozenset({"commands", "preempt", "requeue", "save_by_signal"})
     finds_nodes = True
 
     rest: ConfigText = ""
-    """The address of slurmrestd: `unix:/PATH`, or `http://HOST:PORT` with `jwt_file` and `user`."""
+    """Address of slurmrestd: `unix:/PATH`, or `http://HOST:PORT` with `jwt_file` and `user`."""
     jwt_file: ConfigText = ""
-    """A file with a token, read again when it changes; relative to the configuration's folder."""
+    """File with a token, read again when it changes; relative to the configuration's folder."""
     user: ConfigText = ""
-    """The Slurm user of that token."""
+    """Slurm user of the token."""
     plain_http: bool = False
-    """Whether the token may go to another machine by http://, where something else encrypts."""
+    """Whether the token may be sent to another machine by http://. Set it only if the network
+    encrypts the connection."""
     commands: bool = False
-    """Whether to run Slurm's commands as the daemon's user: for everything without `rest`; with it
-    to requeue adopted jobs, which slurmrestd cannot."""
+    """Whether to run Slurm's commands, as the daemon's user. Without `rest` they do everything;
+    with `rest` they requeue adopted jobs, which slurmrestd cannot do."""
     conf: ConfigText = ""
-    """Slurm's configuration file for the commands, if it is not the usual one."""
+    """Slurm's configuration file for the commands, if it is not in the usual place."""
     partitions: dict[str, Partition] = field(default_factory=dict)
-    """By pool; a pool that is not here has the partition of its own name."""
+    """Partition of each pool; by default the partition with the name of the pool."""
     poll: Annotated[float, Meta(ge=0.05, le=60)] = 2.0
-    """Seconds from one look to the next."""
+    """Seconds between two polls of Slurm."""
     adopt: bool = True
-    """Whether held jobs are taken over that others submit to Slurm."""
-    work_dir: ConfigText = "/tmp"  # noqa: S108  where jobs begin that say nothing else
+    """Whether to adopt jobs that users submit to Slurm in held state."""
+    work_dir: ConfigText = "/tmp"  # noqa: S108  working directory of jobs that name none
     folder: ConfigText = ""
-    """Folder for the jobs' reports, on a disk that nodes and daemon share; "" for no reports."""
+    """Folder for the progress reports of jobs, on a disk that nodes and daemon share; "": no
+    reports."""
 
     def partition_of(self, pool: str) -> str:
-        """The partition of a pool."""
+        """Return the partition of a pool."""
         return self.partitions.get(pool, pool)
 
     def placed(self, base: Path, state: Path) -> Self:
-        """Take files as next to the configuration if they are relative."""
+        """Resolve relative paths of files against the configuration's folder."""
         jwt = str(base / self.jwt_file) if self.jwt_file else ""
         return replace(self, jwt_file=jwt, folder=str(base / self.folder) if self.folder else "")
 
@@ -64,7 +66,7 @@ class SlurmConfig(BackendConfig, frozen=True):
 
 
 def _near(url: str) -> bool:
-    """Whether this is on the same machine."""
+    """Return whether the address is on this machine."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback
@@ -73,7 +75,7 @@ def _near(url: str) -> bool:
 
 
 def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]:
-    """A line for each thing that is wrong with it."""
+    """Yield a line for each problem of the section."""
     rest = config.rest
     if not rest and not config.commands:
         yield 'backend: write rest = "unix:/PATH", rest = "http://HOST:PORT" or commands = true'
@@ -83,8 +85,8 @@ def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]
         yield "backend.jwt_file: slurmrestd asks for a token by TCP; write jwt_file and user"
     if rest.startswith("http://") and not (config.plain_http or _near(rest)):
         yield (
-            f"backend.rest: {rest} would carry an operator's token in clear over the network; "
-            "write https://, or plain_http = true where something else encrypts"
+            f"backend.rest: {rest} would send an operator's token over the network unencrypted; "
+            "write https://, or plain_http = true if something else encrypts"
         )
     if config.folder and not Path(config.folder).is_dir():
         yield (
@@ -93,7 +95,7 @@ def slurm_problems(config: SlurmConfig, pools: Collection[str]) -> Iterator[str]
         )
     for pool in config.partitions:
         if pool not in pools:
-            yield f"backend.partitions: there is no pool {pool!r}; name one, or leave it out"
+            yield f"backend.partitions: there is no pool {pool!r}; name a pool, or remove the line"
     taken: dict[str, str] = {}
     for pool in pools:
         other = taken.setdefault(config.partition_of(pool), pool)

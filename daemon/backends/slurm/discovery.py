@@ -19,7 +19,7 @@ from sia.console.errors import UserError
 from sia.model import Nodes
 
 MARK = "slurm/found"
-"""Key of the note with the last inventory, for a start while Slurm is unreachable."""
+"""Key of the note with the last inventory, used for a start while Slurm is unreachable."""
 
 
 class SlurmInventory(Struct, frozen=True, omit_defaults=True):

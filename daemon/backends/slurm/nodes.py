@@ -15,7 +15,7 @@ from daemon.model.inputs import NodeDown, NodeUp
 from daemon.runtime.logs import log
 
 REST = 20.0
-"""Minimum pause between polls as a multiple of their duration: the list of a large cluster is
+"""Minimum pause between polls, as a multiple of the duration of a poll: a large cluster's list is
 long."""
 
 

@@ -14,10 +14,10 @@ USERS = "slurm/user/"
 
 
 class JobOwnership:
-    """Recognizes the daemon's own jobs.
+    """Recognize the daemon's own jobs.
 
-    Any user can read and copy comments. A comment counts only on jobs of users as which the daemon
-    has submitted jobs.
+    Any user can read and copy comments. So a comment counts only on jobs of users as which the
+    daemon has submitted jobs.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class JobOwnership:
         self._keys: dict[AttemptKey, list[str]] = {}
 
     def key_of(self, job: SlurmJob) -> AttemptKey | None:
-        """Return the attempt of a Slurm job, or None if it is not of this daemon."""
+        """Return the attempt of a Slurm job; None if the job is not of this daemon."""
         return key_of(self.name, job.comment) if self._may_be(job) else None
 
     def _may_be(self, job: SlurmJob) -> bool:
@@ -40,9 +40,9 @@ class JobOwnership:
         return not users or job.user in users
 
     def is_of(self, run: SlurmAttempt, job: SlurmJob) -> bool:
-        """Return whether a Slurm job is the one of an attempt, and not a later one of its number.
+        """Return whether a Slurm job is that of an attempt, and not a later one of its number.
 
-        Decided by the submit time first, because a job can change its own comment.
+        The submit time decides first, because a job can change its own comment.
         """
         if run.adopted:  # a requeue changes the submit time
             same = run.order.spec.origin.endswith(f"@{int(job.submitted)}")

@@ -10,13 +10,14 @@ from daemon.backends.slurm.attempts import SlurmView
 from daemon.backends.slurm.interface import Slurm
 
 AT_ONCE = 8
-"""Concurrent requests."""
+"""Maximum number of concurrent requests."""
 
 FEW = 64
-"""Jobs queried one by one in a turn: about half a second."""
+"""Maximum number of jobs queried one by one in a turn: about half a second."""
 
 WAITING = FEW // 4
-"""The most of these that are pending, if many jobs run: late news of running jobs idles GPUs."""
+"""Maximum number of pending jobs among these, if many jobs run: a running job whose end is seen
+late leaves its GPUs idle."""
 
 
 class LeastRecentlyPolled:
@@ -43,10 +44,10 @@ class LeastRecentlyPolled:
 
 
 async def look_at(slurm: Slurm, before: SlurmView, refs: Sequence[str], began: float) -> SlurmView:
-    """Return the earlier view with these jobs refreshed and new jobs added. Raises SlurmError.
+    """Return the earlier view, with these jobs refreshed and new jobs added. Raises SlurmError.
 
-    New jobs have the next numbers, of which at most FEW are queried. A gap ends the search; the
-    next full listing finds the jobs behind it.
+    New jobs have the numbers after the highest known one; at most FEW are queried. The search stops
+    at the first unused number, and the next full listing finds the jobs after it.
     """
     jobs, unread, asked = dict(before.jobs), set(before.unread), set(refs)
     new: list[str] = []

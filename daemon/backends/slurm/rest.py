@@ -36,22 +36,22 @@ OLDEST, NEWEST = 38, 44
 """API versions 0.0.38 (Slurm 22.05) to 0.0.44 (25.11)."""
 
 MAX_UNFLAGGED = 39
-"""Newest API version that sends a signal to the whole job without being asked for it."""
+"""Newest API version that sends a signal to the whole job by default."""
 
 TIMEOUT = 10.0
 """Timeout of a request: without slurmctld, slurmrestd would wait for about a minute."""
 
 SLOP = 2.0
-"""Seconds subtracted from the time of the last listing: Slurm rounds to whole seconds."""
+"""Seconds subtracted from the time of the last listing, because Slurm rounds to whole seconds."""
 
 WHOLE = 60.0
 """Seconds between full listings, in case Slurm's clock was set."""
 
 FEW, LONG = 100, 1 << 18
-"""Jobs, and bytes, parsed on the event loop: 1-2 ms. More are parsed on a thread."""
+"""Maximum jobs, and bytes, parsed on the event loop: 1-2 ms. More are parsed on a thread."""
 
 HELD, UNKNOWN_JOB, ALREADY_DONE = 2042, 2017, 2021
-"""Error codes: submitted in held state; no such job; job has ended."""
+"""Slurm's error codes: submitted in held state; no such job; job has ended."""
 
 OURS = range(2000, 5000)
 """Error codes of refused requests; other codes are communication errors."""
@@ -233,12 +233,12 @@ class Rest:
     async def _update(self, ref: str, changes: Mapping[str, Any]) -> None:
         found = await self._ask("POST", f"job/{ref}", body=changes)
         if "_" in ref and not any(code in OURS for code, _ in found.errors):
-            return  # 22.05 reports failures of tasks that succeeded: the next look decides
+            return  # 22.05 may report failures of tasks that succeeded; the next poll decides
         self._refused(found)
 
     async def signal(self, ref: str, name: str, to: SignalTarget) -> None:
         """Send a signal by commands; without them to all processes of a job."""
-        if self._commands is not None:  # older versions of slurmrestd cannot choose processes
+        if self._commands is not None:  # old slurmrestd cannot choose processes
             await self._commands.signal(ref, name, to)
             return
         await self._connected()
@@ -281,7 +281,7 @@ class Rest:
         return SlurmError(f"Slurm error: {why}", GONE)
 
     def _refused(self, found: _Answer) -> None:
-        """Raise SlurmRefusedError for a refusal, SlurmError for a communication error."""
+        """Raise SlurmRefusedError for a refusal, and SlurmError for a communication error."""
         for code, why in found.errors:
             if code == HELD:
                 continue

@@ -78,18 +78,18 @@ class SlurmJob(Struct, frozen=True):
     gpus: int = 0
     """Total GPUs; -1 if the request is not supported."""
     on: int | None = None
-    """Number of nodes with equal GPUs; None for any."""
+    """Number of nodes, if each has the same number of GPUs; None for any number of nodes."""
     dependency: str = ""
     eligible: float = 0.0
     submitted: float = 0.0
     unsupported: str = ""
-    """Why the job is ignored although it may request GPUs, with the fix; else empty."""
+    """Why the job is ignored although it may request GPUs, and the fix; "" if it is not ignored."""
     nodelist: tuple[str, ...] = ()
     """Required nodes, also of a pending job."""
     requeues: bool = True
     """Whether Slurm would requeue it: a batch job that was not submitted with `--no-requeue`."""
     unread: bool = False
-    """Whether the record exists but could not be parsed; only its numbers are known."""
+    """Whether the record could not be parsed. Only its job numbers are known."""
 
     @property
     def refs(self) -> list[str]:

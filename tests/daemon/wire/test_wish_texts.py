@@ -104,8 +104,7 @@ def test_a_signal_that_no_job_can_handle_is_no_checkpoint(text):
 def test_a_batch_size_that_shrinks_under_gns_is_noted_not_refused():
     regimes = (Regime("64", 1.0, 20.0), Regime("32", 1.0, 30.0))
     spec = JobSpec("a", "a", 1, mode="gns", regimes=regimes)
-    assert [*_notes(spec, "shockwave", frozenset({"mode", "regimes"}), 0.0, None)] == [
-        "batch size 32 follows 64, but gns never shrinks: the speed after that regime is not predicted"
-    ]
+    (note,) = _notes(spec, "shockwave", frozenset({"mode", "regimes"}), 0.0, None)
+    assert note.startswith("batch size 32 follows 64, but gns never shrinks: the speed after")
     grows = replace(spec, regimes=regimes[::-1])
     assert [*_notes(grows, "shockwave", frozenset({"mode", "regimes"}), 0.0, None)] == []
