@@ -82,17 +82,28 @@ class Audit(Struct):
 class GrantView(Struct):
     """A grant. A bound that is null does not restrict."""
 
-    user: Annotated[str, Meta(description="Empty: all users together; *: each user.")]
-    pool: Annotated[str, Meta(description="Empty: all pools together.")]
+    user: Annotated[
+        str,
+        Meta(
+            description="User whose jobs the grant bounds. Empty: all users together; *: each "
+            "user on its own."
+        ),
+    ]
+    pool: Annotated[
+        str, Meta(description="Pool whose jobs the grant bounds. Empty: all pools together.")
+    ]
     max_value: Annotated[float | None, Meta(description="Highest value of one job.")]
-    never_jobs: Annotated[int | None, Meta(description="Most jobs that must not be stopped.")]
-    never_gpus: Annotated[int | None, Meta(description="Most GPUs of such jobs.")]
+    never_jobs: Annotated[
+        int | None, Meta(description="Maximum number of unended jobs that must not be stopped.")
+    ]
+    never_gpus: Annotated[int | None, Meta(description="Maximum number of GPUs of such jobs.")]
     extra_budget: Annotated[
-        float | None, Meta(description="Most budget beyond 1 for each job, summed over jobs.")
+        float | None,
+        Meta(description="Maximum of the budgets above 1, summed over jobs: (budget - 1) each."),
     ]
     gpu_hours: Annotated[
         float | None,
-        Meta(description="Most GPU-hours of jobs with a deadline: GPUs times estimate."),
+        Meta(description="Maximum GPU-hours of jobs with a deadline: GPUs times estimate."),
     ]
 
 
@@ -101,17 +112,29 @@ class GrantUse(Struct):
 
     user: str
     pool: str
-    jobs: Annotated[int, Meta(description="Jobs that ask for something that can be granted.")] = 0
-    value: Annotated[float, Meta(description="Sum of their values.")] = 0.0
-    top_value: Annotated[float, Meta(description="Highest value of one of them.")] = 0.0
-    never_jobs: Annotated[int, Meta(description="Jobs that must not be stopped.")] = 0
+    jobs: Annotated[
+        int, Meta(description="Number of jobs with a field that a grant can bound.")
+    ] = 0
+    value: Annotated[float, Meta(description="Sum of the values of these jobs.")] = 0.0
+    top_value: Annotated[float, Meta(description="Highest value of one of these jobs.")] = 0.0
+    never_jobs: Annotated[int, Meta(description="Number of jobs that must not be stopped.")] = 0
     never_gpus: Annotated[int, Meta(description="GPUs of these jobs.")] = 0
-    extra_budget: Annotated[float, Meta(description="Sum of their budgets beyond 1 each.")] = 0.0
-    deadline_jobs: Annotated[int, Meta(description="Jobs with a deadline.")] = 0
-    promised_jobs: Annotated[int, Meta(description="Jobs whose deadline is guaranteed.")] = 0
-    all_jobs: Annotated[int, Meta(description="All jobs, also those that ask for nothing.")] = 0
+    extra_budget: Annotated[
+        float, Meta(description="Sum of the budgets of these jobs above 1.")
+    ] = 0.0
+    deadline_jobs: Annotated[int, Meta(description="Number of jobs with a deadline.")] = 0
+    promised_jobs: Annotated[
+        int, Meta(description="Number of jobs whose deadline is guaranteed.")
+    ] = 0
+    all_jobs: Annotated[
+        int, Meta(description="Number of all jobs, including those without such a field.")
+    ] = 0
     gpu_hours: Annotated[
-        float, Meta(description="GPU-hours of these jobs by their own estimates or time limits.")
+        float,
+        Meta(
+            description="GPU-hours of the jobs with a deadline, by their own "
+            "estimates or time limits."
+        ),
     ] = 0.0
 
 

@@ -25,22 +25,30 @@ class EstimateView(Struct, omit_defaults=True):
     by: Annotated[
         Literal["playout", "queue"],
         Meta(
-            description="playout: simulated from the current state; queue: from the queue's pace."
+            description="playout: simulated from the current state; queue: derived from "
+            "simulated jobs of the same queue."
         ),
     ]
     end: Moment
     similar: Annotated[
         int,
         Meta(
-            description="Ended jobs of the same pool, user and name, and of similar width, that the"
-            " estimate rests on."
+            description="Number of ended jobs of the same pool, user and name, and of similar "
+            "width, from which the run time was estimated."
         ),
     ]
-    in_pool: Annotated[int, Meta(description="Ended jobs of the pool that it rests on.")]
-    little: Annotated[str, Meta(description="How little is known, in words; empty if enough is.")]
-    start: Annotated[Moment | None, Meta(description="Only of a pending job.")] = None
+    in_pool: Annotated[
+        int,
+        Meta(description="Number of ended jobs of the pool from which the run time was estimated."),
+    ]
+    little: Annotated[
+        str, Meta(description="A note if few jobs of the pool have ended; else empty.")
+    ]
+    start: Annotated[
+        Moment | None, Meta(description="Estimated start; null if the job is not pending.")
+    ] = None
     stated: Annotated[
-        bool, Meta(description="Whether it rests on the run time that the job states.")
+        bool, Meta(description="Whether the estimate uses the run time that the job states.")
     ] = False
 
 
@@ -64,10 +72,11 @@ class Eta(Struct, omit_defaults=True):
         Meta(description="Time of the simulation that the estimate is from."),
     ] = None
     notes: Annotated[
-        list[str], Meta(description="What that simulation went without, such as a solver.")
+        list[str], Meta(description="Notes on that simulation, such as a missing solver.")
     ] = []
     turn: Annotated[
-        TurnView | None, Meta(description="Absent if it has ended, or the policy knows no turns.")
+        TurnView | None,
+        Meta(description="Absent if the job has ended, or the policy knows no turns."),
     ] = None
 
 
@@ -79,13 +88,18 @@ class EstimateRow(Struct, omit_defaults=True):
     horizon: Annotated[
         float | None, Meta(description="Upper bound of seconds to the median; null: unbounded.")
     ]
-    count: Annotated[int, Meta(description="Estimates whose event has happened.")]
-    p50_covered: Annotated[float | None, Meta(description="Share of events up to the stated p50.")]
-    p90_covered: Annotated[float | None, Meta(description="Share of events up to the stated p90.")]
-    error: Annotated[
-        float | None, Meta(description="Median distance to the stated p50 in seconds.")
+    count: Annotated[int, Meta(description="Number of estimates whose event has happened.")]
+    p50_covered: Annotated[
+        float | None, Meta(description="Share of events that came no later than the stated p50.")
     ]
-    width: Annotated[float | None, Meta(description="Median of p90 - p50 in seconds.")]
+    p90_covered: Annotated[
+        float | None, Meta(description="Share of events that came no later than the stated p90.")
+    ]
+    error: Annotated[
+        float | None,
+        Meta(description="Median distance of the event from the stated p50, in seconds."),
+    ]
+    width: Annotated[float | None, Meta(description="Median of p90 - p50, in seconds.")]
     pred_err: Annotated[
         float | None,
         Meta(description="Median of |JCT true - JCT predicted| / JCT predicted (PCS)."),
@@ -96,16 +110,16 @@ class EstimateRow(Struct, omit_defaults=True):
     p50_judged: Annotated[
         int,
         Meta(
-            description="Estimates that can be judged: the event has happened, or the stated p50 is"
-            " in the past."
+            description="Number of estimates that are known to be right or wrong about p50: the "
+            "event has happened, or the stated p50 is in the past."
         ),
     ] = 0
-    p90_judged: Annotated[int, Meta(description="The same for the stated p90.")] = 0
+    p90_judged: Annotated[int, Meta(description="The same number for the stated p90.")] = 0
     apart: Annotated[
         bool,
         Meta(
-            description="Whether these are estimates after which the options of the policy were "
-            "changed. They correct no others."
+            description="Whether the options of the policy changed between the estimates and "
+            "their events. Such estimates do not influence corrections."
         ),
     ] = False
 

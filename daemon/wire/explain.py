@@ -64,18 +64,22 @@ class WayView(Struct):
     """One way to start: `turn`, in its pool's quota; `spare`, on what others do not need."""
 
     name: str
-    open: Annotated[bool, Meta(description="Whether it could ever start in this way.")]
+    open: Annotated[bool, Meta(description="Whether the job can ever start in this way.")]
     obstacles: list[ObstacleView]
     exact: Annotated[
-        bool, Meta(description="That it started in a trial without these obstacles.")
+        bool, Meta(description="Whether the job started in a trial without these obstacles.")
     ] = False
 
 
 class TurnView(Struct):
     """A job's turn: its start in its pool alone, which `sia-reclaim` and its like go by."""
 
-    time: Annotated[float | None, Meta(description="When its turn comes; null: not known.")]
-    came: Annotated[bool, Meta(description="Whether its turn has come; else `time` is estimated.")]
+    time: Annotated[
+        float | None, Meta(description="Time at which the turn comes; null if unknown.")
+    ]
+    came: Annotated[
+        bool, Meta(description="Whether the turn has come. If not, `time` is an estimate.")
+    ]
     guest: Annotated[
         bool, Meta(description="Whether the job runs before its turn, so that it may be stopped.")
     ]
@@ -85,48 +89,73 @@ class PlannedView(Struct, omit_defaults=True):
     """How the policy's present plan runs a job. No promise: plans change. Times since the epoch."""
 
     start: Annotated[
-        float | None, Meta(description="Null: the plan, which looks only so far, has no start.")
+        float | None,
+        Meta(
+            description="Planned start; null if the plan, which has a horizon, contains no start."
+        ),
     ]
     end: float | None
     in_time: Annotated[
         bool | None,
-        Meta(description="Whether it ends by its deadline so; null without a deadline or a start."),
+        Meta(
+            description="Whether the planned end is not after the deadline; null without "
+            "deadline or planned end."
+        ),
     ] = None
-    kills: Annotated[list[str], Meta(description="Running jobs that it kills for this job.")] = []
-    before: Annotated[list[str], Meta(description="Pending jobs that it starts before.")] = []
+    kills: Annotated[
+        list[str], Meta(description="Running jobs that the plan kills to start this job.")
+    ] = []
+    before: Annotated[
+        list[str], Meta(description="Pending jobs that the plan starts before this job.")
+    ] = []
     spared: Annotated[
         list[str],
         Meta(description="Running jobs whose kill would cost more than a start now would gain."),
     ] = []
-    cost: Annotated[float, Meta(description="Of these kills, in the policy's values.")] = 0.0
-    gain: Annotated[float, Meta(description="Of a start now, in the policy's values.")] = 0.0
+    cost: Annotated[
+        float,
+        Meta(description="Cost of killing the jobs in `spared`, in the policy's unit of value."),
+    ] = 0.0
+    gain: Annotated[float, Meta(description="Gain of starting this job now, in the same unit.")] = (
+        0.0
+    )
     promised: Annotated[
-        bool, Meta(description="That its deadline is promised, though the plan may change.")
+        bool,
+        Meta(description="Whether the deadline is guaranteed. The plan may change nevertheless."),
     ] = False
 
 
 class OutlookView(Struct, omit_defaults=True):
     """What is planned for a job by a policy that plans rounds ahead, like `shockwave`."""
 
-    weight: Annotated[float, Meta(description="Of the job against others in its pool.")]
-    fairness: Annotated[
-        float, Meta(description="Its finish-time fairness as estimated; above 1 is unfair.")
+    weight: Annotated[
+        float, Meta(description="Weight of the job relative to other jobs of its pool.")
     ]
-    place: Annotated[int, Meta(description="By weight; 1 is the first.")]
-    jobs: Annotated[int, Meta(description="Jobs of its pool.")]
-    begins: Annotated[float, Meta(description="When the first planned round began, in seconds.")]
-    round: Annotated[float, Meta(description="Seconds of a round.")]
-    plan: Annotated[list[int], Meta(description="1 for each of the rounds in which it runs.")]
+    fairness: Annotated[
+        float, Meta(description="Estimated finish-time fairness; above 1 is unfair.")
+    ]
+    place: Annotated[int, Meta(description="Rank of the job's weight in its pool, from 1.")]
+    jobs: Annotated[int, Meta(description="Number of jobs of its pool.")]
+    begins: Annotated[float, Meta(description="Begin of the first planned round.")]
+    round: Annotated[float, Meta(description="Length of a round in seconds.")]
+    plan: Annotated[
+        list[int],
+        Meta(description="One number for each planned round: 1 if the job runs in it, else 0."),
+    ]
     other: Annotated[
-        str, Meta(description="The job that would lose a round if this one had one more.")
+        str, Meta(description="The job that would lose a round if this job had one more.")
     ] = ""
     loss: Annotated[
-        float, Meta(description="What that job would lose, as a multiple of what this one gains.")
+        float, Meta(description="Loss of that job, as a multiple of the gain of this job.")
     ] = 0.0
     changes_after: Annotated[
-        float, Meta(description="Seconds of work until its speed is foreseen to change.")
+        float,
+        Meta(
+            description="Seconds of work after which the speed is expected to change; "
+            "0 if it is not."
+        ),
     ] = 0.0
-    speed: Annotated[float, Meta(description="How many times as fast it is then.")] = 1.0
+    speed: Annotated[float, Meta(description="Factor on the speed from then on.")] = 1.0
 
 
 class JobWhy(Struct, omit_defaults=True):
@@ -138,23 +167,28 @@ class JobWhy(Struct, omit_defaults=True):
     id: str
     pool: str
     phase: JobPhase
-    time: Annotated[float, Meta(description="Of the state that is spoken of.")]
-    words: Annotated[list[str], Meta(description="The same for people.")]
+    time: Annotated[float, Meta(description="Time of the explained state.")]
+    words: Annotated[list[str], Meta(description="The explanation in sentences.")]
     exact: Annotated[
         bool,
         Meta(
-            description="That a pass was tried on a copy without these obstacles, and the job "
-            "started. Otherwise they are what is known, and there may be others."
+            description="Whether the job started in a trial pass without these obstacles. If "
+            "not, there may be further obstacles."
         ),
     ] = False
     obstacles: list[ObstacleView] = []
     ways: list[WayView] = []
-    position: Annotated[int | None, Meta(description="In its pool's queue; 1 is the first.")] = None
+    position: Annotated[
+        int | None, Meta(description="Position in the queue of its pool, from 1.")
+    ] = None
     stream: Stream | None = None
     reason: Annotated[str, Meta(description="Why it was started.")] = ""
-    loans: Annotated[dict[str, int], Meta(description="Whose GPUs it uses.")] = {}
+    loans: Annotated[
+        dict[str, int], Meta(description="GPUs that the job uses, by the pool that owns them.")
+    ] = {}
     turn: Annotated[
-        TurnView | None, Meta(description="Absent if it has ended, or the policy knows no turns.")
+        TurnView | None,
+        Meta(description="Absent if the job has ended, or the policy knows no turns."),
     ] = None
     planned: Annotated[
         PlannedView | None, Meta(description="Absent if the policy makes no such plans.")

@@ -91,7 +91,12 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     pool: Annotated[Name, Meta(description="Pool whose quota the job uses.")]
     gpus: Annotated[
-        int, Meta(ge=1, le=MAX_QUOTA, description="Allocated all at the same time (a gang).")
+        int,
+        Meta(
+            ge=1,
+            le=MAX_QUOTA,
+            description="Number of GPUs, allocated all at the same time (a gang).",
+        ),
     ]
     id: Annotated[
         Id | None,
@@ -104,11 +109,14 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     env: Annotated[dict[Variable, Text], Meta(max_length=MAX_VARIABLES)] = {}
     cwd: Annotated[Text, Meta(description="Working directory.")] = ""
     user: Label = ""
-    name: Annotated[Label, Meta(description="Kind of job; forecasts compare jobs of one name.")] = (
-        ""
-    )
+    name: Annotated[
+        Label, Meta(description="Kind of job; forecasts use earlier jobs of the same name.")
+    ] = ""
     tags: Annotated[dict[Label, Label], Meta(max_length=MAX_VARIABLES)] = {}
-    priority: Annotated[Priority, Meta(description="Higher first within the pool.")] = 0
+    priority: Annotated[
+        Priority,
+        Meta(description="Jobs with a higher priority come first in the queue of their pool."),
+    ] = 0
     hold: Annotated[bool, Meta(description="Do not start the job until it is released.")] = False
     time_limit: Annotated[
         TimeLimit | None, Meta(description="Seconds after which the daemon ends the job.")
@@ -120,7 +128,7 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
         ),
     ] = WARN
     run_time: Annotated[
-        TimeLimit | None, Meta(description="Run time in seconds that the user expects.")
+        TimeLimit | None, Meta(description="The user's estimate of the run time in seconds.")
     ] = None
     duration: Annotated[
         TimeLimit | None, Meta(description="Run time in seconds on the simulated backend.")
@@ -128,15 +136,15 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     preemptible: Annotated[
         StopSeconds | Literal["restart", "never"] | None,
         Meta(
-            description="What a stop costs: seconds of work; restart: all work; never: do not stop "
-            "it. null: the policy decides."
+            description="Cost of a stop: a number of seconds of work; `restart`: all work; "
+            "`never`: the job must not be stopped; null: the policy decides."
         ),
     ] = None
     min_run_time: Annotated[
         TimeLimit | None,
         Meta(
-            description="Seconds that the job should run once it has started: on GPUs that others "
-            "may claim it starts only where it is expected to be left that long."
+            description="Minimum run time in seconds. On GPUs that other pools may need, the "
+            "job starts only if it can be expected to keep them for that long."
         ),
     ] = None
     requeue: Annotated[bool, Meta(description="Requeue the job if its node fails.")] = False
@@ -145,77 +153,89 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
         Meta(description="Submit N jobs, ID.0 to ID.(N-1)."),
     ] = None
     min_width: Annotated[
-        Width | None, Meta(description="Fewest GPUs on which the job can run; null: `gpus`.")
+        Width | None,
+        Meta(description="Minimum number of GPUs on which the job can run; null: `gpus`."),
     ] = None
     max_width: Annotated[
-        Width | None, Meta(description="Most GPUs that the job can use; null: `gpus`.")
+        Width | None, Meta(description="Maximum number of GPUs that the job can use; null: `gpus`.")
     ] = None
     demand: Annotated[
         tuple[tuple[Width, RunTime], ...],
         Meta(
             max_length=MAX_POINTS,
-            description="Run time in seconds by number of GPUs, both ascending in GPUs and not "
-            "rising in seconds; empty: the speed is in proportion to the GPUs.",
+            description="Run times as pairs [GPUs, seconds]. GPUs must increase and seconds "
+            "must not. Empty: the speed is proportional to the number of GPUs.",
             examples=[[[1, 3600], [2, 1900]]],
         ),
     ] = ()
     deadline: Annotated[
         Timestamp | None,
-        Meta(description="When the job should end at the latest. It may be in the past."),
+        Meta(description="Time by which the job should end. It may be in the past."),
     ] = None
     soft: Annotated[
         tuple[tuple[float, float], ...] | str,
         Meta(
-            description="Later steps of the deadline: multiples of the time from submission to "
-            "deadline, each with what an end by it earns, 1 to 100; as pairs, or as text: `paper` "
-            "or `1.1:80+1.2:50`. Empty: only an end by the deadline counts.",
+            description="Later steps of the deadline: pairs of a multiple of the time from "
+            "submission to deadline and the reward of an end by then, 1 to 100. As "
+            "text: `paper` or `1.1:80+1.2:50`. Empty: only an end by the deadline "
+            "is rewarded.",
             examples=[[[1.1, 80], [1.5, 20]]],
         ),
     ] = ()
     value: Annotated[
-        JobValue | None, Meta(description="What an end by the deadline is worth; null: as usual.")
+        JobValue | None,
+        Meta(description="Value of an end by the deadline; null: the policy's usual value."),
     ] = None
     budget: Annotated[
         JobBudget | None,
-        Meta(description="Weight against other jobs in policies with budgets; null: 1."),
+        Meta(description="Weight relative to other jobs under policies with budgets; null: 1."),
     ] = None
     estimate: Annotated[
         TimeLimit | None,
-        Meta(description="Run time in seconds that the user expects; another name of `run_time`."),
+        Meta(
+            description="The user's estimate of the run time in seconds; another name "
+            "of `run_time`."
+        ),
     ] = None
     prefers: Annotated[
         Label, Meta(description="Attribute of the nodes on which the job runs at full speed.")
     ] = ""
     slowdown: Annotated[
         Slowdown | None,
-        Meta(description="Factor on the run time on other nodes; null: it cannot run there."),
+        Meta(description="Factor on the run time on other nodes; null: the job cannot run there."),
     ] = None
     strl: Annotated[
         Annotated[str, Meta(max_length=MAX_ASK_TEXT)],
         Meta(
-            description="Where the job may run from when on, how long, and what that is worth, as "
-            "an STRL expression; in place of `prefers`, `slowdown` and `value`.",
+            description="STRL expression that says on which nodes the job may start when, how "
+            "long it runs there, and its value. It replaces `prefers`, `slowdown` "
+            "and `value`.",
             examples=["(max (nck gpu 2 0 60 100) (nck all 2 0 90 100))"],
         ),
     ] = ""
     checkpoint: Annotated[
         Text,
         Meta(
-            description="How the job is told to save its work: a signal or a command.",
+            description="Signal that tells the job to save its work before a stop, or a command "
+            "that saves it.",
             examples=["USR1"],
         ),
     ] = ""
     mode: Annotated[
         Label,
-        Meta(description="How its speed changes while it runs.", examples=["static", "gns"]),
+        Meta(
+            description="Name of the mode that determines how the job's configuration changes "
+            "while it runs.",
+            examples=["static", "gns"],
+        ),
     ] = ""
-    model: Annotated[Label, Meta(description="What it trains.")] = ""
+    model: Annotated[Label, Meta(description="Name of the model that the job trains.")] = ""
     regimes: Annotated[
         tuple[Regime, ...],
         Meta(
             max_length=MAX_REGIME,
-            description="Its configurations in order: name, expected epochs, seconds of an epoch "
-            "on `gpus` GPUs, and steps a second or null.",
+            description="Configurations (regimes) of the job in order: name, expected epochs, "
+            "seconds per epoch on `gpus` GPUs, and steps per second or null.",
             examples=[[["32", 9, 36.5, None], ["64", 21, 20, None]]],
         ),
     ] = ()
@@ -266,22 +286,29 @@ NOTES = "What to know about the accepted job: a missed deadline, a field without
 class PromiseView(Struct, omit_defaults=True):
     """What a job is promised of its deadline."""
 
-    guaranteed: Annotated[bool, Meta(description="Whether it ends by its last step.")]
-    at: Annotated[float, Meta(description="When the job was told this.")]
+    guaranteed: Annotated[
+        bool,
+        Meta(
+            description="Whether the policy guarantees that the job ends by the last step of "
+            "its deadline."
+        ),
+    ]
+    at: Annotated[float, Meta(description="Time of the policy's answer.")]
     step: Annotated[
-        int | None, Meta(description="The step, from 0, by which it ends by the current plan.")
+        int | None,
+        Meta(description="Index, from 0, of the step by which the job ends by the current plan."),
     ] = None
     by: Annotated[float | None, Meta(description="The time of that step.")] = None
     latest: Annotated[
-        float | None, Meta(description="When it ends at the latest; this is what is promised.")
+        float | None, Meta(description="Time of the last step: the promised latest end.")
     ] = None
-    planned: Annotated[float | None, Meta(description="Its end by the plan.")] = None
+    planned: Annotated[float | None, Meta(description="End by the current plan.")] = None
     soonest: Annotated[
         float | None,
         Meta(description="Without a guarantee: the earliest possible end, not promised."),
     ] = None
     why: Annotated[
-        str, Meta(description="Why it has no guarantee, or ends by another step than before.")
+        str, Meta(description="Why there is no guarantee, or why the step has changed.")
     ] = ""
 
 
@@ -296,7 +323,10 @@ class Submitted(Struct, omit_defaults=True):
     notes: Annotated[list[str], Meta(description=NOTES)] = []
     promise: Annotated[
         PromiseView | None,
-        Meta(description="Whether its deadline is promised, where that is known at submission."),
+        Meta(
+            description="Whether the deadline is guaranteed, if the policy has "
+            "answered at submission."
+        ),
     ] = None
     planned: Annotated[
         PlannedView | None,
@@ -319,7 +349,10 @@ class BatchLine(Struct, omit_defaults=True):
     notes: Annotated[list[str], Meta(description=NOTES)] = []
     promise: Annotated[
         PromiseView | None,
-        Meta(description="Whether its deadline is promised, where that is known at submission."),
+        Meta(
+            description="Whether the deadline is guaranteed, if the policy has "
+            "answered at submission."
+        ),
     ] = None
 
 
@@ -353,25 +386,28 @@ class ProgressReport(Struct, forbid_unknown_fields=True, omit_defaults=True):
     attempt: Annotated[AttemptNumber, Meta(description="SIA_ATTEMPT of the job.")]
     done: Annotated[
         Share | None,
-        Meta(description="Share of its whole work that is done. It grows in an attempt."),
+        Meta(
+            description="Share of the whole work that is done, 0 to 1. Within an attempt it "
+            "must not fall."
+        ),
     ] = None
     speed: Annotated[
         Speed | None,
         Meta(
-            description="Speed from now on, relative to the nominal speed on as many GPUs as the "
-            "job asked for; null: as before."
+            description="Speed from now on, relative to the nominal speed on the requested "
+            "number of GPUs; null: unchanged."
         ),
     ] = None
     regime: Annotated[
         RegimeNumber | None,
-        Meta(description="Number of the regime that it is in; null: as before."),
+        Meta(description="Index of the current regime, from 0; null: unchanged."),
     ] = None
     trials: Annotated[
         tuple[tuple[Width, TrialTime], ...],
         Meta(
             max_length=MAX_TRIALS,
-            description="Of a job of several trials, in place of `done`: the GPUs of each trial "
-            "that is left, and the seconds that it still needs on them.",
+            description="For a job of several trials, instead of `done`: for each remaining "
+            "trial its GPUs, and the seconds that it still needs on them.",
             examples=[[[1, 3600], [1, 1800]]],
         ),
     ] = ()
@@ -381,11 +417,11 @@ class ProgressView(Struct, omit_defaults=True):
     """What a job has reported last in its attempt."""
 
     at: float
-    done: Annotated[float, Meta(description="Share of its whole work, from 0 to 1.")]
+    done: Annotated[float, Meta(description="Share of the whole work that is done, 0 to 1.")]
     speed: float
     regime: int | None = None
     end: Annotated[
-        float | None, Meta(description="When it ends if it goes on like this; null if unknown.")
+        float | None, Meta(description="Expected end at the present speed; null if unknown.")
     ] = None
 
 
@@ -413,25 +449,33 @@ class JobView(Struct, omit_defaults=True):
     ] = None
     reason: Annotated[str, Meta(description="Why the job was started.")] = ""
     nodes: dict[str, list[int]] = {}
-    loans: Annotated[dict[str, int], Meta(description="GPUs used by pool; spare jobs only.")] = {}
+    loans: Annotated[
+        dict[str, int], Meta(description="GPUs that a spare job uses, by the pool that owns them.")
+    ] = {}
     stopping: Annotated[str, Meta(description="Why the job is being ended.")] = ""
     code: int | None = None
     signal: int | None = None
     why: Annotated[str, Meta(description="How the job ended.")] = ""
     ran: Annotated[
         float | None,
-        Meta(description="Run time in seconds, after the end, of all attempts whose work counts."),
+        Meta(
+            description="Run time in seconds of an ended job, over all attempts whose work it kept."
+        ),
     ] = None
     progress: Annotated[
-        ProgressView | None, Meta(description="Its last report in its latest attempt.")
+        ProgressView | None, Meta(description="The last progress report of the latest attempt.")
     ] = None
     width: Annotated[
-        int, Meta(description="GPUs that it is given, if not as many as it asked for; else 0.")
+        int, Meta(description="Number of GPUs if it differs from the requested number; else 0.")
     ] = 0
-    stops: Annotated[int, Meta(description="How often it was stopped and went on later.")] = 0
-    preempted: Annotated[str, Meta(description="Why it was stopped or resized last.")] = ""
+    stops: Annotated[
+        int, Meta(description="Number of stops after which the job started again.")
+    ] = 0
+    preempted: Annotated[str, Meta(description="Reason of the latest stop or change of width.")] = (
+        ""
+    )
     kept: Annotated[
-        float, Meta(description="Seconds of work that it kept of earlier attempts.")
+        float, Meta(description="Seconds of work of earlier attempts that the job has kept.")
     ] = 0.0
 
 
@@ -453,7 +497,10 @@ class JobDetail(JobView, omit_defaults=True):
     deadline: float | None = None
     soft: tuple[tuple[float, float], ...] = ()
     promise: Annotated[
-        PromiseView | None, Meta(description="Whether its deadline is promised; null: no answer.")
+        PromiseView | None,
+        Meta(
+            description="Whether the deadline is guaranteed; null if the policy has not answered."
+        ),
     ] = None
     value: float | None = None
     budget: float | None = None

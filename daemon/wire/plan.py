@@ -62,9 +62,15 @@ class PolicyView(Struct):
 class FrontQuarter(Struct):
     """What a point means for a quarter of the jobs by size, on test samples."""
 
-    sizes_up_to: Annotated[float | None, Meta(description="GPU-seconds; null for the largest.")]
+    sizes_up_to: Annotated[
+        float | None,
+        Meta(
+            description="Largest size of the quarter's jobs in GPU-seconds; null for "
+            "the last quarter."
+        ),
+    ]
     jct_s: float
-    fifo_jct_s: Annotated[float, Meta(description="The same under FIFO.")]
+    fifo_jct_s: Annotated[float, Meta(description="Mean JCT of these jobs under FIFO.")]
     pred_err_pct: float
 
 
@@ -92,7 +98,7 @@ class FrontView(Struct):
     fifo: FrontPoint
     pool: str = ""
     problem: Annotated[
-        str, Meta(description="Why it does not fit this cluster; empty if it does.")
+        str, Meta(description="Why the front does not fit this cluster; empty if it does.")
     ] = ""
 
 
@@ -102,10 +108,15 @@ class FrontUpdate(Struct, forbid_unknown_fields=True):
     pool: Name | None = None
     objectives: Annotated[
         list[str],
-        Meta(max_length=MAX_OBJECTIVES, description="Like avg:jct; empty: of the stored front."),
+        Meta(
+            max_length=MAX_OBJECTIVES,
+            description="Objectives such as avg:jct; empty: those of the stored front.",
+        ),
     ] = []
     simulations: Annotated[int, Meta(ge=1, le=1_000_000)] = 1000
-    arrivals: Annotated[int, Meta(ge=1, le=100_000, description="Jobs of a sample.")] = 1000
+    arrivals: Annotated[int, Meta(ge=1, le=100_000, description="Number of jobs in a sample.")] = (
+        1000
+    )
     load: Annotated[float, Meta(gt=0, le=10)] | None = None
     """Load of the samples; null: that of the history."""
 
@@ -114,8 +125,8 @@ class FrontUpdateView(Struct):
     """The latest update of the front since the daemon started."""
 
     running: bool
-    began: Annotated[float | None, Meta(description="Null: none was asked for.")]
-    said: Annotated[str, Meta(description="Its latest line of progress, or how it ended.")]
+    began: Annotated[float | None, Meta(description="Begin of the update; null if there was none.")]
+    said: Annotated[str, Meta(description="Latest line of progress, or how the update ended.")]
 
 
 class WouldLend(Struct):
@@ -153,13 +164,16 @@ class LendingRecalls(Struct):
     """What it gained and cost that spare jobs were stopped for others, since the first start."""
 
     stops: Annotated[int, Meta(description="Stops of spare jobs.")]
-    gpu_hours: Annotated[float, Meta(description="GPU-hours that they had held spare GPUs.")]
-    lost_gpu_hours: Annotated[float, Meta(description="GPU-hours of their work that stops cost.")]
+    gpu_hours: Annotated[
+        float, Meta(description="GPU-hours for which the stopped attempts had held spare GPUs.")
+    ]
+    lost_gpu_hours: Annotated[float, Meta(description="GPU-hours of work lost by these stops.")]
     left_s: Annotated[
         float,
         Meta(
-            description="Sum of seconds that they would have run on: an estimate by run times. "
-            "Jobs without an estimate do not count."
+            description="Sum of the seconds for which the stopped attempts would have "
+            "continued, by estimated run times. Jobs without an estimate do not "
+            "count."
         ),
     ]
 
@@ -170,16 +184,22 @@ class PoolTurns(Struct):
     pool: str
     turns: Annotated[
         int,
-        Meta(description="Jobs that had their turn; 0 under a policy that knows no turns."),
+        Meta(
+            description="Number of jobs whose turn has come; 0 under a policy that knows no turns."
+        ),
     ]
     late_turns: Annotated[
-        int, Meta(description="Jobs of these that got GPUs more than a second later.")
+        int,
+        Meta(
+            description="Number of these jobs that got their GPUs more than a second "
+            "after their turn."
+        ),
     ]
-    latest_s: Annotated[float, Meta(description="Most seconds by which one of these was late.")]
-    guests: Annotated[int, Meta(description="Starts before the turn, on spare GPUs.")]
-    stops: Annotated[int, Meta(description="Stops of the pool's guests for other jobs.")]
+    latest_s: Annotated[float, Meta(description="Longest such delay in seconds.")]
+    guests: Annotated[int, Meta(description="Number of starts before the turn, on spare GPUs.")]
+    stops: Annotated[int, Meta(description="Number of stops of the pool's guests for other jobs.")]
     wasted_gpu_s: Annotated[
-        float, Meta(description="GPU-seconds of the pool's work that these stops cost.")
+        float, Meta(description="GPU-seconds of work of the pool lost by these stops.")
     ]
 
 
@@ -195,7 +215,8 @@ class LendingState(Struct):
         LendingRecalls | None, Meta(description="Null if no spare job was stopped for others.")
     ] = None
     pools: Annotated[
-        list[PoolTurns], Meta(description="Pools that had a turn or a guest, of those you may see.")
+        list[PoolTurns],
+        Meta(description="Pools with turns or guests, among those that the caller may see."),
     ] = []
 
 
@@ -206,9 +227,11 @@ class PoolForecast(Struct, omit_defaults=True):
     load: list[int]
     held_back: list[int]
     judged: Annotated[
-        list[int], Meta(description="Recent forecasts of each window whose time has passed.")
+        list[int], Meta(description="Number of recent forecasts whose window has ended, by window.")
     ] = []
-    missed: Annotated[list[int], Meta(description="Number of those that were too low.")] = []
+    missed: Annotated[
+        list[int], Meta(description="Number of these forecasts that were too low, by window.")
+    ] = []
 
 
 Metric = Literal["gpus", "pending", "wait", "saved", "jobs", "forecast", "lenders", "borrowers"]
@@ -333,14 +356,20 @@ class PlanGroup(Struct):
     ahead: Annotated[
         list[PlanStep],
         Meta(
-            description="By estimated ends of running jobs, planned starts and maintenance. A job "
-            "beyond its estimate counts as running until just after now."
+            description="GPUs expected to be idle, from estimated ends of running jobs, planned "
+            "starts and maintenance. A job that has outrun its estimate counts as "
+            "running until just after now."
         ),
     ]
-    starts: Annotated[list[PlanStart], Meta(description="Of jobs that you may see.")]
+    starts: Annotated[
+        list[PlanStart], Meta(description="Planned starts of jobs that the caller may see.")
+    ]
     promised: Annotated[
         list[PromisedGpus],
-        Meta(description="GPUs promised to guaranteed jobs; between and after these, none are."),
+        Meta(
+            description="Numbers of GPUs promised to guaranteed jobs; at other times "
+            "none are promised."
+        ),
     ] = []
 
 
