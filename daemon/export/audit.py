@@ -44,9 +44,9 @@ def read_audit(database: str) -> Iterator[AuditRow]:
 
 
 def lost_records(database: str) -> str:
-    """Return what a SQLite file lacks of what was acknowledged, in words; empty if nothing.
+    """Return which acknowledged steps a SQLite file lacks, in words; "" if none.
 
-    Raises UserError where it cannot be read.
+    Raises UserError if the file cannot be read.
     """
     where = database_of(database, Path())
     if isinstance(where, DatabaseUrl):
@@ -56,7 +56,7 @@ def lost_records(database: str) -> str:
     except LossError as error:
         return error.format_message().removeprefix(f"{where}: ").rpartition("; ")[0]
     except (OSError, sqlite3.Error):
-        return ""  # `read_audit` meets it too, and explains it
+        return ""  # `read_audit` has the same error, and explains it
     return ""
 
 

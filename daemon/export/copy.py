@@ -29,10 +29,10 @@ WAL_HEAD = 32
 """Size of the log's header in bytes; its salts change with each restart of the log."""
 
 TRIES = 5
-"""Attempts before the copy fails: SQLite restarts the log about every 4 MB."""
+"""Number of attempts before the copy fails: SQLite restarts the log about every 4 MB."""
 
 READ_PATIENCE = 600_000
-"""Milliseconds that PostgreSQL keeps the transaction open while this process is busy."""
+"""Milliseconds for which PostgreSQL keeps the transaction open while this process is busy."""
 
 
 @contextmanager

@@ -37,7 +37,7 @@ IMPORT = "journal import"
 """The command, as the audit names it."""
 
 PREFIX = "import:"
-"""Precedes the ids of imported jobs. No job that is submitted can have such an id."""
+"""Prefix of the ids of imported jobs. No submitted job can have such an id."""
 
 OTHER = "another job of that ID was imported before; give the jobs of this log other IDs"
 """Why a job of a second log is left out."""
@@ -50,16 +50,16 @@ class ImportReport(Struct):
 
     database: str
     jobs: int
-    """Jobs that were added."""
+    """Number of jobs that were added."""
     stored: int
-    """Imported jobs that the journal has now."""
+    """Number of imported jobs that the journal has now."""
     begin: float
     end: float
     """When the last of the added jobs ended, after the shift."""
     weeks: int
-    """By how many weeks the log was shifted; 0 where the log does not say when it began."""
+    """Number of weeks by which the log was shifted; 0 if the log does not say when it began."""
     left_out: dict[str, int]
-    """Jobs that were not added, by reason."""
+    """Number of jobs that were not added, by reason."""
     notes: list[str]
 
 
@@ -79,11 +79,11 @@ def import_log(
 ) -> ImportReport:
     """Add the jobs of a log to the imported jobs of a journal.
 
-    `pools` has the quotas of the daemon's pools, `names` the daemon's pool for pools of the log
-    that have another name. `began` is when second 0 of the log was, None to choose it: a log that
-    ended more than a week ago, or ends in the future, is shifted by whole weeks to end in the last
-    week, so that hours and weekdays stay right; a log without dates ends now. Only jobs that ended
-    in the last `SPAN` seconds are added. Raises UserError.
+    `pools` has the quotas of the daemon's pools. `names` has the daemon's pool for each pool of the
+    log that has another name there. `began` is the time of second 0 of the log; None to choose it.
+    A log that ended more than a week ago, or ends in the future, is shifted by whole weeks to end
+    in the last week, so that hours and weekdays stay the same. A log without dates ends now. Only
+    jobs that ended in the last `SPAN` seconds are added. Raises UserError.
     """
     for theirs, named in names.items():
         if named not in pools:
@@ -136,7 +136,7 @@ def import_log(
 
 
 def _alike(record: JobRecord) -> tuple[object, ...]:
-    """What a job that is imported once more has in common with itself, whatever the shift."""
+    """Return a key by which a job is recognized if it is imported again with another shift."""
     assert record.ended is not None
     assert record.started is not None
     spec = record.spec
@@ -176,7 +176,7 @@ def _why_none(trace: Trace, ours: Trace, pools: Mapping[str, int]) -> str:
 
 
 def _origin(known: float | None, began: float | None, last: float, now: float) -> tuple[float, int]:
-    """Return when second 0 of the log is to be, and by how many weeks that shifts the log."""
+    """Return the time of second 0 of the log, and the number of weeks of the shift."""
     if began is not None:
         return began, 0
     if known is None:
@@ -200,7 +200,7 @@ def _record(arrival: Arrival, start: float, origin: float) -> JobRecord:
 
 @contextmanager
 def _opened(database: Path | DatabaseUrl) -> Iterator[_Database]:
-    """Open the place of imported jobs. Raises UserError."""
+    """Open the table of imported jobs. Raises UserError."""
     try:
         if isinstance(database, DatabaseUrl):
             require_psycopg()

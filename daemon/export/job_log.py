@@ -1,9 +1,10 @@
 """Convert a journal to a job log and a pools file for `sia replay`, and the real schedule.
 
-A job's row is its last time in the queue: from joining the queue, through its start, to its end. A
+A job's row is its last stay in the queue: from joining the queue, through its start, to its end. A
 job that was requeued after it had run has one more row per earlier run, named `ID#1` and so on, so
-the log contains all GPU time. A job that was stopped and went on keeps its place in the queue, so
-it has one row, with the work that it has done in all; its runs are segments of the real schedule.
+the log contains all GPU time. A job that was stopped and started again keeps its place in the
+queue, so it has one row, with all of its work; its runs are segments of the real schedule.
+
 What a job log cannot express is counted (`Export.counted`).
 """
 
@@ -37,7 +38,7 @@ from sia.model import Nodes, Pool, Regime, Stream
 from sia.wording import DAY
 
 PAGE = 5000
-"""Ended jobs read at a time: a few MB."""
+"""Number of ended jobs read at a time: a few MB."""
 
 AGAIN = "#"
 """Separates a job's id and the number of an earlier run; ids from HTTP do not contain it."""
@@ -145,7 +146,7 @@ class _Rows:
         if record.priority:
             counted["jobs with a priority, which no log carries"] += 1
         started = record.decided
-        if life is not None and life.started is not None:  # else the notices of it are gone
+        if life is not None and life.started is not None:  # otherwise its notices have been pruned
             started = life.started
         if record.ended is None:
             self._add_alive(record, stay)
@@ -158,7 +159,7 @@ class _Rows:
     def _add_alive(self, record: JobRecord, stay: QueueSpan) -> None:
         counted = self._made.counted
         if not self._alive:
-            counted["jobs left out: they are not over"] += 1
+            counted["jobs left out: they have not ended"] += 1
             return
         expected = record.run_time
         if expected >= UNKNOWN_RUN_TIME and record.spec.regimes:
@@ -167,18 +168,18 @@ class _Rows:
         if record.decided is not None:
             so_far = self._lasted(record, record.decided, self._now)
             lasts = max(so_far, expected) if known else so_far
-            counted["jobs that still run, with the run time that is thought, or so far"] += 1
+            counted["jobs that still run, with their estimated run time, or the time so far"] += 1
         elif known and record.phase is not JobPhase.HELD:
             lasts = expected
-            counted["jobs that still wait, with the run time that is thought"] += 1
+            counted["pending jobs, with their estimated run time"] += 1
         else:
-            why = "are held" if known else "nobody knows how long they run"
-            counted[f"jobs left out: they wait, and {why}"] += 1
+            why = "are held" if known else "their run time is unknown"
+            counted[f"jobs left out: they are pending, and {why}"] += 1
             return
         self._row(record, stay, record.spec.id, lasts, record.phase.value)
 
     def _ran(self, record: JobRecord, stay: QueueSpan, number: int | None = None) -> None:
-        """Add a row for a time in the queue that led to a run: the last, or an earlier one."""
+        """Add a row for a stay in the queue that led to a run: the last one, or an earlier one."""
         assert stay.started is not None, "the job ran"
         assert stay.ended is not None, "the run has ended"
         begin, spec, made = self._made.begin, record.spec, self._made
@@ -280,7 +281,7 @@ def _add_loans(made: Export, past: NoticeHistory) -> None:
             start, end = loan.start - made.begin, loan.end - made.begin
             made.loans.append(LoanSpan(name, loan.donor, loan.gpus, start, end))
         else:
-            made.counted["loans left out: of runs that are not over, or left out"] += 1
+            made.counted["loans left out: their runs have not ended, or were left out"] += 1
 
 
 def _notes(book: Book, past: NoticeHistory) -> Iterator[str]:

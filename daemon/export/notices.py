@@ -1,4 +1,4 @@
-"""Read from notices what job records lack: earlier times in queues, runs, quotas and loans."""
+"""Read from notices what job records lack: earlier stays in queues, runs, quotas and loans."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = (
 
 
 class QueueSpan(NamedTuple):
-    """One time in the queue: when and by which notice it began, start and end of its run."""
+    """One stay in the queue: its begin, the notice that began it, and start and end of its run."""
 
     joined: float
     order: int
@@ -28,7 +28,7 @@ class QueueSpan(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A time in which a job ran on the same GPUs, as the core counts it; it has no end yet."""
+    """A time in which a job ran on the same GPUs, as the core counts it. It has no end yet."""
 
     start: float
     width: int
@@ -40,7 +40,7 @@ class Life:
     def __init__(self, record: JobRecord) -> None:
         """Start with the job in the queue since its submission."""
         self.record = record
-        self.stays: list[QueueSpan] = []  # earlier times in the queue that led to a run
+        self.stays: list[QueueSpan] = []  # earlier stays in the queue that led to a run
         self.joined = record.submitted
         self.order = 0
         self.started: float | None = None

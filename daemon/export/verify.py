@@ -19,7 +19,7 @@ from daemon.model.limits import AUDIT_AT_ONCE
 from sia.console.errors import UserError
 
 SHOWN = 5
-"""Maximum of findings of SQLite's own check to show: the first ones locate the damage."""
+"""Maximum number of findings of SQLite's own check to show: the first ones locate the damage."""
 
 
 class Report(Struct):
@@ -31,7 +31,7 @@ class Report(Struct):
     steps: int = 0
     """Number of the last step."""
     checked: int = 0
-    """Number of steps whose digests were checked; older steps may be pruned."""
+    """Number of steps whose digests were checked; older ones may have been pruned."""
     acknowledged: int | None = None
     """Step in the high-water mark; None if there is no mark."""
     audit_records: int = 0

@@ -1,9 +1,9 @@
-"""Detect drift of load forecasts, by pool. A pool whose forecasts drift does not lend.
+"""Detect drift of load forecasts, by pool. With `drift = "keep"` a pool with drift does not lend.
 
-A forecast is missed if new jobs held more GPUs at once than it said at the start of its window.
-A pool's forecasts drift if, for one window length and over `SPAN`, the share of missed forecasts is
-above `LIMIT` and above what chance explains at the designed rate. The drift ends when the share is
-at most `WELL` for each window length.
+A forecast is missed if new jobs held more GPUs at the same time than it said at the start of its
+window. A pool's forecasts drift if, for one window length and over `SPAN`, the share of missed
+forecasts is above `LIMIT`, and is above `DESIGNED` by more than chance explains (`CHANCE`). The
+drift ends when the share is at most `WELL` for each window length.
 """
 
 from __future__ import annotations
@@ -20,31 +20,33 @@ from sia.events import Event
 from sia.wording import duration
 
 LIMIT = 0.10
-"""Share of missed forecasts above which a pool's forecasts drift. The reservation is designed to be
-too small once in about twenty windows, in which lenders have to wait."""
+"""Share of missed forecasts above which a pool's forecasts may drift: twice the share that the
+reservation is designed for."""
 
 WELL = 0.05
 """Share at which the drift ends: half of `LIMIT`, so that the state does not flap."""
 
 DESIGNED = 0.05
-"""Share of missed forecasts by design."""
+"""Share of missed forecasts that the reservation is designed for: one window in twenty, in which
+lenders have to wait."""
 
 CHANCE = 4.0
-"""Standard deviations above the designed share: chance exceeds them about once in 10,000 cases."""
+"""Number of standard deviations above `DESIGNED` that chance explains. It exceeds them about once
+in 10,000 cases."""
 
 LEAST_WINDOWS = 20
-"""Minimum of windows of one length for a verdict."""
+"""Minimum number of windows of one length for a verdict."""
 
 SPAN = 86400.0
 """Seconds over which the share is computed, or `LEAST_WINDOWS` windows if these take longer."""
 
 SLICES = 24
-"""Slices of the span: old forecasts are dropped slice by slice."""
+"""Number of slices of the span: old forecasts are dropped slice by slice."""
 
 
 SEEN = SLICES // 2
-"""Minimum of slices with forecasts for a verdict. A single burst affects all windows of an hour
-or two, and a new predictor has no other days to compare with."""
+"""Minimum number of slices with forecasts for a verdict. A single burst affects all windows of an
+hour or two, and a new predictor has no other days to compare with."""
 
 
 class _Tally:
@@ -71,7 +73,7 @@ class Drift:
     """Compare forecasts with the demand that followed, and detect drift.
 
     Attributes:
-        why: Reason, by pool whose forecasts drift.
+        why: Reason for each pool whose forecasts drift.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Drift:
         width: Callable[[str, int], int] | None = None,
         why: Mapping[str, str] | None = None,
     ) -> None:
-        """Start at `now` (seconds) with the current forecasts; `why` holds pools with drift."""
+        """Start at `now` (seconds) with the current forecasts; `why` has pools with drift."""
         self.why = dict(why or {})
         self._now = now
         self._pools = list(loads)
@@ -131,11 +133,11 @@ class Drift:
 
 
 def unwatched(book: Book) -> list[ForecastHealth]:
-    """Return the input that ends drift and its lending bans, if any, when it is not checked."""
+    """Return the input that ends drift and its lending bans, if any, when drift is not checked."""
     drifts = any(pool.drift or DRIFT in pool.kept for pool in book.pools.values())
     return [ForecastHealth()] if drifts else []
 
 
 def _by_chance(total: int) -> float:
-    """Return how many of `total` forecasts chance alone can make fall short."""
+    """Return how many of `total` forecasts may be too low by chance alone."""
     return DESIGNED * total + CHANCE * sqrt(DESIGNED * (1.0 - DESIGNED) * total)

@@ -37,25 +37,26 @@ UNTRAINED = "peaks"
 """Predictor of loads until the first model is trained."""
 
 PAGE = 1000
-"""Ended jobs read from the journal at a time: a few milliseconds during which no step commits."""
+"""Number of ended jobs read from the journal at a time: a few milliseconds, in which no step
+commits."""
 
 SAID = 3
-"""Maximum of pools in a message about drift."""
+"""Maximum number of pools in a message about drift."""
 
 KEPT = "these pools do not lend until their forecasts improve"
-ANEW = "they are forecast from the last day on and from other pools"
-AS_BEFORE = "this forecast goes on as before and learns what is new with time"
+ANEW = "their forecasts use only the last day and other pools"
+AS_BEFORE = "the forecast does not change at once, and learns the new loads with time"
 LENDS = 'with drift = "keep" in [daemon] these pools would not lend until their forecasts improve'
 MEND = "check these pools for a new kind of jobs"
 
 HEAR_AGAIN = 60.0
-"""Seconds until the history is read again after a failure: reading takes seconds."""
+"""Seconds after a failure until the history is read again: a read takes seconds."""
 
 
 class WantedForecast(NamedTuple):
-    """What is to be forecast with from now on: a model, and the reason for a change.
+    """The forecast to use from now on: a model, and the reason for a change.
 
-    `label` replaces the one in the journal; None leaves it as it is.
+    `label` replaces the label in the journal; None keeps that one.
     """
 
     model: Model | None = None
@@ -68,12 +69,12 @@ ReadHistory = Callable[[int, int], Awaitable[list[tuple[int, JobRecord]]]]
 
 
 class Predictors(NamedTuple):
-    """The predictors that a label such as `peaks+survival` selects for a policy and its pools."""
+    """The predictors that a label such as `peaks+survival` selects, for a policy and its pools."""
 
     setup: Setup
     label: str
     chosen_by_backtest: bool = False
-    """Whether a better one may take its place, because the configuration names none."""
+    """Whether retraining may replace it by a better one, because the configuration names none."""
 
     @property
     def any(self) -> bool:
@@ -112,7 +113,7 @@ class Predictors(NamedTuple):
     def adopting(self, label: str) -> Predictors:
         """Return the predictors of a label that a backtest has chosen; "" for the usual ones.
 
-        A label that this installation cannot make, for want of a package, is the usual one.
+        If a package for the label is not installed here, return the usual ones.
         """
         if not (label and self.chosen_by_backtest):
             return self
@@ -134,7 +135,8 @@ class Predictors(NamedTuple):
         """Return predictors that know the history. Takes seconds; call it outside the event loop.
 
         Without a model, a predictor that needs one is replaced by `UNTRAINED`. `quotas` (GPUs) are
-        those in force where they are not the configuration's; `begins` are as in `Forecaster.hear`.
+        those in force, where they differ from the configuration; `begins` are as in
+        `Forecaster.hear`.
         """
         needs, choice = load(self.setup.policy).needs, self.choice
         if model is None and loads_class(choice.forecast).needs_model:
@@ -202,8 +204,8 @@ class ForecastService:
         self._hearing: asyncio.Task[None] | None = None
         self._wanted: WantedForecast | None = None
         self._latest = WantedForecast()
-        """What was wanted last. It is asked for again at each restart, as the journal may not have
-        it yet; where the journal has it, that changes nothing."""
+        """The latest request. It is repeated at each restart, because the journal may not have it
+        yet. If the journal has it, repeating it changes nothing."""
         self._later: asyncio.TimerHandle | None = None
         self.unwell: Callable[[str, str], object] = lambda *_: None
         """Called with the reason and the fix if forecasts are unhealthy, else with empty texts."""
@@ -248,7 +250,7 @@ class ForecastService:
         return self._wanted is not None
 
     def begin_anew(self, engine: Engine, now: float, read: ReadHistory) -> None:
-        """Call `begin` with what is requested, or was last."""
+        """Call `begin` with the open request, or with the latest one."""
         self.begin(engine, now, read, self._wanted or self._latest)
 
     def end(self) -> None:
@@ -263,7 +265,7 @@ class ForecastService:
     def forget(self) -> None:
         """Drop the forecaster, as its steps did not commit; no forecasts until the next `begin`."""
         self.end()
-        self._forecaster, self._news = None, []  # news of a model that is not in use
+        self._forecaster, self._news = None, []  # news from a model that is not in use
 
     async def heard(self) -> None:
         """Wait until the history has been read, or reading has failed."""
@@ -285,9 +287,10 @@ class ForecastService:
             self._try_later(f"cannot read the history: {error!r}", wanted)
 
     def _give_up(self, error: Exception) -> None:
-        """Drop the predictors after a failure: jobs start without forecasts too.
+        """Drop the predictors after a failure: jobs then start without forecasts.
 
-        What they were made by is not asked for again, unless the history is still read for it.
+        The model and label that led to them are not requested again, unless the history is still
+        being read for them.
         """
         if self._hearing is None or self._hearing.done():
             self._latest = WantedForecast()
@@ -318,7 +321,7 @@ class ForecastService:
         forecaster.work_aside(partial(asyncio.get_running_loop().run_in_executor, None))
         for now, step in self._missed:
             forecaster.after(now, step)
-        for pool, begin in _begins(book).items() - begins.items():  # it has drifted meanwhile
+        for pool, begin in _begins(book).items() - begins.items():  # drift began meanwhile
             forecaster.forget(pool, begin)
         forecaster.correct(said_to(engine.core.state))
         self._missed, self._forecaster = [], forecaster
@@ -345,8 +348,9 @@ class ForecastService:
     def _drifted(self, now: float, book: Book) -> list[Input]:
         """Return the input for pools whose forecasts drift, if it differs from the book.
 
-        Of a pool that begins to drift the forecaster forgets what is older than the drift. The book
-        has from when on, so that a forecaster that reads the history again forgets the same.
+        When a pool begins to drift, the forecaster forgets the pool's loads from before the drift.
+        The book stores the begin of the drift, so that a forecaster that reads the history again
+        forgets the same.
         """
         if self._drift is None:
             return [*unwatched(book)]
@@ -419,16 +423,16 @@ class ForecastService:
 
 
 def _begins(book: Book) -> dict[str, float]:
-    """Return from which second on pools are forecast that have drifted."""
+    """Return the time from which on loads are used, for pools that have drifted."""
     return {name: pool.forecast_from for name, pool in book.pools.items() if pool.forecast_from}
 
 
 async def ended_between(
     read: ReadHistory, begin: float, end: float, most: float = inf
 ) -> list[JobRecord]:
-    """Return the jobs that ended in this span (seconds), the newest `most` or a page more of them.
+    """Return the jobs that ended in this span (seconds): the newest `most`, or up to a page more.
 
-    They are read in pages so that steps can commit.
+    They are read in pages, so that steps can commit in between.
     """
     found: list[JobRecord] = []
     before = 0

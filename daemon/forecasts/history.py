@@ -14,7 +14,7 @@ from sia.model import Job, Load
 from sia.state.state import ClusterState
 
 SPAN = 28 * 86400.0
-"""Seconds of history that predictors get: twice what they use."""
+"""Seconds of history that predictors get: twice as much as they use."""
 
 ENDED, SUBMITTED, STARTED, GONE = range(4)
 """The order of events at the same time."""

@@ -31,21 +31,21 @@ class _KnownJob(NamedTuple):
 
     job: Job
     run_time: float
-    """Its estimated run time."""
+    """Estimated run time in seconds."""
     start: float | None = None
     """Its first start."""
     since: float | None = None
     """Its latest start, while it runs."""
     ran: float = 0.0
-    """How long it had run when it was stopped last."""
+    """Seconds that the job had run before its latest stop."""
 
     def ran_until(self, now: float) -> float:
-        """Return how long it has run."""
+        """Return the seconds that the job has run."""
         return self.ran if self.since is None else self.ran + now - self.since
 
 
 def _job_of(spec: JobSpec, now: float) -> Job:
-    """Return a job to ask a predictor about, before the core has it."""
+    """Return a job for a query to a predictor, before the core has the job."""
     gpus = max(1, spec.gpus)
     return Job(spec.id, spec.pool, now, gpus, spec.user, spec.kind, estimate=spec.run_time)
 
@@ -70,7 +70,7 @@ class Forecaster:
         self._run_times, self._loads, self._updates = run_times, loads, updates
         self.forgets = forgets
         self._jobs: dict[str, _KnownJob] = {}  # by core id
-        self._asked: dict[str, Job] = {}  # queried jobs whose submission may still be refused
+        self._asked: dict[str, Job] = {}  # queried jobs whose submission may yet be refused
         self._stale: dict[
             tuple[str, int], int
         ] = {}  # forecasts in the core from another forecaster
@@ -93,7 +93,9 @@ class Forecaster:
     def hear(
         self, story: JournalHistory, begins: Mapping[str, float] = MappingProxyType({})
     ) -> None:
-        """Read the history, of pools in `begins` from that second on, and forecast all loads.
+        """Read the history, and forecast all loads.
+
+        For pools in `begins`, read it from that second on.
 
         Takes seconds; the first forecast of 1,000 pools alone takes up to 0.4 s.
         """
@@ -109,17 +111,17 @@ class Forecaster:
             self._jobs[job.id] = _KnownJob(job, estimates.get(job.id, 0.0), start, start)
 
     def work_aside(self, aside: Aside) -> None:
-        """Have long work of the predictors done by `aside`."""
+        """Let `aside` do long work of the predictors."""
         if self._run_times is not None:
             self._run_times.work_aside(aside)
 
     def correct(self, loads: Sequence[Load]) -> None:
-        """Take the forecasts in the core; those that this forecaster does not make are reset."""
+        """Use the core's forecasts as the current ones; reset those that are not made here."""
         self._stale = {(load.pool, load.window): load.gpus for load in loads if load.gpus}
         self.curious = True
 
     def forget(self, pool: str, before: float) -> None:
-        """Forecast the loads of a pool without what was observed before that second."""
+        """Forecast the loads of a pool without observations from before `before` (seconds)."""
         if self._loads is not None:
             self._loads.forget(pool, before)
             self.curious = True
@@ -138,7 +140,7 @@ class Forecaster:
         return [*asked, *self._estimated(now, inputs, book)]
 
     def guess(self, now: float, spec: JobSpec) -> float:
-        """Return the estimated run time of such a job if submitted now; 0 if unknown."""
+        """Return the estimated run time of `spec` if it were submitted now; 0 if unknown."""
         if self._run_times is None:
             return 0.0
         return self._run_times.guess(now, _job_of(spec, now))
@@ -158,10 +160,10 @@ class Forecaster:
         return loads
 
     def _estimated(self, now: float, inputs: Sequence[Input], book: Book) -> list[Input]:
-        """Return the inputs, with estimates of jobs that are new.
+        """Return the inputs, with estimates for new jobs.
 
-        How far the submitter's estimate is trusted is the predictor's decision: lenders would be
-        late for jobs that are declared short and run long.
+        The predictor decides how far to trust the submitter's estimate: if jobs were declared short
+        and ran long, lenders would get their GPUs back late.
         """
         assert self._run_times is not None
         new: dict[int, Job] = {}
@@ -223,7 +225,7 @@ class Forecaster:
         first = known.start is None
         self._jobs[core_id] = known._replace(start=known.start if not first else now, since=now)
         if not first:
-            return  # it goes on after a stop
+            return  # it starts again after a stop
         job, run_time = known.job, known.run_time
         if self._run_times is not None:
             self._run_times.started(now, job)

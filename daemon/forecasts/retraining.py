@@ -1,9 +1,9 @@
 """Retrain models of loads on the daemon's history, and use a new model if it is better.
 
-A site that names no forecast gets the one that would have gained most: each candidate replays the
-newest week of the daemon's history, knowing the four weeks before. Child processes run `sia
-forecast train` and `sia replay`, so that no step waits for them. Their inputs and outputs are
-files.
+If the configuration names no forecast, the forecast with the largest gain is chosen: each candidate
+replays the newest week of the daemon's history, and knows the four weeks before. Child processes
+run `sia forecast train` and `sia replay`, so that no step waits for them. Their inputs and outputs
+are files.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from predictors.learning.model import Model
 
 SPAN = 90 * 86400.0
-"""Seconds of history for training: a model is fitted on the newest 60 days, and compared on
-days that it has not seen."""
+"""Seconds of history for training. A model is fitted on the newest 60 days, and compared on days
+that it has not seen."""
 
 KINDNESS = 19
 """Niceness added to the child process: training is not urgent."""
@@ -56,42 +56,44 @@ PATIENCE = 3600.0
 
 
 USUAL_EVERY = WEEK
-"""Seconds between two trainings if the configuration does not say: a model hardly ages sooner."""
+"""Default seconds between two trainings: a model is hardly outdated earlier."""
 
 LEAST_HISTORY = 3 * WEEK
-"""Seconds of history before a forecast is chosen: two weeks to learn from, one to be tested on."""
+"""Seconds of history needed to choose a forecast: two weeks to learn from, one to test on."""
 
 TESTED = WEEK
-"""The newest seconds of the history, on which candidates are compared."""
+"""Seconds at the end of the history on which candidates are compared."""
 
 KNOWN = 4 * WEEK
-"""Seconds before those that the candidates know at most, as a daemon does after a restart."""
+"""Maximum seconds before these that the candidates know, as a daemon does after a restart."""
 
 MOST_JOBS = 300_000
-"""Jobs of the history by which a forecast is chosen, the newest. They take 130 MB while they are
-read and 210 MB while they are written, some ten seconds together; nothing while children run."""
+"""Maximum number of jobs, the newest, by which a forecast is chosen. They take 130 MB while they
+are read and 210 MB while they are written, together some ten seconds, and no memory while children
+run."""
 
 CANDIDATES = ("peaks+boosted", "learned:0.95+survival", "learned:0.95+boosted")
 """Forecasts that may replace the usual one. All of them need xgboost."""
 
 SHORT = ("is too short", "needs a log that continues", "has no jobs to learn from")
-"""What `sia forecast train` says of a history that is too short, which is no failure."""
+"""Output of `sia forecast train` for a history that is too short, which is not a failure."""
 
 WORK = "learning-"
-"""How the name of a training's folder begins."""
+"""Prefix of the name of a training's folder."""
 
 LOOK = "see the daemon's log"
-"""What to do about a child that failed."""
+"""Fix for a child that failed."""
 
 MARGIN = 1.05
-"""Least ratio of the gain of a candidate to that of the usual forecast: less may be chance."""
+"""Minimum ratio of the gain of a candidate to the gain of the usual forecast: less may be
+chance."""
 
 
 class RetrainingResult(NamedTuple):
-    """The result of a training: a model if it is to be used, and the reason.
+    """The result of a training: a model if it should be used, and the reason.
 
     `label` is the forecast to use from now on, "" for the usual one, or None for no change. `mend`
-    is set if something is missing: what to do about it.
+    is set if something is missing, and says what to do.
     """
 
     model: Model | None
@@ -101,10 +103,10 @@ class RetrainingResult(NamedTuple):
 
 
 def best(gains: Mapping[str, tuple[float, int]], usual: str) -> str:
-    """Return the label that gained most without more delayed jobs than the usual one, or that.
+    """Return the label with the largest gain and no more delayed jobs than the usual one.
 
-    `gains` has the logarithm of the geometric mean speed-up and the delayed jobs of each label. To
-    be better by less than `MARGIN` does not count.
+    `gains` has, for each label, the logarithm of the geometric mean speed-up and the number of
+    delayed jobs. Return `usual` if no label is better by at least the factor `MARGIN`.
     """
     gain, delayed = gains[usual]
     able = {label: each[0] for label, each in gains.items() if each[1] <= delayed}
@@ -145,7 +147,7 @@ class Models:
             rmtree(work, ignore_errors=True)
 
     async def choose(self, trace: Trace, setup: Setup, usual: str) -> RetrainingResult:
-        """Return the forecast that would have gained most in the newest week, with its model.
+        """Return the forecast with the largest gain in the newest week, with its model.
 
         The result contains the reason if the history is too short, or a package is missing.
         """
@@ -162,7 +164,7 @@ class Models:
             why = "forecasts that learn from the history need xgboost, which is not installed"
             mend = f"{install_extra('learn')}, or {name_it}"
             return RetrainingResult(None, f"{why}; {usual} is used", mend=mend)
-        begin = first // WEEK * WEEK  # hours and weekdays stay what they are
+        begin = first // WEEK * WEEK  # keep hours and weekdays
         work = self._workplace()
         try:
             await asyncio.to_thread(_write, work, trace, setup, begin)
@@ -172,7 +174,7 @@ class Models:
             rmtree(work, ignore_errors=True)
 
     def _workplace(self) -> Path:
-        """Return a new folder for one training, and remove what a killed daemon has left."""
+        """Return a new folder for one training, and remove folders that a killed daemon left."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for left in self.folder.glob(f"{WORK}*"):
             rmtree(left, ignore_errors=True)
@@ -243,10 +245,10 @@ class Models:
 async def log_between(
     read: ReadHistory, begin: float, end: float, setup: Setup, most: float = inf
 ) -> Trace:
-    """Return a log of the jobs that ended in this span (seconds), the newest `most` or a few more.
+    """Return a log of the jobs that ended in this span (seconds): the newest `most`, or a few more.
 
-    Each page becomes rows as it is read: whole records would take three times the memory, and twice
-    as long to be looked through when garbage is collected.
+    Each page is converted to rows as it is read. Whole records would take three times the memory,
+    and garbage collections would take twice as long.
     """
     found: list[Arrival] = []
     before = 0
@@ -355,7 +357,7 @@ class Retraining:
     async def run(self, engine: Callable[[], Engine], read: ReadHistory) -> None:
         """Run until cancelled; `engine` returns the current engine.
 
-        The first training is at once, so that a history that was imported is used.
+        The first training is immediate, so that an imported history is used.
         """
         await self._foresight.heard()
         unwell = False
@@ -363,7 +365,7 @@ class Retraining:
             due = self._clock.now() + self._every
             try:
                 self.last = await self.once(engine, read)
-            except JournalError as error:  # said by another component
+            except JournalError as error:  # another component reports it
                 log().info("retraining", better=False, why=f"cannot read the history: {error}")
                 await asyncio.sleep(HEAR_AGAIN)
                 continue

@@ -26,11 +26,12 @@ class Role(Enum):
     JOB = "job"
     """A running job: it reports its own progress. The daemon gives it its token."""
     VIEWER = "viewer"
-    """Reads, in all pools or in the pools that are named."""
+    """Reads, in all pools or in its pools."""
     SUBMITTER = "submitter"
-    """Submits and changes jobs in the pools that are named, and sees only these pools' jobs."""
+    """Submits and changes jobs in its pools, and sees only jobs of these pools."""
     ADMIN = "admin"
-    """A submitter who may also change these pools' state and limits and the order of their jobs."""
+    """A submitter that may also change the state and limits of its pools, and the order of their
+    jobs."""
     OPERATOR = "operator"
     """May do everything."""
 
@@ -48,7 +49,7 @@ class Rule(Enum):
 
     @property
     def words(self) -> str:
-        """The permission in words: what its holder may do."""
+        """What the permission allows, as a phrase."""
         return _DOES[self]
 
 
@@ -127,8 +128,8 @@ def wrong_scope(role: Role, pools: Collection[str]) -> tuple[str, str] | None:
 def visible_to(who: Principal, notice: Notice) -> Notice | None:
     """Return the part of a notice that a principal may see; None if there is none.
 
-    A notice of a loan names the lender's pool, and a principal of that pool does not see whose job
-    it is. A loan that moved on is closed for those who only see its previous lender.
+    A notice of a loan names the lender's pool, and a principal of that pool must not learn whose
+    job uses the loan. For a principal that sees only the previous lender, a moved loan is closed.
     """
     public = public_notice(notice)
     if public is None or who.role is Role.OPERATOR:
@@ -146,9 +147,9 @@ def visible_to(who: Principal, notice: Notice) -> Notice | None:
 def public_notice(notice: Notice) -> Notice | None:
     """Return a loan notice as ledger and accounts count it; None if they do not count it.
 
-    Other notices are returned as they are. The engine's notices cover all GPUs of a spare job,
-    those of its own pool too, because exported journals need them. The sums of loans must not count
-    these.
+    Other notices are returned unchanged. The engine's notices cover all GPUs of a spare job,
+    including those of its own pool, because exported journals need them. Sums of loans must not
+    count these.
     """
     if not notice.kind.startswith("loan_"):
         return notice

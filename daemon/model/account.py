@@ -16,8 +16,8 @@ from sia.virtual.virtual_clock import VirtualClock
 DEFECTS = (
     ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError,
 )  # fmt: skip
-"""Exceptions that code with a defect raises. They depend on the inputs alone, so that an account
-that is restarted after one is restarted in every recovery, too."""
+"""Exceptions that code with a defect raises. They depend on the inputs alone, so an account that
+was restarted after one of them is also restarted in every recovery."""
 
 
 class Verdict(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -29,17 +29,18 @@ class Verdict(Struct, frozen=True, gc=False, omit_defaults=True):
     submitted: float
     """When the job was queued, for the last time if it was held or requeued."""
     started: float | None
-    """When its GPUs were allocated. None for a job that was cancelled while pending although it
-    would have run without sharing."""
+    """When its GPUs were allocated. None for a job that was cancelled while it was pending,
+    although it would have started without sharing."""
     ended: float
     alone: float | None
-    """When its GPUs would have been allocated without sharing; None for never, as its pool was
+    """When its GPUs would have been allocated without sharing; None for never, because its pool is
     too small."""
     forgotten: bool = False
-    """Whether `alone` is unknown for good, because too many earlier jobs were pending there."""
+    """Whether `alone` stays unknown, because too many earlier jobs were pending in the virtual
+    clock."""
     paused: float = 0.0
-    """Seconds for which it did not run because it was stopped, or ran again for work that stops
-    cost it. Without sharing there are none."""
+    """Seconds that stops cost the job: pauses, and repeated work. Without sharing there are no
+    stops."""
 
 
 class Lent(Struct, frozen=True, gc=False):
@@ -76,37 +77,38 @@ class Booked(NamedTuple):
 class Account(Struct, forbid_unknown_fields=True):
     """A pool's account, with the virtual clock that simulates the pool without sharing.
 
-    `lent` and `borrowed` count open loans up to their last change; `Book.lent` has the rest.
+    `lent` and `borrowed` include open loans up to their last change; `Book.lent` has the time since
+    then.
     """
 
     since: float
-    """When the account was opened. Nothing is known about the time before."""
+    """Time at which the account was opened. The account does not know about earlier times."""
     clock: VirtualClock
     lent: float = 0.0
     borrowed: float = 0.0
     jobs: int = 0
-    """Jobs with a verdict."""
+    """Number of jobs with a verdict."""
     slowed: int = 0
-    """Jobs of these that started later than without sharing, by more than `sia.limits.SLOWED`."""
+    """Number of these jobs that started more than `sia.limits.SLOWED` later than without
+    sharing."""
     never: int = 0
-    """Jobs of these that would never have run without sharing."""
+    """Number of these jobs that would never have run without sharing."""
     gained: float = 0.0
-    """Sum of the seconds by which jobs started sooner than without sharing."""
+    """Sum of the seconds by which jobs started earlier than without sharing."""
     lost: float = 0.0
     """Sum of the seconds by which jobs started later than without sharing."""
     took: float = 0.0
-    """Sum of the seconds from submission to end, of jobs that would have run without sharing,
-    too."""
+    """Sum of the seconds from submission to end, over jobs that would also have run without
+    sharing."""
     took_alone: float = 0.0
     """The same sum without sharing."""
     forgotten: int = 0
-    """Verdicts with `forgotten`; `jobs` does not count these."""
+    """Number of verdicts with `forgotten`, which `jobs` does not include."""
     renewed: int = 0
-    """How often the virtual clock was restarted after a defect. Jobs from before have no
-    verdict."""
+    """Number of restarts of the virtual clock after a defect. Earlier jobs have no verdict."""
     broken: str = ""
-    """The defect, from its discovery until the restart. Verdicts of the clock are ignored until
-    then."""
+    """The defect, from its discovery until the restart. In this time the clock's verdicts are
+    ignored."""
 
     @property
     def weight(self) -> int:
@@ -115,30 +117,28 @@ class Account(Struct, forbid_unknown_fields=True):
 
 
 class Turns(Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """The turns of a pool's jobs, and what they did as guests, since the beginning.
+    """The turns of a pool's jobs, and their runs as guests, since the first start of the daemon.
 
-    A policy that knows no turns has guests only: its spare jobs.
+    Under a policy without turns, each spare job counts as a guest, and `turns` stays 0.
     """
 
     turns: int = 0
-    """Jobs that had their turn: they got GPUs for it, or ran already as guests."""
+    """Number of jobs whose turn has come: they got GPUs for it, or already ran as guests."""
     late: int = 0
-    """Jobs of these that got their GPUs later, by more than `LATE_TURN`."""
+    """Number of these jobs that got their GPUs more than `LATE_TURN` after their turn."""
     latest: float = 0.0
-    """The most seconds by which one of these was late."""
+    """Longest such delay in seconds."""
     guests: int = 0
-    """Starts of guests."""
+    """Number of starts of guests."""
     stops: int = 0
-    """Stops of guests for others."""
+    """Number of stops of guests for other jobs."""
     ran: float = 0.0
-    """GPU-seconds that the stopped attempts had held spare GPUs."""
+    """GPU-seconds for which the stopped attempts had held spare GPUs."""
     lost: float = 0.0
-    """GPU-seconds of work that the stops cost, including what the jobs pay when they go on."""
+    """GPU-seconds of work lost by these stops, including the cost of resuming."""
     left: float = 0.0
-    """Sum of the seconds that the jobs would have run on, by the estimates of their run times.
-
-    Jobs without an estimate do not count.
-    """
+    """Sum of the seconds for which the stopped attempts would have continued, by estimated run
+    times. Jobs without an estimate do not count."""
 
 
 class ShadowLoan(NamedTuple):
@@ -156,15 +156,15 @@ class ShadowJob(Struct, omit_defaults=True):
 
     pool: str
     began: float | None = None
-    """When it started in the shadow core."""
+    """Start in the shadow core."""
     over: float | None = None
-    """When it ended in the shadow core."""
+    """End in the shadow core."""
     real: float | None = None
-    """When it started in the real core."""
+    """Start in the real core."""
     ran: float | None = None
-    """Its real run time in seconds, once it is known."""
+    """The real run time in seconds, once it is known."""
     loans: dict[str, int] = {}
-    """GPUs that it borrows in the shadow core, by lender."""
+    """GPUs that the job borrows in the shadow core, by lender."""
     since: float = 0.0
     spent: dict[str, float] = {}
     """GPU-seconds borrowed until `since`, by lender."""
@@ -175,29 +175,31 @@ class ShadowState(Struct, omit_defaults=True):
 
     since: float
     until: float | None = None
-    """When shadow mode ended; None while it lasts."""
+    """End of shadow mode; None while it lasts."""
     jobs: int = 0
-    """Starts of jobs that borrowed in the shadow core."""
+    """Number of starts of jobs that borrowed in the shadow core."""
     lent: dict[str, dict[str, float]] = {}
-    """GPU-seconds by lender and borrower, of jobs that have really ended."""
+    """GPU-seconds by lender and borrower, for jobs that have really ended."""
     sooner: int = 0
-    """Jobs that started sooner in the shadow core than they really did, by more than `SLOWED`."""
+    """Number of jobs that started more than `SLOWED` earlier in the shadow core than in reality."""
     later: int = 0
     gained: float = 0.0
-    """Sum of the seconds by which jobs started sooner; `lost` counts those that started later."""
+    """Sum of the seconds by which jobs started earlier; `lost` is the sum for jobs that started
+    later."""
     lost: float = 0.0
     unknown: int = 0
-    """Jobs that borrowed in the shadow core and never really ran, so that their run time is
-    unknown."""
+    """Number of jobs that borrowed in the shadow core and never ran in reality, so that their run
+    time is unknown."""
     renewed: int = 0
-    """How often the shadow core was restarted from the real core, because an event did not fit
-    its state."""
+    """Number of restarts of the shadow core from the real core, because an event did not fit its
+    state."""
     twins: dict[str, ShadowJob] = {}
-    """Jobs by their ids in the core."""
+    """Jobs by core id."""
     told: list[ShadowLoan] = []
     """Loans that no notice has reported yet."""
     left: int = 0
-    """Starts whose GPU-hours were unknown when shadow mode ended; they stay unknown."""
+    """Number of starts whose GPU-hours were unknown at the end of shadow mode; they stay
+    unknown."""
     solving: SolveProgram | None = None
     """The shadow core's open request to a solver."""
 

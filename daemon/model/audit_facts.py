@@ -1,4 +1,4 @@
-"""The state that a command finds and leaves, as far as the audit records it: no secrets."""
+"""The state before and after a command, as far as the audit records it: without secrets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """The engine's state besides the core: jobs, pools, nodes, maintenance windows, tokens.
 
-Records are plain values that `msgspec` reads and writes as they are, so that a snapshot copies
-nothing.
+Records are plain values that `msgspec` encodes without a conversion, so a snapshot copies nothing.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from sia.limits import UNLIMITED
 from sia.model import Nodes, Pool, Stream
 
 SPARE = 64
-"""Entries of removed jobs that a pool's list may have beyond as many as there are jobs, before
-it is rebuilt."""
+"""Number of removed entries that a pool's list may have, in addition to as many as there are jobs,
+before the list is rebuilt."""
 
 
 class JobIndex:
@@ -56,7 +55,8 @@ class JobIndex:
     def newest(self, pools: Iterable[str] | None, after: str = "") -> Iterator[str]:
         """Yield ids, newest first, of these pools or of all (None).
 
-        With `after`, only ids behind this one, if it is there. O(pools · log jobs) for the first.
+        With `after`, only ids that come after this one, if it exists. O(pools · log jobs) for the
+        first id.
         """
         names = self._pools if pools is None else pools
         before = self._numbers.get(after, self._last + 1)
@@ -70,7 +70,7 @@ class _PoolJobs:
 
     def __init__(self) -> None:
         self.ids: dict[int, str] = {}
-        self._numbers: list[int] = []  # including removed ones, until it is rebuilt
+        self._numbers: list[int] = []  # including removed ones, until the list is rebuilt
 
     def add(self, number: int, job_id: str) -> None:
         self.ids[number] = job_id
@@ -89,50 +89,49 @@ class _PoolJobs:
 
 
 STAY = "\x1f"
-"""Separates a job's id from the number of its stay in the core. No job id contains this
-character."""
+"""Character between a job's id and the number of its stay in the core. No job id contains it."""
 
 
 class Progress(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """What a job has reported last in its attempt."""
+    """The latest progress report of a job's attempt."""
 
     at: float
-    """When, in seconds since the epoch."""
+    """Time of the report, in seconds since the epoch."""
     done: float
-    """Share of its whole work, from 0 to 1."""
+    """Share of the whole work that is done, from 0 to 1."""
     work: float
-    """The same in seconds of work at its own width."""
+    """Work that is done, in seconds at the job's own width."""
     speed: float
     """Seconds of work per second from then on."""
     left: float | None = None
-    """Seconds of work that were left then; None if that cannot be told from its reports."""
+    """Seconds of work that were left at `at`; None if this does not follow from the reports."""
     regime: int | None = None
-    """The regime that it was in, from 0; None if it has not said."""
+    """Index of the regime, from 0; None if the job has not reported one."""
 
     @property
     def end(self) -> float | None:
-        """When the job ends if it goes on like this; None if unknown."""
+        """Expected end at the reported speed; None if unknown."""
         return None if self.left is None else self.at + self.left / self.speed
 
 
 class DeadlineAnswer(Struct, frozen=True, omit_defaults=True):
-    """What a job was told of its deadline last. Times are seconds since the epoch."""
+    """The policy's latest answer about a job's deadline. Times are seconds since the epoch."""
 
     guaranteed: bool
     at: float
-    """When it was told."""
+    """Time of the answer."""
     step: int | None = None
-    """The number, from 0, of the step by which it ends by the plan."""
+    """Index, from 0, of the step by which the job ends by the plan."""
     by: float | None = None
     """The time of that step."""
     latest: float | None = None
-    """The time of the last step, which is what is promised."""
+    """Time of the last step: the promised latest end."""
     planned: float | None = None
-    """When it ends by the plan."""
+    """End by the plan."""
     soonest: float | None = None
     """The earliest possible end of a job without a guarantee. It is not promised."""
     why: str = ""
-    """Why it is not, or no longer, promised, or why the step is another one than before."""
+    """Why the deadline is not, or no longer, promised, or why the step has changed."""
 
 
 class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
@@ -145,9 +144,9 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     phase: JobPhase = JobPhase.PENDING
     priority: int = 0
     core: str = ""
-    """Its id in the core; empty while it is not in the core."""
+    """Id of the job in the core; "" while the job is not in the core."""
     stays: int = 0
-    """How often it has entered the core."""
+    """How often the job has entered the core."""
     attempt: int = 0
     """Number of the attempt, counted from 1. Observations of earlier attempts are ignored."""
     placed: bool = False
@@ -156,86 +155,88 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     decided: float | None = None
     """When the core decided to start this attempt."""
     started: float | None = None
-    """When the backend saw the job run."""
+    """Time at which the backend reported that the job runs."""
     ended: float | None = None
     stream: Stream | None = None
     reason: str = ""
     """The core's reason for the start."""
     nodes: Nodes = ()
     loans: tuple[tuple[str, int], ...] = ()
-    """(pool, GPUs): the lenders of the GPUs that it uses."""
+    """Lenders of the GPUs that the job uses, and the number of GPUs of each."""
     stop: str = ""
-    """Why the daemon is ending it."""
+    """Why the daemon is ending the job."""
     warned: bool = False
     code: int | None = None
     signal: int | None = None
     why: str = ""
-    """Why it ended."""
+    """Why the job ended."""
     by: str = ""
-    """The client that submitted it."""
+    """The client that submitted the job."""
     area: str = ""
-    """The pool whose area the job's nodes are in; empty where there are no areas."""
+    """The pool whose area the job's nodes are in; "" if there are no areas."""
     limit: float | None = None
     """Time limit in seconds, if it was changed after submission."""
     believed: bool = False
     """Whether `limit` also bounds the estimate of its run time."""
     joined: float | None = None
-    """When it was queued for the last time; None if that was at submission."""
+    """When the job was queued for the last time; None if that was at submission."""
     promise: DeadlineAnswer | None = None
-    """What it was told of its deadline; None while it has no answer."""
+    """The policy's answer about the job's deadline; None before an answer."""
     progress: Progress | None = None
-    """Its last report in the latest attempt; None without one."""
+    """The latest progress report of the latest attempt; None without a report."""
     whole: float = 0.0
-    """Its whole work in seconds at its own width, as its reports say; 0 if they do not."""
+    """The whole work of the job in seconds at its own width, from its reports; 0 if unknown."""
     widths: tuple[int, int] | None = None
-    """The fewest and the most GPUs that it can use, as its trials say; None as it was submitted."""
+    """Minimum and maximum number of GPUs that follow from the job's trials; None: as submitted."""
     width: int = 0
-    """GPUs that the core gives it, if they are not as many as it asked for; else 0."""
+    """Number of GPUs from the core, if it differs from the requested number; else 0."""
     taken: int = 0
-    """GPUs of the attempt that the backend has been ordered to start; 0 if there is none."""
+    """Number of GPUs of the attempt that the backend was ordered to start; 0 if there is none."""
     seats: Nodes = ()
-    """With cells: the GPUs of the next attempt, while the one before has not stopped yet."""
+    """With cells: the GPUs of the next attempt, while the previous one has not stopped yet."""
     done: float = 0.0
     """Work done until `since`, in seconds at the job's own width."""
     since: float | None = None
-    """When `done` was known: at the attempt's start, or at the latest report of its progress. None
+    """Time at which `done` was determined: the attempt's start, or its latest progress report. None
     while the attempt does not run."""
     overhead: float = 0.0
-    """Seconds after `since` without work, in which the attempt loads what earlier ones did."""
+    """Seconds after `since` without progress, in which the attempt loads the work of earlier
+    ones."""
     speed: float = 1.0
-    """Work per second."""
+    """Seconds of work per second."""
     ran: float = 0.0
-    """Seconds for which earlier attempts ran whose work it keeps; its time limit counts them."""
+    """Run time in seconds of earlier attempts whose work the job has kept; its time limit includes
+    them."""
     begun: bool = False
-    """Whether the core has started it since it entered the core for the last time."""
+    """Whether the core has started the job since the job last entered the core."""
     kept: float = 0.0
-    """Work of earlier attempts that it keeps, in seconds at its own width."""
+    """Work of earlier attempts that the job has kept, in seconds at its own width."""
     stops: int = 0
-    """How often it was stopped and requeued, with the work that it had done."""
+    """Number of stops after which the job was requeued with the work that it had done."""
     told: float | None = None
-    """When the attempt was told to stop."""
+    """Time at which the attempt was told to stop."""
     forced: bool = False
-    """Whether its grace time is over, so that the backend ends it."""
+    """Whether the grace time is over, so that the backend ends the attempt."""
     recalled: bool = False
-    """Whether it was told to stop in order to give spare GPUs back."""
+    """Whether the job was told to stop in order to give spare GPUs back."""
     killed: bool = False
-    """Whether the latest stop that it was told costs all of its work (`PreemptJob.kill`)."""
+    """Whether the latest stop costs all of the job's work (`PreemptJob.kill`)."""
     preempted: str = ""
     """The core's reason for the latest stop."""
 
     @property
     def expected(self) -> float:
-        """The best known estimate of its run time in seconds: by its reports, else `run_time`."""
+        """The best known run time in seconds: from the job's reports, or else `run_time`."""
         return self.whole or self.run_time
 
     @property
     def is_promised(self) -> bool:
-        """Whether its deadline is promised."""
+        """Whether the job's deadline is guaranteed."""
         return self.promise is not None and self.promise.guaranteed
 
     @property
     def gpus(self) -> int:
-        """GPUs that the core gives it, or would give it."""
+        """Number of GPUs that the core has given to the job, or would give to it."""
         return self.width or self.spec.gpus
 
     def work(self, now: float) -> float:
@@ -245,16 +246,16 @@ class JobRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
         return self.done + max(0.0, now - self.since - self.overhead) * self.speed
 
     def left(self, total: float, now: float) -> float:
-        """Return the seconds that it still needs on its present GPUs, if its work is `total`."""
+        """Return the seconds that the job still needs on its current GPUs for a work of `total`."""
         rest = max(0.0, total - self.work(now)) / self.speed
         pause = self.overhead if self.since is None else self.since + self.overhead - now
         return rest + max(0.0, pause)
 
     @property
     def queued(self) -> float:
-        """When the job was queued for its latest wait. Time on hold and on GPUs does not count.
+        """Begin of the job's latest wait.
 
-        Infinite if that is not known.
+        Times on hold and on GPUs do not count. Infinite if unknown.
         """
         if self.joined is not None:
             return self.joined
@@ -286,15 +287,15 @@ class Override(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Spent(Struct):
-    """GPU-seconds that a pool has lent in a month up to `since`, from its first budget on."""
+    """GPU-seconds that a pool has lent in a month, from the first time that it had a budget."""
 
     month: int
     seconds: float
     since: float
     lends: int = 0
-    """GPUs lent since then."""
+    """Number of GPUs lent since `since`."""
     look: float = 0.0
-    """When the pool is looked at again if nothing else happens."""
+    """Time of the next check of the pool if nothing else happens."""
 
     def upto(self, now: float) -> float:
         """Return the GPU-seconds lent up to a time in the same month."""
@@ -318,23 +319,23 @@ class PoolRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Pending jobs that are outside the core because the pool is on hold, in order."""
     override: Override | None = None
     lend_budget_hours: float | None = None
-    """Most GPU-hours that the pool lends in a calendar month (UTC)."""
+    """Maximum GPU-hours that the pool lends in a calendar month (UTC)."""
     slowed_budget_pct: float | None = None
-    """Most percent of its jobs that may start later than without sharing."""
+    """Maximum percentage of the pool's jobs that may start later than without sharing."""
     spent: Spent | None = None
     marks: tuple[int, int] | None = None
     """(jobs, delayed jobs) of its account when `slowed_budget_pct` was set."""
     kept: dict[str, str] = {}
-    """Why it must not lend now, by kind of reason; see `GuardRails`."""
+    """Reasons why the pool must not lend now, by kind; see `GuardRails`."""
     told: dict[str, str] = {}
-    """The part of `kept` that the core and the event stream have been told."""
+    """The reasons in `kept` that were passed to the core and the event stream."""
     rests_until: float = 0.0
-    """When it may lend again after a job of its group was late; 0 if no job was."""
+    """Time at which the pool may lend again after a job of its group was late; 0 if no job was."""
     drift: str = ""
-    """Why its forecasts are unreliable; empty if they are reliable."""
+    """Why the pool's forecasts are unreliable; "" if they are reliable."""
     forecast_from: float = 0.0
-    """Its loads before this second are forgotten, as its forecasts have drifted since; 0 if they
-    never have."""
+    """Loads of the pool before this time are not used, because its forecasts have drifted since; 0
+    if they have never drifted."""
 
 
 def pool_record(
@@ -351,8 +352,8 @@ def pool_record(
 def core_limits(pool: PoolRecord) -> tuple[int, int]:
     """Return a pool's limits of lending and borrowing for the core.
 
-    The pool lends nothing while `told` has a reason: a change of `kept` takes effect once it is
-    told.
+    The pool lends nothing while `told` has a reason. A change of `kept` takes effect once it is in
+    `told`.
     """
     lend, borrow = (UNLIMITED if n is None else n for n in (pool.lend_limit, pool.borrow_limit))
     return 0 if pool.told else lend, borrow
@@ -364,7 +365,8 @@ class NodeRecord(Struct, omit_defaults=True, forbid_unknown_fields=True):
     name: str
     gpus: tuple[int, ...] = ()
     reasons: dict[str, str] = {}
-    """Why it is out, by source: `operator`, `config`, `backend`, or a maintenance window."""
+    """Reasons why the node is out, by source: `operator`, `config`, `backend`, or a maintenance
+    window."""
 
 
 class MaintenanceWindow(Struct, frozen=True, gc=False, forbid_unknown_fields=True):
@@ -398,7 +400,9 @@ class TokenRecord(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unkn
 
 
 class Book(Struct, forbid_unknown_fields=True, dict=True):
-    """All records. `jobs` have not ended, in order of submission; `ended` are the latest that have.
+    """All records.
+
+    `jobs` have not ended, in order of submission; `ended` are the latest ended ones.
 
     Only the methods of this class add and remove jobs.
     """
@@ -407,46 +411,48 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     jobs: dict[str, JobRecord] = {}
     ended: dict[str, JobRecord] = {}
     arrays: dict[str, tuple[int, int]] = {}
-    """By array: its size, and how many of its jobs are in memory."""
+    """Size of each array, and how many of its jobs are in memory."""
     pools: dict[str, PoolRecord] = {}
     nodes: dict[str, NodeRecord] = {}
     windows: dict[str, MaintenanceWindow] = {}
     seatless: dict[str, None] = {}
     """Jobs that the core has started and whose GPUs are not free yet, in order of start."""
     leaving: dict[str, None] = {}
-    """Jobs whose attempt still has GPUs that the core counts as free: they are being stopped."""
+    """Jobs that are being stopped: the core counts their GPUs as free, but the attempts still have
+    them."""
     lending: bool = True
     notices: int = 0
     """Sequence number of the latest notice."""
     model: str = ""
     """Digest of the forecast model."""
     adopted: str = ""
-    """The forecast that a backtest has chosen, as in a label; "" for the configuration's."""
+    """Label of the forecast that a backtest has chosen; "" for the configuration's forecast."""
     tokens: dict[str, TokenRecord] = {}
-    """By digest, so that a request's token is found in O(1)."""
+    """Tokens by digest, so that the token of a request is found in O(1)."""
     shadow: ShadowState | None = None
-    """The result of shadow lending: of the current shadow mode, or else of the last one."""
+    """Result of the current shadow mode, or else of the last one."""
     turns: dict[str, Turns] = {}
-    """By pool, once it has had a turn or a guest."""
+    """Turns and guests of each pool that has had any."""
     accounts: dict[str, Account] = {}
-    """By pool, from the first step on."""
+    """Account of each pool, from the first step on."""
     lent: dict[str, dict[str, Loan]] = {}
     """Open loans, by job and lender."""
     verdicts: list[Verdict] = []
-    """Verdicts and, in `rows`, closed loans that no step has booked yet."""
+    """Verdicts, and (in `rows`) closed loans, that no step has booked yet."""
     rows: list[Lent] = []
     found: float = 0.0
-    """When the oldest of them was found."""
+    """Time at which the oldest of them was found."""
     booked: float = 0.0
-    """When a step last booked, and in `unbooked` the number of steps since then."""
+    """Time of the last step that booked; `unbooked` is the number of steps since then."""
     unbooked: int = 0
     heard: float | None = None
-    """When the core last got an event or decided something that no step has booked yet."""
+    """Time of the latest event or decision of the core that no step has booked yet."""
     solving: SolveProgram | None = None
     """The core's open request to a solver."""
     refused: dict[str, str] = {}
-    """Why the core last refused a proposal about a job, by job (empty for one about none), until
-    one is carried out. Each reason is told once, though the policy proposes again at each tick."""
+    """Why the core last refused a proposal about a job, by job ("" for a proposal about none). An
+    entry is removed once a proposal is carried out. So each reason is reported once, although the
+    policy repeats its proposal at each tick."""
     signed_out: int = 0
     """How often all sessions of the token file's token were ended."""
 
@@ -503,9 +509,10 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
         self.ended[spec.id] = record
 
     def evict(self) -> None:
-        """Evict the jobs that ended first, down to `KEEP_ENDED`. O(jobs evicted).
+        """Evict the jobs that ended first, down to `KEEP_ENDED`. O(evicted jobs).
 
-        Only at the end of a step: within the step, a resubmission would be taken for a new job.
+        Call this only at the end of a step: within the step, a resubmission would count as a new
+        job.
         """
         while len(self.ended) > KEEP_ENDED:
             self._evict(next(iter(self.ended)))
@@ -531,8 +538,8 @@ class Book(Struct, forbid_unknown_fields=True, dict=True):
     def newest(self, pools: Iterable[str] | None = None, after: str = "") -> Iterator[JobRecord]:
         """Yield jobs, newest first: those that have not ended, then those that have.
 
-        `pools` restricts them to these pools; `after` begins behind this job. O(pools · log jobs)
-        for the first.
+        `pools` restricts them to these pools; `after` starts after this job. O(pools · log jobs)
+        for the first job.
         """
         if after not in self.ended:
             for job_id in self._unended.newest(pools, after):

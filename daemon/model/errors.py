@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 IN_DOUBT = "the outcome is not known yet: retry with the same id, or check first"
-"""Reason while a step was written but the journal cannot be read to verify it."""
+"""Reason while a step has been written, but the journal cannot be read to verify this."""
 
 AWAY = "the daemon accepts no commands now; operators see the reason in /v1/status"
-"""Reason for clients that are no operators: a database's error message may name files, hosts and
-users."""
+"""Reason for clients that are not operators: an error message of a database may name files, hosts
+and users."""
 
 
 class UnavailableError(Exception):
@@ -27,7 +27,10 @@ class UnavailableError(Exception):
 
 
 class JournalError(Exception):
-    """The journal could not be written or read, such as on a full disk. Nothing was half done."""
+    """The journal could not be written or read, for example on a full disk.
+
+    Nothing was changed partly.
+    """
 
 
 class DeposedError(JournalError):

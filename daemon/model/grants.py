@@ -1,4 +1,4 @@
-"""What jobs may ask for only as far as the site grants it: values, budgets, deadlines, no stops."""
+"""Grants: bounds on values, budgets, deadlines and jobs that must not be stopped."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from sia.wording import HOUR
 ASK = "or ask an operator, who grants it in sia.toml under [[grant]]"
 
 MILLIONTHS = 1_000_000
-"""Budgets are summed in millionths."""
+"""Factor by which budgets are multiplied before they are summed: the sums are in millionths."""
 
 MILLISECONDS = 1000
-"""GPU time is summed in milliseconds."""
+"""Factor by which GPU-seconds are multiplied before they are summed: the sums are in
+milliseconds."""
 
 
 class Asked(NamedTuple):
-    """What jobs ask for that a grant bounds by its sum; the fields are those of `Grant`.
+    """The amounts of jobs that a grant bounds by a sum; the fields are those of `Grant`.
 
-    Whole numbers, so that a sum is the same in whichever order jobs came and went: a daemon that
-    recovers must refuse what it refused before.
+    Whole numbers, so that a sum does not depend on the order in which jobs came and went: after a
+    recovery, the daemon must refuse the same jobs as before.
     """
 
     never_jobs: int = 0
     never_gpus: int = 0
     extra_budget: int = 0
-    """Millionths of the budget beyond 1."""
+    """Millionths of the budget above 1."""
     gpu_hours: int = 0
-    """Milliseconds of all GPUs."""
+    """Run time in milliseconds, summed over GPUs."""
 
     def plus(self, other: Asked, times: int = 1) -> Asked:
-        """Add what other jobs ask for, so many times."""
+        """Return the sum of these amounts and `times` times the others."""
         return Asked(*(a + times * b for a, b in zip(self, other, strict=True)))
 
 
@@ -45,10 +46,10 @@ NOTHING = Asked()
 
 
 def asked_by(spec: JobSpec) -> Asked:
-    """Return what a job asks for. O(1)."""
+    """Return the amounts of one job. O(1)."""
     never = spec.preemptible == NEVER_STOPPED
     if not never and spec.budget is None and spec.deadline is None:
-        return NOTHING  # as almost all jobs
+        return NOTHING  # this is so for almost all jobs
     budget = 0 if spec.budget is None else max(0, round((spec.budget - 1.0) * MILLIONTHS))
     seconds = guaranteed_seconds(spec) if spec.deadline is not None else None
     hours = 0 if seconds is None else spec.gpus * round(seconds * MILLISECONDS)
@@ -56,21 +57,21 @@ def asked_by(spec: JobSpec) -> Asked:
 
 
 def guaranteed_seconds(spec: JobSpec) -> float | None:
-    """Return the run time that a job with a deadline counts with: what it says itself, or None.
+    """Return the run time in seconds that counts for a job with a deadline; None if it states none.
 
-    It is the user's estimate, at most the time limit, because forecasts change and a sum of them
-    would change with them.
+    It is the user's estimate, at most the time limit. Forecasts are not used: they change, and then
+    the sum would change, too.
     """
     said = [each for each in (spec.run_time, spec.time_limit) if each is not None]
     return min(said, default=None)
 
 
 class _Bound(NamedTuple):
-    """How a bound of a grant reads in a refusal."""
+    """How a bound of a grant is named in a refusal."""
 
     key: str
     each: int
-    """What its unit is in `Asked`."""
+    """The size of its unit in `Asked`."""
     unit: str
     of: str
     mend: str
@@ -87,14 +88,14 @@ _BOUNDS = (
 
 
 class _Scope(NamedTuple):
-    """The user and pool whose jobs are counted together; None stands for all of them."""
+    """The user and the pool whose jobs are counted together; None means all of them."""
 
     user: str | None
     pool: str | None
 
 
 class GrantedUse:
-    """Sums what the unended jobs ask for, by user and pool."""
+    """Sum the amounts of unended jobs, by user and pool."""
 
     def __init__(self, records: Iterable[JobRecord]) -> None:
         """Count the jobs of these records that have not ended. O(records)."""
@@ -122,11 +123,11 @@ class GrantedUse:
                     del self._used[scope]
 
     def under(self, grant: Grant, user: str) -> Asked:
-        """Return what counts against a grant if `user` submits. O(1)."""
+        """Return the amounts that count against a grant if `user` submits. O(1)."""
         return self._used.get(_Scope(user if grant.user else None, grant.pool or None), NOTHING)
 
     def refusal(self, grants: Sequence[Grant], spec: JobSpec, jobs: int = 1) -> Refused | None:
-        """Return why so many new jobs like this one exceed a grant; None if none is exceeded."""
+        """Return why `jobs` new jobs like this one exceed a grant; None if they exceed none."""
         asked = asked_by(spec)
         if asked == NOTHING and spec.worth is None and spec.deadline is None:
             return None
@@ -155,7 +156,7 @@ class GrantedUse:
 
 
 def valid_for(grants: Sequence[Grant], spec: JobSpec) -> Iterator[Grant]:
-    """Yield the grants that bound a job: a grant to its user replaces that to each user."""
+    """Yield the grants that apply to a job: a grant to its user replaces one to each user."""
     own = {
         grant.pool for grant in grants if grant.user not in ("", EACH) and grant.user == spec.user
     }
@@ -178,7 +179,7 @@ def _too_valuable(grant: Grant, spec: JobSpec) -> Refused | None:
 
 
 def _endless(grant: Grant, spec: JobSpec) -> Refused | None:
-    """Refuse a deadline for a job of unknown run time, where the GPU-hours are bounded."""
+    """Refuse a deadline for a job of unknown run time, if a grant bounds the GPU-hours."""
     most = grant.gpu_hours
     if most is None or spec.deadline is None or guaranteed_seconds(spec) is not None:
         return None

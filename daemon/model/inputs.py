@@ -1,7 +1,7 @@
-"""Inputs of the engine. The journal stores them, and recovery feeds them to the engine again.
+"""Inputs of the engine. The journal stores them, and recovery passes them to the engine again.
 
-Commands come from clients (`actor` is the client), observations from the backend, forecasts from
-the predictors. A step has one time, in seconds since the epoch, and several inputs.
+Commands come from clients (`actor` is the client), observations from the backend, and forecasts
+from the predictors. A step has one time, in seconds since the epoch, and several inputs.
 """
 
 from __future__ import annotations
@@ -55,13 +55,12 @@ class SetPriority(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class Reported(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A job reports its progress: the share of its whole work that is done, from 0 to 1.
+    """A job reports its progress: `done` is the share of its whole work that is done, from 0 to 1.
 
-    `speed` is its speed from now on, relative to that on its own number of GPUs at nominal speed;
-    None if it has not changed. `regime` is the regime that it is in, from 0.
-
-    A job of several trials reports those that are left in place of `done`: the GPUs of each, and
-    the seconds that it still needs on them.
+    `speed` is the speed from now on, relative to the nominal speed on the job's own number of GPUs;
+    None if it has not changed. `regime` is the index of the current regime, from 0. A job of
+    several trials reports `trials` instead of `done`: for each remaining trial its GPUs, and the
+    seconds that it still needs on them.
     """
 
     job: str
@@ -74,10 +73,10 @@ class Reported(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):
-    """Change a pool. A field that is None stays as it is.
+    """Change a pool. A field that is None does not change.
 
-    With `version`, nothing changes unless that is the pool's current version. With `until`, the old
-    values return at that time.
+    With `version`, the change is made only if this is the pool's current version. With `until`, the
+    old values return at that time.
     """
 
     pool: str
@@ -86,22 +85,22 @@ class SetPool(Struct, frozen=True, tag=True, omit_defaults=True):
     """The number of cells of each type that the pool owns, by chain; None without cells."""
     state: PoolMode | None = None
     lend_limit: int | None = None
-    """Maximum of its own GPUs that other pools may use at a time."""
+    """Maximum number of its own GPUs that other pools may use at a time."""
     borrow_limit: int | None = None
-    """Most GPUs of other pools that its jobs may use at a time."""
+    """Maximum number of GPUs of other pools that its jobs may use at a time."""
     weight: float | None = None
     version: int | None = None
     until: float | None = None
     actor: str = ""
     lend_budget_hours: float | None = None
-    """Most GPU-hours lent in a calendar month (UTC). Here and below, -1 (`NO_BUDGET`) removes
+    """Maximum GPU-hours lent in a calendar month (UTC). Here and below, -1 (`NO_BUDGET`) removes
     the budget."""
     slowed_budget_pct: float | None = None
-    """Most percent of its jobs that may start later than without sharing."""
+    """Maximum percentage of its jobs that may start later than without sharing."""
 
 
 class Drain(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Drain a node: no more jobs start on it, and running jobs go on."""
+    """Drain a node: no more jobs start on it, and running jobs continue."""
 
     node: str
     why: str = ""
@@ -183,7 +182,7 @@ class SignOut(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class AuditNote(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Record something in the audit that changes nothing in the engine.
+    """Record an action in the audit that does not change the engine.
 
     `status` is the HTTP status of the answer that the client got.
     """
@@ -224,7 +223,7 @@ class Started(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class Ended(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """A job's processes have ended: with an exit code, by a signal, or nobody knows how."""
+    """A job's processes have ended: with an exit code, by a signal, or in an unknown way."""
 
     job: str
     attempt: int
@@ -232,9 +231,9 @@ class Ended(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     signal: int | None = None
     why: str = ""
     cancelled: bool = False
-    """Whether a user cancelled it in the backend."""
+    """Whether a user cancelled the job in the backend."""
     by_itself: bool = False
-    """Whether it is known to have ended before the order to end it arrived."""
+    """Whether the job is known to have ended before the order to end it arrived."""
 
 
 class StartFailed(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
@@ -271,31 +270,32 @@ class Requeued(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class Stopped(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """An attempt that was told to stop (`PreemptEffect`) is gone; none of its processes is left.
+    """An attempt that was told to stop (`PreemptEffect`) has no process left.
 
     A backend that knows how the attempt ended may report `Ended` instead: a job that exits with 0
-    has finished, and any other end counts as this.
+    has finished, and any other end counts as `Stopped`.
     """
 
     job: str
     attempt: int
     why: str = ""
     lost: bool = False
-    """Whether the job is known to have saved nothing since its start, as without a checkpoint."""
+    """Whether the job is known to have saved nothing since its start, for example without a
+    checkpoint."""
 
 
 class Resized(Struct, frozen=True, tag=True, omit_defaults=True):
-    """A running attempt has followed a `ResizeEffect`, and the GPUs that it left are free.
+    """A running attempt has carried out a `ResizeEffect`, and the GPUs that it left are free.
 
-    With another width than the one ordered the backend says that it could not: the engine then
-    stops the job and starts it on the new width.
+    If the width is not the ordered one, the backend could not change it. The engine then stops the
+    job and starts it on the new width.
     """
 
     job: str
     attempt: int
     width: int
     nodes: Nodes = ()
-    """The GPUs that it has now, if the engine assigns GPUs."""
+    """GPUs that the attempt has now, if the engine assigns GPUs."""
 
 
 class Limited(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
@@ -306,7 +306,8 @@ class Limited(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     believed: bool = False
     """Whether the limit also bounds the estimate of its run time."""
     shortens: bool = False
-    """Whether a job on GPUs can only get a shorter limit: its lenders count on the old one."""
+    """Whether a job on GPUs can only get a shorter limit, because its lenders rely on the old
+    one."""
 
 
 class NodeDown(Struct, frozen=True, gc=False, tag=True):
@@ -323,7 +324,7 @@ class NodeUp(Struct, frozen=True, gc=False, tag=True):
 
 
 class Foreseen(Struct, frozen=True, tag=True):
-    """New load forecasts. Loads that are not named stay."""
+    """New load forecasts. The forecasts of other pools do not change."""
 
     loads: Sequence[Load]
 
@@ -347,13 +348,16 @@ class ModelChanged(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
 
 
 class ForecastHealth(Struct, frozen=True, tag=True, omit_defaults=True):
-    """The pools whose forecasts are unreliable, and why. Those of all other pools are reliable."""
+    """The pools whose forecasts are unreliable, and why.
+
+    The forecasts of all other pools are reliable.
+    """
 
     why: Mapping[str, str] = {}
     lend: bool = False
-    """Whether these pools lend nevertheless."""
+    """Whether these pools may lend nevertheless."""
     since: Mapping[str, float] = {}
-    """Pools that are forecast from this second on from now on."""
+    """Pools whose forecasts use only loads from this time on."""
 
 
 class Answered(Struct, frozen=True, tag=True, omit_defaults=True):
@@ -362,11 +366,11 @@ class Answered(Struct, frozen=True, tag=True, omit_defaults=True):
     request: int
     status: SolveStatus
     values: Sequence[float] = ()
-    """One value for each column of the program, if there is a solution."""
+    """Values of the program's columns, if there is a solution."""
     bound: float | None = None
-    """The best objective that is still possible, if the solver knows one."""
+    """Bound on the objective of any solution, if the solver knows one."""
     shadow: bool = False
-    """Whether the request is the shadow core's, which simulates lending."""
+    """Whether the request is one of the shadow core, which simulates lending."""
 
 
 Observation = (
@@ -396,7 +400,7 @@ class Configured(Struct, frozen=True, tag=True):
 
     setup: Setup
     unseen: int = 0
-    """Load forecast (GPUs) of new pools and windows, until there is a better one."""
+    """Load forecast (GPUs) of new pools and windows until a predictor has a better one."""
 
 
 Input = Command | Observation | Foreseen | Estimated | ModelChanged | Configured | Tick

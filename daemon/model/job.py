@@ -11,11 +11,11 @@ from sia.model import Regime, StopCost
 from sia.state.strl import asks_of
 
 WARN = 60.0
-"""Seconds before its time limit at which a job is warned: enough to write a checkpoint."""
+"""Default seconds before the time limit at which a job is warned: enough to write a checkpoint."""
 
 
 EXPERIMENT = "experiment"
-"""The tag that replaces the name of a job without one (SIA §5.4.2 groups jobs by it)."""
+"""Tag that replaces the name of a job without one (SIA §5.4.2 groups jobs by it)."""
 
 
 class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
@@ -27,7 +27,7 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     id: str
     pool: str
     gpus: int
-    """GPUs, 1 or more. They start and end together (a gang)."""
+    """Number of GPUs, 1 or more. They are allocated and released together (a gang)."""
     command: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str = ""
@@ -36,68 +36,71 @@ class JobSpec(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tru
     tags: dict[str, str] = {}
     priority: int = 0
     hold: bool = False
-    """Whether it is submitted on hold."""
+    """Whether the job is submitted on hold."""
     time_limit: float | None = None
-    """Run time after which it is ended."""
+    """Run time after which the daemon ends the job, in seconds."""
     warn: float = WARN
-    """Time before that at which it is warned."""
+    """Seconds between the warning and the time limit."""
     run_time: float | None = None
-    """The user's estimate of the run time at its own width; requests also call it `estimate`."""
+    """The user's estimate of the run time at the job's own width; requests also call it
+    `estimate`."""
     duration: float | None = None
     """Run time on the simulated backend."""
     preemptible: StopCost | None = None
-    """What each stop costs: seconds of work, "restart" for all of it, "never" if the job must not
-    be stopped; None if it does not say, and the policy decides."""
+    """Cost of each stop: seconds of work; "restart": all work; "never": the job must not be
+    stopped; None: the policy decides."""
     requeue: bool = False
-    """Whether it is requeued after a lost node."""
+    """Whether the job is requeued after the loss of a node."""
     array: tuple[int, int] | None = None
     """(index, size) of its array, counted from 0. `ID.0` is the first job, and `ID` names the
     array."""
     nodes: int | None = None
-    """Nodes that it spreads over, with the same number of GPUs on each; None for any number."""
+    """Number of nodes, with the same number of GPUs on each; None for any number of nodes."""
     min_width: int = 0
-    """Fewest GPUs on which it can run; 0 if it cannot run on fewer than `gpus`."""
+    """Minimum number of GPUs on which the job can run; 0 if it cannot run on fewer than `gpus`."""
     max_width: int = 0
-    """Most GPUs that it can use; 0 if it cannot use more than `gpus`."""
+    """Maximum number of GPUs that the job can use; 0 if it cannot use more than `gpus`."""
     demand: tuple[tuple[int, float], ...] = ()
-    """Run time in seconds by number of GPUs, ascending; empty if its speed is in proportion."""
+    """Run time in seconds by number of GPUs, ascending; empty if the speed is proportional to the
+    number."""
     deadline: float | None = None
-    """When it should end at the latest, in seconds since the epoch."""
+    """Time by which the job should end, in seconds since the epoch."""
     soft: tuple[tuple[float, float], ...] = ()
-    """Later steps of the deadline: multiples of the time from submission to deadline, each with
-    what an end by it earns; empty if only an end by the deadline counts."""
+    """Later steps of the deadline: pairs of a multiple of the time from submission to deadline and
+    the reward of an end by then. Empty if only an end by the deadline is rewarded."""
     value: float | None = None
-    """What an end by the deadline is worth; None for the policy's usual value."""
+    """Value of an end by the deadline; None for the policy's usual value."""
     budget: float | None = None
-    """Its weight against other jobs in policies with budgets; None for 1."""
+    """Weight relative to other jobs under policies with budgets; None for 1."""
     prefers: str = ""
-    """Attribute of the nodes on which it runs at full speed; empty for any node."""
+    """Attribute of the nodes on which the job runs at full speed; "" for any node."""
     slowdown: float | None = None
-    """Factor on its run time on other nodes; None if it cannot run there."""
+    """Factor on the run time on other nodes; None if the job cannot run there."""
     strl: str = ""
-    """Where it may run from when on, how long, and what that is worth; see `sia.state.strl`."""
+    """STRL expression: on which nodes the job may start when, for how long, and with which value;
+    see `sia.state.strl`."""
     checkpoint: str = ""
-    """How it is told to save its work before a stop: a signal or a command, which
-    `sia.state.checkpoint` parses; empty if it is not told."""
+    """Signal that tells the job to save its work before a stop, or a command that saves it
+    (`sia.state.checkpoint` parses it); "" for none."""
     mode: str = ""
-    """How its speed changes while it runs, as in `static`, `accordion` or `gns`."""
+    """Name of the mode that determines how the configuration changes, such as `static` or `gns`."""
     min_run_time: float | None = None
-    """Seconds that it should run once it has started; None if it does not say."""
+    """Minimum run time in seconds; None if the job does not state it."""
     model: str = ""
-    """What it trains."""
+    """Name of the model that the job trains."""
     regimes: tuple[Regime, ...] = ()
-    """Its configurations in order, with the epochs and seconds of an epoch that it expects."""
+    """Configurations of the job in order, with the expected epochs and the seconds per epoch."""
     origin: str = ""
-    """The backend's id of a job that was submitted there. Clients cannot set it."""
+    """The backend's id of a job that was submitted in the backend. Clients cannot set it."""
 
     @property
     def elastic(self) -> bool:
-        """Whether it can run on other numbers of GPUs than its own."""
+        """Whether the job can run on other numbers of GPUs than its own."""
         return bool(self.min_width or self.max_width)
 
     @property
     def worth(self) -> float | None:
-        """The most that it says to be worth; None if it does not say. O(its STRL) once."""
+        """The highest value that the job states; None if it states none. O(its STRL) once."""
         return self._worth_by_strl if self.strl else self.value
 
     @cached_property
@@ -118,9 +121,9 @@ class JobPhase(Enum):
     STARTING = "starting"
     RUNNING = "running"
     STOPPING = "stopping"
-    """It was told to stop, still has its GPUs, and goes on later as a further attempt."""
+    """The job was told to stop and still has its GPUs; a further attempt will start later."""
     ENDING = "ending"
-    """The backend has the order to end it."""
+    """The backend has the order to end the job."""
     FINISHED = "finished"
     FAILED = "failed"
     CANCELLED = "cancelled"

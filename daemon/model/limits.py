@@ -1,79 +1,86 @@
 """Limits of the daemon, with their reasons."""
 
 MAX_ID = 200
-"""Characters of a job id: it is part of file names, which have at most 255 bytes."""
+"""Maximum characters of a job id: it is part of file names, which have at most 255 bytes."""
 
 MAX_STARTS = 3
-"""Attempts of a job with `requeue`: what has failed three times is unlikely to succeed the
-fourth."""
+"""Maximum number of attempts of a job with `requeue`. A job that has failed three times is unlikely
+to succeed the fourth time."""
 
 GRACE = 30.0
-"""Seconds that a job has to save its work when it is told to stop, as pods have by default."""
+"""Default grace time in seconds, in which a job can save its work before a stop: that of pods."""
 
 STOPS_PER_JOB = 20
-"""How often a job is stopped at most, if the site says nothing else. Each stop costs its owner a
-wait, and a policy that stops a job more often does not let it finish."""
+"""Default maximum number of stops of a job. Each stop makes its owner wait, and a policy that stops
+a job more often hardly lets it finish."""
 
 MAX_GRACE = 86400.0
-"""Longest grace time in seconds: the job that gets the GPUs waits for as long."""
+"""Maximum grace time in seconds. The job that gets the GPUs waits for this long."""
 
 MAX_PRIORITY = 1000
-"""Highest priority of a job, and with a minus the lowest: enough levels, and few enough to
+"""Highest priority of a job; the negative of this is the lowest. Enough levels, and easy to
 remember."""
 
 REPORT_EVERY = 1.0
-"""Seconds between two reports of progress of one job: each is a journal entry and may cause a pass
-of the policy, and nobody plans more finely than this."""
+"""Minimum seconds between two progress reports of one job. Each is a journal entry and may cause a
+decision pass, and no policy plans at a finer resolution."""
 
 MAX_TIME_LIMIT = 10 * 366 * 86400.0
-"""Seconds. Nobody limits a job to ten years; a greater number is more likely in milliseconds."""
+"""Maximum time limit in seconds: ten years. A greater number is more likely in milliseconds."""
 
 MAX_MAINTENANCE = 1000
-"""Planned maintenance windows: weekly ones of twenty nodes for a year."""
+"""Maximum number of planned maintenance windows: weekly ones of twenty nodes for a year."""
 
 MAX_WEIGHT = 1000.0
 """Highest weight of a pool: a greater one would not change the order."""
 
 KEEP_ENDED = 10_000
-"""Ended jobs in memory: enough for the last hours. The journal's history has all."""
+"""Maximum number of ended jobs in memory: those of the last hours. The journal's history has
+all."""
 
 LATE_TURN = 1.0
-"""Seconds after which a turn counts as late: the daemon acts a few milliseconds after each."""
+"""Delay in seconds above which a turn counts as late. The daemon itself needs a few
+milliseconds."""
 
 MAX_BATCH = 1000
-"""Inputs of one step: about 50 ms of work, so that a burst delays nobody for long."""
+"""Maximum number of inputs of one step: about 50 ms of work, so that a burst delays other clients
+only briefly."""
 
 MAX_ASKED = 500
-"""Commands of one client that one step has, at most: a batch of ten thousand takes several steps,
-between which others are answered. No more than half of `MAX_BATCH`, which what was seen leaves."""
+"""Maximum number of commands of one client in one step. A batch of ten thousand takes several
+steps, and other clients are served in between. Half of `MAX_BATCH`, which leaves the other half for
+observations."""
 
 MAX_INBOX = 50_000
-"""Commands that wait for a step: at 5,000 a second, ten seconds of waiting."""
+"""Maximum number of commands that wait for a step: at 5,000 a second, they wait for ten seconds."""
 
 SNAPSHOT_EVERY = 20_000
-"""Inputs between two snapshots: recovery replays them in about two seconds."""
+"""Number of inputs between two snapshots: recovery replays them in about two seconds."""
 
 SNAPSHOT_PART = 2**20
-"""Bytes of one part of a snapshot. Parts are written between commits, so that none waits long."""
+"""Bytes of one part of a snapshot. Commits are made between the parts, so that no commit waits
+long."""
 
 SNAPSHOTS_KEPT = 2
-"""Snapshots to keep: the latest, and the one before in case the latest is unusable."""
+"""Number of snapshots kept: the latest, and the one before in case the latest is unusable."""
 
 KEEP_ESTIMATES = 28 * 86400.0
-"""Seconds to keep estimates: new estimates use none older, and a start reads all."""
+"""Seconds for which estimates are kept. New estimates do not use older ones, and a start reads
+all."""
 
 KEEP_RECORDS = 86400.0
-"""Seconds to keep journal entries older than both snapshots, for inspection."""
+"""Seconds for which journal entries older than both snapshots are kept, for inspection."""
 
 KEEP_HISTORY = 400 * 86400.0
-"""Seconds to keep ended jobs and notices: a whole year and a month."""
+"""Seconds for which ended jobs and notices are kept: a year and a month."""
 
 PRUNED_AT_ONCE = 500
-"""Rows of a table that one commit prunes; twice the rows added if that is more. It takes about a
-millisecond, and pruning keeps up with growth."""
+"""Number of rows of a table that one commit prunes, or twice the number of added rows if that is
+more. This takes about a millisecond, and pruning keeps up with growth."""
 
 NOTICES_LIVE = 10_000
-"""Notices in memory for followers of the event stream. They read older ones from the journal."""
+"""Number of notices in memory for readers of the event stream. They read older ones from the
+journal."""
 
 NOTICES_PAGE = 500
 """Notices read from the journal in one query."""
@@ -94,7 +101,7 @@ SLEW = 1e-3
 small to matter for run times."""
 
 LAST_EFFECTS = 5.0
-"""Seconds that a stopping daemon waits for its backend. The next daemon does what is left."""
+"""Seconds that a stopping daemon waits for its backend. The next daemon does the remaining work."""
 
 PRUNE_EVERY = 64
 """Rows added between two checks for rows to prune: a check rarely runs alone."""
@@ -106,7 +113,7 @@ AUDIT_PAGE = 2**20
 """Approximate characters of records in one audit page: a few milliseconds of the event loop."""
 
 AUDIT_AT_ONCE = 50
-"""Audit records read in one query: a page exceeds its size by fewer than these."""
+"""Maximum audit records read in one query: a page exceeds its size by fewer records than these."""
 
 ASKED_AT_ONCE = 500
 """Ids looked up in one query: SQLite allows at least 999 values."""
@@ -115,13 +122,14 @@ POOLS_AT_ONCE = 100
 """Pools whose history one query merges: SQLite allows 500 such parts and 999 values."""
 
 MAX_TOKENS = 1000
-"""Tokens: one for each person and component of a large site, and few enough to review."""
+"""Maximum number of tokens: one for each person and component of a large site, and few enough to
+review."""
 
 TOKEN_REMEMBERED = 30 * 86400.0
 """Seconds for which an expired token is still listed, so that its owner finds out why it fails."""
 
 MAX_BUDGET = 1e9
-"""Highest budget in GPU-hours a month: more than any cluster has."""
+"""Maximum budget in GPU-hours a month: more than any cluster has."""
 
 NO_BUDGET = -1.0
 """The value of a command's field that removes a budget; a field that is None changes nothing."""

@@ -16,9 +16,9 @@ class Accepted(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
     """The command was carried out."""
 
     new: bool = True
-    """False if it changed nothing, because it had been carried out before."""
+    """False if the command had no effect, because it had been carried out before."""
     version: int = 0
-    """Version of the pool that it changed."""
+    """Version of the pool that the command changed."""
 
 
 class Refused(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
@@ -41,13 +41,13 @@ def unknown_pool(pool: str, known: Iterable[str]) -> Refused:
 
 
 def name_a_pool(pool: str, known: Iterable[str]) -> str:
-    """Return what to do about the name of a pool that does not exist."""
+    """Return the fix for the name of a pool that does not exist."""
     close = nearest(pool, known)
     return "see: sia pools" if close is None else f"did you mean {close!r}? see: sia pools"
 
 
 class StartEffect(Struct, frozen=True, tag=True, omit_defaults=True):
-    """Start a job on these GPUs, or let it go on after a stop as a further attempt. Idempotent."""
+    """Start a job on these GPUs, or a further attempt of a job that was stopped. Idempotent."""
 
     job: str
     attempt: int
@@ -56,12 +56,12 @@ class StartEffect(Struct, frozen=True, tag=True, omit_defaults=True):
     area: str = ""
     """The pool whose area the nodes are in; empty where there are no areas."""
     width: int = 0
-    """The number of GPUs if it is not the job's own, else 0."""
+    """Number of GPUs if it differs from the job's own number; else 0."""
     done: float = 0.0
     """The work that earlier attempts have done, in seconds at the job's own width."""
     overhead: float = 0.0
-    """Seconds without progress after the start of an attempt that goes on: it loads its work. This
-    and `speed` are what the core counts on; they matter to simulated jobs only."""
+    """Seconds without progress at the start of a further attempt, which loads its work. The core
+    counts on this number and on `speed`; only the simulated backend uses them."""
     speed: float = 1.0
     """Seconds of work per second on these GPUs."""
 
@@ -80,10 +80,10 @@ class StopEffect(Struct, frozen=True, gc=False, tag=True):
 
 
 class PreemptEffect(Struct, frozen=True, gc=False, tag=True, omit_defaults=True):
-    """Tell a job to stop, so that it goes on later as a further attempt. Idempotent.
+    """Tell a job to stop, so that a further attempt can start later. Idempotent.
 
-    The job is told to save its work and has `grace` seconds for it. When they are over, the engine
-    sends the order again with `force`, and the backend ends the attempt at once.
+    The job is told to save its work and has `grace` seconds for it. After that the engine sends the
+    order again with `force`, and the backend ends the attempt at once.
     """
 
     job: str
@@ -91,7 +91,7 @@ class PreemptEffect(Struct, frozen=True, gc=False, tag=True, omit_defaults=True)
     grace: float
     """Seconds that the job has from the first order on."""
     checkpoint: str = ""
-    """How it is told to save its work: a signal or a command (`JobSpec.checkpoint`)."""
+    """Signal or command for saving the job's work (`JobSpec.checkpoint`)."""
     force: bool = False
     """Whether the grace time is over."""
 
@@ -103,8 +103,9 @@ class ResizeEffect(Struct, frozen=True, gc=False, tag=True):
     attempt: int
     width: int
     nodes: Nodes = ()
-    """The GPUs that the attempt may use from now on, if the engine assigns GPUs. If the width is
-    smaller, these are all that it had, and the backend chooses which of them it leaves."""
+    """GPUs that the attempt may use from now on, if the engine assigns GPUs. If the width is
+    smaller, these are all earlier GPUs, and the backend chooses which of them the attempt
+    leaves."""
 
 
 Effect = StartEffect | StopEffect | PreemptEffect | ResizeEffect

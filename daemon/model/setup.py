@@ -26,45 +26,45 @@ class Node(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fie
 
     @property
     def as_core(self) -> GpuNode:
-        """The node as the core knows it: GPUs are numbered from 0."""
+        """The node as the core knows it: its GPUs are numbered from 0."""
         return GpuNode(self.name, len(self.gpus), self.attributes)
 
 
 class Budget(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """A pool's lending budget; None for no bound."""
+    """A pool's lending budget; None means no bound."""
 
     lend_budget_hours: float | None = None
-    """Most GPU-hours lent in a calendar month (UTC)."""
+    """Maximum GPU-hours lent in a calendar month (UTC)."""
     slowed_budget_pct: float | None = None
-    """Most percent of its jobs that may start later than without sharing."""
+    """Maximum percentage of the pool's jobs that may start later than without sharing."""
 
 
 EACH = "*"
-"""The user of a grant to each user, one by one."""
+"""Value of `user` in a grant to each user on its own."""
 
 
 class Grant(Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """`[[grant]]`: bounds on what jobs may ask for. A bound that is None does not restrict."""
+    """`[[grant]]`: bounds on fields of jobs. A bound that is None does not restrict."""
 
     user: Annotated[str, Meta(max_length=MAX_NAME)] = ""
-    """The user whose jobs it bounds; empty for those of all users together, `*` for those of each
+    """User whose jobs the grant bounds. "": the jobs of all users together. `*`: the jobs of each
     user who has no grant for the same pool."""
     pool: Annotated[str, Meta(max_length=MAX_NAME)] = ""
-    """The pool whose jobs it bounds; empty for those of all pools together."""
+    """Pool whose jobs the grant bounds. "": the jobs of all pools together."""
     max_value: Annotated[float, Meta(ge=0, le=MAX_VALUE)] | None = None
     """Highest value of one job."""
     never_jobs: Annotated[int, Meta(ge=0, le=MAX_GROUP)] | None = None
-    """Most unended jobs at a time that must not be stopped."""
+    """Maximum number of unended jobs that must not be stopped."""
     never_gpus: GpuCount | None = None
-    """Most GPUs of such jobs at a time."""
+    """Maximum number of GPUs of these jobs."""
     extra_budget: Annotated[float, Meta(ge=0, le=MAX_BUDGET)] | None = None
-    """Most budget of unended jobs beyond 1 for each."""
+    """Maximum of the budgets of unended jobs above 1, summed: (budget - 1) for each."""
     gpu_hours: Annotated[float, Meta(ge=0, le=MAX_BUDGET)] | None = None
-    """Most GPU-hours of unended jobs with a deadline, by what they say of their run time."""
+    """Maximum GPU-hours of unended jobs with a deadline, by their own estimates or time limits."""
 
     @property
     def bounds(self) -> dict[str, float | None]:
-        """The bounds by their names."""
+        """The bounds by name."""
         return {key: getattr(self, key) for key in self.__struct_fields__[2:]}
 
 
@@ -79,11 +79,11 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     options: Options = Options()
     nodes: tuple[Node, ...] = ()
     discovered: bool = False
-    """Whether the backend found the nodes. One that it finds no longer stays, but is out, until the
-    jobs on it have ended."""
+    """Whether the backend found the nodes. A node that it no longer finds is kept, as out, until
+    the jobs on it have ended."""
     cells: Spec | None = None
     modes: dict[str, PoolMode] = {}
-    """State of the pools that are not open at first."""
+    """Initial state of the pools that are not open at first."""
     areas: dict[str, tuple[str, ...]] = {}
     """By pool, the nodes that one job may use together, such as a partition. Without areas a job
     may use all nodes."""
@@ -92,30 +92,30 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
     grants: tuple[Grant, ...] = ()
     """Bounds on values, budgets, deadlines and on jobs that must not be stopped."""
     lending: LendingMode | None = None
-    """Lending mode at first, and again whenever the configuration changes it; None for on."""
+    """Lending mode at first, and again whenever the configuration changes it; None means on."""
     grace: float = GRACE
-    """Seconds that a job has to save its work when it is told to stop."""
+    """Grace time in seconds, in which a job can save its work before a stop."""
     stops_per_job: int = 0
-    """How often a job may be stopped; then it runs to its end. 0 for any number."""
+    """Maximum number of stops of a job, after which it runs to its end. 0 means no limit."""
     preemptible: StopCost | None = None
-    """What a stop costs jobs that do not say; None if the policy decides."""
+    """Cost of a stop for jobs that do not state it; None if the policy decides."""
     resizes: bool = False
-    """Whether the backend changes the width of a running job. If not, the job is stopped and
-    starts on the new width."""
+    """Whether the backend can change the width of a running job. If not, the job is stopped and
+    starts again on the new width."""
     book_every: int = 1
-    """Steps between bookings of the accounts."""
+    """Number of steps between two bookings of the accounts."""
     configured: str = ""
-    """The policy of the configuration, if a command has changed its options since; `policy` then
-    has those in force."""
+    """The configuration's policy, if a command has changed its options since; `policy` then has the
+    options in force."""
     before: str = ""
     """The policy before the last command that changed its options."""
     tuned: float = 0.0
-    """When that command was, in seconds since the epoch; 0 if there was none."""
+    """Time of that command, in seconds since the epoch; 0 if there was none."""
 
     def continuing(self, previous: Setup) -> Setup:
-        """Return this configuration with what commands have set under the previous one.
+        """Return this configuration with the settings that commands made under the previous one.
 
-        The options of a policy that a command has set last until the configuration has another
+        Options of a policy that were set by a command are kept until the configuration has another
         policy.
         """
         if not previous.configured or previous.configured != self.policy:
@@ -126,15 +126,15 @@ class Setup(Struct, frozen=True, tag=True, omit_defaults=True, forbid_unknown_fi
         )  # fmt: skip
 
     def nodes_for(self, policy: Policy) -> tuple[GpuNode, ...]:
-        """Return the nodes for a core whose policy heeds what jobs prefer; none if all are alike.
+        """Return the nodes for a core whose policy heeds preferences; none if all are alike.
 
-        Other policies count GPUs, and the engine chooses the nodes.
+        Under other policies the core only counts GPUs, and the engine chooses the nodes.
         """
         differ = "prefers" in policy.heeds and any(node.attributes for node in self.nodes)
         return tuple(node.as_core for node in self.nodes) if differ else ()
 
     def stop_cost(self, spec: JobSpec) -> StopCost | None:
-        """Return what a stop costs a job: what it says, or what the site says of its jobs."""
+        """Return the cost of a stop for a job: its own, or else the configured one."""
         return self.preemptible if spec.preemptible is None else spec.preemptible
 
     def budget(self, pool: str) -> Budget:

@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 FEW = 64
-"""Cancelled timers that are not worth rebuilding the heap for."""
+"""Number of cancelled timers below which the heap is not rebuilt."""
 
 
 class Timer(NamedTuple):

@@ -5,21 +5,21 @@ from __future__ import annotations
 import gc
 
 YOUNG = 5_000
-"""New objects that make a collection of the young generations worthwhile; it takes 2 ms."""
+"""Number of new objects after which the young generations are collected; this takes 2 ms."""
 
 BUSY = 50_000
-"""New objects after which Python itself collects the youngest generation of a daemon that is never
-idle. A request of 9,000 jobs then holds the event loop for up to 34 ms of CPU time. With 200,000,
-as in a replay, it was 48 ms."""
+"""Number of new objects after which Python itself collects the youngest generation of a daemon that
+is never idle. With this number, a request of 9,000 jobs holds the event loop for up to 34 ms of CPU
+time; with 200,000, as in a replay, for 48 ms."""
 
 OLDER = 40
-"""Such collections before Python collects the next generation: after 2,000,000 objects."""
+"""Number of such collections after which Python collects the next generation: 2,000,000 objects."""
 
 FULL = 100
-"""After so many collections comes a full one, over everything allocated since the last `freeze`. It
-frees reference cycles that had survived a young collection, such as closed streams. The next one
-comes once as much again is new: under many submissions nearly all of it is jobs, which stay, and a
-snapshot, which freezes them, comes first."""
+"""Number of collections since the last `freeze` after which all objects allocated since then are
+collected. This frees reference cycles that survived a young collection, such as closed streams. The
+next full collection comes after twice as many. Under many submissions nearly all new objects are
+jobs, which stay; then the snapshot, which freezes them, comes first."""
 
 
 def collect_in_small_steps() -> None:
@@ -33,7 +33,7 @@ class GcScheduler:
     def __init__(self) -> None:
         """Start with no collection made."""
         self._looks = 0  # collections since `freeze`
-        self._full = FULL  # the number of the next full one
+        self._full = FULL  # number of collections at which the next full one is due
 
     def tidy(self) -> None:
         """Collect the young generations if many objects are new, now and then everything.

@@ -52,7 +52,7 @@ class ServiceStatus(NamedTuple):
     """The status of the service. Times are in seconds."""
 
     serving: bool
-    """Whether commands are accepted. Reads are answered in any case."""
+    """Whether commands are accepted. Reads are always answered."""
     reason: str
     since: float
     """The start of this status, in seconds since the epoch."""

@@ -22,17 +22,19 @@ LEVELS = {
         logging.INFO,
     ),
 }  # fmt: skip
-"""Levels of notices. Others, such as the states of each job, are `debug`: thousands a second."""
+"""Levels of notices. All other notices, such as the phases of each job, are `debug`: there may be
+thousands a second."""
 
 
 STDERR = 2
-"""The descriptor: a thread blocked in `sys.stderr` at exit would make Python abort."""
+"""File descriptor of stderr: a thread that blocks in `sys.stderr` at exit would make Python
+abort."""
 
 MOST_WAITING = 10_000
 """Lines queued for a slow reader of stderr: a few MB. Further lines are dropped and counted."""
 
 GOODBYE = 2.0
-"""Seconds that the reader has at exit to take queued lines."""
+"""Seconds that the reader of stderr has at exit to take queued lines."""
 
 
 class LogWriterThread(logging.Handler):
@@ -77,7 +79,7 @@ class LogWriterThread(logging.Handler):
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError:
-            return  # the reader is gone; the daemon goes on
+            return  # the reader has gone, and the daemon continues
 
 
 STRANGE_RATE, STRANGE_AT_ONCE = 1.0, 20.0

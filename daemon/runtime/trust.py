@@ -20,7 +20,7 @@ def trusting(
             return ssl.create_default_context(cafile=ca)
         context = ssl.create_default_context()
         if ca:
-            # A listed certificate is trusted by itself, whoever issued it.
+            # Trust a listed certificate itself, whoever issued it.
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
             context.load_verify_locations(ca)
     except OSError as error:

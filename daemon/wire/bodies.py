@@ -33,7 +33,8 @@ _NEXT = re.compile(r"[ \t\r\n]*(,|\])[ \t\r\n]*")
 _END = re.compile(r"[ \t\r\n]*\}[ \t\r\n]*\Z")
 
 _LONGEST_INTEGER = 400
-"""Digits from which an integer stays a string: Python refuses to convert more than 4,300."""
+"""Number of digits from which an integer stays a string: Python refuses to convert more than
+4,300."""
 
 
 class _TwiceError(Exception):
@@ -79,7 +80,7 @@ _scan: Any = JSONDecoder(
 
 
 def _scanned(text: str, at: int) -> tuple[Any, int]:
-    """Return the value that starts at an offset, and its end. Raises what the scanner raises."""
+    """Return the value that starts at an offset, and its end. Raises the scanner's exceptions."""
     _objects.count = 0
     found: tuple[Any, int] = _scan(text, at)
     return found

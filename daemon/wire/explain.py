@@ -1,4 +1,4 @@
-"""What goes over HTTP of why a job waits, runs or is over."""
+"""HTTP bodies of explanations: why a job is pending, runs or has ended."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from sia.model import Stream
 
 
 class Held(Struct, frozen=True, tag="hold"):
-    """It is held. Taken away: it is released."""
+    """The job is held. Without this obstacle the job would be released."""
 
 
 class PoolHeld(Struct, frozen=True, tag="pool_hold"):
-    """Its pool is on hold. Taken away: the pool is open."""
+    """The pool of the job is on hold. Without this obstacle the pool would be open."""
 
     pool: str
 
 
 class PoolNotLending(Struct, frozen=True, tag="kept"):
-    """A pool is kept from lending. Taken away: it is not, and may lend whatever it has.
+    """A pool is not lending. Without this obstacle it would lend without limits.
 
-    `why` is in words, by kind of reason (docs/operate/guardrails.md); empty words where the asker
-    may not see the pool. `limit` is what it may lend besides; None without a limit.
+    `why` has a text for each kind of reason (docs/operate/guardrails.md); the texts are empty if
+    the caller may not see the pool. `limit` is the pool's lending limit; null: no limit.
     """
 
     pool: str
@@ -47,7 +47,10 @@ class PoolNotLending(Struct, frozen=True, tag="kept"):
 
 
 class PlacementObstacle(Struct, frozen=True, tag="place"):
-    """It is due to start, and its GPUs are not free yet; `nodes` that are out give none."""
+    """The job has been started, but its GPUs are not free yet.
+
+    GPUs of `nodes`, which are out, are not used.
+    """
 
     gpus: int
     nodes: tuple[str, ...]
@@ -61,7 +64,7 @@ ObstacleView = (
 
 
 class WayView(Struct):
-    """One way to start: `turn`, in its pool's quota; `spare`, on what others do not need."""
+    """One way to start: `turn`, within the pool's quota; `spare`, on GPUs that no pool needs."""
 
     name: str
     open: Annotated[bool, Meta(description="Whether the job can ever start in this way.")]
@@ -72,7 +75,7 @@ class WayView(Struct):
 
 
 class TurnView(Struct):
-    """A job's turn: its start in its pool alone, which `sia-reclaim` and its like go by."""
+    """A job's turn: its start in its pool alone. Policies such as `sia-reclaim` use it."""
 
     time: Annotated[
         float | None, Meta(description="Time at which the turn comes; null if unknown.")
@@ -86,7 +89,7 @@ class TurnView(Struct):
 
 
 class PlannedView(Struct, omit_defaults=True):
-    """How the policy's present plan runs a job. No promise: plans change. Times since the epoch."""
+    """How the policy's current plan runs a job. Plans change. Times are seconds since the epoch."""
 
     start: Annotated[
         float | None,
@@ -126,7 +129,7 @@ class PlannedView(Struct, omit_defaults=True):
 
 
 class OutlookView(Struct, omit_defaults=True):
-    """What is planned for a job by a policy that plans rounds ahead, like `shockwave`."""
+    """A job's place in the plan of a policy that plans rounds ahead, like `shockwave`."""
 
     weight: Annotated[
         float, Meta(description="Weight of the job relative to other jobs of its pool.")
@@ -159,9 +162,9 @@ class OutlookView(Struct, omit_defaults=True):
 
 
 class JobWhy(Struct, omit_defaults=True):
-    """Why a job waits: with `exact`, it would start at once without `obstacles`.
+    """Why a job waits. If `exact`, it would start at once without `obstacles`.
 
-    There are none where it starts in the next pass, or where it does not wait.
+    There are no obstacles if the job starts in the next pass, or does not wait.
     """
 
     id: str

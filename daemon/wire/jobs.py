@@ -75,7 +75,7 @@ Weight = Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)]
 BudgetHours = Annotated[float, Meta(ge=0, le=MAX_BUDGET)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Timestamp = Annotated[float, Meta(ge=0, le=1e11)]
-"""Up to the year 5138. A larger number is most likely in milliseconds."""
+"""Latest time that is accepted: the year 5138. A larger number is most likely in milliseconds."""
 
 
 StopSeconds = Annotated[float, Meta(ge=0, le=MAX_RESUME_COST)]
@@ -241,7 +241,7 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
     ] = ()
 
     def __post_init__(self) -> None:
-        """Refuse two different estimates, and texts of a wrong form. Raises ValueError."""
+        """Refuse two different estimates and malformed texts. Raises ValueError."""
         if self.estimate is not None and self.run_time not in (None, self.estimate):
             raise ValueError("estimate and run_time are two names of one value; give one of them")
         if isinstance(self.soft, str):
@@ -262,7 +262,7 @@ class JobRequest(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     @property
     def steps(self) -> tuple[tuple[float, float], ...]:
-        """The later steps of the deadline, of whichever form they were."""
+        """The later steps of the deadline, parsed if they were given as text."""
         return () if isinstance(self.soft, str) else self.soft
 
     @property
@@ -284,7 +284,7 @@ NOTES = "What to know about the accepted job: a missed deadline, a field without
 
 
 class PromiseView(Struct, omit_defaults=True):
-    """What a job is promised of its deadline."""
+    """What the policy has promised for a job's deadline."""
 
     guaranteed: Annotated[
         bool,
@@ -414,7 +414,7 @@ class ProgressReport(Struct, forbid_unknown_fields=True, omit_defaults=True):
 
 
 class ProgressView(Struct, omit_defaults=True):
-    """What a job has reported last in its attempt."""
+    """The latest progress report of an attempt."""
 
     at: float
     done: Annotated[float, Meta(description="Share of the whole work that is done, 0 to 1.")]

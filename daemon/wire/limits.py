@@ -15,15 +15,16 @@ PIECE_JOBS = 200
 """Jobs of a batch decoded before yielding to the event loop: about 2 ms."""
 
 PIECE_CHARACTERS = 2**15
-"""Characters of a batch decoded before yielding to the event loop: at most 30 ms, in which STRL
-is parsed."""
+"""Characters of a batch decoded before yielding to the event loop. Parsing STRL of this length
+takes at most 30 ms."""
 
 SUBMITTED_AT_ONCE = 500
 """Jobs of a batch checked and submitted before yielding to the event loop: a few
 milliseconds."""
 
 STRL_OF_A_JOB = 32
-"""Characters of STRL that count as one more job of these, as parsing them takes as long."""
+"""Characters of STRL that count as one more job of `SUBMITTED_AT_ONCE`: parsing them takes as
+long."""
 
 BODY_WITHIN = 10.0
 """Seconds to receive a request body. Slower clients only occupy memory."""
@@ -55,14 +56,14 @@ BURST = 10_000.0
 """Burst of requests of one token: two seconds at `RATE`."""
 
 JOB_RATE = 2.0
-"""Requests per second of the token of one job: the engine takes one report a second, and each of
-the others costs an entry of the journal, too."""
+"""Requests per second of the token of one job. The engine accepts one report a second, and each
+refused report also costs a journal entry."""
 
 JOB_BURST = 20.0
 """Burst of requests of the token of one job: each of its processes may report at its start."""
 
 JOBS_WATCHED = 10_000
-"""Jobs whose requests are counted: more do not report at once."""
+"""Maximum number of jobs whose requests are counted: no more jobs report at the same time."""
 
 WRONG_RATE = 100.0
 """Requests per second with a wrong token, over all addresses: bounds the cost of refusing them."""
@@ -93,7 +94,7 @@ SLOW_READER = 10.0
 """Seconds that a stream may stay unread before it is closed; the client resumes by event id."""
 
 NEXT_SHOWN = 10
-"""Pending jobs of each pool shown in the plan."""
+"""Maximum number of pending jobs of each pool shown in the plan."""
 
 NODE_JOBS = 100
 """Maximum number of jobs listed with a node."""
@@ -114,7 +115,7 @@ DENIALS_AT_ONCE = 100.0
 """Burst of denied changes of one token written to the audit."""
 
 SIGN_OUTS = 1 / 20
-"""Times per second that one token may end all its sessions: each is written durably and kept."""
+"""Times per second that one token may end all its sessions. Each time is journaled."""
 
 SIGN_OUTS_AT_ONCE = 5.0
-"""Burst of the same."""
+"""Burst of the same requests."""

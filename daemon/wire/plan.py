@@ -11,10 +11,10 @@ from daemon.model.names import Name
 from daemon.wire.jobs import JobView
 
 MAX_OBJECTIVES = 15
-"""Five measures of three metrics."""
+"""Maximum number of objectives of a search: five measures for each of three metrics."""
 
 MAX_LABEL = 1024
-"""Characters of a policy's label: sixteen queues with their limits and weights take 400."""
+"""Maximum characters of a policy's label: sixteen queues with their limits and weights take 400."""
 
 
 class LoanView(Struct):
@@ -43,7 +43,10 @@ class LendingSwitch(Struct, forbid_unknown_fields=True):
 
 
 class PolicyChange(Struct, forbid_unknown_fields=True):
-    """Change the options of the policy: its label with others, or `undo` the last change."""
+    """Change the options of the policy, or undo the last change.
+
+    `policy` is its label with other options.
+    """
 
     policy: Annotated[str, Meta(max_length=MAX_LABEL)] = ""
     undo: bool = False
@@ -60,7 +63,7 @@ class PolicyView(Struct):
 
 
 class FrontQuarter(Struct):
-    """What a point means for a quarter of the jobs by size, on test samples."""
+    """The outcome of a point for a quarter of the jobs, ordered by size, on test samples."""
 
     sizes_up_to: Annotated[
         float | None,
@@ -161,7 +164,7 @@ class LendingShadow(Struct):
 
 
 class LendingRecalls(Struct):
-    """What it gained and cost that spare jobs were stopped for others, since the first start."""
+    """Gains and costs of stops of spare jobs for other jobs, since the daemon's first start."""
 
     stops: Annotated[int, Meta(description="Stops of spare jobs.")]
     gpu_hours: Annotated[
@@ -179,7 +182,7 @@ class LendingRecalls(Struct):
 
 
 class PoolTurns(Struct):
-    """The turns of a pool's jobs, and what they did as guests, since the first start."""
+    """The turns of a pool's jobs, and their runs as guests, since the first start of the daemon."""
 
     pool: str
     turns: Annotated[
@@ -339,7 +342,7 @@ class PlanStart(Struct):
 
 
 class PromisedGpus(Struct):
-    """GPUs that jobs with a guaranteed deadline are to have. Times are seconds since the epoch."""
+    """GPUs reserved for jobs with a guaranteed deadline. Times are seconds since the epoch."""
 
     start: float
     end: float

@@ -1,4 +1,4 @@
-"""What a job asks for, as people write it: in options of `sia submit`, comments and annotations."""
+"""Parse fields of a job from the texts in options of `sia submit`, comments and annotations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from sia.state.strl import asks_of, quickest
 from sia.wording import SHOWN, parse_seconds
 
 MAX_WORD = 1000
-"""Characters of a command that saves the job's work, or of a name: it is shown in one line."""
+"""Maximum characters of a command that saves the job's work, or of a name; each is shown on one
+line."""
 
 IN = re.compile(r"in\s+(.*)", re.DOTALL)
-"""A time from now on, as in `in 2h`."""
+"""Prefix of a time relative to now, as in `in 2h`."""
 
 
 def parse_wish(name: str, text: str, now: float) -> Any:
@@ -37,7 +38,7 @@ def parse_wish(name: str, text: str, now: float) -> Any:
 def wishes_of(given: Mapping[str, str], now: float) -> dict[str, Any]:
     """Parse fields by name and return them as fields of `JobSpec`.
 
-    Raises ValueError with what is wrong and the fix, also for a name that is none of a field.
+    Raises ValueError with what is wrong and the fix, also for a name that is not a field.
     """
     found = {}
     for name, text in given.items():
@@ -141,7 +142,7 @@ def _word(text: str, _: float) -> str:
 
 
 def _strl(text: str, _: float) -> str:
-    """Check a request as STRL: `(max (nck gpu 2 0 60 100) (nck all 2 0 90 100))`."""
+    """Check an STRL expression: `(max (nck gpu 2 0 60 100) (nck all 2 0 90 100))`."""
     asks_of(text)
     return text
 
@@ -152,7 +153,7 @@ def _mode(text: str, _: float) -> str:
 
 
 def _regimes(text: str, _: float) -> tuple[Regime, ...]:
-    """Parse `32:9:36.5;64:21:20`: configuration, epochs, seconds of an epoch, steps a second."""
+    """Parse `32:9:36.5;64:21:20`: configuration, epochs, seconds per epoch, steps per second."""
     return parse_regimes(text)
 
 
@@ -167,15 +168,15 @@ FOR_POLICIES = (
     "min_width", "max_width", "demand", "deadline", "soft", "value", "budget", "prefers",
     "slowdown", "strl", "preemptible", "min_run_time", "checkpoint", "mode", "regimes",
 )  # fmt: skip
-"""Fields that have an effect only if the policy heeds them. `estimate` is not among them: the
-daemon's own estimates use it."""
+"""Fields that have an effect only if the policy heeds them. `estimate` is not one of them, because
+the daemon's own estimates use it."""
 
 
 _UNSAID = {name: getattr(JobSpec("", "", 1), name) for name in FOR_POLICIES}
 
 
 def unheeded(spec: JobSpec, heeds: frozenset[str]) -> Iterator[str]:
-    """Yield the fields that a job gives and that a policy which heeds these ones ignores."""
+    """Yield the fields that a job gives and that a policy ignores which heeds only `heeds`."""
     for name, unsaid in _UNSAID.items():
         given = getattr(spec, name)
         # The core itself never stops a job that must not be stopped.

@@ -212,9 +212,9 @@ def test_jobs_that_no_log_can_carry_are_counted(tmp_path):
         "jobs left out: they left their queue without having run": 2,
         "jobs with a priority, which no log carries": 1,
         "jobs whose row begins when they last joined their queue": 1,
-        "jobs that still run, with the run time that is thought, or so far": 1,
-        "jobs that still wait, with the run time that is thought": 1,
-        "jobs left out: they wait, and are held": 1,
+        "jobs that still run, with their estimated run time, or the time so far": 1,
+        "pending jobs, with their estimated run time": 1,
+        "jobs left out: they are pending, and are held": 1,
     }
     assert len(made.notes) == 3
     ended = exported(tmp_path / "db", tmp_path, alive=False)

@@ -140,7 +140,7 @@ def test_drift_that_is_only_reported_stops_no_lending():
     assert engine.core.state.pools["b"].lend_limit > 0
     assert not any(isinstance(e, ForecastHealth) for e in foresight.before(2001.0, [], engine.book))
     assert said[-1][0] == "forecasts are wrong too often: b: 7 of 20"
-    assert "from the last day on" in said[-1][1]
+    assert "only the last day" in said[-1][1]
     assert "with drift =" in said[-1][1]
 
 
@@ -151,7 +151,7 @@ def test_of_a_forecast_that_forgets_nothing_it_is_not_said_that_it_does():
     foresight._drift.why["b"] = "7 of 20"
     inputs = foresight.before(2000.0, [], engine.book)
     assert inputs[0] == ForecastHealth({"b": "7 of 20"}, lend=True)
-    assert "goes on as before" in said[-1][1]
+    assert "does not change at once" in said[-1][1]
     assert "last day" not in said[-1][1]
 
 
