@@ -88,7 +88,7 @@ PAGE = 1000
 """Maximum number of events in one request."""
 
 TIMES = ("at", "until")
-"""Keys of an event's data that hold a time."""
+"""Keys of an event's data whose values are times."""
 
 
 @click.command()

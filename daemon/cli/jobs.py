@@ -52,7 +52,7 @@ PHASES = [phase.value for phase in JobPhase]
 
 
 class Wish(click.ParamType[Any]):
-    """A field of a job on the command line, under its name in `daemon.wire.wishes`."""
+    """Parameter type: a field of a job, parsed by `daemon.wire.wishes`."""
 
     name = "value"
 
@@ -121,10 +121,10 @@ class Wish(click.ParamType[Any]):
     "--soft",
     type=Wish("soft"),
     metavar="STEPS",
-    help="Later steps of the deadline, each with what an end by it earns: 1.1:80+1.5:20 for ends "
+    help="Later steps of the deadline, each with its reward: 1.1:80+1.5:20 for ends "
     "after 1.1 and 1.5 times the time to the deadline, or paper.",
 )
-@click.option("--value", type=Wish("value"), help="What an end by the deadline is worth.")
+@click.option("--value", type=Wish("value"), help="Value of an end by the deadline.")
 @click.option(
     "--budget",
     type=Wish("budget"),
@@ -152,15 +152,15 @@ class Wish(click.ParamType[Any]):
     "--min-run-time",
     type=Wish("min_run_time"),
     metavar="TIME",
-    help="Run the job before its turn only where it is expected to be left so long.",
+    help="Run the job before its turn only if it can be expected to keep its GPUs for this time.",
 )
 @click.option(
     "--checkpoint", help="Signal or command that tells the job to save its work before a stop."
 )
 @click.option(
-    "--mode", type=Wish("mode"), help="How the speed of the job changes while it runs, like gns."
+    "--mode", type=Wish("mode"), help="Mode of the job's changes of configuration, like gns."
 )
-@click.option("--model", help="What the job trains.")
+@click.option("--model", help="Name of the model that the job trains.")
 @click.option(
     "--regimes",
     type=Wish("regimes"),
@@ -250,7 +250,7 @@ def _tell(answer: dict[str, Any]) -> None:
 
 
 def _note(line: dict[str, Any]) -> None:
-    """Print what the user should know about an accepted job, its deadline first."""
+    """Print the notes on an accepted job, beginning with its deadline."""
     if "promise" in line:
         click.echo(printable(f"sia: {line['id']}: {promise_text(line['promise'])}"), err=True)
     for note in line.get("notes", ()):
@@ -258,7 +258,7 @@ def _note(line: dict[str, Any]) -> None:
 
 
 def promise_text(promise: dict[str, Any]) -> str:
-    """Say in words what a job is promised of its deadline."""
+    """Describe what the policy promised for a job's deadline."""
     why = promise.get("why", "")
     if promise["guaranteed"]:
         text = f"guaranteed: it ends by {moment(promise['latest'])} at the latest"
@@ -267,7 +267,7 @@ def promise_text(promise: dict[str, Any]) -> str:
         return f"{text}; {why}" if why else text
     text = f"not guaranteed: {why}"
     if "soonest" in promise:
-        text += f"; the soonest that could be is {moment(promise['soonest'])}, which is no promise"
+        text += f"; its earliest possible end is {moment(promise['soonest'])}, not promised"
     return text
 
 
@@ -277,7 +277,7 @@ def _await(client: Client, job_id: str, *, as_json: bool) -> int:
         click.echo(f"submitted {printable(job_id)}", err=True)
         view = _over(client, job_id)
     except KeyboardInterrupt:
-        click.echo(f"sia: interrupted, the job goes on; see: sia job {printable(job_id)}", err=True)
+        click.echo(f"sia: interrupted; the job runs on; see: sia job {printable(job_id)}", err=True)
         return INTERRUPTED
     phases = [job["phase"] for job in view.get("jobs", [view])]
     if as_json:
@@ -497,7 +497,7 @@ def _line(name: str, text: str) -> None:
 
 
 def _progress(progress: dict[str, Any]) -> str:
-    """Return what a job has reported last, in words."""
+    """Describe a job's latest progress report."""
     words = f"{progress['done']:.1%} done, at {moment(progress['at'])}"
     if progress["speed"] != 1.0:
         words += f", speed {progress['speed']:g}"

@@ -27,7 +27,7 @@ from sia.wording import NONE, as_typed, counted, decimal, duration, percent
 MONTH = "30d"
 
 DAMAGED = 1
-"""The exit code for a journal that has lost something."""
+"""Exit code for a damaged journal."""
 
 MOMENTS = ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d")
 
@@ -105,7 +105,7 @@ def verify_(state: Path | None, config: Path | None, as_json: bool) -> int:
         click.echo(f"loss accepted: audit {printable(loss)}")
     if not report.ok:
         click.echo(
-            "sia: docs/operate/runbook.md says how to go on (Lost journal records)", err=True
+            "sia: docs/operate/runbook.md says how to continue (Lost journal records)", err=True
         )
         return DAMAGED
     mark = "no high-water mark" if report.acknowledged is None else "none acknowledged is missing"
@@ -143,7 +143,7 @@ def accept_loss_(state: Path | None, config: Path | None, yes: bool) -> int:
     done = accept_loss(database)
     assert done is not None, "it was there a moment ago"
     click.echo(
-        f"{database}: goes on from step {done.last}; the damaged files are in {done.evidence}"
+        f"{database}: continues from step {done.last}; the damaged files are in {done.evidence}"
     )
     return 0
 
@@ -331,7 +331,7 @@ def _show(found: dict[str, Any]) -> None:
 
 
 def _against(comparison: dict[str, Any] | None) -> list[str]:
-    """Return the ratio of completion times with its interval, and the shares sooner and later."""
+    """Return the ratio of completion times with its interval, and shares of earlier, later jobs."""
     if comparison is None:
         return [NONE] * 3
     measures = comparison["measures"]
@@ -339,6 +339,6 @@ def _against(comparison: dict[str, Any] | None) -> list[str]:
     text = decimal(ratio["value"], 3)
     if ratio["low"] is not None:
         text += f" ({decimal(ratio['low'], 3)} to {decimal(ratio['high'], 3)})"
-    # A is the real schedule: a job that is later in A ends sooner under the policy.
+    # A is the real schedule: a job that is later in A ends earlier under the policy.
     sooner, later = (measures[key]["value"] for key in ("later_pct", "sooner_pct"))
     return [text, percent(sooner), percent(later)]

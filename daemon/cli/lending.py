@@ -1,4 +1,4 @@
-"""`sia lending, plan, grants`: whether pools lend, what is reserved, what users are granted."""
+"""`sia lending, plan, grants`: the lending mode, the plan and reservations, and granted amounts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BOUNDS = {
     "max_value": "value of a job", "never_jobs": "jobs never stopped", "never_gpus": "their GPUs",
     "extra_budget": "extra budget", "gpu_hours": "GPU-hours by deadline",
 }  # fmt: skip
-"""What a table calls the bounds of a grant."""
+"""Names of the bounds of a grant in tables."""
 
 
 @click.command()
@@ -59,9 +59,9 @@ def turn_row(turns: Mapping[str, Any]) -> list[str]:
 
 
 def worth_of(recalls: Mapping[str, Any]) -> str:
-    """Return the line that describes what recall gained and cost."""
+    """Return a line that describes the gains and costs of stops of spare jobs."""
     text = (
-        f"{counted(recalls['stops'], 'spare job')} stopped for others, after "
+        f"{counted(recalls['stops'], 'spare job')} stopped for other jobs, after "
         f"{recalls['gpu_hours']:,.1f} GPU-hours on spare GPUs; {recalls['lost_gpu_hours']:,.1f} "
         "GPU-hours of work were lost"
     )
@@ -85,7 +85,7 @@ def shadow_lines(shadow: Mapping[str, Any]) -> list[str]:
     summary = (
         f"from {moment(shadow['since'])}{until} it would have lent {shadow['gpu_hours']:,.1f} "
         f"GPU-hours in {counted(shadow['jobs'], 'start')}; {counted(shadow['sooner'], 'job')} "
-        f"would have started sooner ({duration(shadow['gained_s'])} together), "
+        f"would have started earlier ({duration(shadow['gained_s'])} together), "
         f"{shadow['later']:,} later ({duration(shadow['lost_s'])})"
     )
     lines = [summary]
@@ -100,7 +100,7 @@ def shadow_lines(shadow: Mapping[str, Any]) -> list[str]:
 
 
 ROWS = 12
-"""Steps of a group that are shown: about half a screen. `--json` has all."""
+"""Maximum number of steps of a group that are printed: about half a screen. `--json` has all."""
 
 
 @click.command()

@@ -169,7 +169,7 @@ SHOWN: Mapping[str, Callable[[Any], str]] = {
     "lent_hours": lambda hours: f"{decimal(hours)} GPU-hours this month",
     "weight": decimal,
 }
-"""Formatter of each value of a pool that is not shown as it is."""
+"""Formatters of those values of a pool that are not printed unchanged."""
 
 
 @pool.command("set")

@@ -20,7 +20,7 @@ from sia.limits import MAX_REGIME, MAX_SPEED, MIN_SPEED
 
 
 class TrialsType(click.ParamType[tuple[tuple[int, float], ...]]):
-    """GPUs and seconds of each trial that is left."""
+    """Parameter type: GPUs and seconds of each remaining trial."""
 
     name = "gpus:seconds;…"
 

@@ -56,14 +56,14 @@ def serve(config: Path | None, check: bool, as_json: bool) -> int:
         click.echo(_tryout(settings), err=True)
     _say_unlike(settings)
     begin(settings.log_level)
-    with suppress(KeyboardInterrupt):  # it came before `_serve` listened to signals
+    with suppress(KeyboardInterrupt):  # it came before `_serve` handled signals
         collect_in_small_steps()
         asyncio.run(_serve(settings))
     return 0
 
 
 def _checked(settings: Config, path: Path | None, *, as_json: bool) -> int:
-    """Say that a configuration is valid, and what its policy is; or what the journal lacks."""
+    """Print that a configuration is valid, with its policy; or what the journal lacks."""
     if isinstance(settings.database, Path) and (lost := _lost(settings.database)):
         if as_json:
             print_json({"valid": False, "config": str(path or ""), "problems": [lost]})
@@ -88,20 +88,20 @@ def _checked(settings: Config, path: Path | None, *, as_json: bool) -> int:
 
 
 def _say_unlike(config: Config) -> None:
-    """Say what the options of the policy mean here if that differs from replays."""
+    """Print what the options of the policy mean here, if that differs from replays."""
     if note := make(config.policy).unlike_live:
         click.echo(f"policy {config.policy}: {note}", err=True)
 
 
 def _lost(database: Path) -> str:
-    """What the journal lacks of what was acknowledged; a daemon that runs has looked itself."""
+    """Return which acknowledged steps the journal lacks; "" if a daemon runs: it has checked."""
     from daemon.export.loss import loss_in  # noqa: PLC0415  help needs none of it
 
     return loss_in(database, running="")
 
 
 def _tryout(config: Config) -> str:
-    """What a daemon without a configuration is, in one line."""
+    """Return a line that describes a daemon without a configuration."""
     (pool,) = config.pools
     return (
         f"NO CONFIGURATION, FOR A TRY ONLY: JOBS ARE SIMULATED, on {counted(pool.quota, 'GPU')} of "
@@ -111,7 +111,7 @@ def _tryout(config: Config) -> str:
 
 
 def _stops(config: Config) -> str:
-    """Say what policy lends, and ask whether jobs may be stopped where the site does not say."""
+    """Return a line on the policy, or ask whether jobs may be stopped if that is not configured."""
     if config.preemptible is not None:
         said = config.preemptible
         lost = as_typed(said) if isinstance(said, float) else "all of their work"
@@ -120,9 +120,9 @@ def _stops(config: Config) -> str:
             may = "are not stopped"
         return f"policy {config.policy}; jobs that do not say {may} (docs/lending.md)"
     if "preempt" not in config.backend.can:
-        return f"policy {config.policy}; this backend cannot stop jobs that go on later"
+        return f"policy {config.policy}; this backend cannot stop and restart jobs"
     if not make(config.policy).needs.preemption and config.policy != usual_policy(None):
-        return f"policy {config.policy}; it stops no jobs that go on later"
+        return f"policy {config.policy}; it stops no jobs"
     if config.policy != usual_policy(None):
         return (
             f"policy {config.policy}; jobs that do not say are stopped as it decides, and each "
@@ -175,7 +175,7 @@ def demo(span: float | None, seed: int) -> None:
     """
     from daemon.process.demo.show import show  # noqa: PLC0415  aiohttp takes its time
 
-    begin("error")  # the pages show parts that are unwell; lines of a log would break the table
+    begin("error")  # the pages show unhealthy components; log lines would break the table
     asyncio.run(show(span, seed))
 
 

@@ -23,22 +23,23 @@ from sia.console.terminal import printable
 from sia.wording import NONE, counted, duration
 
 EVERY = 1.0
-"""Seconds between two looks at the daemon: three requests of a few milliseconds each."""
+"""Seconds between two polls of the daemon: three requests of a few milliseconds each."""
 
 BEAT = 0.1
-"""Seconds to wait for a key: within these a changed size of the terminal is followed."""
+"""Maximum seconds to wait for a key; after that the frame follows a changed size of the
+terminal."""
 
 ROWS = 50
-"""Jobs, and nodes, asked for: as many as a tall terminal shows."""
+"""Maximum number of jobs, and of nodes, requested: as many as a tall terminal shows."""
 
 PLAIN_ROWS = 10
-"""Jobs and loans in a plain frame."""
+"""Maximum number of jobs and of loans in a plain frame."""
 
 LEAST = 3
-"""Rows of each part on the smallest terminal."""
+"""Minimum number of rows of each list, on the smallest terminal."""
 
 EXPLAINED = 12
-"""Lines of an explanation at most."""
+"""Maximum number of lines of an explanation."""
 
 SECTIONS = ("queue", "nodes")
 
@@ -66,7 +67,7 @@ class TopFrame(NamedTuple):
 
 
 def look(client: Client, rows: int = ROWS) -> TopFrame:
-    """Ask the daemon for everything that is shown; the newest loans come first."""
+    """Ask the daemon for all values of a frame; the newest loans come first."""
     loans = client.get("/v1/loans")["loans"]
     loans.sort(key=lambda loan: (-loan["since"], loan["job"], loan["donor"]))
     return TopFrame(
@@ -100,7 +101,7 @@ def top(client: Client, once: bool, as_json: bool) -> int:
 
 
 class Screen:
-    """What somebody has chosen to see.
+    """The state of the screen: what the user has selected.
 
     Attributes:
         section: The list in which up and down move: the queue, or the nodes.
@@ -130,7 +131,7 @@ class Screen:
         self.chosen = names[min(max(place, 0), len(names) - 1)]
 
     def turn(self) -> None:
-        """Go to the other section."""
+        """Select the other section."""
         self.section = SECTIONS[(SECTIONS.index(self.section) + 1) % len(SECTIONS)]
         self.chosen, self.explained = "", []
 
@@ -162,7 +163,7 @@ def _watch(client: Client, console: Console) -> int:
 
 
 def press(client: Client, seen: TopFrame, screen: Screen, key: str) -> None:
-    """Do what a key says, and keep the answer in the screen. Errors of the daemon are an answer."""
+    """Execute a key, and store the answer in the screen. Errors of the daemon are answers."""
     if key in ("up", "down"):
         screen.move(seen, 1 if key == "down" else -1)
     elif key == "tab":
@@ -208,7 +209,7 @@ ACTIONS: dict[str, tuple[str, Callable[[Client, TopFrame, str], list[str]]]] = {
     "hold": ("queue", _hold),
     "drain": ("nodes", _drain),
 }
-"""By key: the section that it works in, and what it does."""
+"""For each key: the section in which it works, and its action."""
 
 
 @contextmanager
@@ -230,7 +231,7 @@ def _keys() -> Iterator[Callable[[], str]]:
                 return ""
             typed = os.read(terminal, 64)
             if not typed:
-                return "quit"  # the terminal is gone
+                return "quit"  # the terminal has been closed
         code = next((code for code in KEYS if typed.startswith(code)), typed[:1])
         typed = typed[len(code) :]
         return KEYS.get(code, "")
@@ -257,7 +258,7 @@ def _fit(seen: TopFrame, screen: Screen, console: Console, trouble: str) -> Grou
 
 
 def _frame(seen: TopFrame, screen: Screen, rows: int, pools: int) -> list[Text | Table]:
-    """Return the parts of a frame with at most so many rows of each list."""
+    """Return the parts of a frame with at most `rows` rows of jobs, and `pools` of pools."""
     used = sum(pool["dedicated"] + pool["borrowed"] for pool in seen.pools)
     quota = sum(pool["quota"] for pool in seen.pools)
     lent = sum(pool["lent"] for pool in seen.pools)
@@ -270,7 +271,7 @@ def _frame(seen: TopFrame, screen: Screen, rows: int, pools: int) -> list[Text |
 
 
 def _table(columns: Sequence[str], numbers: Sequence[str] = ()) -> Table:
-    """Return an empty table of one line a row; a last column of text gets the rest of the width."""
+    """Return an empty table with one line per row. A last column of text gets the spare width."""
     wide = columns[-1] not in numbers
     table = Table(box=None, pad_edge=False, expand=wide)
     for i, name in enumerate(columns):
@@ -337,7 +338,7 @@ def _loans(seen: TopFrame, rows: int) -> Table:
 
 
 def _more(table: Table, left: int, what: str) -> Table:
-    """Say in the last row how many rows do not fit, or that there are none."""
+    """Add a last row with the number of rows that do not fit, or that says that there are none."""
     if left > 0:
         table.caption = f"and {counted(left, f'more {what}')}"
         table.caption_justify = "left"

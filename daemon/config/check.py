@@ -27,7 +27,7 @@ from sia.policies import load, make, names
 from sia.wording import DAY, as_typed, counted, did_you_mean, some
 
 USUAL = "sia"
-"""The policy for which a forecast is checked if the configured policy is invalid."""
+"""Policy with which a forecast is checked if the configured policy is invalid."""
 
 LEAST_RETRAIN = 3600.0
 """Shortest `daemon.retrain`, in seconds: a training takes minutes of a core, and one hour of new
@@ -76,7 +76,7 @@ def _database(config: Config) -> Iterator[str]:
 
 
 def _folders(config: Config) -> Iterator[str]:
-    """Folders that cannot be made because a file has the name."""
+    """Yield problems of folders that cannot be created because a file has their name."""
     keys = {"state": config.models.parent, "token_file": config.token_file.parent}
     if isinstance(config.database, Path):
         keys["database"] = config.database.parent
@@ -112,7 +112,7 @@ def _policy(config: Config) -> Iterator[str]:
         )
     elif name_of(config.policy) not in able:
         yield (
-            f"daemon.policy: {config.policy} stops jobs that go on later, and this backend cannot; "
+            f"daemon.policy: {config.policy} stops and restarts jobs, and this backend cannot; "
             f"use one of {', '.join(able)}"
         )
     elif config.pools and made.queues > (largest := max(pool.quota for pool in config.pools)):
@@ -133,7 +133,7 @@ def _stops(config: Config) -> Iterator[str]:
         return
     if "preempt" not in config.backend.can:
         yield (
-            "daemon.preemptible: this backend cannot stop jobs that go on later; remove the key, "
+            "daemon.preemptible: this backend cannot stop and restart jobs; remove the key, "
             "or set it to never"
         )
     if isinstance(cost, float) and cost > MAX_RESUME_COST:
@@ -150,7 +150,7 @@ def _solver(config: Config) -> Iterator[str]:
 
 
 def _able(config: Config) -> list[str]:
-    """Return the policies that do not need the future and that the backend can follow."""
+    """Return the policies that do not need the future and whose stops the backend can carry out."""
     stops = "preempt" in config.backend.can
     needs = {name: load(name).needs for name in names()}
     return [
@@ -194,7 +194,10 @@ def _forecast(config: Config) -> Iterator[str]:
 
 
 def _retrain(config: Config) -> Iterator[str]:
-    """Check how often to train; a forecast is trained or chosen only for a policy of loads."""
+    """Check the training interval.
+
+    A forecast is trained or chosen only if the policy forecasts loads.
+    """
     if config.retrain is None:
         return
     policy = name_of(_policy_or_usual(config))
@@ -205,7 +208,7 @@ def _retrain(config: Config) -> Iterator[str]:
     try:
         forecast = parse(f"{policy}@{config.forecast}", Choice("", "", "")).forecast
     except KeyError:
-        return  # `_forecast` says so
+        return  # `_forecast` reports it
     if not (loads_class(forecast).needs_model or config.chosen_by_backtest):
         yield f"daemon.retrain: {forecast} trains no model; remove the key, or use {LEARNED}"
     elif config.retrain < LEAST_RETRAIN:
@@ -252,7 +255,7 @@ def _nodes(config: Config) -> Iterator[str]:
     yield from _twice("node", [node.name for node in config.nodes])
     for name in dict.fromkeys(node.name for node in config.nodes):
         if not NAME.fullmatch(name):
-            yield f"node: invalid name {name!r}; use no spaces, commas, colons and semicolons"
+            yield f"node: invalid name {name!r}; use no spaces, commas, colons or semicolons"
     yield from _attributes(config)
     finds = config.backend.finds_nodes
     given = all(node.gpus is not None for node in config.nodes)
@@ -276,7 +279,7 @@ def _nodes(config: Config) -> Iterator[str]:
 
 
 def _attributes(config: Config) -> Iterator[str]:
-    """Check attributes of nodes, by which only the pools of one sharing group can plan."""
+    """Check attributes of nodes: only pools of one sharing group can plan by them."""
     for node in config.nodes:
         for attribute in node.attributes:
             word, colon, value = attribute.partition(":")
@@ -316,7 +319,7 @@ def _limits(config: Config) -> Iterator[str]:
 
 
 def _grants(config: Config) -> Iterator[str]:
-    """Report grants without effect: of no pool, without a bound, or a second one."""
+    """Report grants without effect: for an unknown pool, without a bound, or duplicates."""
     pools = {pool.name for pool in config.pools}
     for (user, pool), times in Counter((each.user, each.pool) for each in config.grants).items():
         whose = f"user {user!r}, pool {pool!r}"

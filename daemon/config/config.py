@@ -42,32 +42,33 @@ Ability = Literal[
     "save_by_command",
     "save_by_signal",
 ]
-"""Optional abilities of a backend: change the width of adopted jobs; run commands (jobs need a
-command); store logs; stop jobs that go on later (`PreemptEffect`); requeue a job as another
-attempt; change the width of a running job (`ResizeEffect`; without it, a job whose width changes is
-stopped and goes on); tell jobs to save their work by the command, or by the signal, that they name
-(without it, by SIGTERM)."""
+"""Optional abilities of a backend. "adopted_widths": change the width of adopted jobs. "commands":
+run commands (jobs need a command). "logs": store logs. "preempt": stop jobs that start again later
+(`PreemptEffect`). "requeue": requeue a job as another attempt. "resize": change the width of a
+running job (`ResizeEffect`); without it, such a job is stopped and started again.
+"save_by_command", "save_by_signal": tell jobs to save their work by the command or the signal that
+they name; without them, by SIGTERM."""
 
 BACKENDS = "sia.backends"
-"""The entry point group of backends."""
+"""Entry point group of backends."""
 
 USUAL_BACKEND = "simulated"
-"""The default of `backend.kind`."""
+"""Default of `backend.kind`."""
 
 PORT = 8642
 """Default port; no other known service uses it."""
 
 FIRST_NAME = "sia.toml"
-"""The file that commands read by default if it exists in the working directory."""
+"""File that commands read by default if it exists in the working directory."""
 
 LENDING = "sia"
-"""The policy of a site that does not say that its jobs may be stopped: the paper's."""
+"""Default policy of a site that does not say that its jobs may be stopped: that of the paper."""
 
 RECLAIMING = "sia-reclaim"
-"""The policy of a site that says so."""
+"""Default policy of a site that says so."""
 
 USUAL_FORECAST = "peaks+survival"
-"""The forecast of a site that names none, until another one gains more on its history."""
+"""Default forecast, until another one gains more on the daemon's history."""
 
 CLUSTER = "main"
 """Default name of the cluster."""
@@ -80,7 +81,7 @@ DriftMode = Literal["off", "say", "keep"]
 
 
 def usual_policy(preemptible: StopCost | None) -> str:
-    """Return the policy of a site that names none, by what it says a stop costs its jobs."""
+    """Return the default policy, given the cost of a stop that the site has configured."""
     return LENDING if preemptible in (None, NEVER_STOPPED) else RECLAIMING
 
 
@@ -92,25 +93,26 @@ class PoolConfig(Struct, frozen=True):
     group: Annotated[str, Meta(max_length=MAX_NAME)] = ""
     share: bool = True
     lend_limit: GpuCount | None = None
-    """Most GPUs that the pool lends at a time."""
+    """Maximum number of GPUs that the pool lends at a time."""
     borrow_limit: GpuCount | None = None
-    """Most GPUs that the pool's jobs borrow at a time."""
+    """Maximum number of GPUs that the pool's jobs borrow at a time."""
     weight: Annotated[float, Meta(ge=1 / MAX_WEIGHT, le=MAX_WEIGHT)] = 1.0
     """A policy visits pools in the order of used GPUs / (quota · weight)."""
     lend_budget_hours: Annotated[float, Meta(ge=0, le=MAX_BUDGET)] | None = None
-    """Most GPU-hours that the pool lends in a calendar month (UTC)."""
+    """Maximum GPU-hours that the pool lends in a calendar month (UTC)."""
     slowed_budget_pct: Annotated[float, Meta(ge=0, le=100)] | None = None
-    """Largest percentage of the pool's jobs that may start later than in the baseline."""
+    """Maximum percentage of the pool's jobs that may start later than in the baseline."""
     state: PoolMode = PoolMode.OPEN
     rate: Rate | None = None
-    """Jobs accepted per second. This and the two keys below default to `[limits]`."""
+    """Maximum number of jobs accepted per second. This and the two keys below default to
+    `[limits]`."""
     burst: JobLimit | None = None
-    """Jobs accepted at once before the rate applies."""
+    """Number of jobs accepted at once before the rate applies."""
     max_waiting: JobLimit | None = None
-    """Pending jobs of the pool at a time."""
+    """Maximum number of pending jobs of the pool."""
 
     def limit(self, usual: RateLimit) -> RateLimit:
-        """Return the pool's admission limits; `usual` gives those that the pool does not set."""
+        """Return the pool's admission limits; `usual` has the defaults."""
         burst = self.burst if self.rate or self.burst else usual.burst
         return RateLimit(self.rate or usual.rate, burst, self.max_waiting or usual.max_waiting)
 
@@ -127,7 +129,7 @@ class PoolConfig(Struct, frozen=True):
 
 
 class NodeConfig(Struct, frozen=True):
-    """`[[node]]`: a node of a cluster without cells, or the attributes of one that is found."""
+    """`[[node]]`: a node of a cluster without cells, or attributes of a node that is found."""
 
     name: Name
     gpus: Annotated[int, Meta(ge=1, le=MAX_QUOTA)] | None = None
@@ -145,7 +147,7 @@ class BackendConfig(Struct, frozen=True):
     """
 
     can: ClassVar[frozenset[Ability]] = frozenset()
-    """What the backend can do besides starting and ending jobs. A policy that it cannot follow is
+    """Abilities of the backend besides starting and ending jobs. A policy that needs others is
     refused before the backend is built."""
     jobs_are_here: ClassVar[bool] = False
     """Whether jobs run on the daemon's machine, so that they reach its loopback address."""
@@ -219,8 +221,8 @@ class Address(NamedTuple):
 LOOPBACK = Address("127.0.0.1", PORT)
 
 DEFAULT_POOLS = (PoolConfig("default", 8),)
-"""The pool of a daemon without a configuration file. It owns all simulated GPUs, as many as one
-usual node has: which pools there are only the site can say."""
+"""Pool of a daemon without a configuration file. It owns all simulated GPUs, as many as a usual
+node has, because only the site knows its pools."""
 
 
 def state_folder() -> Path:
@@ -246,11 +248,12 @@ class Config(Struct, frozen=True, kw_only=True):
     solver: str = ""
     """Solver of a policy that plans with one; empty for the best that is installed."""
     forecast: str = USUAL_FORECAST
-    """The forecasts of the policy, written like the part of a label after `@`; "none" for none."""
+    """Forecasts of the policy, written like the part of a label after `@`; "none" for no
+    forecasts."""
     chosen_by_backtest: bool = False
-    """Whether a forecast that gains more on the daemon's history may take its place."""
+    """Whether it may be replaced by a forecast that gains more on the daemon's history."""
     retrain: float | None = None
-    """Seconds between two trainings; None for the usual time."""
+    """Seconds between two trainings; None for the default."""
     models: Path
     """Folder of trained models; each model has its own folder in it."""
     windows: tuple[float, ...] = WINDOWS
@@ -261,15 +264,16 @@ class Config(Struct, frozen=True, kw_only=True):
     drift: DriftMode = "say"
     """Reaction to drift: `off` ignores drift, `say` reports it, `keep` also stops lending."""
     grace: float = GRACE
-    """Seconds that a job has to save its work when it is told to stop."""
+    """Grace time in seconds, in which a job can save its work before a stop."""
     resume_cost: float = 0.0
-    """Seconds without progress after a job goes on, for jobs that do not say."""
+    """Seconds without progress after a stopped job starts again, for jobs without an own cost of
+    stops."""
     preemptible: StopCost | None = None
-    """What a stop costs jobs that do not say: the site says that they may be stopped."""
+    """Cost of a stop for jobs that do not state it. Setting it means that jobs may be stopped."""
     stops_per_job: int = STOPS_PER_JOB
-    """How often a job may be stopped; 0 for any number."""
+    """Maximum number of stops of a job; 0 for no limit."""
     stops_per_hour: int = 0
-    """Stops of all jobs within an hour; 0 for any number."""
+    """Maximum number of stops of all jobs within an hour; 0 for no limit."""
     estimates: bool = True
     """Whether child processes of the daemon estimate when jobs start and end."""
     snapshot_every: int = SNAPSHOT_EVERY
@@ -277,7 +281,8 @@ class Config(Struct, frozen=True, kw_only=True):
     retention: float = KEEP_RECORDS
     """Seconds for which the journal keeps steps that are older than its snapshots."""
     history: float = KEEP_HISTORY
-    """Seconds for which the journal keeps ended jobs, events and accounts; no key of sia.toml."""
+    """Seconds for which the journal keeps ended jobs, events and accounts. It has no key in
+    sia.toml."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     backend: BackendConfig = msgspec.field(default_factory=_simulated)
     pools: tuple[PoolConfig, ...] = DEFAULT_POOLS
@@ -293,14 +298,14 @@ class Config(Struct, frozen=True, kw_only=True):
 
     @property
     def front(self) -> Path:
-        """The front that `sia wfq update` stores in the state folder."""
+        """File in the state folder in which `sia wfq update` stores the front."""
         return self.models.parent / "front" / "front.json"
 
     def url_for_jobs(self, port: int) -> str:
-        """Return the URL under which jobs reach this daemon, which listens on `port`.
+        """Return the URL under which jobs reach this daemon on `port`; "" if they cannot.
 
-        It is empty if they cannot: jobs on other machines reach no loopback address, and an address
-        on all interfaces names no machine.
+        Jobs on other machines cannot reach a loopback address, and an address on all interfaces
+        does not name a machine.
         """
         listen = self.listen._replace(port=port)
         if self.url or self.backend.jobs_are_here:

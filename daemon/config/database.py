@@ -13,7 +13,8 @@ from sia.wording import install_extra
 SCHEMES = ("postgresql", "postgres")
 
 NAMED = frozenset(("host", "hostaddr", "dbname", "service"))
-"""Parameters of which a URL has one at least; libpq would guess a database by the user's name."""
+"""Parameters of a URL, of which at least one is required: libpq would take the user's name as the
+database."""
 
 MAX_PORT = 2**16 - 1
 """The highest port of TCP."""

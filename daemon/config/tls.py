@@ -227,7 +227,7 @@ def _handshake(server: ssl.SSLContext, client: ssl.SSLContext) -> dict[str, obje
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     asks = client.wrap_bio(to_client, to_server)
     answers = server.wrap_bio(to_server, to_client, server_side=True)
-    for _ in range(4):  # more rounds than any handshake needs
+    for _ in range(4):  # more rounds than a handshake needs
         for side in (asks, answers):
             with suppress(ssl.SSLWantReadError):
                 side.do_handshake()

@@ -69,7 +69,7 @@ class WebhookConfig(NamedTuple):
     """Seconds for which a delivery with other failures is retried."""
 
     def __repr__(self) -> str:
-        """Return the name and the origin; the rest of the URL may be secret."""
+        """Return the name and the origin; other parts of the URL may be secret."""
         return f"WebhookConfig({self.name!r}, {self.origin!r})"
 
     @property

@@ -30,7 +30,7 @@ ACCEPT_LOSS = "journal accept-loss"
 """The command with which an operator accepts the loss of steps of a damaged journal."""
 
 JOBS_IN_ONE = 100
-"""Jobs in a record, a few KB. A larger batch takes several records."""
+"""Maximum number of jobs in a record: a few KB. A larger batch takes several records."""
 
 TIMES = frozenset(("created", "end", "expires", "override", "start", "until"))
 """Keys of a record's values that are times, in seconds since the epoch."""
@@ -62,7 +62,7 @@ class AuditRecord(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields
     """HTTP status; 403 and 404 mark denied attempts, which changed nothing."""
     note: str = ""
     jobs: tuple[tuple[str, str, int, int], ...] = ()
-    """The jobs of a submission: (id, pool, GPUs, number of jobs with that id)."""
+    """Jobs of a submission: (id, pool, GPUs, number of jobs with that id)."""
 
 
 class AuditHead(NamedTuple):
@@ -134,7 +134,7 @@ def _of_one(
             continue
         if type(command) is Submit:
             if not command.actor:
-                continue  # no client asked for it: a simulated user of `sia demo`
+                continue  # no client requested it: it comes from a simulated user of `sia demo`
             spec, theirs = command.spec, jobs.setdefault(command.actor, {})
             name = spec.id if spec.array is None else spec.id.rpartition(".")[0]
             theirs.setdefault(name, [name, spec.pool, spec.gpus, 0])[3] += 1

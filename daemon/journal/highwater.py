@@ -22,16 +22,16 @@ from urllib.parse import quote
 from sia.console.errors import UserError
 
 SUFFIX = ".durable"
-"""Replaces the suffix of the database's name. `rm sia.db-*` leaves this file alone."""
+"""Replaces the suffix of the database's name. `rm sia.db-*` does not delete the file."""
 
 SLOT = 512
-"""Bytes of one copy: a disk writes one sector as a whole. Two copies alternate, so that a torn
-write leaves the mark before."""
+"""Bytes of one copy: a disk writes one sector as a whole. Two copies are written in turn, so that
+the previous mark survives a torn write."""
 
 SYNC_EVERY = 1.0
-"""Seconds between two syncs of the mark. The kernel keeps each write when the process dies. After a
-power failure the mark may be as much older, which hides no loss of older steps. A sync for each
-commit would double the time of a commit."""
+"""Seconds between two syncs of the mark. The kernel keeps each write if the process dies. After a
+power failure the mark may be this much older, which hides no loss of older steps. A sync for each
+commit would double its time."""
 
 WORD = "sia-durable-1"
 
@@ -43,7 +43,7 @@ Ask = Callable[[str], Sequence[Sequence[Any]]]
 
 
 class LossError(UserError):
-    """A database has less than the daemon acknowledged, or other steps."""
+    """A database lacks steps that the daemon acknowledged, or has other steps."""
 
 
 class HighWater(NamedTuple):
@@ -51,28 +51,28 @@ class HighWater(NamedTuple):
 
     seq: int
     digest: str
-    """Covers the step and all before it: see `step_digest`."""
+    """Digest of this step and all earlier ones: see `step_digest`."""
     audit: int = 0
-    """The number of audit records."""
+    """Number of audit records."""
     head: str = GENESIS
-    """The newest digest of the audit."""
+    """Newest digest of the audit."""
 
 
 def step_digest(before: str, row: Sequence[Any]) -> str:
-    """Return the digest of a row of `records` without its digest, chained to the step before."""
+    """Return the digest of a row of `records` (without this column), chained to the one before."""
     text = "\n".join([before, *(each if isinstance(each, str) else repr(each) for each in row)])
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def mark_path(database: Path) -> Path:
-    """Return where the mark of a SQLite database is."""
+    """Return the path of the mark of a SQLite database."""
     return database.with_suffix(SUFFIX)
 
 
 def read_mark(database: Path) -> HighWater | None:
-    """Return the mark of a database; None where there is no such file.
+    """Return the mark of a database; None if there is no file.
 
-    Raises LossError for a file without a whole mark, OSError.
+    Raises LossError if the file has no complete mark, and OSError.
     """
     path = mark_path(database)
     try:
@@ -82,7 +82,7 @@ def read_mark(database: Path) -> HighWater | None:
     found = [mark for i in (0, SLOT) if (mark := _decoded(content[i : i + SLOT])) is not None]
     if not found:
         raise LossError(
-            f"{path}: is damaged, so nobody knows which steps were acknowledged; restore a backup, "
+            f"{path}: is damaged: it is unknown which steps were acknowledged; restore a backup, "
             "or accept the database as it is: sia journal accept-loss"
         )
     return max(found)
@@ -125,7 +125,7 @@ class MarkWriter:
             self._sync()
 
     def _create(self, mark: HighWater) -> int:
-        """Put a new file with both copies in the place of the old one, atomically."""
+        """Replace the file by a new one with both copies, atomically."""
         new = self._path.with_name(f"{self._path.name}.new")
         file = os.open(new, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600)
         try:
@@ -147,7 +147,7 @@ class MarkWriter:
         """Sync and close the file; the next `write` creates it anew."""
         if self._file is not None:
             file, self._file = self._file, None
-            with suppress(OSError):  # the mark before it still counts
+            with suppress(OSError):  # the mark before it is still valid
                 os.fdatasync(file)
             os.close(file)
 
@@ -162,7 +162,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def loss_of(mark: HighWater, ask: Ask) -> str:
-    """Return what a database lacks of what was acknowledged, in words; empty if nothing."""
+    """Return which acknowledged steps a database lacks, in words; "" if none."""
     if not mark.seq:
         return ""
     tables = {name for (name,) in ask("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -186,10 +186,10 @@ def _lost(newest: int, mark: HighWater) -> str:
 
 
 def refuse_loss(database: Path) -> None:
-    """Raise LossError where a SQLite database has less than was acknowledged; nothing is changed.
+    """Raise LossError if a SQLite database lacks acknowledged steps; nothing is changed.
 
-    SQLite would move the log's good frames into the file and delete the rest at the end of a
-    connection that may write. A connection that only reads leaves the log as evidence.
+    A connection that may write would move the log's intact frames into the file and delete the
+    other frames when it is closed. A connection that only reads leaves the log as evidence.
     """
     mark = read_mark(database)
     if mark is None:

@@ -48,7 +48,7 @@ from daemon.runtime.clock import Anchor
 from sia.console.errors import UserError
 
 LAST_NUMBER = 2**63 - 1
-"""The largest row number of any database."""
+"""Largest row number of any database."""
 
 SET_PART = """INSERT INTO parts VALUES (?, ?, ?)
     ON CONFLICT (seq, part) DO UPDATE SET body = excluded.body"""
@@ -269,7 +269,7 @@ class Journal(AccountTables):
     def snapshot(self, seq: int) -> bytes:
         """Return the snapshot taken after step `seq`. Raises ValueError if it is damaged."""
         parts = self._all("SELECT part FROM parts WHERE seq = ? ORDER BY part", seq)
-        one = "SELECT body FROM parts WHERE seq = ? AND part = ?"  # one query could time out
+        one = "SELECT body FROM parts WHERE seq = ? AND part = ?"  # for all, it could time out
         try:
             body = b"".join(self._one(one, seq, part)[0] for (part,) in parts)
         except TypeError:  # a part is missing or has another type

@@ -22,15 +22,15 @@ CONNECT_PATIENCE = 3
 """Connection timeout in seconds; libpq accepts only integers."""
 
 PATIENCE = 8.0
-"""Seconds without data from the server after which a statement fails: longer than any step needs,
-and short enough to detect a silently broken connection."""
+"""Seconds without data from the server after which a statement fails: longer than any step takes,
+and short enough to detect a connection that was silently broken."""
 
 LOCK_PATIENCE = 4.0
 """Lock timeout in seconds, at most half of the statement timeout."""
 
 IDLE_PATIENCE = 3.0
-"""Seconds after which the server ends an idle transaction. Its daemon is dead or stopped, and the
-next leader must not wait for it."""
+"""Seconds after which the server ends an idle transaction. Its daemon has died or was stopped, and
+the next leader must not wait for it."""
 
 SCHEMA = "sia"
 """Schema of the journal's tables, so that other applications can share the database."""
@@ -59,7 +59,7 @@ class PgConnection(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _limited(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any, T]:
-    """Wrap psycopg's wait generator, which polls often, and give up after `patience` seconds."""
+    """Wrap psycopg's wait generator, which polls often; stop after `patience` s of silence."""
     until = time.monotonic() + patience
     try:
         state = next(gen)

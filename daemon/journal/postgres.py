@@ -79,11 +79,11 @@ class PostgresStore:
         self.close()
 
     def lost(self) -> str:
-        """The server owns durability: nothing else knows more."""
+        """Return "": the server ensures durability, and nothing else records it."""
         return ""
 
     def acknowledge(self, mark: HighWater) -> None:
-        """Do nothing: the server has answered the commit, and keeps it."""
+        """Do nothing: the server has confirmed the commit, and ensures its durability."""
 
     def version(self) -> int:
         """Return the version of the tables; 0 if there are none."""

@@ -71,7 +71,7 @@ class StoredRequest(Struct, frozen=True, tag="SolveProgram"):
 
 
 def decisions_json(decisions: Sequence[Decision]) -> bytes:
-    """Return the decisions as JSON, with a digest in the place of each program."""
+    """Return the decisions as JSON, with a digest instead of each program."""
     return json.encode([_short(each) if type(each) is SolveProgram else each for each in decisions])
 
 
@@ -96,7 +96,7 @@ class SnapshotPart(NamedTuple):
     body: bytes
     last: bool
     digest: str = ""
-    """The digest of the whole snapshot; only its last piece has it."""
+    """Digest of the whole snapshot; only its last part has it."""
 
 
 def parts_of(seq: int, snapshot: bytes) -> list[SnapshotPart]:

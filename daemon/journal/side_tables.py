@@ -15,7 +15,7 @@ from daemon.model.outputs import Notice
 
 
 class _Timed(Struct):
-    """The part of an audit record that says when it was written."""
+    """The part of an audit record with its time."""
 
     time: float
 
@@ -31,7 +31,7 @@ ADD_IMPORTED = "INSERT INTO imported VALUES (?, ?, ?)"
 
 
 def imported_rows(records: Sequence[JobRecord]) -> list[tuple[int, float, str]]:
-    """Return the rows of imported jobs, the last one to end last and with number -1."""
+    """Return the rows of imported jobs: the job that ended last has number -1."""
     first = -len(records)
     return [
         (first + i, record.ended or 0.0, json.encode(record).decode())
@@ -101,7 +101,7 @@ class SideTables:
             after = rows[-1][0]
 
     def audit(self, after: int, limit: int) -> list[AuditRow]:
-        """Return up to `limit` audit rows after a number, and about `AUDIT_PAGE` bytes at most."""
+        """Return up to `limit` audit rows after a number, at most about `AUDIT_PAGE` characters."""
         sql = "SELECT * FROM audit WHERE number > ? ORDER BY number LIMIT ?"
         rows: list[AuditRow] = []
         size = 0

@@ -36,7 +36,7 @@ class Snapshots:
 
     @property
     def due(self) -> bool:
-        """Whether to take the next snapshot now."""
+        """Whether the next snapshot must be taken now."""
         return self._since >= self.every and not self._parts
 
     def stepped(self, inputs: int) -> None:
@@ -47,8 +47,8 @@ class Snapshots:
         """Take a snapshot after step `seq`, unless there was no input since the last. O(jobs).
 
         A thread encodes the engine. The caller must not make a step meanwhile; reads are allowed.
-        Raises PolicyFailedError if the policy cannot say what it remembers; it is asked again after
-        as many inputs.
+        Raises PolicyFailedError if the policy cannot dump its memory; the next try comes after as
+        many inputs.
         """
         if self._since:
             self._since = 0

@@ -32,19 +32,21 @@ from sia.virtual.virtual_clock import VirtualClock
 from sia.virtual.virtual_job import JobComparison as Comparison
 
 BOOK_WITHIN = 10.0
-"""Seconds after which verdicts and loans are booked by a step of their own, if no other step
-comes: nobody waits longer for the ledger."""
+"""Maximum seconds after which verdicts and loans are booked by a step of their own, if no other
+step comes, so that the ledger is never older."""
 
 BOOK_EVERY = 32
-"""Steps between two bookings. Processing events for many steps at once takes a third of the
-time, because clocks and rows stay in the processor's cache."""
+"""Number of steps between two bookings. Processing the events of many steps at once takes a third
+of the time, because clocks and rows stay in the processor's cache."""
 
 KEEP_OVER = 10_000
-"""Ended jobs of a pool that still have not started in the virtual clock; each takes about 80 B
-of a snapshot. A pool that always borrows more than its quota collects ever more."""
+"""Maximum number of ended jobs of a pool that have not started in the virtual clock yet; each takes
+about 80 B of a snapshot. For a pool that always borrows more than its quota the number grows
+without end."""
 
 KEEP_COMING = 50_000
-"""Events of a pool that wait until another of its jobs has started, likewise."""
+"""Maximum number of events of a pool that wait until another of its jobs has started, for the same
+reason."""
 
 NOTHING = Booked()
 
@@ -57,8 +59,8 @@ class Accounts:
         self._book, self._core = book, core
         self._step = self._before = -inf  # time of this step, and of the one before
         self._now = -inf  # time up to which events are processed
-        self._schedule: list[tuple[float, str]] = []  # (time, pool), including outdated ones
-        self._next_look: dict[str, float] = {}  # the valid time of each pool
+        self._schedule: list[tuple[float, str]] = []  # (time, pool), including outdated entries
+        self._next_look: dict[str, float] = {}  # by pool: the time of its valid entry
         self._changed: dict[str, VirtualClock] = {}  # clocks that got an event, by pool
         self._opened = self._closed = False
         self._recorded: list[tuple[float, Sequence[Event], Sequence[Decision]]] = []
@@ -104,7 +106,7 @@ class Accounts:
         self._closed, self._recorded, self.booked = True, [], NOTHING
 
     def begin_step(self, now: float) -> None:
-        """Begin a step at this time, and book what is known if it is time to.
+        """Begin a step at this time, and book what is known if a booking is due.
 
         O(1) if `catch_up` was called.
         """
@@ -116,7 +118,7 @@ class Accounts:
         self._before, self._step, self.renewed = self._step, now, []
         if not self._opened:
             self._open_accounts()
-        if books:  # at a time that does not depend on when accounts are read
+        if books:  # at times that do not depend on when accounts are read
             self._restart_broken()
         self._recorded.append((now, (), ()))
         self.booked = NOTHING
@@ -127,7 +129,7 @@ class Accounts:
             book.verdicts, book.rows = [], []
 
     def _is_booking_step(self, now: float) -> bool:
-        """Return whether the step at this time books."""
+        """Return whether the step at this time must book."""
         book = self._book
         if book.setup.book_every == 1:
             return True
@@ -144,16 +146,19 @@ class Accounts:
             self.settle()  # processing looks the jobs up in the book
 
     def catch_up(self) -> None:
-        """Settle now if the next step will book, so that it need not.
+        """Settle now if the next step will book, so that the next step has less work.
 
-        The next step is expected after as long as the last one took to come.
+        The next step is expected after the same interval as the last one.
         """
         book, then = self._book, 2 * self._step - self._before
         if book.unbooked >= book.setup.book_every - 1 or then >= book.booked + BOOK_WITHIN:
             self.settle()
 
     def settle(self) -> None:
-        """Process the queued events and decisions. The result does not depend on when. O(queue)."""
+        """Process the queued events and decisions.
+
+        The result does not depend on the time. O(queue).
+        """
         if not self._recorded:
             return
         handlers = self._handlers
@@ -190,7 +195,7 @@ class Accounts:
     def _mark_broken(self, pools: list[str], error: Exception) -> None:
         """Mark these pools' accounts as broken after a defect.
 
-        Until their restart an empty clock takes their events, and its verdicts are ignored.
+        Until their restart an empty clock gets their events, and its verdicts are ignored.
         """
         for pool in pools:
             account = self._book.accounts.get(pool)
@@ -237,7 +242,7 @@ class Accounts:
             if self._next_look.get(pool) == when:
                 del self._next_look[pool]
                 pools.append(pool)
-        for pool in pools:  # once each: by rounding, a clock's next time may be a little before now
+        for pool in pools:  # each once: by rounding, its next time may be before now
             clock = self._book.accounts[pool].clock
             try:
                 clock.advance(now)
@@ -248,7 +253,7 @@ class Accounts:
 
     @property
     def due(self) -> float:
-        """When the next step is needed to book what is known; infinite if none is."""
+        """Latest time of the next step, to book what is known; infinite if nothing is."""
         if self._closed:
             return inf
         book, looks = self._book, self._schedule
@@ -299,7 +304,7 @@ class Accounts:
             self._adopt(dict.fromkeys(new))
         for name in book.pools:
             account, quota = book.accounts[name], self._core.state.pools[name].quota
-            if account.clock.told != quota:  # the pool was removed, and is back
+            if account.clock.told != quota:  # the pool was removed, and exists again
                 account.clock.requota(self._step, quota)
                 new.append(name)
         for name in new:
@@ -307,7 +312,7 @@ class Accounts:
         self.moved.update(new)
 
     def _adopt(self, pools: dict[str, None]) -> None:
-        """Give the clocks of new accounts the jobs that exist already, and open their loans.
+        """Give the clocks of new accounts the existing jobs, and open their loans.
 
         The time before is unknown, so these jobs get no verdict.
         """
@@ -318,7 +323,7 @@ class Accounts:
                 continue
             clock = book.accounts[pool].clock
             if job.stream is None:
-                if not job.attempt:  # a stopped job's run time is not known
+                if not job.attempt:  # the run time of a stopped job is unknown
                     clock.submitted(now, job.job, judged=False)
             elif job.stream is Stream.DEDICATED:
                 clock.adopt(core_id, job.width, job.start)
@@ -368,13 +373,16 @@ class Accounts:
         self._clock_of_pool(pool).started(self._now, start.job_id)
 
     def _stopped(self, stop: PreemptJob) -> None:
-        """Close a stopped job's loans: its lenders have their GPUs back, as the core counts."""
+        """Close the loans of a stopped job: for the core, its lenders have their GPUs back."""
         job_id = job_of(stop.job_id)
         self._close_loans(job_id)
         self._clock_of_pool(self._pool(job_id)).stopped(self._now, stop.job_id)
 
     def _lost(self, event: JobPreempted) -> None:
-        """Count the work that a stop cost a job: alone it would not have run it twice."""
+        """Count the work that a stop cost a job.
+
+        In its pool alone the job would not repeat this work.
+        """
         self._clock(event.job_id).lost(event.time, event.job_id, event.lost)
 
     def _resized(self, resize: ResizeJob) -> None:

@@ -1,6 +1,6 @@
 """Late jobs of a pool: jobs that would already run, or would have started earlier, without sharing.
 
-An account has a verdict on a job only once the job has ended; guard rails need to know before.
+An account has a verdict on a job only once the job has ended, but guard rails need it earlier.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sia.virtual.virtual_clock import VirtualClock
 
 
 class Late(NamedTuple):
-    """Late jobs that have not ended, and when the next job will be late (seconds)."""
+    """Number of late jobs that have not ended, and when the next job will be late (seconds)."""
 
     waiting: int
     running: int

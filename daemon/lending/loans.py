@@ -1,4 +1,4 @@
-"""The ledger of loans: who lends how many GPUs to whose job, and the GPU-hours of closed loans."""
+"""The ledger of loans: lender, GPUs and borrowing job of each, and GPU-hours of closed loans."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class LoanBook:
         self.now = -inf
 
     def open(self, job_id: str, borrower: str, lender: str, gpus: int) -> None:
-        """Open a loan; GPUs of a job's own pool are none."""
+        """Open a loan. GPUs of the job's own pool are not a loan."""
         if lender != borrower and gpus > 0:
             self._book.lent.setdefault(job_id, {})[lender] = Loan(borrower, gpus, self.now)
 
     def close(self, job_id: str, lender: str) -> int:
-        """Close a pool's loan to a job. Returns its GPUs, 0 if there was none."""
+        """Close a pool's loan to a job; return its number of GPUs, or 0 if there was no loan."""
         book = self._book
         loans = book.lent.get(job_id, {})
         loan = loans.pop(lender, None)

@@ -1,10 +1,10 @@
-"""Shadow lending: a second core lends while the real one does not, and nobody acts on it.
+"""Shadow lending: a second core makes loans that are simulated, while the real core makes none.
 
-The shadow core gets the real core's events, except for ends. A job ends in the shadow core when it
-has run there for its real run time. That is known if the job really started no later; otherwise the
-estimate is used until the job has really ended, and its borrowed GPU-hours are corrected then. The
-sums by lender and borrower count only jobs that have really ended. The real core is only read: it
-decides as with lending off.
+The shadow core gets the real core's events, except ends. A job ends in the shadow core when it has
+run there for its real run time. This run time is known if the job started no later in reality.
+Otherwise the estimate is used until the job has really ended, and its borrowed GPU-hours are
+corrected then. The sums by lender and borrower include only jobs that have really ended. The real
+core is only read: its decisions are those with lending off.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ ALIKE = (PolicyTuned, PoolChanged, GpusOut, NodeOut, NodeBack, ForecastUpdated, 
 
 
 TOLD_WITHIN = 60.0
-"""Seconds until an end in the shadow core is processed, and again until its notices are sent, if
-the real core needs no step before. Each step is a commit, and an end is processed as of its own
-time in any case."""
+"""Maximum seconds until an end in the shadow core is processed, and again until its notices are
+sent, if the real core needs no step before. Each step is a commit, so steps for this are rare; an
+end is processed as of its own time in any case."""
 
 
 class ShadowCore:
@@ -85,12 +85,12 @@ class ShadowCore:
 
     @property
     def due(self) -> float:
-        """When the engine has to make a step for it; infinite if never."""
+        """Time of the next step that the shadow core needs; infinite if it needs none."""
         report = self.state.told[0].at + 2 * TOLD_WITHIN if self.state.told else inf
         return min(report, self._next_end() + TOLD_WITHIN, self.core.wake)
 
     def _next_end(self) -> float:
-        """When the next job ends in the shadow core; infinite if none is known to."""
+        """Time of the next end in the shadow core; infinite if no end has a time."""
         ends = self._ends
         while ends and not self._has_own_end(ends[0][1]):
             heappop(ends)
@@ -101,9 +101,9 @@ class ShadowCore:
         self._recorded.append((now, events, decisions))
 
     def settle(self) -> None:
-        """Process the queue. The result does not depend on when. Costs steps of a core.
+        """Process the queue. The result does not depend on the time. Costs steps of a core.
 
-        Raises ValueError if an event does not fit the shadow core, which must be restarted then.
+        Raises ValueError if an event does not fit the shadow core, which must then be restarted.
         """
         heard, self._recorded = self._recorded, []
         for now, events, decisions in heard:
@@ -113,11 +113,11 @@ class ShadowCore:
                 self._follow(now, events, decisions)
 
     def hear(self, answer: ProgramSolved) -> None:
-        """Queue the answer to a request of this core, not of the real one. O(1)."""
+        """Queue the answer to a request of this core. O(1)."""
         self._recorded.append((answer.time, answer, ()))
 
     def _hear(self, answer: ProgramSolved) -> None:
-        """Close the open request if this is the answer to it; the core ignores any other."""
+        """Close the open request if this is its answer; the core ignores any other answer."""
         self._catch_up(answer.time)
         asked = self.state.solving
         if asked is not None and asked.request == answer.request:
@@ -205,7 +205,7 @@ class ShadowCore:
         return []
 
     def _really_cancelled(self, now: float, event: JobCancelled, *, fresh: bool) -> list[Event]:
-        """A pending job has left the real core."""
+        """Return the shadow core's events for a pending job that has left the real core."""
         job = self.core.state.jobs.get(event.job_id)
         if fresh or (job is not None and job.stream is None):
             return [event]
@@ -229,9 +229,9 @@ class ShadowCore:
             self._ends.append((began + run_time, core_id))
 
     def _has_own_end(self, core_id: str) -> bool:
-        """Return whether a job's end in the shadow core has a time of its own.
+        """Return whether the time of a job's end in the shadow core is determined there.
 
-        If not, the job ends when it really ends. The answer may change when the job really starts.
+        If not, the job ends when it really ends. The result may change when the job really starts.
         """
         twin = self.state.twins.get(core_id)
         if twin is None or twin.began is None or twin.over is not None:
@@ -252,9 +252,9 @@ class ShadowCore:
         twin.since = now
 
     def _sum_up(self, core_id: str, twin: ShadowJob) -> None:
-        """Sum up a job that has ended in both cores.
+        """Add a job that has ended in both cores to the sums.
 
-        What it borrowed is scaled to its real run time.
+        The GPU-hours that it borrowed are scaled to its real run time.
         """
         assert twin.began is not None, "it has ended in the shadow core"
         assert twin.over is not None, "it has ended in the shadow core"

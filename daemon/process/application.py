@@ -140,7 +140,7 @@ def _door(guard: AccessMiddleware, metrics: PrometheusMetrics, pages: Pages) -> 
     return door
 
 
-_REPAIR = "repair the policy, or name another one in daemon.policy; jobs go on"
+_REPAIR = "repair the policy, or name another one in daemon.policy; running jobs continue"
 
 _FAILED = ProblemError(
     500, "internal error", "the daemon failed to answer", "see the daemon's log and report it"

@@ -146,7 +146,7 @@ def _refuse_unknown(
 ) -> None:
     """Raise UserError for attributes of nodes that the backend did not find, or with areas.
 
-    A daemon that has run before starts although a node is gone by now.
+    A daemon that has run before (`again`) may start although a node no longer exists.
     """
     if not config.backend.finds_nodes or not config.nodes:
         return
@@ -174,11 +174,10 @@ def setup_of(
 ) -> Setup:
     """Return the engine's setup.
 
-    `found` are the GPUs that the backend reports. `areas` are the nodes of each pool, for backends
-    where all GPUs of a job must belong to one pool's nodes. `again` says that the daemon has run
-    before; the engine then knows nodes that the backend finds no longer.
-
-    Raises UserError if the pools own more GPUs than there are.
+    `found` has the GPUs that the backend reports. `areas` has the nodes of each pool, for backends
+    where all GPUs of a job must be in the nodes of one pool. `again` means that the daemon has run
+    before; the engine then knows nodes that the backend no longer finds. Raises UserError if the
+    pools own more GPUs than there are.
     """
     nodes: tuple[Node, ...] = ()
     if config.cells is None:

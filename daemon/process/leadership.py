@@ -18,10 +18,11 @@ from daemon.runtime.logs import log
 from sia.console.errors import UserError
 
 REST = 0.5
-"""Seconds that a daemon that failed to lead leaves the lease to others; doubles each time."""
+"""Seconds for which a daemon that failed to lead leaves the lease to others; doubled after each
+failure."""
 
 REST_MOST = 15.0
-"""The most seconds of such a pause. A daemon that led for longer starts again with `REST`."""
+"""Maximum seconds of such a pause. A daemon that has led for longer begins with `REST` again."""
 
 
 async def serve_in_turn(

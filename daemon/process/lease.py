@@ -25,7 +25,8 @@ LEASE = 6.0
 """Length of a lease in seconds: a leader that has failed is replaced soon after."""
 
 MARGIN = 1.0
-"""Seconds by which the holder treats the lease as over early: time from its check to its action."""
+"""Seconds before its end at which the holder treats the lease as over: time between its check and
+its action."""
 
 RENEW_EVERY = 1.5
 """Seconds between renewals: within one lease a renewal can fail and be repeated."""

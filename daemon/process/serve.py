@@ -174,7 +174,7 @@ async def _tell(service: Service, after: int) -> None:
     while True:
         try:
             async for notice in service.notices(after):
-                after = notice.seq  # first, so that a notice that fails is skipped
+                after = notice.seq  # first, so that a notice that fails is skipped next time
                 if (public := public_notice(notice)) is not None:
                     tell(public)
         except JournalError:

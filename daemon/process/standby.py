@@ -72,9 +72,9 @@ class Candidate:
         return connection, epoch, asked
 
     def _free(self, seen: Seen) -> bool:
-        """Return whether the lease was released, or has expired and was not renewed while observed.
+        """Return whether the lease was released, or has expired without a renewal seen here.
 
-        After an outage of the server its holder thus gets a whole lease to renew it.
+        So after an outage of the server, the holder has a whole lease to renew it.
         """
         return not seen.holder or (seen.left <= 0 and uptime() - self._since >= LEASE)
 
@@ -89,7 +89,7 @@ class Standby:
     """Answers requests on the daemon's address while another daemon leads."""
 
     def __init__(self, candidate: Candidate) -> None:
-        """Answer by what `candidate` sees."""
+        """Answer with what `candidate` sees."""
         self._candidate = candidate
         self.trouble = ""
         self.rests = False
@@ -106,10 +106,10 @@ class Standby:
         seen = self._candidate.seen
         if self.trouble:  # the text names hosts and users, and requests here carry no checked token
             why = "the database that names the leader is unreachable"
-            return ProblemError(503, "stand-by", why, "look into the log", headers=RETRY)
+            return ProblemError(503, "stand-by", why, "see its log", headers=RETRY)
         if self.rests and not (seen and seen.holder):
             why = "this daemon failed to lead and will try again; there is no leader"
-            return ProblemError(503, "stand-by", why, "look into the log", headers=RETRY)
+            return ProblemError(503, "stand-by", why, "see its log", headers=RETRY)
         if seen is None:
             return ProblemError(503, "stand-by", "starting", "wait", headers=RETRY)
         leader = seen.place if seen.holder else "nobody"

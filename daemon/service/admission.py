@@ -22,24 +22,25 @@ if TYPE_CHECKING:
 WAITS = (JobPhase.HELD, JobPhase.PENDING)
 
 COUNT_EVERY = 1.0
-"""Seconds between two counts of all pending jobs: with 150,000 jobs a count takes some ten
+"""Minimum seconds between two counts of all pending jobs. With 150,000 jobs a count takes some ten
 milliseconds."""
 
 COUNT_ANYWAY = 10.0
-"""Seconds after which pending jobs are counted even if there seems to be room: jobs are
-requeued, or submitted in the backend."""
+"""Seconds after which pending jobs are counted again even if no limit is reached, because jobs may
+be requeued, or submitted in the backend."""
 
 ADMITTED_FOR = 5.0
 """Seconds after which an admitted job that is not in the book counts as refused by the engine."""
 
 MOST_ADMITTED = 20_000
-"""Jobs admitted since the last count; more than this are worth another count."""
+"""Number of jobs admitted since the last count above which the jobs are counted again."""
 
 AGAIN = 5.0
-"""Seconds after which to retry when too many jobs are pending: nobody knows when one will start."""
+"""Seconds after which a client should retry if too many jobs are pending. It is unknown when a job
+will start."""
 
 LimitKey = tuple[str, str]
-"""(`pool` or `token`, name)."""
+"""Kind (`pool` or `token`) and name of the owner of a limit."""
 
 LookupEvicted = Callable[[Sequence[str]], Awaitable[Mapping[str, "JobRecord"]]]
 """Returns the ended jobs among these ids, from the journal."""
@@ -137,7 +138,7 @@ class Admission:
         if bucket is None:
             assert limit.rate is not None, "only a rate needs a bucket"
             if len(self._buckets) > 2 * MAX_TOKENS:
-                self._buckets.clear()  # many are of revoked tokens: start all again
+                self._buckets.clear()  # many are those of revoked tokens: start all again
             bucket = self._buckets[key] = TokenBucket(limit.rate, limit.at_once, self._clock)
         return bucket
 

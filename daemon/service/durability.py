@@ -18,16 +18,16 @@ class DurabilityBarrier:
         self._why = ""
 
     def step_pending(self) -> None:
-        """A step is being written."""
+        """Record that a step is being written."""
         self._durable.clear()
 
     def step_durable(self) -> None:
-        """The step is durable, or the engine has gone back."""
+        """Record that the step is durable, or that the engine has returned to a durable one."""
         self._why = ""
         self._durable.set()
 
     def step_in_doubt(self, why: str) -> None:
-        """Fail readers that wait for a step of which nobody knows whether it is durable."""
+        """Fail the readers that wait for a step of which it is unknown whether it is durable."""
         self._why = why
         if not self._durable.is_set():
             self._durable.set()  # wake the readers, which then raise

@@ -32,7 +32,7 @@ class EffectRunner:
     def __init__(
         self, backend: Backend, fence: Fence, observe: Callable[[Observation], None]
     ) -> None:
-        """Act while the fence holds. Report failed starts through `observe`, like observations."""
+        """Act while the fence holds. Failed starts are passed to `observe`, like observations."""
         self._backend, self._fence = backend, fence
         self._observe = observe
         self._queue: asyncio.Queue[Effect] = asyncio.Queue()
@@ -54,10 +54,10 @@ class EffectRunner:
         self._worker = asyncio.create_task(self._work())
 
     def _repair(self, unseen: Sequence[StartEffect], engine: Engine) -> None:
-        """Order what an earlier daemon left undone.
+        """Repeat the orders that an earlier daemon did not complete.
 
         Jobs that the backend has never seen are started, and jobs with an order to end or stop get
-        it again. A job that is both has ended or stopped.
+        it again. If both apply to a job, the job counts as ended or stopped.
         """
         gone = set()
         for order in unseen:
@@ -75,7 +75,7 @@ class EffectRunner:
     async def close(self) -> None:
         """Apply the queued effects, and stop.
 
-        If another daemon may be the leader, the queued effects are left to it.
+        If another daemon may be the leader, they are not applied: that daemon will do it.
         """
         if self._worker is None:
             return
@@ -120,7 +120,7 @@ class EffectRunner:
             await backend.resize(effect)
 
     def _drop_delayed(self, effect: Effect) -> None:
-        """Drop a start that waits for its retry, if the attempt has to end or stop."""
+        """Drop a start that waits for its retry, if the attempt must end or stop."""
         key = effect.job, effect.attempt
         if isinstance(effect, StopEffect) and effect.kind == "end":
             self._delayed[key] = False

@@ -44,14 +44,14 @@ class NoticeStream:
         self._wake()
 
     async def follow(self, after: int) -> AsyncIterator[Notice]:
-        """Yield all notices after one, until the service stops."""
+        """Yield all notices after number `after`, until the service stops."""
         while page := await self.page(after):
             for notice in page:
                 yield notice
                 after = notice.seq
 
     async def page(self, after: int) -> Sequence[Notice]:
-        """Return the next notices after one, waiting for the first; none once the service stops."""
+        """Return the next notices after `after`; wait for the first; none at the end."""
         while not self._closed:
             if page := await self._page(after):
                 return page
@@ -60,11 +60,11 @@ class NoticeStream:
         return ()
 
     async def _page(self, after: int) -> Sequence[Notice]:
-        """Return the next notices after one; none if there are none yet."""
+        """Return the next notices after number `after`; none if there are none yet."""
         if after >= self.newest:
             return ()
         first = self._recent[0].seq if self._recent else self.newest + 1
-        if after + 1 >= first:  # numbers have no gaps; from the right, where most followers are
+        if after + 1 >= first:  # numbers have no gaps; most readers are near the end
             left = self.newest - after
             page = list(islice(reversed(self._recent), max(0, left - NOTICES_PAGE), left))
             page.reverse()

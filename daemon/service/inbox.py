@@ -1,4 +1,4 @@
-"""Inputs that wait for the next step: commands, whose clients wait too, and observations."""
+"""Inputs that wait for the next step: commands, whose clients wait, too, and observations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOT_NOW = (429, 503)
 
 
 def not_now(error: UnavailableError) -> Refused:
-    """Return the answer to a command that was not carried out, unlike others of its request."""
+    """Return the answer to a command that was not carried out, while others of its request were."""
     fix = f"retry in {max(1, round(error.retry_after))} s with the same id"
     title = "too many requests" if error.status == 429 else "unavailable"
     return Refused(error.status, title, error.shown(whole=False), fix, error.retry_after)
@@ -114,7 +114,7 @@ class Inbox:
         return bool(self._seen or self._asked)
 
     def observe(self, seen: Observation) -> None:
-        """Add an observation."""
+        """Add an observation to those that wait for the next step."""
         if not self._shut:
             self._seen.append(seen)
             self.news.set()
@@ -131,9 +131,9 @@ class Inbox:
     def ask(
         self, commands: Sequence[Command], origin: str = ""
     ) -> list[asyncio.Future[list[Answer]]]:
-        """Take commands, in pieces of which a step may have as many as fit.
+        """Queue commands in pieces that fit into a step; return the future answers to each piece.
 
-        Returns the answers to each piece. Raises UnavailableError where too many wait already.
+        Raises UnavailableError if too many commands wait already.
         """
         if self._commands + len(commands) > MAX_INBOX:
             raise UnavailableError(429, f"{self._commands} commands wait", 1.0)
@@ -147,8 +147,8 @@ class Inbox:
     def take(self) -> StepInputs:
         """Take the inputs of the next step, at most `MAX_BATCH`.
 
-        When both wait, half is for observations, and the next request is taken whatever its size:
-        neither starves.
+        If both kinds wait, half of the step is for observations, and the next request is taken
+        whatever its size, so that neither kind starves.
         """
         batch = StepInputs([], [])
         most = MAX_BATCH // 2 if self._asked else MAX_BATCH

@@ -61,7 +61,7 @@ class Reader:
         return found
 
     async def jobs_past(self, job_ids: Sequence[str]) -> dict[str, JobRecord]:
-        """Return the ended jobs among these ids, however long ago they ended."""
+        """Return the ended jobs with these ids, however long ago they ended."""
         return await self._writer.jobs(job_ids)
 
     @property
@@ -70,7 +70,7 @@ class Reader:
         return self._writer.trail
 
     async def audit(self, after: int, limit: int) -> list[AuditRow]:
-        """Return the audit's rows after one, in order: see `Journal.audit`."""
+        """Return the audit's rows after number `after`, in order: see `Journal.audit`."""
         return await self._writer.run(lambda: self._writer.journal.audit(after, limit))
 
     async def journal(self, read: Callable[[Journal], T]) -> T:
@@ -80,13 +80,13 @@ class Reader:
     async def settled(self) -> None:
         """Wait until everything in `book` and `engine` is durable.
 
-        Read them before awaiting anything else. Raises UnavailableError while the journal cannot
-        even be read.
+        Read both before the next await. Raises UnavailableError while it is unknown what is
+        durable.
         """
         await self._durability.wait()
 
     def notices(self, after: int) -> AsyncIterator[Notice]:
-        """Yield all notices after one, past and future, without gaps or duplicates."""
+        """Yield all notices after number `after`, past and future, without gaps or duplicates."""
         return self._event_feed.follow(after)
 
     async def page(self, after: int) -> Sequence[Notice]:

@@ -97,7 +97,7 @@ class Service(Reader):
         self.parts = HealthRegistry(clock.now)
         self.notes, self.letters = NoteStore(self._writer), DeadLetters(self._writer)
         self._effects = EffectRunner(backend, self.fence, self.observe)
-        self._policy_failed = False  # in the latest pass
+        self._policy_failed = False  # whether it failed in the latest pass
         self.solver = solver
         self._solver = SolverRunner(self.observe, self.parts, solver)
         self._shadow_solver = SolverRunner(self.observe, self.parts, solver, shadow=True)
@@ -141,7 +141,7 @@ class Service(Reader):
         self._event_feed = NoticeStream(self._writer, self.engine.book.notices)
         await self.backend.open(self._backend_context())
         await self._effects.reconcile(self.engine)
-        if self.book.solving is not None:  # no answer to it is in the journal
+        if self.book.solving is not None:  # the journal has no answer to it
             self._solver.ask(self.book.solving)
         self._solve_for_shadow()
         self._restart_forecasts()
@@ -153,7 +153,7 @@ class Service(Reader):
         await asyncio.shield(self._runner)
 
     async def stop(self) -> None:
-        """Commit what waits, write a snapshot and stop; jobs go on running."""
+        """Commit the waiting inputs, write a snapshot and stop; jobs continue to run."""
         self._stopping = True
         self._inbox.shut()
         try:
@@ -333,7 +333,7 @@ class Service(Reader):
         self._take_effect(batch, step, entry)
         if self._snapshots.due:
             await self._snapshot(seq)
-            self._garbage.freeze()  # include the jobs submitted since
+            self._garbage.freeze()  # include the jobs that were submitted since the last freeze
 
     async def _snapshot(self, seq: int) -> None:
         """Take a snapshot; if the policy fails meanwhile, a restart repeats more steps instead."""
@@ -375,7 +375,7 @@ class Service(Reader):
         self._shadow_asked = asked
 
     def _restart_forecasts(self) -> None:
-        """Start the predictors again from the journal's state."""
+        """Restart the predictors with the journal's state."""
         if self._foresight is None:
             self._inbox.put_back(unwatched(self.engine.book))
         else:

@@ -17,10 +17,10 @@ FAR = "not within a week,"
 UNKNOWN = "not known yet,"
 
 APART = ", before a change"
-"""Marks estimates that were made before the policy's options changed."""
+"""Marks rows of estimates that were made before the policy's options changed."""
 
 OLD = 60.0
-"""Age in seconds above which an estimate is shown with its age."""
+"""Age in seconds above which an estimate is printed with its age."""
 
 COLUMNS = """\b
 of          what was estimated: starts or ends of jobs; "before a change": the
@@ -80,10 +80,10 @@ def estimate_lines(answer: dict[str, Any]) -> Iterator[str]:
 
 
 def _turn(turn: dict[str, Any], now: float) -> str:
-    """Return the line about a job's start in its pool alone."""
+    """Return the line about a job's turn."""
     name, time = "alone", turn["time"]
     if time is None:
-        return f"{name:8}nobody can tell when its turn comes"
+        return f"{name:8}its turn comes at an unknown time"
     if turn["came"]:
         return f"{name:8}{moment(time)}: its turn has come"
     guest = "; it is a guest until then" if turn["guest"] else ""
@@ -91,9 +91,9 @@ def _turn(turn: dict[str, Any], now: float) -> str:
 
 
 def evidence(estimate: Mapping[str, Any]) -> str:
-    """Return on how many ended jobs an estimate rests, in words."""
+    """Return a phrase that says from how many ended jobs the run time was estimated."""
     similar, in_pool = counted(estimate["similar"], "ended job"), estimate["in_pool"]
-    rests = f"rests on {similar} like it, and {in_pool:,} of its pool in all"
+    rests = f"based on {similar} like it, and {in_pool:,} of its pool in all"
     little = estimate.get("little")
     return f"{rests}: {little}" if little else rests
 

@@ -1,4 +1,4 @@
-"""`sia wfq update, set, undo, show`: the point in force, beside the search of `replay.cli.wfq`."""
+"""`sia wfq update, set, undo, show`: the current point; `replay.cli.wfq` has the search."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from sia.policies import make
 PATH = "/v1/policy"
 
 NICE = 10
-"""How far an update steps back behind the daemon and its jobs: others need the processor more."""
+"""Niceness of an update, so that the daemon and its jobs have precedence."""
 
 UNFINISHED = "next-"
-"""Folders of updates that were stopped; the rest of the name stands for their options."""
+"""Prefix of the folders of stopped updates; the rest of the name is a digest of their options."""
 
 KEPT = (POINTS, f"{FIGURE}.svg", f"{FIGURE}.png", FRONT)
 """Files of a search that an update keeps; the daemon reads the last one."""
@@ -93,15 +93,15 @@ def update(
     with writable(kept), locked(kept, "sia wfq update", "stop it"):
         options["objectives"] = options["objectives"] or _preferred(kept)
         work = _unfinished(kept, options)
-        if not (work / "search").exists():  # nothing is simulated yet: take the history of today
+        if not (work / "search").exists():  # nothing is simulated yet: take the present history
             rmtree(work, ignore_errors=True)
-            work.mkdir(mode=0o700, parents=True)  # the history names users
+            work.mkdir(mode=0o700, parents=True)  # 0700, because the history names users
             written(state, config, work / "history", alive=False)
 
         def keep() -> None:
             for name in KEPT:
                 (work / "search" / name).replace(kept / name)
-            (work / "search").rename(work / "stored")  # nothing goes on with what is left of it
+            (work / "search").rename(work / "stored")  # what is left in it must not be continued
             rmtree(work)
 
         logs = {name: work / "history" / f"{name}.csv" for name in ("trace", "pools")}
@@ -119,7 +119,7 @@ def _unfinished(kept: Path, options: Mapping[str, Any]) -> Path:
     work = kept / f"{UNFINISHED}{key[:12]}"
     for other in kept.glob(f"{UNFINISHED}*"):
         if other != work:
-            rmtree(other)  # with other options, or by another release
+            rmtree(other)  # it has other options, or is of another release
     return work
 
 

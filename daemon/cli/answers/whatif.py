@@ -200,7 +200,7 @@ def _span(span: Mapping[str, Any], until: str) -> str:
 
 
 def _estimated(span: Mapping[str, Any]) -> str:
-    """Describe a time by its p50 and p90, and on what it rests."""
+    """Describe a time by its p50 and p90, and the number of jobs from which it was estimated."""
     words = []
     far = "not known yet" if span.get("little") else f"not within {duration(span['within'])}"
     for what, name in (("start", "starts"), ("end", "ends")):

@@ -1,6 +1,6 @@
-"""What sharing did to the teams: a few lines for each day, and a table for all days.
+"""Effects of sharing on the teams of the demo: a few lines for each day, and a table for all days.
 
-The numbers are the daemon's own accounts: loans that have ended, and verdicts on ended jobs.
+The numbers are those of the daemon's accounts: loans that have ended, and verdicts on ended jobs.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from sia.limits import SLOWED
 from sia.wording import HOUR, NONE, counted, duration
 
 PAGE = 1000
-"""Rows read from the journal at a time."""
+"""Maximum number of rows read from the journal at a time."""
 
 NAMED = 3
-"""Lenders, borrowers and teams named in a line: those with the most."""
+"""Maximum number of lenders, borrowers and teams that a line names, the largest first."""
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ HEADER = ("pool", "GPUs", "jobs", "waited", "alone", "sooner", "slowed")
 
 
 class Tally:
-    """What some jobs waited, with sharing and alone; times are in seconds."""
+    """Sums of the waits of some jobs, with sharing and alone; times are in seconds."""
 
     def __init__(self) -> None:
         """Start without jobs."""
@@ -49,7 +49,7 @@ class Tally:
 
     @property
     def saved(self) -> float:
-        """Return the seconds of waiting that sharing saved; negative if it cost some."""
+        """Return the seconds of waiting that sharing saved; negative if waits became longer."""
         return self.alone - self.waited
 
     @property
@@ -98,7 +98,7 @@ class Diary:
         return lines
 
     def _lenders(self) -> Iterator[str]:
-        """Yield who lent how much to whom, the largest lenders first."""
+        """Yield what each lender lent to each borrower, the largest lenders first."""
         order = sorted(self._lent.items(), key=lambda each: -each[1].total())
         for lender, borrowers in order[:NAMED]:
             parts = [f"{s / HOUR:,.0f} to {name}" for name, s in borrowers.most_common(NAMED)]

@@ -1,4 +1,4 @@
-"""Where and when the demo takes place: pools, configuration, and weeks before the first second."""
+"""Setting of the demo: pools, configuration, and the weeks before its first second."""
 
 from __future__ import annotations
 
@@ -29,22 +29,23 @@ SPEED = HOUR
 """Speed of the simulated clock: one hour a second."""
 
 LEARNED = 14 * DAY + 8 * HOUR
-"""Second of the company's time until which no pool shares. Forecasts look back for two weeks."""
+"""Second of the simulated time until which no pool shares: forecasts look back for two weeks."""
 
 BEGIN = LEARNED + 2 * DAY
-"""Second at which somebody begins to watch: a Wednesday at 8:00. Pages show two days of sharing by
-then, and on Thursday a pool wakes that has lent since Friday."""
+"""Second of the simulated time at which the viewer begins to watch: a Wednesday at 8:00. At this
+time pages show two days of sharing, and on Thursday a pool becomes active that has lent since
+Friday."""
 
 WINDOWS = tuple(hours * HOUR for hours in (1 / 12, 1 / 4, 1 / 2, 1, 2, 4, 12))
-"""Seconds."""
+"""Lengths of the forecast windows in seconds."""
 
 HISTORY = 60 * DAY
-"""Seconds for which the journal keeps what is over, so that a forgotten demo does not grow: two
-months, which pages can show, are about 100 MB."""
+"""Seconds for which the journal keeps ended jobs, so that a forgotten demo does not grow: two
+months, which pages can show, take about 100 MB."""
 
 
 class Lived(NamedTuple):
-    """A job that ended before pools shared; times are seconds of the company's time."""
+    """A job that ended before pools shared; times are seconds of the simulated time."""
 
     job: Job
     start: float
@@ -74,7 +75,7 @@ def spec_of(arrival: Arrival) -> JobSpec:
 
 
 def live_alone(crowd: Crowd, until: float) -> list[Lived]:
-    """Let the crowd live until a second, each pool alone: first come, first served.
+    """Simulate the crowd up to a time with each pool alone: first come, first served.
 
     Jobs that have not ended by then are put back into the crowd, to be submitted then.
     """

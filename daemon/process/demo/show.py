@@ -1,4 +1,4 @@
-"""Run the demo: a daemon at an hour a second, its users, and what is printed about both."""
+"""Run the demo: a daemon at a speed of an hour per second, its users, and the printed lines."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ GPUS = sum(quota for _, quota in QUOTAS)
 DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 OVER = frozenset(("ended", "cancelled", "lost"))
-"""Kinds of notices after which a user does not wait for a job any more."""
+"""Kinds of notices after which a user no longer waits for a job."""
 
 AGAIN = HOUR
-"""Seconds of the demo's time after which a user whose job was refused goes on."""
+"""Seconds of simulated time after which a user whose job was refused continues."""
 
 LONGEST = DAY
-"""Seconds of one sleep at most: while all users wait for jobs nothing is planned."""
+"""Maximum seconds of one sleep: while all users wait for jobs, no next event is known."""
 
 LATER = """\
 Slowed: forecasts come from history, and are wrong now and then. A pool that lent GPUs which it soon
@@ -79,9 +79,9 @@ async def show(span: float | None, seed: int) -> None:
 
 
 def prepared(config: Config, crowd: Crowd, origin: float) -> VirtualDaemon:
-    """Return a daemon that knows two weeks in which no pool shared; its crowd goes on from there.
+    """Return a daemon with a history of two weeks without sharing, which its crowd continues.
 
-    Second 0 of the company's time is `origin` on the daemon's clock.
+    Second 0 of the simulated time is `origin` on the daemon's clock.
     """
     begin_journal(config, live_alone(crowd, LEARNED), origin, origin + LEARNED)
     return VirtualDaemon(config, crowd, origin)
@@ -102,7 +102,7 @@ def monday_before(now: datetime) -> float:
 
 
 class LiveDemo:
-    """The users of a daemon at its clock's pace, and the lines that are printed about them."""
+    """The users of the demo in the pace of the daemon's clock, and the lines printed about them."""
 
     def __init__(self, daemon: Daemon, crowd: Crowd, origin: float) -> None:
         """Continue with this crowd, whose second 0 is `origin` on the daemon's clock."""
@@ -111,7 +111,7 @@ class LiveDemo:
         self._diary, self._booked = Diary(), Booking()
 
     async def live(self, seen: int) -> None:
-        """Let the users live until cancelled; `seen` is the last notice that they know."""
+        """Simulate the users until cancelled; `seen` is the last notice that they know."""
         await asyncio.gather(self._submit(), self._listen(seen))
 
     async def _submit(self) -> None:
@@ -130,12 +130,12 @@ class LiveDemo:
     async def _hand_in(self, due: list[Arrival]) -> None:
         try:
             answers = await self._daemon.service.submit([Submit(spec_of(each)) for each in due])
-        except UnavailableError:  # its disk is full, say
+        except UnavailableError:  # for example because its disk is full
             self._crowd.put_back(due)
             await asyncio.sleep(PROBE_EVERY)
             return
         for arrival, answer in zip(due, answers, strict=True):
-            if isinstance(answer, Refused):  # whoever watches may have closed a pool
+            if isinstance(answer, Refused):  # the viewer may have closed a pool
                 self._crowd.ended(arrival.job.submit + AGAIN, arrival.job.id)
 
     async def _listen(self, seen: int) -> None:

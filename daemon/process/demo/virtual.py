@@ -1,6 +1,6 @@
-"""A daemon without a clock: engine, forecasts and journal take as many days as are wanted, at once.
+"""A daemon in virtual time: engine, forecasts and journal process many days at once.
 
-Jobs are those of a crowd and last as long as they say. The same seed always gives the same days.
+The jobs are those of a crowd, and run as long as they state. The same seed gives the same days.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class VirtualDaemon:
         self._gathered, self._sampled = Gathered(), self.now
 
     def play(self, until: float) -> None:
-        """Live until this time."""
+        """Simulate up to this time."""
         while (now := self._next()) <= until:
             self._sample(now)
             self.now = now
@@ -85,7 +85,7 @@ class VirtualDaemon:
             store(journal, self._gathered, self.now)
 
     def _next(self) -> float:
-        """Return when something happens next."""
+        """Return the time of the next event."""
         times = (
             self.origin + self.crowd.next,
             self._coming[0][0] if self._coming else inf,

@@ -23,7 +23,7 @@ def main(parent: int, nice: int, solver: str | None = None) -> None:
     end_first()
     os.nice(nice)
     output = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a solver prints must not get between the answers
+    os.dup2(2, 1)  # output of a solver must not get between the answers
     serve(sys.stdin.buffer, output, solver)
 
 

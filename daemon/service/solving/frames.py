@@ -1,6 +1,6 @@
-"""How the daemon and its solver process talk: JSON in frames, each with its length before it.
+"""Protocol between the daemon and its solver process: JSON in frames, each preceded by its length.
 
-The daemon sends `SolveProgram`, the child answers each with a `ChildAnswer`.
+The daemon sends `SolveProgram`, and the child answers each with a `ChildAnswer`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HEADER = 8
 
 
 class ChildAnswer(Struct, frozen=True):
-    """The answer to a request, and in one line what went wrong if its status is `failed`."""
+    """The answer to a request; if its status is `failed`, with one line that says why."""
 
     event: ProgramSolved
     why: str = ""

@@ -1,4 +1,4 @@
-"""Has the core's programs solved in a child process, one at a time, and reports the answers."""
+"""Solve the core's programs in a child process, one at a time, and report the answers."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from sia.contract.solvers import SolverAnswer, failed, verified
 from sia.decisions import SolveProgram
 
 KINDNESS = 10
-"""Niceness added to the solver process: the daemon's loop and the jobs come first."""
+"""Niceness added to the solver process, so that the daemon's loop and the jobs have precedence."""
 
 PATIENCE = 15.0
-"""Seconds beyond a request's own limit after which a solver hangs. It starts up in 1 s, and HiGHS
-looks at the clock between two linear programs, which take it seconds at 10,000 columns."""
+"""Seconds after a request's own limit at which the solver counts as hanging. It starts in 1 s, and
+HiGHS checks the time between two linear programs, which take seconds at 10,000 columns."""
 
 LONGEST_VALUE = 30
-"""Bytes of a number in JSON at most, with its comma."""
+"""Maximum bytes of a number in JSON, with its comma."""
 
 LONGEST_REST = 10_000
-"""Bytes of the rest of an answer at most."""
+"""Maximum bytes of an answer without its numbers."""
 
 MEND = "jobs start without the planner until it answers again; see the daemon's log"
-SHADOW_MEND = "shadow lending goes on without the planner until it answers again; see the log"
+SHADOW_MEND = "shadow lending continues without the planner until it answers again; see the log"
 
 
 class SolverProcess:
@@ -52,7 +52,7 @@ class SolverProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, as far as is known."""
+        """Whether the process runs, as far as is known."""
         return self._process.returncode is None
 
     async def ask(self, asked: SolveProgram) -> ChildAnswer:
@@ -81,10 +81,10 @@ class SolverProcess:
 
 
 class SolverRunner:
-    """Solves the core's latest program in a child, which is started on demand and then kept.
+    """Solve the core's latest program in a child process, which is started on demand and then kept.
 
-    A newer request replaces the older one. Whatever goes wrong becomes an answer of status
-    `failed`, so the core never waits in vain.
+    A newer request replaces an older one. Every failure becomes an answer of status `failed`, so
+    that the core never waits in vain.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class SolverRunner:
         self._ending: set[asyncio.Task[None]] = set()
 
     def ask(self, asked: SolveProgram) -> None:
-        """Solve this program, in the place of any other. Returns at once."""
+        """Solve this program instead of the current one. Returns at once."""
         self.cancel()
         self._task = asyncio.get_running_loop().create_task(self._solve(asked))
 

@@ -510,7 +510,7 @@ def test_an_estimate_shows_its_age(monkeypatch, age, word):
     shown = CliRunner().invoke(eta, ["x"]).output
     assert "with 50 % probability" in shown
     assert ("estimated 1 h ago" in shown) is word
-    assert "rests on 1 ended job like it, and 12 of its pool in all\n" in shown
+    assert "based on 1 ended job like it, and 12 of its pool in all\n" in shown
 
 
 @pytest.mark.parametrize(

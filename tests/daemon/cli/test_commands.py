@@ -406,7 +406,7 @@ def test_only_options_of_the_policy_in_force_can_be_set(served, tmp_path):
 def test_sia_lending_shows_gains_and_costs_of_recall():
     recalls = {"stops": 3, "gpu_hours": 12.04, "lost_gpu_hours": 0.5, "left_s": 7200.0}
     assert worth_of(recalls) == (
-        "3 spare jobs stopped for others, after 12.0 GPU-hours on spare GPUs; 0.5 GPU-hours of "
+        "3 spare jobs stopped for other jobs, after 12.0 GPU-hours on spare GPUs; 0.5 GPU-hours of "
         "work were lost; by estimates they would have run 2 h longer in total"
     )
     assert worth_of(recalls | {"left_s": 0.0}).endswith("work were lost")
@@ -426,7 +426,7 @@ def test_eta_says_when_the_turn_of_a_guest_is_expected():
     eta = {"id": "j", "pool": "a", "phase": "running", "now": 100.0, "why": "?", "turn": turn}
     assert [*estimate_lines(eta)][1].endswith(", in 2 h: its turn; it is a guest until then")
     turn["time"] = None
-    assert [*estimate_lines(eta)][1] == "alone   nobody can tell when its turn comes"
+    assert [*estimate_lines(eta)][1] == "alone   its turn comes at an unknown time"
 
 
 def test_shadow_lending_says_for_how_many_starts_the_gpu_hours_are_unknown():

@@ -215,7 +215,7 @@ def test_all_errors_are_reported_at_once(tmp_path):
         ),
         (
             "[daemon]\npolicy = 'las'\n[backend]\nkind = 'mqtt'",
-            "daemon.policy: las stops jobs that go on later, and this backend cannot; use one of ",
+            "daemon.policy: las stops and restarts jobs, and this backend cannot; use one of ",
         ),
         (
             "[daemon]\nforecast = 'perfect+perfect'",

@@ -199,7 +199,7 @@ def test_a_torn_mark_falls_back_to_the_one_before(killed):
 @pytest.mark.parametrize("content", [b"", b"\0" * 2 * SLOT, b"words\n"])
 def test_a_mark_that_is_damaged_is_refused(killed, content):
     mark_path(killed / "sia.db").write_bytes(content)
-    with pytest.raises(LossError, match="nobody knows which steps were acknowledged"):
+    with pytest.raises(LossError, match="it is unknown which steps were acknowledged"):
         Journal(killed / "sia.db")
 
 
